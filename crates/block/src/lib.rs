@@ -1,0 +1,284 @@
+//! Block devices: the only seam between Steadfast and a medium.
+//!
+//! Everything above speaks [`BlockDevice`]: blocks of 4 KiB, reads and writes of
+//! runs of blocks, and `flush`. The contract is the weakest that real disks keep:
+//!
+//! * a write that has *returned* may still sit in a volatile cache;
+//! * a [`flush`](BlockDevice::flush) makes durable every write that had returned
+//!   before the flush was called, and nothing else is promised by it;
+//! * unflushed writes survive a power cut in any subset and any order, and each
+//!   512-byte sector of them survives on its own;
+//! * a failed write or flush leaves every block it concerned with either content.
+//!
+//! Backends: [`MemDevice`] (memory), [`FileDevice`] (a regular file or a partition,
+//! buffered or `O_DIRECT`, exclusively locked), and [`sim`] (a device that
+//! records, reorders, tears and fails on purpose).
+
+mod buf;
+mod file;
+mod map;
+mod mem;
+pub mod sim;
+
+pub use buf::{AlignedBlock, BlockBuf};
+pub use file::{Direct, FileDevice, FileOptions};
+pub use mem::MemDevice;
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Size of a block in bytes: the unit of addressing everywhere above this crate.
+pub const BLOCK_SIZE: usize = 4096;
+/// Size of a sector in bytes: the unit that a power cut never splits.
+pub const SECTOR_SIZE: usize = 512;
+
+/// The bytes of one block.
+pub type Block = [u8; BLOCK_SIZE];
+
+/// Address of a block on its device, in units of [`BLOCK_SIZE`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct BlockNo(pub u64);
+
+impl BlockNo {
+    /// The block `n` blocks further on.
+    #[must_use]
+    pub fn offset(self, n: u64) -> BlockNo {
+        BlockNo(self.0 + n)
+    }
+}
+
+impl fmt::Debug for BlockNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "b{}", self.0)
+    }
+}
+
+impl fmt::Display for BlockNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What a device is like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Number of blocks; addresses run from 0 to `blocks - 1`.
+    pub blocks: u64,
+    /// Whether completed writes may be lost before a flush.
+    pub volatile_cache: bool,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// What was asked of a device when it failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceOp {
+    /// Opening or locking the device.
+    Open,
+    /// Reading blocks.
+    Read,
+    /// Writing blocks.
+    Write,
+    /// Flushing the volatile cache.
+    Flush,
+    /// Discarding blocks.
+    Discard,
+}
+
+impl fmt::Display for DeviceOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DeviceOp::Open => "open",
+            DeviceOp::Read => "read",
+            DeviceOp::Write => "write",
+            DeviceOp::Flush => "flush",
+            DeviceOp::Discard => "discard",
+        })
+    }
+}
+
+/// A request that a device could not carry out. Cheap to clone: a sticky error is
+/// reported many times.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// The medium or its driver failed.
+    #[error("{op} of {count} block(s) at block {at} failed: {source}")]
+    Io {
+        /// What was attempted.
+        op: DeviceOp,
+        /// First block concerned.
+        at: BlockNo,
+        /// Number of blocks concerned.
+        count: u64,
+        /// The system's error.
+        source: Arc<std::io::Error>,
+    },
+    /// The request reaches beyond the device.
+    #[error("{op} of {count} block(s) at block {at} reaches beyond the device of {blocks} blocks")]
+    OutOfRange {
+        /// What was attempted.
+        op: DeviceOp,
+        /// First block concerned.
+        at: BlockNo,
+        /// Number of blocks concerned.
+        count: u64,
+        /// Size of the device.
+        blocks: u64,
+    },
+    /// The buffer is not a whole number of blocks.
+    #[error("{op} with a buffer of {bytes} bytes, which is no whole number of blocks")]
+    Misaligned {
+        /// What was attempted.
+        op: DeviceOp,
+        /// Length of the buffer.
+        bytes: usize,
+    },
+    /// The device is open for reading only.
+    #[error("{op} refused: the device is open read-only")]
+    ReadOnly {
+        /// What was attempted.
+        op: DeviceOp,
+    },
+    /// The device is in use by another process (or twice in this one).
+    #[error("{path} is in use by another process")]
+    Locked {
+        /// What was to be opened.
+        path: String,
+    },
+    /// The device could not be opened.
+    #[error("{path}: {source}")]
+    Open {
+        /// What was to be opened.
+        path: String,
+        /// The system's error.
+        source: Arc<std::io::Error>,
+    },
+}
+
+impl DeviceError {
+    /// The system's error number, where there is one.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            DeviceError::Io { source, .. } | DeviceError::Open { source, .. } => {
+                source.raw_os_error()
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Result of a device request.
+pub type Result<T> = std::result::Result<T, DeviceError>;
+
+/// A disk. See the crate's header for what `write` and `flush` promise.
+///
+/// Requests may come from several threads at once; overlapping writes in flight
+/// at the same time land in any order, so callers keep them apart.
+pub trait BlockDevice: Send + Sync + 'static {
+    /// Size and nature of the device. O(1).
+    fn geometry(&self) -> Geometry;
+
+    /// Reads `buf.len() / BLOCK_SIZE` blocks from `at` on.
+    ///
+    /// # Errors
+    /// [`DeviceError::Misaligned`], [`DeviceError::OutOfRange`], or the medium's error;
+    /// `buf` is then undefined.
+    fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()>;
+
+    /// Writes the segments one after another from block `at` on. Each segment is a
+    /// whole number of blocks. Returns when the device has taken the data, which
+    /// does not make it durable.
+    ///
+    /// # Errors
+    /// As for `read`; after an error each block concerned holds its old bytes, the
+    /// new ones, or a mixture by sectors.
+    fn write(&self, at: BlockNo, segments: &[&[u8]]) -> Result<()>;
+
+    /// Makes durable every write that returned before this call.
+    ///
+    /// # Errors
+    /// After an error nothing is known of the writes since the last successful flush.
+    fn flush(&self) -> Result<()>;
+
+    /// Tells the device that the blocks' contents are no longer needed; reads may
+    /// return anything afterwards. A hint: a device may ignore it.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`] or the medium's error.
+    fn discard(&self, at: BlockNo, count: u64) -> Result<()>;
+}
+
+/// Checks that `bytes` from `at` on are whole blocks inside `blocks`; returns how many.
+pub(crate) fn check_range(op: DeviceOp, at: BlockNo, bytes: usize, blocks: u64) -> Result<u64> {
+    if !bytes.is_multiple_of(BLOCK_SIZE) {
+        return Err(DeviceError::Misaligned { op, bytes });
+    }
+    let count = (bytes / BLOCK_SIZE) as u64;
+    check_count(op, at, count, blocks)?;
+    Ok(count)
+}
+
+/// Checks that `count` blocks from `at` on lie inside `blocks`.
+pub(crate) fn check_count(op: DeviceOp, at: BlockNo, count: u64, blocks: u64) -> Result<()> {
+    match at.0.checked_add(count) {
+        Some(end) if end <= blocks => Ok(()),
+        _ => Err(DeviceError::OutOfRange {
+            op,
+            at,
+            count,
+            blocks,
+        }),
+    }
+}
+
+/// Checks that every segment of a write is whole blocks and that all of them lie inside
+/// `blocks`; returns the number of blocks.
+pub(crate) fn check_segments(at: BlockNo, segments: &[&[u8]], blocks: u64) -> Result<u64> {
+    let op = DeviceOp::Write;
+    let mut total = 0;
+    for segment in segments {
+        if !segment.len().is_multiple_of(BLOCK_SIZE) {
+            return Err(DeviceError::Misaligned {
+                op,
+                bytes: segment.len(),
+            });
+        }
+        total += (segment.len() / BLOCK_SIZE) as u64;
+    }
+    check_count(op, at, total, blocks)?;
+    Ok(total)
+}
+
+/// Writes zeros to the blocks of `range`, for real, and flushes them; `progress` is told
+/// after every step how many blocks are done. Formatting does this to the log region, so
+/// that no commit ever waits for the host file system to allocate a block.
+///
+/// # Errors
+/// [`DeviceError::OutOfRange`], or the medium's error.
+pub fn prewrite(
+    device: &dyn BlockDevice,
+    range: Range<BlockNo>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<()> {
+    /// 1 MiB at a time: long enough to stream, short enough to report progress.
+    const STEP_BLOCKS: u64 = 256;
+    let total = range.end.0.saturating_sub(range.start.0);
+    check_count(
+        DeviceOp::Write,
+        range.start,
+        total,
+        device.geometry().blocks,
+    )?;
+    let zeros = BlockBuf::zeroed(total.min(STEP_BLOCKS) as usize);
+    let mut done = 0;
+    while done < total {
+        let count = (total - done).min(STEP_BLOCKS);
+        let bytes = &zeros.as_bytes()[..count as usize * BLOCK_SIZE];
+        device.write(range.start.offset(done), &[bytes])?;
+        done += count;
+        progress(done);
+    }
+    device.flush()
+}

@@ -1,0 +1,210 @@
+//! Every device agrees with a plain array of bytes, whatever is asked of it.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use steadfast_block::sim::{Limits, SimDevice};
+use steadfast_block::{
+    BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo, Direct, FileDevice, FileOptions, MemDevice,
+};
+
+const BLOCKS: u64 = 64;
+
+#[derive(Clone, Debug)]
+enum Request {
+    /// Segments of so many blocks, filled from the seed; aligned in memory or not.
+    Write {
+        at: u64,
+        segments: Vec<usize>,
+        seed: u8,
+        aligned: bool,
+    },
+    Read {
+        at: u64,
+        blocks: usize,
+        aligned: bool,
+    },
+    Flush,
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let at = 0..BLOCKS + 2;
+    prop_oneof![
+        4 => (at.clone(), prop::collection::vec(0..20_usize, 0..5), any::<u8>(), any::<bool>())
+            .prop_map(|(at, segments, seed, aligned)| Request::Write { at, segments, seed, aligned }),
+        4 => (at, 0..70_usize, any::<bool>())
+            .prop_map(|(at, blocks, aligned)| Request::Read { at, blocks, aligned }),
+        1 => Just(Request::Flush),
+    ]
+}
+
+/// A buffer for some blocks at an address that is aligned to a block, or surely not.
+struct Buffer {
+    memory: BlockBuf,
+    from: usize,
+    bytes: usize,
+}
+
+impl Buffer {
+    fn new(blocks: usize, aligned: bool) -> Buffer {
+        let memory = BlockBuf::zeroed(blocks + 1);
+        Buffer {
+            memory,
+            from: if aligned { 0 } else { 8 },
+            bytes: blocks * BLOCK_SIZE,
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.memory.as_bytes()[self.from..self.from + self.bytes]
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory.as_bytes_mut()[self.from..self.from + self.bytes]
+    }
+}
+
+/// Carries the requests out on the device and on `model` and compares the answers.
+fn agrees(device: &dyn BlockDevice, model: &mut [u8], requests: &[Request]) {
+    for request in requests {
+        match request {
+            Request::Write {
+                at,
+                segments,
+                seed,
+                aligned,
+            } => {
+                let mut fill = u64::from(*seed);
+                let buffers: Vec<Buffer> = (segments.iter())
+                    .map(|blocks| {
+                        let mut buffer = Buffer::new(*blocks, *aligned);
+                        for part in buffer.bytes_mut().chunks_mut(256) {
+                            fill = fill.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+                            part.fill((fill >> 56) as u8);
+                        }
+                        buffer
+                    })
+                    .collect();
+                let data: Vec<&[u8]> = buffers.iter().map(Buffer::bytes).collect();
+                let total: usize = segments.iter().sum();
+                let fits = at + total as u64 <= BLOCKS;
+                assert_eq!(device.write(BlockNo(*at), &data).is_ok(), fits);
+                if fits {
+                    let from = *at as usize * BLOCK_SIZE;
+                    model[from..from + total * BLOCK_SIZE].copy_from_slice(&data.concat());
+                }
+            }
+            Request::Read {
+                at,
+                blocks,
+                aligned,
+            } => {
+                let mut buffer = Buffer::new(*blocks, *aligned);
+                let fits = at + *blocks as u64 <= BLOCKS;
+                assert_eq!(device.read(BlockNo(*at), buffer.bytes_mut()).is_ok(), fits);
+                if fits {
+                    let from = *at as usize * BLOCK_SIZE;
+                    assert!(buffer.bytes() == &model[from..from + blocks * BLOCK_SIZE]);
+                }
+            }
+            Request::Flush => device.flush().unwrap(),
+        }
+    }
+}
+
+fn all_of(device: &dyn BlockDevice) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCKS as usize * BLOCK_SIZE];
+    device.read(BlockNo(0), &mut bytes).unwrap();
+    bytes
+}
+
+fn empty() -> Vec<u8> {
+    vec![0; BLOCKS as usize * BLOCK_SIZE]
+}
+
+fn file_agrees(direct: Direct, requests: &[Request]) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    drop(FileDevice::create(&path, BLOCKS, false).unwrap());
+    let options = FileOptions {
+        direct,
+        ..FileOptions::default()
+    };
+    let mut model = empty();
+    let device = FileDevice::open(&path, &options).unwrap();
+    agrees(&device, &mut model, requests);
+    drop(device);
+    let read_only = FileOptions {
+        read_only: true,
+        ..FileOptions::default()
+    };
+    assert!(all_of(&FileDevice::open(&path, &read_only).unwrap()) == model);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn memory_agrees_with_an_array(requests in prop::collection::vec(request(), 1..40)) {
+        let mut model = empty();
+        let device = MemDevice::new(BLOCKS);
+        agrees(&device, &mut model, &requests);
+        prop_assert!(device.to_bytes() == model);
+        prop_assert!(all_of(&MemDevice::from_bytes(&model)) == model);
+    }
+
+    #[test]
+    fn a_buffered_file_agrees_with_an_array(requests in prop::collection::vec(request(), 1..30)) {
+        file_agrees(Direct::Off, &requests);
+    }
+
+    #[test]
+    fn a_direct_file_agrees_with_an_array(requests in prop::collection::vec(request(), 1..30)) {
+        file_agrees(Direct::Prefer, &requests);
+    }
+
+    #[test]
+    fn the_simulated_device_agrees_with_an_array(requests in prop::collection::vec(request(), 1..40)) {
+        let mut model = empty();
+        let sim = SimDevice::new(BLOCKS);
+        agrees(&sim, &mut model, &requests);
+        prop_assert!(sim.image().to_bytes() == model);
+
+        // What survived whole is the array, too, and goes on as one.
+        let survivor = sim.explorer().cut(usize::MAX).everything();
+        prop_assert!(survivor.image().to_bytes() == model);
+        agrees(&survivor, &mut model, &requests);
+        prop_assert!(all_of(&survivor) == model);
+    }
+
+    /// An independent account of what a cut may leave, sector by sector.
+    #[test]
+    fn no_image_holds_a_sector_that_no_cut_could_leave(
+        requests in prop::collection::vec(request(), 1..25),
+        seed in any::<u64>(),
+    ) {
+        const SECTOR: usize = 512;
+        let sim = SimDevice::new(BLOCKS);
+        let mut model = empty();
+        // For each sector every value since the last flush, the durable one first.
+        let mut history: Vec<Vec<Vec<u8>>> =
+            model.chunks(SECTOR).map(|sector| vec![sector.to_vec()]).collect();
+        for request in &requests {
+            agrees(&sim, &mut model, std::slice::from_ref(request));
+            for (values, sector) in history.iter_mut().zip(model.chunks(SECTOR)) {
+                if matches!(request, Request::Flush) {
+                    values.clear();
+                }
+                values.push(sector.to_vec());
+            }
+        }
+        let mut explorer = sim.explorer();
+        let cut = explorer.cut(usize::MAX);
+        let mut fingerprints = std::collections::HashSet::new();
+        for image in cut.images(&Limits { exhaustive_writes: 5, sampled: 20, tears: true, seed }) {
+            prop_assert!(fingerprints.insert(image.fingerprint()));
+            for (values, sector) in history.iter().zip(all_of(&image).chunks(SECTOR)) {
+                prop_assert!(values.iter().any(|value| value == sector), "{}", image);
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! `steadfast info`: shows what a volume is, mounted or not.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+use steadfast_block::BLOCK_SIZE;
+use steadfast_fuse::mountinfo;
+
+use crate::commands::sync;
+use crate::failure::Failure;
+use crate::volume::{self, Access, Summary};
+use crate::{size, text};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print it as JSON
+    #[arg(long)]
+    json: bool,
+    /// Image file, block device, or a directory of a mounted volume
+    #[arg(value_name = "IMAGE|DIR")]
+    target: PathBuf,
+}
+
+/// What is shown.
+#[derive(Serialize)]
+struct Shown {
+    image: PathBuf,
+    mounted_at: Option<PathBuf>,
+    uuid: String,
+    label: String,
+    contract: &'static str,
+    block_bytes: usize,
+    volume_bytes: u64,
+    log_bytes: u64,
+    made_unix_seconds: i64,
+    state: &'static str,
+    used_bytes: Option<u64>,
+    free_bytes: Option<u64>,
+    inodes_used: Option<u64>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let metadata = std::fs::metadata(&args.target).map_err(|e| Failure::at(&args.target, e))?;
+    let (image, mounted_at) = if metadata.is_dir() {
+        let mount = sync::mount_of(&args.target)?;
+        (mount.source, Some(mount.mount_point))
+    } else {
+        let image = args.target.canonicalize().map_err(|e| Failure::at(&args.target, e))?;
+        let mounts = mountinfo::mounts().unwrap_or_default();
+        let mount = mounts.into_iter().find(|m| m.is_ours() && m.source == image);
+        (image, mount.map(|m| m.mount_point))
+    };
+    let shown = gather(image, mounted_at)?;
+    if args.json { text::print_json(&shown)? } else { text::print(&lines(&shown))? }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure> {
+    let (summary, in_use) = look(&image)?;
+    let space = mounted_at.as_deref().and_then(|dir| rustix::fs::statvfs(dir).ok());
+    let state = match (&mounted_at, in_use, summary.clean) {
+        (Some(_), ..) => "mounted",
+        (None, true, _) => "in use",
+        (None, false, true) => "clean",
+        (None, false, false) => "needs recovery (the next mount does it)",
+    };
+    Ok(Shown {
+        image,
+        mounted_at,
+        uuid: text::uuid(&summary.uuid),
+        label: summary.label,
+        contract: volume::CONTRACT_NAME,
+        block_bytes: BLOCK_SIZE,
+        volume_bytes: summary.blocks * BLOCK_SIZE as u64,
+        log_bytes: summary.log_blocks * BLOCK_SIZE as u64,
+        made_unix_seconds: summary.made,
+        state,
+        used_bytes: space.map(|s| (s.f_blocks - s.f_bfree) * s.f_frsize),
+        free_bytes: space.map(|s| s.f_bfree * s.f_frsize),
+        inodes_used: space.map(|s| s.f_files - s.f_ffree),
+    })
+}
+
+/// Reads what the volume says of itself, and whether somebody has it open for writing.
+fn look(image: &Path) -> Result<(Summary, bool), Failure> {
+    match volume::open_device(image, Access::Look, None) {
+        Ok(device) => Ok((volume::summary(image, &device)?, false)),
+        Err(first) => match volume::open_device(image, Access::Peek, None) {
+            Ok(device) => Ok((volume::summary(image, &device)?, true)),
+            Err(_) => Err(first),
+        },
+    }
+}
+
+fn lines(shown: &Shown) -> String {
+    let mut lines = vec![
+        format!("image:    {}", shown.image.display()),
+        format!("state:    {}", shown.state),
+    ];
+    if let Some(dir) = &shown.mounted_at {
+        lines.push(format!("mounted:  {}", dir.display()));
+    }
+    let label = if shown.label.is_empty() { "(none)" } else { &shown.label };
+    lines.extend([
+        format!("label:    {label}"),
+        format!("uuid:     {}", shown.uuid),
+        format!("contract: {}", shown.contract),
+        format!("size:     {}", size::show(shown.volume_bytes)),
+        format!("log:      {}", size::show(shown.log_bytes)),
+    ]);
+    if let (Some(used), Some(free), Some(inodes)) =
+        (shown.used_bytes, shown.free_bytes, shown.inodes_used)
+    {
+        lines.push(format!("used:     {} in {inodes} inodes", size::show(used)));
+        lines.push(format!("free:     {}", size::show(free)));
+    }
+    lines.join("\n")
+}

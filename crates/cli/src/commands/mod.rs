@@ -1,0 +1,11 @@
+//! One file per command.
+
+pub(crate) mod completions;
+pub(crate) mod crash;
+pub(crate) mod fsck;
+pub(crate) mod info;
+pub(crate) mod mkfs;
+pub(crate) mod mount;
+pub(crate) mod serve;
+pub(crate) mod sync;
+pub(crate) mod umount;

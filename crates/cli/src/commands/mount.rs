@@ -1,0 +1,73 @@
+//! `steadfast mount`: mounts a volume, in the background unless asked otherwise.
+//!
+//! The background server is this program, run anew: no fork, so no half of a threaded
+//! process. It tells through a pipe on its standard output when the mount answers, and
+//! until then reports errors on the standard error that it shares with this process.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::commands::serve;
+use crate::failure::{Failure, notice};
+use crate::mount_options;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Mount options, separated by commas
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Serve the mount in this process until it is unmounted
+    #[arg(long)]
+    foreground: bool,
+    /// Internal: this process is the background server
+    #[arg(long, hide = true, conflicts_with = "foreground")]
+    background: bool,
+    /// Image file or block device
+    image: PathBuf,
+    /// Directory to mount at
+    dir: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let options = mount_options::parse(&args.options).map_err(Failure::usage)?;
+    if args.foreground || args.background {
+        return serve::run(&args.image, &args.dir, &options, args.background);
+    }
+    spawn_server(args)
+}
+
+fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|e| Failure::new(format!("finding this program to run as server: {e}")))?;
+    let mut command = Command::new(program);
+    command.args(["mount", "--background"]);
+    for options in &args.options {
+        command.arg("-o").arg(options);
+    }
+    command.arg("--").arg(absolute(&args.image)?).arg(absolute(&args.dir)?);
+    let mut server = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|e| Failure::new(format!("starting the server: {e}")))?;
+    let said = server.stdout.take().map(|out| BufReader::new(out).lines());
+    for line in said.into_iter().flatten().map_while(Result::ok) {
+        if line == serve::READY {
+            return Ok(ExitCode::SUCCESS);
+        }
+        notice(&line);
+    }
+    // It closed its end without being ready: it has failed, and has said why.
+    let status =
+        server.wait().map_err(|e| Failure::new(format!("waiting for the server: {e}")))?;
+    match status.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(0) => Err(Failure::new("the server ended before the mount answered")),
+        Some(code) => Ok(ExitCode::from(code)),
+        None => Err(Failure::new(format!("the server died before the mount answered: {status}"))),
+    }
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    std::path::absolute(path).map_err(|e| Failure::at(path, e))
+}

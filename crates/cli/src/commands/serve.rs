@@ -1,0 +1,180 @@
+//! The server behind a mount: opens the volume, mounts it, serves it, and closes it
+//! cleanly when it is unmounted, by whomever, or when a signal asks for it.
+//!
+//! Invariants: the volume is closed (everything durable, the image unlocked) after the
+//! last request and before this process ends; after a request that panicked, nothing of
+//! what is in memory is committed: the next mount recovers.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use steadfast_fuse::{Ended, MountOptions, Session};
+
+use crate::failure::{Failure, notice};
+use crate::mount_options::Options;
+use crate::volume::{self, Access, Volume};
+
+/// What the background server says when the mount answers.
+pub(crate) const READY: &str = "ready";
+
+/// How long programs that still use the mount may go on after a signal.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often the end of the session is looked for.
+const GLANCE: Duration = Duration::from_millis(500);
+
+pub(crate) fn run(
+    image: &Path,
+    dir: &Path,
+    options: &Options,
+    background: bool,
+) -> Result<ExitCode, Failure> {
+    if background {
+        // Away from the terminal and its signals.
+        let _ = rustix::process::setsid();
+    }
+    let log = match &options.log {
+        Some(path) => Some(
+            OpenOptions::new()
+                .append(true)
+                .create(true)
+                .open(path)
+                .map_err(|e| Failure::at(path, e))?,
+        ),
+        None => None,
+    };
+    // Cheap checks first: nothing is opened for a mount point that cannot be used.
+    let dir = steadfast_fuse::check_mount_point(dir, options.over)
+        .map_err(|e| Failure::new(e.to_string()))?;
+    let image = image.canonicalize().map_err(|e| Failure::at(image, e))?;
+    let access = if options.read_only { Access::Look } else { Access::Change };
+    let device = volume::open_device(&image, access, options.direct)?;
+    // From here on a signal must not cut the closing short.
+    let (tell, told) = channel();
+    let signals = catch_signals(tell)?;
+
+    let (volume, report) = volume::mount(&image, device, options)?;
+    let mounted = mount(&volume, &image, &dir, options);
+    let session = match mounted {
+        Ok(session) => session,
+        Err(failure) => {
+            let _ = volume.close();
+            return Err(failure);
+        }
+    };
+    let announced = announce(&image, &session, report.as_deref(), background, log);
+    let ended = match announced {
+        Ok(()) => serve(session, &told),
+        // Who asked for the mount is gone: nobody would know of it.
+        Err(_) => session.shutdown(GRACE),
+    };
+    signals.close();
+    close(&image, volume, &ended)
+}
+
+fn mount(
+    volume: &Volume,
+    image: &Path,
+    dir: &Path,
+    options: &Options,
+) -> Result<Session, Failure> {
+    let mut fuse = MountOptions::new(image);
+    fuse.read_only = options.read_only || volume.read_only();
+    fuse.allow_other = options.allow_other;
+    fuse.devices = options.devices;
+    fuse.set_id = options.set_id;
+    fuse.no_exec = options.no_exec;
+    fuse.over = options.over;
+    if let Some(threads) = options.threads {
+        fuse.threads = threads;
+    }
+    fuse.log = Some(logger(image));
+    steadfast_fuse::mount(volume.file_system(), dir, &fuse).map_err(|e| Failure::new(e.to_string()))
+}
+
+/// Writes messages of the server, each different one once in a row.
+fn logger(image: &Path) -> steadfast_fuse::LogHook {
+    let image = image.display().to_string();
+    let last = std::sync::Mutex::new(String::new());
+    Arc::new(move |message: &str| {
+        let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if *last != message {
+            message.clone_into(&mut last);
+            notice(&format!("{image}: {message}"));
+        }
+    })
+}
+
+/// Tells that the mount answers. A background server then lets go of its starter.
+fn announce(
+    image: &Path,
+    session: &Session,
+    report: Option<&str>,
+    background: bool,
+    log: Option<File>,
+) -> std::io::Result<()> {
+    let mut out = std::io::stdout();
+    if let Some(report) = report {
+        writeln!(out, "{}: {report}", image.display())?;
+    }
+    if !background {
+        writeln!(out, "{} mounted at {}", image.display(), session.mount_point().display())?;
+        return out.flush();
+    }
+    writeln!(out, "{READY}")?;
+    out.flush()?;
+    let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&nothing))?;
+    std::env::set_current_dir("/")
+}
+
+fn catch_signals(tell: Sender<i32>) -> Result<signal_hook::iterator::Handle, Failure> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|e| Failure::new(format!("catching signals: {e}")))?;
+    let handle = signals.handle();
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                let _ = tell.send(signal);
+            }
+        })
+        .map_err(|e| Failure::new(format!("starting a thread: {e}")))?;
+    Ok(handle)
+}
+
+/// Serves until the mount is gone or a signal comes.
+fn serve(session: Session, told: &Receiver<i32>) -> Ended {
+    loop {
+        if told.try_recv().is_ok() {
+            return session.shutdown(GRACE);
+        }
+        if session.wait(GLANCE) {
+            return session.join();
+        }
+    }
+}
+
+fn close(image: &Path, volume: Volume, ended: &Ended) -> Result<ExitCode, Failure> {
+    if let Ended::Failed(said) = ended {
+        return Err(Failure::at(
+            image,
+            format!("a request failed inside the server ({said}); the volume was not closed, the next mount recovers it"),
+        ));
+    }
+    volume.close()?;
+    match ended {
+        Ended::Broken(said) => {
+            Err(Failure::at(image, format!("the kernel's connection broke: {said}; the volume was closed cleanly")))
+        }
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}

@@ -1,0 +1,36 @@
+//! `steadfast sync`: makes everything written to a mounted volume durable.
+//!
+//! sync(2) does not reach a FUSE server; this does.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use steadfast_fuse::mountinfo::{self, MountEntry};
+
+use crate::failure::Failure;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Any file or directory of the mounted volume
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    mount_of(&args.path)?;
+    steadfast_fuse::sync(&args.path).map_err(|e| {
+        Failure::at(&args.path, format!("sync failed: {e}; what is not durable yet may be lost in a crash"))
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The Steadfast mount that a file or directory belongs to.
+pub(crate) fn mount_of(path: &Path) -> Result<MountEntry, Failure> {
+    let stat = rustix::fs::stat(path).map_err(|e| Failure::at(path, e))?;
+    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let mounts = mountinfo::mounts().map_err(|e| Failure::new(format!("list of mounts: {e}")))?;
+    mounts
+        .into_iter()
+        .find(|m| m.device == device && m.is_ours())
+        .ok_or_else(|| Failure::at(path, "not on a mounted Steadfast volume"))
+}

@@ -1,0 +1,181 @@
+//! The words after `-o`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use steadfast_fuse::THREADS_MAX;
+
+use crate::size;
+
+/// Longest commit interval.
+const COMMIT_SECONDS_MAX: u64 = 3600;
+/// Smallest page cache.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+
+/// What can be asked for with `-o`.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Options {
+    /// Nothing is changed, not even the log replayed on the image.
+    pub(crate) read_only: bool,
+    /// Other users may use the mount.
+    pub(crate) allow_other: bool,
+    /// Device nodes work.
+    pub(crate) devices: bool,
+    /// Set-id bits work.
+    pub(crate) set_id: bool,
+    /// Programs are not executed.
+    pub(crate) no_exec: bool,
+    /// Access times are not updated.
+    pub(crate) no_atime: bool,
+    /// May cover another mount.
+    pub(crate) over: bool,
+    /// Around the host's page cache (`Some(true)`), through it (`Some(false)`).
+    pub(crate) direct: Option<bool>,
+    /// Threads that read requests.
+    pub(crate) threads: Option<usize>,
+    /// Page cache in bytes.
+    pub(crate) cache_bytes: Option<u64>,
+    /// Longest time that a change stays uncommitted.
+    pub(crate) commit: Option<Duration>,
+    /// Where the server writes its messages.
+    pub(crate) log: Option<PathBuf>,
+}
+
+/// The options, as they are shown to who asked for an unknown one.
+const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, commit=SECONDS, direct, buffered, \
+    noatime, relatime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, defaults";
+
+/// Reads the arguments of all `-o`; of two that contradict each other, the later holds.
+pub(crate) fn parse(arguments: &[String]) -> Result<Options, String> {
+    let mut options = Options::default();
+    let words = arguments.iter().flat_map(|argument| argument.split(','));
+    for word in words.map(str::trim).filter(|word| !word.is_empty()) {
+        let (name, value) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        apply(&mut options, name, value)?;
+    }
+    Ok(options)
+}
+
+fn apply(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), String> {
+    let needed = || value.ok_or_else(|| format!("option '{name}' needs a value: {name}=…"));
+    match name {
+        "threads" => {
+            let threads = number(name, needed()?, 1, THREADS_MAX as u64)?;
+            options.threads = usize::try_from(threads).ok();
+        }
+        "commit" => {
+            let seconds = number(name, needed()?, 1, COMMIT_SECONDS_MAX)?;
+            options.commit = Some(Duration::from_secs(seconds));
+        }
+        "cache" => {
+            let bytes = size::parse(needed()?).map_err(|e| format!("option 'cache': {e}"))?;
+            if bytes < CACHE_BYTES_MIN {
+                return Err("option 'cache': 1M is the least".to_owned());
+            }
+            options.cache_bytes = Some(bytes);
+        }
+        "log" => {
+            let path = needed()?;
+            if path.is_empty() {
+                return Err("option 'log' needs the name of a file".to_owned());
+            }
+            options.log = Some(path.into());
+        }
+        flag => {
+            let known = set_flag(options, flag);
+            if !known {
+                return Err(format!("unknown option '{name}'; known are: {KNOWN}"));
+            }
+            if value.is_some() {
+                return Err(format!("option '{name}' takes no value"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn set_flag(options: &mut Options, flag: &str) -> bool {
+    match flag {
+        "ro" => options.read_only = true,
+        "rw" => options.read_only = false,
+        "allow_other" => options.allow_other = true,
+        "dev" => options.devices = true,
+        "nodev" => options.devices = false,
+        "suid" => options.set_id = true,
+        "nosuid" => options.set_id = false,
+        "exec" => options.no_exec = false,
+        "noexec" => options.no_exec = true,
+        "noatime" => options.no_atime = true,
+        "relatime" => options.no_atime = false,
+        "over" => options.over = true,
+        "direct" => options.direct = Some(true),
+        "buffered" => options.direct = Some(false),
+        "defaults" => {}
+        _ => return false,
+    }
+    true
+}
+
+fn number(name: &str, value: &str, min: u64, max: u64) -> Result<u64, String> {
+    value
+        .parse()
+        .ok()
+        .filter(|n| (min..=max).contains(n))
+        .ok_or_else(|| format!("option '{name}': '{value}' is no number from {min} to {max}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Options, String> {
+        parse(&[text.to_owned()])
+    }
+
+    #[test]
+    fn options_are_understood_and_the_later_one_holds() {
+        let options = read("ro,allow_other,threads=4,cache=64M,commit=5,direct,noatime,log=/x/y");
+        let expected = Options {
+            read_only: true,
+            allow_other: true,
+            no_atime: true,
+            direct: Some(true),
+            threads: Some(4),
+            cache_bytes: Some(64 << 20),
+            commit: Some(Duration::from_secs(5)),
+            log: Some("/x/y".into()),
+            ..Options::default()
+        };
+        assert_eq!(options, Ok(expected));
+        assert_eq!(read("ro,rw,,defaults, relatime"), Ok(Options::default()));
+        assert_eq!(parse(&["ro".to_owned(), "rw".to_owned()]), Ok(Options::default()));
+    }
+
+    #[test]
+    fn an_unknown_option_is_refused_with_the_list_of_known_ones() {
+        for text in ["frobnicate", "ro,frobnicate=3", "RO"] {
+            let error = read(text).err().unwrap_or_default();
+            assert!(error.contains("unknown option") && error.contains("allow_other"), "{error}");
+        }
+    }
+
+    #[test]
+    fn values_are_checked() {
+        for text in
+            ["threads", "threads=0", "threads=65", "threads=x", "cache=1K", "cache=1X", "commit=0", "ro=1", "log="]
+        {
+            assert!(read(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_list_names_every_option_that_is_understood() {
+        for name in KNOWN.split(", ") {
+            let word = name.replace("=N", "=2").replace("=SIZE", "=2M").replace("=SECONDS", "=2");
+            assert!(read(word.trim()).is_ok(), "{name}");
+        }
+    }
+}

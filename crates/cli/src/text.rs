@@ -1,0 +1,46 @@
+//! Writing results: a reader that goes away (`| head`) is no error.
+
+use std::io::{ErrorKind, Write};
+
+use crate::failure::Failure;
+
+/// Writes to standard output, with a line feed at the end.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush())
+    {
+        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("standard output: {e}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes a value as JSON.
+pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|e| Failure::new(e.to_string()))?;
+    print(&text)
+}
+
+/// A volume's identity in the usual form.
+pub(crate) fn uuid(bytes: &[u8; 16]) -> String {
+    let mut text = String::with_capacity(36);
+    for (i, byte) in bytes.iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        for digit in [byte >> 4, byte & 15] {
+            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('?'));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_identity_has_the_usual_form() {
+        let bytes = *b"\x01\x23\x45\x67\x89\xab\xcd\xef\x01\x23\x45\x67\x89\xab\xcd\xef";
+        assert_eq!(super::uuid(&bytes), "01234567-89ab-cdef-0123-456789abcdef");
+    }
+}

@@ -1,0 +1,458 @@
+//! Reading and writing file data.
+//!
+//! A write of one page goes one of three ways: into a delayed page that is there already;
+//! as a patch of the journal over a written block (selective data journaling: order is kept);
+//! or into a new delayed page, for which space and log bytes are kept from then on. Size,
+//! times and mode change in the same operation. A write too large for one operation becomes
+//! several, split at page boundaries, in order (corner 62).
+//!
+//! An operation first does everything that can fail, then changes the pages in memory,
+//! then commits; so a failed one leaves no trace (corner 30). Neighbours: `pages`,
+//! `writeback` (allocation at commit), `truncate`, `allocate`.
+
+use crate::btree;
+use crate::error::{damaged, from_journal};
+use crate::extents::{self, Extent};
+use crate::inode::{self, Inode, Place, State};
+use crate::layout::{DiskInode, FILE_BYTES_MAX};
+use crate::mount::Fs;
+use crate::pages::{COST_INODE, Needs, Shape};
+pub(crate) use crate::pages::Pages;
+use crate::perm;
+use crate::reader::{Current, Reader};
+use crate::superblock::Volume;
+use crate::work::{COST_BLOCK, COST_RANGE, Store, Work};
+use steadfast_block::{BLOCK_SIZE, BlockNo};
+use steadfast_journal::{Access, Credits, Kind, Object};
+use steadfast_vfs::{Caller, Errno, Error, FileKind, Ino, Result};
+
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
+/// Most pages that one operation writes.
+const CHUNK_PAGES_MAX: u64 = 256;
+/// Attempts to begin an operation whose file changes in between, before giving up.
+pub(crate) const ATTEMPTS_MAX: usize = 64;
+
+/// Where a page of a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Target {
+    /// In memory already.
+    Delayed,
+    /// In a written block.
+    Written(BlockNo),
+    /// Nowhere, or in an unwritten extent.
+    New { over_unwritten: bool },
+}
+
+/// What a write will do: computed once to ask for credits, and again under the lock.
+struct Plan {
+    first: u64,
+    targets: Vec<Target>,
+    /// New delayed pages.
+    new: Vec<u64>,
+    over_unwritten: u64,
+    /// Log bytes of the operation itself.
+    own_bytes: u64,
+    /// What must be kept for the file's delayed pages afterwards, in all.
+    needs: Needs,
+    /// Log bytes that must be attached in addition to those that are.
+    attach_bytes: u64,
+}
+
+impl Plan {
+    fn credits(&self) -> Credits {
+        Credits {
+            log_bytes: self.own_bytes + self.attach_bytes,
+            data_blocks: self.new.len() as u64,
+        }
+    }
+}
+
+/// Whether `granted` suffices for `needed`.
+fn covers(granted: &Credits, needed: &Credits) -> bool {
+    granted.log_bytes >= needed.log_bytes && granted.data_blocks >= needed.data_blocks
+}
+
+/// The shape of a file's extent tree.
+pub(crate) fn shape(volume: &Volume, disk: &DiskInode) -> Result<Shape> {
+    Ok(Shape {
+        level: btree::level(volume, &disk.body)?,
+        items: btree::inline_items(volume, &disk.body)?,
+    })
+}
+
+/// EISDIR or EINVAL unless the inode has file data.
+pub(crate) fn require_file(disk: &DiskInode) -> Result<()> {
+    match disk.kind() {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Errno::IsDir.into()),
+        _ => Err(Errno::Inval.into()),
+    }
+}
+
+/// The range of pages that bytes lie in.
+pub(crate) fn page_range(offset: u64, len: u64) -> (u64, u64) {
+    (offset / PAGE, (offset + len).div_ceil(PAGE))
+}
+
+impl Fs {
+    /// Reads up to `buf.len()` bytes at `offset`; returns how many, fewer only at the end.
+    ///
+    /// # Errors
+    /// ESTALE, EISDIR, EINVAL, EIO, EUCLEAN.
+    pub(crate) fn read_file(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let inode = self.table.get(ino);
+        let state = inode.shared();
+        let mut reader = Current(&self.store.journal);
+        let disk = inode::read(&self.store.volume, &mut reader, ino)?;
+        require_file(&disk)?;
+        let len = disk.size.get().saturating_sub(offset).min(buf.len() as u64) as usize;
+        read_range(&self.store, &state.pages, &disk, offset, &mut buf[..len])?;
+        Ok(len)
+    }
+
+    /// Writes `data` at `offset`, or at the end. Returns where it went and how much of it
+    /// was written: all, unless a later part of a long write failed.
+    ///
+    /// # Errors
+    /// ESTALE, EISDIR, EINVAL, EFBIG, ENOSPC before any effect; EIO, EROFS.
+    pub(crate) fn write_file(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<(u64, usize)> {
+        if let Some(offset) = offset {
+            check_end(offset, data.len())?;
+        }
+        let mut written = 0;
+        let mut start = offset;
+        loop {
+            let at = offset.map(|offset| offset + written as u64);
+            let rest = &data[written..];
+            let step = self.store.with_space(|| self.write_some(caller, ino, at, rest));
+            match step {
+                Ok((at, count)) => {
+                    start = start.or(Some(at));
+                    written += count;
+                }
+                // A part is there: that is a short write. The caller will meet the error again.
+                Err(_) if written > 0 => break,
+                Err(error) => return Err(error),
+            }
+            if written == data.len() {
+                break;
+            }
+        }
+        Ok((start.unwrap_or(0), written))
+    }
+
+    /// One operation: writes as much of the beginning of `data` as fits into it.
+    fn write_some(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        offset: Option<u64>,
+        data: &[u8],
+    ) -> Result<(u64, usize)> {
+        let store = &self.store;
+        let inode = self.table.get(ino);
+        for _ in 0..ATTEMPTS_MAX {
+            self.settle(caller.stream, ino)?;
+            // A look ahead, to ask for credits before taking the lock.
+            let (peeked, mut count) = {
+                let state = inode.shared();
+                let mut reader = Current(&store.journal);
+                let disk = inode::read(&store.volume, &mut reader, ino)?;
+                require_file(&disk)?;
+                let at = offset.unwrap_or(disk.size.get());
+                check_end(at, data.len())?;
+                if data.is_empty() {
+                    return Ok((at, 0));
+                }
+                largest_plan(store, &mut reader, &state, &disk, at, data.len())?
+            };
+            let granted = peeked.credits();
+            let mut work = store.begin(caller.stream, granted)?;
+            work.relate(Object::File(ino), Access::Exclusive);
+            let mut state = inode.exclusive();
+            if state.pages.cut.is_some() {
+                continue;
+            }
+            let old = inode::read(&store.volume, &mut work, ino)?;
+            require_file(&old)?;
+            let at = offset.unwrap_or(old.size.get());
+            if offset.is_none() {
+                // The end may have moved within its page.
+                count = count.min((page_range(at, 1).1 + peeked.targets.len() as u64 - 1) * PAGE - at)
+                    .min(data.len() as u64);
+            }
+            check_end(at, count as usize)?;
+            let plan = plan(&mut work, &state, &old, at, count)?;
+            // The file changed since the look ahead: ask again.
+            if !covers(&granted, &plan.credits()) {
+                continue;
+            }
+            let data = &data[..count as usize];
+            self.write_planned(caller, work, &inode, &mut state, &old, at, data, &plan)?;
+            return Ok((at, data.len()));
+        }
+        Err(Error::new(Errno::Again, "the file changes too fast to be written"))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn write_planned(
+        &self,
+        caller: &Caller,
+        mut work: Work<'_>,
+        inode: &Inode,
+        state: &mut State,
+        old: &DiskInode,
+        at: u64,
+        data: &[u8],
+        plan: &Plan,
+    ) -> Result<()> {
+        let store = work.store();
+        for (target, piece) in plan.targets.iter().zip(pieces(at, data)) {
+            if let Target::Written(block) = target {
+                work.write(*block, Kind::Data, piece.offset, piece.bytes)?;
+            }
+        }
+        let now = self.now().into();
+        let mut new = *old;
+        new.size = old.size.get().max(at + data.len() as u64).into();
+        new.mode = perm::mode_after_write(caller, old.mode.get()).into();
+        (new.mtime, new.ctime) = (now, now);
+        let place = Place::of(&store.volume, inode.ino)?;
+        inode::patch(&mut work, place, old, &new)?;
+        let reservation =
+            store.alloc.reserve(plan.needs.blocks.saturating_sub(state.pages.reserved))?;
+        if plan.attach_bytes > 0 || !plan.new.is_empty() {
+            let credits =
+                Credits { log_bytes: plan.attach_bytes, data_blocks: plan.new.len() as u64 };
+            work.attach(inode.ino, credits);
+        }
+        // Nothing can fail from here on.
+        state.pages.reserved += reservation.keep();
+        state.pages.log_bytes += plan.attach_bytes;
+        for ((target, piece), page) in plan.targets.iter().zip(pieces(at, data)).zip(plan.first..) {
+            match *target {
+                Target::Written(_) => {}
+                Target::Delayed => state.pages.write(page, piece.offset, piece.bytes, false),
+                Target::New { over_unwritten } => {
+                    state.pages.write(page, piece.offset, piece.bytes, over_unwritten);
+                }
+            }
+        }
+        work.commit();
+        Ok(())
+    }
+}
+
+/// EFBIG if bytes would lie behind the largest file's end.
+pub(crate) fn check_end(offset: u64, len: usize) -> Result<()> {
+    match offset.checked_add(len as u64) {
+        Some(end) if end <= FILE_BYTES_MAX => Ok(()),
+        _ => Err(Errno::FBig.into()),
+    }
+}
+
+/// The part of a write that falls into one page.
+struct Piece<'a> {
+    offset: usize,
+    bytes: &'a [u8],
+}
+
+/// Cuts bytes at page boundaries.
+fn pieces(at: u64, data: &[u8]) -> impl Iterator<Item = Piece<'_>> {
+    let mut at = at;
+    let mut rest = data;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let offset = (at % PAGE) as usize;
+        let (bytes, behind) = rest.split_at(rest.len().min(BLOCK_SIZE - offset));
+        rest = behind;
+        at += bytes.len() as u64;
+        Some(Piece { offset, bytes })
+    })
+}
+
+/// The plan for as much of a write at `at` as one operation takes, and its length in bytes.
+fn largest_plan(
+    store: &Store,
+    reader: &mut impl Reader,
+    state: &State,
+    disk: &DiskInode,
+    at: u64,
+    len: usize,
+) -> Result<(Plan, u64)> {
+    let limit = store.journal.op_bytes_max() / 4 * 3;
+    let mut pages = CHUNK_PAGES_MAX;
+    loop {
+        let end = (at / PAGE + pages) * PAGE;
+        let count = (end - at).min(len as u64);
+        let plan = plan_in(&store.volume, reader, state, disk, at, count)?;
+        if plan.credits().log_bytes <= limit || pages == 1 {
+            return Ok((plan, count));
+        }
+        pages = (pages / 2).max(1);
+    }
+}
+
+fn plan(work: &mut Work<'_>, state: &State, disk: &DiskInode, at: u64, count: u64) -> Result<Plan> {
+    let volume = work.volume();
+    plan_in(volume, work, state, disk, at, count)
+}
+
+fn plan_in(
+    volume: &Volume,
+    reader: &mut impl Reader,
+    state: &State,
+    disk: &DiskInode,
+    at: u64,
+    count: u64,
+) -> Result<Plan> {
+    let (first, end) = page_range(at, count);
+    let mut targets = vec![Target::New { over_unwritten: false }; (end - first) as usize];
+    for run in extents::runs(reader, volume, &disk.body, first, end)? {
+        for index in 0..run.len {
+            targets[(run.logical + index - first) as usize] = if run.unwritten {
+                Target::New { over_unwritten: true }
+            } else {
+                Target::Written(run.block.offset(index))
+            };
+        }
+    }
+    for (page, _) in state.pages.range(first, end) {
+        targets[(page - first) as usize] = Target::Delayed;
+    }
+    let mut new = Vec::new();
+    let mut over_unwritten = 0;
+    let mut own_bytes = COST_INODE;
+    for (target, page) in targets.iter().zip(first..) {
+        match target {
+            Target::Delayed => {}
+            Target::Written(_) => {
+                let from = at.max(page * PAGE);
+                let to = (at + count).min((page + 1) * PAGE);
+                own_bytes += COST_BLOCK + COST_RANGE + (to - from);
+            }
+            Target::New { over_unwritten: over } => {
+                new.push(page);
+                over_unwritten += u64::from(*over);
+            }
+        }
+    }
+    let size = disk.size.get().max(at + count);
+    let tally = state.pages.tally_with(&new, over_unwritten, size);
+    let needs = tally.needs(shape(volume, disk)?);
+    let attach_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
+    Ok(Plan { first, targets, new, over_unwritten, own_bytes, needs, attach_bytes })
+}
+
+/// Reads bytes that lie before the end of the file.
+pub(crate) fn read_range(
+    store: &Store,
+    pages: &Pages,
+    disk: &DiskInode,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<()> {
+    if buf.is_empty() {
+        return Ok(());
+    }
+    let len = buf.len() as u64;
+    let (first, end) = page_range(offset, len);
+    // Behind a truncation under way lie dead extents.
+    let mapped_end = pages.cut.unwrap_or(u64::MAX).min(end);
+    let mut reader = Current(&store.journal);
+    let runs = extents::runs(&mut reader, &store.volume, &disk.body, first, mapped_end)?;
+    let mut done = offset;
+    for run in runs.iter().filter(|run| !run.unwritten) {
+        let start = (run.logical * PAGE).max(offset);
+        let stop = (run.end() * PAGE).min(offset + len);
+        buf[(done - offset) as usize..(start - offset) as usize].fill(0);
+        read_run(store, run, start, &mut buf[(start - offset) as usize..(stop - offset) as usize])?;
+        done = stop;
+    }
+    buf[(done - offset) as usize..].fill(0);
+    for (page, block) in pages.range(first, end) {
+        let start = (page * PAGE).max(offset);
+        let stop = ((page + 1) * PAGE).min(offset + len);
+        buf[(start - offset) as usize..(stop - offset) as usize]
+            .copy_from_slice(&block[(start - page * PAGE) as usize..(stop - page * PAGE) as usize]);
+    }
+    Ok(())
+}
+
+/// Reads bytes of one written extent, from byte `start` of the file on.
+fn read_run(store: &Store, run: &Extent, start: u64, buf: &mut [u8]) -> Result<()> {
+    let read = |page: u64, buf: &mut [u8]| {
+        store.journal.read_data(run.block.offset(page - run.logical), buf).map_err(from_journal)
+    };
+    let mut partial = [0; BLOCK_SIZE];
+    let mut page = start / PAGE;
+    let skip = (start % PAGE) as usize;
+    let head = if skip > 0 || buf.len() < BLOCK_SIZE { buf.len().min(BLOCK_SIZE - skip) } else { 0 };
+    let (front, rest) = buf.split_at_mut(head);
+    if head > 0 {
+        read(page, &mut partial)?;
+        front.copy_from_slice(&partial[skip..skip + head]);
+        page += 1;
+    }
+    let whole = rest.len() / BLOCK_SIZE * BLOCK_SIZE;
+    let (middle, tail) = rest.split_at_mut(whole);
+    if whole > 0 {
+        read(page, middle)?;
+        page += (whole / BLOCK_SIZE) as u64;
+    }
+    if !tail.is_empty() {
+        read(page, &mut partial)?;
+        tail.copy_from_slice(&partial[..tail.len()]);
+    }
+    Ok(())
+}
+
+/// Stores the bytes of a new long symlink (at most a block) in a block of its own, inside
+/// the record. `disk` gets size, body and block count.
+///
+/// # Errors
+/// ENOSPC, EIO.
+pub(crate) fn store_block(
+    work: &mut Work<'_>,
+    disk: &mut DiskInode,
+    goal: BlockNo,
+    bytes: &[u8],
+) -> Result<()> {
+    let block = work.allocate_block(goal)?;
+    work.zero(block, Kind::Data)?;
+    work.write(block, Kind::Data, 0, bytes)?;
+    disk.body = btree::empty();
+    let extent = Extent { logical: 0, block, len: 1, unwritten: false };
+    let change = extents::insert(work, &mut disk.body, extent)?;
+    disk.blocks = change.apply(disk.blocks.get() + 1).into();
+    disk.size = (bytes.len() as u64).into();
+    Ok(())
+}
+
+/// Log bytes of [`store_block`], the inode not included.
+pub(crate) fn store_block_credits(len: usize) -> u64 {
+    2 * COST_BLOCK + COST_RANGE + len as u64 + crate::work::COST_BITS
+}
+
+/// Reads what [`store_block`] stored.
+///
+/// # Errors
+/// EUCLEAN, EIO.
+pub(crate) fn load_block(store: &Store, disk: &DiskInode) -> Result<Vec<u8>> {
+    let size = disk.size.get();
+    if size > PAGE {
+        return Err(damaged(format!("a symbolic link of {size} bytes")));
+    }
+    let mut bytes = vec![0; size as usize];
+    read_range(store, &Pages::default(), disk, 0, &mut bytes)?;
+    Ok(bytes)
+}

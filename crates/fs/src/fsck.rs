@@ -1,0 +1,341 @@
+//! The offline checker. It reads the on-disk structures by itself, sharing only `layout`
+//! and the superblock's decoding with the mounted code, so that a mistake there does not
+//! hide itself here.
+//!
+//! A check writes nothing: the log is applied in memory. A *repair* first recovers the
+//! volume as a mount does, closes the journal, and then works on the home blocks of the
+//! quiet volume: one pass finds, plans and writes ([`plan`] says in which order), and the
+//! next one must find nothing. A journal that cannot be recovered is replaced by an empty
+//! one before anything else is touched, so that nothing old is replayed over a repair.
+//!
+//! Cost: a pass reads every metadata block about three times, no file data except the
+//! targets of long symbolic links. Memory: see [`check`].
+//!
+//! | module | job |
+//! |---|---|
+//! | `finding` | what can be found, how bad it is, what a repair does |
+//! | `source` | reading blocks that may be damaged |
+//! | `check` | the state of a pass and the order of its steps |
+//! | `inodes`, `tree`, `dirs`, `space` | the steps |
+//! | `plan` | what to write, and in which order |
+
+mod bits;
+mod check;
+mod dirs;
+mod finding;
+mod inodes;
+mod plan;
+mod source;
+mod space;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+pub use finding::{Finding, Place, Problem, Severity};
+
+use crate::error::Error;
+use crate::layout::{META_BYTES, Superblock};
+use crate::superblock::{Refusal, Volume, decode};
+use check::Check;
+use finding::Log;
+use source::Source;
+use std::sync::Arc;
+use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
+use steadfast_journal::{Config, Error as JournalError, Journal, Recovery, seal};
+use steadfast_vfs::{Clock, SystemClock};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Repairs that one call makes before it gives up on a volume that stays damaged.
+const PASSES_MAX: usize = 8;
+/// Blocks that the journal may cache beside what its log holds.
+const CACHE_BLOCKS: usize = 1024;
+
+/// How far a check is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// What is being looked at.
+    pub step: &'static str,
+    /// Units of it done.
+    pub done: u64,
+    /// Units of it in all, as far as known.
+    pub total: u64,
+}
+
+/// Hears how far a check is.
+pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// How to check.
+#[derive(Clone)]
+pub struct FsckOptions {
+    /// Put right what is found; else nothing is written.
+    pub repair: bool,
+    /// Is told how far the check is.
+    pub progress: Option<ProgressSink>,
+    /// Findings kept in the report; the others are counted.
+    pub findings_max: usize,
+}
+
+impl Default for FsckOptions {
+    fn default() -> FsckOptions {
+        FsckOptions { repair: false, progress: None, findings_max: 10_000 }
+    }
+}
+
+/// What a check came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Nothing is wrong.
+    Clean,
+    /// Something was wrong and has been put right.
+    Repaired,
+    /// Something is wrong.
+    DamageLeft,
+}
+
+/// What the volume holds, as the check counted it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Blocks for files and metadata.
+    pub blocks: u64,
+    /// Blocks in use, bitmaps included.
+    pub used: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Directories, the root and the orphan directory included.
+    pub directories: u64,
+    /// Symbolic links, devices, pipes and sockets.
+    pub others: u64,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct FsckReport {
+    /// What was found, before any repair.
+    pub findings: Vec<Finding>,
+    /// Findings that were left out, because there were too many.
+    pub left_out: u64,
+    /// What came to light after the first repairs, and was repaired too.
+    pub further: Vec<Finding>,
+    /// What is still wrong after the repair (without a repair: empty).
+    pub left: Vec<Finding>,
+    /// Whether repairs were asked for.
+    pub repair: bool,
+    /// What the journal's recovery said, if it could be recovered.
+    pub recovery: Option<Recovery>,
+    /// What the volume holds.
+    pub usage: Usage,
+    /// Passes made.
+    pub passes: usize,
+}
+
+impl FsckReport {
+    /// What the check came to. Notes do not count.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let wrong = |findings: &[Finding]| findings.iter().any(|f| f.severity() > Severity::Note);
+        if !wrong(&self.findings) && self.left_out == 0 {
+            Outcome::Clean
+        } else if self.repair && !wrong(&self.left) {
+            Outcome::Repaired
+        } else {
+            Outcome::DamageLeft
+        }
+    }
+
+    /// Whether a problem of this kind was found.
+    #[must_use]
+    pub fn has(&self, problem: Problem) -> bool {
+        self.findings.iter().any(|finding| finding.problem == problem)
+    }
+}
+
+/// Checks the volume on `device`, and repairs it if asked to. The device must not be in
+/// use by a mount. A repair can be cut anywhere and started again.
+///
+/// # Errors
+/// There is no volume ([`Error::NotAVolume`]), it is cut short or of a newer format, or the
+/// device fails in a way that stops the check. Damage is no error: it is reported.
+pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckReport, Error> {
+    let mut log = Log::new(options.findings_max);
+    let found = Superblocks::load(&*device, &mut log)?;
+    if options.repair {
+        if found.read_only {
+            let what = "features that forbid writing to this version (a check without repair is possible)";
+            return Err(Error::Unsupported { what: what.into() });
+        }
+        if device.geometry().read_only {
+            return Err(Error::Option("a repair needs a device that can be written".into()));
+        }
+    }
+    let volume = &found.volume;
+    let (source, recovery) = open_journal(&device, volume, options.repair, &mut log)?;
+    let mut report = FsckReport { repair: options.repair, recovery, ..FsckReport::default() };
+    let silent = |_: Progress| {};
+    let progress: &dyn Fn(Progress) = match &options.progress {
+        Some(sink) => &**sink,
+        None => &silent,
+    };
+    let now = SystemClock.now();
+    let mut check = Check::new(volume.clone(), source, log, progress, now);
+    loop {
+        report.passes += 1;
+        check.run();
+        let clean = check.log.is_clean();
+        let again = options.repair && !clean && report.passes < PASSES_MAX;
+        report.usage = check.usage;
+        let writes = again.then(|| check.plan());
+        let (findings, left_out) = check.log.finish();
+        match report.passes {
+            1 => (report.findings, report.left_out) = (findings, left_out),
+            _ if again => report.further.extend(findings),
+            _ => report.left = findings,
+        }
+        let Some(writes) = writes else { break };
+        found.restore(&*device)?;
+        if writes.is_empty() && report.passes > 1 {
+            report.left = report.further.clone();
+            break;
+        }
+        writes.apply(&*device, &volume.uuid)?;
+        let mut log = Log::new(options.findings_max);
+        Superblocks::load(&*device, &mut log)?;
+        let source = Source::home(device.clone(), volume.uuid);
+        check = Check::new(volume.clone(), source, log, progress, now);
+    }
+    Ok(report)
+}
+
+/// Opens the journal: for a check in memory, for a repair for good. Returns what to read from.
+fn open_journal(
+    device: &Arc<dyn BlockDevice>,
+    volume: &Volume,
+    repair: bool,
+    log: &mut Log,
+) -> Result<(Source, Option<Recovery>), Error> {
+    let config = |read_only| Config {
+        read_only,
+        cache_blocks_max: CACHE_BLOCKS,
+        ..Config::new(volume.region(), volume.uuid)
+    };
+    let home = || Source::home(device.clone(), volume.uuid);
+    let (journal, recovery) = match Journal::open(device.clone(), config(true)) {
+        Ok(opened) => opened,
+        Err(error @ (JournalError::Corrupt { .. } | JournalError::Device(_))) => {
+            log.add(
+                Problem::JournalDamaged,
+                Place::block(volume.log_start),
+                format!("the journal cannot be recovered: {error}"),
+            );
+            if repair {
+                Journal::format(&**device, &volume.region(), &volume.uuid)
+                    .map_err(Error::journal("making an empty journal"))?;
+            }
+            return Ok((home(), None));
+        }
+        Err(error) => return Err(Error::journal("opening the journal")(error)),
+    };
+    if recovery.records > 0 {
+        log.add(
+            Problem::LogPending,
+            Place::default(),
+            format!(
+                "the volume was not unmounted: {} log records change {} blocks",
+                recovery.records, recovery.home_blocks
+            ),
+        );
+    }
+    if !repair {
+        let source = if recovery.home_blocks > 0 {
+            Source::replayed(journal, volume.uuid)
+        } else {
+            home()
+        };
+        return Ok((source, Some(recovery)));
+    }
+    drop(journal);
+    let (journal, recovery) = Journal::open(device.clone(), config(false))
+        .map_err(Error::journal("recovering the volume"))?;
+    journal.close().map_err(Error::journal("closing the recovered journal"))?;
+    Ok((home(), Some(recovery)))
+}
+
+/// The superblock that counts, and which of the two have to be written.
+struct Superblocks {
+    volume: Volume,
+    read_only: bool,
+    good: Block,
+    stale: Vec<BlockNo>,
+}
+
+impl Superblocks {
+    fn load(device: &dyn BlockDevice, log: &mut Log) -> Result<Superblocks, Error> {
+        let blocks = device.geometry().blocks;
+        let read = |at: BlockNo| -> Result<(Block, Volume, bool), Refusal> {
+            let mut block = [0; BLOCK_SIZE];
+            device.read(at, &mut block).map_err(|e| Refusal::NotOne(e.to_string()))?;
+            decode(&block, at, blocks).map(|(volume, read_only)| (block, volume, read_only))
+        };
+        let end = BlockNo(blocks.saturating_sub(1));
+        let first = match read(BlockNo(0)) {
+            Ok(first) => first,
+            Err(Refusal::Unusable(error @ (Error::Unsupported { .. } | Error::Truncated { .. }))) => {
+                return Err(error);
+            }
+            Err(refusal) => {
+                let (why, error) = match refusal {
+                    Refusal::NotOne(why) => (why, Error::NotAVolume),
+                    Refusal::Unusable(error) => (error.to_string(), error),
+                };
+                let (block, volume, read_only) = match read(end) {
+                    Ok(copy) if copy.1.blocks == blocks => copy,
+                    Err(Refusal::Unusable(error @ Error::Unsupported { .. })) => return Err(error),
+                    _ => return Err(error),
+                };
+                log.add(
+                    Problem::SuperblockDamaged,
+                    Place::block(0),
+                    format!("the superblock cannot be used: {why}"),
+                );
+                return Ok(Superblocks { volume, read_only, good: block, stale: vec![BlockNo(0)] });
+            }
+        };
+        let (good, volume, read_only) = first;
+        let at = BlockNo(volume.blocks - 1);
+        let mut stale = vec![at];
+        match read(at) {
+            Ok((copy, ..)) if copy[..META_BYTES] == good[..META_BYTES] => stale.clear(),
+            Ok(_) => log.add(
+                Problem::SuperblocksDiffer,
+                Place::block(at.0),
+                "the copy of the superblock says something else than the superblock",
+            ),
+            Err(refusal) => {
+                let why = match refusal {
+                    Refusal::NotOne(why) => why,
+                    Refusal::Unusable(error) => error.to_string(),
+                };
+                log.add(
+                    Problem::SuperblockCopyDamaged,
+                    Place::block(at.0),
+                    format!("the copy of the superblock cannot be used: {why}"),
+                );
+            }
+        }
+        Ok(Superblocks { volume, read_only, good, stale })
+    }
+
+    /// Writes the superblock where it is not what it should be.
+    fn restore(&self, device: &dyn BlockDevice) -> Result<(), Error> {
+        for at in &self.stale {
+            let mut block = self.good;
+            if let Ok((sb, _)) = Superblock::read_from_prefix(&self.good) {
+                block = [0; BLOCK_SIZE];
+                block[..size_of::<Superblock>()].copy_from_slice(sb.as_bytes());
+            }
+            seal(&self.volume.uuid, *at, &mut block);
+            device.write(*at, &[&block]).map_err(Error::device("writing the superblock"))?;
+            device.flush().map_err(Error::device("flushing the superblock"))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,723 @@
+//! Inode blocks and inodes: finds them, checks their fields, and claims their blocks.
+
+use super::check::{Check, Slot};
+use super::finding::{Place, Problem};
+use super::tree::{Mode, Tree};
+use crate::layout::{
+    DiskInode, DiskTime, EXTENT_UNWRITTEN, FILE_BYTES_MAX, GROUP_META, INLINE_BYTES, INODE_BYTES,
+    INODE_SLOTS, INODES_PER_BLOCK, Item, META_BYTES, NODE_MAGIC, NodeHeader, XATTR_MAGIC,
+    XattrHeader,
+};
+use std::collections::BTreeSet;
+use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
+use steadfast_vfs::{FileKind, Ino, SYMLINK_MAX};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+const S_IFMT: u32 = 0o170_000;
+/// Nanoseconds in a second.
+const NANOS: u32 = 1_000_000_000;
+
+/// What a mode says that its inode is.
+pub(super) fn kind_of_mode(mode: u32) -> Option<FileKind> {
+    if mode & !(S_IFMT | 0o7777) != 0 {
+        return None;
+    }
+    Some(match mode & S_IFMT {
+        0o010_000 => FileKind::Fifo,
+        0o020_000 => FileKind::CharDevice,
+        0o040_000 => FileKind::Directory,
+        0o060_000 => FileKind::BlockDevice,
+        0o100_000 => FileKind::Regular,
+        0o120_000 => FileKind::Symlink,
+        0o140_000 => FileKind::Socket,
+        _ => return None,
+    })
+}
+
+/// An inode of an inode block.
+pub(super) fn inode_at(block: &Block, slot: usize) -> DiskInode {
+    DiskInode::read_from_prefix(&block[slot * INODE_BYTES..])
+        .map_or_else(|_| DiskInode::new_zeroed(), |(inode, _)| inode)
+}
+
+/// The body of a tree without items.
+pub(super) fn empty_tree() -> [u8; INLINE_BYTES] {
+    let mut body = [0; INLINE_BYTES];
+    let header = NodeHeader { magic: NODE_MAGIC.into(), ..NodeHeader::default() };
+    body[..size_of::<NodeHeader>()].copy_from_slice(header.as_bytes());
+    body
+}
+
+/// How a block looks that is said to hold inodes.
+struct Looks {
+    inodes: usize,
+    garbage: usize,
+}
+
+fn looks(block: &Block) -> Looks {
+    let mut looks = Looks { inodes: 0, garbage: 0 };
+    for slot in 0..INODES_PER_BLOCK as usize {
+        let inode = inode_at(block, slot);
+        if inode.as_bytes().iter().all(|byte| *byte == 0) {
+            continue;
+        }
+        let likely = kind_of_mode(inode.mode.get()).is_some()
+            && inode.spare.iter().all(|byte| *byte == 0)
+            && inode.flags.get() == 0;
+        if likely {
+            looks.inodes += 1;
+        } else {
+            looks.garbage += 1;
+        }
+    }
+    looks
+}
+
+impl Check<'_> {
+    /// The inode as it should be; zeros where there is none.
+    pub(super) fn inode(&mut self, ino: Ino) -> DiskInode {
+        if let Some(edited) = self.edits.get(&ino) {
+            return *edited;
+        }
+        let at = ino / INODE_SLOTS;
+        if self.blank.contains(&at) || ino % INODE_SLOTS >= INODES_PER_BLOCK {
+            return DiskInode::new_zeroed();
+        }
+        match self.source.meta(at) {
+            Ok(block) => inode_at(&block, (ino % INODE_SLOTS) as usize),
+            Err(_) => DiskInode::new_zeroed(),
+        }
+    }
+
+    /// Changes an inode.
+    pub(super) fn edit(&mut self, ino: Ino, change: impl FnOnce(&mut DiskInode)) {
+        let mut inode = self.inode(ino);
+        change(&mut inode);
+        self.edits.insert(ino, inode);
+    }
+
+    /// A directory without entries that is its own parent until someone says otherwise.
+    pub(super) fn fresh_directory(&self, ino: Ino) -> DiskInode {
+        let time = DiskTime { secs: self.now.secs.into(), nanos: self.now.nanos.into() };
+        DiskInode {
+            mode: 0o040_755.into(),
+            nlink: 2.into(),
+            generation: self.new_generation(ino).into(),
+            mtime: time,
+            ctime: time,
+            atime: time,
+            btime: time,
+            parent: ino.into(),
+            body: empty_tree(),
+            ..DiskInode::new_zeroed()
+        }
+    }
+
+    fn new_generation(&self, ino: Ino) -> u64 {
+        let mut seed = [0; 40];
+        seed[..16].copy_from_slice(&self.vol.uuid);
+        seed[16..24].copy_from_slice(&ino.to_le_bytes());
+        seed[24..32].copy_from_slice(&self.now.secs.to_le_bytes());
+        seed[32..36].copy_from_slice(&self.now.nanos.to_le_bytes());
+        xxhash_rust::xxh3::xxh3_64(&seed) | 1
+    }
+
+    /// Frees an inode and everything that it claimed.
+    pub(super) fn free_inode(&mut self, ino: Ino) {
+        let Some(slot) = self.slot(ino) else { return };
+        let inode = self.inode(ino);
+        if inode.xattr_block.get() != 0 {
+            self.used.remove(inode.xattr_block.get());
+        }
+        if slot.data || slot.kind == Some(FileKind::Directory) {
+            let tree = self.tree_of(ino, &inode);
+            for item in &tree.items {
+                for at in item.block.get()..item.block.get().saturating_add(item.len.get().into()) {
+                    self.used.remove(at);
+                }
+            }
+            for at in tree.nodes.into_iter().chain(self.old.remove(&ino).unwrap_or_default()) {
+                self.used.remove(at);
+            }
+        }
+        self.trees.remove(&ino);
+        self.dirs.remove(&ino);
+        self.edits.insert(ino, DiskInode::new_zeroed());
+        if let Some(slot) = self.slot_mut(ino) {
+            *slot = Slot::default();
+        }
+    }
+
+    /// The tree of an inode that was checked before.
+    pub(super) fn tree_of(&mut self, ino: Ino, inode: &DiskInode) -> Tree {
+        match self.trees.get(&ino) {
+            Some(items) => Tree { items: items.clone(), nodes: Vec::new(), damaged: true },
+            None => self.walk_tree(ino, &inode.body, Mode::Collect),
+        }
+    }
+
+    /// Step 1: finds the inode blocks and checks the fields of every inode.
+    pub(super) fn scan_inode_blocks(&mut self) {
+        let groups = self.vol.groups;
+        for group in 0..groups {
+            self.step("inodes", group, groups);
+            let start = self.vol.group_start(group).0;
+            for bitmap in start..start + GROUP_META {
+                self.used.insert(bitmap);
+            }
+            if let Err(bad) = self.source.meta(start) {
+                self.log.add(
+                    Problem::BlockBitmapUnreadable,
+                    Place::block(start),
+                    format!("the block bitmap of group {group} {bad}"),
+                );
+            }
+            match self.source.meta(start + 1) {
+                Ok(bitmap) => {
+                    for index in GROUP_META..self.vol.group_len(group) {
+                        if bitmap[(index / 8) as usize] >> (index % 8) & 1 == 1 {
+                            self.inode_block(start + index);
+                        }
+                    }
+                }
+                Err(bad) => {
+                    self.log.add(
+                        Problem::InodeBitmapUnreadable,
+                        Place::block(start + 1),
+                        format!("the inode-block bitmap of group {group} {bad}"),
+                    );
+                    self.blind.push(group);
+                }
+            }
+        }
+        for ino in [self.vol.root, self.vol.orphans] {
+            if !self.table.contains_key(&(ino / INODE_SLOTS)) {
+                self.inode_block(ino / INODE_SLOTS);
+            }
+        }
+    }
+
+    /// Takes `at` into the table if it holds inodes.
+    fn inode_block(&mut self, at: u64) {
+        let home = [self.vol.root / INODE_SLOTS, self.vol.orphans / INODE_SLOTS].contains(&at);
+        let block = match self.source.meta(at) {
+            Ok(block) => {
+                let looks = looks(&block);
+                if looks.garbage > looks.inodes && !home {
+                    self.suspects.push((at, "does not hold inodes".into()));
+                    return;
+                }
+                if looks.inodes + looks.garbage == 0 && !home {
+                    self.log.add(
+                        Problem::InodeBlockEmpty,
+                        Place::block(at),
+                        "an inode block holds no inode",
+                    );
+                    self.retired.insert(at);
+                    return;
+                }
+                *block
+            }
+            Err(bad) if home => {
+                self.log.add(
+                    Problem::InodeBlockUnreadable,
+                    Place::block(at),
+                    format!("the inode block of the root directory {bad}"),
+                );
+                self.blank.insert(at);
+                [0; BLOCK_SIZE]
+            }
+            Err(bad) => {
+                self.suspects.push((at, bad.to_string()));
+                return;
+            }
+        };
+        self.used.insert(at);
+        self.table.insert(at, [Slot::default(); INODES_PER_BLOCK as usize]);
+        if block[INODES_PER_BLOCK as usize * INODE_BYTES..META_BYTES].iter().any(|b| *b != 0) {
+            self.log.add(
+                Problem::InodeBlockTail,
+                Place::block(at),
+                "the bytes behind the last inode of an inode block are not zero",
+            );
+            self.untidy.insert(at);
+        }
+        for slot in 0..INODES_PER_BLOCK {
+            let ino = at * INODE_SLOTS + slot;
+            let inode = inode_at(&block, slot as usize);
+            self.check_fields(ino, inode);
+        }
+    }
+
+    /// Checks what an inode says by itself, and enters it into the table.
+    fn check_fields(&mut self, ino: Ino, found: DiskInode) {
+        let mut inode = found;
+        let blank = |inode: &DiskInode| inode.as_bytes().iter().all(|byte| *byte == 0);
+        if self.is_special(ino)
+            && kind_of_mode(inode.mode.get()) != Some(FileKind::Directory)
+        {
+            let (problem, name) = if ino == self.vol.root {
+                (Problem::RootMissing, "root")
+            } else {
+                (Problem::OrphanDirectoryMissing, "orphan")
+            };
+            self.log.add(problem, Place::ino(ino), format!("the {name} directory is no directory"));
+            if blank(&inode) || inode.mode.get() == 0 {
+                inode = self.fresh_directory(ino);
+            } else {
+                inode.mode = 0o040_755.into();
+            }
+        }
+        if inode.mode.get() == 0 {
+            if !blank(&inode) {
+                self.log.add(
+                    Problem::FreeSlotNotZero,
+                    Place::ino(ino),
+                    "a free inode slot is not all zero",
+                );
+                self.edits.insert(ino, DiskInode::new_zeroed());
+            }
+            return;
+        }
+        let Some(kind) = kind_of_mode(inode.mode.get()) else {
+            self.log.add(
+                Problem::ModeInvalid,
+                Place::ino(ino),
+                format!("its mode is {:#o}, which is no kind of inode", inode.mode.get()),
+            );
+            self.edits.insert(ino, DiskInode::new_zeroed());
+            return;
+        };
+        self.check_common(ino, &mut inode);
+        self.check_kind(ino, kind, &mut inode);
+        if inode.as_bytes() != found.as_bytes() {
+            self.edits.insert(ino, inode);
+        }
+        let long = kind == FileKind::Symlink && inode.size.get() > INLINE_BYTES as u64;
+        let data = kind == FileKind::Regular || long;
+        let directory = kind == FileKind::Directory;
+        let deep = data && !is_flat(&inode.body);
+        if data && !deep {
+            // A root that has all items in itself: no block is read.
+            let tree = self.walk_tree(ino, &inode.body, Mode::Check);
+            if tree.damaged {
+                self.trees.insert(ino, tree.items);
+            }
+        }
+        let meta = directory || deep || inode.xattr_block.get() != 0;
+        if !meta && !data {
+            self.compare_blocks(ino, 0);
+        }
+        if let Some(slot) = self.slot_mut(ino) {
+            *slot = Slot { kind: Some(kind), meta, data, ..Slot::default() };
+        }
+    }
+
+    fn check_common(&mut self, ino: Ino, inode: &mut DiskInode) {
+        if inode.generation.get() == 0 {
+            self.log.add(Problem::GenerationZero, Place::ino(ino), "its generation is zero");
+            inode.generation = self.new_generation(ino).into();
+        }
+        let times = [
+            ("modification", &mut inode.mtime),
+            ("change", &mut inode.ctime),
+            ("access", &mut inode.atime),
+            ("creation", &mut inode.btime),
+        ];
+        for (name, time) in times {
+            if time.nanos.get() >= NANOS {
+                self.log.add(
+                    Problem::TimeInvalid,
+                    Place::ino(ino),
+                    format!("its {name} time has {} nanoseconds", time.nanos.get()),
+                );
+                time.nanos = 0.into();
+            }
+        }
+        for (name, field) in [("flags", &mut inode.flags), ("reserved", &mut inode.reserved)] {
+            if field.get() != 0 {
+                self.log.add(
+                    Problem::ReservedNotZero,
+                    Place::ino(ino),
+                    format!("its {name} field is {:#x}", field.get()),
+                );
+                field.set(0);
+            }
+        }
+        if inode.spare.iter().any(|byte| *byte != 0) {
+            self.log.add(Problem::ReservedNotZero, Place::ino(ino), "its spare bytes are not zero");
+            inode.spare.fill(0);
+        }
+    }
+
+    fn check_kind(&mut self, ino: Ino, kind: FileKind, inode: &mut DiskInode) {
+        let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        if !device && inode.rdev.get() != 0 {
+            self.log.add(
+                Problem::RdevMisplaced,
+                Place::ino(ino),
+                format!("it is no device, but has the device number {:#x}", inode.rdev.get()),
+            );
+            inode.rdev = 0.into();
+        }
+        let mut misplaced = Vec::new();
+        if kind != FileKind::Directory {
+            if inode.parent.get() != 0 {
+                misplaced.push("a parent");
+                inode.parent = 0.into();
+            }
+            if inode.entries.get() != 0 {
+                misplaced.push("a count of entries");
+                inode.entries = 0.into();
+            }
+        }
+        let body = matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
+        if !body && inode.body.iter().any(|byte| *byte != 0) {
+            misplaced.push("a tree");
+            inode.body.fill(0);
+        }
+        if (!body || kind == FileKind::Directory) && inode.size.get() != 0 {
+            misplaced.push("a size");
+            inode.size = 0.into();
+        }
+        for what in misplaced {
+            self.log.add(
+                Problem::FieldMisplaced,
+                Place::ino(ino),
+                format!("it has {what}, which its kind has not"),
+            );
+        }
+        if kind == FileKind::Regular && inode.size.get() > FILE_BYTES_MAX {
+            self.log.add(
+                Problem::SizeInvalid,
+                Place::ino(ino),
+                format!("its size of {} bytes is more than a file can have", inode.size.get()),
+            );
+            let end = self.walk_tree(ino, &inode.body, Mode::Collect).items.last().map_or(0, |i| {
+                i.key.get().saturating_add(i.len.get().into()).saturating_mul(BLOCK_SIZE as u64)
+            });
+            inode.size = end.min(FILE_BYTES_MAX).into();
+        }
+    }
+
+    /// Step 2: claims attribute blocks, tree nodes and directory leaves.
+    pub(super) fn claim_metadata(&mut self) {
+        let inos = self.inodes_where(|slot| slot.meta);
+        for (done, ino) in (0..).zip(&inos) {
+            if done % 1024 == 0 {
+                self.step("metadata", done, inos.len() as u64);
+            }
+            self.claim_metadata_of(*ino);
+        }
+    }
+
+    fn claim_metadata_of(&mut self, ino: Ino) {
+        let Some(slot) = self.slot(ino) else { return };
+        self.check_xattr(ino);
+        let inode = self.inode(ino);
+        let mut blocks = u64::from(inode.xattr_block.get() != 0);
+        if slot.kind == Some(FileKind::Directory) {
+            let mut tree = self.walk_tree(ino, &inode.body, Mode::Check);
+            self.check_leaves(ino, &mut tree);
+            blocks += (tree.nodes.len() + tree.items.len()) as u64;
+            if tree.damaged {
+                self.old.insert(ino, tree.nodes);
+                self.trees.insert(ino, tree.items);
+                self.dirs.entry(ino).or_default();
+            }
+        } else if slot.data && !is_flat(&inode.body) {
+            let tree = self.walk_tree(ino, &inode.body, Mode::Check);
+            if tree.damaged {
+                self.old.insert(ino, tree.nodes);
+                self.trees.insert(ino, tree.items);
+            }
+        }
+        if !slot.data {
+            self.compare_blocks(ino, blocks);
+        }
+    }
+
+    /// Corrects an inode's count of blocks, unless its tree is to be built anew anyway.
+    fn compare_blocks(&mut self, ino: Ino, blocks: u64) {
+        let inode = self.inode(ino);
+        if inode.blocks.get() != blocks && !self.trees.contains_key(&ino) {
+            self.log.add(
+                Problem::BlockCount,
+                Place::ino(ino),
+                format!("it claims {} blocks and has {blocks}", inode.blocks.get()),
+            );
+        }
+        if inode.blocks.get() != blocks {
+            self.edit(ino, |inode| inode.blocks = blocks.into());
+        }
+    }
+
+    fn check_xattr(&mut self, ino: Ino) {
+        let at = self.inode(ino).xattr_block.get();
+        if at == 0 {
+            return;
+        }
+        let place = Place::both(ino, at);
+        let kept = if !self.vol.is_data(BlockNo(at)) {
+            self.log.add(
+                Problem::XattrInvalid,
+                Place::ino(ino),
+                format!("its extended attributes are said to lie in block {at}, where none can be"),
+            );
+            false
+        } else if self.used.get(at) {
+            self.twice(ino, at, 1, "a block of extended attributes");
+            false
+        } else {
+            match self.source.meta(at).map(|block| xattr_fault(&block)) {
+                Ok(None) => true,
+                Ok(Some(why)) => {
+                    let detail = format!("its block of extended attributes is malformed: {why}");
+                    self.log.add(Problem::XattrInvalid, place, detail);
+                    self.retired.insert(at);
+                    false
+                }
+                Err(bad) => {
+                    let detail = format!("its block of extended attributes {bad}");
+                    self.log.add(Problem::XattrUnreadable, place, detail);
+                    self.retired.insert(at);
+                    false
+                }
+            }
+        };
+        if kept {
+            self.used.insert(at);
+        } else {
+            self.edit(ino, |inode| {
+                inode.xattr_block = 0.into();
+                inode.blocks = inode.blocks.get().saturating_sub(1).into();
+            });
+        }
+    }
+
+    /// Step 4: claims the data of files.
+    pub(super) fn claim_data(&mut self) {
+        let inos = self.inodes_where(|slot| slot.data);
+        for (done, ino) in (0..).zip(&inos) {
+            if done % 1024 == 0 {
+                self.step("files", done, inos.len() as u64);
+            }
+            self.claim_data_of(*ino);
+        }
+        let inline = self.inodes_where(|slot| slot.kind == Some(FileKind::Symlink) && !slot.data);
+        for ino in inline {
+            let inode = self.inode(ino);
+            let size = inode.size.get() as usize; // at most INLINE_BYTES: else it has data
+            let (target, rest) = inode.body.split_at(size.min(INLINE_BYTES));
+            if target.is_empty() || target.contains(&0) || rest.iter().any(|byte| *byte != 0) {
+                self.bad_symlink(ino, "its target is malformed");
+            }
+        }
+    }
+
+    fn bad_symlink(&mut self, ino: Ino, why: &str) {
+        self.log.add(Problem::SymlinkInvalid, Place::ino(ino), why);
+        self.free_inode(ino);
+    }
+
+    fn claim_data_of(&mut self, ino: Ino) {
+        let inode = self.inode(ino);
+        let tree = self.tree_of(ino, &inode);
+        let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
+        let truncating = self.orphans.contains(&ino);
+        let mut kept: Vec<Item> = Vec::with_capacity(tree.items.len());
+        let mut changed = false;
+        for item in &tree.items {
+            let before = kept.last().map_or(0, |i| i.key.get() + u64::from(i.len.get()));
+            if let Some(why) = self.extent_fault(item, before) {
+                self.log.add(
+                    Problem::ExtentInvalid,
+                    Place::both(ino, item.block.get()),
+                    format!("an extent is wrong: {why}"),
+                );
+                changed = true;
+                continue;
+            }
+            let mut item = *item;
+            let (key, len) = (item.key.get(), u64::from(item.len.get()));
+            if key + len > end && item.flags.get() & EXTENT_UNWRITTEN == 0 && !truncating {
+                self.log.add(
+                    Problem::ExtentBeyondEnd,
+                    Place::both(ino, item.block.get()),
+                    format!(
+                        "it has written blocks up to block {} of the file, whose {} bytes end before",
+                        key + len - 1,
+                        inode.size.get()
+                    ),
+                );
+                changed = true;
+                if key >= end {
+                    continue;
+                }
+                item.len = ((end - key) as u32).into();
+            }
+            changed |= self.claim_extent(ino, item, &mut kept);
+        }
+        let data: u64 = kept.iter().map(|item| u64::from(item.len.get())).sum();
+        let nodes = tree.nodes.len() as u64;
+        if changed {
+            self.trees.insert(ino, kept);
+            self.old.entry(ino).or_default().extend(tree.nodes);
+        }
+        self.compare_blocks(ino, data + nodes + u64::from(inode.xattr_block.get() != 0));
+        if self.kind(ino) == Some(FileKind::Symlink) {
+            self.check_long_symlink(ino, &inode);
+        }
+    }
+
+    /// Claims what is free of an extent; true if that is not all of it.
+    fn claim_extent(&mut self, ino: Ino, item: Item, kept: &mut Vec<Item>) -> bool {
+        let (key, start) = (item.key.get(), item.block.get());
+        let end = start + u64::from(item.len.get());
+        let mut clashes = Vec::new();
+        self.used.insert_run(start, end - start, |at, count| clashes.push((at, count)));
+        let mut at = start;
+        for (taken, count) in clashes.iter().copied().chain([(end, 0)]) {
+            if taken > at {
+                kept.push(Item {
+                    key: (key + at - start).into(),
+                    block: at.into(),
+                    len: ((taken - at) as u32).into(),
+                    flags: item.flags,
+                });
+            }
+            if count > 0 {
+                self.twice(ino, taken, count, "its data");
+            }
+            at = taken + count;
+        }
+        !clashes.is_empty()
+    }
+
+    fn extent_fault(&self, item: &Item, before: u64) -> Option<String> {
+        let (key, at, len) = (item.key.get(), item.block.get(), u64::from(item.len.get()));
+        let most = FILE_BYTES_MAX / BLOCK_SIZE as u64;
+        if len == 0 {
+            return Some("it is empty".into());
+        }
+        if key >= most || len > most - key {
+            return Some(format!("it covers block {key} of the file and {len} in all"));
+        }
+        if key < before {
+            return Some(format!("it starts at block {key} of the file, inside the one before it"));
+        }
+        if item.flags.get() & !EXTENT_UNWRITTEN != 0 {
+            return Some(format!("its flags are {:#x}", item.flags.get()));
+        }
+        if !self.vol.run_is_data(BlockNo(at), len) {
+            return Some(format!("{len} blocks from block {at} on are not inside one group"));
+        }
+        None
+    }
+
+    fn check_long_symlink(&mut self, ino: Ino, inode: &DiskInode) {
+        let size = inode.size.get() as usize;
+        let items = self.tree_of(ino, inode).items;
+        let [item] = items.as_slice() else {
+            return self.bad_symlink(ino, "its target has no block, or several");
+        };
+        let whole = item.key.get() == 0 && item.len.get() == 1 && item.flags.get() == 0;
+        if size > SYMLINK_MAX || !whole {
+            return self.bad_symlink(ino, "its target is malformed");
+        }
+        match self.source.data(item.block.get()) {
+            Ok(block) if !block[..size].contains(&0) => {}
+            Ok(_) => self.bad_symlink(ino, "its target contains a zero byte"),
+            Err(bad) => self.bad_symlink(ino, &format!("the block of its target {bad}")),
+        }
+    }
+
+    /// Step 5: where the inode-block bitmap is unreadable, looks at every block in use
+    /// that nobody claimed; then gives up the listed blocks that hold no inodes.
+    pub(super) fn search_blind_groups(&mut self) {
+        for group in std::mem::take(&mut self.blind) {
+            let start = self.vol.group_start(group).0;
+            let len = self.vol.group_len(group);
+            for at in start + GROUP_META..start + len {
+                self.step("lost inode blocks", at - start, len);
+                if self.marked(at) == Some(true) {
+                    self.adopt(at);
+                }
+            }
+        }
+        for (at, why) in std::mem::take(&mut self.suspects) {
+            if !self.used.get(at) {
+                self.log.add(
+                    Problem::InodeBlockUnreadable,
+                    Place::block(at),
+                    format!("an inode block {why}"),
+                );
+                self.retired.insert(at);
+            }
+        }
+    }
+
+    /// Takes an inode block that the bitmap does not list, if that is what it is.
+    pub(super) fn adopt(&mut self, at: u64) -> bool {
+        if !self.vol.is_data(BlockNo(at)) || self.used.get(at) || self.table.contains_key(&at) {
+            return false;
+        }
+        let Ok(block) = self.source.meta(at) else { return false };
+        let looks = looks(&block);
+        if looks.inodes == 0 || looks.garbage > 0 {
+            return false;
+        }
+        self.inode_block(at);
+        let inos: BTreeSet<Ino> = (0..INODES_PER_BLOCK).map(|slot| at * INODE_SLOTS + slot).collect();
+        for ino in &inos {
+            if self.slot(*ino).is_some_and(|slot| slot.meta) {
+                self.claim_metadata_of(*ino);
+            }
+        }
+        for ino in &inos {
+            if self.slot(*ino).is_some_and(|slot| slot.data) {
+                self.claim_data_of(*ino);
+            }
+        }
+        true
+    }
+}
+
+/// Whether a tree's root has its items in itself, or is unusable.
+fn is_flat(body: &[u8; INLINE_BYTES]) -> bool {
+    NodeHeader::ref_from_prefix(body)
+        .is_ok_and(|(header, _)| header.magic.get() != NODE_MAGIC || header.level.get() == 0)
+}
+
+/// What is wrong with a block of extended attributes.
+fn xattr_fault(block: &Block) -> Option<String> {
+    let Ok((header, records)) = XattrHeader::ref_from_prefix(&block[..META_BYTES]) else {
+        return Some("it is too short".into());
+    };
+    if header.magic.get() != XATTR_MAGIC {
+        return Some(format!("its magic number is {:#x}", header.magic.get()));
+    }
+    let bytes = usize::from(header.bytes.get());
+    if bytes > records.len() {
+        return Some(format!("it claims {bytes} bytes of records"));
+    }
+    let (mut rest, unused) = records.split_at(bytes);
+    let mut names = BTreeSet::new();
+    for index in 0..header.count.get() {
+        let [len, zero, low, high, tail @ ..] = rest else {
+            return Some(format!("record {index} reaches beyond the others"));
+        };
+        let (name, value) = (usize::from(*len), usize::from(u16::from_le_bytes([*low, *high])));
+        if name == 0 || *zero != 0 || name + value > tail.len() {
+            return Some(format!("record {index} is malformed"));
+        }
+        if !names.insert(&tail[..name]) {
+            return Some(format!("record {index} has the name of an earlier one"));
+        }
+        rest = &tail[name + value..];
+    }
+    if names.is_empty() || !rest.is_empty() {
+        return Some(format!("its {} records do not fill its {bytes} bytes", names.len()));
+    }
+    unused.iter().any(|byte| *byte != 0).then(|| "the bytes behind its records are not zero".into())
+}

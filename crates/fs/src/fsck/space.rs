@@ -1,0 +1,112 @@
+//! The bitmaps: what they should be, and how they differ from what they are.
+
+use super::check::Check;
+use super::finding::{Place, Problem};
+use crate::layout::{GROUP_BLOCKS, META_BYTES};
+use steadfast_block::{BLOCK_SIZE, Block};
+
+/// The two bitmaps of a group.
+pub(super) struct Bitmaps {
+    pub(super) blocks: Block,
+    pub(super) inodes: Block,
+}
+
+fn bit(block: &Block, index: u64) -> bool {
+    block[(index / 8) as usize] >> (index % 8) & 1 == 1
+}
+
+fn runs(start: u64, at: u64, len: u64) -> String {
+    if len == 1 {
+        format!("block {}", start + at)
+    } else {
+        format!("blocks {} to {}", start + at, start + at + len - 1)
+    }
+}
+
+impl Check<'_> {
+    /// The bitmaps of a group as they should be.
+    pub(super) fn expected_bitmaps(&self, group: u64) -> Bitmaps {
+        let start = self.vol.group_start(group).0;
+        let len = self.vol.group_len(group);
+        let mut bitmaps = Bitmaps { blocks: [0; BLOCK_SIZE], inodes: [0; BLOCK_SIZE] };
+        let mut at = start;
+        while let Some(used) = self.used.next(at, start + len, true) {
+            bitmaps.blocks[((used - start) / 8) as usize] |= 1 << ((used - start) % 8);
+            at = used + 1;
+        }
+        for behind in len..GROUP_BLOCKS {
+            bitmaps.blocks[(behind / 8) as usize] |= 1 << (behind % 8);
+        }
+        for inodes in self.table.range(start..start + len).map(|(at, _)| at - start) {
+            bitmaps.inodes[(inodes / 8) as usize] |= 1 << (inodes % 8);
+        }
+        bitmaps
+    }
+
+    /// Step 9: compares the bitmaps with what is in use.
+    pub(super) fn compare_bitmaps(&mut self) {
+        let groups = self.vol.groups;
+        for group in 0..groups {
+            self.step("bitmaps", group, groups);
+            let start = self.vol.group_start(group).0;
+            let expected = self.expected_bitmaps(group);
+            if let Ok(found) = self.source.meta(start) {
+                self.compare(group, &expected.blocks, &found, |expected| {
+                    if expected {
+                        (Problem::BlockNotMarked, "in use, but marked free")
+                    } else {
+                        (Problem::BlockLeaked, "marked used, but nothing uses them")
+                    }
+                });
+            }
+            if let Ok(found) = self.source.meta(start + 1) {
+                self.compare(group, &expected.inodes, &found, |expected| {
+                    if expected {
+                        (Problem::InodeBlockBit, "inode blocks, but not listed as such")
+                    } else {
+                        (Problem::InodeBlockBit, "listed as inode blocks, and are none")
+                    }
+                });
+            }
+        }
+    }
+
+    /// Reports runs of bits that differ.
+    fn compare(
+        &mut self,
+        group: u64,
+        expected: &Block,
+        found: &Block,
+        say: impl Fn(bool) -> (Problem, &'static str),
+    ) {
+        if expected[..META_BYTES] == found[..META_BYTES] {
+            return;
+        }
+        let start = self.vol.group_start(group).0;
+        let len = self.vol.group_len(group);
+        let mut at = 0;
+        while at < GROUP_BLOCKS {
+            let wanted = bit(expected, at);
+            if wanted == bit(found, at) || self.retired.contains(&(start + at)) {
+                at += 1;
+                continue;
+            }
+            let section = if at < len { len } else { GROUP_BLOCKS };
+            let end = (at..section)
+                .find(|i| {
+                    bit(expected, *i) != wanted
+                        || bit(found, *i) == wanted
+                        || self.retired.contains(&(start + i))
+                })
+                .unwrap_or(section);
+            let (problem, what) = if at < len {
+                say(wanted)
+            } else {
+                (Problem::BitmapTail, "behind the end of the group, but marked otherwise")
+            };
+            let detail = format!("{} are {what}", runs(start, at, end - at));
+            self.log.add(problem, Place::block(start + at), detail);
+            at = end;
+        }
+    }
+}

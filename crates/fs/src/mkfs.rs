@@ -1,0 +1,295 @@
+//! Makes a volume: lays out log and groups, the root and the orphan directory, and the
+//! superblocks.
+//!
+//! Order (corner 34): whatever superblocks are there are destroyed first; the superblock
+//! is written last, after a flush of everything else, its copy before it. An interrupted
+//! mkfs leaves no volume, or a whole one. The log region is written for real, so that a
+//! commit never waits for a sparse image's host file system to allocate.
+
+use crate::btree;
+use crate::error::Error;
+use crate::inode::{self, Place, S_ISVTX};
+use crate::layout::{
+    CONTRACT_ORDERED, DiskInode, GROUP_BLOCKS, GROUP_META, INODE_BYTES, MAGIC, Superblock, VERSION,
+};
+use crate::superblock::{GROUP_BLOCKS_MIN, LOG_BLOCKS_MIN, LOG_START, Volume};
+use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
+use steadfast_journal::{Journal, seal};
+use steadfast_vfs::{Clock, FileKind, SystemClock, Time};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Largest default log: 64 MiB.
+const LOG_BLOCKS_DEFAULT_MAX: u64 = 16_384;
+/// The default log is this part of the device.
+const LOG_SHARE: u64 = 16;
+/// Blocks for files and directories that a volume has at least.
+const DATA_BLOCKS_MIN: u64 = 16;
+/// Bytes of a label.
+const LABEL_BYTES: usize = 64;
+
+/// How to make a volume. The default suits most.
+#[derive(Clone, Debug)]
+pub struct MkfsOptions {
+    /// Name of the volume, at most 64 bytes.
+    pub label: String,
+    /// Identity; random if not given.
+    pub uuid: Option<[u8; 16]>,
+    /// Blocks of the log; by default a sixteenth of the device, at most 64 MiB.
+    pub log_blocks: Option<u64>,
+    /// Permission bits of the root directory.
+    pub root_perm: u16,
+    /// Owner of the root directory.
+    pub root_uid: u32,
+    /// Group of the root directory.
+    pub root_gid: u32,
+    /// The time that it is made; now if not given.
+    pub now: Option<Time>,
+    /// Makes everything else that is random follow from this number, for tests that must
+    /// give the same image each time. Leaves the directory hash predictable.
+    pub seed: Option<u64>,
+}
+
+impl Default for MkfsOptions {
+    fn default() -> MkfsOptions {
+        MkfsOptions {
+            label: String::new(),
+            uuid: None,
+            log_blocks: None,
+            root_perm: 0o755,
+            root_uid: 0,
+            root_gid: 0,
+            now: None,
+            seed: None,
+        }
+    }
+}
+
+/// What was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Made {
+    /// Identity of the volume.
+    pub uuid: [u8; 16],
+    /// Name of the volume.
+    pub label: String,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Blocks of the log.
+    pub log_blocks: u64,
+    /// Block groups.
+    pub groups: u64,
+    /// Blocks free for files and directories.
+    pub free_blocks: u64,
+}
+
+/// Makes a volume that fills `device`. What was on it is lost. `progress` is told how many
+/// blocks of how many have been written.
+///
+/// # Errors
+/// [`Error::TooSmall`], [`Error::Option`] before anything is written; [`Error::Device`].
+pub fn mkfs(
+    device: &dyn BlockDevice,
+    options: &MkfsOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Made, Error> {
+    let volume = plan(device.geometry().blocks, options)?;
+    let total = volume.log_blocks + volume.groups * GROUP_META;
+    let write = |at: BlockNo, blocks: &[&[u8]]| {
+        device.write(at, blocks).map_err(Error::device("writing the new volume"))
+    };
+    let flush = || device.flush().map_err(Error::device("flushing the new volume"));
+    progress(0, total);
+
+    let nothing = [0u8; BLOCK_SIZE];
+    write(BlockNo(0), &[&nothing])?;
+    write(BlockNo(volume.blocks - 1), &[&nothing])?;
+    flush()?;
+
+    Journal::format(device, &volume.region(), &volume.uuid)
+        .map_err(Error::journal("writing the log"))?;
+    progress(volume.log_blocks, total);
+
+    for group in 0..volume.groups {
+        let at = volume.group_start(group);
+        let (mut used, mut inodes) = bitmaps(&volume, group);
+        seal(&volume.uuid, at, &mut used);
+        seal(&volume.uuid, at.offset(1), &mut inodes);
+        write(at, &[&used, &inodes])?;
+        progress(volume.log_blocks + (group + 1) * GROUP_META, total);
+    }
+    let at = inode_block(&volume);
+    let mut block = first_inodes(&volume, options)?;
+    seal(&volume.uuid, at, &mut block);
+    write(at, &[&block])?;
+    flush()?;
+
+    let last = BlockNo(volume.blocks - 1);
+    for at in [last, BlockNo(0)] {
+        write(at, &[&superblock(&volume, at)])?;
+        flush()?;
+    }
+    Ok(Made {
+        uuid: volume.uuid,
+        label: volume.label.clone(),
+        blocks: volume.blocks,
+        log_blocks: volume.log_blocks,
+        groups: volume.groups,
+        free_blocks: volume.data_blocks() - 1,
+    })
+}
+
+/// The geometry for a device of `blocks`.
+fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
+    if options.label.len() > LABEL_BYTES || options.label.contains('\0') {
+        return Err(Error::Option(format!(
+            "the label has {} bytes or a NUL; at most {LABEL_BYTES} bytes without NUL are possible",
+            options.label.len()
+        )));
+    }
+    if options.log_blocks.is_some_and(|log| log < LOG_BLOCKS_MIN) {
+        return Err(Error::Option(format!(
+            "a log of {} blocks is too small: {LOG_BLOCKS_MIN} are needed at least",
+            options.log_blocks.unwrap_or(0)
+        )));
+    }
+    let by_default = (blocks / LOG_SHARE).clamp(LOG_BLOCKS_MIN, LOG_BLOCKS_DEFAULT_MAX);
+    let mut log_blocks = options.log_blocks.unwrap_or(by_default);
+    let needed = log_blocks.saturating_add(LOG_START + GROUP_META + DATA_BLOCKS_MIN + 1);
+    if blocks < needed {
+        return Err(Error::TooSmall { blocks, needed, with_log: options.log_blocks.is_some() });
+    }
+    // A last group too short to be one goes to the log.
+    let rest = (blocks - 1 - LOG_START - log_blocks) % GROUP_BLOCKS;
+    if rest < GROUP_BLOCKS_MIN {
+        log_blocks += rest;
+    }
+    let groups_start = LOG_START + log_blocks;
+    let mut random = Random::new(options.seed);
+    let mut volume = Volume {
+        uuid: match options.uuid {
+            Some(uuid) => uuid,
+            None => random.uuid()?,
+        },
+        blocks,
+        log_start: LOG_START,
+        log_blocks,
+        groups_start,
+        groups: (blocks - 1 - groups_start).div_ceil(GROUP_BLOCKS),
+        root: 0,
+        orphans: 0,
+        hash_key: random.bytes()?,
+        made: options.now.unwrap_or_else(|| SystemClock.now()).secs,
+        label: options.label.clone(),
+    };
+    let block = inode_block(&volume);
+    volume.root = Place { block, slot: 0 }.ino();
+    volume.orphans = Place { block, slot: 1 }.ino();
+    Ok(volume)
+}
+
+/// The first inode block: the first block behind the bitmaps of the first group.
+fn inode_block(volume: &Volume) -> BlockNo {
+    volume.group_start(0).offset(GROUP_META)
+}
+
+/// Block bitmap and inode-block bitmap of a new group. Bits behind a short group's end are
+/// set in the first one.
+fn bitmaps(volume: &Volume, group: u64) -> (Block, Block) {
+    let mut used = [0; BLOCK_SIZE];
+    let mut inodes = [0; BLOCK_SIZE];
+    let mut set = |bit: u64| used[bit as usize / 8] |= 1 << (bit % 8);
+    (0..GROUP_META).for_each(&mut set);
+    (volume.group_len(group)..GROUP_BLOCKS).for_each(&mut set);
+    if group == 0 {
+        set(GROUP_META);
+        inodes[GROUP_META as usize / 8] |= 1 << (GROUP_META % 8);
+    }
+    (used, inodes)
+}
+
+/// The inode block with the root and the orphan directory, both empty.
+fn first_inodes(volume: &Volume, options: &MkfsOptions) -> Result<Block, Error> {
+    let mut random = Random::new(options.seed.map(|seed| !seed));
+    let now = options.now.unwrap_or_else(|| SystemClock.now()).into();
+    let mut block = [0; BLOCK_SIZE];
+    for (ino, perm, uid, gid) in [
+        (volume.root, u32::from(options.root_perm), options.root_uid, options.root_gid),
+        (volume.orphans, 0o700, 0, 0),
+    ] {
+        let mut disk = DiskInode::new_zeroed();
+        disk.mode = (inode::mode_of(FileKind::Directory) | (perm & (0o777 | S_ISVTX))).into();
+        disk.uid = uid.into();
+        disk.gid = gid.into();
+        disk.nlink = 2.into();
+        disk.generation = (u64::from_le_bytes(random.bytes()?) | 1).into();
+        (disk.mtime, disk.ctime, disk.atime, disk.btime) = (now, now, now, now);
+        disk.parent = ino.into();
+        disk.body = btree::empty();
+        let slot = (ino - volume.root) as usize;
+        block[slot * INODE_BYTES..(slot + 1) * INODE_BYTES].copy_from_slice(disk.as_bytes());
+    }
+    Ok(block)
+}
+
+/// The superblock as it lies at `at`.
+fn superblock(volume: &Volume, at: BlockNo) -> Block {
+    let mut label = [0; LABEL_BYTES];
+    label[..volume.label.len()].copy_from_slice(volume.label.as_bytes());
+    let sb = Superblock {
+        magic: MAGIC,
+        version: VERSION.into(),
+        features_incompat: 0.into(),
+        features_ro: 0.into(),
+        features_compat: 0.into(),
+        uuid: volume.uuid,
+        blocks: volume.blocks.into(),
+        log_start: volume.log_start.into(),
+        log_blocks: volume.log_blocks.into(),
+        groups_start: volume.groups_start.into(),
+        groups: volume.groups.into(),
+        root_ino: volume.root.into(),
+        orphan_ino: volume.orphans.into(),
+        hash_key: volume.hash_key,
+        contract: CONTRACT_ORDERED.into(),
+        reserved: 0.into(),
+        made: volume.made.into(),
+        label,
+    };
+    let mut block = [0; BLOCK_SIZE];
+    block[..size_of::<Superblock>()].copy_from_slice(sb.as_bytes());
+    seal(&volume.uuid, at, &mut block);
+    block
+}
+
+/// Random bytes: the system's, or a sequence that follows from a seed.
+struct Random {
+    seed: Option<u64>,
+}
+
+impl Random {
+    fn new(seed: Option<u64>) -> Random {
+        Random { seed }
+    }
+
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        let mut bytes = [0; N];
+        match &mut self.seed {
+            Some(seed) => {
+                for chunk in bytes.chunks_mut(8) {
+                    *seed = seed.wrapping_add(1);
+                    let hash = xxhash_rust::xxh3::xxh3_64(&seed.to_le_bytes());
+                    chunk.copy_from_slice(&hash.to_le_bytes()[..chunk.len()]);
+                }
+            }
+            None => getrandom::fill(&mut bytes).map_err(|e| Error::Random(e.to_string()))?,
+        }
+        Ok(bytes)
+    }
+
+    /// A version 4 UUID.
+    fn uuid(&mut self) -> Result<[u8; 16], Error> {
+        let mut uuid: [u8; 16] = self.bytes()?;
+        uuid[6] = (uuid[6] & 0x0f) | 0x40;
+        uuid[8] = (uuid[8] & 0x3f) | 0x80;
+        Ok(uuid)
+    }
+}

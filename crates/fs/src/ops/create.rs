@@ -1,0 +1,219 @@
+//! Operations that add a name: mknod, mkdir, symlink, link.
+
+use super::{Node, alive, load_dir, log, object};
+use crate::btree;
+use crate::dir::{self, Dir};
+use crate::inode::{Locked, Place, mode_of};
+use crate::layout::{
+    DiskInode, INLINE_BYTES, INODE_BYTES, INODE_SLOTS, Item, LINK_MAX,
+};
+use crate::mount::Fs;
+use crate::perm;
+use crate::reader::Current;
+use crate::slots;
+use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE, Work};
+use steadfast_block::{BLOCK_SIZE, BlockNo};
+use steadfast_journal::{Access, Kind};
+use steadfast_vfs::{
+    Attr, Caller, Errno, FileKind, Ino, NAME_MAX, NewNode, Result, SYMLINK_MAX,
+};
+use zerocopy::FromZeros;
+
+/// A new inode besides its name.
+struct New<'a> {
+    kind: FileKind,
+    perm: u16,
+    rdev: u32,
+    target: &'a [u8],
+}
+
+impl Fs {
+    pub(crate) fn op_mknod(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        node: &NewNode,
+    ) -> Result<Attr> {
+        let rdev = match node.kind {
+            FileKind::Directory | FileKind::Symlink => return Err(Errno::Inval.into()),
+            FileKind::CharDevice | FileKind::BlockDevice => node.rdev,
+            FileKind::Regular | FileKind::Fifo | FileKind::Socket => 0,
+        };
+        self.create(caller, parent, name, &New { kind: node.kind, perm: node.perm, rdev, target: b"" })
+    }
+
+    pub(crate) fn op_mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], perm: u16) -> Result<Attr> {
+        let new = New { kind: FileKind::Directory, perm, rdev: 0, target: b"" };
+        self.create(caller, parent, name, &new)
+    }
+
+    pub(crate) fn op_symlink(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        target: &[u8],
+    ) -> Result<Attr> {
+        if target.is_empty() {
+            return Err(Errno::NoEnt.into());
+        }
+        if target.len() > SYMLINK_MAX {
+            return Err(Errno::NameTooLong.into());
+        }
+        if target.contains(&0) {
+            return Err(Errno::Inval.into());
+        }
+        self.create(caller, parent, name, &New { kind: FileKind::Symlink, perm: 0o777, rdev: 0, target })
+    }
+
+    fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {
+        let inode = self.inode(parent);
+        let level = {
+            let _lock = inode.shared();
+            let dir = self.directory(parent)?;
+            self.may_create(caller, &dir, name)?;
+            btree::level(&self.store.volume, &dir.body)?
+        };
+        let target = if new.target.len() > INLINE_BYTES {
+            BLOCK_SIZE as u64 + COST_BITS + 2 * (COST_BLOCK + COST_RANGE)
+        } else {
+            0
+        };
+        let credits = log(dir::insert_credits(level) + slots::COST_SLOT + target);
+        let mut work = self.store.begin(caller.stream, credits)?;
+        let _lock = inode.exclusive();
+        let mut dir = load_dir(self, parent)?;
+        self.may_create(caller, &dir.disk, name)?;
+        let (place, disk) = self.make(&mut work, caller, &dir, new)?;
+        let ino = place.ino();
+        dir.insert(&mut work, name, ino, new.kind)?;
+        dir.touch(&mut work, disk.ctime)?;
+        if disk.is_dir() {
+            dir.add_links(&mut work, 1)?;
+        }
+        work.commit();
+        Ok(disk.attr(ino, 0))
+    }
+
+    /// Whether `name` can be added to `dir`.
+    fn may_create(&self, caller: &Caller, dir: &DiskInode, name: &[u8]) -> Result<()> {
+        perm::require(caller, dir, perm::EXEC)?;
+        if matches!(name, b"." | b"..") {
+            return Err(Errno::Exist.into());
+        }
+        if name.len() > NAME_MAX {
+            return Err(Errno::NameTooLong.into());
+        }
+        dir::check_name(name)?;
+        let mut reader = Current(&self.store.journal);
+        if dir::lookup(&mut reader, &self.store.volume, dir, name)?.is_some() {
+            return Err(Errno::Exist.into());
+        }
+        alive(dir)?;
+        perm::require(caller, dir, perm::WRITE)
+    }
+
+    /// Makes the inode: slot, attributes, and the target of a symbolic link.
+    fn make<'a>(
+        &'a self,
+        work: &mut Work<'a>,
+        caller: &Caller,
+        parent: &Dir,
+        new: &New<'_>,
+    ) -> Result<(Place, DiskInode)> {
+        let is_dir = new.kind == FileKind::Directory;
+        let near = if is_dir && parent.ino == self.store.volume.root {
+            self.slots.spread(&self.store)
+        } else {
+            parent.ino
+        };
+        let place = slots::allocate(self, work, near, caller.stream)?;
+        let (gid, perm) = perm::inherit(caller, &parent.disk, new.perm, is_dir);
+        let now = self.now();
+        let mut disk = DiskInode::new_zeroed();
+        disk.mode = (mode_of(new.kind) | perm).into();
+        disk.uid = caller.uid.into();
+        disk.gid = gid.into();
+        disk.nlink = (if is_dir { 2 } else { 1 }).into();
+        disk.generation = self.slots.generation().into();
+        (disk.mtime, disk.ctime, disk.atime, disk.btime) = (now, now, now, now);
+        disk.rdev = new.rdev.into();
+        match new.kind {
+            FileKind::Directory => {
+                disk.parent = parent.ino.into();
+                disk.body = btree::empty();
+            }
+            FileKind::Regular => disk.body = btree::empty(),
+            FileKind::Symlink => self.set_target(work, place, &mut disk, new.target)?,
+            _ => {}
+        }
+        work.relate(object(place.ino(), &disk), Access::Exclusive);
+        slots::fill(work, place, &disk)?;
+        Ok((place, disk))
+    }
+
+    fn set_target(
+        &self,
+        work: &mut Work<'_>,
+        place: Place,
+        disk: &mut DiskInode,
+        target: &[u8],
+    ) -> Result<()> {
+        disk.size = (target.len() as u64).into();
+        if target.len() <= INLINE_BYTES {
+            disk.body[..target.len()].copy_from_slice(target);
+            return Ok(());
+        }
+        let goal = BlockNo(place.ino() / INODE_SLOTS).offset(1);
+        let at = work.allocate_block(goal)?;
+        work.zero(at, Kind::Data)?;
+        work.write(at, Kind::Data, 0, target)?;
+        disk.body = btree::empty();
+        let item = Item { key: 0.into(), block: at.0.into(), len: 1.into(), flags: 0.into() };
+        let nodes = btree::insert(work, &mut disk.body, goal, item)?;
+        disk.blocks = (1 + nodes).into();
+        Ok(())
+    }
+
+    pub(crate) fn op_link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        let level = {
+            if self.read_inode(ino)?.is_dir() {
+                return Err(Errno::Perm.into());
+            }
+            let inode = self.inode(parent);
+            let _lock = inode.shared();
+            let dir = self.directory(parent)?;
+            self.may_create(caller, &dir, name)?;
+            btree::level(&self.store.volume, &dir.body)?
+        };
+        let inode_bytes = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
+        let credits = log(dir::insert_credits(level) + inode_bytes);
+        let mut work = self.store.begin(caller.stream, credits)?;
+        let inodes = self.inodes.get_sorted(&[ino, parent]);
+        let mut locked = Locked::lock(&inodes);
+        let mut dir = load_dir(self, parent)?;
+        let mut node = Node::load(self, ino)?;
+        if node.old.is_dir() {
+            return Err(Errno::Perm.into());
+        }
+        self.may_create(caller, &dir.disk, name)?;
+        let links = node.old.nlink.get();
+        if links == 0 {
+            return Err(Errno::NoEnt.into());
+        }
+        if links >= u64::from(LINK_MAX) {
+            return Err(Errno::MLink.into());
+        }
+        let now = self.now();
+        node.relate(&mut work);
+        node.new.nlink = (links + 1).into();
+        node.new.ctime = now;
+        node.store(&mut work)?;
+        dir.insert(&mut work, name, ino, node.old.kind())?;
+        dir.touch(&mut work, now)?;
+        work.commit();
+        let delayed = locked.get(ino).map_or(0, |(_, state)| state.pages.len());
+        Ok(node.new.attr(ino, delayed))
+    }
+}

@@ -1,0 +1,70 @@
+//! The operations on names and attributes, one family per file.
+//!
+//! Every change follows one pattern: look without locks for what it will concern and for
+//! early errors; `begin` with credits for the worst case; lock all inodes concerned in the
+//! order of their numbers; look again and *decide*; change through the work; commit; unlock.
+//! If what it concerns changed in between, it starts again. The orphan directory is locked
+//! last, by whoever needs it.
+//!
+//! All of it is atomic: an error anywhere drops the work, and nothing remains (corner 30).
+
+mod attr;
+mod create;
+mod look;
+mod remove;
+mod rename;
+mod xattr;
+
+use crate::dir::Dir;
+use crate::inode::{self, Place};
+use crate::layout::DiskInode;
+use crate::mount::Fs;
+use crate::work::Work;
+use steadfast_journal::{Access, Credits, Object};
+use steadfast_vfs::{Errno, Ino, Result};
+
+/// Credits of an operation that writes metadata only.
+fn log(log_bytes: u64) -> Credits {
+    Credits { log_bytes, data_blocks: 0 }
+}
+
+/// A directory for an operation that changes it; the caller holds its lock.
+fn load_dir(fs: &Fs, ino: Ino) -> Result<Dir> {
+    let disk = fs.directory(ino)?;
+    Ok(Dir { ino, place: Place::of(&fs.store.volume, ino)?, disk })
+}
+
+/// An inode that an operation changes; the caller holds its lock.
+struct Node {
+    ino: Ino,
+    place: Place,
+    old: DiskInode,
+    new: DiskInode,
+}
+
+impl Node {
+    fn load(fs: &Fs, ino: Ino) -> Result<Node> {
+        let old = fs.read_inode(ino)?;
+        Ok(Node { ino, place: Place::of(&fs.store.volume, ino)?, old, new: old })
+    }
+
+    /// Says that the operation concerns the inode as a whole.
+    fn relate(&self, work: &mut Work<'_>) {
+        work.relate(object(self.ino, &self.old), Access::Exclusive);
+    }
+
+    /// Writes what was changed in `new`.
+    fn store(&self, work: &mut Work<'_>) -> Result<()> {
+        inode::patch(work, self.place, &self.old, &self.new)
+    }
+}
+
+/// What stands for an inode as a whole among streams.
+fn object(ino: Ino, disk: &DiskInode) -> Object {
+    if disk.is_dir() { Object::Directory(ino) } else { Object::File(ino) }
+}
+
+/// ENOENT for directories that were removed but are still open.
+fn alive(dir: &DiskInode) -> Result<()> {
+    if dir.nlink.get() == 0 { Err(Errno::NoEnt.into()) } else { Ok(()) }
+}

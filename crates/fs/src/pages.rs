@@ -1,0 +1,242 @@
+//! Delayed pages: file data that was written but has no place on the device yet.
+//!
+//! A page exists only where the file has no block or an unwritten one; writing to a
+//! written block is a patch of the journal instead. All delayed pages of an inode belong
+//! to one running transaction (its writers relate the file exclusively and attach its
+//! number), until `writeback` allocates and drops them. Bytes behind the end of the file
+//! are zero.
+//!
+//! For the pages are kept, from the moment they are written: blocks for data and for
+//! tree nodes ([`Pages::reserved`]), and log bytes for what allocating them will change
+//! (corner 24). [`Needs`] says how much that is at worst.
+
+use crate::btree;
+use crate::layout::{INODE_BYTES, ROOT_ITEMS};
+use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use steadfast_block::{BLOCK_SIZE, Block};
+
+/// Pages of a file that may go into the record instead of to a place of their own.
+pub(crate) const SMALL_PAGES_MAX: usize = 2;
+/// Bytes of those pages together.
+pub(crate) const SMALL_BYTES_MAX: u64 = BLOCK_SIZE as u64;
+/// Log bytes of changing an inode in any way, its body included.
+pub(crate) const COST_INODE: u64 = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
+/// Log bytes of one page's own extent: its bit, its item, its place in the covered list.
+const COST_PAGE: u64 = COST_BITS + 2 * size_of::<crate::layout::Item>() as u64 + 64;
+
+/// Delayed pages of one inode, and what goes with them.
+#[derive(Default)]
+pub(crate) struct Pages {
+    map: BTreeMap<u64, Arc<Block>>,
+    /// Contiguous runs in `map`.
+    runs: u64,
+    /// Pages written over unwritten extents, which they split.
+    over_unwritten: u64,
+    /// Blocks reserved with the allocator.
+    pub(crate) reserved: u64,
+    /// Log bytes attached to the running transaction.
+    pub(crate) log_bytes: u64,
+    /// A truncation is under way: the extents from this block on are dead and still to be freed.
+    pub(crate) cut: Option<u64>,
+    /// Left behind by the planted fault `size_before_data`.
+    pub(crate) held: bool,
+}
+
+/// What must be kept for the delayed pages of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Needs {
+    /// Blocks, for data and tree nodes.
+    pub(crate) blocks: u64,
+    /// Log bytes for what closing changes.
+    pub(crate) log_bytes: u64,
+}
+
+/// The shape of an extent tree, as far as growing it goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Shape {
+    /// Level of the root.
+    pub(crate) level: u16,
+    /// Items, if all are in the root.
+    pub(crate) items: Option<usize>,
+}
+
+/// How many pages are delayed, in how many runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Tally {
+    /// Pages.
+    pub(crate) pages: u64,
+    /// Contiguous runs of pages.
+    pub(crate) runs: u64,
+    /// Pages over unwritten extents.
+    pub(crate) over_unwritten: u64,
+    /// Bytes that may have to go into the record.
+    pub(crate) small_bytes: u64,
+}
+
+impl Tally {
+    /// What must be kept for so many pages of a file with a tree of this shape.
+    pub(crate) fn needs(self, shape: Shape) -> Needs {
+        if self.pages == 0 {
+            return Needs::default();
+        }
+        let items = shape.items.unwrap_or(usize::MAX) as u64;
+        let added = self.pages + self.over_unwritten;
+        let mut log_bytes = COST_INODE + self.pages * COST_PAGE;
+        let mut nodes = 0;
+        if items.saturating_add(added) > ROOT_ITEMS as u64 {
+            // Each run may split every node on its path; within a run a node splits again
+            // only after half a node of further extents.
+            let level = shape.level + 1;
+            log_bytes += self.runs * (btree::change_credits(level) * 3 / 2);
+            nodes = self.runs * u64::from(level) + added / 64 + 2;
+        }
+        if self.small_bytes > 0 {
+            log_bytes += self.small_bytes + SMALL_PAGES_MAX as u64 * 2 * (COST_BLOCK + COST_RANGE);
+        }
+        Needs { blocks: self.pages + nodes, log_bytes }
+    }
+}
+
+impl Pages {
+    /// Whether nothing hangs on the inode's object: no pages, no truncation under way.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty() && self.cut.is_none()
+    }
+
+    /// Number of pages.
+    pub(crate) fn len(&self) -> u64 {
+        self.map.len() as u64
+    }
+
+    /// The page at a block of the file.
+    pub(crate) fn get(&self, page: u64) -> Option<&Arc<Block>> {
+        self.map.get(&page)
+    }
+
+    /// The pages in `from .. to`.
+    pub(crate) fn range(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &Arc<Block>)> {
+        let to = to.max(from);
+        self.map.range(from..to).map(|(page, block)| (*page, block))
+    }
+
+    /// The tally as it would be with `new` more pages (sorted, none of them here yet),
+    /// `over_unwritten` of them over unwritten extents, in a file of `size` bytes.
+    pub(crate) fn tally_with(&self, new: &[u64], over_unwritten: u64, size: u64) -> Tally {
+        let mut runs = self.runs;
+        for (index, page) in new.iter().enumerate() {
+            let joins_new = index > 0 && new[index - 1] + 1 == *page;
+            let joins_last = joins_new
+                || page.checked_sub(1).is_some_and(|last| self.map.contains_key(&last));
+            let joins_next = self.map.contains_key(&(page + 1));
+            runs = runs + 1 - u64::from(joins_last) - u64::from(joins_next);
+        }
+        let count = self.map.len() + new.len();
+        let mut small_bytes = 0;
+        if count <= SMALL_PAGES_MAX {
+            let all = self.map.keys().chain(new);
+            small_bytes = all
+                .map(|page| size.saturating_sub(page * BLOCK_SIZE as u64).min(BLOCK_SIZE as u64))
+                .sum();
+            if small_bytes > SMALL_BYTES_MAX {
+                small_bytes = 0;
+            }
+        }
+        Tally {
+            pages: count as u64,
+            runs,
+            over_unwritten: self.over_unwritten + over_unwritten,
+            small_bytes,
+        }
+    }
+
+    /// Writes into a page, which appears if it is not there; `over_unwritten`: over an
+    /// unwritten extent.
+    pub(crate) fn write(&mut self, page: u64, offset: usize, bytes: &[u8], over_unwritten: bool) {
+        if let Some(block) = self.map.get_mut(&page) {
+            Arc::make_mut(block)[offset..offset + bytes.len()].copy_from_slice(bytes);
+            return;
+        }
+        let mut block = [0; BLOCK_SIZE];
+        block[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let last = page.checked_sub(1).is_some_and(|last| self.map.contains_key(&last));
+        let next = self.map.contains_key(&(page + 1));
+        self.runs = self.runs + 1 - u64::from(last) - u64::from(next);
+        self.over_unwritten += u64::from(over_unwritten);
+        self.map.insert(page, Arc::new(block));
+    }
+
+    /// Zeroes a part of a page, if it is there.
+    pub(crate) fn zero(&mut self, page: u64, from: usize, to: usize) {
+        if let Some(block) = self.map.get_mut(&page) {
+            Arc::make_mut(block)[from..to].fill(0);
+        }
+    }
+
+    /// Drops the pages in `from .. to`. What was kept for them stays kept.
+    pub(crate) fn drop_range(&mut self, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let mut rest = self.map.split_off(&from);
+        let mut behind = rest.split_off(&to);
+        self.map.append(&mut behind);
+        if !rest.is_empty() {
+            self.runs = count_runs(self.map.keys().copied());
+        }
+    }
+
+    /// Takes all pages out, to allocate them. What was kept for them stays kept.
+    pub(crate) fn take(&mut self) -> BTreeMap<u64, Arc<Block>> {
+        self.runs = 0;
+        std::mem::take(&mut self.map)
+    }
+
+    /// Nothing is delayed any more: returns the blocks that were reserved.
+    pub(crate) fn settle(&mut self) -> u64 {
+        self.over_unwritten = 0;
+        self.log_bytes = 0;
+        std::mem::take(&mut self.reserved)
+    }
+}
+
+fn count_runs(pages: impl Iterator<Item = u64>) -> u64 {
+    let mut runs = 0;
+    let mut expected = None;
+    for page in pages {
+        runs += u64::from(expected != Some(page));
+        expected = Some(page + 1);
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn runs_are_counted_as_pages_come_and_go(
+            steps in prop::collection::vec((0u64..40, 1u64..6, any::<bool>()), 1..60)
+        ) {
+            let mut pages = Pages::default();
+            for (from, len, add) in steps {
+                if add {
+                    let new: Vec<u64> =
+                        (from..from + len).filter(|page| pages.get(*page).is_none()).collect();
+                    let foreseen = pages.tally_with(&new, 0, u64::MAX);
+                    for page in from..from + len {
+                        pages.write(page, 0, &[1], false);
+                    }
+                    prop_assert_eq!(foreseen.runs, pages.runs);
+                    prop_assert_eq!(foreseen.pages, pages.len());
+                } else {
+                    pages.drop_range(from, from + len);
+                }
+                prop_assert_eq!(pages.runs, count_runs(pages.map.keys().copied()));
+            }
+        }
+    }
+}

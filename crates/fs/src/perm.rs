@@ -1,0 +1,221 @@
+//! Who may do what, as Linux decides it: access modes, the sticky rule, ownership
+//! changes, set-id bits, the group of a new inode. Pure functions.
+//!
+//! Where a caller is `checked` the front end has decided about access already; what
+//! follows from identity (set-id bits, the new inode's group) is decided here always.
+
+use crate::inode::{PERM_BITS, S_ISGID, S_ISUID, S_ISVTX};
+use crate::layout::DiskInode;
+use steadfast_vfs::{Caller, Errno, Result, SetAttr, SetTime};
+
+/// Execute or search.
+pub(crate) const EXEC: u8 = 1;
+/// Write.
+pub(crate) const WRITE: u8 = 2;
+/// Read.
+pub(crate) const READ: u8 = 4;
+
+/// Execute bit of the group.
+const S_IXGRP: u32 = 0o010;
+
+/// EACCES unless the caller has all of `mask`.
+pub(crate) fn require(caller: &Caller, inode: &DiskInode, mask: u8) -> Result<()> {
+    if caller.checked { Ok(()) } else { access(caller, inode, mask) }
+}
+
+/// EACCES unless the caller's identity has all of `mask`, whoever checked before.
+pub(crate) fn access(caller: &Caller, inode: &DiskInode, mask: u8) -> Result<()> {
+    let mode = inode.mode.get();
+    let mask = u32::from(mask & 7);
+    let granted = if caller.uid == 0 {
+        // Root may do everything, but execute only what somebody may execute.
+        let executable = inode.is_dir() || mode & 0o111 != 0;
+        if executable { 7 } else { 6 }
+    } else if caller.uid == inode.uid.get() {
+        mode >> 6
+    } else if caller.in_group(inode.gid.get()) {
+        mode >> 3
+    } else {
+        mode
+    };
+    if mask & !granted == 0 { Ok(()) } else { Err(Errno::Access.into()) }
+}
+
+/// EPERM if a sticky directory forbids to remove or rename `victim` in it.
+pub(crate) fn sticky(caller: &Caller, dir: &DiskInode, victim: &DiskInode) -> Result<()> {
+    let free = caller.checked
+        || dir.mode.get() & S_ISVTX == 0
+        || caller.uid == 0
+        || caller.uid == dir.uid.get()
+        || caller.uid == victim.uid.get();
+    if free { Ok(()) } else { Err(Errno::Perm.into()) }
+}
+
+/// The permission bits of a file after `caller` changed its content: set-id bits do not
+/// survive a write by anybody but root.
+pub(crate) fn mode_after_write(caller: &Caller, mode: u32) -> u32 {
+    if caller.uid == 0 { mode } else { without_set_id(mode) }
+}
+
+/// Set-group-id without group execution means something else and stays.
+fn without_set_id(mode: u32) -> u32 {
+    let group = if mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+    mode & !(S_ISUID | group)
+}
+
+/// Group and permission bits of a new inode in `parent`.
+pub(crate) fn inherit(caller: &Caller, parent: &DiskInode, perm: u16, is_dir: bool) -> (u32, u32) {
+    let perm = u32::from(perm) & PERM_BITS;
+    if parent.mode.get() & S_ISGID == 0 {
+        return (caller.gid, perm);
+    }
+    let gid = parent.gid.get();
+    if is_dir {
+        return (gid, perm | S_ISGID);
+    }
+    let forbidden = perm & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
+        && caller.uid != 0
+        && !caller.in_group(gid);
+    (gid, if forbidden { perm & !S_ISGID } else { perm })
+}
+
+/// Whether the caller may make these changes to `inode`.
+///
+/// # Errors
+/// EPERM for what belongs to the owner or to root, EACCES where write permission would do.
+pub(crate) fn may_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> Result<()> {
+    if caller.checked || caller.uid == 0 {
+        return Ok(());
+    }
+    let owner = caller.uid == inode.uid.get();
+    if set.uid.is_some_and(|uid| !owner || uid != inode.uid.get()) {
+        return Err(Errno::Perm.into());
+    }
+    let foreign = |gid: u32| gid != inode.gid.get() && !caller.in_group(gid);
+    if set.gid.is_some_and(|gid| !owner || foreign(gid)) {
+        return Err(Errno::Perm.into());
+    }
+    if set.perm.is_some() && !owner {
+        return Err(Errno::Perm.into());
+    }
+    let times = [set.atime, set.mtime];
+    if !owner && times.iter().any(|time| matches!(time, Some(SetTime::At(_)))) {
+        return Err(Errno::Perm.into());
+    }
+    if !owner && times.iter().any(Option::is_some) {
+        access(caller, inode, WRITE)?;
+    }
+    if set.size.is_some() && !set.by_handle {
+        access(caller, inode, WRITE)?;
+    }
+    Ok(())
+}
+
+/// The mode that an inode has after the change.
+pub(crate) fn mode_after_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> u32 {
+    let mode = inode.mode.get();
+    if let Some(perm) = set.perm {
+        let mut perm = u32::from(perm) & PERM_BITS;
+        let gid = set.gid.unwrap_or(inode.gid.get());
+        if caller.uid != 0 && !caller.checked && !caller.in_group(gid) {
+            perm &= !S_ISGID;
+        }
+        return mode & !PERM_BITS | perm;
+    }
+    let chown = set.uid.is_some() || set.gid.is_some();
+    if chown && !inode.is_dir() {
+        return without_set_id(mode);
+    }
+    if set.size.is_some() { mode_after_write(caller, mode) } else { mode }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::Arc;
+    use steadfast_vfs::Stream;
+    use zerocopy::FromZeros;
+
+    fn caller(uid: u32, gid: u32, groups: &[u32]) -> Caller {
+        Caller { uid, gid, groups: Arc::from(groups), stream: Stream(0), checked: false }
+    }
+
+    fn inode(mode: u32, uid: u32, gid: u32) -> DiskInode {
+        let mut inode = DiskInode::new_zeroed();
+        inode.mode = mode.into();
+        inode.uid = uid.into();
+        inode.gid = gid.into();
+        inode
+    }
+
+    #[test]
+    fn the_first_class_that_fits_decides() {
+        let file = inode(0o100_074, 1, 2);
+        assert!(access(&caller(1, 2, &[]), &file, READ).is_err(), "the owner has nothing");
+        assert!(access(&caller(3, 9, &[2]), &file, READ | WRITE | EXEC).is_ok());
+        assert!(access(&caller(3, 9, &[]), &file, READ).is_ok());
+        assert!(access(&caller(3, 9, &[]), &file, WRITE).is_err());
+    }
+
+    #[test]
+    fn root_executes_only_what_somebody_may_execute() {
+        assert!(access(&caller(0, 0, &[]), &inode(0o100_600, 1, 1), READ | WRITE).is_ok());
+        assert!(access(&caller(0, 0, &[]), &inode(0o100_600, 1, 1), EXEC).is_err());
+        assert!(access(&caller(0, 0, &[]), &inode(0o100_601, 1, 1), EXEC).is_ok());
+        assert!(access(&caller(0, 0, &[]), &inode(0o040_000, 1, 1), EXEC).is_ok());
+    }
+
+    #[test]
+    fn a_sticky_directory_protects_other_peoples_files() {
+        let (dir, file) = (inode(0o041_777, 1, 1), inode(0o100_644, 2, 2));
+        assert!(sticky(&caller(3, 3, &[]), &dir, &file).is_err());
+        for uid in [0, 1, 2] {
+            assert!(sticky(&caller(uid, 3, &[]), &dir, &file).is_ok());
+        }
+    }
+
+    #[test]
+    fn set_id_bits_do_not_survive_a_write_by_others() {
+        assert_eq!(mode_after_write(&caller(5, 5, &[]), 0o106_755), 0o100_755);
+        assert_eq!(mode_after_write(&caller(5, 5, &[]), 0o106_745), 0o102_745);
+        assert_eq!(mode_after_write(&caller(0, 0, &[]), 0o106_755), 0o106_755);
+    }
+
+    #[test]
+    fn changing_the_owner_clears_set_id_bits_of_files_only() {
+        let set = SetAttr { uid: Some(7), ..SetAttr::default() };
+        let root = caller(0, 0, &[]);
+        assert_eq!(mode_after_set(&root, &inode(0o106_755, 1, 1), &set), 0o100_755);
+        assert_eq!(mode_after_set(&root, &inode(0o046_755, 1, 1), &set), 0o046_755);
+        let both = SetAttr { perm: Some(0o4755), ..set };
+        assert_eq!(mode_after_set(&root, &inode(0o100_644, 1, 1), &both), 0o104_755);
+    }
+
+    #[test]
+    fn the_group_of_a_set_gid_directory_is_inherited() {
+        let dir = inode(0o042_777, 1, 50);
+        assert_eq!(inherit(&caller(5, 6, &[]), &dir, 0o755, true), (50, 0o2755));
+        assert_eq!(inherit(&caller(5, 6, &[]), &dir, 0o2755, false), (50, 0o755));
+        assert_eq!(inherit(&caller(5, 6, &[50]), &dir, 0o2755, false), (50, 0o2755));
+        assert_eq!(inherit(&caller(5, 6, &[]), &inode(0o040_777, 1, 50), 0o2755, false), (6, 0o2755));
+    }
+
+    #[test]
+    fn ownership_changes_follow_linux() {
+        let file = inode(0o100_644, 1, 1);
+        let set = |set: SetAttr, who: &Caller| may_set(who, &file, &set).map_err(|e| e.errno);
+        let owner = caller(1, 1, &[8]);
+        let uid = |uid| SetAttr { uid: Some(uid), ..SetAttr::default() };
+        let gid = |gid| SetAttr { gid: Some(gid), ..SetAttr::default() };
+        assert_eq!(set(uid(1), &owner), Ok(()));
+        assert_eq!(set(uid(2), &owner), Err(Errno::Perm));
+        assert_eq!(set(gid(8), &owner), Ok(()));
+        assert_eq!(set(gid(9), &owner), Err(Errno::Perm));
+        assert_eq!(set(gid(8), &caller(2, 8, &[])), Err(Errno::Perm));
+        let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+        assert_eq!(set(now, &caller(2, 2, &[])), Err(Errno::Access));
+        let at = SetAttr { mtime: Some(SetTime::At(Default::default())), ..SetAttr::default() };
+        assert_eq!(set(at, &caller(2, 2, &[])), Err(Errno::Perm));
+    }
+}

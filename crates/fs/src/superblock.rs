@@ -1,0 +1,240 @@
+//! The superblock: reading, validating, and the volume's geometry decoded from it.
+//!
+//! The copy in the last block serves when the first one is unreadable. Nothing in
+//! a superblock is believed before it was checked against the device's size, so the
+//! numbers in a [`Volume`] can be computed with freely.
+
+use crate::error::Error;
+use crate::layout::{
+    CONTRACT_ORDERED, GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, Superblock,
+    VERSION,
+};
+use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
+use steadfast_journal::{Region, seal_holds};
+use steadfast_vfs::Ino;
+use zerocopy::FromBytes;
+
+/// Smallest log that is accepted, in blocks.
+pub(crate) const LOG_BLOCKS_MIN: u64 = 64;
+/// First block of the log.
+pub(crate) const LOG_START: u64 = 3;
+/// Blocks that the shortest group has: its bitmaps and two more.
+pub(crate) const GROUP_BLOCKS_MIN: u64 = GROUP_META + 2;
+
+/// What the superblock says, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Volume {
+    /// Identity.
+    pub(crate) uuid: [u8; 16],
+    /// Blocks, superblocks and log included.
+    pub(crate) blocks: u64,
+    /// First block of the log.
+    pub(crate) log_start: u64,
+    /// Blocks of the log.
+    pub(crate) log_blocks: u64,
+    /// First block of group 0.
+    pub(crate) groups_start: u64,
+    /// Number of groups, at least one.
+    pub(crate) groups: u64,
+    /// The root directory.
+    pub(crate) root: Ino,
+    /// The orphan directory.
+    pub(crate) orphans: Ino,
+    /// Key of the directory hash.
+    pub(crate) hash_key: [u8; 16],
+    /// Seconds since 1970 when it was made.
+    pub(crate) made: i64,
+    /// Name that people gave it.
+    pub(crate) label: String,
+}
+
+impl Volume {
+    /// The group that `at` lies in.
+    pub(crate) fn group_of(&self, at: BlockNo) -> Option<u64> {
+        if at.0 < self.groups_start || at.0 >= self.groups_end() {
+            return None;
+        }
+        Some((at.0 - self.groups_start) / GROUP_BLOCKS)
+    }
+
+    /// First block of a group: its block bitmap; the inode-block bitmap follows.
+    pub(crate) fn group_start(&self, group: u64) -> BlockNo {
+        BlockNo(self.groups_start + group * GROUP_BLOCKS)
+    }
+
+    /// Blocks of a group.
+    pub(crate) fn group_len(&self, group: u64) -> u64 {
+        (self.groups_end() - self.group_start(group).0).min(GROUP_BLOCKS)
+    }
+
+    /// First block behind the groups: the copy of the superblock.
+    pub(crate) fn groups_end(&self) -> u64 {
+        self.blocks - 1
+    }
+
+    /// The block bitmap that knows `at`, and its bit there. Meaningful for blocks of groups only.
+    pub(crate) fn block_bit(&self, at: BlockNo) -> (BlockNo, usize) {
+        let start = self.group_start(self.group_of(at).unwrap_or(0));
+        (start, at.0.saturating_sub(start.0) as usize)
+    }
+
+    /// Whether `at` may hold metadata or data: inside a group and none of its bitmaps.
+    pub(crate) fn is_data(&self, at: BlockNo) -> bool {
+        self.run_is_data(at, 1)
+    }
+
+    /// Whether all of `at .. at + count` may hold data, within one group.
+    pub(crate) fn run_is_data(&self, at: BlockNo, count: u64) -> bool {
+        let Some(group) = self.group_of(at) else { return false };
+        let index = at.0 - self.group_start(group).0;
+        count >= 1 && index >= GROUP_META && count <= self.group_len(group) - index
+    }
+
+    /// Blocks for files and metadata: without superblocks, log and bitmaps.
+    pub(crate) fn data_blocks(&self) -> u64 {
+        self.groups_end() - self.groups_start - self.groups * GROUP_META
+    }
+
+    /// Where the journal lies.
+    pub(crate) fn region(&self) -> Region {
+        Region {
+            headers: [BlockNo(1), BlockNo(2)],
+            log: BlockNo(self.log_start),
+            log_blocks: self.log_blocks,
+        }
+    }
+}
+
+/// Why a block is no superblock that can be used.
+pub(crate) enum Refusal {
+    /// It does not look like one, or its seal is broken.
+    NotOne(String),
+    /// It is one, and says why it cannot be used.
+    Unusable(Error),
+}
+
+/// Decodes and checks one superblock that lies at `at` on a device of `device_blocks`.
+/// Returns the volume and whether it may only be read.
+pub(crate) fn decode(
+    block: &Block,
+    at: BlockNo,
+    device_blocks: u64,
+) -> Result<(Volume, bool), Refusal> {
+    let Ok((sb, _)) = Superblock::ref_from_prefix(block) else {
+        return Err(Refusal::NotOne("it is too short".into()));
+    };
+    if sb.magic != MAGIC {
+        return Err(Refusal::NotOne("it has no magic number".into()));
+    }
+    if !seal_holds(&sb.uuid, at, block) {
+        return Err(Refusal::NotOne("its checksum is wrong".into()));
+    }
+    check(sb, at, device_blocks).map_err(Refusal::Unusable)
+}
+
+fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bool), Error> {
+    let unsupported = |what: String| Err(Error::Unsupported { what });
+    if sb.version.get() != VERSION {
+        return unsupported(format!("format version {}", sb.version));
+    }
+    if sb.features_incompat.get() != 0 {
+        return unsupported(format!("features {:#x}", sb.features_incompat.get()));
+    }
+    if sb.contract.get() != CONTRACT_ORDERED {
+        return unsupported(format!("contract number {}", sb.contract));
+    }
+    let damaged = |why: String| Err(Error::Damaged { what: "superblock", at, why });
+    let blocks = sb.blocks.get();
+    if blocks > device_blocks {
+        return Err(Error::Truncated { volume: blocks, device: device_blocks });
+    }
+    if blocks > u64::MAX / BLOCK_SIZE as u64 || blocks > u64::MAX / INODE_SLOTS {
+        return damaged(format!("{blocks} blocks are more than there can be"));
+    }
+    let (log_start, log_blocks) = (sb.log_start.get(), sb.log_blocks.get());
+    if log_start != LOG_START || log_blocks < LOG_BLOCKS_MIN || log_blocks >= blocks {
+        return damaged(format!("a log of {log_blocks} blocks from block {log_start} on"));
+    }
+    let (groups_start, groups) = (sb.groups_start.get(), sb.groups.get());
+    if groups_start != log_start + log_blocks || groups_start + GROUP_BLOCKS_MIN >= blocks {
+        return damaged(format!("block groups start at block {groups_start}"));
+    }
+    let length = blocks - 1 - groups_start;
+    if groups != length.div_ceil(GROUP_BLOCKS)
+        || length - (groups - 1) * GROUP_BLOCKS < GROUP_BLOCKS_MIN
+    {
+        return damaged(format!("{groups} block groups in {length} blocks"));
+    }
+    let label = sb.label.split(|byte| *byte == 0).next().unwrap_or_default();
+    let volume = Volume {
+        uuid: sb.uuid,
+        blocks,
+        log_start,
+        log_blocks,
+        groups_start,
+        groups,
+        root: sb.root_ino.get(),
+        orphans: sb.orphan_ino.get(),
+        hash_key: sb.hash_key,
+        made: sb.made.get(),
+        label: String::from_utf8_lossy(label).into_owned(),
+    };
+    for ino in [volume.root, volume.orphans] {
+        if !volume.is_data(BlockNo(ino / INODE_SLOTS)) || ino % INODE_SLOTS >= INODES_PER_BLOCK {
+            return damaged(format!("inode number {ino} of the root or orphan directory"));
+        }
+    }
+    if volume.root == volume.orphans {
+        return damaged("root and orphan directory are the same inode".into());
+    }
+    Ok((volume, sb.features_ro.get() != 0))
+}
+
+/// A superblock that was found.
+pub(crate) struct Found {
+    /// What it says.
+    pub(crate) volume: Volume,
+    /// It names features that forbid writing to this version.
+    pub(crate) read_only: bool,
+    /// Why the copy had to serve, if it had to.
+    pub(crate) warning: Option<String>,
+}
+
+/// Reads the superblock of a device, or its copy when the first is unreadable.
+///
+/// # Errors
+/// [`Error::NotAVolume`] when there is none; else why it cannot be used.
+pub(crate) fn load(device: &dyn BlockDevice) -> Result<Found, Error> {
+    let device_blocks = device.geometry().blocks;
+    if device_blocks < LOG_START + LOG_BLOCKS_MIN {
+        return Err(Error::NotAVolume);
+    }
+    let read = |at: BlockNo| {
+        let mut block = [0; BLOCK_SIZE];
+        match device.read(at, &mut block) {
+            Ok(()) => decode(&block, at, device_blocks),
+            Err(e) => Err(Refusal::NotOne(e.to_string())),
+        }
+    };
+    let why = match read(BlockNo(0)) {
+        Ok((volume, read_only)) => return Ok(Found { volume, read_only, warning: None }),
+        Err(Refusal::Unusable(error)) => return Err(error),
+        Err(Refusal::NotOne(why)) => why,
+    };
+    // A volume may end a few blocks before its device. A copy counts only at its own place:
+    // an earlier volume of another size leaves old ones behind.
+    for at in (device_blocks - GROUP_BLOCKS_MIN - 1..device_blocks).rev() {
+        match read(BlockNo(at)) {
+            Ok((volume, read_only)) if volume.blocks == at + 1 => {
+                let warning = format!(
+                    "the superblock in block 0 cannot be used ({why}); its copy in block {at} \
+                     served: run 'steadfast fsck --repair' to restore it"
+                );
+                return Ok(Found { volume, read_only, warning: Some(warning) });
+            }
+            Err(Refusal::Unusable(error)) => return Err(error),
+            Ok(_) | Err(Refusal::NotOne(_)) => {}
+        }
+    }
+    Err(Error::NotAVolume)
+}

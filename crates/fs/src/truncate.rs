@@ -1,0 +1,264 @@
+//! Changing a file's size, and freeing file data in slices.
+//!
+//! Shrinking sets the size, zeroes the rest of the last block and frees the blocks behind
+//! it, in one operation (corner 26). If those are too many for one operation, it only sets
+//! the size and enters the file in the orphan directory; slices of the freeing follow, each
+//! an operation of its own, and the last takes the entry away (corner 29). Until then the
+//! inode's object remembers the *cut*: no reader looks behind it, and whoever would make
+//! the file longer or give it blocks finishes the slices first ([`Fs::settle`]).
+//!
+//! Neighbours: `orphan`, `extents`, `ops` (setattr, unlink, release), `mount` (orphans).
+
+use crate::data::{PAGE, require_file};
+use crate::error::damaged;
+use crate::extents::{self, BLOCKS_MAX};
+use crate::inode::{self, Inode, Locked, Place, State};
+use crate::layout::{DiskInode, FILE_BYTES_MAX};
+use crate::mount::Fs;
+use crate::orphan;
+use crate::pages::COST_INODE;
+use crate::reader::{Current, Reader};
+use crate::work::{COST_BLOCK, COST_RANGE, Store, Work};
+use steadfast_block::BLOCK_SIZE;
+use steadfast_journal::{Access, Credits, Kind, Object};
+use steadfast_vfs::{Errno, Ino, Result, Stream};
+
+/// Log bytes of a change of size: the inode, the zeroes in the last block.
+pub(crate) const RESIZE_BYTES: u64 = COST_INODE + COST_BLOCK + COST_RANGE + PAGE;
+
+/// Most log bytes that one operation spends on freeing blocks.
+pub(crate) fn slice_bytes(store: &Store) -> u64 {
+    store.journal.op_bytes_max() / 2
+}
+
+/// What to ask for, besides [`RESIZE_BYTES`], to free everything behind `size` in the same
+/// operation; enough for an orphan entry instead if that is too much.
+///
+/// # Errors
+/// EUCLEAN, EIO.
+pub(crate) fn free_bytes(
+    store: &Store,
+    reader: &mut impl Reader,
+    disk: &DiskInode,
+    size: u64,
+) -> Result<u64> {
+    let limit = slice_bytes(store);
+    let first = size.div_ceil(PAGE);
+    let bytes =
+        extents::removal_bytes(reader, &store.volume, &disk.body, first, BLOCKS_MAX, limit)?;
+    Ok(bytes.unwrap_or(0))
+}
+
+/// What a change of size does to the inode's object, once nothing can fail any more.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Resized {
+    /// Pages from here on go.
+    drop_from: u64,
+    /// Part of a delayed page to zero: page and first byte.
+    zero: Option<(u64, usize)>,
+    cut: Option<u64>,
+    /// Blocks behind the end stay for now: the operation must enter the inode in the orphan
+    /// directory, and [`Fs::settle`] be called after it.
+    pub(crate) needs_orphan: bool,
+}
+
+impl Resized {
+    /// Directly before the operation's commit, under the lock that `resize` was called with.
+    pub(crate) fn apply(self, store: &Store, state: &mut State) {
+        if let Some((page, from)) = self.zero {
+            state.pages.zero(page, from, BLOCK_SIZE);
+        }
+        state.pages.drop_range(self.drop_from, u64::MAX);
+        if state.pages.len() == 0 {
+            // What was attached to the transaction stays with it, unused.
+            let reserved = state.pages.settle();
+            store.alloc.unreserve(reserved);
+        }
+        state.pages.cut = self.cut;
+    }
+}
+
+/// Changes the size in `disk`, which the caller stores, related and locked exclusively.
+/// Frees what lies behind, if that takes no more than `free_bytes` of the operation's log
+/// bytes. `None`: a truncation is under way, give the operation up and [`Fs::settle`] first.
+///
+/// # Errors
+/// EISDIR, EINVAL, EFBIG; EIO, EUCLEAN.
+pub(crate) fn resize(
+    work: &mut Work<'_>,
+    state: &State,
+    disk: &mut DiskInode,
+    size: u64,
+    free_bytes: u64,
+) -> Result<Option<Resized>> {
+    require_file(disk)?;
+    if size > FILE_BYTES_MAX {
+        return Err(Errno::FBig.into());
+    }
+    let old = disk.size.get();
+    let mut resized =
+        Resized { drop_from: BLOCKS_MAX, zero: None, cut: state.pages.cut, needs_orphan: false };
+    if size > old {
+        // The rest of the last block is zero already.
+        if state.pages.cut.is_some() {
+            return Ok(None);
+        }
+        disk.size = size.into();
+        return Ok(Some(resized));
+    }
+    let volume = work.volume();
+    let first = size.div_ceil(PAGE);
+    let (page, from) = (size / PAGE, (size % PAGE) as usize);
+    if from > 0 && old > size {
+        if state.pages.get(page).is_some() {
+            resized.zero = Some((page, from));
+        } else if page < state.pages.cut.unwrap_or(u64::MAX) {
+            let to = (old - page * PAGE).min(PAGE) as usize;
+            zero_written(work, disk, page, from, to)?;
+        }
+    }
+    disk.size = size.into();
+    resized.drop_from = first;
+    if let Some(cut) = state.pages.cut {
+        resized.cut = Some(cut.min(first));
+        return Ok(Some(resized));
+    }
+    let body = disk.body;
+    let fits = extents::removal_bytes(work, volume, &body, first, BLOCKS_MAX, free_bytes)?;
+    if let Some(bytes) = fits {
+        free_from(work, disk, first, bytes)?;
+    } else if extents::at_or_over(work, volume, &body, first)?.is_some() {
+        resized.cut = Some(first);
+        resized.needs_orphan = true;
+    }
+    Ok(Some(resized))
+}
+
+/// Zeroes a part of a page that lies in a written block, if it does.
+pub(crate) fn zero_written(
+    work: &mut Work<'_>,
+    disk: &DiskInode,
+    page: u64,
+    from: usize,
+    to: usize,
+) -> Result<()> {
+    static ZEROS: [u8; BLOCK_SIZE] = [0; BLOCK_SIZE];
+    let volume = work.volume();
+    let runs = extents::runs(work, volume, &disk.body, page, page + 1)?;
+    if let Some(run) = runs.first().filter(|run| !run.unwritten && from < to) {
+        work.write(run.block, Kind::Data, from, &ZEROS[from..to])?;
+    }
+    Ok(())
+}
+
+/// Frees blocks from the end down to block `first` of the file, as far as `log_bytes` go.
+/// Returns whether all are freed.
+fn free_from(work: &mut Work<'_>, disk: &mut DiskInode, first: u64, log_bytes: u64) -> Result<bool> {
+    let level = crate::btree::level(work.volume(), &disk.body)?;
+    let log_bytes = log_bytes.saturating_sub(extents::remove_credits(level));
+    let (change, done) =
+        extents::remove(work, &mut disk.body, first, BLOCKS_MAX, log_bytes)?;
+    if !done && change == extents::Change::default() {
+        return Err(damaged("a file's block tree too deep to free one block of it"));
+    }
+    disk.blocks = change.apply(disk.blocks.get()).into();
+    Ok(done)
+}
+
+/// Frees all file data of an inode that goes away in this operation, which has `free_bytes`
+/// log bytes for it. False: that is too little, nothing was done. [`forget`] goes with it.
+///
+/// # Errors
+/// EIO, EUCLEAN.
+pub(crate) fn free_all(work: &mut Work<'_>, disk: &mut DiskInode, free_bytes: u64) -> Result<bool> {
+    let volume = work.volume();
+    let body = disk.body;
+    match extents::removal_bytes(work, volume, &body, 0, BLOCKS_MAX, free_bytes)? {
+        Some(bytes) => free_from(work, disk, 0, bytes),
+        None => Ok(false),
+    }
+}
+
+/// Frees a slice of an orphan's file data from the end on, with [`slice_bytes`] log bytes.
+/// Returns whether nothing is left. The caller stores `disk`.
+///
+/// # Errors
+/// EIO, EUCLEAN.
+pub(crate) fn free_slice(work: &mut Work<'_>, disk: &mut DiskInode) -> Result<bool> {
+    let log_bytes = slice_bytes(work.store());
+    free_from(work, disk, 0, log_bytes)
+}
+
+/// Drops everything delayed of an inode that goes away; directly before the commit.
+pub(crate) fn forget(store: &Store, state: &mut State) {
+    state.pages.drop_range(0, u64::MAX);
+    let reserved = state.pages.settle();
+    store.alloc.unreserve(reserved);
+    state.pages.cut = None;
+}
+
+impl Fs {
+    /// Finishes a truncation of the inode, if one is under way. Hold no lock and no operation.
+    ///
+    /// # Errors
+    /// EIO, EUCLEAN, EROFS.
+    pub(crate) fn settle(&self, stream: Stream, ino: Ino) -> Result<()> {
+        let inode = self.table.get(ino);
+        while inode.shared().pages.cut.is_some() {
+            self.cut_slice(stream, &inode)?;
+        }
+        Ok(())
+    }
+
+    /// Finishes a truncation that a crash interrupted.
+    ///
+    /// # Errors
+    /// As for [`Fs::settle`].
+    pub(crate) fn resume_truncation(&self, ino: Ino) -> Result<()> {
+        let inode = self.table.get(ino);
+        {
+            let mut state = inode.exclusive();
+            let mut reader = Current(&self.store.journal);
+            let disk = inode::read(&self.store.volume, &mut reader, ino)?;
+            require_file(&disk)?;
+            state.pages.cut = Some(disk.size.get().div_ceil(PAGE));
+        }
+        self.settle(Stream::default(), ino)
+    }
+
+    /// One slice; the last one ends the truncation.
+    fn cut_slice(&self, stream: Stream, inode: &Inode) -> Result<()> {
+        let store = &self.store;
+        let ino = inode.ino;
+        let slice = slice_bytes(store);
+        let log_bytes = slice + COST_INODE + orphan::COST_REMOVE;
+        let mut work = store.begin(stream, Credits { log_bytes, data_blocks: 0 })?;
+        work.use_emergency_space();
+        work.relate(Object::File(ino), Access::Exclusive);
+        let inodes = self.table.get_sorted(&[store.volume.orphans, ino]);
+        let mut locked = Locked::lock(&inodes);
+        let Some((_, state)) = locked.get(ino) else { return Ok(()) };
+        let Some(cut) = state.pages.cut else { return Ok(()) };
+        let old = match inode::read(&store.volume, &mut work, ino) {
+            Ok(old) => old,
+            Err(error) if error == Errno::Stale => {
+                state.pages.cut = None;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let mut new = old;
+        let done = free_from(&mut work, &mut new, cut, slice)?;
+        inode::patch(&mut work, Place::of(&store.volume, ino)?, &old, &new)?;
+        if done {
+            // Without names it stays in there, to be freed.
+            if new.nlink.get() > 0 {
+                orphan::remove(self, &mut work, ino)?;
+            }
+            state.pages.cut = None;
+        }
+        work.commit();
+        Ok(())
+    }
+}

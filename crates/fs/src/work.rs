@@ -1,0 +1,311 @@
+//! One operation on the volume: [`Work`] is a journal operation together with the blocks
+//! (and, through [`Work::on_end`], the inode slots) that it claimed. Committed, all of it
+//! becomes visible at once; dropped, nothing remains: the journal forgets the patches and
+//! the allocator takes the claims back (corner 30).
+//!
+//! [`Store`] is what every part of a mounted file system works on: journal, geometry,
+//! allocator. Neighbours: `alloc` (claims), `reader` (metadata images), everything above.
+
+use crate::alloc::{Allocator, Purpose, bit_of};
+use crate::error::{from_journal, refused};
+use crate::reader::{Image, Reader};
+use crate::superblock::Volume;
+use steadfast_block::{Block, BlockNo};
+use steadfast_journal::{Access, Credits, Journal, Kind, Object, Op, StreamId, Ticket};
+use steadfast_vfs::{Errno, Result, Stream};
+use std::sync::Arc;
+
+/// A patch's fixed cost in the log: a block's header, a range's, a bit run's, a free run's.
+pub(crate) const COST_BLOCK: u64 = 40;
+/// Log bytes of a byte range besides its bytes.
+pub(crate) const COST_RANGE: u64 = 8;
+/// Log bytes of setting or clearing a run of bits, with the bitmap block's header.
+pub(crate) const COST_BITS: u64 = COST_BLOCK + 8;
+/// Log bytes of freeing a run, without its blocks.
+pub(crate) const COST_FREE: u64 = 16;
+
+/// The parts of a mounted volume below inodes.
+pub(crate) struct Store {
+    /// The journal; all reads and writes go through it.
+    pub(crate) journal: Journal,
+    /// Geometry.
+    pub(crate) volume: Volume,
+    /// Free space.
+    pub(crate) alloc: Allocator,
+}
+
+impl Store {
+    /// Opens the store of a recovered journal: counts the free space of every group.
+    ///
+    /// # Errors
+    /// A block bitmap cannot be read or is damaged.
+    pub(crate) fn new(journal: Journal, volume: Volume) -> Result<Store> {
+        let alloc = Allocator::load(&journal, &volume)?;
+        Ok(Store { journal, volume, alloc })
+    }
+
+    /// Begins an operation of at most `credits`. May wait for commits: hold no lock.
+    ///
+    /// # Errors
+    /// The journal has failed, is read-only, or never accepts that much.
+    pub(crate) fn begin(&self, stream: Stream, credits: Credits) -> Result<Work<'_>> {
+        let op = self.journal.begin(StreamId(stream.0), credits).map_err(refused)?;
+        Ok(Work::new(self, Slot::Own(op)))
+    }
+
+    /// Runs an operation, and once more if it found no space but a commit released some.
+    pub(crate) fn with_space<T>(&self, mut run: impl FnMut() -> Result<T>) -> Result<T> {
+        match run() {
+            Err(e) if e == Errno::NoSpc && self.journal.reclaim().map_err(from_journal)? => run(),
+            result => result,
+        }
+    }
+}
+
+/// The journal operation of a [`Work`]: its own, or one lent for the time of `Client::close`.
+enum Slot<'a> {
+    Own(Op<'a>),
+    Lent(&'a mut (dyn Patches + 'a)),
+}
+
+/// The calls of [`Op`] that change blocks, free of its lifetime (so that it can be lent).
+trait Patches {
+    fn relate(&mut self, object: Object, access: Access);
+    fn read(&mut self, at: BlockNo, kind: Kind) -> steadfast_journal::Result<&Block>;
+    fn write(&mut self, at: BlockNo, kind: Kind, offset: usize, bytes: &[u8]) -> steadfast_journal::Result<()>;
+    fn write_latest(&mut self, at: BlockNo, offset: usize, bytes: &[u8]) -> steadfast_journal::Result<()>;
+    fn add(&mut self, at: BlockNo, offset: usize, delta: i64) -> steadfast_journal::Result<()>;
+    fn set_bits(&mut self, at: BlockNo, first: usize, count: usize, value: bool) -> steadfast_journal::Result<()>;
+    fn zero(&mut self, at: BlockNo, kind: Kind) -> steadfast_journal::Result<()>;
+    fn free(&mut self, at: BlockNo, count: u64) -> steadfast_journal::Result<()>;
+    fn write_around(&mut self, at: BlockNo, data: Vec<Arc<Block>>) -> steadfast_journal::Result<()>;
+    fn attach(&mut self, key: u64, credits: Credits);
+}
+
+impl Patches for Op<'_> {
+    fn relate(&mut self, object: Object, access: Access) {
+        Op::relate(self, object, access);
+    }
+    fn read(&mut self, at: BlockNo, kind: Kind) -> steadfast_journal::Result<&Block> {
+        Op::read(self, at, kind)
+    }
+    fn write(&mut self, at: BlockNo, kind: Kind, offset: usize, bytes: &[u8]) -> steadfast_journal::Result<()> {
+        Op::write(self, at, kind, offset, bytes)
+    }
+    fn write_latest(&mut self, at: BlockNo, offset: usize, bytes: &[u8]) -> steadfast_journal::Result<()> {
+        Op::write_latest(self, at, offset, bytes)
+    }
+    fn add(&mut self, at: BlockNo, offset: usize, delta: i64) -> steadfast_journal::Result<()> {
+        Op::add(self, at, offset, delta)
+    }
+    fn set_bits(&mut self, at: BlockNo, first: usize, count: usize, value: bool) -> steadfast_journal::Result<()> {
+        Op::set_bits(self, at, first, count, value)
+    }
+    fn zero(&mut self, at: BlockNo, kind: Kind) -> steadfast_journal::Result<()> {
+        Op::zero(self, at, kind)
+    }
+    fn free(&mut self, at: BlockNo, count: u64) -> steadfast_journal::Result<()> {
+        Op::free(self, at, count)
+    }
+    fn write_around(&mut self, at: BlockNo, data: Vec<Arc<Block>>) -> steadfast_journal::Result<()> {
+        Op::write_around(self, at, data)
+    }
+    fn attach(&mut self, key: u64, credits: Credits) {
+        Op::attach(self, key, credits);
+    }
+}
+
+/// What to do when a work ends; told whether it was committed.
+type AtEnd<'a> = Box<dyn FnOnce(bool) + 'a>;
+
+/// One operation. See the module's header.
+pub(crate) struct Work<'a> {
+    store: &'a Store,
+    op: Option<Slot<'a>>,
+    claimed: Vec<(BlockNo, u64)>,
+    freed: u64,
+    purpose: Purpose,
+    at_end: Vec<AtEnd<'a>>,
+}
+
+impl<'a> Work<'a> {
+    fn new(store: &'a Store, op: Slot<'a>) -> Work<'a> {
+        Work {
+            store,
+            op: Some(op),
+            claimed: Vec::new(),
+            freed: 0,
+            purpose: Purpose::Normal,
+            at_end: Vec::new(),
+        }
+    }
+
+    /// Works through an operation that the journal lends while it closes a transaction
+    /// (`Client::close`): allocations come out of what was reserved for delayed pages.
+    /// End it with [`Work::commit`] too, which leaves the operation to the journal.
+    pub(crate) fn lend(store: &'a Store, op: &'a mut Op<'_>) -> Work<'a> {
+        let mut work = Work::new(store, Slot::Lent(op));
+        work.purpose = Purpose::Delayed;
+        work
+    }
+
+    /// Lets this operation use the last blocks, which are kept for operations that free space.
+    pub(crate) fn use_emergency_space(&mut self) {
+        if self.purpose == Purpose::Normal {
+            self.purpose = Purpose::Freeing;
+        }
+    }
+
+    /// The store it works on.
+    pub(crate) fn store(&self) -> &'a Store {
+        self.store
+    }
+
+    /// The volume's geometry.
+    pub(crate) fn volume(&self) -> &'a Volume {
+        &self.store.volume
+    }
+
+    fn op(&mut self) -> Result<&mut (dyn Patches + 'a)> {
+        match &mut self.op {
+            Some(Slot::Own(op)) => Ok(op),
+            Some(Slot::Lent(op)) => Ok(&mut **op),
+            None => Err(Errno::Io.into()),
+        }
+    }
+
+    /// Says what this operation has in common with others (DESIGN 3.4).
+    pub(crate) fn relate(&mut self, object: Object, access: Access) {
+        if let Ok(op) = self.op() {
+            op.relate(object, access);
+        }
+    }
+
+    /// A block with this operation's own changes.
+    pub(crate) fn read(&mut self, at: BlockNo, kind: Kind) -> Result<&Block> {
+        self.op()?.read(at, kind).map_err(from_journal)
+    }
+
+    /// Patches bytes of a block.
+    pub(crate) fn write(&mut self, at: BlockNo, kind: Kind, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.op()?.write(at, kind, offset, bytes).map_err(from_journal)
+    }
+
+    /// Patches bytes of a metadata block whose newest value counts, and which relate nothing.
+    pub(crate) fn write_latest(&mut self, at: BlockNo, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.op()?.write_latest(at, offset, bytes).map_err(from_journal)
+    }
+
+    /// Adds to a counter in a metadata block.
+    pub(crate) fn add(&mut self, at: BlockNo, offset: usize, delta: i64) -> Result<()> {
+        self.op()?.add(at, offset, delta).map_err(from_journal)
+    }
+
+    /// Sets or clears bits of a metadata block.
+    pub(crate) fn set_bits(&mut self, at: BlockNo, first: usize, count: usize, value: bool) -> Result<()> {
+        self.op()?.set_bits(at, first, count, value).map_err(from_journal)
+    }
+
+    /// Gives a newly allocated block its base of zeros.
+    pub(crate) fn zero(&mut self, at: BlockNo, kind: Kind) -> Result<()> {
+        self.op()?.zero(at, kind).map_err(from_journal)
+    }
+
+    /// Writes newly allocated data blocks in place, covered by the record.
+    pub(crate) fn write_around(&mut self, at: BlockNo, data: Vec<Arc<Block>>) -> Result<()> {
+        self.op()?.write_around(at, data).map_err(from_journal)
+    }
+
+    /// Asks that `Client::close` be called for `key` before this transaction commits.
+    pub(crate) fn attach(&mut self, key: u64, credits: Credits) {
+        if let Ok(op) = self.op() {
+            op.attach(key, credits);
+        }
+    }
+
+    /// Allocates one block near `goal` and sets its bit. The caller gives it a base (`zero`).
+    ///
+    /// # Errors
+    /// ENOSPC.
+    pub(crate) fn allocate_block(&mut self, goal: BlockNo) -> Result<BlockNo> {
+        self.allocate_run(goal, 1).map(|(at, _)| at)
+    }
+
+    /// Allocates between one and `max` consecutive blocks of one group, near `goal`.
+    ///
+    /// # Errors
+    /// ENOSPC when no block is to be had.
+    pub(crate) fn allocate_run(&mut self, goal: BlockNo, max: u64) -> Result<(BlockNo, u64)> {
+        let store = self.store;
+        let (at, count) = store.alloc.claim(&store.journal, &store.volume, goal, max, self.purpose)?;
+        self.claimed.push((at, count));
+        let (bitmap, bit) = bit_of(&store.volume, at)?;
+        self.set_bits(bitmap, bit, count as usize, true)?;
+        Ok((at, count))
+    }
+
+    /// Frees blocks of one group: allocatable again when this operation is durable and
+    /// nothing needs their old content any more.
+    ///
+    /// # Errors
+    /// EUCLEAN if the run is no data run of one group.
+    pub(crate) fn free_run(&mut self, at: BlockNo, count: u64) -> Result<()> {
+        let store = self.store;
+        if !store.volume.run_is_data(at, count) {
+            return Err(crate::error::damaged(format!("freeing {count} blocks from block {at} on, which are no blocks of a file")));
+        }
+        // Loaded before its bits are cleared, or blocks in quarantine would look free.
+        store.alloc.ensure_loaded(&store.journal, &store.volume, at)?;
+        let (bitmap, bit) = bit_of(&store.volume, at)?;
+        self.set_bits(bitmap, bit, count as usize, false)?;
+        self.op()?.free(at, count).map_err(from_journal)?;
+        self.freed += count;
+        Ok(())
+    }
+
+    /// Blocks that this work has freed so far.
+    pub(crate) fn freed(&self) -> u64 {
+        self.freed
+    }
+
+    /// Runs `f` when the work ends: with `true` directly after its commit, with `false`
+    /// when it was given up. `f` must not fail and must not wait.
+    pub(crate) fn on_end(&mut self, f: impl FnOnce(bool) + 'a) {
+        self.at_end.push(Box::new(f));
+    }
+
+    /// Commits in memory: atomic, cannot fail. Other threads see it from here on.
+    pub(crate) fn commit(mut self) -> Option<Ticket> {
+        // First the claims: once committed, the blocks may come back through `released` at any time.
+        self.claimed.clear();
+        self.store.alloc.freed(self.freed);
+        let ticket = match self.op.take() {
+            Some(Slot::Own(op)) => Some(op.commit()),
+            Some(Slot::Lent(_)) | None => None,
+        };
+        for f in self.at_end.drain(..) {
+            f(true);
+        }
+        ticket
+    }
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        // Committed works have nothing left to undo.
+        let Some(op) = self.op.take() else { return };
+        drop(op);
+        for (at, count) in self.claimed.drain(..) {
+            self.store.alloc.unclaim(&self.store.volume, at, count);
+        }
+        for f in self.at_end.drain(..) {
+            f(false);
+        }
+    }
+}
+
+impl Reader for Work<'_> {
+    fn meta(&mut self, at: BlockNo) -> Result<Image<'_>> {
+        self.read(at, Kind::Meta).map(Image::Own)
+    }
+}

@@ -1,0 +1,186 @@
+//! Allocation at commit: when a transaction closes, the delayed pages of the files that it
+//! wrote get blocks, and extents that lead to them.
+//!
+//! Contiguous pages become contiguous blocks where space allows, next to the file's extent
+//! before them. Whole pages are written in place, covered by the record. When a transaction
+//! is so small that the record's own block has room (the small write before an fsync), the
+//! bytes go into the record instead, and the block is written at the next checkpoint.
+//!
+//! Nothing here fails for lack of space or log: both were kept when the pages were written.
+
+use crate::data::PAGE;
+use crate::error::damaged;
+use crate::extents::{self, Change, Extent};
+use crate::inode::{self, Inode, Place};
+use crate::layout::DiskInode;
+use crate::mount::Fs;
+use crate::pages::{SMALL_BYTES_MAX, SMALL_PAGES_MAX};
+use crate::work::{COST_BLOCK, COST_RANGE, Work};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use steadfast_block::{Block, BlockNo};
+use steadfast_journal::{Kind, Op};
+use steadfast_vfs::{Ino, Result};
+
+/// A transaction of at most so many files with delayed pages may put them into its record.
+const SMALL_FILES_MAX: usize = 4;
+
+impl Fs {
+    /// Allocates everything delayed for the inodes `keys` through `op`.
+    ///
+    /// # Errors
+    /// EIO, EUCLEAN; the journal then stops.
+    pub(crate) fn close_delayed(&self, op: &mut Op<'_>, keys: &[Ino]) -> Result<()> {
+        let mut work = Work::lend(&self.store, op);
+        for ino in keys {
+            let inode = self.table.get(*ino);
+            self.close_inode(&mut work, &inode, keys.len() <= SMALL_FILES_MAX)?;
+        }
+        work.commit();
+        Ok(())
+    }
+
+    fn close_inode(&self, work: &mut Work<'_>, inode: &Inode, small_files: bool) -> Result<()> {
+        let mut state = inode.exclusive();
+        if state.pages.len() == 0 {
+            let reserved = state.pages.settle();
+            self.store.alloc.unreserve(reserved);
+            return Ok(());
+        }
+        if self.faults.size_before_data && !state.pages.held {
+            // Planted: the size goes with this transaction, the data with a later one.
+            state.pages.held = true;
+            return Ok(());
+        }
+        let volume = work.volume();
+        let place = Place::of(volume, inode.ino)?;
+        let old = inode::read(volume, work, inode.ino)?;
+        let mut new = old;
+        let kept = state.pages.log_bytes;
+        let pages = state.pages.take();
+        let small = small_files && is_small(&pages, kept);
+        for run in contiguous(&pages) {
+            close_run(work, &mut new, place.block, &run, small)?;
+        }
+        inode::patch(work, place, &old, &new)?;
+        state.pages.held = false;
+        let reserved = state.pages.settle();
+        self.store.alloc.unreserve(reserved);
+        Ok(())
+    }
+}
+
+/// Whether the pages' bytes go into the record: few, and kept for.
+fn is_small(pages: &BTreeMap<u64, Arc<Block>>, kept: u64) -> bool {
+    if pages.len() > SMALL_PAGES_MAX {
+        return false;
+    }
+    let bytes: u64 = pages.values().map(|block| used(block) as u64).sum();
+    let overhead = pages.len() as u64 * 2 * (COST_BLOCK + COST_RANGE);
+    bytes <= SMALL_BYTES_MAX && bytes + overhead <= kept
+}
+
+/// Bytes of a page up to the last that is not zero.
+fn used(block: &Block) -> usize {
+    block.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+/// A contiguous run of pages.
+struct Run<'a> {
+    first: u64,
+    blocks: Vec<&'a Arc<Block>>,
+}
+
+impl Run<'_> {
+    /// The contents of the pages `from .. from + count` of the file.
+    fn slice(&self, from: u64, count: u64) -> Vec<Arc<Block>> {
+        let start = (from - self.first) as usize;
+        self.blocks[start..start + count as usize].iter().map(|block| Arc::clone(block)).collect()
+    }
+}
+
+fn contiguous(pages: &BTreeMap<u64, Arc<Block>>) -> Vec<Run<'_>> {
+    let mut runs: Vec<Run<'_>> = Vec::new();
+    for (page, block) in pages {
+        match runs.last_mut() {
+            Some(run) if run.first + run.blocks.len() as u64 == *page => run.blocks.push(block),
+            _ => runs.push(Run { first: *page, blocks: vec![block] }),
+        }
+    }
+    runs
+}
+
+/// Gives a run of pages its blocks and writes them.
+fn close_run(
+    work: &mut Work<'_>,
+    disk: &mut DiskInode,
+    home: BlockNo,
+    run: &Run<'_>,
+    small: bool,
+) -> Result<()> {
+    let volume = work.volume();
+    let end = run.first + run.blocks.len() as u64;
+    let there = extents::runs(work, volume, &disk.body, run.first, end)?;
+    let mut at = run.first;
+    for extent in there {
+        fill_hole(work, disk, home, run, at, extent.logical, small)?;
+        if !extent.unwritten {
+            // A page is delayed only where nothing was written; patching is right in any case.
+            return Err(damaged(format!(
+                "file block {} is delayed, but has been written to block {}",
+                extent.logical, extent.block
+            )));
+        }
+        let change = extents::mark_written(work, &mut disk.body, extent)?;
+        account(disk, 0, change);
+        write(work, extent.block, run.slice(extent.logical, extent.len), small)?;
+        at = extent.end();
+    }
+    fill_hole(work, disk, home, run, at, end, small)
+}
+
+/// Allocates blocks for the pages `from .. to`, where the file has none, and writes them.
+fn fill_hole(
+    work: &mut Work<'_>,
+    disk: &mut DiskInode,
+    home: BlockNo,
+    run: &Run<'_>,
+    from: u64,
+    to: u64,
+    small: bool,
+) -> Result<()> {
+    let volume = work.volume();
+    let mut at = from;
+    while at < to {
+        let goal = extents::goal(work, volume, &disk.body, at, home)?;
+        let (block, len) = work.allocate_run(goal, to - at)?;
+        let extent = Extent { logical: at, block, len, unwritten: false };
+        let change = extents::insert(work, &mut disk.body, extent)?;
+        account(disk, len, change);
+        write(work, block, run.slice(at, len), small)?;
+        at += len;
+    }
+    Ok(())
+}
+
+fn account(disk: &mut DiskInode, data: u64, change: Change) {
+    disk.blocks = change.apply(disk.blocks.get() + data).into();
+}
+
+/// Writes pages to their new blocks: around the log, or inside the record.
+fn write(work: &mut Work<'_>, at: BlockNo, blocks: Vec<Arc<Block>>, small: bool) -> Result<()> {
+    if !small {
+        return work.write_around(at, blocks);
+    }
+    for (block, at) in blocks.iter().zip(at.0..) {
+        let at = BlockNo(at);
+        work.zero(at, Kind::Data)?;
+        let used = used(block);
+        if used > 0 {
+            work.write(at, Kind::Data, 0, &block[..used])?;
+        }
+    }
+    Ok(())
+}
+
+const _: () = assert!(SMALL_PAGES_MAX as u64 * PAGE >= SMALL_BYTES_MAX);

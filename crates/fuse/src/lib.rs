@@ -1,0 +1,45 @@
+//! FUSE front end: mounts any [`steadfast_vfs::FileSystem`].
+//!
+//! Protocol only, no storage logic. What it relies on and promises:
+//!
+//! * No write-back cache: every write(2) arrives at once, in order, with its caller.
+//!   Stores through mmap arrive at msync, fsync, munmap or close, without one.
+//! * The kernel is the only front end, so names (absent ones, too) and attributes are
+//!   cached for long, page and directory caches survive `open`, and `OPEN`, `FLUSH` and
+//!   `RELEASE` are not asked for at all where they decide nothing.
+//! * An inode that the kernel knows stays alive: see `nodes`.
+//! * `allow_other` implies `default_permissions`; else only the mounting user's
+//!   processes get in, and the file system checks permissions (DESIGN section 7).
+//! * The file system clears set-id bits and `security.capability` on write, truncate
+//!   and chown by unprivileged callers (`FUSE_HANDLE_KILLPRIV_V2`): otherwise the kernel
+//!   would ask for that attribute before each write.
+//! * A panic in a request is answered with EIO, and so is everything after it; the
+//!   session reports it at its end ([`Ended::Failed`]).
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let fs: std::sync::Arc<dyn steadfast_vfs::FileSystem> = unimplemented!();
+//! use steadfast_fuse::{MountOptions, mount};
+//! let session = mount(fs, "/mnt/volume".as_ref(), &MountOptions::new("/srv/volume.img"))?;
+//! let how = session.join(); // returns after `umount /mnt/volume`
+//! # Ok(())
+//! # }
+//! ```
+
+mod control;
+mod convert;
+mod gate;
+mod identity;
+mod mount;
+pub mod mountinfo;
+mod nodes;
+mod offload;
+mod options;
+mod server;
+mod session;
+
+pub use control::{IOCTL_SYNC, XATTR_SERVER, XATTR_SYNC, server_pid, sync};
+pub use identity::{DefaultStream, StreamResolver};
+pub use mount::{MountError, Unmount, check_mount_point, unmount};
+pub use options::{LogHook, MountOptions, THREADS_MAX};
+pub use session::{Ended, Session, Unmounter, mount};

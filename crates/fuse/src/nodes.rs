@@ -1,0 +1,82 @@
+//! The inodes that the kernel knows, each kept alive by one `open`.
+//!
+//! The kernel names inodes by number only. If the number of a removed inode were
+//! reused while the kernel still refers to the old one (an `O_PATH` descriptor, a
+//! working directory), requests meant for the old inode would reach the new one,
+//! past the permission checks made on the old. So the first reference that a reply
+//! gives opens the inode, and the kernel's last `FORGET` releases it. Open files
+//! need nothing of their own: a file that is open is referenced.
+//!
+//! Invariant: an inode is in the table if and only if one `open` of it is held.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use steadfast_vfs::{Caller, FileSystem, Ino, Result};
+
+/// Number of independently locked parts (a power of two).
+const SHARDS: usize = 64;
+
+/// See the module's header.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    root: Ino,
+    shards: Vec<Mutex<HashMap<Ino, u64>>>,
+}
+
+impl Nodes {
+    pub(crate) fn new(root: Ino) -> Nodes {
+        Nodes { root, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+    }
+
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, u64>> {
+        // Neighbouring numbers are used together: spread them.
+        let at = (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SHARDS;
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one reference that a reply gives; the first one opens the inode. The
+    /// root is never forgotten by the kernel and never removed: it is not counted.
+    pub(crate) fn remember(&self, fs: &dyn FileSystem, caller: &Caller, ino: Ino) -> Result<()> {
+        if ino == self.root {
+            return Ok(());
+        }
+        let mut shard = self.shard(ino);
+        if let Some(count) = shard.get_mut(&ino) {
+            *count = count.saturating_add(1);
+            return Ok(());
+        }
+        fs.open(caller, ino)?;
+        shard.insert(ino, 1);
+        Ok(())
+    }
+
+    /// Takes back `count` references; the last one releases the inode.
+    pub(crate) fn forget(&self, fs: &dyn FileSystem, ino: Ino, count: u64) {
+        let last = {
+            let mut shard = self.shard(ino);
+            match shard.get_mut(&ino) {
+                Some(held) if *held > count => {
+                    *held -= count;
+                    false
+                }
+                Some(_) => shard.remove(&ino).is_some(),
+                None => false,
+            }
+        };
+        // Outside the lock: freeing an inode may take a while.
+        if last {
+            fs.release(ino);
+        }
+    }
+
+    /// Releases everything: the kernel sends no `FORGET` when a mount goes away.
+    pub(crate) fn forget_all(&self, fs: &dyn FileSystem) {
+        for shard in &self.shards {
+            let held = std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner));
+            for ino in held.into_keys() {
+                fs.release(ino);
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What can be chosen at mount.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::identity::{DefaultStream, StreamResolver};
+
+/// Receives one line for each event that a caller's error number does not tell all of.
+pub type LogHook = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Most threads that read requests.
+pub const THREADS_MAX: usize = 64;
+
+/// How long the kernel may trust names and attributes: for as long as it likes, since
+/// every change comes through it.
+const TIMEOUT: Duration = Duration::from_secs(24 * 3600);
+
+/// How to mount. [`MountOptions::new`] gives the defaults.
+#[derive(Clone)]
+pub struct MountOptions {
+    /// What `mount` and `df` show as the source: the image's path.
+    pub source: PathBuf,
+    /// The kernel refuses every change.
+    pub read_only: bool,
+    /// Lets other users in; the kernel then checks permissions (`default_permissions`).
+    pub allow_other: bool,
+    /// Device nodes work. Needs root.
+    pub devices: bool,
+    /// Set-id bits work when programs are executed. Needs root.
+    pub set_id: bool,
+    /// Programs are not executed.
+    pub no_exec: bool,
+    /// May cover another mount.
+    pub over: bool,
+    /// Threads that read requests, 1 to [`THREADS_MAX`].
+    pub threads: usize,
+    /// How long the kernel may trust a name. Zero if there is another front end.
+    pub entry_timeout: Duration,
+    /// How long the kernel may trust attributes. Zero if there is another front end.
+    pub attr_timeout: Duration,
+    /// Finds the stream of a caller.
+    pub streams: Arc<dyn StreamResolver>,
+    /// Hears of errors that carry an explanation.
+    pub log: Option<LogHook>,
+}
+
+impl MountOptions {
+    /// The defaults: read-write, owner only, one reader per processor (2 to 8).
+    #[must_use]
+    pub fn new(source: impl Into<PathBuf>) -> MountOptions {
+        let processors = std::thread::available_parallelism().map_or(2, usize::from);
+        MountOptions {
+            source: source.into(),
+            read_only: false,
+            allow_other: false,
+            devices: false,
+            set_id: false,
+            no_exec: false,
+            over: false,
+            threads: processors.clamp(2, 8),
+            entry_timeout: TIMEOUT,
+            attr_timeout: TIMEOUT,
+            streams: Arc::new(DefaultStream),
+            log: None,
+        }
+    }
+}

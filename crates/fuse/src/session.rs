@@ -1,0 +1,268 @@
+//! A mount and the threads that serve it, from the first request to the last.
+//!
+//! Invariants: a [`Session`] that is dropped leaves no mount behind; when it has ended,
+//! no request is running, none will, and the kernel's references are released, so that
+//! the file system can be closed. The end may come from outside (`umount`, the kernel's
+//! connection aborted) or through [`Session::shutdown`].
+
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use fuser::{Config, SessionACL};
+use steadfast_vfs::FileSystem;
+
+use crate::convert::NodeNumbers;
+use crate::gate::Gate;
+use crate::identity::Identity;
+use crate::mount::{self, MountError, Mounted, Unmount};
+use crate::nodes::Nodes;
+use crate::offload::Offload;
+use crate::options::{MountOptions, THREADS_MAX};
+use crate::server::{Policy, Server, Shared};
+
+/// How a session came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Every request has been answered and the kernel has let go.
+    Clean,
+    /// The mount is out of the tree, but programs still hold files of it; they get
+    /// errors from now on.
+    Abandoned,
+    /// A request panicked; everything after it was refused. What the file system holds
+    /// in memory is not to be trusted: do not commit it, let recovery decide.
+    Failed(String),
+    /// The conversation with the kernel broke.
+    Broken(String),
+}
+
+#[derive(Default)]
+struct Finish {
+    ended: Mutex<Option<Result<(), String>>>,
+    changed: Condvar,
+}
+
+impl Finish {
+    fn ended(&self) -> MutexGuard<'_, Option<Result<(), String>>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the threads have ended, at most so long.
+    fn wait(&self, limit: Option<Duration>) -> Option<Result<(), String>> {
+        let until = limit.map(|limit| Instant::now() + limit);
+        let mut ended = self.ended();
+        loop {
+            if ended.is_some() {
+                return ended.clone();
+            }
+            ended = match until {
+                None => self.changed.wait(ended).unwrap_or_else(PoisonError::into_inner),
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return None;
+                    }
+                    let woken = self.changed.wait_timeout(ended, left);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}
+
+/// Announces the end of the threads, however it comes about.
+struct Announce(Arc<Finish>);
+
+impl Announce {
+    fn with(&self, result: Result<(), String>) {
+        self.0.ended().get_or_insert(result);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Drop for Announce {
+    fn drop(&mut self) {
+        self.with(Err("a protocol thread panicked".to_owned()));
+    }
+}
+
+/// What is called at the end of a session.
+type EndCallback = Box<dyn FnOnce(&Ended) + Send>;
+
+/// A served mount.
+pub struct Session {
+    mounted: Arc<Mounted>,
+    shared: Arc<Shared>,
+    finish: Arc<Finish>,
+    threads: Option<JoinHandle<()>>,
+    on_end: Option<EndCallback>,
+}
+
+/// Unmounts a session from another thread.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    mounted: Arc<Mounted>,
+}
+
+impl Unmounter {
+    /// Unmounts; the session then ends. Nothing to do if the mount has gone.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if it is in use and `how` is [`Unmount::IfIdle`].
+    pub fn unmount(&self, how: Unmount) -> io::Result<()> {
+        self.mounted.unmount(how)
+    }
+}
+
+/// Mounts `fs` at `dir` and serves it on threads of its own. When this returns, the
+/// mount answers.
+///
+/// # Errors
+/// If the mount point cannot be used or the kernel refuses; nothing is left mounted.
+pub fn mount(
+    fs: Arc<dyn FileSystem>,
+    dir: &Path,
+    options: &MountOptions,
+) -> Result<Session, MountError> {
+    let path = mount::check_mount_point(dir, options.over)?;
+    let root = fs.root();
+    let threads = options.threads.clamp(1, THREADS_MAX);
+    let shared = Arc::new(Shared {
+        fs,
+        gate: Gate::default(),
+        nodes: Nodes::new(root),
+        log: options.log.clone(),
+    });
+    // Only the owner is let in without `allow_other`; the superuser needs no check at open.
+    let superuser = rustix::process::geteuid().is_root();
+    let server = Server {
+        shared: Arc::clone(&shared),
+        numbers: NodeNumbers::new(root),
+        identity: Identity::new(options.allow_other, Arc::clone(&options.streams)),
+        policy: Policy {
+            entry_timeout: options.entry_timeout,
+            attr_timeout: options.attr_timeout,
+            stateless_open: options.allow_other || superuser,
+        },
+        offload: Offload::new(threads),
+    };
+    let mut config = Config::default();
+    // The kernel decides who is let in (`allow_other` or not); no second check here.
+    config.acl = SessionACL::All;
+    config.n_threads = Some(threads);
+    config.clone_fd = threads > 1;
+
+    let (device, mounted) = mount::mount(&path, options)?;
+    let start = || -> io::Result<(Arc<Finish>, JoinHandle<()>)> {
+        let session = fuser::Session::from_fd(server, device, SessionACL::All, config)?;
+        let finish = Arc::new(Finish::default());
+        let announce = Announce(Arc::clone(&finish));
+        let handle = thread::Builder::new()
+            .name("fuse-session".to_owned())
+            .spawn(move || announce.with(session.run().map_err(|e| e.to_string())))?;
+        Ok((finish, handle))
+    };
+    match start() {
+        Ok((finish, handle)) => Ok(Session {
+            mounted: Arc::new(mounted),
+            shared,
+            finish,
+            threads: Some(handle),
+            on_end: None,
+        }),
+        Err(e) => {
+            let _ = mounted.unmount(Unmount::Detach);
+            Err(MountError::Handshake(e))
+        }
+    }
+}
+
+impl Session {
+    /// Where it is mounted: absolute, free of symbolic links.
+    #[must_use]
+    pub fn mount_point(&self) -> &Path {
+        &self.mounted.path
+    }
+
+    /// A handle that unmounts from another thread.
+    #[must_use]
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter { mounted: Arc::clone(&self.mounted) }
+    }
+
+    /// Has `callback` called once when the session has ended and no request runs any more.
+    pub fn on_end(&mut self, callback: impl FnOnce(&Ended) + Send + 'static) {
+        self.on_end = Some(Box::new(callback));
+    }
+
+    /// Whether the kernel has let go of the mount.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.finish.ended().is_some()
+    }
+
+    /// Waits at most `limit` for the kernel to let go of the mount.
+    #[must_use]
+    pub fn wait(&self, limit: Duration) -> bool {
+        self.finish.wait(Some(limit)).is_some()
+    }
+
+    /// Waits until the mount has been unmounted by someone, and cleans up.
+    #[must_use]
+    pub fn join(mut self) -> Ended {
+        let result = self.finish.wait(None).unwrap_or(Ok(()));
+        self.end(Some(result))
+    }
+
+    /// Ends the session: unmounts; if the mount is in use, takes it out of the tree and
+    /// gives its users `grace` to finish. In every case no request runs afterwards.
+    #[must_use]
+    pub fn shutdown(mut self, grace: Duration) -> Ended {
+        self.stop(grace)
+    }
+
+    fn stop(&mut self, grace: Duration) -> Ended {
+        if self.mounted.unmount(Unmount::IfIdle).is_err() {
+            let _ = self.mounted.unmount(Unmount::Detach);
+        }
+        let result = self.finish.wait(Some(grace));
+        self.end(result)
+    }
+
+    fn end(&mut self, result: Option<Result<(), String>>) -> Ended {
+        self.shared.gate.close();
+        let ended = match (self.shared.gate.failure(), result) {
+            (Some(said), _) => Ended::Failed(said),
+            (None, None) => Ended::Abandoned,
+            (None, Some(Ok(()))) => Ended::Clean,
+            (None, Some(Err(said))) => Ended::Broken(said),
+        };
+        if !matches!(ended, Ended::Failed(_)) {
+            self.shared.nodes.forget_all(&*self.shared.fs);
+        }
+        if matches!(ended, Ended::Broken(_)) {
+            // The threads are gone: leave no dead mount.
+            let _ = self.mounted.unmount(Unmount::Detach);
+        }
+        // Threads that have not ended stay behind the closed gate.
+        if let Some(threads) = self.threads.take()
+            && self.has_ended()
+        {
+            let _ = threads.join();
+        }
+        if let Some(callback) = self.on_end.take() {
+            callback(&ended);
+        }
+        ended
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.threads.is_some() {
+            let _ = self.stop(Duration::from_secs(2));
+        }
+    }
+}

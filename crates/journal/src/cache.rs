@@ -1,0 +1,186 @@
+//! The block cache: for every block in memory its *current* image (all operations
+//! committed in memory) and its *committed* image (acknowledged records only). The two
+//! share memory while they are equal; the first patch copies.
+//!
+//! Invariants: an entry with holds is never evicted; holds are one for each
+//! unacknowledged transaction that touched the block, one while the block has patches
+//! in the log past the durable tail, and one for each open operation that changes it.
+//! So an entry without holds equals its home block, and may be dropped.
+//!
+//! A block is read from its home once at a time (`Slot::Loading`): no reader can
+//! install bytes that a checkpoint has overtaken (corner 8). No lock is held while
+//! the device reads (corner 9).
+
+use crate::sync::{Condvar, Mutex, wait};
+use crate::{Error, Kind, Result};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
+
+const SHARDS: usize = 32;
+
+pub(crate) struct Entry {
+    pub(crate) current: Arc<Block>,
+    pub(crate) committed: Arc<Block>,
+    pub(crate) kind: Kind,
+    pub(crate) holds: u32,
+    referenced: bool,
+}
+
+enum Slot {
+    Loading,
+    Ready(Entry),
+}
+
+#[derive(Default)]
+struct Shard {
+    slots: HashMap<u64, Slot>,
+    /// Second-chance queue of candidates for eviction; may hold stale names.
+    clock: VecDeque<u64>,
+}
+
+pub(crate) struct Cache {
+    shards: Vec<(Mutex<Shard>, Condvar)>,
+    shard_blocks_max: usize,
+}
+
+impl Cache {
+    pub(crate) fn new(blocks_max: usize) -> Cache {
+        Cache {
+            shards: (0..SHARDS).map(|_| (Mutex::new(Shard::default()), Condvar::new())).collect(),
+            shard_blocks_max: (blocks_max / SHARDS).max(8),
+        }
+    }
+
+    fn shard(&self, at: BlockNo) -> &(Mutex<Shard>, Condvar) {
+        &self.shards[(at.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 59) as usize % SHARDS]
+    }
+
+    /// The current image; `load` reads it from its home if it is not in memory.
+    pub(crate) fn get(
+        &self,
+        at: BlockNo,
+        kind: Kind,
+        hold: bool,
+        load: impl FnOnce(&mut Block) -> Result<()>,
+    ) -> Result<Arc<Block>> {
+        let (lock, loaded) = self.shard(at);
+        let mut shard = lock.lock();
+        loop {
+            match shard.slots.get_mut(&at.0) {
+                Some(Slot::Ready(entry)) => {
+                    if entry.kind != kind {
+                        return Err(Error::WrongKind { at, kind });
+                    }
+                    entry.referenced = true;
+                    entry.holds += u32::from(hold);
+                    return Ok(Arc::clone(&entry.current));
+                }
+                Some(Slot::Loading) => shard = wait(loaded, shard),
+                None => break,
+            }
+        }
+        shard.slots.insert(at.0, Slot::Loading);
+        drop(shard);
+        let mut image = Arc::new([0u8; BLOCK_SIZE]);
+        let result = load(Arc::make_mut(&mut image));
+        let mut shard = lock.lock();
+        loaded.notify_all();
+        match (shard.slots.get_mut(&at.0), result) {
+            // A new life of the block began meanwhile.
+            (Some(Slot::Ready(entry)), _) => {
+                entry.holds += u32::from(hold);
+                Ok(Arc::clone(&entry.current))
+            }
+            (_, Err(error)) => {
+                shard.slots.remove(&at.0);
+                Err(error)
+            }
+            (_, Ok(())) => {
+                let entry = Entry {
+                    current: Arc::clone(&image),
+                    committed: Arc::clone(&image),
+                    kind,
+                    holds: u32::from(hold),
+                    referenced: true,
+                };
+                shard.slots.insert(at.0, Slot::Ready(entry));
+                shard.clock.push_back(at.0);
+                self.evict(&mut shard);
+                Ok(image)
+            }
+        }
+    }
+
+    /// The current image, if it is in memory.
+    pub(crate) fn peek(&self, at: BlockNo) -> Option<Arc<Block>> {
+        match self.shard(at).0.lock().slots.get(&at.0) {
+            Some(Slot::Ready(entry)) => Some(Arc::clone(&entry.current)),
+            _ => None,
+        }
+    }
+
+    /// Begins a new life of a block: its old bytes are void. Keeps holds that are still to be undone.
+    pub(crate) fn begin_life(&self, at: BlockNo, kind: Kind, image: Arc<Block>) {
+        let (lock, loaded) = self.shard(at);
+        let mut shard = lock.lock();
+        let holds = match shard.slots.get(&at.0) {
+            Some(Slot::Ready(entry)) => entry.holds,
+            _ => 0,
+        };
+        let entry =
+            Entry { current: Arc::clone(&image), committed: image, kind, holds, referenced: true };
+        if shard.slots.insert(at.0, Slot::Ready(entry)).is_none() {
+            shard.clock.push_back(at.0);
+        }
+        loaded.notify_all();
+        self.evict(&mut shard);
+    }
+
+    /// Changes an entry in place; `None` if the block is not in memory.
+    pub(crate) fn with<T>(&self, at: BlockNo, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
+        match self.shard(at).0.lock().slots.get_mut(&at.0) {
+            Some(Slot::Ready(entry)) => Some(change(entry)),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn hold(&self, at: BlockNo) {
+        let held = self.with(at, |entry| entry.holds += 1);
+        debug_assert!(held.is_some(), "{at:?} is held and not in memory");
+    }
+
+    pub(crate) fn unhold(&self, at: BlockNo, count: u32) {
+        self.with(at, |entry| {
+            debug_assert!(entry.holds >= count, "{at:?}: {} holds, {count} undone", entry.holds);
+            entry.holds = entry.holds.saturating_sub(count);
+        });
+    }
+
+    /// Forgets a block that was freed, unless somebody still holds it.
+    pub(crate) fn forget(&self, at: BlockNo) {
+        let mut shard = self.shard(at).0.lock();
+        if matches!(shard.slots.get(&at.0), Some(Slot::Ready(entry)) if entry.holds == 0) {
+            shard.slots.remove(&at.0);
+        }
+    }
+
+    fn evict(&self, shard: &mut Shard) {
+        let mut tries = shard.clock.len().min(64);
+        while shard.slots.len() > self.shard_blocks_max && tries > 0 {
+            tries -= 1;
+            let Some(at) = shard.clock.pop_front() else { return };
+            match shard.slots.get_mut(&at) {
+                Some(Slot::Ready(entry)) if entry.holds == 0 && !entry.referenced => {
+                    shard.slots.remove(&at);
+                }
+                Some(Slot::Ready(entry)) => {
+                    entry.referenced = false;
+                    shard.clock.push_back(at);
+                }
+                Some(Slot::Loading) => shard.clock.push_back(at),
+                None => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,954 @@
+//! The decision core: plain state and methods without I/O, threads or clocks. It decides
+//! what an operation joins, when it is admitted, what may enter a batch, what is durable and
+//! proved, what may be written home, trimmed and reused. The engine around it
+//! (`engine`, `commit`, `checkpoint`) carries the decisions out and reports back.
+//!
+//! Rules kept here (design section 3; the counterexamples are in the crash tests):
+//!
+//! * a closed transaction owns its bytes: nothing is absorbed into it;
+//! * one batch is in flight; the next is laid only when it is acknowledged, so a record's
+//!   `flushed_seq` is always its own sequence minus one, and record N is *proved* by the
+//!   acknowledgement of N + 1;
+//! * a transaction enters a batch after everything it follows (`after`), and never
+//!   together with a transaction whose covered blocks it patches;
+//! * freed blocks leave the quarantine when their record is durable, no checkpoint that
+//!   could hold an image of them is under way, and no unproved record covers them;
+//! * log space is reused only before the durable tail;
+//! * `free ≥ reserved`: every admitted operation fits, whatever order things happen in.
+
+use crate::cache::Cache;
+use crate::layout::{Covered, RECORD_BLOCKS_MAX, RECORD_HEADER_BYTES};
+use crate::patch::Patch;
+use crate::{Access, Credits, Error, Kind, Object, Result, Stats, StreamId};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
+
+/// Log blocks kept back for records that prove others (they carry no patches).
+const SPARE_BLOCKS: u64 = 4;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct TxnId(pub(crate) u64);
+
+/// A run of consecutive blocks `(first, count)`.
+pub(crate) type Run = (BlockNo, u64);
+/// New data for consecutive blocks.
+pub(crate) type DataRun = (BlockNo, Vec<Arc<Block>>);
+
+/// Where a closed transaction's data blocks are.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum DataState {
+    /// Nobody writes them yet.
+    Pending,
+    /// A thread is writing them.
+    Writing,
+    /// Written; these runs are covered by hashes (none if they were flushed).
+    Ready(Vec<Covered>),
+}
+
+#[derive(PartialEq, Eq, Debug)]
+enum Phase {
+    Running,
+    Closed(DataState),
+}
+
+pub(crate) struct TxnBlock {
+    pub(crate) kind: Kind,
+    pub(crate) patch: Patch,
+    /// The values, once the transaction is closed.
+    pub(crate) values: Option<Arc<Block>>,
+}
+
+pub(crate) struct Txn {
+    streams: BTreeSet<StreamId>,
+    phase: Phase,
+    pub(crate) blocks: BTreeMap<u64, TxnBlock>,
+    pub(crate) data: Vec<DataRun>,
+    frees: Vec<Run>,
+    attached: BTreeMap<u64, ()>,
+    /// Log bytes of the patches so far.
+    log_bytes: u64,
+    /// Reserved beyond them until the transaction closes.
+    held_bytes: u64,
+    data_blocks: u64,
+    objects: Vec<Object>,
+    /// Transactions that must be laid before this one.
+    after: BTreeSet<TxnId>,
+}
+
+impl Txn {
+    fn need_blocks(&self) -> u64 {
+        need_blocks(self.log_bytes + self.held_bytes)
+    }
+}
+
+fn need_blocks(log_bytes: u64) -> u64 {
+    (log_bytes + RECORD_HEADER_BYTES as u64).div_ceil(BLOCK_SIZE as u64)
+}
+
+/// What an operation brings to its transaction.
+pub(crate) struct OpChanges {
+    pub(crate) stream: StreamId,
+    /// Set while the transaction closes: the changes go exactly there.
+    pub(crate) closing: Option<TxnId>,
+    pub(crate) credits: Credits,
+    pub(crate) relations: Vec<(Object, Access)>,
+    pub(crate) blocks: Vec<OpBlock>,
+    pub(crate) frees: Vec<Run>,
+    pub(crate) data: Vec<DataRun>,
+    pub(crate) attached: Vec<(u64, Credits)>,
+}
+
+pub(crate) struct OpBlock {
+    pub(crate) at: BlockNo,
+    pub(crate) kind: Kind,
+    pub(crate) patch: Patch,
+    pub(crate) image: Arc<Block>,
+}
+
+/// A record to be laid.
+pub(crate) struct Batch {
+    pub(crate) seq: u64,
+    pub(crate) pos: u64,
+    pub(crate) flushed_seq: u64,
+    pub(crate) txns: Vec<(TxnId, Txn)>,
+    pub(crate) covered: Vec<Covered>,
+}
+
+/// One block as a batch leaves it.
+pub(crate) struct PostImage {
+    pub(crate) at: BlockNo,
+    /// Transactions of the batch that touched it.
+    pub(crate) holds: u32,
+    /// `None`: revoked.
+    pub(crate) image: Option<Arc<Block>>,
+}
+
+/// A checkpoint round.
+pub(crate) struct Round {
+    pub(crate) upto_seq: u64,
+    pub(crate) upto_pos: u64,
+    pub(crate) flushed_seq: u64,
+    pub(crate) images: Vec<(BlockNo, Kind, Arc<Block>)>,
+}
+
+struct Freed {
+    seq: u64,
+    run: Run,
+    /// Covered by the record that frees it: waits for the next one.
+    wants_proof: bool,
+}
+
+/// Why an operation is not admitted yet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Blocked {
+    /// A transaction is closing.
+    Closing,
+    /// The stream's own transaction is full.
+    Full(TxnId),
+    /// Too many data blocks are uncommitted.
+    Pages,
+    /// The log has no room.
+    Log,
+}
+
+pub(crate) struct Limits {
+    pub(crate) log_blocks: u64,
+    pub(crate) txn_bytes_max: u64,
+    pub(crate) txn_data_blocks_max: u64,
+    pub(crate) uncommitted_blocks_max: u64,
+}
+
+pub(crate) struct Core {
+    pub(crate) limits: Limits,
+    next_txn: u64,
+    txns: BTreeMap<TxnId, Txn>,
+    merged_into: HashMap<TxnId, TxnId>,
+    running: BTreeMap<StreamId, TxnId>,
+    last_closed: BTreeMap<StreamId, TxnId>,
+    /// Closed transactions in the order in which they closed.
+    closed: VecDeque<TxnId>,
+    objects: HashMap<Object, Vec<(TxnId, Access)>>,
+    /// Unacknowledged transactions that touch a block.
+    dirty: BTreeMap<u64, Vec<TxnId>>,
+    /// Blocks with patches in the log past the durable tail: sequence of the newest, and kind.
+    logged: BTreeMap<u64, (u64, Kind)>,
+    freed: Vec<Freed>,
+    /// Runs covered by the newest acknowledged record, which is not proved yet.
+    unproved: Vec<Run>,
+    pub(crate) open_ops: u32,
+    pub(crate) closing: bool,
+    pub(crate) committing: bool,
+    pub(crate) checkpointing: bool,
+    pub(crate) stopped: bool,
+    pub(crate) closed_for_good: bool,
+    failed: Option<Error>,
+    reserved_blocks: u64,
+    uncommitted_blocks: u64,
+    pub(crate) epoch: u64,
+    pub(crate) generation: u64,
+    pub(crate) newer_header: usize,
+    head_pos: u64,
+    next_seq: u64,
+    acked_seq: u64,
+    acked_pos: u64,
+    durable_tail_pos: u64,
+    pub(crate) stats: Stats,
+}
+
+impl Core {
+    /// A core with an empty log at `pos`, the next record being `seq`.
+    pub(crate) fn new(limits: Limits, epoch: u64, generation: u64, newer_header: usize, pos: u64, seq: u64) -> Core {
+        Core {
+            limits,
+            next_txn: 1,
+            txns: BTreeMap::new(),
+            merged_into: HashMap::new(),
+            running: BTreeMap::new(),
+            last_closed: BTreeMap::new(),
+            closed: VecDeque::new(),
+            objects: HashMap::new(),
+            dirty: BTreeMap::new(),
+            logged: BTreeMap::new(),
+            freed: Vec::new(),
+            unproved: Vec::new(),
+            open_ops: 0,
+            closing: false,
+            committing: false,
+            checkpointing: false,
+            stopped: false,
+            closed_for_good: false,
+            failed: None,
+            reserved_blocks: 0,
+            uncommitted_blocks: 0,
+            epoch,
+            generation,
+            newer_header,
+            head_pos: pos,
+            next_seq: seq,
+            acked_seq: seq - 1,
+            acked_pos: pos,
+            durable_tail_pos: pos,
+            stats: Stats::default(),
+        }
+    }
+
+    // ---- failure ---------------------------------------------------------------------
+
+    /// Keeps the first failure; it is reported from now on.
+    pub(crate) fn fail(&mut self, error: &Error) -> Error {
+        self.failed.get_or_insert_with(|| error.sticky()).clone()
+    }
+
+    pub(crate) fn failure(&self) -> Option<&Error> {
+        self.failed.as_ref()
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        match &self.failed {
+            Some(error) => Err(error.clone()),
+            None if self.closed_for_good => Err(Error::Closed),
+            None => Ok(()),
+        }
+    }
+
+    // ---- admission -------------------------------------------------------------------
+
+    fn log_free(&self) -> u64 {
+        self.limits.log_blocks - (self.head_pos - self.durable_tail_pos)
+    }
+
+    /// Whether more than half of the log waits for a checkpoint that could free it.
+    pub(crate) fn wants_checkpoint(&self) -> bool {
+        (self.acked_pos - self.durable_tail_pos) * 2 > self.limits.log_blocks
+    }
+
+    /// Whether a checkpoint could free anything.
+    pub(crate) fn can_checkpoint(&self) -> bool {
+        self.acked_pos > self.durable_tail_pos
+    }
+
+    /// Admits an operation, or says what it has to wait for.
+    pub(crate) fn admit(&mut self, stream: StreamId, credits: Credits) -> std::result::Result<(), Blocked> {
+        if self.closing {
+            return Err(Blocked::Closing);
+        }
+        if let Some(&id) = self.running.get(&stream) {
+            let txn = &self.txns[&id];
+            if txn.log_bytes + txn.held_bytes + credits.log_bytes > self.limits.txn_bytes_max
+                || txn.data_blocks + credits.data_blocks > self.limits.txn_data_blocks_max
+            {
+                return Err(Blocked::Full(id));
+            }
+        }
+        if self.uncommitted_blocks > 0
+            && self.uncommitted_blocks + credits.data_blocks > self.limits.uncommitted_blocks_max
+        {
+            return Err(Blocked::Pages);
+        }
+        let need = need_blocks(credits.log_bytes);
+        if self.reserved_blocks + need + SPARE_BLOCKS > self.log_free() {
+            return Err(Blocked::Log);
+        }
+        self.open_ops += 1;
+        self.reserved_blocks += need;
+        Ok(())
+    }
+
+    /// Ends an open operation, committed or not.
+    pub(crate) fn leave(&mut self, credits: Credits) {
+        self.open_ops -= 1;
+        self.reserved_blocks -= need_blocks(credits.log_bytes);
+    }
+
+    // ---- operations ------------------------------------------------------------------
+
+    pub(crate) fn resolve(&self, mut id: TxnId) -> TxnId {
+        while let Some(&next) = self.merged_into.get(&id) {
+            id = next;
+        }
+        id
+    }
+
+    fn is_running(&self, id: TxnId) -> bool {
+        self.txns.get(&id).is_some_and(|t| t.phase == Phase::Running)
+    }
+
+    fn running_txn(&mut self, stream: StreamId) -> TxnId {
+        if let Some(&id) = self.running.get(&stream) {
+            return id;
+        }
+        let id = TxnId(self.next_txn);
+        self.next_txn += 1;
+        let after = self.last_closed.get(&stream).filter(|id| self.txns.contains_key(id));
+        let txn = Txn {
+            streams: BTreeSet::from([stream]),
+            phase: Phase::Running,
+            blocks: BTreeMap::new(),
+            data: Vec::new(),
+            frees: Vec::new(),
+            attached: BTreeMap::new(),
+            log_bytes: 0,
+            held_bytes: 0,
+            data_blocks: 0,
+            objects: Vec::new(),
+            after: after.copied().into_iter().collect(),
+        };
+        self.reserved_blocks += txn.need_blocks();
+        self.txns.insert(id, txn);
+        self.running.insert(stream, id);
+        id
+    }
+
+    /// Puts a finished operation into its stream's running transaction, atomically. Related
+    /// running transactions merge; closed ones come before.
+    pub(crate) fn commit(&mut self, mut changes: OpChanges, cache: &Cache) -> TxnId {
+        let mut id = match changes.closing {
+            Some(closing) => self.resolve(closing),
+            None => self.running_txn(changes.stream),
+        };
+        for (object, access) in &changes.relations {
+            let others: Vec<TxnId> = match self.objects.get(object) {
+                Some(writers) => writers
+                    .iter()
+                    .filter(|(_, a)| *a == Access::Exclusive || *access == Access::Exclusive)
+                    .map(|(t, _)| *t)
+                    .collect(),
+                None => continue,
+            };
+            for other in others {
+                id = self.relate(id, other, cache);
+            }
+        }
+        self.expand_frees(&mut changes, cache);
+        for block in &changes.blocks {
+            let touching = self.dirty.get(&block.at.0).cloned().unwrap_or_default();
+            for other in touching {
+                let other = self.resolve(other);
+                // A transaction whose blocks are with the committer is in flight: the next
+                // record comes after it anyway.
+                let overlaps = self.txns.get(&other).is_some_and(|t| {
+                    t.blocks.get(&block.at.0).is_some_and(|b| b.patch.overlaps(&block.patch))
+                });
+                if other != id && overlaps {
+                    id = self.relate(id, other, cache);
+                }
+            }
+        }
+        for (object, access) in std::mem::take(&mut changes.relations) {
+            self.register(id, object, access);
+        }
+        for block in std::mem::take(&mut changes.blocks) {
+            self.apply(id, block, cache);
+        }
+        let Some(txn) = self.txns.get_mut(&id) else { return id };
+        let before = txn.need_blocks();
+        txn.frees.append(&mut changes.frees);
+        for (at, blocks) in &changes.data {
+            for (i, image) in blocks.iter().enumerate() {
+                let at = at.offset(i as u64);
+                cache.begin_life(at, Kind::Data, Arc::clone(image));
+                cache.hold(at);
+            }
+            if changes.closing.is_none() {
+                txn.data_blocks += blocks.len() as u64;
+                self.uncommitted_blocks += blocks.len() as u64;
+            }
+            txn.log_bytes += crate::layout::COVERED_BYTES as u64;
+        }
+        txn.data.append(&mut changes.data);
+        for (key, credits) in changes.attached {
+            txn.attached.insert(key, ());
+            txn.held_bytes += credits.log_bytes;
+            txn.data_blocks += credits.data_blocks;
+            self.uncommitted_blocks += credits.data_blocks;
+        }
+        self.reserved_blocks += txn.need_blocks();
+        self.reserved_blocks -= before;
+        self.stats.operations += 1;
+        id
+    }
+
+    /// Freed blocks that the log or a transaction knows get a revoke of their own.
+    fn expand_frees(&self, changes: &mut OpChanges, cache: &Cache) {
+        let mut revoked: BTreeSet<u64> = BTreeSet::new();
+        for &(at, count) in &changes.frees {
+            revoked.extend(self.dirty.range(at.0..at.0 + count).map(|(block, _)| *block));
+            revoked.extend(self.logged.range(at.0..at.0 + count).map(|(block, _)| *block));
+        }
+        changes.blocks.retain(|b| {
+            let freed = changes.frees.iter().any(|(at, n)| (at.0..at.0 + n).contains(&b.at.0));
+            if freed && !b.patch.zero {
+                cache.unhold(b.at, 1);
+            }
+            !freed
+        });
+        for block in revoked {
+            changes.blocks.push(OpBlock {
+                at: BlockNo(block),
+                kind: Kind::Data,
+                patch: Patch::revoked(),
+                image: Arc::new([0; BLOCK_SIZE]),
+            });
+        }
+    }
+
+    fn register(&mut self, id: TxnId, object: Object, access: Access) {
+        let writers = self.objects.entry(object).or_default();
+        match writers.iter_mut().find(|(t, _)| *t == id) {
+            Some((_, a)) => *a = (*a).max(access),
+            None => {
+                writers.push((id, access));
+                if let Some(txn) = self.txns.get_mut(&id) {
+                    txn.objects.push(object);
+                }
+            }
+        }
+    }
+
+    /// `id` (running) depends on `other`: one transaction if it runs too, else one after the other.
+    fn relate(&mut self, id: TxnId, other: TxnId, cache: &Cache) -> TxnId {
+        let other = self.resolve(other);
+        if other == id || !self.txns.contains_key(&other) {
+            return id;
+        }
+        if !self.is_running(other) {
+            if let Some(txn) = self.txns.get_mut(&id) {
+                txn.after.insert(other);
+            }
+            return id;
+        }
+        self.merge(id, other, cache)
+    }
+
+    fn merge(&mut self, a: TxnId, b: TxnId, cache: &Cache) -> TxnId {
+        let (keep, gone) =
+            if self.txns[&a].blocks.len() >= self.txns[&b].blocks.len() { (a, b) } else { (b, a) };
+        let Some(from) = self.txns.remove(&gone) else { return keep };
+        self.stats.merges += 1;
+        self.merged_into.insert(gone, keep);
+        for stream in &from.streams {
+            self.running.insert(*stream, keep);
+        }
+        for object in &from.objects {
+            let access = self.objects.get_mut(object).and_then(|w| {
+                let i = w.iter().position(|(t, _)| *t == gone)?;
+                Some(w.swap_remove(i).1)
+            });
+            if let Some(access) = access {
+                self.register(keep, *object, access);
+            }
+        }
+        self.reserved_blocks -= from.need_blocks();
+        let Some(into) = self.txns.get_mut(&keep) else { return keep };
+        self.reserved_blocks -= into.need_blocks();
+        into.streams.extend(from.streams);
+        into.after.extend(from.after);
+        into.after.remove(&keep);
+        into.after.remove(&gone);
+        for (at, block) in from.blocks {
+            let ids = self.dirty.entry(at).or_default();
+            ids.retain(|t| *t != gone);
+            match into.blocks.get_mut(&at) {
+                Some(mine) => {
+                    // Running transactions own disjoint parts, or one of them ends the block's life.
+                    if !mine.patch.revoke {
+                        into.log_bytes -= mine.patch.log_bytes();
+                        let zero = mine.patch.zero | block.patch.zero;
+                        mine.patch.absorb(&block.patch);
+                        mine.patch.zero = zero && !mine.patch.revoke;
+                        into.log_bytes += mine.patch.log_bytes();
+                    }
+                    cache.unhold(BlockNo(at), 1);
+                }
+                None => {
+                    into.log_bytes += block.patch.log_bytes();
+                    into.blocks.insert(at, block);
+                    ids.push(keep);
+                }
+            }
+        }
+        into.log_bytes += from.data.len() as u64 * crate::layout::COVERED_BYTES as u64;
+        into.data.extend(from.data);
+        into.frees.extend(from.frees);
+        into.attached.extend(from.attached);
+        into.held_bytes += from.held_bytes;
+        into.data_blocks += from.data_blocks;
+        self.reserved_blocks += into.need_blocks();
+        keep
+    }
+
+    /// Applies one block's patch to the current image and to the transaction.
+    fn apply(&mut self, id: TxnId, block: OpBlock, cache: &Cache) {
+        let at = block.at;
+        if block.patch.zero {
+            cache.begin_life(at, block.kind, Arc::new([0; BLOCK_SIZE]));
+            cache.hold(at);
+        }
+        if !block.patch.revoke {
+            let patched = cache.with(at, |entry| {
+                block.patch.apply_current(&block.image, Arc::make_mut(&mut entry.current));
+            });
+            debug_assert!(patched.is_some(), "{at:?} left the cache under an operation");
+        }
+        let Some(txn) = self.txns.get_mut(&id) else { return };
+        self.reserved_blocks -= txn.need_blocks();
+        match txn.blocks.get_mut(&at.0) {
+            Some(mine) => {
+                txn.log_bytes -= mine.patch.log_bytes();
+                mine.patch.absorb(&block.patch);
+                if !block.patch.revoke {
+                    mine.kind = block.kind;
+                }
+                txn.log_bytes += mine.patch.log_bytes();
+                if !block.patch.revoke {
+                    cache.unhold(at, 1);
+                }
+            }
+            None => {
+                // The operation's own hold becomes the transaction's.
+                if block.patch.revoke {
+                    cache.with(at, |entry| entry.holds += 1);
+                }
+                txn.log_bytes += block.patch.log_bytes();
+                txn.blocks.insert(at.0, TxnBlock { kind: block.kind, patch: block.patch, values: None });
+                self.dirty.entry(at.0).or_default().push(id);
+            }
+        }
+        self.reserved_blocks += txn.need_blocks();
+    }
+
+    // ---- closing ---------------------------------------------------------------------
+
+    /// Running transactions that a sync of the stream and the objects concerns, and closed ones.
+    pub(crate) fn concerned(&self, stream: Option<StreamId>, objects: &[Object]) -> Vec<TxnId> {
+        let mut ids = BTreeSet::new();
+        match stream {
+            None => ids.extend(self.txns.keys().copied()),
+            Some(stream) => {
+                ids.extend(self.running.get(&stream));
+                ids.extend(self.last_closed.get(&stream).filter(|id| self.txns.contains_key(id)));
+                for object in objects {
+                    if let Some(writers) = self.objects.get(object) {
+                        ids.extend(writers.iter().map(|(t, _)| self.resolve(*t)));
+                    }
+                }
+            }
+        }
+        ids.into_iter().collect()
+    }
+
+    pub(crate) fn any_running(&self, ids: &[TxnId]) -> bool {
+        ids.iter().any(|id| self.is_running(self.resolve(*id)))
+    }
+
+    /// A running one of `ids` with attached keys, which it gives up.
+    pub(crate) fn take_attached(&mut self, ids: &[TxnId]) -> Option<(TxnId, StreamId, Vec<u64>)> {
+        for id in ids {
+            let id = self.resolve(*id);
+            if let Some(txn) = self.txns.get_mut(&id)
+                && txn.phase == Phase::Running
+                && !txn.attached.is_empty()
+            {
+                let keys = std::mem::take(&mut txn.attached).into_keys().collect();
+                let stream = txn.streams.first().copied().unwrap_or_default();
+                return Some((id, stream, keys));
+            }
+        }
+        None
+    }
+
+    /// Closes the running ones of `ids`: from now on they own their bytes. Nothing is open.
+    pub(crate) fn freeze(&mut self, ids: &[TxnId], cache: &Cache) {
+        debug_assert_eq!(self.open_ops, 0, "a transaction closes under an open operation");
+        let mut resolved: Vec<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
+        resolved.sort_unstable();
+        resolved.dedup();
+        for id in resolved {
+            let Some(txn) = self.txns.get_mut(&id) else { continue };
+            if txn.phase != Phase::Running {
+                continue;
+            }
+            self.reserved_blocks -= txn.need_blocks();
+            txn.held_bytes = 0;
+            self.reserved_blocks += txn.need_blocks();
+            // A block that is written around the log and patched too: the patch is in the data.
+            for (at, blocks) in &mut txn.data {
+                for (i, image) in blocks.iter_mut().enumerate() {
+                    let at = at.offset(i as u64);
+                    if txn.blocks.remove(&at.0).is_some() {
+                        if let Some(current) = cache.peek(at) {
+                            *image = current;
+                        }
+                        if let Some(ids) = self.dirty.get_mut(&at.0) {
+                            ids.retain(|t| *t != id);
+                        }
+                        cache.unhold(at, 1);
+                    }
+                }
+            }
+            for (at, block) in &mut txn.blocks {
+                if !block.patch.revoke {
+                    block.values = cache.peek(BlockNo(*at));
+                    debug_assert!(block.values.is_some());
+                }
+            }
+            let data = if txn.data.is_empty() { DataState::Ready(Vec::new()) } else { DataState::Pending };
+            txn.phase = Phase::Closed(data);
+            for stream in &txn.streams {
+                self.running.remove(stream);
+                self.last_closed.insert(*stream, id);
+            }
+            self.closed.push_back(id);
+            self.stats.transactions += 1;
+        }
+    }
+
+    // ---- data written around the log ---------------------------------------------------
+
+    /// Everything that must be laid before or with `ids`, themselves included.
+    fn closure(&self, ids: &[TxnId]) -> BTreeSet<TxnId> {
+        let mut all = BTreeSet::new();
+        let mut stack: Vec<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
+        while let Some(id) = stack.pop() {
+            if let Some(txn) = self.txns.get(&id)
+                && all.insert(id)
+            {
+                stack.extend(txn.after.iter().map(|id| self.resolve(*id)));
+            }
+        }
+        all
+    }
+
+    /// Takes on the data of one closed transaction that `ids` need written.
+    pub(crate) fn claim_data(&mut self, ids: &[TxnId]) -> Option<(TxnId, Vec<DataRun>)> {
+        for id in self.closure(ids) {
+            if let Some(txn) = self.txns.get_mut(&id)
+                && txn.phase == Phase::Closed(DataState::Pending)
+            {
+                txn.phase = Phase::Closed(DataState::Writing);
+                return Some((id, txn.data.clone()));
+            }
+        }
+        None
+    }
+
+    /// The transaction's data is written (`covered`) or durable (nothing covered).
+    pub(crate) fn data_written(&mut self, id: TxnId, covered: Vec<Covered>) {
+        if let Some(txn) = self.txns.get_mut(&id) {
+            txn.phase = Phase::Closed(DataState::Ready(covered));
+        }
+    }
+
+    // ---- committing --------------------------------------------------------------------
+
+    /// Whether all of `ids` are acknowledged.
+    pub(crate) fn acknowledged(&self, ids: &[TxnId]) -> bool {
+        ids.iter().all(|id| !self.txns.contains_key(&self.resolve(*id)))
+    }
+
+    pub(crate) fn closed_waiting(&self) -> Option<TxnId> {
+        self.closed.front().copied()
+    }
+
+    /// Chooses the next batch. `None` if nothing is ready, or `empty` was not asked for.
+    pub(crate) fn next_batch(&mut self, empty: bool) -> Option<Batch> {
+        debug_assert!(!self.committing);
+        let mut chosen: Vec<TxnId> = Vec::new();
+        let mut covered: Vec<Covered> = Vec::new();
+        let mut need = 0u64;
+        let room = self.log_free().min(RECORD_BLOCKS_MAX);
+        for id in &self.closed {
+            let txn = &self.txns[id];
+            let Phase::Closed(DataState::Ready(runs)) = &txn.phase else { continue };
+            if txn.after.iter().any(|a| {
+                let a = self.resolve(*a);
+                self.txns.contains_key(&a) && !chosen.contains(&a)
+            }) {
+                continue;
+            }
+            // A record never both covers and patches a block.
+            let patches_covered = covered.iter().any(|c| {
+                txn.blocks.range(c.at.0..c.at.0 + u64::from(c.count)).next().is_some()
+            });
+            if patches_covered || (need + txn.need_blocks() > room && !chosen.is_empty()) {
+                continue;
+            }
+            need += txn.need_blocks();
+            covered.extend(runs.iter().cloned());
+            chosen.push(*id);
+        }
+        if chosen.is_empty() && (!empty || room == 0) {
+            return None;
+        }
+        let txns = chosen.iter().filter_map(|id| Some((*id, self.txns.get_mut(id).map(take_body)?))).collect();
+        self.committing = true;
+        Some(Batch {
+            seq: self.next_seq,
+            pos: self.head_pos,
+            flushed_seq: self.acked_seq,
+            txns,
+            covered,
+        })
+    }
+
+    /// The record of the batch takes this many blocks.
+    pub(crate) fn laid(&mut self, batch: &Batch, blocks: u64) {
+        debug_assert!(blocks <= self.log_free(), "a record overtakes the durable tail");
+        self.next_seq += 1;
+        self.head_pos += blocks;
+        for (id, txn) in &batch.txns {
+            self.reserved_blocks -= txn.need_blocks();
+            if let Some(kept) = self.txns.get_mut(id) {
+                // The reservation is spent.
+                kept.log_bytes = 0;
+                self.reserved_blocks += kept.need_blocks();
+            }
+        }
+    }
+
+    /// The batch is durable. Returns the runs that leave the quarantine.
+    pub(crate) fn acked(&mut self, batch: Batch, post: Vec<PostImage>, cache: &Cache) -> Vec<Run> {
+        debug_assert_eq!(batch.seq, self.acked_seq + 1);
+        self.acked_seq = batch.seq;
+        self.acked_pos = self.head_pos;
+        self.committing = false;
+        self.stats.commits += 1;
+        self.stats.batched_transactions += batch.txns.len() as u64;
+        let covered: Vec<Run> = batch.covered.iter().map(|c| (c.at, u64::from(c.count))).collect();
+        for (id, txn) in batch.txns {
+            self.closed.retain(|t| *t != id);
+            if let Some(kept) = self.txns.remove(&id) {
+                self.reserved_blocks -= kept.need_blocks();
+                for object in &kept.objects {
+                    if let Some(writers) = self.objects.get_mut(object) {
+                        writers.retain(|(t, _)| *t != id);
+                        if writers.is_empty() {
+                            self.objects.remove(object);
+                        }
+                    }
+                }
+                for stream in &kept.streams {
+                    if self.last_closed.get(stream) == Some(&id) {
+                        self.last_closed.remove(stream);
+                    }
+                }
+                self.uncommitted_blocks -= kept.data_blocks;
+            }
+            for at in txn.blocks.keys() {
+                if let Some(ids) = self.dirty.get_mut(at) {
+                    ids.retain(|t| *t != id);
+                    if ids.is_empty() {
+                        self.dirty.remove(at);
+                    }
+                }
+            }
+            for (at, blocks) in &txn.data {
+                for i in 0..blocks.len() as u64 {
+                    cache.unhold(at.offset(i), 1);
+                }
+            }
+            for run in txn.frees {
+                let wants_proof = covered.iter().any(|c| overlap(*c, run));
+                self.freed.push(Freed { seq: batch.seq, run, wants_proof });
+            }
+        }
+        if self.txns.is_empty() {
+            self.merged_into.clear();
+        } else {
+            let live = &self.txns;
+            let dead: Vec<TxnId> = self
+                .merged_into
+                .keys()
+                .filter(|id| !live.contains_key(&self.resolve(**id)))
+                .copied()
+                .collect();
+            for id in dead {
+                self.merged_into.remove(&id);
+            }
+        }
+        for block in post {
+            self.settle(block, batch.seq, cache);
+        }
+        self.unproved = covered;
+        self.release()
+    }
+
+    /// The committed image of a block becomes what the batch left.
+    fn settle(&mut self, block: PostImage, seq: u64, cache: &Cache) {
+        let at = block.at;
+        let clean = !self.dirty.contains_key(&at.0);
+        match block.image {
+            None => {
+                let logged = u32::from(self.logged.remove(&at.0).is_some());
+                cache.unhold(at, block.holds + logged);
+                cache.forget(at);
+            }
+            Some(image) => {
+                let kind = cache.with(at, |entry| {
+                    if clean {
+                        debug_assert!(
+                            entry.current[..crate::META_BYTES] == image[..crate::META_BYTES],
+                            "{at:?}: the record and the current image disagree"
+                        );
+                        entry.current = Arc::clone(&image);
+                    }
+                    entry.committed = image;
+                    entry.kind
+                });
+                if let Some(kind) = kind {
+                    if self.logged.insert(at.0, (seq, kind)).is_none() {
+                        cache.hold(at);
+                    }
+                    cache.unhold(at, block.holds);
+                }
+            }
+        }
+    }
+
+    /// Takes what may be allocated again out of the quarantine.
+    fn release(&mut self) -> Vec<Run> {
+        if self.checkpointing {
+            return Vec::new();
+        }
+        let acked = self.acked_seq;
+        let mut out = Vec::new();
+        self.freed.retain(|f| {
+            let ready = f.seq < acked || (f.seq == acked && !f.wants_proof);
+            if ready {
+                out.push(f.run);
+            }
+            !ready
+        });
+        self.stats.released_blocks += out.iter().map(|r| r.1).sum::<u64>();
+        out
+    }
+
+    pub(crate) fn quarantined(&self) -> bool {
+        !self.freed.is_empty()
+    }
+
+    // ---- checkpointing -------------------------------------------------------------------
+
+    /// Whether a home write could hit a block that an unproved record covers. An image in the
+    /// checkpoint set comes from a record after the covering one, which proves it; this
+    /// guards that argument.
+    fn round_is_proved(&self) -> bool {
+        self.unproved.iter().all(|(at, count)| self.logged.range(at.0..at.0 + count).next().is_none())
+    }
+
+    /// Begins a round: everything acknowledged so far goes home. `None`: nothing to do.
+    pub(crate) fn begin_round(&mut self, cache: &Cache) -> Option<Round> {
+        if self.checkpointing || !self.can_checkpoint() || !self.round_is_proved() {
+            return None;
+        }
+        self.checkpointing = true;
+        let images = self
+            .logged
+            .iter()
+            .filter_map(|(at, (_, kind))| {
+                let at = BlockNo(*at);
+                Some((at, *kind, cache.with(at, |entry| Arc::clone(&entry.committed))?))
+            })
+            .collect();
+        Some(Round {
+            upto_seq: self.acked_seq,
+            upto_pos: self.acked_pos,
+            flushed_seq: self.acked_seq,
+            images,
+        })
+    }
+
+    /// The round's tail header is durable. Returns the runs that leave the quarantine.
+    pub(crate) fn end_round(&mut self, round: &Round, cache: &Cache) -> Vec<Run> {
+        self.durable_tail_pos = self.durable_tail_pos.max(round.upto_pos);
+        self.checkpointing = false;
+        self.stats.checkpoints += 1;
+        self.stats.home_blocks += round.images.len() as u64;
+        for (at, ..) in &round.images {
+            if self.logged.get(&at.0).is_some_and(|(seq, _)| *seq <= round.upto_seq) {
+                self.logged.remove(&at.0);
+                cache.unhold(*at, 1);
+            }
+        }
+        self.release()
+    }
+
+    /// Planted fault: the space is reused although the tail header is not durable.
+    pub(crate) fn trim_early(&mut self, round: &Round) {
+        self.durable_tail_pos = self.durable_tail_pos.max(round.upto_pos);
+    }
+
+    pub(crate) fn acked_seq(&self) -> u64 {
+        self.acked_seq
+    }
+
+    pub(crate) fn positions(&self) -> (u64, u64) {
+        (self.durable_tail_pos, self.head_pos)
+    }
+
+    pub(crate) fn uncommitted_transactions(&self) -> usize {
+        self.txns.len()
+    }
+}
+
+/// Moves a closed transaction's contents out for the committer; what the core needs for its books stays.
+fn take_body(txn: &mut Txn) -> Txn {
+    Txn {
+        streams: txn.streams.clone(),
+        phase: Phase::Closed(DataState::Writing),
+        blocks: std::mem::take(&mut txn.blocks),
+        data: std::mem::take(&mut txn.data),
+        frees: std::mem::take(&mut txn.frees),
+        attached: BTreeMap::new(),
+        log_bytes: txn.log_bytes,
+        held_bytes: txn.held_bytes,
+        data_blocks: txn.data_blocks,
+        objects: Vec::new(),
+        after: BTreeSet::new(),
+    }
+}
+
+fn overlap(a: Run, b: Run) -> bool {
+    a.0.0 < b.0.0 + b.1 && b.0.0 < a.0.0 + a.1
+}

@@ -1,0 +1,73 @@
+//! What can go wrong in the journal. Errors are cheap to clone: the first failure is
+//! kept and reported to everyone who comes after (sticky).
+
+use crate::Kind;
+use std::sync::Arc;
+use steadfast_block::{BlockNo, DeviceError};
+
+/// A failed journal call.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// A metadata block read from its home does not match its seal.
+    #[error(
+        "block {at} fails its checksum: the medium is damaged or the block was overwritten; run 'steadfast fsck'"
+    )]
+    BadSeal {
+        /// The block.
+        at: BlockNo,
+    },
+    /// The log region or a tail header is damaged.
+    #[error("{what}; run 'steadfast fsck'")]
+    Corrupt {
+        /// What was found, where.
+        what: String,
+    },
+    /// An operation asks for more log space than one operation may have.
+    #[error("an operation needs {needed} bytes of log, the limit is {limit}")]
+    TooLarge {
+        /// Bytes asked for.
+        needed: u64,
+        /// Largest allowed.
+        limit: u64,
+    },
+    /// The journal is open for reading only.
+    #[error("the journal is open read-only")]
+    ReadOnly,
+    /// The journal was closed.
+    #[error("the journal is closed")]
+    Closed,
+    /// An earlier write or flush failed; nothing is written any more.
+    #[error("an earlier failure stopped the journal: {0}")]
+    Failed(Arc<Error>),
+    /// A block is used as another kind than it has.
+    #[error("block {at} is used as {kind:?}, but is cached as the other kind")]
+    WrongKind {
+        /// The block.
+        at: BlockNo,
+        /// What it was asked as.
+        kind: Kind,
+    },
+    /// The region given does not fit the device or the format.
+    #[error("bad journal region: {what}")]
+    BadRegion {
+        /// Why.
+        what: String,
+    },
+}
+
+impl Error {
+    /// The sticky form of this error.
+    #[must_use]
+    pub fn sticky(&self) -> Error {
+        match self {
+            Error::Failed(_) | Error::Closed => self.clone(),
+            other => Error::Failed(Arc::new(other.clone())),
+        }
+    }
+}
+
+/// Result of a journal call.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,224 @@
+//! A crash-consistent, concurrent redo journal over any block device.
+//!
+//! An [`Op`] collects byte-range patches of blocks and becomes visible atomically. It joins
+//! the *running transaction* of its stream; transactions that touched related objects
+//! merge. A transaction closes when somebody syncs it, when it is full, or when the commit
+//! interval ends; closed transactions are laid together as one *record*, made durable by
+//! one device flush. The checkpointer writes committed images home and moves the tail.
+//!
+//! After a crash, [`Journal::open`] returns the blocks to the state of a prefix of the
+//! operations of every stream that contains everything synced (papers 000, 001 and 004
+//! together; the argument is in ARCHITECTURE.md).
+//!
+//! | module | job |
+//! |---|---|
+//! | `layout` | tail headers and records, byte by byte |
+//! | `seal` | checksums of metadata blocks |
+//! | `patch`, `mask` | what an operation changes in a block |
+//! | `cache` | current and committed images |
+//! | `core` | every decision; no I/O, no threads |
+//! | `op` | the open operation |
+//! | `engine` | admission, closing, syncing: the core's threads |
+//! | `commit` | the committer: one record, one flush |
+//! | `checkpoint` | home writes, tail headers, trimming |
+//! | `recover` | scan, verdict, replay |
+//! | `lockmap` | locks for callers |
+
+mod cache;
+mod checkpoint;
+mod commit;
+mod core;
+mod engine;
+mod error;
+mod layout;
+mod lockmap;
+mod mask;
+mod op;
+mod patch;
+mod recover;
+mod seal;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+pub use engine::Journal;
+pub use error::{Error, Result};
+pub use layout::TailHeader;
+pub use lockmap::{Access, LockSet, Lockmap};
+pub use op::Op;
+pub use recover::Recovery;
+pub use seal::{META_BYTES, SEAL_BYTES, seal, seal_holds};
+
+use std::time::Duration;
+use steadfast_block::BlockNo;
+
+/// Fewest blocks that a log may have.
+pub const LOG_BLOCKS_MIN: u64 = 64;
+/// One operation may use this part of the log (its reciprocal).
+pub const OP_LOG_SHARE: u64 = 8;
+/// A running transaction closes at this part of the log (its reciprocal).
+pub const TXN_LOG_SHARE: u64 = 4;
+/// A batch with more data blocks than this flushes them first instead of covering them by hashes.
+pub const COVERED_BLOCKS_MAX: u64 = 256;
+/// A running transaction closes at this many uncommitted data blocks (32 MiB).
+pub const TXN_DATA_BLOCKS_MAX: u64 = 8192;
+
+const _: () = {
+    assert!(OP_LOG_SHARE > TXN_LOG_SHARE, "an operation fits an empty transaction");
+    assert!(LOG_BLOCKS_MIN / OP_LOG_SHARE >= 8, "the smallest log takes real operations");
+};
+
+/// A stream of operations whose order a crash keeps (paper 004, section 3.2).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct StreamId(pub u32);
+
+/// What the bytes of a block are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Kind {
+    /// Metadata: the last [`SEAL_BYTES`] belong to the journal.
+    Meta,
+    /// File data: all bytes are the caller's.
+    Data,
+}
+
+/// What operations of different streams may have in common.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Object {
+    /// A file: data, size, attributes, link count.
+    File(u64),
+    /// A name in a directory, there or not: (directory, hash of the name).
+    Name(u64, u64),
+    /// A directory's existence.
+    Directory(u64),
+    /// A block whose contents are moved or whose life begins or ends.
+    Block(u64),
+    /// Who is whose ancestor.
+    Topology,
+}
+
+/// Upper bounds of what an operation uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Credits {
+    /// Encoded bytes in the log.
+    pub log_bytes: u64,
+    /// Data blocks that stay uncommitted in memory.
+    pub data_blocks: u64,
+}
+
+/// Where the journal lies on its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// The two tail headers.
+    pub headers: [BlockNo; 2],
+    /// First block of the log.
+    pub log: BlockNo,
+    /// Blocks of the log, at least [`LOG_BLOCKS_MIN`].
+    pub log_blocks: u64,
+}
+
+/// How to run a journal.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it lies.
+    pub region: Region,
+    /// Identity of the volume; keys every hash.
+    pub volume: [u8; 16],
+    /// Recover in memory and refuse changes.
+    pub read_only: bool,
+    /// Age at which a running transaction is committed by itself.
+    pub commit_interval: Duration,
+    /// Bound of uncommitted data blocks in memory.
+    pub uncommitted_blocks_max: u64,
+    /// Budget of clean cached blocks.
+    pub cache_blocks_max: usize,
+    /// Planted faults, for the crash harness alone.
+    pub faults: Faults,
+}
+
+impl Config {
+    /// The defaults: commits within 5 s, 64 MiB of uncommitted data, 64 MiB of cache.
+    #[must_use]
+    pub fn new(region: Region, volume: [u8; 16]) -> Config {
+        Config {
+            region,
+            volume,
+            read_only: false,
+            commit_interval: Duration::from_secs(5),
+            uncommitted_blocks_max: 2 * TXN_DATA_BLOCKS_MAX,
+            cache_blocks_max: 16384,
+            faults: Faults::default(),
+        }
+    }
+}
+
+/// Faults that a test can plant, to see that its harness catches them. Never set otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Faults {
+    /// Commits are acknowledged without the flush.
+    pub skip_flush: bool,
+    /// Commits are acknowledged before their record is written.
+    pub acknowledge_early: bool,
+    /// Freed blocks may be reused at once.
+    pub reuse_early: bool,
+    /// Recovery believes records without checking the blocks they cover.
+    pub skip_covered_check: bool,
+    /// Records carry the current image, other streams' uncommitted bytes included.
+    pub lay_current: bool,
+    /// Freed blocks are not revoked in the log.
+    pub drop_revoke: bool,
+    /// Log space is reused before the tail header is durable.
+    pub trim_early: bool,
+    /// Checkpoints move the tail without flushing the home writes.
+    pub skip_home_flush: bool,
+    /// Recovery replays before its verdict is durable.
+    pub replay_before_verdict: bool,
+    /// Recovery goes on behind a record that it could not accept.
+    pub replay_past_bad: bool,
+}
+
+/// What to wait for until an operation is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket(pub(crate) core::TxnId);
+
+/// What a journal did since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Operations committed in memory.
+    pub operations: u64,
+    /// Running transactions merged because their operations related.
+    pub merges: u64,
+    /// Transactions closed.
+    pub transactions: u64,
+    /// Records made durable.
+    pub commits: u64,
+    /// Transactions in them.
+    pub batched_transactions: u64,
+    /// Device flushes, all causes.
+    pub flushes: u64,
+    /// Blocks written to the log.
+    pub log_blocks: u64,
+    /// Data blocks written around the log.
+    pub around_blocks: u64,
+    /// Checkpoint rounds.
+    pub checkpoints: u64,
+    /// Blocks written home by them.
+    pub home_blocks: u64,
+    /// Blocks that left the quarantine.
+    pub released_blocks: u64,
+    /// Times an operation waited for log space or memory.
+    pub waits: u64,
+}
+
+/// What the journal asks of the storage program above it.
+pub trait Client: Send + Sync {
+    /// A running transaction closes: no operation is open, new ones are held back. Adds
+    /// what was put off for `keys` (see [`Op::attach`]) to `op`, which the caller commits.
+    /// Memory work and cold metadata reads only; must not begin operations.
+    ///
+    /// # Errors
+    /// Any error stops the journal for good.
+    fn close(&self, op: &mut Op<'_>, keys: &[u64]) -> Result<()>;
+
+    /// These runs of freed blocks left the quarantine: they may be allocated again.
+    fn released(&self, runs: &[(BlockNo, u64)]);
+}

@@ -1,0 +1,399 @@
+//! Recovery: scan, verdict, replay.
+//!
+//! Order, and why a cut anywhere is harmless:
+//! 1. read both tail headers; the newer valid one counts;
+//! 2. scan from the tail, reads only: the chain ends at the first invalid record or, past the
+//!    highest sequence that something valid proves durable, at the first record whose
+//!    covered blocks do not match;
+//! 3. flush: what was read may have come from a volatile cache (kill -9 is a cut whose caches
+//!    survive);
+//! 4. write the verdict into the older header, under a new epoch; flush. From here on every
+//!    recovery accepts exactly these records, whatever else becomes valid;
+//! 5. replay: patches after a block's newest revoke, applied in order to its home (or to
+//!    zeros); checksums compared; written home; flush;
+//! 6. write the header of the empty log under the new epoch; flush. Only then the first record.
+//!
+//! Up to step 4 nothing was written, so the next recovery sees the same. After it, replay is
+//! repeated from the same records, which nothing overwrites before step 6 is durable.
+//!
+//! An invalid record is *corruption* only if something valid proves that it was durable: a
+//! header or a later record with `flushed_seq` at or past it. Else it ends the log.
+
+use crate::cache::Cache;
+use crate::checkpoint::{log_runs, write_home};
+use crate::engine::WRITE_BLOCKS_MAX;
+use crate::layout::{Entry, Identity, Record, RecordClaim, TailHeader, decode_record};
+use crate::seal::{checksum, seal};
+use crate::{Config, Error, Kind, Region, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockDevice, BlockNo};
+
+/// Images built before they are written home: bounds replay's memory.
+const REPLAY_IMAGES_MAX: usize = 4096;
+
+/// What opening found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The journal had been closed cleanly.
+    pub clean: bool,
+    /// An earlier recovery was cut after its verdict and has been finished.
+    pub resumed: bool,
+    /// Epoch of this mount.
+    pub epoch: u64,
+    /// Records accepted.
+    pub records: u64,
+    /// Log blocks they take.
+    pub log_blocks: u64,
+    /// Blocks brought up to date at their homes (or in memory, read-only).
+    pub home_blocks: u64,
+    /// Sequence number of the last record accepted (or before the tail, if none was).
+    pub last_seq: u64,
+    /// Why the log ends where it does.
+    pub end: String,
+}
+
+/// Where the log goes on.
+pub(crate) struct Start {
+    pub(crate) epoch: u64,
+    pub(crate) generation: u64,
+    pub(crate) newer_header: usize,
+    pub(crate) pos: u64,
+    pub(crate) seq: u64,
+}
+
+/// Writes an empty journal.
+pub(crate) fn format(device: &dyn BlockDevice, region: &Region, id: &Identity) -> Result<()> {
+    let zeros = BlockBuf::zeroed(WRITE_BLOCKS_MAX);
+    let mut done = 0;
+    while done < region.log_blocks {
+        let n = (region.log_blocks - done).min(WRITE_BLOCKS_MAX as u64);
+        device.write(region.log.offset(done), &[&zeros.as_bytes()[..n as usize * BLOCK_SIZE]])?;
+        done += n;
+    }
+    let header = TailHeader {
+        generation: 1,
+        epoch: 1,
+        record_epoch: 1,
+        tail_pos: 0,
+        tail_seq: 1,
+        verdict: None,
+        flushed_seq: 0,
+        clean: true,
+    };
+    device.write(region.headers[0], &[&header.encode(id)[..]])?;
+    device.write(region.headers[1], &[&zeros.as_bytes()[..BLOCK_SIZE]])?;
+    device.flush()?;
+    Ok(())
+}
+
+/// A record with the bytes that its entries point into.
+struct Held {
+    record: Record,
+    blocks: u64,
+    bytes: BlockBuf,
+}
+
+struct Recoverer<'a> {
+    device: &'a Arc<dyn BlockDevice>,
+    config: &'a Config,
+    id: &'a Identity,
+    region: Region,
+}
+
+/// Recovers a journal; see the module's header.
+pub(crate) fn recover(
+    device: &Arc<dyn BlockDevice>,
+    config: &Config,
+    id: &Identity,
+    cache: &Cache,
+) -> Result<(Recovery, Start)> {
+    let this = Recoverer { device, config, id, region: config.region };
+    let (header, newer) = this.newest_header()?;
+    let (chain, end) = match header.verdict {
+        Some((_, end_seq)) => (this.judged(&header, end_seq)?, "at an earlier recovery's verdict".to_owned()),
+        None => this.scan(&header)?,
+    };
+    let tail = header.tail_pos;
+    let end_pos = tail + chain.iter().map(|h| h.blocks).sum::<u64>();
+    let end_seq = header.tail_seq + chain.len() as u64;
+    let mut recovery = Recovery {
+        clean: header.clean && chain.is_empty(),
+        resumed: header.verdict.is_some(),
+        epoch: header.epoch + 1,
+        records: chain.len() as u64,
+        log_blocks: end_pos - tail,
+        home_blocks: 0,
+        last_seq: end_seq - 1,
+        end,
+    };
+    let mut start = Start {
+        epoch: header.epoch + 1,
+        generation: header.generation,
+        newer_header: newer,
+        pos: end_pos,
+        seq: end_seq,
+    };
+    if config.read_only {
+        recovery.home_blocks = this.replay(&chain, &mut |at, kind, image| {
+            cache.begin_life(at, kind, image);
+            cache.hold(at);
+            Ok(())
+        })?;
+        return Ok((recovery, start));
+    }
+    device.flush()?;
+    if !chain.is_empty() {
+        if header.verdict.is_none() && !config.faults.replay_before_verdict {
+            let verdict = TailHeader {
+                generation: header.generation + 1,
+                epoch: start.epoch,
+                verdict: Some((end_pos, end_seq)),
+                flushed_seq: end_seq - 1,
+                clean: false,
+                ..header
+            };
+            this.write_header(&mut start, &verdict)?;
+        }
+        let mut pending: Vec<(BlockNo, Arc<Block>)> = Vec::new();
+        recovery.home_blocks = this.replay(&chain, &mut |at, _, image| {
+            pending.push((at, image));
+            if pending.len() >= REPLAY_IMAGES_MAX {
+                write_home(&**device, &std::mem::take(&mut pending))?;
+            }
+            Ok(())
+        })?;
+        write_home(&**device, &pending)?;
+        device.flush()?;
+    }
+    let fresh = TailHeader {
+        generation: start.generation + 1,
+        epoch: start.epoch,
+        record_epoch: start.epoch,
+        tail_pos: end_pos,
+        tail_seq: end_seq,
+        verdict: None,
+        flushed_seq: end_seq - 1,
+        clean: false,
+    };
+    this.write_header(&mut start, &fresh)?;
+    Ok((recovery, start))
+}
+
+impl Recoverer<'_> {
+    fn newest_header(&self) -> Result<(TailHeader, usize)> {
+        let mut best: Option<(TailHeader, usize)> = None;
+        let mut block = BlockBuf::zeroed(1);
+        for (slot, at) in self.region.headers.iter().enumerate() {
+            self.device.read(*at, block.as_bytes_mut())?;
+            if let Some(header) = TailHeader::decode(self.id, block.as_bytes())
+                && best.is_none_or(|(b, _)| header.generation > b.generation)
+            {
+                best = Some((header, slot));
+            }
+        }
+        let (header, slot) = best.ok_or_else(|| Error::Corrupt {
+            what: format!(
+                "neither tail header (blocks {} and {}) is valid",
+                self.region.headers[0], self.region.headers[1]
+            ),
+        })?;
+        let makes_sense = header.tail_seq >= 1
+            && header.tail_pos < u64::MAX / 4
+            && header.tail_seq < u64::MAX / 4
+            && header.epoch < u64::MAX / 4
+            && header.generation < u64::MAX / 4
+            && header.verdict.is_none_or(|(pos, seq)| {
+                pos >= header.tail_pos
+                    && pos - header.tail_pos <= self.region.log_blocks
+                    && seq >= header.tail_seq
+            });
+        if !makes_sense {
+            return Err(Error::Corrupt { what: format!("tail header {slot} contradicts itself") });
+        }
+        Ok((header, slot))
+    }
+
+    fn write_header(&self, start: &mut Start, header: &TailHeader) -> Result<()> {
+        let slot = 1 - start.newer_header;
+        self.device.write(self.region.headers[slot], &[&header.encode(self.id)[..]])?;
+        self.device.flush()?;
+        start.newer_header = slot;
+        start.generation = header.generation;
+        Ok(())
+    }
+
+    fn read_log(&self, pos: u64, blocks: u64) -> Result<BlockBuf> {
+        let mut buf = BlockBuf::zeroed(blocks as usize);
+        for (at, range) in log_runs(&self.region, pos, blocks) {
+            let bytes = range.start as usize * BLOCK_SIZE..range.end as usize * BLOCK_SIZE;
+            self.device.read(at, &mut buf.as_bytes_mut()[bytes])?;
+        }
+        Ok(buf)
+    }
+
+    /// The valid record at `pos`, if it is the one expected there. `room`: log blocks that it may take.
+    fn record_at(&self, pos: u64, room: u64, fits: impl Fn(&RecordClaim) -> bool) -> Result<Option<Held>> {
+        if room == 0 {
+            return Ok(None);
+        }
+        let first = self.read_log(pos, 1)?;
+        let Some(claim) = RecordClaim::read(self.id, first.as_bytes()) else { return Ok(None) };
+        if claim.id.pos != pos || claim.blocks > room || !fits(&claim) {
+            return Ok(None);
+        }
+        let bytes = if claim.blocks == 1 { first } else { self.read_log(pos, claim.blocks)? };
+        let record = decode_record(self.id, bytes.as_bytes(), self.device.geometry().blocks)?;
+        Ok(record.map(|record| Held { record, blocks: claim.blocks, bytes }))
+    }
+
+    /// The records of an earlier recovery's verdict: all of them must be there.
+    fn judged(&self, header: &TailHeader, end_seq: u64) -> Result<Vec<Held>> {
+        let mut chain = Vec::new();
+        let mut pos = header.tail_pos;
+        for seq in header.tail_seq..end_seq {
+            let room = self.region.log_blocks - (pos - header.tail_pos);
+            let held = self
+                .record_at(pos, room, |c| c.id.seq == seq && c.id.epoch == header.record_epoch)?
+                .ok_or_else(|| Error::Corrupt {
+                    what: format!("log record {seq} at position {pos} was accepted by an earlier recovery and is damaged now"),
+                })?;
+            pos += held.blocks;
+            chain.push(held);
+        }
+        Ok(chain)
+    }
+
+    fn scan(&self, header: &TailHeader) -> Result<(Vec<Held>, String)> {
+        let mut chain: Vec<Held> = Vec::new();
+        let (mut pos, mut seq, mut proved) = (header.tail_pos, header.tail_seq, header.flushed_seq);
+        let expected = |c: &RecordClaim, seq: u64| c.id.seq == seq && c.id.epoch == header.record_epoch;
+        loop {
+            let room = self.region.log_blocks - (pos - header.tail_pos);
+            let Some(held) = self.record_at(pos, room, |c| expected(c, seq))? else { break };
+            proved = proved.max(held.record.id.flushed_seq);
+            pos += held.blocks;
+            seq += 1;
+            chain.push(held);
+        }
+        if proved >= seq {
+            return Err(self.damaged(pos, seq, "a header or record proves that it was durable"));
+        }
+        if !(header.clean && chain.is_empty())
+            && let Some(later) = self.later_record(header, pos, seq)?
+        {
+            let why = format!("record {later} behind it is valid");
+            if self.config.faults.replay_past_bad {
+                return Ok((chain, why));
+            }
+            return Err(self.damaged(pos, seq, &why));
+        }
+        let mut end = format!("no valid record {seq} at log position {pos}");
+        if !self.config.faults.skip_covered_check {
+            let unproved = chain.iter().position(|h| h.record.id.seq > proved).unwrap_or(chain.len());
+            for i in unproved..chain.len() {
+                if let Some(at) = self.covered_mismatch(&chain[i].record)? {
+                    end = format!(
+                        "record {} is not whole: the blocks it covers at {at} had not reached the disk",
+                        chain[i].record.id.seq
+                    );
+                    chain.truncate(i);
+                    break;
+                }
+            }
+        }
+        Ok((chain, end))
+    }
+
+    fn damaged(&self, pos: u64, seq: u64, why: &str) -> Error {
+        let at = self.region.log.offset(pos % self.region.log_blocks);
+        Error::Corrupt {
+            what: format!("log record {seq} at block {at} is damaged ({why}): the medium lost committed data"),
+        }
+    }
+
+    /// Sequence of a valid record behind a gap at `pos`, if there is one in this lap.
+    fn later_record(&self, header: &TailHeader, pos: u64, seq: u64) -> Result<Option<u64>> {
+        let lap_end = header.tail_pos + self.region.log_blocks;
+        let mut at = pos + 1;
+        while at < lap_end {
+            let n = (lap_end - at).min(WRITE_BLOCKS_MAX as u64);
+            let buf = self.read_log(at, n)?;
+            for (i, block) in buf.as_bytes().chunks_exact(BLOCK_SIZE).enumerate() {
+                let candidate = at + i as u64;
+                let plausible = |c: &RecordClaim| {
+                    c.id.pos == candidate && c.id.epoch == header.record_epoch && c.id.seq > seq
+                };
+                if RecordClaim::read(self.id, block).is_some_and(|c| plausible(&c))
+                    && let Some(held) = self.record_at(candidate, lap_end - candidate, plausible)?
+                {
+                    return Ok(Some(held.record.id.seq));
+                }
+            }
+            at += n;
+        }
+        Ok(None)
+    }
+
+    /// The first covered run whose blocks do not hold what the record says.
+    fn covered_mismatch(&self, record: &Record) -> Result<Option<BlockNo>> {
+        for run in &record.covered {
+            let mut buf = BlockBuf::zeroed(run.count as usize);
+            self.device.read(run.at, buf.as_bytes_mut())?;
+            let (blocks, _) = buf.as_bytes().as_chunks::<BLOCK_SIZE>();
+            if self.id.covered_hash(run.at, blocks.iter()) != run.hash {
+                return Ok(Some(run.at));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings every block that the chain patches up to date and hands it to `put`, in address order.
+    fn replay(
+        &self,
+        chain: &[Held],
+        put: &mut dyn FnMut(BlockNo, Kind, Arc<Block>) -> Result<()>,
+    ) -> Result<u64> {
+        let mut revoked: HashMap<u64, u64> = HashMap::new();
+        for held in chain {
+            for entry in held.record.entries.iter().filter(|e| e.revoke) {
+                revoked.insert(entry.at, held.record.id.seq);
+            }
+        }
+        let mut patches: BTreeMap<u64, Vec<(&Held, &Entry)>> = BTreeMap::new();
+        for held in chain {
+            for entry in held.record.entries.iter().filter(|e| !e.revoke) {
+                if revoked.get(&entry.at).is_none_or(|seq| held.record.id.seq > *seq) {
+                    patches.entry(entry.at).or_default().push((held, entry));
+                }
+            }
+        }
+        let count = patches.len() as u64;
+        for (at, list) in patches {
+            let at = BlockNo(at);
+            let mut image = Arc::new([0u8; BLOCK_SIZE]);
+            let block = Arc::make_mut(&mut image);
+            if !list.first().is_some_and(|(_, e)| e.zero) {
+                self.device.read(at, block)?;
+            }
+            let mut newest = (Kind::Data, 0);
+            for (held, entry) in list {
+                entry.apply(held.bytes.as_bytes(), block);
+                newest = (if entry.meta { Kind::Meta } else { Kind::Data }, entry.checksum);
+            }
+            let (kind, sum) = newest;
+            // Every difference since the tail is in the log, so a torn home is whole now; what
+            // still differs from the recorded checksum has rotted, and is not sealed again.
+            if kind == Kind::Meta && checksum(&self.config.volume, at, block) != sum {
+                return Err(Error::Corrupt {
+                    what: format!("block {at} does not lead to its logged checksum: the medium damaged it"),
+                });
+            }
+            if kind == Kind::Meta {
+                seal(&self.config.volume, at, block);
+            }
+            put(at, kind, image)?;
+        }
+        Ok(count)
+    }
+}

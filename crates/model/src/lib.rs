@@ -1,0 +1,29 @@
+//! Executable specifications: what the stack promises, as plain values that run.
+//!
+//! - [`tree`]: the POSIX file tree that every operation is defined on;
+//! - [`op`]: operations as values with a one-line text form, run on the tree or on
+//!   any file system;
+//! - [`snapshot`]: what can be observed, comparable, with readable differences;
+//! - [`ordered`]: the contract `ordered`: which trees a crash may leave;
+//! - [`memfs`]: the tree as a file system;
+//! - [`workload`]: operations to test with.
+//!
+//! Nothing here does I/O or knows how the stack works inside: the model is short
+//! enough to be read and believed, the stack is compared with it.
+
+pub mod data;
+mod hash;
+pub mod memfs;
+pub mod op;
+pub mod ordered;
+mod pmap;
+pub mod snapshot;
+pub mod tree;
+pub mod workload;
+
+pub use hash::Hasher128;
+pub use memfs::{MemFs, TestClock};
+pub use op::{Call, Data, Handles, Op, OpResult, Outcome, Path, Seen, Step, Target};
+pub use ordered::{Cut, History, Rules, Violation};
+pub use snapshot::{Digest, Observe, Snapshot};
+pub use tree::{Limits, ROOT, Tree};

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# The file system exerciser: random reads, writes, truncates, mappings, holes and copies on one file, every byte
+# compared. Three seeds at the same time, each on its own file.
+#
+#   scripts/fsx.sh [--on DIR] [--ops N] [SEED…]
+#
+#   --on DIR   run on DIR instead of a fresh volume
+#   --ops N    operations per seed (default 100000)
+#   SEED       default 1 2 3
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$here/lib.sh"
+
+VERSION=0.3.2
+on=
+ops=100000
+while [ $# -gt 0 ]; do
+  case $1 in
+    --on)  on=$(cd "${2:?"--on needs a directory"}" && pwd -P); shift 2 ;;
+    --ops) ops=${2:?"--ops needs a number"}; shift 2 ;;
+    -h|--help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -*) warn "unknown option '$1' (see --help)"; exit 2 ;;
+    *) break ;;
+  esac
+done
+seeds=("$@")
+[ ${#seeds[@]} -gt 0 ] || seeds=(1 2 3)
+
+"$here/setup.sh" test
+install_tool fsx "$VERSION"
+make_workdir "${TMPDIR:-/tmp}"
+
+if [ -n "$on" ]; then
+  MNT=$on
+else
+  reason=$(fuse_reason)
+  [ -z "$reason" ] || unable "cannot mount here: $reason"
+  build_release
+  MNT=$WORK/mnt
+  sf_mkfs "$WORK/volume.img" 512M
+  sf_mount "$WORK/volume.img" "$MNT"
+fi
+dir=$(mktemp -d "$MNT/fsx.XXXXXX")
+on_exit rm -rf --one-file-system "$dir"
+
+# What a file system may leave out is left out of the mix, and said.
+weight_fallocate=5 weight_punch=5
+: >"$dir/probe"
+if ! fallocate -x -l 8192 "$dir/probe" 2>/dev/null || ! fallocate -l 8192 "$dir/probe" 2>/dev/null; then
+  weight_fallocate=0
+  say "fsx: no fallocate here, left out"
+fi
+if ! fallocate -p -o 0 -l 4096 "$dir/probe" 2>/dev/null; then
+  weight_punch=0
+  say "fsx: no hole punching here, left out"
+fi
+rm -f "$dir/probe"
+
+cat >"$WORK/fsx.toml" <<EOF
+flen = 1048576
+[opsize]
+max = 65536
+[weights]
+close_open = 1
+invalidate = 1
+mapread = 10
+mapwrite = 10
+read = 10
+write = 10
+truncate = 10
+fsync = 1
+fdatasync = 1
+posix_fallocate = $weight_fallocate
+punch_hole = $weight_punch
+sendfile = 2
+posix_fadvise = 2
+copy_file_range = 5
+EOF
+
+children=()
+for seed in "${seeds[@]}"; do
+  timeout 1200 "$TOOLS/bin/fsx" -q -f "$WORK/fsx.toml" -N "$ops" -S "$seed" -P "$WORK" "$dir/seed-$seed" \
+    >"$WORK/seed-$seed.log" 2>&1 &
+  children+=($!)
+  on_exit stop_process $!
+done
+
+failed=0
+for i in "${!seeds[@]}"; do
+  seed=${seeds[i]}
+  if wait "${children[i]}" && grep -q 'A-OK' "$WORK/seed-$seed.log"; then
+    say "fsx: seed $seed: $ops operations, every byte as expected"
+  else
+    say "fsx: seed $seed: FAILED (fsx -f fsx.toml -N $ops -S $seed)"
+    tail -n 25 "$WORK/seed-$seed.log"
+    failed=1
+  fi
+done
+
+if [ -z "$on" ]; then
+  rm -rf --one-file-system "$dir"
+  sf_umount "$MNT"
+  sf_fsck "$WORK/volume.img"
+fi
+exit "$failed"

@@ -1,0 +1,216 @@
+# Shared helpers of the scripts: messages, clean-up, building, mounting. Sourced, never run.
+# shellcheck shell=bash disable=SC2034
+#
+# What is taken (mounts, loop devices, processes, files) is registered with `on_exit` at once and given back in
+# reverse order when the script ends, whatever ended it.
+
+set -euo pipefail
+export LC_ALL=C.UTF-8
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+TOOLS=$TARGET/tools
+# The binary under test; one given in the environment is taken as it is and not built.
+GIVEN_STEADFAST=${STEADFAST:-}
+STEADFAST=${STEADFAST:-$TARGET/release/steadfast}
+# Commands for administrators are not on everyone's path.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+say()  { printf '%s\n' "$*"; }
+step() { printf '\n==> %s\n' "$*"; }
+warn() { printf '%s: %s\n' "${0##*/}" "$*" >&2; }
+die()  { warn "$*"; exit 1; }
+# Something outside the project is missing.
+unable() { warn "$*"; exit 3; }
+
+# ---------------------------------------------------------------- clean-up
+
+EXIT_ACTIONS=()
+on_exit() { EXIT_ACTIONS+=("$(printf '%q ' "$@")"); }
+
+run_exit_actions() {
+  local status=$? i
+  trap '' INT TERM
+  set +e
+  cd /
+  for ((i = ${#EXIT_ACTIONS[@]} - 1; i >= 0; i--)); do
+    eval "${EXIT_ACTIONS[i]}"
+  done
+  exit "$status"
+}
+trap run_exit_actions EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# A private directory under $1, removed at the end. Sets WORK.
+make_workdir() {
+  local base=$1
+  mkdir -p "$base"
+  WORK=$(cd "$(mktemp -d "$base/steadfast.XXXXXX")" && pwd -P)
+  on_exit remove_workdir "$WORK"
+}
+remove_workdir() {
+  if [ -n "${KEEP_WORK:-}" ]; then warn "kept for inspection: $1"; return; fi
+  # Never reach through a mount that is still there.
+  rm -rf --one-file-system "$1"
+}
+
+# Ends a child of this script, gently, then not. One that was waited for has no number of its own any more.
+stop_process() {
+  local pid=$1 i
+  jobs -p | grep -qx "$pid" || return 0
+  kill "$pid" 2>/dev/null || return 0
+  for ((i = 0; i < 50; i++)); do
+    kill -0 "$pid" 2>/dev/null || return 0
+    sleep 0.1
+  done
+  kill -KILL "$pid" 2>/dev/null
+  return 0
+}
+
+# start_group COMMAND…: a background job in a process group of its own, so that its children end with it. Sets GROUP.
+start_group() {
+  set -m
+  "$@" &
+  GROUP=$!
+  set +m
+  on_exit stop_group "$GROUP"
+}
+stop_group() {
+  jobs -p | grep -qx "$1" || return 0
+  kill -KILL -- "-$1" 2>/dev/null
+  wait "$1" 2>/dev/null
+  return 0
+}
+
+# Waits until a child ends; after $2 seconds it is killed. Never fails.
+await_process() {
+  local pid=$1 deadline=$((SECONDS + $2))
+  while kill -0 "$pid" 2>/dev/null; do
+    if ((SECONDS >= deadline)); then
+      kill -KILL -- "-$pid" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true
+      break
+    fi
+    sleep 0.05
+  done
+  wait "$pid" 2>/dev/null || true
+}
+
+# ---------------------------------------------------------------- mounts
+
+# The kind of file system mounted exactly at directory $1; empty if none. Works for a mount whose server is dead.
+mount_kind() {
+  awk -v dir="${1// /\\\\040}" '$5 == dir { for (i = 7; i < NF; i++) if ($i == "-") kind = $(i + 1) } END { print kind }' \
+    /proc/self/mountinfo
+}
+
+# Detaches whatever is mounted at $1, dead or alive, as often as it takes.
+detach() {
+  local i
+  for ((i = 0; i < 20; i++)); do
+    [ -n "$(mount_kind "$1")" ] || return 0
+    if [ "$(id -u)" = 0 ]; then
+      umount "$1" 2>/dev/null || { ((i >= 5)) && umount -l "$1" 2>/dev/null; } || sleep 0.2
+    else
+      fusermount3 -u "$1" 2>/dev/null || { ((i >= 5)) && fusermount3 -u -z "$1" 2>/dev/null; } || sleep 0.2
+    fi
+  done
+  warn "could not detach $1"
+  return 1
+}
+
+# sf_mount IMAGE DIR [mount options…]: mounts in the background form that users type.
+sf_mount() {
+  local image=$1 dir=$2
+  shift 2
+  mkdir -p "$dir"
+  on_exit detach "$dir"
+  timeout 60 "$STEADFAST" mount "$@" "$image" "$dir" || die "steadfast mount $* $image $dir failed"
+  [ -n "$(mount_kind "$dir")" ] || die "steadfast mount returned, but nothing is mounted at $dir"
+}
+
+# sf_serve IMAGE DIR LOG [mount options…]: mounts with the server as our child, so that it can be killed by its id.
+# Sets SERVER.
+sf_serve() {
+  local image=$1 dir=$2 log=$3 i
+  shift 3
+  mkdir -p "$dir"
+  on_exit detach "$dir"
+  "$STEADFAST" mount --foreground "$@" "$image" "$dir" >"$log" 2>&1 &
+  SERVER=$!
+  on_exit stop_process "$SERVER"
+  for ((i = 0; i < 300; i++)); do
+    if [ -n "$(mount_kind "$dir")" ] && stat "$dir/." >/dev/null 2>&1; then return 0; fi
+    if ! kill -0 "$SERVER" 2>/dev/null; then
+      cat "$log" >&2
+      die "steadfast mount --foreground $* $image $dir ended before it answered"
+    fi
+    sleep 0.1
+  done
+  cat "$log" >&2
+  die "steadfast mount --foreground $* $image $dir did not answer within 30 seconds"
+}
+
+sf_umount() {
+  timeout 120 "$STEADFAST" umount "$1" || die "steadfast umount $1 failed"
+  [ -z "$(mount_kind "$1")" ] || die "steadfast umount $1 returned, but it is still mounted"
+}
+
+sf_fsck() { timeout 300 "$STEADFAST" fsck "$1" || die "steadfast fsck $1 exits with $?: the volume is not clean"; }
+
+# A formatted image of size $2 at $1.
+sf_mkfs() { timeout 300 "$STEADFAST" mkfs --size "$2" --force "$1" >/dev/null || die "steadfast mkfs $1 failed"; }
+
+# Can this machine mount through FUSE at all? Prints the reason if not.
+fuse_reason() {
+  if [ ! -e /dev/fuse ]; then echo "there is no /dev/fuse"
+  elif [ "$(id -u)" = 0 ]; then return 0
+  elif [ ! -r /dev/fuse ] || [ ! -w /dev/fuse ]; then echo "/dev/fuse is not open to this user"
+  elif ! command -v fusermount3 >/dev/null; then echo "fusermount3 (package fuse3) is missing"
+  fi
+}
+
+# A free loop device on file $1 with further losetup options; sets LOOP.
+loop_attach() {
+  local file=$1
+  shift
+  LOOP=$(losetup --find --show "$@" "$file") || return 1
+  on_exit loop_detach "$LOOP" "$file"
+}
+loop_detach() {
+  local i
+  for ((i = 0; i < 25; i++)); do
+    # Still ours? The number may have gone to someone else in the meantime.
+    losetup -n -O BACK-FILE "$1" 2>/dev/null | grep -qF -- "$2" || return 0
+    losetup -d "$1" 2>/dev/null || true
+    sleep 0.2
+  done
+  warn "could not detach $1"
+}
+
+# ---------------------------------------------------------------- building
+
+build_release() {
+  if [ -n "$GIVEN_STEADFAST" ]; then
+    [ -x "$STEADFAST" ] || die "STEADFAST=$STEADFAST is not a program"
+    return
+  fi
+  (cd "$ROOT" && cargo build --release --locked -p steadfast-cli) || die "the release build failed"
+  [ -x "$STEADFAST" ] || die "the build left no $STEADFAST"
+}
+
+# A pinned public test suite from the package registry, built once into target/tools.
+install_tool() {
+  local name=$1 version=$2 stamp=$TOOLS/$1-$2.installed
+  [ -e "$stamp" ] && [ -x "$TOOLS/bin/$name" ] && return 0
+  say "building $name $version (once, into $TOOLS)"
+  mkdir -p "$TOOLS"
+  # The suites need little optimisation; the compile time is what people wait for.
+  (cd "$ROOT" && CARGO_TARGET_DIR=$TOOLS/build CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
+    cargo install --quiet --locked --force --root "$TOOLS" "$name@$version") ||
+    unable "could not build $name $version from the package registry"
+  touch "$stamp"
+}
+
+human_seconds() { printf '%d.%01d s' $(($1 / 1000)) $(($1 % 1000 / 100)); }
+now_ms() { echo $(($(date +%s%N) / 1000000)); }

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Installs what the scripts need beyond Rust on a Debian machine, or, without the rights to, names all of it in one
+# line and exits 3. Says nothing when nothing is missing.
+#
+#   scripts/setup.sh [demo|test|bench]
+set -euo pipefail
+
+purpose=${1:-test}
+
+# command:package, for each thing that a minimal Debian may lack.
+needs=(cc:gcc git:git mount:mount)
+case $purpose in
+  demo)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base) ;;
+  test)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base fallocate:util-linux) ;;
+  bench) needs+=(fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount) ;;
+  *) echo "setup.sh: unknown purpose '$purpose': demo, test or bench" >&2; exit 2 ;;
+esac
+
+# Commands for administrators are not on everyone's path.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+
+packages=()
+find_missing() {
+  local need
+  packages=()
+  for need in "${needs[@]}"; do
+    command -v "${need%%:*}" >/dev/null || packages+=("${need#*:}")
+  done
+  # A compiler without the C library's headers and start files cannot link.
+  if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=crt1.o)" ]; then packages+=(libc6-dev); fi
+}
+
+if ! command -v cargo >/dev/null; then
+  if [ -x "$HOME/.cargo/bin/cargo" ]; then
+    echo "setup.sh: Rust is installed but not on PATH: run '. \"$HOME/.cargo/env\"' first" >&2
+  else
+    echo "setup.sh: Rust is missing: install it from https://rustup.rs, then run this again" >&2
+  fi
+  exit 3
+fi
+
+find_missing
+[ ${#packages[@]} -eq 0 ] && exit 0
+
+wanted=$(printf '%s\n' "${packages[@]}" | sort -u | tr '\n' ' ')
+wanted=${wanted% }
+if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+  echo "setup.sh: missing: $wanted. As root: apt-get install $wanted" >&2
+  exit 3
+fi
+
+echo "setup.sh: installing $wanted"
+export DEBIAN_FRONTEND=noninteractive
+install() {
+  # shellcheck disable=SC2086 # one package per word
+  apt-get install -y -qq --no-install-recommends -o Dpkg::Use-Pty=0 $wanted >/dev/null 2>"$log"
+}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# The package lists of a fresh machine are empty or old: fetch them only if the first try fails.
+if ! install && ! { apt-get update -qq >/dev/null 2>"$log" && install; }; then
+  tail -n 3 "$log" >&2
+  echo "setup.sh: could not install: $wanted. Install them by hand, then run this again" >&2
+  exit 3
+fi
+
+find_missing
+if [ ${#packages[@]} -ne 0 ]; then
+  echo "setup.sh: still missing after the installation: ${packages[*]}" >&2
+  exit 3
+fi

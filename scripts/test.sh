@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change goes in: format, lints, documentation, all tests, crash exploration, and the
+# public suites on a mounted volume.
+#
+#   scripts/test.sh [--long]
+#
+#   --long   the long tier: more crash images, longer runs (adds about an hour at most)
+#
+# Runs all steps even if one fails, then names those that failed. Exits 0, 1 (something failed) or 3 (something needed
+# is missing). Without root or /dev/fuse, says which steps it leaves out.
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$here/lib.sh"
+
+long=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --long) long=1; shift ;;
+    -h|--help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) warn "unknown option '$1' (see --help)"; exit 2 ;;
+  esac
+done
+
+crash_images=12000
+fsx_ops=100000
+fsx_seeds=(1 2 3)
+demo_rounds=2
+if [ -n "$long" ]; then
+  crash_images=120000
+  fsx_ops=400000
+  fsx_seeds=(1 2 3 4 5 6)
+  demo_rounds=10
+  # Read by the tests that have a long form.
+  export STEADFAST_LONG=1
+fi
+
+"$here/setup.sh" test
+cd "$ROOT"
+started=$SECONDS
+failed=()
+
+# run NAME COMMAND…: one step, timed.
+run() {
+  local name=$1 begin=$SECONDS status=0
+  shift
+  step "$name"
+  "$@" || status=$?
+  if ((status == 0)); then
+    say "--- $name: passed, $((SECONDS - begin)) s"
+  else
+    say "--- $name: FAILED (exit $status), $((SECONDS - begin)) s"
+    failed+=("$name")
+  fi
+}
+
+documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked; }
+load_generator() {
+  cargo fmt --manifest-path bench/load/Cargo.toml -- --check &&
+    CARGO_TARGET_DIR=$TARGET/bench-load cargo clippy --quiet --manifest-path bench/load/Cargo.toml --all-targets --locked -- -D warnings &&
+    CARGO_TARGET_DIR=$TARGET/bench-load cargo test --quiet --manifest-path bench/load/Cargo.toml --locked
+}
+release() { cargo build --quiet --release --locked -p steadfast-cli; }
+scripts_parse() {
+  local file
+  for file in scripts/*.sh bench/run .ci/run; do bash -n "$file" || return; done
+  # Where the checker is installed, it must have nothing to say.
+  if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh bench/run .ci/run; fi
+}
+
+run "format" cargo fmt --all --check
+run "scripts" scripts_parse
+run "lints (clippy)" cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+run "documentation" documentation
+run "tests" cargo test --quiet --workspace --locked
+run "load generator of the benchmarks" load_generator
+run "release build" release
+if [ -x "$STEADFAST" ]; then
+  run "crash exploration, $crash_images images" "$STEADFAST" crash self --images "$crash_images"
+
+  reason=$(fuse_reason)
+  if [ -n "$reason" ]; then
+    say ""
+    say "left out, because $reason: power cut of a mounted volume, pjdfstest, fsx, tree of 5,000 files"
+  else
+    run "power cut of a mounted volume" "$here/demo.sh" --rounds "$demo_rounds"
+    if [ "$(id -u)" = 0 ]; then
+      run "pjdfstest" "$here/pjdfstest.sh"
+    else
+      say ""
+      say "left out, because it needs root: pjdfstest"
+    fi
+    run "fsx, ${#fsx_seeds[@]} seeds, $fsx_ops operations each" "$here/fsx.sh" --ops "$fsx_ops" "${fsx_seeds[@]}"
+    run "tree of 5,000 files" "$here/tree.sh"
+  fi
+fi
+
+step "$((SECONDS - started)) s in all"
+if ((${#failed[@]})); then
+  say "FAILED: $(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
+  exit 1
+fi
+say "all steps passed"
