@@ -63,6 +63,9 @@ prepare_host() {
   POWER=yes
 }
 
+# Writes go through the host's page cache: the volatile cache that the cut takes away.
+serve() { sf_serve "$IMAGE" "$MNT" "$LOG" -o buffered; }
+
 # Cuts the power of the file system under the image: from now on nothing more reaches its disk, and what was written
 # but not flushed is gone (the ext4 shutdown request, without flushing its log).
 drop_unflushed_writes() {
@@ -233,7 +236,7 @@ step "Format a volume of 512 MiB"
 "$STEADFAST" mkfs --size 512M "$IMAGE"
 
 step "Mount it"
-sf_serve "$IMAGE" "$MNT" "$LOG"
+serve
 say "    server: process $SERVER, mounted at $MNT"
 
 step "Clone a git repository into it and commit; create two SQLite databases"
@@ -266,7 +269,7 @@ for ((round = 1; round <= rounds; round++)); do
     "$(tail -n 1 "$WORK/ack.rollback") (rollback journal)"
 
   step "Mount again (recovery is automatic) and check"
-  sf_serve "$IMAGE" "$MNT" "$LOG"
+  serve
   check_repository
   check_database wal
   check_database rollback

@@ -21,7 +21,7 @@ use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFro
 use rustix::io::{Errno, retry_on_intr as retry};
 use std::io::{self, IoSlice};
 use std::ops::Range;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -68,7 +68,7 @@ impl Default for FileOptions {
 
 /// A regular file or a block device as a [`BlockDevice`].
 pub struct FileDevice {
-    fd: OwnedFd,
+    fd: LockedFd,
     path: PathBuf,
     blocks: u64,
     read_only: bool,
@@ -105,9 +105,11 @@ impl FileDevice {
             Err(Errno::BUSY) => return Err(locked(path)),
             result => result.map_err(|errno| open_error(path, errno))?,
         };
-        if options.lock {
-            lock(&fd, path, options.read_only)?;
-        }
+        let fd = if options.lock {
+            LockedFd::lock(fd, path, options.read_only)?
+        } else {
+            LockedFd { fd, locked: false }
+        };
         FileDevice::from_locked(fd, path, options)
     }
 
@@ -130,7 +132,7 @@ impl FileDevice {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         match retry(|| rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)) {
             Ok(fd) => {
-                let made = lock(&fd, path, false).and_then(|()| resize(fd, path, bytes));
+                let made = LockedFd::lock(fd, path, false).and_then(|fd| resize(fd, path, bytes));
                 if made.is_err() {
                     // Best effort: the first error is the one to report.
                     let _ = rustix::fs::unlink(path);
@@ -165,7 +167,7 @@ impl FileDevice {
     }
 
     /// Takes over an open and, if asked for, locked descriptor.
-    fn from_locked(fd: OwnedFd, path: &Path, options: &FileOptions) -> Result<FileDevice> {
+    fn from_locked(fd: LockedFd, path: &Path, options: &FileOptions) -> Result<FileDevice> {
         let stat = rustix::fs::fstat(&fd).map_err(|errno| open_error(path, errno))?;
         let bytes = match Kind::of(path, FileType::from_raw_mode(stat.st_mode))? {
             Kind::File => u64::try_from(stat.st_size).unwrap_or(0),
@@ -441,25 +443,49 @@ impl Kind {
     }
 }
 
-/// Locks the open file, not the process: a second open in this process is refused, too.
-fn lock(fd: &OwnedFd, path: &Path, shared: bool) -> Result<()> {
-    let how = if shared {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
-    };
-    match retry(|| rustix::fs::flock(fd, how)) {
-        Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(locked(path)),
-        Err(errno) => {
-            let what = format!("cannot be locked against other users ({errno})");
-            Err(refusal(path, io::ErrorKind::Unsupported, &what))
+/// An open file and the lock on it. The lock belongs to the open file, not to the process:
+/// a second open in this process is refused, too.
+struct LockedFd {
+    fd: OwnedFd,
+    locked: bool,
+}
+
+impl LockedFd {
+    fn lock(fd: OwnedFd, path: &Path, shared: bool) -> Result<LockedFd> {
+        let how = if shared {
+            FlockOperation::NonBlockingLockShared
+        } else {
+            FlockOperation::NonBlockingLockExclusive
+        };
+        match retry(|| rustix::fs::flock(&fd, how)) {
+            Ok(()) => Ok(LockedFd { fd, locked: true }),
+            Err(Errno::WOULDBLOCK) => Err(locked(path)),
+            Err(errno) => {
+                let what = format!("cannot be locked against other users ({errno})");
+                Err(refusal(path, io::ErrorKind::Unsupported, &what))
+            }
         }
     }
 }
 
+impl Drop for LockedFd {
+    /// Closing alone would leave the lock to a child process that was forked meanwhile and
+    /// has not yet run its program.
+    fn drop(&mut self) {
+        if self.locked {
+            let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
+        }
+    }
+}
+
+impl AsFd for LockedFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
 /// Gives a locked file its size, makes that and its name durable, and opens it.
-fn resize(fd: OwnedFd, path: &Path, bytes: u64) -> Result<FileDevice> {
+fn resize(fd: LockedFd, path: &Path, bytes: u64) -> Result<FileDevice> {
     let sized = retry(|| rustix::fs::ftruncate(&fd, bytes))
         .and_then(|()| retry(|| rustix::fs::fsync(&fd)))
         .and_then(|()| {
@@ -480,7 +506,7 @@ fn resize(fd: OwnedFd, path: &Path, bytes: u64) -> Result<FileDevice> {
 }
 
 /// Whether anything was ever written to a file, as far as its file system can tell.
-fn holds_data(fd: &OwnedFd, bytes: i64) -> bool {
+fn holds_data(fd: &LockedFd, bytes: i64) -> bool {
     bytes > 0 && rustix::fs::seek(fd, SeekFrom::Data(0)) != Err(Errno::NXIO)
 }
 

@@ -164,9 +164,17 @@ mod tests {
 
     #[test]
     fn values_are_checked() {
-        for text in
-            ["threads", "threads=0", "threads=65", "threads=x", "cache=1K", "cache=1X", "commit=0", "ro=1", "log="]
-        {
+        for text in [
+            "threads",
+            "threads=0",
+            "threads=65",
+            "threads=x",
+            "cache=1K",
+            "cache=1X",
+            "commit=0",
+            "ro=1",
+            "log=",
+        ] {
             assert!(read(text).is_err(), "{text}");
         }
     }

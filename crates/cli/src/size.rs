@@ -8,10 +8,13 @@ const UNITS: [char; 6] = ['K', 'M', 'G', 'T', 'P', 'E'];
 /// Reads a size in bytes: `4096`, `512M`, `1G`, `1.5GiB` (powers of 1024), `1GB` (of 1000).
 pub(crate) fn parse(text: &str) -> Result<u64, String> {
     let wrong = || {
-        format!("'{text}' is no size: write a number of bytes, or one with a unit such as 512M, 1G or 1.5TiB")
+        format!(
+            "'{text}' is no size: write a number of bytes, or one with a unit such as 512M, 1G or 1.5TiB"
+        )
     };
     let text_only = text.trim();
-    let digits = text_only.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text_only.len());
+    let digits =
+        text_only.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text_only.len());
     let (number, unit) = text_only.split_at(digits);
     let unit = unit.trim();
     let factor: u64 = match unit.chars().next().map(|c| c.to_ascii_uppercase()) {
@@ -31,11 +34,10 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         return Err(wrong());
     }
     let too_large = || format!("'{text}' is too large: sizes go up to 16 EiB");
-    let mut bytes = whole
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(factor))
-        .ok_or_else(|| if whole.bytes().all(|b| b.is_ascii_digit()) { too_large() } else { wrong() })?;
+    let mut bytes =
+        whole.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(|| {
+            if whole.bytes().all(|b| b.is_ascii_digit()) { too_large() } else { wrong() }
+        })?;
     if !fraction.is_empty() {
         let part: u128 = fraction.parse().map_err(|_| wrong())?;
         let part = part * u128::from(factor) / 10u128.pow(fraction.len() as u32);
@@ -91,7 +93,21 @@ mod tests {
 
     #[test]
     fn what_is_no_size_is_refused_with_a_hint() {
-        for text in ["", "G", "-1", "1X", "1GG", "1.", ".5G", "1.2.3", "0x10", "1 G 2", "1\u{e9}", "16E", "99999999999999999999"] {
+        for text in [
+            "",
+            "G",
+            "-1",
+            "1X",
+            "1GG",
+            "1.",
+            ".5G",
+            "1.2.3",
+            "0x10",
+            "1 G 2",
+            "1\u{e9}",
+            "16E",
+            "99999999999999999999",
+        ] {
             let error = parse(text);
             assert!(error.as_ref().is_err_and(|e| e.contains("size")), "{text}: {error:?}");
         }

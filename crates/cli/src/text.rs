@@ -7,7 +7,10 @@ use crate::failure::Failure;
 /// Writes to standard output, with a line feed at the end.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush())
+    match out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush())
     {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(Failure::new(format!("standard output: {e}")))

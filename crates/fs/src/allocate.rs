@@ -25,7 +25,7 @@ const ALLOCATE_RUNS_MAX: u64 = 64;
 
 /// How far a long call has come.
 enum Step {
-    /// Up to this page of the file, or down to it.
+    /// The next operation starts (or, punching, ends) at this page of the file.
     At(u64),
     /// The end.
     Done,
@@ -137,7 +137,7 @@ impl Fs {
         }
         let old = inode::read(volume, &mut work, inode.ino)?;
         require_file(&old)?;
-        if shape(volume, &old)?.level > peeked.level {
+        if !self.still_covers(&state, &old, peeked, &slack)? {
             return Ok(Step::Retry);
         }
         let place = Place::of(volume, inode.ino)?;
@@ -161,7 +161,8 @@ impl Fs {
         if at >= to {
             new.size = new.size.get().max(grow.unwrap_or(0)).into();
         }
-        self.finish(caller, work, inode.ino, &mut state, &old, new, &slack)?;
+        let end = End { caller, work, ino: inode.ino, state: &mut state, old, new, slack };
+        self.finish(end, |_| {})?;
         Ok(if at >= to { Step::Done } else { Step::At(at) })
     }
 
@@ -214,7 +215,7 @@ impl Fs {
         }
         let old = inode::read(volume, &mut work, inode.ino)?;
         require_file(&old)?;
-        if shape(volume, &old)?.level > peeked.level {
+        if !self.still_covers(&state, &old, peeked, &slack)? {
             return Ok(Step::Retry);
         }
         let mut new = old;
@@ -229,11 +230,19 @@ impl Fs {
         }
         let (change, done) = extents::remove(&mut work, &mut new.body, first, to, free_bytes)?;
         new.blocks = change.apply(new.blocks.get()).into();
-        let left = if done { first } else { dead_end(&mut work, &new, first, to)? };
-        // Pages go with the last slice, so that a failure before it leaves them alone.
-        let pages = if done { Some((zeros, first, to)) } else { None };
-        self.finish_punch(caller, work, inode.ino, &mut state, &old, new, &slack, pages)?;
-        Ok(if done { Step::Done } else { Step::At(left) })
+        let end = End { caller, work, ino: inode.ino, state: &mut state, old, new, slack };
+        self.finish(end, |state| {
+            for (page, from, to) in zeros {
+                state.pages.zero(page, from, to);
+            }
+            state.pages.drop_range(first, to);
+            if state.pages.len() == 0 {
+                let reserved = state.pages.settle();
+                store.alloc.unreserve(reserved);
+            }
+        })?;
+        // What is freed is freed: the next slice finds where to go on by itself.
+        Ok(if done { Step::Done } else { Step::At(to) })
     }
 
     /// Shape of the file's tree, and what its delayed pages may need in addition when an
@@ -249,4 +258,159 @@ impl Fs {
         let log_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
         Ok((shape, Needs { blocks: needs.blocks, log_bytes }))
     }
+
+    /// Whether what was peeked still holds for the file as it is now.
+    fn still_covers(&self, state: &State, disk: &DiskInode, peeked: Shape, slack: &Needs) -> Result<bool> {
+        let shape = shape(&self.store.volume, disk)?;
+        let grown = Shape { level: peeked.level + 1, items: None };
+        let needs = state.pages.tally_with(&[], 0, disk.size.get()).needs(grown);
+        let more = needs.log_bytes.saturating_sub(state.pages.log_bytes);
+        Ok(shape.level <= peeked.level && more <= slack.log_bytes)
+    }
+
+    /// Ends an operation that changed the tree: keeps what the delayed pages need now, stores
+    /// the inode, changes the pages, commits.
+    fn finish(&self, mut end: End<'_, '_>, pages: impl FnOnce(&mut State)) -> Result<()> {
+        let store = &self.store;
+        let volume = &store.volume;
+        let now = self.now();
+        let (old, mut new) = (end.old, end.new);
+        new.mode = perm::mode_after_write(end.caller, old.mode.get()).into();
+        (new.mtime, new.ctime) = (now, now);
+        let needs = end.state.pages.tally_with(&[], 0, new.size.get()).needs(shape(volume, &new)?);
+        let more = store.alloc.reserve(needs.blocks.saturating_sub(end.state.pages.reserved))?;
+        let log_bytes = needs.log_bytes.saturating_sub(end.state.pages.log_bytes);
+        debug_assert!(log_bytes <= end.slack.log_bytes, "the tree grew by more than a level");
+        if log_bytes > 0 {
+            end.work.attach(end.ino, Credits { log_bytes, data_blocks: 0 });
+        }
+        inode::patch(&mut end.work, Place::of(volume, end.ino)?, &old, &new)?;
+        // Nothing can fail from here on.
+        end.state.pages.reserved += more.keep();
+        end.state.pages.log_bytes += log_bytes;
+        pages(end.state);
+        end.work.commit();
+        Ok(())
+    }
+
+    /// Finds data or a hole at or after `offset`. Unwritten extents are holes.
+    ///
+    /// # Errors
+    /// ENXIO behind the end; ESTALE, EISDIR, EINVAL, EUCLEAN, EIO.
+    pub(crate) fn seek_file(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        let inode = self.table.get(ino);
+        let state = inode.shared();
+        let volume = &self.store.volume;
+        let mut reader = Current(&self.store.journal);
+        let disk = inode::read(volume, &mut reader, ino)?;
+        require_file(&disk)?;
+        let size = disk.size.get();
+        if offset >= size {
+            return Err(Errno::NxIo.into());
+        }
+        let dead = state.pages.cut.unwrap_or(u64::MAX);
+        let end = size.div_ceil(PAGE);
+        let mut page = offset / PAGE;
+        while page < end {
+            let extent = extents::at_or_over(&mut reader, volume, &disk.body, page)?
+                .filter(|extent| extent.logical < dead);
+            let (is_data, until) = match extent {
+                Some(extent) if extent.logical <= page => (!extent.unwritten, extent.end()),
+                Some(extent) => (false, extent.logical),
+                None => (false, u64::MAX),
+            };
+            let delayed = state.pages.range(page, until.min(end)).next().map(|(page, _)| page);
+            let (is_data, until) = match delayed {
+                Some(delayed) if delayed == page => (true, page + 1),
+                Some(delayed) if !is_data => (false, delayed),
+                _ => (is_data, until),
+            };
+            if is_data == (whence == Seek::Data) {
+                return Ok(offset.max(page * PAGE));
+            }
+            page = until;
+        }
+        match whence {
+            Seek::Data => Err(Errno::NxIo.into()),
+            Seek::Hole => Ok(size),
+        }
+    }
 }
+
+/// An operation that is about to end.
+struct End<'a, 'w> {
+    caller: &'a Caller,
+    work: Work<'w>,
+    ino: Ino,
+    state: &'a mut State,
+    old: DiskInode,
+    new: DiskInode,
+    /// What was asked for in case that the delayed pages need more.
+    slack: Needs,
+}
+
+fn changes_too_fast() -> Error {
+    Error::new(Errno::Again, "the file changes too fast to be allocated")
+}
+
+/// The first run of pages in `from .. to` that have neither a block nor a delayed page.
+fn next_hole(
+    work: &mut Work<'_>,
+    state: &State,
+    disk: &DiskInode,
+    from: u64,
+    to: u64,
+) -> Result<Option<(u64, u64)>> {
+    let volume = work.volume();
+    let mut at = from;
+    while at < to {
+        let end = match extents::at_or_over(work, volume, &disk.body, at)? {
+            Some(extent) if extent.logical <= at => {
+                at = extent.end();
+                continue;
+            }
+            Some(extent) => extent.logical.min(to),
+            None => to,
+        };
+        let mut end = end;
+        let mut start = at;
+        for (page, _) in state.pages.range(at, end) {
+            if page > start {
+                end = page;
+                break;
+            }
+            start = page + 1;
+        }
+        if start < end {
+            return Ok(Some((start, end)));
+        }
+        at = end;
+    }
+    Ok(None)
+}
+
+/// The parts of pages at both ends of a range of bytes: page, first byte, last byte + 1.
+fn edge_parts(offset: u64, end: u64) -> Vec<(u64, usize, usize)> {
+    let part = |from: u64, to: u64| {
+        let page = from / PAGE;
+        (page, (from - page * PAGE) as usize, (to - page * PAGE) as usize)
+    };
+    if offset >= end {
+        return Vec::new();
+    }
+    let (head_end, tail_start) = (offset.next_multiple_of(PAGE), end / PAGE * PAGE);
+    if offset / PAGE == end / PAGE {
+        let whole = offset % PAGE == 0 && end % PAGE == 0;
+        return if whole { Vec::new() } else { vec![part(offset, end)] };
+    }
+    let mut parts = Vec::new();
+    if offset < head_end {
+        parts.push(part(offset, head_end));
+    }
+    if tail_start < end {
+        parts.push(part(tail_start, end));
+    }
+    parts
+}
+
+const _: () = assert!(PAGE == BLOCK_SIZE as u64);

@@ -16,12 +16,14 @@
 //! Contract: DESIGN section 2 (`ordered`); paper 004, sections 3 and 4.
 
 mod alloc;
+mod allocate;
 mod btree;
 mod data;
 mod dir;
 mod error;
 mod extents;
 mod fsck;
+mod info;
 mod inode;
 pub mod layout;
 mod mkfs;
@@ -33,10 +35,19 @@ mod perm;
 mod reader;
 mod slots;
 mod superblock;
+#[cfg(test)]
+mod testing;
 mod truncate;
 mod work;
+mod writeback;
 mod xattr;
 
 pub use error::Error;
+pub use fsck::{
+    Finding, FsckOptions, FsckReport, Outcome, Place, Problem, Progress, ProgressSink, Severity,
+    Usage, fsck,
+};
+pub use info::{JournalState, VolumeInfo, info};
+pub use mkfs::{Made, MkfsOptions, mkfs};
 pub use mount::{Faults, Fs, MountOptions};
 pub use steadfast_journal::Recovery;

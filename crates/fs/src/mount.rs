@@ -15,7 +15,7 @@ use crate::layout::{DiskInode, DiskTime};
 use crate::slots::Slots;
 use crate::superblock;
 use crate::work::Store;
-use crate::{data, orphan, truncate};
+use crate::orphan;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -43,8 +43,9 @@ pub struct MountOptions {
     pub background: bool,
     /// Where times come from.
     pub clock: Arc<dyn Clock>,
-    /// Inode generations derive from it; random if absent.
-    pub seed: Option<[u8; 16]>,
+    /// Inode generations derive from this number, for tests that must give the same image
+    /// each time; they are random if it is absent.
+    pub seed: Option<u64>,
     /// Bugs planted on purpose, for tests of the tests.
     #[doc(hidden)]
     pub faults: Faults,
@@ -85,7 +86,7 @@ pub struct Fs {
     /// Free inode slots.
     pub(crate) slots: Slots,
     /// Inode objects.
-    pub(crate) inodes: Table,
+    pub(crate) table: Table,
     /// Where times come from.
     pub(crate) clock: Arc<dyn Clock>,
     /// Planted bugs.
@@ -122,19 +123,16 @@ impl Fs {
         };
         let (journal, recovery) =
             Journal::open(device, config).map_err(Error::journal("opening the journal"))?;
-        let seed = match options.seed {
-            Some(seed) => seed,
-            None => {
-                let mut seed = [0; 16];
-                getrandom::fill(&mut seed).map_err(|e| Error::Random(e.to_string()))?;
-                seed
-            }
-        };
+        let mut seed = [0; 16];
+        match options.seed {
+            Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
+            None => getrandom::fill(&mut seed).map_err(|e| Error::Random(e.to_string()))?,
+        }
         let store = Store::new(journal, volume).map_err(Error::call("counting the free space"))?;
         let fs = Arc::new(Fs {
             store,
             slots: Slots::new(seed),
-            inodes: Table::new(),
+            table: Table::new(),
             clock: Arc::clone(&options.clock),
             faults: options.faults.clone(),
             read_only,
@@ -221,7 +219,7 @@ impl Fs {
 
     /// The object of an inode number.
     pub(crate) fn inode(&self, ino: Ino) -> Arc<Inode> {
-        self.inodes.get(ino)
+        self.table.get(ino)
     }
 
     /// See [`Fs::moves`].
@@ -245,7 +243,7 @@ impl Drop for Fs {
 
 impl Client for Fs {
     fn close(&self, op: &mut Op<'_>, keys: &[u64]) -> steadfast_journal::Result<()> {
-        data::close(self, op, keys)
+        self.close_delayed(op, keys).map_err(|error| closing_failed(self, &error))
     }
 
     fn released(&self, runs: &[(BlockNo, u64)]) {
@@ -321,17 +319,22 @@ impl FileSystem for Fs {
     }
 
     fn read(&self, _caller: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        data::read(self, ino, offset, buf)
+        self.read_file(ino, offset, buf)
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.writable()?;
-        data::write(self, caller, ino, offset, data)
+        self.write_file(caller, ino, Some(offset), data).map(|(_, written)| written)
     }
 
     fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
         self.writable()?;
-        data::append(self, caller, ino, data)
+        let (offset, written) = self.write_file(caller, ino, None, data)?;
+        if written < data.len() {
+            let why = format!("only {written} of {} bytes could be appended", data.len());
+            return Err(steadfast_vfs::Error::new(Errno::NoSpc, why));
+        }
+        Ok(offset)
     }
 
     fn fsync(&self, caller: &Caller, ino: Ino, _data_only: bool) -> Result<()> {
@@ -355,11 +358,11 @@ impl FileSystem for Fs {
         len: u64,
     ) -> Result<()> {
         self.writable()?;
-        truncate::fallocate(self, caller, ino, mode, offset, len)
+        self.allocate_file(caller, ino, mode, offset, len)
     }
 
     fn seek(&self, _caller: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        data::seek(self, ino, offset, whence)
+        self.seek_file(ino, offset, whence)
     }
 
     fn readdir(
@@ -405,6 +408,14 @@ impl FileSystem for Fs {
         }
         self.store.journal.sync_all().map_err(from_journal)
     }
+}
+
+/// Why the journal cannot commit: delayed data found no place. Space and log were kept for
+/// it, so that this is damage or a failed read.
+fn closing_failed(fs: &Fs, error: &steadfast_vfs::Error) -> steadfast_journal::Error {
+    let what = format!("placing delayed data failed: {error}");
+    fs.warn(what.clone());
+    steadfast_journal::Error::Corrupt { what }
 }
 
 /// The stream of what nobody asked for: releases, orphans.

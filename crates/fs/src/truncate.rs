@@ -12,7 +12,7 @@
 use crate::data::{PAGE, require_file};
 use crate::error::damaged;
 use crate::extents::{self, BLOCKS_MAX};
-use crate::inode::{self, Inode, Locked, Place, State};
+use crate::inode::{self, Inode, Place, State};
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
 use crate::orphan;
@@ -232,13 +232,14 @@ impl Fs {
         let store = &self.store;
         let ino = inode.ino;
         let slice = slice_bytes(store);
-        let log_bytes = slice + COST_INODE + orphan::COST_REMOVE;
+        let log_bytes = slice + COST_INODE + orphan::remove_credits(self)?;
         let mut work = store.begin(stream, Credits { log_bytes, data_blocks: 0 })?;
         work.use_emergency_space();
         work.relate(Object::File(ino), Access::Exclusive);
-        let inodes = self.table.get_sorted(&[store.volume.orphans, ino]);
-        let mut locked = Locked::lock(&inodes);
-        let Some((_, state)) = locked.get(ino) else { return Ok(()) };
+        let orphans = self.table.get(store.volume.orphans);
+        let mut state = inode.exclusive();
+        // The orphan directory is always the last one locked.
+        let _orphans = orphans.exclusive();
         let Some(cut) = state.pages.cut else { return Ok(()) };
         let old = match inode::read(&store.volume, &mut work, ino) {
             Ok(old) => old,

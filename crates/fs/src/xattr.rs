@@ -13,9 +13,6 @@ use steadfast_block::BlockNo;
 use steadfast_vfs::{Caller, Errno, FileKind, NAME_MAX, Result, XattrMode};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Largest value that Linux hands on.
-pub(crate) const VALUE_MAX: usize = 65_536;
-
 const HEADER: usize = size_of::<XattrHeader>();
 /// Bytes of a record before its name.
 const RECORD: usize = 4;

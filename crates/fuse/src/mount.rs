@@ -56,7 +56,9 @@ pub enum MountError {
         path: PathBuf,
     },
     /// The kernel's FUSE device cannot be opened.
-    #[error("/dev/fuse: {0}; is the kernel module 'fuse' loaded, and may this user open the device?")]
+    #[error(
+        "/dev/fuse: {0}; is the kernel module 'fuse' loaded, and may this user open the device?"
+    )]
     Device(io::Error),
     /// `fusermount3`, which mounts for users other than root, could not be run.
     #[error("fusermount3: {0}; install the package 'fuse3', or mount as root")]
@@ -126,8 +128,7 @@ fn mount_directly(path: &Path, options: &MountOptions) -> Result<Option<OwnedFd>
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied && uid != 0 => return Ok(None),
         Err(e) => return Err(MountError::Device(e)),
     };
-    let mut data =
-        format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
+    let mut data = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
     if options.allow_other {
         data.push_str(",allow_other,default_permissions");
     }

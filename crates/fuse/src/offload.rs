@@ -124,9 +124,8 @@ mod tests {
         for _ in 0..100 {
             assert!(go.send(()).is_ok());
         }
-        let mut seen: Vec<i32> = (0..100)
-            .filter_map(|_| finished.recv_timeout(Duration::from_secs(10)).ok())
-            .collect();
+        let mut seen: Vec<i32> =
+            (0..100).filter_map(|_| finished.recv_timeout(Duration::from_secs(10)).ok()).collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..100).collect::<Vec<_>>());
     }

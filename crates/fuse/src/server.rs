@@ -24,10 +24,9 @@ use std::time::{Duration, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow,
-    WriteFlags,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenAccMode, OpenFlags, RenameFlags, ReplyAttr,
+    ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use steadfast_vfs::{Attr, Caller, FileKind, FileSystem, Ino, NewNode, Seek, SetAttr};
 
@@ -415,9 +414,8 @@ impl fuser::Filesystem for Server {
     ) {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let parent = self.ino(new_parent);
-        let made = self.reference("link", &caller, |fs| {
-            fs.link(&caller, ino, parent, new_name.as_bytes())
-        });
+        let made = self
+            .reference("link", &caller, |fs| fs.link(&caller, ino, parent, new_name.as_bytes()));
         self.reply_entry(reply, made);
     }
 
@@ -644,9 +642,9 @@ impl fuser::Filesystem for Server {
             return reply.error(Errno::EINVAL);
         };
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        let set = self.shared.call("setxattr", |fs| {
-            fs.setxattr(&caller, ino, name.as_bytes(), value, mode)
-        });
+        let set = self
+            .shared
+            .call("setxattr", |fs| fs.setxattr(&caller, ino, name.as_bytes(), value, mode));
         reply_empty(reply, set);
     }
 
@@ -668,8 +666,7 @@ impl fuser::Filesystem for Server {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        let value =
-            self.shared.call("getxattr", |fs| fs.getxattr(&caller, ino, name.as_bytes()));
+        let value = self.shared.call("getxattr", |fs| fs.getxattr(&caller, ino, name.as_bytes()));
         reply_xattr(reply, size, value);
     }
 
@@ -737,9 +734,8 @@ impl fuser::Filesystem for Server {
             return reply.error(Errno::EOPNOTSUPP);
         };
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        let done = self
-            .shared
-            .call("fallocate", |fs| fs.fallocate(&caller, ino, mode, offset, length));
+        let done =
+            self.shared.call("fallocate", |fs| fs.fallocate(&caller, ino, mode, offset, length));
         reply_empty(reply, done);
     }
 
@@ -836,7 +832,8 @@ impl Server {
                 let own = entry.name == b"." || entry.name == b"..";
                 let (attr, generation) = if own {
                     // The kernel takes no reference to these two, only number and kind.
-                    let (ino, kind) = (self.numbers.node(entry.ino), convert::file_type(entry.kind));
+                    let (ino, kind) =
+                        (self.numbers.node(entry.ino), convert::file_type(entry.kind));
                     (FileAttr { ino, kind, ..NOTHING }, Generation(0))
                 } else {
                     let found = fs.getattr(caller, entry.ino).and_then(|attr| {

@@ -47,7 +47,9 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) fn new(blocks_max: usize) -> Cache {
         Cache {
-            shards: (0..SHARDS).map(|_| (Mutex::new(Shard::default()), Condvar::new())).collect(),
+            shards: (0..SHARDS)
+                .map(|_| (Mutex::new(Shard::default()), Condvar::new()))
+                .collect(),
             shard_blocks_max: (blocks_max / SHARDS).max(8),
         }
     }
@@ -128,8 +130,13 @@ impl Cache {
             Some(Slot::Ready(entry)) => entry.holds,
             _ => 0,
         };
-        let entry =
-            Entry { current: Arc::clone(&image), committed: image, kind, holds, referenced: true };
+        let entry = Entry {
+            current: Arc::clone(&image),
+            committed: image,
+            kind,
+            holds,
+            referenced: true,
+        };
         if shard.slots.insert(at.0, Slot::Ready(entry)).is_none() {
             shard.clock.push_back(at.0);
         }
@@ -152,7 +159,11 @@ impl Cache {
 
     pub(crate) fn unhold(&self, at: BlockNo, count: u32) {
         self.with(at, |entry| {
-            debug_assert!(entry.holds >= count, "{at:?}: {} holds, {count} undone", entry.holds);
+            debug_assert!(
+                entry.holds >= count,
+                "{at:?}: {} holds, {count} undone",
+                entry.holds
+            );
             entry.holds = entry.holds.saturating_sub(count);
         });
     }
@@ -169,7 +180,9 @@ impl Cache {
         let mut tries = shard.clock.len().min(64);
         while shard.slots.len() > self.shard_blocks_max && tries > 0 {
             tries -= 1;
-            let Some(at) = shard.clock.pop_front() else { return };
+            let Some(at) = shard.clock.pop_front() else {
+                return;
+            };
             match shard.slots.get_mut(&at) {
                 Some(Slot::Ready(entry)) if entry.holds == 0 && !entry.referenced => {
                     shard.slots.remove(&at);

@@ -12,12 +12,16 @@ use crate::engine::{Inner, WRITE_BLOCKS_MAX};
 use crate::layout::TailHeader;
 use crate::sync::wait;
 use crate::{Region, Result};
-use steadfast_block::{Block, BlockDevice, BlockNo};
 use std::sync::Arc;
+use steadfast_block::{Block, BlockDevice, BlockNo};
 
 /// Where `blocks` log blocks from position `pos` lie: one or two runs on the device, each with
 /// the part of the record that belongs there (in blocks).
-pub(crate) fn log_runs(region: &Region, pos: u64, blocks: u64) -> Vec<(BlockNo, std::ops::Range<u64>)> {
+pub(crate) fn log_runs(
+    region: &Region,
+    pos: u64,
+    blocks: u64,
+) -> Vec<(BlockNo, std::ops::Range<u64>)> {
     let start = pos % region.log_blocks;
     let first = blocks.min(region.log_blocks - start);
     let mut runs = vec![(region.log.offset(start), 0..first)];
@@ -76,8 +80,11 @@ impl Inner {
     }
 
     fn run_round(&self, round: Round) -> Result<()> {
-        let images: Vec<(BlockNo, Arc<Block>)> =
-            round.images.iter().map(|(at, _, image)| (*at, Arc::clone(image))).collect();
+        let images: Vec<(BlockNo, Arc<Block>)> = round
+            .images
+            .iter()
+            .map(|(at, _, image)| (*at, Arc::clone(image)))
+            .collect();
         write_home(&*self.device, &images)?;
         if !self.config.faults.skip_home_flush {
             self.flush()?;
@@ -112,7 +119,8 @@ impl Inner {
     fn write_header(&self, header: &TailHeader) -> Result<()> {
         let slot = 1 - self.core.lock().newer_header;
         let block = header.encode(&self.identity);
-        self.device.write(self.config.region.headers[slot], &[&block[..]])?;
+        self.device
+            .write(self.config.region.headers[slot], &[&block[..]])?;
         let mut core = self.core.lock();
         core.generation = header.generation;
         core.newer_header = slot;
@@ -141,4 +149,3 @@ impl Inner {
         written.map_err(|error| self.fail(&error))
     }
 }
-

@@ -31,15 +31,22 @@ impl Inner {
 
     fn try_commit(&self, batch: Batch) -> Result<()> {
         let epoch = self.core.lock().epoch;
-        let id = RecordId { epoch, seq: batch.seq, pos: batch.pos, flushed_seq: batch.flushed_seq };
+        let id = RecordId {
+            epoch,
+            seq: batch.seq,
+            pos: batch.pos,
+            flushed_seq: batch.flushed_seq,
+        };
         let (record, post) = self.lay(&batch, id);
         let blocks = record.blocks() as u64;
         self.make_room(blocks)?;
         self.core.lock().laid(&batch, blocks);
         if self.config.faults.acknowledge_early {
-            self.acknowledge(batch, post);
+            // The flush before the record leaves this record to the next one's.
+            self.flush()?;
             self.write_record(id.pos, &record)?;
-            return self.flush();
+            self.acknowledge(batch, post);
+            return Ok(());
         }
         self.write_record(id.pos, &record)?;
         self.flush()?;
@@ -70,7 +77,10 @@ impl Inner {
             self.checkpoint()?;
         }
         let limit = self.config.region.log_blocks * BLOCK_SIZE as u64;
-        Err(Error::TooLarge { needed: blocks * BLOCK_SIZE as u64, limit })
+        Err(Error::TooLarge {
+            needed: blocks * BLOCK_SIZE as u64,
+            limit,
+        })
     }
 
     fn write_record(&self, pos: u64, record: &BlockBuf) -> Result<()> {
@@ -97,8 +107,15 @@ impl Inner {
                 });
                 entry.holds += 1;
                 if let Some(values) = &block.values {
-                    let newest = self.cache.peek(BlockNo(at)).unwrap_or_else(|| Arc::clone(values));
-                    let values = if self.config.faults.lay_current { &newest } else { values };
+                    let newest = self
+                        .cache
+                        .peek(BlockNo(at))
+                        .unwrap_or_else(|| Arc::clone(values));
+                    let values = if self.config.faults.lay_current {
+                        &newest
+                    } else {
+                        values
+                    };
                     block.patch.apply(values, &newest, &mut entry.image);
                     if self.config.faults.lay_current {
                         entry.image = **values;
@@ -111,13 +128,26 @@ impl Inner {
         }
         let mut writer = RecordWriter::new();
         let mut post = Vec::with_capacity(laid.len());
-        for (at, Laid { kind, patch, mut image, holds }) in laid {
+        for (
+            at,
+            Laid {
+                kind,
+                patch,
+                mut image,
+                holds,
+            },
+        ) in laid
+        {
             let at = BlockNo(at);
             if patch.revoke {
                 if !self.config.faults.drop_revoke {
                     writer.revoke(at);
                 }
-                post.push(PostImage { at, holds, image: None });
+                post.push(PostImage {
+                    at,
+                    holds,
+                    image: None,
+                });
                 continue;
             }
             let sum = (kind == Kind::Meta).then(|| checksum(&self.config.volume, at, &image));
@@ -126,7 +156,11 @@ impl Inner {
             if kind == Kind::Meta {
                 seal(&self.config.volume, at, &mut image);
             }
-            post.push(PostImage { at, holds, image: Some(Arc::new(image)) });
+            post.push(PostImage {
+                at,
+                holds,
+                image: Some(Arc::new(image)),
+            });
         }
         for run in &batch.covered {
             writer.covered(run);
@@ -135,6 +169,8 @@ impl Inner {
     }
 
     fn committed(&self, at: BlockNo) -> Block {
-        self.cache.with(at, |entry| *entry.committed).unwrap_or([0; BLOCK_SIZE])
+        self.cache
+            .with(at, |entry| *entry.committed)
+            .unwrap_or([0; BLOCK_SIZE])
     }
 }

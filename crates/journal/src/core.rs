@@ -198,7 +198,14 @@ pub(crate) struct Core {
 
 impl Core {
     /// A core with an empty log at `pos`, the next record being `seq`.
-    pub(crate) fn new(limits: Limits, epoch: u64, generation: u64, newer_header: usize, pos: u64, seq: u64) -> Core {
+    pub(crate) fn new(
+        limits: Limits,
+        epoch: u64,
+        generation: u64,
+        newer_header: usize,
+        pos: u64,
+        seq: u64,
+    ) -> Core {
         Core {
             limits,
             next_txn: 1,
@@ -269,7 +276,11 @@ impl Core {
     }
 
     /// Admits an operation, or says what it has to wait for.
-    pub(crate) fn admit(&mut self, stream: StreamId, credits: Credits) -> std::result::Result<(), Blocked> {
+    pub(crate) fn admit(
+        &mut self,
+        stream: StreamId,
+        credits: Credits,
+    ) -> std::result::Result<(), Blocked> {
         if self.closing {
             return Err(Blocked::Closing);
         }
@@ -311,7 +322,9 @@ impl Core {
     }
 
     fn is_running(&self, id: TxnId) -> bool {
-        self.txns.get(&id).is_some_and(|t| t.phase == Phase::Running)
+        self.txns
+            .get(&id)
+            .is_some_and(|t| t.phase == Phase::Running)
     }
 
     fn running_txn(&mut self, stream: StreamId) -> TxnId {
@@ -320,7 +333,10 @@ impl Core {
         }
         let id = TxnId(self.next_txn);
         self.next_txn += 1;
-        let after = self.last_closed.get(&stream).filter(|id| self.txns.contains_key(id));
+        let after = self
+            .last_closed
+            .get(&stream)
+            .filter(|id| self.txns.contains_key(id));
         let txn = Txn {
             streams: BTreeSet::from([stream]),
             phase: Phase::Running,
@@ -368,7 +384,9 @@ impl Core {
                 // A transaction whose blocks are with the committer is in flight: the next
                 // record comes after it anyway.
                 let overlaps = self.txns.get(&other).is_some_and(|t| {
-                    t.blocks.get(&block.at.0).is_some_and(|b| b.patch.overlaps(&block.patch))
+                    t.blocks
+                        .get(&block.at.0)
+                        .is_some_and(|b| b.patch.overlaps(&block.patch))
                 });
                 if other != id && overlaps {
                     id = self.relate(id, other, cache);
@@ -381,7 +399,9 @@ impl Core {
         for block in std::mem::take(&mut changes.blocks) {
             self.apply(id, block, cache);
         }
-        let Some(txn) = self.txns.get_mut(&id) else { return id };
+        let Some(txn) = self.txns.get_mut(&id) else {
+            return id;
+        };
         let before = txn.need_blocks();
         txn.frees.append(&mut changes.frees);
         for (at, blocks) in &changes.data {
@@ -413,11 +433,22 @@ impl Core {
     fn expand_frees(&self, changes: &mut OpChanges, cache: &Cache) {
         let mut revoked: BTreeSet<u64> = BTreeSet::new();
         for &(at, count) in &changes.frees {
-            revoked.extend(self.dirty.range(at.0..at.0 + count).map(|(block, _)| *block));
-            revoked.extend(self.logged.range(at.0..at.0 + count).map(|(block, _)| *block));
+            revoked.extend(
+                self.dirty
+                    .range(at.0..at.0 + count)
+                    .map(|(block, _)| *block),
+            );
+            revoked.extend(
+                self.logged
+                    .range(at.0..at.0 + count)
+                    .map(|(block, _)| *block),
+            );
         }
         changes.blocks.retain(|b| {
-            let freed = changes.frees.iter().any(|(at, n)| (at.0..at.0 + n).contains(&b.at.0));
+            let freed = changes
+                .frees
+                .iter()
+                .any(|(at, n)| (at.0..at.0 + n).contains(&b.at.0));
             if freed && !b.patch.zero {
                 cache.unhold(b.at, 1);
             }
@@ -462,9 +493,14 @@ impl Core {
     }
 
     fn merge(&mut self, a: TxnId, b: TxnId, cache: &Cache) -> TxnId {
-        let (keep, gone) =
-            if self.txns[&a].blocks.len() >= self.txns[&b].blocks.len() { (a, b) } else { (b, a) };
-        let Some(from) = self.txns.remove(&gone) else { return keep };
+        let (keep, gone) = if self.txns[&a].blocks.len() >= self.txns[&b].blocks.len() {
+            (a, b)
+        } else {
+            (b, a)
+        };
+        let Some(from) = self.txns.remove(&gone) else {
+            return keep;
+        };
         self.stats.merges += 1;
         self.merged_into.insert(gone, keep);
         for stream in &from.streams {
@@ -480,7 +516,9 @@ impl Core {
             }
         }
         self.reserved_blocks -= from.need_blocks();
-        let Some(into) = self.txns.get_mut(&keep) else { return keep };
+        let Some(into) = self.txns.get_mut(&keep) else {
+            return keep;
+        };
         self.reserved_blocks -= into.need_blocks();
         into.streams.extend(from.streams);
         into.after.extend(from.after);
@@ -527,11 +565,18 @@ impl Core {
         }
         if !block.patch.revoke {
             let patched = cache.with(at, |entry| {
-                block.patch.apply_current(&block.image, Arc::make_mut(&mut entry.current));
+                block
+                    .patch
+                    .apply_current(&block.image, Arc::make_mut(&mut entry.current));
             });
-            debug_assert!(patched.is_some(), "{at:?} left the cache under an operation");
+            debug_assert!(
+                patched.is_some(),
+                "{at:?} left the cache under an operation"
+            );
         }
-        let Some(txn) = self.txns.get_mut(&id) else { return };
+        let Some(txn) = self.txns.get_mut(&id) else {
+            return;
+        };
         self.reserved_blocks -= txn.need_blocks();
         match txn.blocks.get_mut(&at.0) {
             Some(mine) => {
@@ -551,7 +596,14 @@ impl Core {
                     cache.with(at, |entry| entry.holds += 1);
                 }
                 txn.log_bytes += block.patch.log_bytes();
-                txn.blocks.insert(at.0, TxnBlock { kind: block.kind, patch: block.patch, values: None });
+                txn.blocks.insert(
+                    at.0,
+                    TxnBlock {
+                        kind: block.kind,
+                        patch: block.patch,
+                        values: None,
+                    },
+                );
                 self.dirty.entry(at.0).or_default().push(id);
             }
         }
@@ -567,7 +619,11 @@ impl Core {
             None => ids.extend(self.txns.keys().copied()),
             Some(stream) => {
                 ids.extend(self.running.get(&stream));
-                ids.extend(self.last_closed.get(&stream).filter(|id| self.txns.contains_key(id)));
+                ids.extend(
+                    self.last_closed
+                        .get(&stream)
+                        .filter(|id| self.txns.contains_key(id)),
+                );
                 for object in objects {
                     if let Some(writers) = self.objects.get(object) {
                         ids.extend(writers.iter().map(|(t, _)| self.resolve(*t)));
@@ -600,12 +656,17 @@ impl Core {
 
     /// Closes the running ones of `ids`: from now on they own their bytes. Nothing is open.
     pub(crate) fn freeze(&mut self, ids: &[TxnId], cache: &Cache) {
-        debug_assert_eq!(self.open_ops, 0, "a transaction closes under an open operation");
+        debug_assert_eq!(
+            self.open_ops, 0,
+            "a transaction closes under an open operation"
+        );
         let mut resolved: Vec<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
         resolved.sort_unstable();
         resolved.dedup();
         for id in resolved {
-            let Some(txn) = self.txns.get_mut(&id) else { continue };
+            let Some(txn) = self.txns.get_mut(&id) else {
+                continue;
+            };
             if txn.phase != Phase::Running {
                 continue;
             }
@@ -617,9 +678,10 @@ impl Core {
                 for (i, image) in blocks.iter_mut().enumerate() {
                     let at = at.offset(i as u64);
                     if txn.blocks.remove(&at.0).is_some() {
-                        if let Some(current) = cache.peek(at) {
-                            *image = current;
-                        }
+                        cache.with(at, |entry| {
+                            *image = Arc::clone(&entry.current);
+                            entry.committed = Arc::clone(&entry.current);
+                        });
                         if let Some(ids) = self.dirty.get_mut(&at.0) {
                             ids.retain(|t| *t != id);
                         }
@@ -633,7 +695,11 @@ impl Core {
                     debug_assert!(block.values.is_some());
                 }
             }
-            let data = if txn.data.is_empty() { DataState::Ready(Vec::new()) } else { DataState::Pending };
+            let data = if txn.data.is_empty() {
+                DataState::Ready(Vec::new())
+            } else {
+                DataState::Pending
+            };
             txn.phase = Phase::Closed(data);
             for stream in &txn.streams {
                 self.running.remove(stream);
@@ -684,7 +750,8 @@ impl Core {
 
     /// Whether all of `ids` are acknowledged.
     pub(crate) fn acknowledged(&self, ids: &[TxnId]) -> bool {
-        ids.iter().all(|id| !self.txns.contains_key(&self.resolve(*id)))
+        ids.iter()
+            .all(|id| !self.txns.contains_key(&self.resolve(*id)))
     }
 
     pub(crate) fn closed_waiting(&self) -> Option<TxnId> {
@@ -700,7 +767,9 @@ impl Core {
         let room = self.log_free().min(RECORD_BLOCKS_MAX);
         for id in &self.closed {
             let txn = &self.txns[id];
-            let Phase::Closed(DataState::Ready(runs)) = &txn.phase else { continue };
+            let Phase::Closed(DataState::Ready(runs)) = &txn.phase else {
+                continue;
+            };
             if txn.after.iter().any(|a| {
                 let a = self.resolve(*a);
                 self.txns.contains_key(&a) && !chosen.contains(&a)
@@ -709,7 +778,10 @@ impl Core {
             }
             // A record never both covers and patches a block.
             let patches_covered = covered.iter().any(|c| {
-                txn.blocks.range(c.at.0..c.at.0 + u64::from(c.count)).next().is_some()
+                txn.blocks
+                    .range(c.at.0..c.at.0 + u64::from(c.count))
+                    .next()
+                    .is_some()
             });
             if patches_covered || (need + txn.need_blocks() > room && !chosen.is_empty()) {
                 continue;
@@ -721,7 +793,10 @@ impl Core {
         if chosen.is_empty() && (!empty || room == 0) {
             return None;
         }
-        let txns = chosen.iter().filter_map(|id| Some((*id, self.txns.get_mut(id).map(take_body)?))).collect();
+        let txns = chosen
+            .iter()
+            .filter_map(|id| Some((*id, self.txns.get_mut(id).map(take_body)?)))
+            .collect();
         self.committing = true;
         Some(Batch {
             seq: self.next_seq,
@@ -734,7 +809,10 @@ impl Core {
 
     /// The record of the batch takes this many blocks.
     pub(crate) fn laid(&mut self, batch: &Batch, blocks: u64) {
-        debug_assert!(blocks <= self.log_free(), "a record overtakes the durable tail");
+        debug_assert!(
+            blocks <= self.log_free(),
+            "a record overtakes the durable tail"
+        );
         self.next_seq += 1;
         self.head_pos += blocks;
         for (id, txn) in &batch.txns {
@@ -755,7 +833,11 @@ impl Core {
         self.committing = false;
         self.stats.commits += 1;
         self.stats.batched_transactions += batch.txns.len() as u64;
-        let covered: Vec<Run> = batch.covered.iter().map(|c| (c.at, u64::from(c.count))).collect();
+        let covered: Vec<Run> = batch
+            .covered
+            .iter()
+            .map(|c| (c.at, u64::from(c.count)))
+            .collect();
         for (id, txn) in batch.txns {
             self.closed.retain(|t| *t != id);
             if let Some(kept) = self.txns.remove(&id) {
@@ -790,7 +872,11 @@ impl Core {
             }
             for run in txn.frees {
                 let wants_proof = covered.iter().any(|c| overlap(*c, run));
-                self.freed.push(Freed { seq: batch.seq, run, wants_proof });
+                self.freed.push(Freed {
+                    seq: batch.seq,
+                    run,
+                    wants_proof,
+                });
             }
         }
         if self.txns.is_empty() {
@@ -874,7 +960,9 @@ impl Core {
     /// checkpoint set comes from a record after the covering one, which proves it; this
     /// guards that argument.
     fn round_is_proved(&self) -> bool {
-        self.unproved.iter().all(|(at, count)| self.logged.range(at.0..at.0 + count).next().is_none())
+        self.unproved
+            .iter()
+            .all(|(at, count)| self.logged.range(at.0..at.0 + count).next().is_none())
     }
 
     /// Begins a round: everything acknowledged so far goes home. `None`: nothing to do.
@@ -888,7 +976,11 @@ impl Core {
             .iter()
             .filter_map(|(at, (_, kind))| {
                 let at = BlockNo(*at);
-                Some((at, *kind, cache.with(at, |entry| Arc::clone(&entry.committed))?))
+                Some((
+                    at,
+                    *kind,
+                    cache.with(at, |entry| Arc::clone(&entry.committed))?,
+                ))
             })
             .collect();
         Some(Round {
@@ -906,7 +998,11 @@ impl Core {
         self.stats.checkpoints += 1;
         self.stats.home_blocks += round.images.len() as u64;
         for (at, ..) in &round.images {
-            if self.logged.get(&at.0).is_some_and(|(seq, _)| *seq <= round.upto_seq) {
+            if self
+                .logged
+                .get(&at.0)
+                .is_some_and(|(seq, _)| *seq <= round.upto_seq)
+            {
                 self.logged.remove(&at.0);
                 cache.unhold(*at, 1);
             }

@@ -58,7 +58,9 @@ fn check_region(region: &Region, blocks: u64) -> Result<()> {
         ));
     }
     if end.is_none_or(|end| end > blocks) || region.headers.iter().any(|h| h.0 >= blocks) {
-        return bad(format!("the log reaches beyond the device of {blocks} blocks"));
+        return bad(format!(
+            "the log reaches beyond the device of {blocks} blocks"
+        ));
     }
     let log = region.log.0..region.log.0 + region.log_blocks;
     if region.headers[0] == region.headers[1] || region.headers.iter().any(|h| log.contains(&h.0)) {
@@ -95,8 +97,14 @@ impl Journal {
             txn_data_blocks_max: TXN_DATA_BLOCKS_MAX,
             uncommitted_blocks_max: config.uncommitted_blocks_max,
         };
-        let core =
-            Core::new(limits, start.epoch, start.generation, start.newer_header, start.pos, start.seq);
+        let core = Core::new(
+            limits,
+            start.epoch,
+            start.generation,
+            start.newer_header,
+            start.pos,
+            start.seq,
+        );
         let inner = Inner {
             device,
             config,
@@ -109,7 +117,12 @@ impl Journal {
             workers: Mutex::new(Vec::new()),
             has_workers: std::sync::atomic::AtomicBool::new(false),
         };
-        Ok((Journal { inner: Arc::new(inner) }, recovery))
+        Ok((
+            Journal {
+                inner: Arc::new(inner),
+            },
+            recovery,
+        ))
     }
 
     /// Names the program whose delayed work closing calls for, and who hears of released blocks.
@@ -122,7 +135,9 @@ impl Journal {
         if self.inner.config.read_only {
             return;
         }
-        self.inner.has_workers.store(true, std::sync::atomic::Ordering::Release);
+        self.inner
+            .has_workers
+            .store(true, std::sync::atomic::Ordering::Release);
         let mut workers = self.inner.workers.lock();
         for run in [flusher as fn(&Weak<Inner>), checkpointer] {
             let inner = Arc::downgrade(&self.inner);
@@ -147,7 +162,10 @@ impl Journal {
             return Err(Error::ReadOnly);
         }
         if credits.log_bytes > limit {
-            return Err(Error::TooLarge { needed: credits.log_bytes, limit });
+            return Err(Error::TooLarge {
+                needed: credits.log_bytes,
+                limit,
+            });
         }
         if credits.data_blocks > TXN_DATA_BLOCKS_MAX {
             let block = BLOCK_SIZE as u64;
@@ -177,7 +195,10 @@ impl Journal {
     /// # Panics
     /// If `buf` is no whole number of blocks: a bug of the caller.
     pub fn read_data(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
-        assert!(buf.len().is_multiple_of(BLOCK_SIZE), "a buffer of whole blocks");
+        assert!(
+            buf.len().is_multiple_of(BLOCK_SIZE),
+            "a buffer of whole blocks"
+        );
         let blocks = buf.len() / BLOCK_SIZE;
         let mut missing = 0..0;
         for i in 0..blocks {
@@ -235,7 +256,11 @@ impl Journal {
     /// # Errors
     /// The sticky failure; the volume then recovers at its next opening.
     pub fn close(&self) -> Result<()> {
-        let result = if self.inner.config.read_only { Ok(()) } else { self.inner.shut_down() };
+        let result = if self.inner.config.read_only {
+            Ok(())
+        } else {
+            self.inner.shut_down()
+        };
         self.inner.stop_workers();
         self.inner.core.lock().closed_for_good = true;
         result
@@ -314,10 +339,16 @@ impl Inner {
         })
     }
 
-    fn read_home(&self, at: BlockNo, blocks: &std::ops::Range<usize>, buf: &mut [u8]) -> Result<()> {
+    fn read_home(
+        &self,
+        at: BlockNo,
+        blocks: &std::ops::Range<usize>,
+        buf: &mut [u8],
+    ) -> Result<()> {
         if !blocks.is_empty() {
             let bytes = blocks.start * BLOCK_SIZE..blocks.end * BLOCK_SIZE;
-            self.device.read(at.offset(blocks.start as u64), &mut buf[bytes])?;
+            self.device
+                .read(at.offset(blocks.start as u64), &mut buf[bytes])?;
         }
         Ok(())
     }
@@ -390,7 +421,11 @@ impl Inner {
 
     pub(crate) fn commit_op(&self, changes: OpChanges) -> TxnId {
         let (credits, closing) = (changes.credits, changes.closing.is_some());
-        let early = if self.config.faults.reuse_early { changes.frees.clone() } else { Vec::new() };
+        let early = if self.config.faults.reuse_early {
+            changes.frees.clone()
+        } else {
+            Vec::new()
+        };
         let mut core = self.core.lock();
         let id = core.commit(changes, &self.cache);
         if !closing {
@@ -433,7 +468,9 @@ impl Inner {
         // Nothing is open: the choice cannot change any more but by the client's own work.
         let chosen = choose(&core);
         let result = loop {
-            let Some((id, stream, keys)) = core.take_attached(&chosen) else { break Ok(()) };
+            let Some((id, stream, keys)) = core.take_attached(&chosen) else {
+                break Ok(());
+            };
             drop(core);
             let result = self.close_keys(id, stream, &keys);
             core = self.core.lock();
@@ -451,7 +488,9 @@ impl Inner {
     }
 
     fn close_keys(&self, id: TxnId, stream: StreamId, keys: &[u64]) -> Result<()> {
-        let Some(client) = self.client() else { return Ok(()) };
+        let Some(client) = self.client() else {
+            return Ok(());
+        };
         let mut op = Op::new(self, stream, Some(id), Credits::default());
         client.close(&mut op, keys)?;
         let _ = op.commit();
@@ -492,7 +531,11 @@ impl Inner {
 
     /// Becomes the committer if nobody is and there is something to commit.
     pub(crate) fn lead(&self, core: &mut MutexGuard<'_, Core>, empty: bool) -> Option<Batch> {
-        if core.committing { None } else { core.next_batch(empty) }
+        if core.committing {
+            None
+        } else {
+            core.next_batch(empty)
+        }
     }
 
     /// Writes a closed transaction's data blocks to their places. Few are hashed, to be covered
@@ -516,7 +559,8 @@ impl Inner {
         for (at, images) in data {
             for (i, chunk) in images.chunks(WRITE_BLOCKS_MAX).enumerate() {
                 let segments: Vec<&[u8]> = chunk.iter().map(|b| &b[..]).collect();
-                self.device.write(at.offset((i * WRITE_BLOCKS_MAX) as u64), &segments)?;
+                self.device
+                    .write(at.offset((i * WRITE_BLOCKS_MAX) as u64), &segments)?;
             }
             blocks += images.len() as u64;
         }
@@ -604,7 +648,11 @@ fn flusher(inner: &Weak<Inner>) {
         }
         let pending = core.closed_waiting();
         let core = if pending.is_none() {
-            wait_timeout(&inner.work, core, WORKER_WAIT.min(inner.config.commit_interval))
+            wait_timeout(
+                &inner.work,
+                core,
+                WORKER_WAIT.min(inner.config.commit_interval),
+            )
         } else {
             core
         };
@@ -631,7 +679,11 @@ fn checkpointer(inner: &Weak<Inner>) {
         if core.stopped || core.failure().is_some() {
             return;
         }
-        let core = if core.wants_checkpoint() { core } else { wait_timeout(&inner.work, core, WORKER_WAIT) };
+        let core = if core.wants_checkpoint() {
+            core
+        } else {
+            wait_timeout(&inner.work, core, WORKER_WAIT)
+        };
         if core.stopped {
             return;
         }

@@ -124,7 +124,10 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn new(volume: [u8; 16]) -> Identity {
-        Identity { volume, key: blake3::derive_key("steadfast journal 1: records and tail headers", &volume) }
+        Identity {
+            volume,
+            key: blake3::derive_key("steadfast journal 1: records and tail headers", &volume),
+        }
     }
 
     fn hasher(&self) -> blake3::Hasher {
@@ -172,8 +175,11 @@ impl TailHeader {
         let mut disk = DiskTail {
             magic: TAIL_MAGIC,
             version: VERSION.into(),
-            flags: (if self.verdict.is_some() { FLAG_VERDICT } else { 0 }
-                | if self.clean { FLAG_CLEAN } else { 0 })
+            flags: (if self.verdict.is_some() {
+                FLAG_VERDICT
+            } else {
+                0
+            } | if self.clean { FLAG_CLEAN } else { 0 })
             .into(),
             volume: id.volume,
             generation: self.generation.into(),
@@ -236,7 +242,11 @@ pub(crate) struct RecordWriter {
 
 impl RecordWriter {
     pub(crate) fn new() -> RecordWriter {
-        RecordWriter { body: Vec::with_capacity(BLOCK_SIZE), entries: 0, covered: 0 }
+        RecordWriter {
+            body: Vec::with_capacity(BLOCK_SIZE),
+            entries: 0,
+            covered: 0,
+        }
     }
 
     /// The block was freed: earlier patches of it are void.
@@ -260,12 +270,15 @@ impl RecordWriter {
         for &(first, count) in bits {
             for i in first..first + count {
                 match bit_runs.last_mut() {
-                    Some(run) if run.0 + run.1 == i && run.2 == bit(i) && run.1 < 0x7fff => run.1 += 1,
+                    Some(run) if run.0 + run.1 == i && run.2 == bit(i) && run.1 < 0x7fff => {
+                        run.1 += 1
+                    }
                     _ => bit_runs.push((i, 1, bit(i))),
                 }
             }
         }
-        let flags = if zero { ENTRY_ZERO } else { 0 } | if checksum.is_some() { ENTRY_META } else { 0 };
+        let flags =
+            if zero { ENTRY_ZERO } else { 0 } | if checksum.is_some() { ENTRY_META } else { 0 };
         self.entry(at, flags, ranges.len() as u16, bit_runs.len() as u16);
         if let Some(sum) = checksum {
             self.body.extend_from_slice(&sum.to_le_bytes());
@@ -277,7 +290,8 @@ impl RecordWriter {
         }
         for (first, count, value) in bit_runs {
             self.body.extend_from_slice(&(first as u16).to_le_bytes());
-            self.body.extend_from_slice(&(count as u16 | u16::from(value) << 15).to_le_bytes());
+            self.body
+                .extend_from_slice(&(count as u16 | u16::from(value) << 15).to_le_bytes());
         }
     }
 
@@ -326,7 +340,12 @@ impl RecordWriter {
             covered: self.covered.into(),
             hash: [0; 32],
         };
-        header.hash = *id.hasher().update(header.as_bytes()).update(&self.body).finalize().as_bytes();
+        header.hash = *id
+            .hasher()
+            .update(header.as_bytes())
+            .update(&self.body)
+            .finalize()
+            .as_bytes();
         let mut buf = BlockBuf::zeroed(blocks);
         let out = buf.as_bytes_mut();
         out[..RECORD_HEADER_BYTES].copy_from_slice(header.as_bytes());
@@ -417,7 +436,11 @@ pub(crate) fn set_bits(image: &mut Block, first: usize, count: usize, value: boo
             i += bytes * 8;
         } else {
             let bit = 1u8 << (i % 8);
-            if value { image[i / 8] |= bit } else { image[i / 8] &= !bit }
+            if value {
+                image[i / 8] |= bit
+            } else {
+                image[i / 8] &= !bit
+            }
             i += 1;
         }
     }
@@ -433,19 +456,43 @@ pub(crate) struct Record {
 
 /// Decodes a whole record. `Ok(None)`: the hash does not hold, so this is no record.
 /// An error: the hash holds and the contents make no sense (our own bug or an attack).
-pub(crate) fn decode_record(id: &Identity, buf: &[u8], device_blocks: u64) -> Result<Option<Record>> {
-    let Some(claim) = RecordClaim::read(id, buf) else { return Ok(None) };
-    let Ok((mut header, _)) = RecordHeader::read_from_prefix(buf) else { return Ok(None) };
+pub(crate) fn decode_record(
+    id: &Identity,
+    buf: &[u8],
+    device_blocks: u64,
+) -> Result<Option<Record>> {
+    let Some(claim) = RecordClaim::read(id, buf) else {
+        return Ok(None);
+    };
+    let Ok((mut header, _)) = RecordHeader::read_from_prefix(buf) else {
+        return Ok(None);
+    };
     let body_end = RECORD_HEADER_BYTES + header.body_bytes.get() as usize;
-    let Some(body) = buf.get(RECORD_HEADER_BYTES..body_end) else { return Ok(None) };
+    let Some(body) = buf.get(RECORD_HEADER_BYTES..body_end) else {
+        return Ok(None);
+    };
     let hash = std::mem::take(&mut header.hash);
-    if *id.hasher().update(header.as_bytes()).update(body).finalize().as_bytes() != hash {
+    if *id
+        .hasher()
+        .update(header.as_bytes())
+        .update(body)
+        .finalize()
+        .as_bytes()
+        != hash
+    {
         return Ok(None);
     }
     let bad = |what: &str| Error::Corrupt {
-        what: format!("log record {} is authentic but malformed: {what}", claim.id.seq),
+        what: format!(
+            "log record {} is authentic but malformed: {what}",
+            claim.id.seq
+        ),
     };
-    let mut rest = Cursor { buf, at: RECORD_HEADER_BYTES, end: body_end };
+    let mut rest = Cursor {
+        buf,
+        at: RECORD_HEADER_BYTES,
+        end: body_end,
+    };
     let mut entries = Vec::new();
     for _ in 0..header.entries.get() {
         let disk: DiskEntry = rest.take().ok_or_else(|| bad("an entry is cut short"))?;
@@ -460,12 +507,17 @@ pub(crate) fn decode_record(id: &Identity, buf: &[u8], device_blocks: u64) -> Re
             return Err(bad("an entry names a block beyond the device"));
         }
         if entry.meta && !entry.revoke {
-            entry.checksum = rest.take::<U64>().ok_or_else(|| bad("an entry is cut short"))?.get();
+            entry.checksum = rest
+                .take::<U64>()
+                .ok_or_else(|| bad("an entry is cut short"))?
+                .get();
         }
         for _ in 0..disk.ranges.get() {
             let offset: U16 = rest.take().ok_or_else(|| bad("a range is cut short"))?;
             let len: U16 = rest.take().ok_or_else(|| bad("a range is cut short"))?;
-            let from = rest.skip(len.get() as usize).ok_or_else(|| bad("a range is cut short"))?;
+            let from = rest
+                .skip(len.get() as usize)
+                .ok_or_else(|| bad("a range is cut short"))?;
             if offset.get() as usize + len.get() as usize > BLOCK_SIZE {
                 return Err(bad("a range reaches beyond its block"));
             }
@@ -484,17 +536,30 @@ pub(crate) fn decode_record(id: &Identity, buf: &[u8], device_blocks: u64) -> Re
     }
     let mut covered = Vec::new();
     for _ in 0..header.covered.get() {
-        let disk: DiskCovered = rest.take().ok_or_else(|| bad("a covered run is cut short"))?;
+        let disk: DiskCovered = rest
+            .take()
+            .ok_or_else(|| bad("a covered run is cut short"))?;
         let (at, count) = (disk.block.get(), disk.count.get());
-        if at.checked_add(u64::from(count)).is_none_or(|end| end > device_blocks) {
+        if at
+            .checked_add(u64::from(count))
+            .is_none_or(|end| end > device_blocks)
+        {
             return Err(bad("a covered run reaches beyond the device"));
         }
-        covered.push(Covered { at: BlockNo(at), count, hash: disk.hash });
+        covered.push(Covered {
+            at: BlockNo(at),
+            count,
+            hash: disk.hash,
+        });
     }
     if rest.at != rest.end {
         return Err(bad("bytes are left over"));
     }
-    Ok(Some(Record { id: claim.id, entries, covered }))
+    Ok(Some(Record {
+        id: claim.id,
+        entries,
+        covered,
+    }))
 }
 
 struct Cursor<'a> {
@@ -531,10 +596,29 @@ mod tests {
         image[10..20].copy_from_slice(b"0123456789");
         set_bits(&mut image, 800, 20, true);
         let mut writer = RecordWriter::new();
-        writer.patches(BlockNo(7), true, Some(99), &[(10, 10), (50, 1)], &[(790, 40)], &image);
+        writer.patches(
+            BlockNo(7),
+            true,
+            Some(99),
+            &[(10, 10), (50, 1)],
+            &[(790, 40)],
+            &image,
+        );
         writer.revoke(BlockNo(8));
-        writer.covered(&Covered { at: BlockNo(30), count: 2, hash: [5; 32] });
-        let buf = writer.finish(&id, RecordId { epoch: 2, seq: 11, pos: 40, flushed_seq: 10 });
+        writer.covered(&Covered {
+            at: BlockNo(30),
+            count: 2,
+            hash: [5; 32],
+        });
+        let buf = writer.finish(
+            &id,
+            RecordId {
+                epoch: 2,
+                seq: 11,
+                pos: 40,
+                flushed_seq: 10,
+            },
+        );
         (id, buf)
     }
 
@@ -542,19 +626,41 @@ mod tests {
     fn a_record_decodes_to_what_was_written() {
         let (id, buf) = sample();
         let record = decode_record(&id, buf.as_bytes(), 100).unwrap().unwrap();
-        assert_eq!(record.id, RecordId { epoch: 2, seq: 11, pos: 40, flushed_seq: 10 });
-        assert_eq!(record.covered, vec![Covered { at: BlockNo(30), count: 2, hash: [5; 32] }]);
+        assert_eq!(
+            record.id,
+            RecordId {
+                epoch: 2,
+                seq: 11,
+                pos: 40,
+                flushed_seq: 10
+            }
+        );
+        assert_eq!(
+            record.covered,
+            vec![Covered {
+                at: BlockNo(30),
+                count: 2,
+                hash: [5; 32]
+            }]
+        );
         assert!(record.entries[1].revoke && record.entries[1].at == 8);
         let mut image = [0xffu8; BLOCK_SIZE];
         record.entries[0].apply(buf.as_bytes(), &mut image);
         assert_eq!(&image[10..20], b"0123456789");
-        assert_eq!(record.entries[0].bits, vec![(790, 10, false), (800, 20, true), (820, 10, false)]);
+        assert_eq!(
+            record.entries[0].bits,
+            vec![(790, 10, false), (800, 20, true), (820, 10, false)]
+        );
     }
 
     #[test]
     fn corner_11_another_volume_never_validates() {
         let (_, buf) = sample();
-        assert!(decode_record(&Identity::new([4; 16]), buf.as_bytes(), 100).unwrap().is_none());
+        assert!(
+            decode_record(&Identity::new([4; 16]), buf.as_bytes(), 100)
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]

@@ -38,8 +38,6 @@ mod patch;
 mod recover;
 mod seal;
 mod sync;
-#[cfg(test)]
-mod tests;
 
 pub use engine::Journal;
 pub use error::{Error, Result};
@@ -64,8 +62,14 @@ pub const COVERED_BLOCKS_MAX: u64 = 256;
 pub const TXN_DATA_BLOCKS_MAX: u64 = 8192;
 
 const _: () = {
-    assert!(OP_LOG_SHARE > TXN_LOG_SHARE, "an operation fits an empty transaction");
-    assert!(LOG_BLOCKS_MIN / OP_LOG_SHARE >= 8, "the smallest log takes real operations");
+    assert!(
+        OP_LOG_SHARE > TXN_LOG_SHARE,
+        "an operation fits an empty transaction"
+    );
+    assert!(
+        LOG_BLOCKS_MIN / OP_LOG_SHARE >= 8,
+        "the smallest log takes real operations"
+    );
 };
 
 /// A stream of operations whose order a crash keeps (paper 004, section 3.2).

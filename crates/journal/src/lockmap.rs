@@ -37,7 +37,9 @@ impl Lockmap {
     /// A map without locks.
     #[must_use]
     pub fn new() -> Lockmap {
-        Lockmap { stripes: (0..STRIPES).map(|_| Default::default()).collect() }
+        Lockmap {
+            stripes: (0..STRIPES).map(|_| Default::default()).collect(),
+        }
     }
 
     fn stripe(&self, key: u64) -> &(Mutex<HashMap<u64, State>>, Condvar) {
@@ -134,8 +136,11 @@ mod tests {
                     for i in 0..2_000u64 {
                         let (a, b) = (i % 3, (i + 1 + t % 2) % 3);
                         let keys = if t % 2 == 0 { [a, b] } else { [b, a] };
-                        let _set = map
-                            .acquire(&[(keys[0], Access::Exclusive), (keys[1], Access::Exclusive), (keys[0], Access::Shared)]);
+                        let _set = map.acquire(&[
+                            (keys[0], Access::Exclusive),
+                            (keys[1], Access::Exclusive),
+                            (keys[0], Access::Shared),
+                        ]);
                         let bit = 1u64 << (8 * a);
                         assert_eq!(inside.fetch_add(bit, Ordering::SeqCst) >> (8 * a) & 0xff, 0);
                         inside.fetch_sub(bit, Ordering::SeqCst);

@@ -101,6 +101,9 @@ mod tests {
 
     #[test]
     fn gaps_up_to_the_bound_are_closed() {
-        assert_eq!(close_gaps(vec![(0, 4), (8, 2), (20, 1)], 4), vec![(0, 10), (20, 1)]);
+        assert_eq!(
+            close_gaps(vec![(0, 4), (8, 2), (20, 1)], 4),
+            vec![(0, 10), (20, 1)]
+        );
     }
 }

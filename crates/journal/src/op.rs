@@ -2,8 +2,8 @@
 
 use crate::core::{DataRun, OpBlock, OpChanges, Run, TxnId};
 use crate::engine::Inner;
-use crate::patch::{Patch, add_at};
 use crate::layout::set_bits;
+use crate::patch::{Patch, add_at};
 use crate::{Access, Credits, Kind, META_BYTES, Object, Result, StreamId, Ticket};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -77,7 +77,14 @@ impl<'a> Op<'a> {
     pub fn read(&mut self, at: BlockNo, kind: Kind) -> Result<&Block> {
         if !self.blocks.contains_key(&at.0) {
             let view = self.inner.image(at, kind, false)?;
-            self.blocks.insert(at.0, Touched { kind, view, patch: None });
+            self.blocks.insert(
+                at.0,
+                Touched {
+                    kind,
+                    view,
+                    patch: None,
+                },
+            );
         }
         Ok(&self.blocks[&at.0].view)
     }
@@ -88,7 +95,11 @@ impl<'a> Op<'a> {
             std::collections::hash_map::Entry::Occupied(e) => e.into_mut(),
             std::collections::hash_map::Entry::Vacant(e) => {
                 let view = inner.image(at, kind, true)?;
-                e.insert(Touched { kind, view, patch: Some(Box::default()) })
+                e.insert(Touched {
+                    kind,
+                    view,
+                    patch: Some(Box::default()),
+                })
             }
         };
         debug_assert!(touched.kind == kind, "{at:?} is used as two kinds");
@@ -103,8 +114,15 @@ impl<'a> Op<'a> {
     }
 
     fn check_bounds(kind: Kind, offset: usize, len: usize) {
-        let limit = if kind == Kind::Meta { META_BYTES } else { BLOCK_SIZE };
-        assert!(offset + len <= limit, "a patch of {len} bytes at {offset} leaves its block");
+        let limit = if kind == Kind::Meta {
+            META_BYTES
+        } else {
+            BLOCK_SIZE
+        };
+        assert!(
+            offset + len <= limit,
+            "a patch of {len} bytes at {offset} leaves its block"
+        );
     }
 
     /// Patches bytes of a block.
@@ -164,7 +182,11 @@ impl<'a> Op<'a> {
     /// # Panics
     /// If the bits leave the block's caller bytes: a bug of the caller.
     pub fn set_bits(&mut self, at: BlockNo, first: usize, count: usize, value: bool) -> Result<()> {
-        Self::check_bounds(Kind::Meta, first / 8, (first + count).div_ceil(8) - first / 8);
+        Self::check_bounds(
+            Kind::Meta,
+            first / 8,
+            (first + count).div_ceil(8) - first / 8,
+        );
         if count == 0 {
             return Ok(());
         }
@@ -181,7 +203,11 @@ impl<'a> Op<'a> {
     /// None today; the signature leaves room for devices that must prepare a block.
     pub fn zero(&mut self, at: BlockNo, kind: Kind) -> Result<()> {
         let patch = Some(Box::new(Patch::fresh()));
-        let fresh = Touched { kind, view: Arc::new([0; BLOCK_SIZE]), patch };
+        let fresh = Touched {
+            kind,
+            view: Arc::new([0; BLOCK_SIZE]),
+            patch,
+        };
         if let Some(old) = self.blocks.insert(at.0, fresh)
             && old.patch.is_some_and(|p| !p.zero)
         {

@@ -28,12 +28,18 @@ pub(crate) struct Patch {
 impl Patch {
     /// The patch of a block that was freed.
     pub(crate) fn revoked() -> Patch {
-        Patch { revoke: true, ..Patch::default() }
+        Patch {
+            revoke: true,
+            ..Patch::default()
+        }
     }
 
     /// The patch of a block that begins a new life.
     pub(crate) fn fresh() -> Patch {
-        Patch { zero: true, ..Patch::default() }
+        Patch {
+            zero: true,
+            ..Patch::default()
+        }
     }
 
     /// Applies an operation's patch to the current image. Its private image holds the values.
@@ -90,7 +96,10 @@ impl Patch {
 
     /// Adds a later patch of the same owner.
     pub(crate) fn absorb(&mut self, later: &Patch) {
-        debug_assert!(!self.revoke || later.revoke, "a freed block is changed before its release");
+        debug_assert!(
+            !self.revoke || later.revoke,
+            "a freed block is changed before its release"
+        );
         if later.revoke {
             *self = Patch::revoked();
             return;

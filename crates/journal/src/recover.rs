@@ -68,7 +68,10 @@ pub(crate) fn format(device: &dyn BlockDevice, region: &Region, id: &Identity) -
     let mut done = 0;
     while done < region.log_blocks {
         let n = (region.log_blocks - done).min(WRITE_BLOCKS_MAX as u64);
-        device.write(region.log.offset(done), &[&zeros.as_bytes()[..n as usize * BLOCK_SIZE]])?;
+        device.write(
+            region.log.offset(done),
+            &[&zeros.as_bytes()[..n as usize * BLOCK_SIZE]],
+        )?;
         done += n;
     }
     let header = TailHeader {
@@ -108,10 +111,18 @@ pub(crate) fn recover(
     id: &Identity,
     cache: &Cache,
 ) -> Result<(Recovery, Start)> {
-    let this = Recoverer { device, config, id, region: config.region };
+    let this = Recoverer {
+        device,
+        config,
+        id,
+        region: config.region,
+    };
     let (header, newer) = this.newest_header()?;
     let (chain, end) = match header.verdict {
-        Some((_, end_seq)) => (this.judged(&header, end_seq)?, "at an earlier recovery's verdict".to_owned()),
+        Some((_, end_seq)) => (
+            this.judged(&header, end_seq)?,
+            "at an earlier recovery's verdict".to_owned(),
+        ),
         None => this.scan(&header)?,
     };
     let tail = header.tail_pos;
@@ -142,7 +153,9 @@ pub(crate) fn recover(
         })?;
         return Ok((recovery, start));
     }
-    device.flush()?;
+    if !config.faults.replay_before_verdict {
+        device.flush()?;
+    }
     if !chain.is_empty() {
         if header.verdict.is_none() && !config.faults.replay_before_verdict {
             let verdict = TailHeader {
@@ -209,14 +222,17 @@ impl Recoverer<'_> {
                     && seq >= header.tail_seq
             });
         if !makes_sense {
-            return Err(Error::Corrupt { what: format!("tail header {slot} contradicts itself") });
+            return Err(Error::Corrupt {
+                what: format!("tail header {slot} contradicts itself"),
+            });
         }
         Ok((header, slot))
     }
 
     fn write_header(&self, start: &mut Start, header: &TailHeader) -> Result<()> {
         let slot = 1 - start.newer_header;
-        self.device.write(self.region.headers[slot], &[&header.encode(self.id)[..]])?;
+        self.device
+            .write(self.region.headers[slot], &[&header.encode(self.id)[..]])?;
         self.device.flush()?;
         start.newer_header = slot;
         start.generation = header.generation;
@@ -233,18 +249,33 @@ impl Recoverer<'_> {
     }
 
     /// The valid record at `pos`, if it is the one expected there. `room`: log blocks that it may take.
-    fn record_at(&self, pos: u64, room: u64, fits: impl Fn(&RecordClaim) -> bool) -> Result<Option<Held>> {
+    fn record_at(
+        &self,
+        pos: u64,
+        room: u64,
+        fits: impl Fn(&RecordClaim) -> bool,
+    ) -> Result<Option<Held>> {
         if room == 0 {
             return Ok(None);
         }
         let first = self.read_log(pos, 1)?;
-        let Some(claim) = RecordClaim::read(self.id, first.as_bytes()) else { return Ok(None) };
+        let Some(claim) = RecordClaim::read(self.id, first.as_bytes()) else {
+            return Ok(None);
+        };
         if claim.id.pos != pos || claim.blocks > room || !fits(&claim) {
             return Ok(None);
         }
-        let bytes = if claim.blocks == 1 { first } else { self.read_log(pos, claim.blocks)? };
+        let bytes = if claim.blocks == 1 {
+            first
+        } else {
+            self.read_log(pos, claim.blocks)?
+        };
         let record = decode_record(self.id, bytes.as_bytes(), self.device.geometry().blocks)?;
-        Ok(record.map(|record| Held { record, blocks: claim.blocks, bytes }))
+        Ok(record.map(|record| Held {
+            record,
+            blocks: claim.blocks,
+            bytes,
+        }))
     }
 
     /// The records of an earlier recovery's verdict: all of them must be there.
@@ -267,10 +298,13 @@ impl Recoverer<'_> {
     fn scan(&self, header: &TailHeader) -> Result<(Vec<Held>, String)> {
         let mut chain: Vec<Held> = Vec::new();
         let (mut pos, mut seq, mut proved) = (header.tail_pos, header.tail_seq, header.flushed_seq);
-        let expected = |c: &RecordClaim, seq: u64| c.id.seq == seq && c.id.epoch == header.record_epoch;
+        let expected =
+            |c: &RecordClaim, seq: u64| c.id.seq == seq && c.id.epoch == header.record_epoch;
         loop {
             let room = self.region.log_blocks - (pos - header.tail_pos);
-            let Some(held) = self.record_at(pos, room, |c| expected(c, seq))? else { break };
+            let Some(held) = self.record_at(pos, room, |c| expected(c, seq))? else {
+                break;
+            };
             proved = proved.max(held.record.id.flushed_seq);
             pos += held.blocks;
             seq += 1;
@@ -290,7 +324,10 @@ impl Recoverer<'_> {
         }
         let mut end = format!("no valid record {seq} at log position {pos}");
         if !self.config.faults.skip_covered_check {
-            let unproved = chain.iter().position(|h| h.record.id.seq > proved).unwrap_or(chain.len());
+            let unproved = chain
+                .iter()
+                .position(|h| h.record.id.seq > proved)
+                .unwrap_or(chain.len());
             for i in unproved..chain.len() {
                 if let Some(at) = self.covered_mismatch(&chain[i].record)? {
                     end = format!(
@@ -308,7 +345,9 @@ impl Recoverer<'_> {
     fn damaged(&self, pos: u64, seq: u64, why: &str) -> Error {
         let at = self.region.log.offset(pos % self.region.log_blocks);
         Error::Corrupt {
-            what: format!("log record {seq} at block {at} is damaged ({why}): the medium lost committed data"),
+            what: format!(
+                "log record {seq} at block {at} is damaged ({why}): the medium lost committed data"
+            ),
         }
     }
 
@@ -363,7 +402,10 @@ impl Recoverer<'_> {
         let mut patches: BTreeMap<u64, Vec<(&Held, &Entry)>> = BTreeMap::new();
         for held in chain {
             for entry in held.record.entries.iter().filter(|e| !e.revoke) {
-                if revoked.get(&entry.at).is_none_or(|seq| held.record.id.seq > *seq) {
+                if revoked
+                    .get(&entry.at)
+                    .is_none_or(|seq| held.record.id.seq > *seq)
+                {
                     patches.entry(entry.at).or_default().push((held, entry));
                 }
             }
@@ -379,14 +421,19 @@ impl Recoverer<'_> {
             let mut newest = (Kind::Data, 0);
             for (held, entry) in list {
                 entry.apply(held.bytes.as_bytes(), block);
-                newest = (if entry.meta { Kind::Meta } else { Kind::Data }, entry.checksum);
+                newest = (
+                    if entry.meta { Kind::Meta } else { Kind::Data },
+                    entry.checksum,
+                );
             }
             let (kind, sum) = newest;
             // Every difference since the tail is in the log, so a torn home is whole now; what
             // still differs from the recorded checksum has rotted, and is not sealed again.
             if kind == Kind::Meta && checksum(&self.config.volume, at, block) != sum {
                 return Err(Error::Corrupt {
-                    what: format!("block {at} does not lead to its logged checksum: the medium damaged it"),
+                    what: format!(
+                        "block {at} does not lead to its logged checksum: the medium damaged it"
+                    ),
                 });
             }
             if kind == Kind::Meta {

@@ -446,7 +446,7 @@ fn apply_writes(cut: &Cut, survived: impl Fn(usize) -> bool, older_wins: bool, f
         }
     };
     if older_wins {
-        (0..cut.writes.len()).for_each(&mut apply);
+        (0..cut.writes.len()).rev().for_each(&mut apply);
     } else {
         (0..cut.writes.len()).for_each(&mut apply);
     }

@@ -5,9 +5,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use steadfast_block::BLOCK_SIZE;
+
 use crate::failure::{Code, Failure};
-use crate::text;
-use crate::volume::{self, Access, Checked};
+use crate::volume::{self, Access, Checked, Verdict};
+use crate::{size, text};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -21,55 +23,68 @@ pub(crate) struct Args {
     image: PathBuf,
 }
 
-/// The exit codes of a check that ran.
-const CLEAN: u8 = 0;
-const REPAIRED: u8 = 1;
-const DAMAGE_LEFT: u8 = 4;
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let checked = check(args).map_err(|failure| failure.with_code(Code::CouldNotRun))?;
-    let code = match (checked.damaged, checked.repaired) {
-        (false, _) => CLEAN,
-        (true, true) => REPAIRED,
-        (true, false) => DAMAGE_LEFT,
-    };
-    let shown = if args.json { show_json(args, &checked, code) } else { show(args, &checked) };
+    let shown = if args.json { show_json(args, &checked) } else { show(args, &checked) };
     shown.map_err(|failure| failure.with_code(Code::CouldNotRun))?;
-    Ok(ExitCode::from(code))
+    Ok(ExitCode::from(match checked.verdict {
+        Verdict::Clean => 0,
+        Verdict::Repaired => 1,
+        Verdict::DamageLeft => 4,
+    }))
 }
 
 fn check(args: &Args) -> Result<Checked, Failure> {
     let access = if args.repair { Access::Change } else { Access::Look };
     let device = volume::open_device(&args.image, access, None)?;
-    volume::check(&args.image, device, args.repair)
+    volume::check(&args.image, &device, args.repair)
 }
 
 fn show(args: &Args, checked: &Checked) -> Result<(), Failure> {
     let image = args.image.display();
     let mut lines: Vec<String> =
         checked.findings.iter().map(|finding| format!("{image}: {}", finding.text)).collect();
-    lines.push(match (checked.damaged, checked.repaired, args.repair) {
-        (false, _, _) => format!("{image}: clean{}", checked.summary),
-        (true, true, _) => format!("{image}: damage was found and repaired{}", checked.summary),
-        (true, false, false) => {
-            format!("{image}: damaged; run 'steadfast fsck --repair {image}' to repair it{}", checked.summary)
+    if checked.left_out > 0 {
+        lines.push(format!("{image}: {} findings more", checked.left_out));
+    }
+    lines.extend(checked.left.iter().map(|finding| format!("{image}: left: {}", finding.text)));
+    let used = checked.used_blocks * BLOCK_SIZE as u64;
+    let held = format!(
+        "{} files, {} directories, {} others, {} of {} used",
+        checked.files,
+        checked.directories,
+        checked.others,
+        size::show(used),
+        size::show(checked.blocks * BLOCK_SIZE as u64),
+    );
+    lines.push(match (checked.verdict, args.repair) {
+        (Verdict::Clean, _) => format!("{image}: clean: {held}"),
+        (Verdict::Repaired, _) => format!("{image}: damage was found and repaired: {held}"),
+        (Verdict::DamageLeft, false) => {
+            format!("{image}: damaged; run 'steadfast fsck --repair {image}' to repair it")
         }
-        (true, false, true) => {
-            format!("{image}: damage is left that cannot be repaired; restore from a backup{}", checked.summary)
+        (Verdict::DamageLeft, true) => {
+            format!("{image}: damage is left that a repair cannot undo; restore from a backup")
         }
     });
     text::print(&lines.join("\n"))
 }
 
-fn show_json(args: &Args, checked: &Checked, code: u8) -> Result<(), Failure> {
-    let result = match code {
-        CLEAN => "clean",
-        REPAIRED => "repaired",
-        _ => "damaged",
-    };
+fn show_json(args: &Args, checked: &Checked) -> Result<(), Failure> {
     text::print_json(&serde_json::json!({
         "image": args.image.display().to_string(),
-        "result": result,
+        "result": match checked.verdict {
+            Verdict::Clean => "clean",
+            Verdict::Repaired => "repaired",
+            Verdict::DamageLeft => "damaged",
+        },
         "findings": checked.findings,
+        "findings_left_out": checked.left_out,
+        "left": checked.left,
+        "files": checked.files,
+        "directories": checked.directories,
+        "others": checked.others,
+        "used_bytes": checked.used_blocks * BLOCK_SIZE as u64,
+        "data_bytes": checked.blocks * BLOCK_SIZE as u64,
     }))
 }

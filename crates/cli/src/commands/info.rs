@@ -9,7 +9,7 @@ use steadfast_fuse::mountinfo;
 
 use crate::commands::sync;
 use crate::failure::Failure;
-use crate::volume::{self, Access, Summary};
+use crate::volume::{self, Access, LogState, Summary};
 use crate::{size, text};
 
 #[derive(Debug, clap::Args)]
@@ -30,14 +30,18 @@ struct Shown {
     uuid: String,
     label: String,
     contract: &'static str,
-    block_bytes: usize,
+    format_version: u32,
+    block_bytes: u64,
     volume_bytes: u64,
     log_bytes: u64,
-    made_unix_seconds: i64,
-    state: &'static str,
-    used_bytes: Option<u64>,
-    free_bytes: Option<u64>,
+    data_bytes: u64,
+    free_bytes: u64,
+    /// Known while it is mounted.
     inodes_used: Option<u64>,
+    made_unix_seconds: i64,
+    /// `mounted`, `in-use`, `clean`, `needs-recovery` or `damaged`.
+    state: &'static str,
+    note: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -52,33 +56,48 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         (image, mount.map(|m| m.mount_point))
     };
     let shown = gather(image, mounted_at)?;
-    if args.json { text::print_json(&shown)? } else { text::print(&lines(&shown))? }
+    if args.json {
+        text::print_json(&shown)?
+    } else {
+        text::print(&lines(&shown))?
+    }
     Ok(ExitCode::SUCCESS)
 }
 
 fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure> {
+    const BLOCK: u64 = BLOCK_SIZE as u64;
     let (summary, in_use) = look(&image)?;
     let space = mounted_at.as_deref().and_then(|dir| rustix::fs::statvfs(dir).ok());
-    let state = match (&mounted_at, in_use, summary.clean) {
+    let mut note = summary.warning;
+    let state = match (&mounted_at, in_use, summary.log) {
         (Some(_), ..) => "mounted",
-        (None, true, _) => "in use",
-        (None, false, true) => "clean",
-        (None, false, false) => "needs recovery (the next mount does it)",
+        (None, true, _) => "in-use",
+        (None, false, LogState::Clean) => "clean",
+        (None, false, LogState::NeedsRecovery) => {
+            note.get_or_insert("it was not unmounted; the next mount recovers it".to_owned());
+            "needs-recovery"
+        }
+        (None, false, LogState::Damaged(why)) => {
+            note = Some(format!("{why}; run 'steadfast fsck'"));
+            "damaged"
+        }
     };
     Ok(Shown {
         image,
         mounted_at,
         uuid: text::uuid(&summary.uuid),
         label: summary.label,
-        contract: volume::CONTRACT_NAME,
-        block_bytes: BLOCK_SIZE,
-        volume_bytes: summary.blocks * BLOCK_SIZE as u64,
-        log_bytes: summary.log_blocks * BLOCK_SIZE as u64,
+        contract: summary.contract,
+        format_version: summary.version,
+        block_bytes: BLOCK,
+        volume_bytes: summary.blocks * BLOCK,
+        log_bytes: summary.log_blocks * BLOCK,
+        data_bytes: space.map_or(summary.data_blocks * BLOCK, |s| s.f_blocks * s.f_frsize),
+        free_bytes: space.map_or(summary.free_blocks * BLOCK, |s| s.f_bfree * s.f_frsize),
+        inodes_used: space.map(|s| s.f_files.saturating_sub(s.f_ffree)),
         made_unix_seconds: summary.made,
         state,
-        used_bytes: space.map(|s| (s.f_blocks - s.f_bfree) * s.f_frsize),
-        free_bytes: space.map(|s| s.f_bfree * s.f_frsize),
-        inodes_used: space.map(|s| s.f_files - s.f_ffree),
+        note,
     })
 }
 
@@ -94,10 +113,8 @@ fn look(image: &Path) -> Result<(Summary, bool), Failure> {
 }
 
 fn lines(shown: &Shown) -> String {
-    let mut lines = vec![
-        format!("image:    {}", shown.image.display()),
-        format!("state:    {}", shown.state),
-    ];
+    let mut lines =
+        vec![format!("image:    {}", shown.image.display()), format!("state:    {}", shown.state)];
     if let Some(dir) = &shown.mounted_at {
         lines.push(format!("mounted:  {}", dir.display()));
     }
@@ -108,12 +125,13 @@ fn lines(shown: &Shown) -> String {
         format!("contract: {}", shown.contract),
         format!("size:     {}", size::show(shown.volume_bytes)),
         format!("log:      {}", size::show(shown.log_bytes)),
+        format!("free:     {} of {}", size::show(shown.free_bytes), size::show(shown.data_bytes)),
     ]);
-    if let (Some(used), Some(free), Some(inodes)) =
-        (shown.used_bytes, shown.free_bytes, shown.inodes_used)
-    {
-        lines.push(format!("used:     {} in {inodes} inodes", size::show(used)));
-        lines.push(format!("free:     {}", size::show(free)));
+    if let Some(inodes) = shown.inodes_used {
+        lines.push(format!("inodes:   {inodes}"));
+    }
+    if let Some(note) = &shown.note {
+        lines.push(format!("note:     {note}"));
     }
     lines.join("\n")
 }

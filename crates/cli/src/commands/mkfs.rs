@@ -8,6 +8,7 @@ use std::io::{IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::ValueEnum;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, FileDevice};
@@ -125,7 +126,7 @@ fn name_of(value: &impl ValueEnum) -> String {
 }
 
 /// The image, of the size asked for, exclusively locked, and free to be overwritten.
-fn open(args: &Args, before: Option<&Metadata>) -> Result<FileDevice, Failure> {
+fn open(args: &Args, before: Option<&Metadata>) -> Result<Arc<FileDevice>, Failure> {
     let image = &args.image;
     let blocks = args.size.map(|bytes| bytes / BLOCK_SIZE as u64);
     if blocks == Some(0) {
@@ -135,7 +136,7 @@ fn open(args: &Args, before: Option<&Metadata>) -> Result<FileDevice, Failure> {
         let Some(blocks) = blocks else {
             return Err(Failure::at(image, "does not exist; give --size to make it"));
         };
-        return FileDevice::create(image, blocks, false).map_err(|e| volume::device_failure(image, &e));
+        return volume::create_device(image, blocks, false);
     };
     let is_disk = before.file_type().is_block_device();
     if is_disk && blocks.is_some() {
@@ -156,11 +157,11 @@ fn open(args: &Args, before: Option<&Metadata>) -> Result<FileDevice, Failure> {
         return Ok(device);
     }
     drop(device);
-    FileDevice::create(image, blocks, true).map_err(|e| volume::device_failure(image, &e))
+    volume::create_device(image, blocks, true)
 }
 
 /// Whether an image holds nothing that would be lost.
-fn may_overwrite(image: &Path, device: &FileDevice) -> Result<(), Failure> {
+fn may_overwrite(image: &Path, device: &Arc<FileDevice>) -> Result<(), Failure> {
     let what = match volume::held(device) {
         Held::Volume(what) => what,
         Held::Nothing if has_data(image, device)? => "data that is no Steadfast volume".to_owned(),

@@ -59,8 +59,7 @@ fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
         notice(&line);
     }
     // It closed its end without being ready: it has failed, and has said why.
-    let status =
-        server.wait().map_err(|e| Failure::new(format!("waiting for the server: {e}")))?;
+    let status = server.wait().map_err(|e| Failure::new(format!("waiting for the server: {e}")))?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(0) => Err(Failure::new("the server ended before the mount answered")),
         Some(code) => Ok(ExitCode::from(code)),

@@ -60,7 +60,7 @@ pub(crate) fn run(
     let (tell, told) = channel();
     let signals = catch_signals(tell)?;
 
-    let (volume, report) = volume::mount(&image, device, options)?;
+    let (volume, told_of_volume) = volume::mount(&image, device, options)?;
     let mounted = mount(&volume, &image, &dir, options);
     let session = match mounted {
         Ok(session) => session,
@@ -69,7 +69,7 @@ pub(crate) fn run(
             return Err(failure);
         }
     };
-    let announced = announce(&image, &session, report.as_deref(), background, log);
+    let announced = announce(&image, &session, &told_of_volume, background, log);
     let ended = match announced {
         Ok(()) => serve(session, &told),
         // Who asked for the mount is gone: nobody would know of it.
@@ -79,12 +79,7 @@ pub(crate) fn run(
     close(&image, volume, &ended)
 }
 
-fn mount(
-    volume: &Volume,
-    image: &Path,
-    dir: &Path,
-    options: &Options,
-) -> Result<Session, Failure> {
+fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result<Session, Failure> {
     let mut fuse = MountOptions::new(image);
     fuse.read_only = options.read_only || volume.read_only();
     fuse.allow_other = options.allow_other;
@@ -116,13 +111,13 @@ fn logger(image: &Path) -> steadfast_fuse::LogHook {
 fn announce(
     image: &Path,
     session: &Session,
-    report: Option<&str>,
+    messages: &[String],
     background: bool,
     log: Option<File>,
 ) -> std::io::Result<()> {
     let mut out = std::io::stdout();
-    if let Some(report) = report {
-        writeln!(out, "{}: {report}", image.display())?;
+    for message in messages {
+        writeln!(out, "{}: {message}", image.display())?;
     }
     if !background {
         writeln!(out, "{} mounted at {}", image.display(), session.mount_point().display())?;
@@ -167,14 +162,19 @@ fn close(image: &Path, volume: Volume, ended: &Ended) -> Result<ExitCode, Failur
     if let Ended::Failed(said) = ended {
         return Err(Failure::at(
             image,
-            format!("a request failed inside the server ({said}); the volume was not closed, the next mount recovers it"),
+            format!(
+                "a request failed inside the server ({said}); the volume was not closed, the next mount recovers it"
+            ),
         ));
     }
-    volume.close()?;
+    for message in volume.close()? {
+        notice(&format!("{}: {message}", image.display()));
+    }
     match ended {
-        Ended::Broken(said) => {
-            Err(Failure::at(image, format!("the kernel's connection broke: {said}; the volume was closed cleanly")))
-        }
+        Ended::Broken(said) => Err(Failure::at(
+            image,
+            format!("the kernel's connection broke: {said}; the volume was closed cleanly"),
+        )),
         _ => Ok(ExitCode::SUCCESS),
     }
 }

@@ -19,7 +19,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     mount_of(&args.path)?;
     steadfast_fuse::sync(&args.path).map_err(|e| {
-        Failure::at(&args.path, format!("sync failed: {e}; what is not durable yet may be lost in a crash"))
+        Failure::at(
+            &args.path,
+            format!("sync failed: {e}; what is not durable yet may be lost in a crash"),
+        )
     })?;
     Ok(ExitCode::SUCCESS)
 }

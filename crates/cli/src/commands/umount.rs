@@ -13,7 +13,7 @@ use steadfast_fuse::mountinfo::{self, MountEntry};
 use steadfast_fuse::{Unmount, server_pid, unmount};
 
 use crate::failure::Failure;
-use crate::volume::{self, Access};
+use crate::volume::{self, Access, LogState};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -45,12 +45,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn find(dir: &Path) -> Result<MountEntry, Failure> {
-    let mount = mountinfo::mount_at(dir).map_err(|e| Failure::new(format!("list of mounts: {e}")))?;
+    let mount =
+        mountinfo::mount_at(dir).map_err(|e| Failure::new(format!("list of mounts: {e}")))?;
     match mount {
         Some(mount) if mount.is_ours() => Ok(mount),
         Some(other) => Err(Failure::at(
             dir,
-            format!("is a mount of type {}, not of a Steadfast volume; use umount(8)", other.fs_type),
+            format!(
+                "is a mount of type {}, not of a Steadfast volume; use umount(8)",
+                other.fs_type
+            ),
         )),
         None => Err(Failure::at(dir, "nothing is mounted there")),
     }
@@ -85,7 +89,9 @@ fn wait_until_closed(image: &Path, server: Option<Process>) -> Result<(), Failur
                     false
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => true,
-                Err(e) => return Err(Failure::at(image, format!("waiting for it to be closed: {e}"))),
+                Err(e) => {
+                    return Err(Failure::at(image, format!("waiting for it to be closed: {e}")));
+                }
             },
             None => !gone(&server),
         };
@@ -108,7 +114,7 @@ fn check_closed(image: &Path) -> Result<(), Failure> {
     // In use again, or removed: nothing to be said.
     let Ok(device) = volume::open_device(image, Access::Look, None) else { return Ok(()) };
     match volume::summary(image, &device) {
-        Ok(summary) if !summary.clean => Err(Failure::at(
+        Ok(summary) if summary.log != LogState::Clean => Err(Failure::at(
             image,
             "was not closed cleanly: its last changes may be missing; the next mount recovers it",
         )),
@@ -134,14 +140,16 @@ fn busy(mount: &MountEntry) -> Failure {
 /// are read, so the mount itself is not asked.
 fn users(dir: &Path) -> BTreeSet<String> {
     let mut users = BTreeSet::new();
-    let below = |link: PathBuf| std::fs::read_link(link).is_ok_and(|target| target.starts_with(dir));
+    let below =
+        |link: PathBuf| std::fs::read_link(link).is_ok_and(|target| target.starts_with(dir));
     for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = process.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else {
             continue;
         };
         let path = process.path();
         let fds = std::fs::read_dir(path.join("fd")).into_iter().flatten().flatten();
-        if below(path.join("cwd")) || below(path.join("root")) || fds.map(|fd| fd.path()).any(below) {
+        if below(path.join("cwd")) || below(path.join("root")) || fds.map(|fd| fd.path()).any(below)
+        {
             let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();
             users.insert(format!("{} (pid {pid})", name.trim()));
         }

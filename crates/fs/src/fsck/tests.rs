@@ -1,0 +1,8 @@
+//! Tests of the checker: sound volumes are clean, every kind of damage is found and put
+//! right, and nothing that a medium can hold makes check, repair or mount panic or hang.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod fuzz;
+mod image;
+mod plant;
+mod sound;

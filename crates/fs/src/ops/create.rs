@@ -1,19 +1,18 @@
 //! Operations that add a name: mknod, mkdir, symlink, link.
 
-use super::{Node, alive, load_dir, log, object};
-use crate::btree;
+use super::{alive, load_dir, log, object};
+use crate::{btree, data};
 use crate::dir::{self, Dir};
 use crate::inode::{Locked, Place, mode_of};
 use crate::layout::{
-    DiskInode, INLINE_BYTES, INODE_BYTES, INODE_SLOTS, Item, LINK_MAX,
+    DiskInode, INLINE_BYTES, INODE_BYTES, LINK_MAX,
 };
 use crate::mount::Fs;
 use crate::perm;
 use crate::reader::Current;
 use crate::slots;
-use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE, Work};
-use steadfast_block::{BLOCK_SIZE, BlockNo};
-use steadfast_journal::{Access, Kind};
+use crate::work::{COST_BLOCK, COST_RANGE, Work};
+use steadfast_journal::Access;
 use steadfast_vfs::{
     Attr, Caller, Errno, FileKind, Ino, NAME_MAX, NewNode, Result, SYMLINK_MAX,
 };
@@ -76,7 +75,7 @@ impl Fs {
             btree::level(&self.store.volume, &dir.body)?
         };
         let target = if new.target.len() > INLINE_BYTES {
-            BLOCK_SIZE as u64 + COST_BITS + 2 * (COST_BLOCK + COST_RANGE)
+            data::store_block_credits(new.target.len())
         } else {
             0
         };
@@ -165,15 +164,7 @@ impl Fs {
             disk.body[..target.len()].copy_from_slice(target);
             return Ok(());
         }
-        let goal = BlockNo(place.ino() / INODE_SLOTS).offset(1);
-        let at = work.allocate_block(goal)?;
-        work.zero(at, Kind::Data)?;
-        work.write(at, Kind::Data, 0, target)?;
-        disk.body = btree::empty();
-        let item = Item { key: 0.into(), block: at.0.into(), len: 1.into(), flags: 0.into() };
-        let nodes = btree::insert(work, &mut disk.body, goal, item)?;
-        disk.blocks = (1 + nodes).into();
-        Ok(())
+        data::store_block(work, disk, place.block.offset(1), target)
     }
 
     pub(crate) fn op_link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -190,10 +181,10 @@ impl Fs {
         let inode_bytes = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
         let credits = log(dir::insert_credits(level) + inode_bytes);
         let mut work = self.store.begin(caller.stream, credits)?;
-        let inodes = self.inodes.get_sorted(&[ino, parent]);
+        let inodes = self.table.get_sorted(&[ino, parent]);
         let mut locked = Locked::lock(&inodes);
         let mut dir = load_dir(self, parent)?;
-        let mut node = Node::load(self, ino)?;
+        let mut node = self.node(ino)?;
         if node.old.is_dir() {
             return Err(Errno::Perm.into());
         }

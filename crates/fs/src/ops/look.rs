@@ -3,16 +3,15 @@
 
 use super::alive;
 use crate::dir::{self, COOKIE_DOT, COOKIE_DOTDOT};
-use crate::error::{damaged, from_journal};
+use crate::error::damaged;
 use crate::layout::{INLINE_BYTES, INODES_PER_BLOCK};
 use crate::mount::{Fs, OWN_STREAM};
 use crate::perm;
 use crate::reader::Current;
-use crate::{btree, orphan};
-use steadfast_block::{BLOCK_SIZE, BlockNo};
-use steadfast_journal::Kind;
+use crate::{data, orphan};
+use steadfast_block::BLOCK_SIZE;
 use steadfast_vfs::{
-    Attr, Caller, Cookie, DirEntry, Errno, FileKind, Ino, NAME_MAX, Result, SYMLINK_MAX, StatFs,
+    Attr, Caller, Cookie, DirEntry, Errno, FileKind, Ino, NAME_MAX, Result, StatFs,
 };
 
 impl Fs {
@@ -91,16 +90,7 @@ impl Fs {
         if len <= INLINE_BYTES {
             return Ok(disk.body[..len].to_vec());
         }
-        let mut reader = Current(&self.store.journal);
-        let item = btree::find_le(&mut reader, &self.store.volume, &disk.body, 0)?;
-        match item {
-            Some(item) if len <= SYMLINK_MAX => {
-                let at = BlockNo(item.block.get());
-                let block = self.store.journal.read(at, Kind::Data).map_err(from_journal)?;
-                Ok(block[..len].to_vec())
-            }
-            _ => Err(damaged(format!("symbolic link {ino} of {len} bytes has no target"))),
-        }
+        data::load_block(&self.store, &disk)
     }
 
     pub(crate) fn op_readdir(

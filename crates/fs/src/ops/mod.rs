@@ -15,6 +15,8 @@ mod remove;
 mod rename;
 mod xattr;
 
+pub(crate) use remove::has_extents;
+
 use crate::dir::Dir;
 use crate::inode::{self, Place};
 use crate::layout::DiskInode;
@@ -35,26 +37,33 @@ fn load_dir(fs: &Fs, ino: Ino) -> Result<Dir> {
 }
 
 /// An inode that an operation changes; the caller holds its lock.
-struct Node {
-    ino: Ino,
-    place: Place,
-    old: DiskInode,
-    new: DiskInode,
+pub(crate) struct Node {
+    /// Its number.
+    pub(crate) ino: Ino,
+    /// Where it lies.
+    pub(crate) place: Place,
+    /// As it is.
+    pub(crate) old: DiskInode,
+    /// As it will be.
+    pub(crate) new: DiskInode,
+}
+
+impl Fs {
+    /// An inode to change. ESTALE.
+    pub(crate) fn node(&self, ino: Ino) -> Result<Node> {
+        let old = self.read_inode(ino)?;
+        Ok(Node { ino, place: Place::of(&self.store.volume, ino)?, old, new: old })
+    }
 }
 
 impl Node {
-    fn load(fs: &Fs, ino: Ino) -> Result<Node> {
-        let old = fs.read_inode(ino)?;
-        Ok(Node { ino, place: Place::of(&fs.store.volume, ino)?, old, new: old })
-    }
-
     /// Says that the operation concerns the inode as a whole.
-    fn relate(&self, work: &mut Work<'_>) {
+    pub(crate) fn relate(&self, work: &mut Work<'_>) {
         work.relate(object(self.ino, &self.old), Access::Exclusive);
     }
 
     /// Writes what was changed in `new`.
-    fn store(&self, work: &mut Work<'_>) -> Result<()> {
+    pub(crate) fn store(&self, work: &mut Work<'_>) -> Result<()> {
         inode::patch(work, self.place, &self.old, &self.new)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{Node, load_dir, log};
 use crate::dir::{self, Dir};
-use crate::inode::{Inode, Locked};
+use crate::inode::{Inode, Locked, State};
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES};
 use crate::mount::Fs;
 use crate::reader::Current;
@@ -76,7 +76,7 @@ impl Fs {
             credits += dir::free_credits(btree::level(&self.store.volume, &disk.body)?);
         } else if has_extents(disk) && disk.nlink.get() <= 1 {
             let mut reader = Current(&self.store.journal);
-            extents = truncate::free_credits(&self.store.volume, &mut reader, disk)?.unwrap_or(0);
+            extents = truncate::free_bytes(&self.store, &mut reader, disk, 0)?;
             // What is not small is freed in slices, so that the removal itself always fits.
             if credits + extents > self.store.journal.op_bytes_max() / 2 {
                 extents = 0;
@@ -92,10 +92,10 @@ impl Fs {
         &'a self,
         work: &mut Work<'a>,
         node: &mut Node,
-        inode: &Inode,
+        (inode, state): (&Inode, &mut State),
         farewell: &Farewell,
         orphans: &'o Orphans,
-        guard: &mut Option<RwLockWriteGuard<'o, crate::inode::State>>,
+        guard: &mut Option<RwLockWriteGuard<'o, State>>,
     ) -> Result<After> {
         node.relate(work);
         let links = node.old.nlink.get();
@@ -107,14 +107,8 @@ impl Fs {
             return Ok(After::NOTHING);
         }
         let open = inode.is_open();
-        let mut small = !has_extents(&node.old);
-        if !open && !small && farewell.extents > 0 {
-            let mut reader = Current(&self.store.journal);
-            let needed = truncate::free_credits(&self.store.volume, &mut reader, &node.old)?;
-            small = needed.is_some_and(|needed| needed <= farewell.extents);
-        }
-        if !open && small {
-            self.free_inode(work, node)?;
+        if !open && self.free_inode(work, node, farewell)? {
+            truncate::forget(&self.store, state);
             return Ok(After::NOTHING);
         }
         node.store(work)?;
@@ -125,14 +119,22 @@ impl Fs {
         Ok(After { finish: (!open).then_some(node.ino) })
     }
 
-    /// Frees an inode with everything it owns, in one operation.
-    pub(super) fn free_inode<'a>(&'a self, work: &mut Work<'a>, node: &mut Node) -> Result<()> {
+    /// Frees an inode with everything it owns in this operation, if that has room for it.
+    fn free_inode<'a>(
+        &'a self,
+        work: &mut Work<'a>,
+        node: &mut Node,
+        farewell: &Farewell,
+    ) -> Result<bool> {
         if node.old.is_dir() {
             dir::free_all(work, node.ino, &node.old)?;
-        } else if has_extents(&node.old) {
-            truncate::free_all(work, node.ino, &mut node.new)?;
+        } else if has_extents(&node.old)
+            && !truncate::free_all(work, &mut node.new, farewell.extents)?
+        {
+            return Ok(false);
         }
-        self.free_slot(work, node)
+        self.free_slot(work, node)?;
+        Ok(true)
     }
 
     /// Frees an inode whose data blocks are gone.
@@ -176,7 +178,7 @@ impl Fs {
             work.use_emergency_space();
             let orphans = Orphans::new(self);
             let mut orphan_lock = None;
-            let inodes = self.inodes.get_sorted(&[parent, child]);
+            let inodes = self.table.get_sorted(&[parent, child]);
             let mut locked = Locked::lock(&inodes);
             let mut dir = load_dir(self, parent)?;
             let mut reader = Current(&self.store.journal);
@@ -185,9 +187,9 @@ impl Fs {
             if found.ino != child {
                 continue;
             }
-            let mut node = Node::load(self, child)?;
+            let mut node = self.node(child)?;
             self.may_remove(caller, &dir, &node, is_dir)?;
-            let Some((inode, _)) = locked.get(child) else { continue };
+            let Some(held) = locked.get(child) else { continue };
             dir::relate_name(&mut work, parent, name);
             dir.remove(&mut work, &found)?;
             if is_dir {
@@ -195,13 +197,9 @@ impl Fs {
             }
             dir.touch(&mut work, self.now())?;
             let after = self.drop_name(
-                &mut work, &mut node, inode, &farewell, &orphans, &mut orphan_lock,
+                &mut work, &mut node, held, &farewell, &orphans, &mut orphan_lock,
             )?;
-            let freed = after.finish.is_none() && node.new.nlink.get() == 0 && !inode.is_open();
             work.commit();
-            if freed && let Some((_, state)) = locked.get(child) {
-                truncate::drop_pages(self, state);
-            }
             drop(orphan_lock);
             drop(locked);
             after.run(self, caller);

@@ -61,7 +61,12 @@ pub(super) fn put(tree: &mut Tree, piece: &Piece) -> bool {
     tree.set_next_ino(piece.ino);
     let before = tree.clone();
     let outcome = tree.call(&piece.call, &piece.caller, piece.at);
-    outcome == piece.outcome && effect(&before, tree).digest == piece.effect
+    let same = outcome == piece.outcome && effect(&before, tree).digest == piece.effect;
+    if piece.outcome.is_err() {
+        // What failed left nothing behind, whatever it would do here.
+        *tree = before;
+    }
+    same
 }
 
 impl States {

@@ -1,0 +1,119 @@
+//! Operations on attributes: setattr with everything it may change at once.
+
+use super::log;
+use crate::data::require_file;
+use crate::layout::DiskInode;
+use crate::mount::Fs;
+use crate::pages::COST_INODE;
+use crate::reader::Current;
+use crate::truncate::{self, RESIZE_BYTES};
+use crate::{orphan, perm};
+use steadfast_vfs::{Attr, Caller, Errno, Ino, Result, SetAttr, SetTime, Time};
+
+impl Fs {
+    pub(crate) fn op_setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        if set.perm.is_some_and(|perm| u32::from(perm) & !crate::inode::PERM_BITS != 0) {
+            return Err(Errno::Inval.into());
+        }
+        loop {
+            if let Some(attr) = self.set_once(caller, ino, set)? {
+                return Ok(attr);
+            }
+            // A truncation is under way; what makes the file longer comes after it.
+            self.settle(caller.stream, ino)?;
+        }
+    }
+
+    fn set_once(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Option<Attr>> {
+        let store = &self.store;
+        let disk = self.read_inode(ino)?;
+        self.may_change(caller, &disk, set)?;
+        let mut log_bytes = COST_INODE;
+        let mut free_bytes = 0;
+        if let Some(size) = set.size {
+            let inode = self.inode(ino);
+            let _lock = inode.shared();
+            let disk = self.read_inode(ino)?;
+            require_file(&disk)?;
+            let mut reader = Current(&store.journal);
+            free_bytes = truncate::free_bytes(store, &mut reader, &disk, size)?;
+            log_bytes += RESIZE_BYTES + free_bytes + orphan::credits(self)?;
+        }
+        let mut work = store.begin(caller.stream, log(log_bytes))?;
+        let inode = self.inode(ino);
+        let orphans = self.inode(store.volume.orphans);
+        let mut state = inode.exclusive();
+        let mut orphan_lock = None;
+        let mut node = self.node(ino)?;
+        self.may_change(caller, &node.old, set)?;
+        if is_nothing(set) {
+            return Ok(Some(node.old.attr(ino, state.pages.len())));
+        }
+        node.relate(&mut work);
+        let now = Time::from(self.now());
+        let time = |set: SetTime| match set {
+            SetTime::Now => now.into(),
+            SetTime::At(time) => time.into(),
+        };
+        let new = &mut node.new;
+        new.mode = perm::mode_after_set(caller, &node.old, set).into();
+        new.uid = set.uid.map_or(new.uid, Into::into);
+        new.gid = set.gid.map_or(new.gid, Into::into);
+        new.ctime = now.into();
+        new.atime = set.atime.map_or(new.atime, time);
+        if set.size.is_some() {
+            new.mtime = now.into();
+        }
+        new.mtime = set.mtime.map_or(new.mtime, time);
+        let mut resized = None;
+        if let Some(size) = set.size {
+            match truncate::resize(&mut work, &state, new, size, free_bytes)? {
+                Some(done) => resized = Some(done),
+                None => return Ok(None),
+            }
+        }
+        node.store(&mut work)?;
+        let needs_orphan = resized.as_ref().is_some_and(|resized| resized.needs_orphan);
+        if needs_orphan {
+            work.use_emergency_space();
+            orphan_lock = Some(orphans.exclusive());
+            orphan::add(self, &mut work, ino)?;
+        }
+        if let Some(resized) = resized {
+            resized.apply(store, &mut state);
+        }
+        work.commit();
+        let attr = node.new.attr(ino, state.pages.len());
+        drop(orphan_lock);
+        drop(state);
+        if needs_orphan && let Err(error) = self.settle(caller.stream, ino) {
+            self.warn(format!(
+                "blocks behind the end of inode {ino} could not be freed ({error}); \
+                 the next mount frees them"
+            ));
+        }
+        Ok(Some(attr))
+    }
+
+    /// Whether the caller may make all of these changes.
+    fn may_change(&self, caller: &Caller, disk: &DiskInode, set: &SetAttr) -> Result<()> {
+        if set.guard.is_some_and(|guard| guard != disk.ctime.into()) {
+            return Err(Errno::Again.into());
+        }
+        if set.size.is_some() {
+            require_file(disk)?;
+        }
+        perm::may_set(caller, disk, set)
+    }
+}
+
+/// Whether no attribute is to be changed.
+fn is_nothing(set: &SetAttr) -> bool {
+    let SetAttr { perm, uid, gid, size, atime, mtime, guard: _, by_handle: _ } = set;
+    perm.is_none()
+        && uid.is_none()
+        && gid.is_none()
+        && size.is_none()
+        && atime.is_none()
+        && mtime.is_none()
+}

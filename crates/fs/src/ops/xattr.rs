@@ -1,0 +1,121 @@
+//! Operations on extended attributes. All of an inode's lie in one block, which comes with
+//! the first and goes with the last.
+
+use super::{Node, log};
+use crate::inode;
+use crate::layout::{DiskInode, META_BYTES};
+use crate::mount::Fs;
+use crate::pages::COST_INODE;
+use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Work};
+use crate::xattr::{self, Xattrs};
+use std::mem::offset_of;
+use steadfast_block::BlockNo;
+use steadfast_journal::Kind;
+use steadfast_vfs::{Caller, Errno, Ino, Result, XattrMode};
+
+/// Log bytes of changing the attributes.
+const CREDITS: u64 =
+    COST_INODE + META_BYTES as u64 + COST_RANGE + 3 * COST_BLOCK + COST_BITS + COST_FREE;
+
+impl Fs {
+    fn xattrs(&self, disk: &DiskInode) -> Result<Xattrs> {
+        match disk.xattr_block.get() {
+            0 => Ok(Xattrs::default()),
+            at if !self.store.volume.is_data(BlockNo(at)) => Err(crate::error::damaged(format!(
+                "an inode has its extended attributes in block {at}"
+            ))),
+            at => Xattrs::decode(BlockNo(at), &self.store.read_meta(BlockNo(at))?[..META_BYTES]),
+        }
+    }
+
+    pub(crate) fn op_getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        xattr::check_name(name)?;
+        let inode = self.inode(ino);
+        let _lock = inode.shared();
+        let disk = self.read_inode(ino)?;
+        xattr::may(caller, &disk, name, false)?;
+        self.xattrs(&disk)?.get(name).map(<[u8]>::to_vec).ok_or_else(|| Errno::NoData.into())
+    }
+
+    pub(crate) fn op_listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        let inode = self.inode(ino);
+        let _lock = inode.shared();
+        let disk = self.read_inode(ino)?;
+        let xattrs = self.xattrs(&disk)?;
+        let visible = |name: &&[u8]| caller.uid == 0 || !name.starts_with(b"trusted.");
+        Ok(xattrs.names().filter(visible).map(<[u8]>::to_vec).collect())
+    }
+
+    pub(crate) fn op_setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.change_xattrs(caller, ino, name, |xattrs| xattrs.set(name, value, mode))
+    }
+
+    pub(crate) fn op_removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.change_xattrs(caller, ino, name, |xattrs| xattrs.remove(name))
+    }
+
+    fn change_xattrs(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        change: impl Fn(&mut Xattrs) -> Result<()>,
+    ) -> Result<()> {
+        xattr::check_name(name)?;
+        let mut work = self.store.begin(caller.stream, log(CREDITS))?;
+        let inode = self.inode(ino);
+        let _lock = inode.exclusive();
+        let mut node = self.node(ino)?;
+        xattr::may(caller, &node.old, name, true)?;
+        let mut xattrs = self.xattrs(&node.old)?;
+        change(&mut xattrs)?;
+        node.relate(&mut work);
+        if xattrs.is_empty() {
+            drop_block(&mut work, &mut node)?;
+        } else {
+            let at = match node.old.xattr_block.get() {
+                0 => add_block(&mut work, &mut node)?,
+                at => BlockNo(at),
+            };
+            work.write(at, Kind::Meta, 0, &xattrs.encode())?;
+        }
+        node.new.ctime = self.now();
+        node.store(&mut work)?;
+        work.commit();
+        Ok(())
+    }
+}
+
+fn add_block(work: &mut Work<'_>, node: &mut Node) -> Result<BlockNo> {
+    let at = work.allocate_block(node.place.block.offset(1))?;
+    work.zero(at, Kind::Meta)?;
+    node.new.xattr_block = at.0.into();
+    count(work, node, 1)?;
+    Ok(at)
+}
+
+fn drop_block(work: &mut Work<'_>, node: &mut Node) -> Result<()> {
+    let at = node.old.xattr_block.get();
+    if at == 0 {
+        return Ok(());
+    }
+    work.free_run(BlockNo(at), 1)?;
+    node.new.xattr_block = 0.into();
+    count(work, node, -1)
+}
+
+/// Other changes inside a directory count its blocks without relating, so this one adds too.
+fn count(work: &mut Work<'_>, node: &mut Node, delta: i64) -> Result<()> {
+    if node.old.is_dir() {
+        return inode::add(work, node.place, offset_of!(DiskInode, blocks), delta);
+    }
+    node.new.blocks = node.old.blocks.get().saturating_add_signed(delta).into();
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! Names, attributes and directories of the file system, on a device in memory.
+#![allow(missing_docs, unreachable_pub)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+mod names;

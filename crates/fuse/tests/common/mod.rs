@@ -1,0 +1,221 @@
+//! A file system in memory behind a real mount, watched on its way.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::time::Duration;
+
+use steadfast_fuse::{MountOptions, Session, mount};
+use steadfast_model::memfs::MemFs;
+use steadfast_vfs::*;
+
+/// Counts calls and misbehaves when told to.
+pub struct Watched {
+    pub inner: MemFs,
+    pub lookups: AtomicU64,
+    pub opens: AtomicU64,
+    pub releases: AtomicU64,
+    pub fsyncs: AtomicU64,
+    pub syncs: AtomicU64,
+    pub panic_in_statfs: AtomicBool,
+    pub slow_fsync: AtomicBool,
+}
+
+impl Default for Watched {
+    fn default() -> Watched {
+        Watched {
+            inner: MemFs::default(),
+            lookups: AtomicU64::new(0),
+            opens: AtomicU64::new(0),
+            releases: AtomicU64::new(0),
+            fsyncs: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            panic_in_statfs: AtomicBool::new(false),
+            slow_fsync: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Watched {
+    /// Inodes that the front end holds.
+    pub fn held(&self) -> u64 {
+        self.opens.load(SeqCst) - self.releases.load(SeqCst)
+    }
+}
+
+impl FileSystem for Watched {
+    fn root(&self) -> Ino {
+        self.inner.root()
+    }
+    fn lookup(&self, c: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.lookups.fetch_add(1, SeqCst);
+        self.inner.lookup(c, parent, name)
+    }
+    fn getattr(&self, c: &Caller, ino: Ino) -> Result<Attr> {
+        self.inner.getattr(c, ino)
+    }
+    fn setattr(&self, c: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.inner.setattr(c, ino, set)
+    }
+    fn access(&self, c: &Caller, ino: Ino, mask: u8) -> Result<()> {
+        self.inner.access(c, ino, mask)
+    }
+    fn mknod(&self, c: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
+        self.inner.mknod(c, parent, name, node)
+    }
+    fn mkdir(&self, c: &Caller, parent: Ino, name: &[u8], perm: u16) -> Result<Attr> {
+        self.inner.mkdir(c, parent, name, perm)
+    }
+    fn symlink(&self, c: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
+        self.inner.symlink(c, parent, name, target)
+    }
+    fn readlink(&self, c: &Caller, ino: Ino) -> Result<Vec<u8>> {
+        self.inner.readlink(c, ino)
+    }
+    fn link(&self, c: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.inner.link(c, ino, parent, name)
+    }
+    fn unlink(&self, c: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
+        self.inner.unlink(c, parent, name)
+    }
+    fn rmdir(&self, c: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
+        self.inner.rmdir(c, parent, name)
+    }
+    fn rename(
+        &self,
+        c: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        m: RenameMode,
+    ) -> Result<()> {
+        self.inner.rename(c, from, to, m)
+    }
+    fn open(&self, c: &Caller, ino: Ino) -> Result<()> {
+        self.inner.open(c, ino)?;
+        self.opens.fetch_add(1, SeqCst);
+        Ok(())
+    }
+    fn release(&self, ino: Ino) {
+        self.releases.fetch_add(1, SeqCst);
+        self.inner.release(ino);
+    }
+    fn read(&self, c: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.inner.read(c, ino, offset, buf)
+    }
+    fn write(&self, c: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.inner.write(c, ino, offset, data)
+    }
+    fn append(&self, c: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
+        self.inner.append(c, ino, data)
+    }
+    fn fsync(&self, c: &Caller, ino: Ino, data_only: bool) -> Result<()> {
+        self.fsyncs.fetch_add(1, SeqCst);
+        if self.slow_fsync.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        self.inner.fsync(c, ino, data_only)
+    }
+    fn fallocate(
+        &self,
+        c: &Caller,
+        ino: Ino,
+        m: AllocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.inner.fallocate(c, ino, m, offset, len)
+    }
+    fn seek(&self, c: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        self.inner.seek(c, ino, offset, whence)
+    }
+    fn readdir(
+        &self,
+        c: &Caller,
+        dir: Ino,
+        cookie: Cookie,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        self.inner.readdir(c, dir, cookie, sink)
+    }
+    fn getxattr(&self, c: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.inner.getxattr(c, ino, name)
+    }
+    fn setxattr(
+        &self,
+        c: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        m: XattrMode,
+    ) -> Result<()> {
+        self.inner.setxattr(c, ino, name, value, m)
+    }
+    fn listxattr(&self, c: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.inner.listxattr(c, ino)
+    }
+    fn removexattr(&self, c: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.inner.removexattr(c, ino, name)
+    }
+    fn statfs(&self) -> Result<StatFs> {
+        assert!(!self.panic_in_statfs.load(SeqCst), "statfs panics on purpose");
+        self.inner.statfs()
+    }
+    fn sync(&self) -> Result<()> {
+        self.syncs.fetch_add(1, SeqCst);
+        self.inner.sync()
+    }
+}
+
+/// A mount that goes away with its value.
+pub struct Mount {
+    pub fs: Arc<Watched>,
+    pub session: Option<Session>,
+    dir: tempfile::TempDir,
+}
+
+impl Mount {
+    /// Mounts a new file system; nothing (and a line that says so) where that is impossible.
+    pub fn new(change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
+        if !Path::new("/dev/fuse").exists() {
+            println!("skipped: there is no /dev/fuse here");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        // Other users must get through to the mount.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), open).unwrap();
+        let point = dir.path().join("mnt");
+        std::fs::create_dir(&point).unwrap();
+        let fs = Arc::new(Watched::default());
+        let mut options = MountOptions::new("/tmp/a volume, of sorts");
+        change(&mut options);
+        match mount(Arc::clone(&fs) as Arc<dyn FileSystem>, &point, &options) {
+            Ok(session) => Some(Mount { fs, session: Some(session), dir }),
+            Err(e) if !rustix::process::geteuid().is_root() => {
+                println!("skipped: this user may not mount here: {e}");
+                None
+            }
+            Err(e) => panic!("mount failed: {e}"),
+        }
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path().join(name)
+    }
+
+    /// Waits until something holds that the kernel brings about in its own time.
+    pub fn eventually(&self, what: &str, holds: impl Fn(&Watched) -> bool) {
+        for _ in 0..500 {
+            if holds(&self.fs) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("never happened: {what}");
+    }
+}

@@ -1,0 +1,600 @@
+//! The main calls through a real mount, with the in-memory model behind it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{
+    FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink,
+};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
+
+use common::Mount;
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags,
+};
+use rustix::io::Errno;
+use steadfast_fuse::{Ended, MountError, MountOptions, Unmount, mountinfo};
+
+macro_rules! mounted {
+    () => {
+        mounted!(|_| {})
+    };
+    ($change:expr) => {
+        match Mount::new($change) {
+            Some(mount) => mount,
+            None => return,
+        }
+    };
+}
+
+fn errno<T: std::fmt::Debug>(result: std::io::Result<T>) -> Option<i32> {
+    result.expect_err("must fail").raw_os_error()
+}
+
+fn code(errno: Errno) -> Option<i32> {
+    Some(errno.raw_os_error())
+}
+
+#[test]
+fn what_is_written_is_read_through_every_kind_of_open() {
+    let m = mounted!();
+    let path = m.join("file");
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
+    file.write_all(&data).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), data.len() as u64);
+    file.seek(SeekFrom::Start(0)).unwrap();
+    let mut back = Vec::new();
+    file.read_to_end(&mut back).unwrap();
+    assert!(back == data);
+    assert!(fs::read(&path).unwrap() == data);
+
+    file.write_all_at(b"overwritten", 1_000_000).unwrap();
+    let mut piece = [0; 11];
+    File::open(&path).unwrap().read_exact_at(&mut piece, 1_000_000).unwrap();
+    assert_eq!(&piece, b"overwritten");
+
+    let mut direct = OpenOptions::new();
+    direct.read(true).write(true).custom_flags(OFlags::DIRECT.bits() as i32);
+    let direct = direct.open(&path).unwrap();
+    direct.write_all_at(&[9; 8192], 4096).unwrap();
+    let mut page = vec![0; 8192];
+    direct.read_exact_at(&mut page, 4096).unwrap();
+    assert!(page.iter().all(|&b| b == 9));
+    assert_eq!(fs::read(&path).unwrap()[4096..12288], page);
+}
+
+#[test]
+fn truncation_by_path_by_handle_and_at_open_is_seen_at_once() {
+    let m = mounted!();
+    let path = m.join("file");
+    fs::write(&path, vec![1u8; 10_000]).unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(5000).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 5000);
+    file.set_len(9000).unwrap();
+    let content = fs::read(&path).unwrap();
+    assert!(content[..5000].iter().all(|&b| b == 1) && content[5000..].iter().all(|&b| b == 0));
+
+    let before = fs::metadata(&path).unwrap();
+    std::thread::sleep(Duration::from_millis(20));
+    File::create(&path).unwrap();
+    let after = fs::metadata(&path).unwrap();
+    assert_eq!(after.len(), 0);
+    assert_eq!(file.metadata().unwrap().len(), 0);
+    assert!((after.mtime(), after.mtime_nsec()) > (before.mtime(), before.mtime_nsec()));
+    assert_eq!(after.ino(), before.ino());
+}
+
+#[test]
+fn appends_of_two_handles_never_overwrite_each_other() {
+    let m = mounted!();
+    let path = m.join("log");
+    let open = || OpenOptions::new().append(true).create(true).open(&path).unwrap();
+    let (mut a, mut b) = (open(), open());
+    for _ in 0..100 {
+        a.write_all(b"aaaa\n").unwrap();
+        b.write_all(b"bb\n").unwrap();
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), "aaaa\nbb\n".repeat(100));
+}
+
+#[test]
+fn rename_replaces_refuses_or_exchanges_as_its_flags_say() {
+    let m = mounted!();
+    let rename = |from: &str, to: &str, flags| {
+        rustix::fs::renameat_with(CWD, m.join(from), CWD, m.join(to), flags)
+    };
+    fs::write(m.join("a"), "a").unwrap();
+    fs::write(m.join("b"), "b").unwrap();
+    fs::create_dir(m.join("d")).unwrap();
+    assert_eq!(rename("a", "b", RenameFlags::NOREPLACE), Err(Errno::EXIST));
+    rename("a", "b", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::read_to_string(m.join("a")).unwrap(), "b");
+    assert_eq!(fs::read_to_string(m.join("b")).unwrap(), "a");
+    rename("a", "d/a", RenameFlags::NOREPLACE).unwrap();
+    assert!(!m.join("a").exists());
+    fs::rename(m.join("b"), m.join("d/a")).unwrap();
+    assert_eq!(fs::read_to_string(m.join("d/a")).unwrap(), "a");
+    assert_eq!(rename("d", "d/a/x", RenameFlags::empty()), Err(Errno::NOTDIR));
+    assert_eq!(errno(fs::rename(m.join("d"), m.join("d/sub"))), code(Errno::INVAL));
+    fs::create_dir(m.join("e")).unwrap();
+    fs::write(m.join("e/full"), "").unwrap();
+    assert_eq!(errno(fs::rename(m.join("d"), m.join("e"))), code(Errno::NOTEMPTY));
+    assert_eq!(rename("e", "x", RenameFlags::WHITEOUT), Err(Errno::INVAL));
+}
+
+#[test]
+fn link_counts_and_change_times_stay_right_in_the_kernels_cache() {
+    let m = mounted!();
+    let [a, b, c] = ["a", "b", "c"].map(|name| m.join(name));
+    fs::write(&a, "x").unwrap();
+    let stamp = |m: &fs::Metadata| (m.ctime(), m.ctime_nsec());
+    let mut last = stamp(&fs::metadata(&a).unwrap());
+    let mut changed = |nlink: u64| {
+        let now = fs::metadata(&a).unwrap();
+        assert_eq!(now.nlink(), nlink);
+        assert!(stamp(&now) > last, "ctime after change to {nlink} links");
+        last = stamp(&now);
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    std::thread::sleep(Duration::from_millis(10));
+    fs::hard_link(&a, &b).unwrap();
+    changed(2);
+    fs::hard_link(&a, &c).unwrap();
+    changed(3);
+    fs::remove_file(&b).unwrap();
+    changed(2);
+    fs::write(&b, "other").unwrap();
+    fs::rename(&b, &c).unwrap(); // replaces a link of `a`
+    changed(1);
+    let top = fs::metadata(m.path()).unwrap().nlink();
+    fs::create_dir(m.join("d")).unwrap();
+    fs::create_dir(m.join("d/e")).unwrap();
+    assert_eq!(fs::metadata(m.path()).unwrap().nlink(), top + 1);
+    assert_eq!(fs::metadata(m.join("d")).unwrap().nlink(), 3);
+    fs::rename(m.join("d/e"), m.join("e")).unwrap();
+    assert_eq!(fs::metadata(m.join("d")).unwrap().nlink(), 2);
+    assert_eq!(fs::metadata(m.path()).unwrap().nlink(), top + 2);
+    fs::remove_dir(m.join("e")).unwrap();
+    assert_eq!(fs::metadata(m.path()).unwrap().nlink(), top + 1);
+}
+
+#[test]
+fn a_file_removed_while_open_lives_until_it_is_closed() {
+    let m = mounted!();
+    let path = m.join("file");
+    let mut file = OpenOptions::new().read(true).write(true).create(true).open(&path).unwrap();
+    file.write_all(b"still here").unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(file.metadata().unwrap().nlink(), 0);
+    file.write_all(b", and growing").unwrap();
+    let mut content = String::new();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.read_to_string(&mut content).unwrap();
+    assert_eq!(content, "still here, and growing");
+    file.sync_all().unwrap();
+    assert!(m.fs.held() > 0);
+    drop(file);
+    m.eventually("the removed file is released", |fs| fs.held() == 0);
+}
+
+#[test]
+fn an_inode_that_a_descriptor_names_is_not_given_up_for_reuse() {
+    let m = mounted!();
+    fs::write(m.join("old"), "old").unwrap();
+    let held = rustix::fs::open(m.join("old"), OFlags::PATH, Mode::empty()).unwrap();
+    let number = rustix::fs::fstat(&held).unwrap().st_ino;
+    fs::create_dir(m.join("gone")).unwrap();
+    let dir = File::open(m.join("gone")).unwrap();
+    fs::remove_file(m.join("old")).unwrap();
+    fs::remove_dir(m.join("gone")).unwrap();
+    for i in 0..50 {
+        fs::write(m.join(format!("new{i}")), "secret").unwrap();
+        assert_ne!(fs::metadata(m.join(format!("new{i}"))).unwrap().ino(), number);
+    }
+    let now = rustix::fs::fstat(&held).unwrap();
+    assert_eq!((now.st_ino, now.st_nlink, now.st_size), (number, 0, 3));
+    let reopened =
+        fs::read_to_string(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held)));
+    assert_eq!(reopened.unwrap(), "old");
+    assert_eq!(dir.metadata().unwrap().nlink(), 0);
+    drop((held, dir));
+    for i in 0..50 {
+        fs::remove_file(m.join(format!("new{i}"))).unwrap();
+    }
+    m.eventually("everything removed is released", |fs| fs.held() == 0);
+}
+
+#[test]
+fn extended_attributes_answer_sizes_flags_and_absence() {
+    let m = mounted!();
+    let path = m.join("file");
+    fs::write(&path, "").unwrap();
+    let set = |name: &str, value: &[u8], flags| rustix::fs::setxattr(&path, name, value, flags);
+    set("user.one", b"first", XattrFlags::CREATE).unwrap();
+    assert_eq!(set("user.one", b"x", XattrFlags::CREATE), Err(Errno::EXIST));
+    assert_eq!(set("user.two", b"x", XattrFlags::REPLACE), Err(Errno::NODATA));
+    set("user.two", b"", XattrFlags::empty()).unwrap();
+    assert_eq!(rustix::fs::getxattr_query(&path, "user.one"), Ok(5));
+    assert_eq!(rustix::fs::getxattr(&path, "user.one", &mut [0u8; 3]), Err(Errno::RANGE));
+    let mut value = [0u8; 64];
+    assert_eq!(rustix::fs::getxattr(&path, "user.one", &mut value), Ok(5));
+    assert_eq!(&value[..5], b"first");
+    let len = rustix::fs::listxattr(&path, &mut value).unwrap();
+    assert_eq!(rustix::fs::listxattr_query(&path), Ok(len));
+    let mut names: Vec<&[u8]> = value[..len].split(|&b| b == 0).filter(|n| !n.is_empty()).collect();
+    names.sort_unstable();
+    assert_eq!(names, [&b"user.one"[..], b"user.two"]);
+    rustix::fs::removexattr(&path, "user.one").unwrap();
+    assert_eq!(rustix::fs::getxattr(&path, "user.one", &mut value), Err(Errno::NODATA));
+    // POSIX ACLs are not offered, and say so.
+    let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x04\0\x04\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff";
+    let refused = set("system.posix_acl_access", acl, XattrFlags::empty());
+    assert_eq!(refused, Err(Errno::OPNOTSUPP));
+}
+
+#[test]
+fn a_program_on_the_mount_runs() {
+    // The loader maps its file.
+    let m = mounted!();
+    let program = m.join("program");
+    fs::copy("/bin/echo", &program).unwrap();
+    let output = Command::new(&program).arg("hello").output().unwrap();
+    assert_eq!(output.stdout, b"hello\n");
+}
+
+#[test]
+fn stores_through_a_mapping_arrive_and_are_read_back() {
+    let m = mounted!();
+    let path = m.join("mapped");
+    fs::write(&path, vec![b'.'; 10_000]).unwrap();
+    let script = "import mmap,sys\n\
+        f=open(sys.argv[1],'r+b')\n\
+        w=mmap.mmap(f.fileno(),0)\n\
+        assert w[9999:10000]==b'.'\n\
+        w[5000:5005]=b'store'\n\
+        w.flush()\n";
+    match Command::new("python3").arg("-c").arg(script).arg(&path).status() {
+        Ok(status) => assert!(status.success()),
+        Err(e) => return println!("skipped: python3: {e}"),
+    }
+    assert_eq!(&fs::read(&path).unwrap()[4999..5006], b".store.");
+    let caller = steadfast_vfs::Caller::root();
+    let fs: &dyn steadfast_vfs::FileSystem = &*m.fs;
+    let ino = fs.lookup(&caller, fs.root(), b"mapped").unwrap().ino;
+    let mut buf = [0; 5];
+    assert_eq!(fs.read(&caller, ino, 5000, &mut buf).unwrap(), 5);
+    assert_eq!(&buf, b"store");
+}
+
+#[test]
+fn a_listing_of_many_names_is_complete_and_survives_removal_on_the_way() {
+    let m = mounted!();
+    fs::create_dir(m.join("many")).unwrap();
+    for i in 0..3000 {
+        File::create(m.join(format!("many/a-name-with-some-length-{i:05}"))).unwrap();
+    }
+    let mut names: Vec<_> =
+        fs::read_dir(m.join("many")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), 3000);
+    for entry in fs::read_dir(m.join("many")).unwrap() {
+        let entry = entry.unwrap();
+        assert_eq!(entry.metadata().unwrap().ino(), std::os::unix::fs::DirEntryExt::ino(&entry));
+        fs::remove_file(entry.path()).unwrap();
+    }
+    assert_eq!(fs::read_dir(m.join("many")).unwrap().count(), 0);
+    fs::remove_dir(m.join("many")).unwrap();
+    m.eventually("everything removed is released", |fs| fs.held() == 0);
+}
+
+#[test]
+fn corner_33_names_are_bytes_and_limits_are_reported() {
+    let m = mounted!();
+    let name = OsStr::from_bytes(b"\xff\xfe not utf-8 \n");
+    fs::write(m.join(name), "x").unwrap();
+    assert_eq!(fs::read_dir(m.path()).unwrap().next().unwrap().unwrap().file_name(), name);
+    fs::write(m.join("n".repeat(255)), "").unwrap();
+    assert_eq!(errno(fs::write(m.join("n".repeat(256)), "")), code(Errno::NAMETOOLONG));
+    symlink("t".repeat(4000), m.join("link")).unwrap();
+    assert_eq!(fs::read_link(m.join("link")).unwrap().as_os_str().len(), 4000);
+}
+
+#[test]
+fn absent_names_are_remembered_by_the_kernel_until_they_appear() {
+    let m = mounted!();
+    for _ in 0..100 {
+        assert!(!m.join("later").exists());
+    }
+    let asked = m.fs.lookups.load(SeqCst);
+    assert!(asked < 10, "{asked} lookups for one absent name");
+    fs::write(m.join("later"), "now").unwrap();
+    assert_eq!(fs::read_to_string(m.join("later")).unwrap(), "now");
+    fs::remove_file(m.join("later")).unwrap();
+    assert!(!m.join("later").exists());
+    OpenOptions::new().write(true).create_new(true).open(m.join("later")).unwrap();
+    let again = OpenOptions::new().write(true).create_new(true).open(m.join("later"));
+    assert_eq!(errno(again), code(Errno::EXIST));
+}
+
+#[test]
+fn times_of_every_size_go_through_unchanged() {
+    let m = mounted!();
+    let path = m.join("file");
+    fs::write(&path, "").unwrap();
+    for (secs, nanos) in
+        [(0, 0), (1_700_000_000, 123_456_789), (-2, 800_000_000), (1 << 33, 999_999_999)]
+    {
+        let time = Timespec { tv_sec: secs, tv_nsec: nanos };
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
+        let now = fs::metadata(&path).unwrap();
+        assert_eq!((now.mtime(), now.mtime_nsec()), (secs, nanos));
+        assert_eq!((now.atime(), now.atime_nsec()), (secs, nanos));
+    }
+}
+
+#[test]
+fn special_files_keep_kind_and_device_number() {
+    let m = mounted!();
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root makes device nodes");
+    }
+    let make = |name: &str, kind, device| {
+        rustix::fs::mknodat(CWD, m.join(name), kind, Mode::from_raw_mode(0o640), device).unwrap();
+        fs::symlink_metadata(m.join(name)).unwrap()
+    };
+    let device = rustix::fs::makedev(259, 70_000);
+    let node = make("c", rustix::fs::FileType::CharacterDevice, device);
+    assert!(node.file_type().is_char_device());
+    assert_eq!((node.rdev(), node.mode() & 0o7777), (device, 0o640));
+    assert!(make("b", rustix::fs::FileType::BlockDevice, device).file_type().is_block_device());
+    assert!(make("p", rustix::fs::FileType::Fifo, 0).file_type().is_fifo());
+    assert!(make("s", rustix::fs::FileType::Socket, 0).file_type().is_socket());
+}
+
+#[test]
+fn holes_are_made_found_and_filled() {
+    let m = mounted!();
+    let file = File::create(m.join("sparse")).unwrap();
+    file.write_all_at(b"start", 0).unwrap();
+    file.write_all_at(b"end", 1 << 20).unwrap();
+    let seek = |from| rustix::fs::seek(&file, from);
+    let hole = seek(rustix::fs::SeekFrom::Hole(0)).unwrap();
+    assert!((5..=1 << 20).contains(&hole), "{hole}");
+    let data = seek(rustix::fs::SeekFrom::Data(hole)).unwrap();
+    assert!(data > hole && data <= 1 << 20, "{data}");
+    assert_eq!(seek(rustix::fs::SeekFrom::Data(2 << 20)), Err(Errno::NXIO));
+    let allocate = |mode, at, len| rustix::fs::fallocate(&file, mode, at, len);
+    allocate(FallocateFlags::empty(), 1 << 20, 1 << 20).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 2 << 20);
+    allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096).unwrap();
+    let content = fs::read(m.join("sparse")).unwrap();
+    assert_eq!(&content[..5], &[0; 5]);
+    assert_eq!(&content[1 << 20..(1 << 20) + 3], b"end");
+    assert_eq!(allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(Errno::OPNOTSUPP));
+}
+
+#[test]
+fn every_kind_of_sync_reaches_the_file_system_exactly_once() {
+    let m = mounted!();
+    let file = File::create(m.join("file")).unwrap();
+    let mut before = 0;
+    let mut arrived = |what: &str| {
+        let now = m.fs.fsyncs.load(SeqCst);
+        let more = now - before;
+        before = now;
+        assert_eq!(more, 1, "{what}");
+    };
+    (&file).write_all(b"x").unwrap();
+    file.sync_all().unwrap();
+    arrived("fsync");
+    (&file).write_all(b"x").unwrap();
+    file.sync_data().unwrap();
+    arrived("fdatasync");
+    File::open(m.path()).unwrap().sync_all().unwrap();
+    arrived("fsync of a directory");
+    for flag in [OFlags::SYNC, OFlags::DSYNC] {
+        let mut options = OpenOptions::new();
+        options.write(true).custom_flags(flag.bits() as i32);
+        options.open(m.join("file")).unwrap().write_all(b"y").unwrap();
+        arrived("write with O_SYNC or O_DSYNC");
+    }
+    drop(file);
+    assert_eq!(m.fs.fsyncs.load(SeqCst), before, "nothing at close");
+
+    steadfast_fuse::sync(&m.join("file")).unwrap();
+    assert_eq!(m.fs.syncs.load(SeqCst), 1);
+    assert_eq!(steadfast_fuse::server_pid(&m.path()).unwrap(), std::process::id());
+    let script = "import fcntl,sys,os\n\
+        for p in sys.argv[1:]:\n    fcntl.ioctl(os.open(p,os.O_RDONLY),0x5301)\n";
+    match Command::new("python3").args(["-c", script]).args([m.path(), m.join("file")]).status() {
+        Ok(status) => {
+            assert!(status.success());
+            assert_eq!(m.fs.syncs.load(SeqCst), 3);
+        }
+        Err(e) => println!("skipped the ioctl: python3: {e}"),
+    }
+}
+
+#[test]
+fn waiting_fsyncs_do_not_stop_other_requests() {
+    let m = mounted!(|options| options.threads = 2);
+    m.fs.slow_fsync.store(true, SeqCst);
+    let files: Vec<File> = (0..8).map(|i| File::create(m.join(format!("{i}"))).unwrap()).collect();
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(|| file.sync_all().unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        let begun = Instant::now();
+        fs::write(m.join("meanwhile"), "x").unwrap();
+        assert!(begun.elapsed() < Duration::from_millis(150), "{:?}", begun.elapsed());
+    });
+    assert!(start.elapsed() < Duration::from_millis(1500), "side by side: {:?}", start.elapsed());
+}
+
+#[test]
+fn the_mount_shows_its_source_and_the_space_of_the_volume() {
+    use steadfast_vfs::FileSystem;
+    let m = mounted!();
+    let entry = mountinfo::mount_at(&m.path().canonicalize().unwrap()).unwrap().unwrap();
+    assert!(entry.is_ours());
+    assert_eq!(entry.source, std::path::Path::new("/tmp/a volume, of sorts"));
+    let space = rustix::fs::statvfs(m.path()).unwrap();
+    let own = m.fs.statfs().unwrap();
+    assert_eq!(
+        (space.f_blocks, space.f_bfree, space.f_bavail),
+        (own.blocks, own.blocks_free, own.blocks_free)
+    );
+    assert_eq!((space.f_files, space.f_ffree), (own.inodes, own.inodes_free));
+    assert_eq!((space.f_frsize, space.f_namemax), (u64::from(own.block_size), 255));
+}
+
+/// Runs a shell command as an ordinary user; tells whether it succeeded.
+fn as_nobody(command: &str, dir: &std::path::Path) -> bool {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir("/").env("D", dir);
+    shell.uid(65534).gid(65534).output().unwrap().status.success()
+}
+
+#[test]
+fn corner_63_other_users_get_in_only_if_let_and_only_as_far_as_modes_permit() {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root can become another user");
+    }
+    let own = mounted!();
+    assert!(!as_nobody("ls $D", &own.path()), "owner only");
+
+    let m = mounted!(|options| options.allow_other = true);
+    let dir = m.path();
+    let set = |name: &str, mode| fs::set_permissions(m.join(name), PermissionsExt::from_mode(mode));
+    fs::set_permissions(&dir, PermissionsExt::from_mode(0o755)).unwrap();
+    fs::write(m.join("public"), "x").unwrap();
+    set("public", 0o644).unwrap();
+    fs::write(m.join("secret"), "x").unwrap();
+    set("secret", 0o600).unwrap();
+    fs::create_dir(m.join("closed")).unwrap();
+    fs::write(m.join("closed/inside"), "x").unwrap();
+    fs::metadata(m.join("closed/inside")).unwrap(); // now the kernel knows the name
+    set("closed", 0o700).unwrap();
+    assert!(as_nobody("cat $D/public", &dir));
+    assert!(!as_nobody("cat $D/secret", &dir));
+    assert!(!as_nobody("echo y >> $D/public", &dir));
+    assert!(!as_nobody("cat $D/closed/inside", &dir));
+    assert!(!as_nobody("touch $D/new", &dir));
+    assert!(!as_nobody("chmod 777 $D/secret", &dir));
+    assert!(!as_nobody("rm -f $D/public", &dir));
+    fs::create_dir(m.join("shared")).unwrap();
+    set("shared", 0o1777).unwrap();
+    fs::write(m.join("shared/root"), "x").unwrap();
+    assert!(as_nobody("touch $D/shared/mine", &dir));
+    assert_eq!(fs::metadata(m.join("shared/mine")).unwrap().uid(), 65534);
+    assert!(!as_nobody("rm -f $D/shared/root", &dir), "sticky");
+    assert!(as_nobody("rm $D/shared/mine", &dir));
+
+    // A write by another user takes the set-id bits away; one by root does not.
+    fs::write(m.join("setid"), "x").unwrap();
+    set("setid", 0o6777).unwrap();
+    fs::write(m.join("setid"), "y").unwrap();
+    assert_eq!(fs::metadata(m.join("setid")).unwrap().mode() & 0o7777, 0o6777);
+    assert!(as_nobody("echo y >> $D/setid", &dir));
+    assert_eq!(fs::metadata(m.join("setid")).unwrap().mode() & 0o7777, 0o777);
+}
+
+#[test]
+fn a_request_that_panics_is_answered_and_the_session_says_so() {
+    let mut m = mounted!();
+    fs::write(m.join("before"), "x").unwrap();
+    m.fs.panic_in_statfs.store(true, SeqCst);
+    assert_eq!(rustix::fs::statvfs(m.path()).err(), Some(Errno::IO));
+    m.fs.panic_in_statfs.store(false, SeqCst);
+    assert_eq!(errno(fs::write(m.join("after"), "x")), code(Errno::IO), "nothing goes on as if");
+    let path = m.path();
+    let ended = m.session.take().unwrap().shutdown(Duration::from_secs(5));
+    assert_eq!(ended, Ended::Failed("statfs panics on purpose".to_owned()));
+    assert!(mountinfo::mount_at(&path).unwrap().is_none());
+}
+
+#[test]
+fn unmounting_from_outside_ends_the_session() {
+    let mut m = mounted!();
+    fs::write(m.join("file"), "x").unwrap();
+    let session = m.session.take().unwrap();
+    let unmounter = session.unmounter();
+    let busy = File::open(m.join("file")).unwrap();
+    let refused = unmounter.unmount(Unmount::IfIdle).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ResourceBusy);
+    assert!(!session.has_ended());
+    drop(busy);
+    let other = std::thread::spawn(move || unmounter.unmount(Unmount::IfIdle));
+    assert_eq!(session.join(), Ended::Clean);
+    other.join().unwrap().unwrap();
+    assert_eq!(m.fs.held(), 0);
+    assert!(mountinfo::mount_at(&m.path()).unwrap().is_none());
+}
+
+#[test]
+fn a_busy_mount_is_taken_out_of_the_tree_and_stops_after_its_grace() {
+    let mut m = mounted!();
+    let mut file = File::create(m.join("file")).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let mut session = m.session.take().unwrap();
+    session.on_end(move |ended| drop(tell.send(ended.clone())));
+    let ended = session.shutdown(Duration::from_millis(200));
+    assert_eq!(ended, Ended::Abandoned);
+    assert_eq!(told.try_recv(), Ok(Ended::Abandoned));
+    assert!(!m.join("file").exists());
+    assert_eq!(errno(file.write_all(b"too late")), code(Errno::IO));
+    assert_eq!(m.fs.held(), 0);
+}
+
+#[test]
+fn a_dropped_session_leaves_no_mount_and_spares_what_lies_below() {
+    let m = mounted!();
+    let path = m.path();
+    let lower = mountinfo::mounts().unwrap().len();
+    let options = MountOptions { over: true, ..MountOptions::new("second") };
+    let upper =
+        steadfast_fuse::mount(std::sync::Arc::new(common::Watched::default()), &path, &options)
+            .unwrap();
+    fs::write(path.join("upper"), "").unwrap();
+    // Unmounted by somebody else: the session must not unmount what it finds there then.
+    steadfast_fuse::unmount(&path, Unmount::IfIdle).unwrap();
+    assert_eq!(upper.join(), Ended::Clean);
+    assert_eq!(mountinfo::mounts().unwrap().iter().filter(|m| m.mount_point == path).count(), 1);
+    assert!(mountinfo::mounts().unwrap().len() >= lower.min(1));
+    assert!(!path.join("upper").exists());
+    drop(m);
+    assert!(mountinfo::mount_at(&path).unwrap().is_none());
+}
+
+#[test]
+fn a_mount_point_that_cannot_be_used_is_named() {
+    let m = mounted!();
+    let fs = || std::sync::Arc::new(common::Watched::default());
+    let try_at =
+        |path: &std::path::Path| steadfast_fuse::mount(fs(), path, &MountOptions::new("x")).err();
+    assert!(matches!(try_at(&m.path()), Some(MountError::InUse { .. })));
+    assert!(matches!(try_at(&m.join("absent")), Some(MountError::MountPoint { .. })));
+    fs::write(m.join("file"), "").unwrap();
+    assert!(matches!(try_at(&m.join("file")), Some(MountError::NotADirectory { .. })));
+}
+
+#[test]
+fn a_read_only_mount_refuses_every_change() {
+    let m = mounted!(|options| options.read_only = true);
+    assert_eq!(errno(fs::write(m.join("x"), "x")), code(Errno::ROFS));
+    assert_eq!(fs::read_dir(m.path()).unwrap().count(), 0);
+    steadfast_fuse::sync(&m.path()).unwrap();
+}
