@@ -274,7 +274,6 @@ impl State {
     /// Sets available bits; returns how many were not set before.
     fn make_available(&mut self, volume: &Volume, at: BlockNo, count: u64) -> u64 {
         if !volume.run_is_data(at, count) {
-            debug_assert!(false, "released blocks {at}+{count} are no data blocks");
             return 0;
         }
         let Some(group) = volume.group_of(at) else { return 0 };
@@ -284,7 +283,6 @@ impl State {
         // Never so: what was claimed or freed was loaded before. It will find the bits clear on disk.
         let Some(map) = slot.map.as_deref_mut() else { return 0 };
         let made = set(map, index, count as usize, true);
-        debug_assert_eq!(made as u64, count, "blocks {at}+{count} were available already");
         slot.available += made as u32;
         self.available += made as u64;
         made as u64
@@ -298,6 +296,11 @@ pub(crate) fn bit_of(volume: &Volume, at: BlockNo) -> Result<(BlockNo, usize)> {
     };
     let start = volume.group_start(group);
     Ok((start, (at.0 - start.0) as usize))
+}
+
+/// Whether a bit of a bitmap block is set.
+pub(crate) fn is_used(bitmap: &Block, bit: usize) -> bool {
+    bitmap[bit / 8] >> (bit % 8) & 1 == 1
 }
 
 /// The available blocks of a group, from its current bitmap: bit set = available.

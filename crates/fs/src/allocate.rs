@@ -7,6 +7,7 @@
 
 use crate::data::{ATTEMPTS_MAX, PAGE, check_end, require_file, shape};
 use crate::btree;
+use crate::error::from_journal;
 use crate::extents::{self, Extent};
 use crate::inode::{self, Inode, Place, State};
 use crate::layout::DiskInode;
@@ -17,7 +18,7 @@ use crate::reader::Current;
 use crate::truncate::{slice_bytes, zero_written};
 use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE, Work};
 use steadfast_block::BLOCK_SIZE;
-use steadfast_journal::{Access, Credits, Object};
+use steadfast_journal::{Access, Credits, Object, StreamId};
 use steadfast_vfs::{AllocateMode, Caller, Errno, Error, Ino, Result, Seek};
 
 /// Most blocks that one operation allocates.
@@ -123,9 +124,9 @@ impl Fs {
     ) -> Result<Step> {
         let store = &self.store;
         let volume = &store.volume;
-        let (peeked, slack) = self.peek(inode)?;
+        let Some((peeked, slack)) = self.peek(caller, inode)? else { return Ok(Step::Retry) };
         // What one more run costs: its bit, and growing the tree.
-        let per_run = COST_BITS + btree::change_credits(peeked.level + 1);
+        let per_run = COST_BITS + btree::change_credits(peeked.level);
         let room = (store.journal.op_bytes_max() / 4 * 3).saturating_sub(COST_INODE + slack.log_bytes);
         let runs_max = (room / per_run).clamp(1, ALLOCATE_RUNS_MAX);
         let log_bytes = COST_INODE + slack.log_bytes + runs_max * per_run;
@@ -200,9 +201,9 @@ impl Fs {
     ) -> Result<Step> {
         let store = &self.store;
         let volume = &store.volume;
-        let (peeked, slack) = self.peek(inode)?;
+        let Some((peeked, slack)) = self.peek(caller, inode)? else { return Ok(Step::Retry) };
         let edge_bytes = if edges.is_some() { 2 * (COST_BLOCK + COST_RANGE + PAGE) } else { 0 };
-        let fixed = COST_INODE + slack.log_bytes + extents::remove_credits(peeked.level) + COST_BITS;
+        let fixed = COST_INODE + slack.log_bytes + extents::remove_credits(peeked.level, false);
         let most = store.journal.op_bytes_max().saturating_sub(fixed + edge_bytes);
         let free_bytes = most.min(slice_bytes(store));
         let log_bytes = fixed + edge_bytes + free_bytes;
@@ -246,17 +247,26 @@ impl Fs {
     }
 
     /// Shape of the file's tree, and what its delayed pages may need in addition when an
-    /// operation lets the tree grow by a level.
-    fn peek(&self, inode: &Inode) -> Result<(Shape, Needs)> {
-        let state = inode.shared();
+    /// operation lets the tree grow by a level. `None`: that would be too much, so the file
+    /// was committed; look again.
+    fn peek(&self, caller: &Caller, inode: &Inode) -> Result<Option<(Shape, Needs)>> {
         let volume = &self.store.volume;
-        let disk = inode::read(volume, &mut Current(&self.store.journal), inode.ino)?;
-        require_file(&disk)?;
-        let shape = shape(volume, &disk)?;
-        let grown = Shape { level: shape.level + 1, items: None };
-        let needs = state.pages.tally_with(&[], 0, disk.size.get()).needs(grown);
-        let log_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
-        Ok((shape, Needs { blocks: needs.blocks, log_bytes }))
+        let journal = &self.store.journal;
+        {
+            let state = inode.shared();
+            let disk = inode::read(volume, &mut Current(journal), inode.ino)?;
+            require_file(&disk)?;
+            let shape = shape(volume, &disk)?;
+            let grown = Shape { level: shape.level + 1, items: None };
+            let needs = state.pages.tally_with(&[], 0, disk.size.get()).needs(grown);
+            let log_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
+            if log_bytes <= journal.op_bytes_max() / 4 {
+                return Ok(Some((shape, Needs { blocks: needs.blocks, log_bytes })));
+            }
+        }
+        let stream = StreamId(caller.stream.0);
+        journal.sync(stream, &[Object::File(inode.ino)]).map_err(from_journal)?;
+        Ok(None)
     }
 
     /// Whether what was peeked still holds for the file as it is now.
@@ -277,7 +287,9 @@ impl Fs {
         let (old, mut new) = (end.old, end.new);
         new.mode = perm::mode_after_write(end.caller, old.mode.get()).into();
         (new.mtime, new.ctime) = (now, now);
-        let needs = end.state.pages.tally_with(&[], 0, new.size.get()).needs(shape(volume, &new)?);
+        // With the old size: what may go into the record does not grow by this.
+        let tally = end.state.pages.tally_with(&[], 0, old.size.get());
+        let needs = tally.needs(shape(volume, &new)?);
         let more = store.alloc.reserve(needs.blocks.saturating_sub(end.state.pages.reserved))?;
         let log_bytes = needs.log_bytes.saturating_sub(end.state.pages.log_bytes);
         debug_assert!(log_bytes <= end.slack.log_bytes, "the tree grew by more than a level");

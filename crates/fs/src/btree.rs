@@ -33,13 +33,20 @@ pub(crate) type Body = [u8; INLINE_BYTES];
 const HEADER: usize = size_of::<NodeHeader>();
 const ITEM: usize = size_of::<Item>();
 
-/// Most log bytes that inserting or removing one item may take, besides the body: every
-/// level rewritten and split once, each with its bitmap bit.
+/// Most log bytes that inserting, replacing or removing one item takes in a tree of this
+/// level, besides the body: every node on the way rewritten and split, and the root moved
+/// down. Each further change next to it takes a few items' bytes more.
 pub(crate) fn change_credits(level: u16) -> u64 {
-    u64::from(level) * (2 * (COST_BLOCK + 3 * COST_RANGE) + NODE_BYTES + COST_BITS + COST_FREE + COST_BLOCK)
-        + 2 * COST_BLOCK
-        + NODE_BYTES / 8
+    let ranges = 2 * (COST_BLOCK + 3 * COST_RANGE);
+    let node = ranges + NODE_BYTES * 3 / 2 + COST_BITS + COST_FREE + COST_BLOCK;
+    let new_root = 2 * COST_BLOCK + COST_RANGE + (HEADER + NODE_ITEMS.min(8) * ITEM) as u64 + COST_BITS;
+    u64::from(level) * node + new_root
 }
+
+/// Most log bytes that emptying nodes from their ends takes per item: its own, and those of
+/// its node and of the node's place above it, as if it were the last one there.
+pub(crate) const REMOVE_LAST_CREDITS: u64 =
+    2 * ITEM as u64 + COST_BLOCK + 2 * COST_RANGE + COST_BITS + COST_FREE + COST_BLOCK;
 
 /// Bytes of a full node.
 const NODE_BYTES: u64 = (HEADER + NODE_ITEMS * ITEM) as u64;
@@ -590,7 +597,7 @@ mod tests {
 
         /// One operation with the credits that the functions promise to keep to.
         fn work(&self) -> Work<'a> {
-            self.bare.begin(change_credits(level(self.volume(), &self.body).unwrap() + 1))
+            self.bare.begin(change_credits(level(self.volume(), &self.body).unwrap()))
         }
 
         fn insert(&mut self, key: u64) {

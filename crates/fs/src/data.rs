@@ -23,7 +23,7 @@ use crate::reader::{Current, Reader};
 use crate::superblock::Volume;
 use crate::work::{COST_BLOCK, COST_RANGE, Store, Work};
 use steadfast_block::{BLOCK_SIZE, BlockNo};
-use steadfast_journal::{Access, Credits, Kind, Object};
+use steadfast_journal::{Access, Credits, Kind, Object, StreamId};
 use steadfast_vfs::{Caller, Errno, Error, FileKind, Ino, Result};
 
 /// Bytes of a page.
@@ -50,7 +50,6 @@ struct Plan {
     targets: Vec<Target>,
     /// New delayed pages.
     new: Vec<u64>,
-    over_unwritten: u64,
     /// Log bytes of the operation itself.
     own_bytes: u64,
     /// What must be kept for the file's delayed pages afterwards, in all.
@@ -174,6 +173,12 @@ impl Fs {
                 largest_plan(store, &mut reader, &state, &disk, at, data.len())?
             };
             let granted = peeked.credits();
+            if granted.log_bytes > store.journal.op_bytes_max() && inode.shared().pages.len() > 0 {
+                // What must be kept for the delayed pages outgrows a small log: place them first.
+                let stream = StreamId(caller.stream.0);
+                store.journal.sync(stream, &[Object::File(ino)]).map_err(from_journal)?;
+                continue;
+            }
             let mut work = store.begin(caller.stream, granted)?;
             work.relate(Object::File(ino), Access::Exclusive);
             let mut state = inode.exclusive();
@@ -350,7 +355,7 @@ fn plan_in(
     let tally = state.pages.tally_with(&new, over_unwritten, size);
     let needs = tally.needs(shape(volume, disk)?);
     let attach_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
-    Ok(Plan { first, targets, new, over_unwritten, own_bytes, needs, attach_bytes })
+    Ok(Plan { first, targets, new, own_bytes, needs, attach_bytes })
 }
 
 /// Reads bytes that lie before the end of the file.

@@ -239,16 +239,21 @@ fn cut(
     Ok(true)
 }
 
-/// Log bytes of freeing one extent of `len` blocks, besides what the tree takes.
+/// Log bytes of freeing one extent of `len` blocks at the end of the tree.
 pub(crate) fn free_credits(len: u64) -> u64 {
     // Each block may have patches in the log, which its revoke names.
-    COST_FREE + COST_BITS + len * COST_BLOCK + 2 * size_of::<Item>() as u64 + COST_BLOCK
+    COST_FREE + COST_BITS + len * COST_BLOCK + btree::REMOVE_LAST_CREDITS
 }
 
-/// Log bytes for the tree when runs are removed from the end on: the nodes at both ends are
-/// rewritten, those between them freed (which `free_credits` of their items pays for).
-pub(crate) fn remove_credits(level: u16) -> u64 {
-    3 * btree::change_credits(level + 1)
+/// Log bytes for the tree that freeing a range takes besides [`free_credits`]: the nodes at
+/// the range's ends. Behind a range that does not reach the end of the tree they are
+/// shifted, or split.
+pub(crate) fn remove_credits(level: u16, to_the_end: bool) -> u64 {
+    if to_the_end {
+        (u64::from(level) + 1) * btree::REMOVE_LAST_CREDITS
+    } else {
+        btree::change_credits(level)
+    }
 }
 
 /// Log bytes of freeing everything in `from .. to`, or `None` if they are more than `limit`.
@@ -263,7 +268,7 @@ pub(crate) fn removal_bytes(
     to: u64,
     limit: u64,
 ) -> Result<Option<u64>> {
-    let mut bytes = remove_credits(btree::level(volume, body)?);
+    let mut bytes = remove_credits(btree::level(volume, body)?, to == BLOCKS_MAX);
     let mut at = from;
     while at < to
         && let Some(extent) = at_or_over(reader, volume, body, at)?
@@ -312,7 +317,9 @@ pub(crate) fn remove(
     let mut change = Change::default();
     let mut left = log_bytes;
     let mut to = to;
-    while let Some(extent) = before(work, volume, body, to)?.filter(|extent| extent.end() > from) {
+    while from < to
+        && let Some(extent) = before(work, volume, body, to)?.filter(|extent| extent.end() > from)
+    {
         let piece = extent.clip(from, to);
         let fits = left.saturating_sub(free_credits(0)) / COST_BLOCK;
         if fits == 0 {

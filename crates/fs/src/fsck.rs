@@ -34,7 +34,7 @@ mod tree;
 pub use finding::{Finding, Place, Problem, Severity};
 
 use crate::error::Error;
-use crate::layout::{META_BYTES, Superblock};
+use crate::layout::Superblock;
 use crate::superblock::{Refusal, Volume, decode};
 use check::Check;
 use finding::Log;
@@ -43,7 +43,6 @@ use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 use steadfast_journal::{Config, Error as JournalError, Journal, Recovery, seal};
 use steadfast_vfs::{Clock, SystemClock};
-use zerocopy::{FromBytes, IntoBytes};
 
 /// Repairs that one call makes before it gives up on a volume that stays damaged.
 const PASSES_MAX: usize = 8;
@@ -259,6 +258,9 @@ fn open_journal(
     Ok((home(), Some(recovery)))
 }
 
+/// Bytes of a superblock that mean something.
+const BYTES: usize = size_of::<Superblock>();
+
 /// The superblock that counts, and which of the two have to be written.
 struct Superblocks {
     volume: Volume,
@@ -303,7 +305,7 @@ impl Superblocks {
         let at = BlockNo(volume.blocks - 1);
         let mut stale = vec![at];
         match read(at) {
-            Ok((copy, ..)) if copy[..META_BYTES] == good[..META_BYTES] => stale.clear(),
+            Ok((copy, ..)) if copy[..BYTES] == good[..BYTES] => stale.clear(),
             Ok(_) => log.add(
                 Problem::SuperblocksDiffer,
                 Place::block(at.0),
@@ -327,11 +329,8 @@ impl Superblocks {
     /// Writes the superblock where it is not what it should be.
     fn restore(&self, device: &dyn BlockDevice) -> Result<(), Error> {
         for at in &self.stale {
-            let mut block = self.good;
-            if let Ok((sb, _)) = Superblock::read_from_prefix(&self.good) {
-                block = [0; BLOCK_SIZE];
-                block[..size_of::<Superblock>()].copy_from_slice(sb.as_bytes());
-            }
+            let mut block = [0; BLOCK_SIZE];
+            block[..BYTES].copy_from_slice(&self.good[..BYTES]);
             seal(&self.volume.uuid, *at, &mut block);
             device.write(*at, &[&block]).map_err(Error::device("writing the superblock"))?;
             device.flush().map_err(Error::device("flushing the superblock"))?;

@@ -88,9 +88,8 @@ impl Tally {
         if items.saturating_add(added) > ROOT_ITEMS as u64 {
             // Each run may split every node on its path; within a run a node splits again
             // only after half a node of further extents.
-            let level = shape.level + 1;
-            log_bytes += self.runs * (btree::change_credits(level) * 3 / 2);
-            nodes = self.runs * u64::from(level) + added / 64 + 2;
+            log_bytes += self.runs * btree::change_credits(shape.level);
+            nodes = self.runs * (u64::from(shape.level) + 1) + added / 64 + 2;
         }
         if self.small_bytes > 0 {
             log_bytes += self.small_bytes + SMALL_PAGES_MAX as u64 * 2 * (COST_BLOCK + COST_RANGE);

@@ -28,7 +28,7 @@ pub(crate) const RESIZE_BYTES: u64 = COST_INODE + COST_BLOCK + COST_RANGE + PAGE
 
 /// Most log bytes that one operation spends on freeing blocks.
 pub(crate) fn slice_bytes(store: &Store) -> u64 {
-    store.journal.op_bytes_max() / 2
+    store.journal.op_bytes_max() / 4
 }
 
 /// What to ask for, besides [`RESIZE_BYTES`], to free everything behind `size` in the same
@@ -156,7 +156,7 @@ pub(crate) fn zero_written(
 /// Returns whether all are freed.
 fn free_from(work: &mut Work<'_>, disk: &mut DiskInode, first: u64, log_bytes: u64) -> Result<bool> {
     let level = crate::btree::level(work.volume(), &disk.body)?;
-    let log_bytes = log_bytes.saturating_sub(extents::remove_credits(level));
+    let log_bytes = log_bytes.saturating_sub(extents::remove_credits(level, true));
     let (change, done) =
         extents::remove(work, &mut disk.body, first, BLOCKS_MAX, log_bytes)?;
     if !done && change == extents::Change::default() {

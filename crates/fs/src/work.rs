@@ -6,7 +6,7 @@
 //! [`Store`] is what every part of a mounted file system works on: journal, geometry,
 //! allocator. Neighbours: `alloc` (claims), `reader` (metadata images), everything above.
 
-use crate::alloc::{Allocator, Purpose, bit_of};
+use crate::alloc::{Allocator, Purpose, bit_of, is_used};
 use crate::error::{from_journal, refused};
 use crate::reader::{Image, Reader};
 use crate::superblock::Volume;
@@ -248,24 +248,25 @@ impl<'a> Work<'a> {
     /// nothing needs their old content any more.
     ///
     /// # Errors
-    /// EUCLEAN if the run is no data run of one group.
+    /// EUCLEAN if the run is no data run of one group, or free already (two owners).
     pub(crate) fn free_run(&mut self, at: BlockNo, count: u64) -> Result<()> {
         let store = self.store;
         if !store.volume.run_is_data(at, count) {
-            return Err(crate::error::damaged(format!("freeing {count} blocks from block {at} on, which are no blocks of a file")));
+            return Err(damaged(format!("freeing {count} blocks from block {at} on, which are no blocks of a file")));
         }
         // Loaded before its bits are cleared, or blocks in quarantine would look free.
         store.alloc.ensure_loaded(&store.journal, &store.volume, at)?;
         let (bitmap, bit) = bit_of(&store.volume, at)?;
+        // The own view may lag behind others' allocations, and the current image behind ours.
+        let current = store.journal.read(bitmap, Kind::Meta).map_err(from_journal)?;
+        let own = self.read(bitmap, Kind::Meta)?;
+        if (bit..bit + count as usize).any(|bit| !is_used(&current, bit) && !is_used(own, bit)) {
+            return Err(damaged(format!("freeing {count} blocks from block {at} on, which are free")));
+        }
         self.set_bits(bitmap, bit, count as usize, false)?;
         self.op()?.free(at, count).map_err(from_journal)?;
         self.freed += count;
         Ok(())
-    }
-
-    /// Blocks that this work has freed so far.
-    pub(crate) fn freed(&self) -> u64 {
-        self.freed
     }
 
     /// Runs `f` when the work ends: with `true` directly after its commit, with `false`

@@ -27,7 +27,7 @@ fn device(blocks: u64, log_blocks: Option<u64>) -> Arc<MemDevice> {
 fn mount(device: &Arc<MemDevice>) -> Arc<Fs> {
     let mut options = MountOptions::default();
     options.background = false;
-    options.seed = Some([1; 16]);
+    options.seed = Some(1);
     Fs::mount(Arc::clone(device) as _, &options).unwrap().0
 }
 
@@ -289,10 +289,15 @@ fn corner_30_a_write_without_space_leaves_no_trace() {
     let fs = mount(&device);
     let caller = Caller::root();
     let (filler, ino) = (create(&fs, "filler"), create(&fs, "file"));
+    let small: Vec<Ino> = (0..10).map(|i| create(&fs, &format!("small{i}"))).collect();
     fs.write(&caller, ino, 0, &pattern(1, 6000)).unwrap();
     let mut at = 0;
     while fs.write(&caller, filler, at, &pattern(2, 4096)).is_ok() {
         at += 4096;
+    }
+    // A small file needs less than a large one: no room for its tree.
+    for ino in small {
+        while fs.append(&caller, ino, &pattern(2, 4096)).is_ok() {}
     }
     let before = (content(&fs, ino), fs.getattr(&caller, ino).unwrap(), free(&fs));
     for offset in [0, 100, 4000, 6000, 1 << 30] {

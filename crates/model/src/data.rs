@@ -20,7 +20,10 @@ struct Page {
 
 impl Clone for Page {
     fn clone(&self) -> Page {
-        Page { bytes: self.bytes, digest: OnceLock::new() }
+        Page {
+            bytes: self.bytes,
+            digest: OnceLock::new(),
+        }
     }
 }
 
@@ -42,7 +45,10 @@ struct Inner {
 
 impl Clone for Inner {
     fn clone(&self) -> Inner {
-        Inner { pages: self.pages.clone(), digest: OnceLock::new() }
+        Inner {
+            pages: self.pages.clone(),
+            digest: OnceLock::new(),
+        }
     }
 }
 
@@ -122,9 +128,12 @@ impl FileData {
             let at = offset + done as u64;
             let (page, from) = (at / PAGE_BYTES, (at % PAGE_BYTES) as usize);
             let n = (PAGE - from).min(data.len() - done);
-            let slot = pages
-                .entry(page)
-                .or_insert_with(|| Arc::new(Page { bytes: [0; PAGE], digest: OnceLock::new() }));
+            let slot = pages.entry(page).or_insert_with(|| {
+                Arc::new(Page {
+                    bytes: [0; PAGE],
+                    digest: OnceLock::new(),
+                })
+            });
             let p = Arc::make_mut(slot);
             p.digest = OnceLock::new();
             p.bytes[from..from + n].copy_from_slice(&data[done..done + n]);
@@ -149,11 +158,18 @@ impl FileData {
             return;
         }
         // The last page may be dropped whole when the range reaches the end of the file.
-        let whole_end = if end == self.size { end.div_ceil(PAGE_BYTES) } else { end / PAGE_BYTES };
+        let whole_end = if end == self.size {
+            end.div_ceil(PAGE_BYTES)
+        } else {
+            end / PAGE_BYTES
+        };
         let whole_start = offset.div_ceil(PAGE_BYTES);
         let pages = self.change();
         if whole_start < whole_end {
-            let gone: Vec<u64> = pages.range(whole_start..whole_end).map(|(k, _)| *k).collect();
+            let gone: Vec<u64> = pages
+                .range(whole_start..whole_end)
+                .map(|(k, _)| *k)
+                .collect();
             for k in gone {
                 pages.remove(&k);
             }
@@ -211,8 +227,13 @@ impl FileData {
         if self == other {
             return None;
         }
-        let mut pages: Vec<u64> =
-            self.inner.pages.keys().chain(other.inner.pages.keys()).copied().collect();
+        let mut pages: Vec<u64> = self
+            .inner
+            .pages
+            .keys()
+            .chain(other.inner.pages.keys())
+            .copied()
+            .collect();
         pages.sort_unstable();
         pages.dedup();
         let common = self.size.min(other.size);
@@ -239,7 +260,9 @@ mod tests {
     fn a_file_behaves_like_a_plain_vector_and_its_digest_depends_on_content_alone() {
         let mut seed = 3u64;
         let mut next = |n: u64| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(99);
             (seed >> 33) % n
         };
         let (mut file, mut plain) = (FileData::new(), Vec::<u8>::new());

@@ -31,7 +31,11 @@ impl Hasher128 {
     /// A hasher for one kind of thing: different tags, different hashes.
     #[must_use]
     pub fn new(tag: u64) -> Hasher128 {
-        Hasher128 { a: K[4] ^ tag, b: fold(K[5] ^ tag, K[0]), words: 0 }
+        Hasher128 {
+            a: K[4] ^ tag,
+            b: fold(K[5] ^ tag, K[0]),
+            words: 0,
+        }
     }
 
     fn pair(&mut self, x: u64, y: u64) {

@@ -29,7 +29,9 @@ impl TestClock {
     /// Sets the time; times before 1970 count as 1970.
     pub fn set(&self, at: Time) {
         let secs = u64::try_from(at.secs).unwrap_or(0);
-        let nanos = secs.saturating_mul(1_000_000_000).saturating_add(u64::from(at.nanos));
+        let nanos = secs
+            .saturating_mul(1_000_000_000)
+            .saturating_add(u64::from(at.nanos));
         self.nanos.store(nanos, Ordering::SeqCst);
     }
 }
@@ -37,7 +39,10 @@ impl TestClock {
 impl Clock for TestClock {
     fn now(&self) -> Time {
         let nanos = self.nanos.load(Ordering::SeqCst);
-        Time { secs: (nanos / 1_000_000_000) as i64, nanos: (nanos % 1_000_000_000) as u32 }
+        Time {
+            secs: (nanos / 1_000_000_000) as i64,
+            nanos: (nanos % 1_000_000_000) as u32,
+        }
     }
 }
 
@@ -73,7 +78,10 @@ impl MemFs {
     /// A file system that starts as `tree`.
     #[must_use]
     pub fn with_tree(tree: Tree, clock: Arc<dyn Clock>) -> MemFs {
-        MemFs { tree: RwLock::new(tree), clock }
+        MemFs {
+            tree: RwLock::new(tree),
+            clock,
+        }
     }
 
     /// The tree as it is now.
@@ -81,7 +89,10 @@ impl MemFs {
     pub fn tree(&self) -> Tree {
         // A panic while the lock was held cannot leave a torn tree behind that matters
         // more than the panic: keep serving.
-        self.tree.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.tree
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn change<T>(&self, f: impl FnOnce(&mut Tree, Time) -> TreeResult<T>) -> Result<T> {
@@ -162,7 +173,10 @@ impl FileSystem for MemFs {
     }
 
     fn release(&self, ino: Ino) {
-        self.tree.write().unwrap_or_else(PoisonError::into_inner).release(ino);
+        self.tree
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .release(ino);
     }
 
     fn read(&self, _caller: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -208,7 +222,12 @@ impl FileSystem for MemFs {
         loop {
             let batch: Vec<Listed> = self.tree().readdir(dir, cookie, BATCH)?;
             for e in &batch {
-                let entry = DirEntry { ino: e.ino, kind: e.kind, next: e.cookie, name: &e.name };
+                let entry = DirEntry {
+                    ino: e.ino,
+                    kind: e.kind,
+                    next: e.cookie,
+                    name: &e.name,
+                };
                 if !sink(entry) {
                     return Ok(());
                 }

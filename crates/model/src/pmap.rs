@@ -39,7 +39,10 @@ pub(crate) struct PMap<T> {
 
 impl<T> Clone for PMap<T> {
     fn clone(&self) -> PMap<T> {
-        PMap { root: self.root.clone(), len: self.len }
+        PMap {
+            root: self.root.clone(),
+            len: self.len,
+        }
     }
 }
 
@@ -52,7 +55,10 @@ pub(crate) struct Change<'a, T> {
 
 impl<T: Clone> PMap<T> {
     pub(crate) fn new() -> PMap<T> {
-        PMap { root: Slot::Empty, len: 0 }
+        PMap {
+            root: Slot::Empty,
+            len: 0,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -158,13 +164,25 @@ fn diff<'a, T>(a: &'a Slot<T>, b: &'a Slot<T>, out: &mut Vec<Change<'a, T>>) {
     for (key, v) in &before {
         match after.iter().find(|(k, _)| k == key) {
             Some((_, w)) if Arc::ptr_eq(v, w) => {}
-            Some((_, w)) => out.push(Change { key: *key, before: Some(*v), after: Some(*w) }),
-            None => out.push(Change { key: *key, before: Some(*v), after: None }),
+            Some((_, w)) => out.push(Change {
+                key: *key,
+                before: Some(*v),
+                after: Some(*w),
+            }),
+            None => out.push(Change {
+                key: *key,
+                before: Some(*v),
+                after: None,
+            }),
         }
     }
     for (key, w) in &after {
         if !before.iter().any(|(k, _)| k == key) {
-            out.push(Change { key: *key, before: None, after: Some(*w) });
+            out.push(Change {
+                key: *key,
+                before: None,
+                after: Some(*w),
+            });
         }
     }
 }

@@ -32,9 +32,15 @@ pub struct Observe {
 
 impl Observe {
     /// No times.
-    pub const CONTENT: Observe = Observe { file_times: false, dir_times: false };
+    pub const CONTENT: Observe = Observe {
+        file_times: false,
+        dir_times: false,
+    };
     /// All times.
-    pub const ALL: Observe = Observe { file_times: true, dir_times: true };
+    pub const ALL: Observe = Observe {
+        file_times: true,
+        dir_times: true,
+    };
 }
 
 /// What is at one path.
@@ -108,7 +114,9 @@ fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
 fn link_up(entries: &mut BTreeMap<Vec<u8>, Entry>, inos: &BTreeMap<Vec<u8>, Ino>) {
     let mut first: HashMap<Ino, Arc<[u8]>> = HashMap::new();
     for (path, ino) in inos {
-        let Some(entry) = entries.get_mut(path) else { continue };
+        let Some(entry) = entries.get_mut(path) else {
+            continue;
+        };
         match first.get(ino) {
             Some(p) => entry.same_as = Some(Arc::clone(p)),
             None => {
@@ -126,7 +134,9 @@ impl Snapshot {
         let mut inos = BTreeMap::new();
         let mut todo = vec![(b"/".to_vec(), ROOT)];
         while let Some((path, ino)) = todo.pop() {
-            let Some(node) = tree.nodes.get(ino) else { continue };
+            let Some(node) = tree.nodes.get(ino) else {
+                continue;
+            };
             let mut entry = Entry {
                 kind: node.kind,
                 perm: node.perm,
@@ -165,19 +175,28 @@ impl Snapshot {
         let mut sum = Digest::default();
         for (path, e) in &self.entries {
             let mut h = Hasher128::new(21);
-            h.bytes(path).u64(u64::from(e.kind as u8) << 32 | u64::from(e.perm));
+            h.bytes(path)
+                .u64(u64::from(e.kind as u8) << 32 | u64::from(e.perm));
             h.u64(u64::from(e.uid) << 32 | u64::from(e.gid));
-            h.u64(u64::from(e.nlink) << 32 | u64::from(e.rdev)).u64(e.size);
-            h.u128(e.data.digest()).bytes(&e.target).u64(e.xattrs.len() as u64);
+            h.u64(u64::from(e.nlink) << 32 | u64::from(e.rdev))
+                .u64(e.size);
+            h.u128(e.data.digest())
+                .bytes(&e.target)
+                .u64(e.xattrs.len() as u64);
             for (k, v) in e.xattrs.iter() {
                 h.bytes(k).bytes(v);
             }
             h.bytes(e.same_as.as_deref().unwrap_or_default());
             sum.content = sum.content.wrapping_add(h.finish());
             let mut h = Hasher128::new(22);
-            h.bytes(path).u64(e.mtime.secs as u64).u64(u64::from(e.mtime.nanos));
-            let times =
-                if e.kind == FileKind::Directory { &mut sum.dir_times } else { &mut sum.file_times };
+            h.bytes(path)
+                .u64(e.mtime.secs as u64)
+                .u64(u64::from(e.mtime.nanos));
+            let times = if e.kind == FileKind::Directory {
+                &mut sum.dir_times
+            } else {
+                &mut sum.file_times
+            };
             *times = times.wrapping_add(h.finish());
         }
         sum

@@ -62,7 +62,13 @@ impl Workload {
     /// The workload of this seed and shape.
     #[must_use]
     pub fn new(seed: u64, shape: Shape) -> Workload {
-        Workload { seed, draws: 0, steps: 0, shape, open: Vec::new() }
+        Workload {
+            seed,
+            draws: 0,
+            steps: 0,
+            shape,
+            open: Vec::new(),
+        }
     }
 
     /// A number below `n`.
@@ -115,14 +121,25 @@ impl Workload {
         if self.one_in(4) {
             return Data::Bytes(vec![b'x'; self.below(4) as usize]);
         }
-        let max = if self.one_in(3) { self.shape.bytes_max } else { 200 };
-        Data::Pattern { seed: self.below(1 << 20), len: self.below(max + 1) }
+        let max = if self.one_in(3) {
+            self.shape.bytes_max
+        } else {
+            200
+        };
+        Data::Pattern {
+            seed: self.below(1 << 20),
+            len: self.below(max + 1),
+        }
     }
 
     fn perm(&mut self) -> u16 {
         let usual = [0o644, 0o755, 0o700, 0o600, 0o777, 0o666];
         let odd = [0o000, 0o1777, 0o2775, 0o4755, 0o6777, 0o2644, 0o444, 0o111];
-        if self.shape.users && self.one_in(2) { self.pick(&odd) } else { self.pick(&usual) }
+        if self.shape.users && self.one_in(2) {
+            self.pick(&odd)
+        } else {
+            self.pick(&usual)
+        }
     }
 
     fn set(&mut self) -> SetAttr {
@@ -132,7 +149,10 @@ impl Workload {
             1 => set.uid = Some(self.below(3) as u32),
             2 => set.gid = Some(self.below(4) as u32),
             3 => {
-                set.mtime = Some(SetTime::At(Time { secs: self.below(100) as i64, nanos: 7 }));
+                set.mtime = Some(SetTime::At(Time {
+                    secs: self.below(100) as i64,
+                    nanos: 7,
+                }));
                 set.atime = Some(SetTime::Now);
             }
             4 => set.mtime = Some(SetTime::Now),
@@ -145,7 +165,10 @@ impl Workload {
         if self.open.len() < 3 && self.one_in(2) {
             let handle = (0..).find(|h| !self.open.contains(h)).unwrap_or(0);
             self.open.push(handle);
-            return Op::Open { path: self.path(), handle };
+            return Op::Open {
+                path: self.path(),
+                handle,
+            };
         }
         match self.open.pop() {
             Some(handle) => Op::Close { handle },
@@ -157,14 +180,22 @@ impl Workload {
         if self.one_in(self.shape.sync_every) {
             return match self.below(4) {
                 0 => Op::Sync,
-                1 => Op::Fdatasync { file: self.target() },
-                _ => Op::Fsync { file: self.target() },
+                1 => Op::Fdatasync {
+                    file: self.target(),
+                },
+                _ => Op::Fsync {
+                    file: self.target(),
+                },
             };
         }
         if self.shape.handles && self.one_in(10) {
             return self.handle_op();
         }
-        let renames = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
+        let renames = [
+            RenameMode::Replace,
+            RenameMode::NoReplace,
+            RenameMode::Exchange,
+        ];
         let allocates = [
             AllocateMode::Allocate,
             AllocateMode::KeepSize,
@@ -175,40 +206,90 @@ impl Workload {
         match self.below(20) {
             0..3 => {
                 let kinds = [FileKind::Fifo, FileKind::Socket, FileKind::CharDevice];
-                let kind =
-                    if self.one_in(6) { self.pick(&kinds) } else { FileKind::Regular };
+                let kind = if self.one_in(6) {
+                    self.pick(&kinds)
+                } else {
+                    FileKind::Regular
+                };
                 let (perm, rdev) = (self.perm(), self.below(300) as u32);
-                Op::Mknod { path: self.path(), kind, perm, rdev }
+                Op::Mknod {
+                    path: self.path(),
+                    kind,
+                    perm,
+                    rdev,
+                }
             }
-            3..6 => Op::Mkdir { path: self.path(), perm: self.perm() | 0o500 },
-            6 => Op::Symlink { path: self.path(), target: self.name() },
-            7 => Op::Link { from: self.target(), to: self.path() },
+            3..6 => Op::Mkdir {
+                path: self.path(),
+                perm: self.perm() | 0o500,
+            },
+            6 => Op::Symlink {
+                path: self.path(),
+                target: self.name(),
+            },
+            7 => Op::Link {
+                from: self.target(),
+                to: self.path(),
+            },
             8 | 9 => Op::Unlink { path: self.path() },
             10 => Op::Rmdir { path: self.path() },
             11..14 => {
-                let mode = if self.one_in(3) { self.pick(&renames) } else { RenameMode::Replace };
-                Op::Rename { from: self.path(), to: self.path(), mode }
+                let mode = if self.one_in(3) {
+                    self.pick(&renames)
+                } else {
+                    RenameMode::Replace
+                };
+                Op::Rename {
+                    from: self.path(),
+                    to: self.path(),
+                    mode,
+                }
             }
             14 | 15 => {
                 let offset = self.below(self.shape.bytes_max + 1);
-                Op::Write { file: self.target(), offset, data: self.data() }
+                Op::Write {
+                    file: self.target(),
+                    offset,
+                    data: self.data(),
+                }
             }
-            16 => Op::Append { file: self.target(), data: self.data() },
-            17 => Op::SetAttr { file: self.target(), set: self.set() },
+            16 => Op::Append {
+                file: self.target(),
+                data: self.data(),
+            },
+            17 => Op::SetAttr {
+                file: self.target(),
+                set: self.set(),
+            },
             18 => {
-                let (offset, len) =
-                    (self.below(self.shape.bytes_max + 1), self.below(self.shape.bytes_max + 1));
-                Op::Fallocate { file: self.target(), mode: self.pick(&allocates), offset, len }
+                let (offset, len) = (
+                    self.below(self.shape.bytes_max + 1),
+                    self.below(self.shape.bytes_max + 1),
+                );
+                Op::Fallocate {
+                    file: self.target(),
+                    mode: self.pick(&allocates),
+                    offset,
+                    len,
+                }
             }
             _ => {
-                let (file, name) = (self.target(), format!("user.{}", self.below(3)).into_bytes());
+                let (file, name) = (
+                    self.target(),
+                    format!("user.{}", self.below(3)).into_bytes(),
+                );
                 let modes = [XattrMode::Any, XattrMode::Create, XattrMode::Replace];
                 if self.one_in(4) {
                     Op::RemoveXattr { file, name }
                 } else {
                     let value = self.data().bytes();
                     let value = value[..value.len().min(100)].to_vec();
-                    Op::SetXattr { file, name, value, mode: self.pick(&modes) }
+                    Op::SetXattr {
+                        file,
+                        name,
+                        value,
+                        mode: self.pick(&modes),
+                    }
                 }
             }
         }
@@ -221,7 +302,10 @@ impl Iterator for Workload {
     fn next(&mut self) -> Option<Step> {
         self.steps += 1;
         let stream = Stream(self.below(u64::from(self.shape.streams)) as u32);
-        let mut caller = Caller { stream, ..Caller::root() };
+        let mut caller = Caller {
+            stream,
+            ..Caller::root()
+        };
         if self.shape.users && self.one_in(2) {
             caller.uid = 1 + self.below(2) as u32;
             caller.gid = 1 + self.below(2) as u32;
@@ -230,8 +314,15 @@ impl Iterator for Workload {
             }
             caller.checked = self.one_in(8);
         }
-        let at = Time { secs: 1000 + self.steps as i64, nanos: (self.steps % 1000) as u32 };
-        Some(Step { caller, at, op: self.op() })
+        let at = Time {
+            secs: 1000 + self.steps as i64,
+            nanos: (self.steps % 1000) as u32,
+        };
+        Some(Step {
+            caller,
+            at,
+            op: self.op(),
+        })
     }
 }
 
@@ -307,7 +398,10 @@ mod tests {
         assert_eq!((setup.len(), ops.len()), (8, 39));
         let mut tree = Tree::new(Time::default());
         for op in &setup {
-            assert!(tree.apply(op, &Caller::root(), Time::default()).is_ok(), "{op}");
+            assert!(
+                tree.apply(op, &Caller::root(), Time::default()).is_ok(),
+                "{op}"
+            );
         }
         for op in &ops {
             let result = tree.clone().apply(op, &Caller::root(), Time::default());
@@ -318,10 +412,19 @@ mod tests {
 
     #[test]
     fn a_random_workload_repeats_and_reaches_every_kind_of_operation_with_success() {
-        let shape = Shape { users: true, odd_names: true, ..Shape::default() };
+        let shape = Shape {
+            users: true,
+            odd_names: true,
+            ..Shape::default()
+        };
         let steps: Vec<Step> = Workload::new(9, shape).take(20_000).collect();
         let again = Workload::new(9, shape).take(20_000);
-        assert!(steps.iter().zip(again).all(|(a, b)| a.to_string() == b.to_string()));
+        assert!(
+            steps
+                .iter()
+                .zip(again)
+                .all(|(a, b)| a.to_string() == b.to_string())
+        );
         let mut tree = Tree::new(Time::default());
         let mut done = std::collections::BTreeSet::new();
         for s in &steps {

@@ -5,18 +5,29 @@
 use proptest::prelude::*;
 use std::sync::Arc;
 use steadfast_model::workload::{Shape, Workload};
-use steadfast_model::{Cut, Handles, History, MemFs, Observe, Rules, Snapshot, Step, TestClock, Tree};
+use steadfast_model::{
+    Cut, Handles, History, MemFs, Observe, Rules, Snapshot, Step, TestClock, Tree,
+};
 use steadfast_vfs::{Caller, Clock, FileSystem, Time};
 
 /// Steps drawn from a workload; shrinks by leaving steps out.
 fn steps(shape: Shape, max: usize) -> impl Strategy<Value = Vec<Step>> {
     (any::<u64>(), prop::collection::vec(any::<bool>(), 1..max)).prop_map(move |(seed, keep)| {
-        Workload::new(seed, shape).zip(keep).filter(|(_, k)| *k).map(|(s, _)| s).collect()
+        Workload::new(seed, shape)
+            .zip(keep)
+            .filter(|(_, k)| *k)
+            .map(|(s, _)| s)
+            .collect()
     })
 }
 
 fn wild() -> Shape {
-    Shape { streams: 3, users: true, odd_names: true, ..Shape::default() }
+    Shape {
+        streams: 3,
+        users: true,
+        odd_names: true,
+        ..Shape::default()
+    }
 }
 
 proptest! {
@@ -114,7 +125,8 @@ fn reading_in_small_pieces_lists_every_entry_exactly_once() {
     let fs = MemFs::default();
     let root = Caller::root();
     for i in 0..1000 {
-        fs.mkdir(&root, fs.root(), format!("d{i}").as_bytes(), 0o755).unwrap();
+        fs.mkdir(&root, fs.root(), format!("d{i}").as_bytes(), 0o755)
+            .unwrap();
     }
     let mut names = Vec::new();
     let mut cookie = 0;
@@ -144,7 +156,16 @@ fn reading_in_small_pieces_lists_every_entry_exactly_once() {
 #[test]
 fn a_check_costs_a_hash_lookup() {
     let mut history = History::new(Tree::new(Time::default()));
-    for step in Workload::new(1, Shape { streams: 2, sync_every: 6, ..Shape::default() }).take(120) {
+    for step in Workload::new(
+        1,
+        Shape {
+            streams: 2,
+            sync_every: 6,
+            ..Shape::default()
+        },
+    )
+    .take(120)
+    {
         let result = history.expected(&step);
         history.record(&step, result).unwrap();
     }

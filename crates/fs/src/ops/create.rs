@@ -169,13 +169,14 @@ impl Fs {
 
     pub(crate) fn op_link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         let level = {
-            if self.read_inode(ino)?.is_dir() {
-                return Err(Errno::Perm.into());
-            }
+            let linked = self.read_inode(ino)?;
             let inode = self.inode(parent);
             let _lock = inode.shared();
             let dir = self.directory(parent)?;
             self.may_create(caller, &dir, name)?;
+            if linked.is_dir() {
+                return Err(Errno::Perm.into());
+            }
             btree::level(&self.store.volume, &dir.body)?
         };
         let inode_bytes = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
@@ -185,10 +186,10 @@ impl Fs {
         let mut locked = Locked::lock(&inodes);
         let mut dir = load_dir(self, parent)?;
         let mut node = self.node(ino)?;
+        self.may_create(caller, &dir.disk, name)?;
         if node.old.is_dir() {
             return Err(Errno::Perm.into());
         }
-        self.may_create(caller, &dir.disk, name)?;
         let links = node.old.nlink.get();
         if links == 0 {
             return Err(Errno::NoEnt.into());

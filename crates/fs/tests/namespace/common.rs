@@ -51,6 +51,9 @@ impl Volume {
         let options = MkfsOptions { seed: Some(1), log_blocks, ..MkfsOptions::default() };
         mkfs(&*device, &options, &mut |_, _| {}).unwrap();
         let fs = mount(&device);
+        // A directory keeps its first block: the root shall have it from the start.
+        fs.file(fs.root(), "first");
+        fs.unlink(&root(), fs.root(), b"first").unwrap();
         Volume { device, fs }
     }
 

@@ -2,5 +2,12 @@
 #![allow(missing_docs, unreachable_pub)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod attrs;
+mod big;
 mod common;
+mod model;
 mod names;
+mod orphans;
+mod rename;
+mod space;
+mod streams;

@@ -12,32 +12,71 @@ use steadfast_vfs::{
 
 /// A call of [`FileSystem`] that changes something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are the parameters of the trait's methods")]
+#[allow(
+    missing_docs,
+    reason = "the fields are the parameters of the trait's methods"
+)]
 pub enum Call {
     /// `mknod`
-    Mknod { parent: Ino, name: Vec<u8>, kind: FileKind, perm: u16, rdev: u32 },
+    Mknod {
+        parent: Ino,
+        name: Vec<u8>,
+        kind: FileKind,
+        perm: u16,
+        rdev: u32,
+    },
     /// `mkdir`
-    Mkdir { parent: Ino, name: Vec<u8>, perm: u16 },
+    Mkdir {
+        parent: Ino,
+        name: Vec<u8>,
+        perm: u16,
+    },
     /// `symlink`
-    Symlink { parent: Ino, name: Vec<u8>, target: Vec<u8> },
+    Symlink {
+        parent: Ino,
+        name: Vec<u8>,
+        target: Vec<u8>,
+    },
     /// `link`
-    Link { ino: Ino, parent: Ino, name: Vec<u8> },
+    Link {
+        ino: Ino,
+        parent: Ino,
+        name: Vec<u8>,
+    },
     /// `unlink`
     Unlink { parent: Ino, name: Vec<u8> },
     /// `rmdir`
     Rmdir { parent: Ino, name: Vec<u8> },
     /// `rename`
-    Rename { from: (Ino, Vec<u8>), to: (Ino, Vec<u8>), mode: RenameMode },
+    Rename {
+        from: (Ino, Vec<u8>),
+        to: (Ino, Vec<u8>),
+        mode: RenameMode,
+    },
     /// `write`
-    Write { ino: Ino, offset: u64, data: Arc<[u8]> },
+    Write {
+        ino: Ino,
+        offset: u64,
+        data: Arc<[u8]>,
+    },
     /// `append`
     Append { ino: Ino, data: Arc<[u8]> },
     /// `setattr`
     SetAttr { ino: Ino, set: SetAttr },
     /// `fallocate`
-    Fallocate { ino: Ino, mode: AllocateMode, offset: u64, len: u64 },
+    Fallocate {
+        ino: Ino,
+        mode: AllocateMode,
+        offset: u64,
+        len: u64,
+    },
     /// `setxattr`
-    SetXattr { ino: Ino, name: Vec<u8>, value: Vec<u8>, mode: XattrMode },
+    SetXattr {
+        ino: Ino,
+        name: Vec<u8>,
+        value: Vec<u8>,
+        mode: XattrMode,
+    },
     /// `removexattr`
     RemoveXattr { ino: Ino, name: Vec<u8> },
     /// `open`
@@ -72,14 +111,26 @@ impl Call {
     ) -> steadfast_vfs::Result<Outcome> {
         let c = caller;
         Ok(match self {
-            Call::Mknod { parent, name, kind, perm, rdev } => {
-                let new = NewNode { kind: *kind, perm: *perm, rdev: *rdev };
+            Call::Mknod {
+                parent,
+                name,
+                kind,
+                perm,
+                rdev,
+            } => {
+                let new = NewNode {
+                    kind: *kind,
+                    perm: *perm,
+                    rdev: *rdev,
+                };
                 node(&fs.mknod(c, *parent, name, &new)?)
             }
             Call::Mkdir { parent, name, perm } => node(&fs.mkdir(c, *parent, name, *perm)?),
-            Call::Symlink { parent, name, target } => {
-                node(&fs.symlink(c, *parent, name, target)?)
-            }
+            Call::Symlink {
+                parent,
+                name,
+                target,
+            } => node(&fs.symlink(c, *parent, name, target)?),
             Call::Link { ino, parent, name } => node(&fs.link(c, *ino, *parent, name)?),
             Call::Unlink { parent, name } => done(fs.unlink(c, *parent, name))?,
             Call::Rmdir { parent, name } => done(fs.rmdir(c, *parent, name))?,
@@ -91,12 +142,18 @@ impl Call {
             }
             Call::Append { ino, data } => Outcome::At(fs.append(c, *ino, data)?),
             Call::SetAttr { ino, set } => node(&fs.setattr(c, *ino, set)?),
-            Call::Fallocate { ino, mode, offset, len } => {
-                done(fs.fallocate(c, *ino, *mode, *offset, *len))?
-            }
-            Call::SetXattr { ino, name, value, mode } => {
-                done(fs.setxattr(c, *ino, name, value, *mode))?
-            }
+            Call::Fallocate {
+                ino,
+                mode,
+                offset,
+                len,
+            } => done(fs.fallocate(c, *ino, *mode, *offset, *len))?,
+            Call::SetXattr {
+                ino,
+                name,
+                value,
+                mode,
+            } => done(fs.setxattr(c, *ino, name, value, *mode))?,
             Call::RemoveXattr { ino, name } => done(fs.removexattr(c, *ino, name))?,
             Call::Open { ino, handle } => {
                 fs.open(c, *ino)?;
@@ -127,8 +184,18 @@ impl Tree {
     pub fn call(&mut self, call: &Call, caller: &Caller, at: Time) -> OpResult {
         let c = caller;
         match call {
-            Call::Mknod { parent, name, kind, perm, rdev } => {
-                let new = NewNode { kind: *kind, perm: *perm, rdev: *rdev };
+            Call::Mknod {
+                parent,
+                name,
+                kind,
+                perm,
+                rdev,
+            } => {
+                let new = NewNode {
+                    kind: *kind,
+                    perm: *perm,
+                    rdev: *rdev,
+                };
                 let ino = self.mknod(c, at, *parent, name, &new)?;
                 self.seen(ino)
             }
@@ -136,7 +203,11 @@ impl Tree {
                 let ino = self.mkdir(c, at, *parent, name, *perm)?;
                 self.seen(ino)
             }
-            Call::Symlink { parent, name, target } => {
+            Call::Symlink {
+                parent,
+                name,
+                target,
+            } => {
                 let ino = self.symlink(c, at, *parent, name, target)?;
                 self.seen(ino)
             }
@@ -148,9 +219,9 @@ impl Tree {
                 self.setattr(c, at, *ino, set)?;
                 self.seen(*ino)
             }
-            Call::Write { ino, offset, data } => {
-                Ok(Outcome::Wrote(self.write(c, at, *ino, *offset, data)? as u64))
-            }
+            Call::Write { ino, offset, data } => Ok(Outcome::Wrote(
+                self.write(c, at, *ino, *offset, data)? as u64,
+            )),
             Call::Append { ino, data } => Ok(Outcome::At(self.append(c, at, *ino, data)?)),
             Call::Open { ino, handle } => {
                 self.open(*ino)?;
@@ -168,15 +239,23 @@ impl Tree {
                 let (from, to) = ((from.0, &from.1[..]), (to.0, &to.1[..]));
                 self.rename(c, at, from, to, *mode).map(finished)
             }
-            Call::Fallocate { ino, mode, offset, len } => {
-                self.fallocate(c, at, *ino, *mode, *offset, *len).map(finished)
-            }
-            Call::SetXattr { ino, name, value, mode } => {
-                self.setxattr(c, at, *ino, (name, value), *mode).map(finished)
-            }
-            Call::RemoveXattr { ino, name } => {
-                self.removexattr(c, at, *ino, name).map(finished)
-            }
+            Call::Fallocate {
+                ino,
+                mode,
+                offset,
+                len,
+            } => self
+                .fallocate(c, at, *ino, *mode, *offset, *len)
+                .map(finished),
+            Call::SetXattr {
+                ino,
+                name,
+                value,
+                mode,
+            } => self
+                .setxattr(c, at, *ino, (name, value), *mode)
+                .map(finished),
+            Call::RemoveXattr { ino, name } => self.removexattr(c, at, *ino, name).map(finished),
             Call::Fsync { ino, .. } => self.getattr(*ino).map(|_| Outcome::Done),
             Call::Sync => Ok(Outcome::Done),
         }

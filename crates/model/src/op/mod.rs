@@ -31,7 +31,12 @@ impl Path {
     /// From text such as `/a/b`. Empty components are skipped.
     #[must_use]
     pub fn new(text: &str) -> Path {
-        Path(text.split('/').filter(|c| !c.is_empty()).map(|c| c.as_bytes().to_vec()).collect())
+        Path(
+            text.split('/')
+                .filter(|c| !c.is_empty())
+                .map(|c| c.as_bytes().to_vec())
+                .collect(),
+        )
     }
 }
 
@@ -253,8 +258,15 @@ impl Step {
     /// The superuser does `op` in `stream` at time 0.
     #[must_use]
     pub fn new(stream: u32, op: Op) -> Step {
-        let caller = Caller { stream: Stream(stream), ..Caller::root() };
-        Step { caller, at: Time::default(), op }
+        let caller = Caller {
+            stream: Stream(stream),
+            ..Caller::root()
+        };
+        Step {
+            caller,
+            at: Time::default(),
+            op,
+        }
     }
 
     /// The same at another time.
@@ -331,7 +343,8 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     fn down(&self, path: &[Vec<u8>]) -> Result<Ino, Errno> {
-        path.iter().try_fold(self.root, |dir, name| (self.lookup)(dir, name))
+        path.iter()
+            .try_fold(self.root, |dir, name| (self.lookup)(dir, name))
     }
 
     fn target(&self, target: &Target) -> Result<Ino, Errno> {
@@ -352,17 +365,36 @@ impl Op {
     /// The call that the operation makes once its paths are looked up.
     fn resolve(&self, walk: &Walk<'_>) -> Result<Call, Errno> {
         Ok(match self {
-            Op::Mknod { path, kind, perm, rdev } => {
+            Op::Mknod {
+                path,
+                kind,
+                perm,
+                rdev,
+            } => {
                 let (parent, name) = walk.entry(path, Errno::Exist)?;
-                Call::Mknod { parent, name, kind: *kind, perm: *perm, rdev: *rdev }
+                Call::Mknod {
+                    parent,
+                    name,
+                    kind: *kind,
+                    perm: *perm,
+                    rdev: *rdev,
+                }
             }
             Op::Mkdir { path, perm } => {
                 let (parent, name) = walk.entry(path, Errno::Exist)?;
-                Call::Mkdir { parent, name, perm: *perm }
+                Call::Mkdir {
+                    parent,
+                    name,
+                    perm: *perm,
+                }
             }
             Op::Symlink { path, target } => {
                 let (parent, name) = walk.entry(path, Errno::Exist)?;
-                Call::Symlink { parent, name, target: target.clone() }
+                Call::Symlink {
+                    parent,
+                    name,
+                    target: target.clone(),
+                }
             }
             Op::Link { from, to } => {
                 let ino = walk.target(from)?;
@@ -379,42 +411,89 @@ impl Op {
             }
             Op::Rename { from, to, mode } => {
                 let from = walk.entry(from, Errno::Busy)?;
+                // The first path is walked to its end before the second one is.
+                (walk.lookup)(from.0, b".")?;
                 let no_replace = *mode == RenameMode::NoReplace;
-                let to = walk.entry(to, if no_replace { Errno::Exist } else { Errno::Busy })?;
-                Call::Rename { from, to, mode: *mode }
+                let to = walk.entry(
+                    to,
+                    if no_replace {
+                        Errno::Exist
+                    } else {
+                        Errno::Busy
+                    },
+                )?;
+                Call::Rename {
+                    from,
+                    to,
+                    mode: *mode,
+                }
             }
             Op::Write { file, offset, data } => {
                 let data = Arc::from(data.bytes());
-                Call::Write { ino: walk.target(file)?, offset: *offset, data }
+                Call::Write {
+                    ino: walk.target(file)?,
+                    offset: *offset,
+                    data,
+                }
             }
-            Op::Append { file, data } => {
-                Call::Append { ino: walk.target(file)?, data: Arc::from(data.bytes()) }
-            }
-            Op::SetAttr { file, set } => Call::SetAttr { ino: walk.target(file)?, set: *set },
-            Op::Fallocate { file, mode, offset, len } => {
+            Op::Append { file, data } => Call::Append {
+                ino: walk.target(file)?,
+                data: Arc::from(data.bytes()),
+            },
+            Op::SetAttr { file, set } => Call::SetAttr {
+                ino: walk.target(file)?,
+                set: *set,
+            },
+            Op::Fallocate {
+                file,
+                mode,
+                offset,
+                len,
+            } => {
                 let ino = walk.target(file)?;
-                Call::Fallocate { ino, mode: *mode, offset: *offset, len: *len }
+                Call::Fallocate {
+                    ino,
+                    mode: *mode,
+                    offset: *offset,
+                    len: *len,
+                }
             }
-            Op::SetXattr { file, name, value, mode } => Call::SetXattr {
+            Op::SetXattr {
+                file,
+                name,
+                value,
+                mode,
+            } => Call::SetXattr {
                 ino: walk.target(file)?,
                 name: name.clone(),
                 value: value.clone(),
                 mode: *mode,
             },
-            Op::RemoveXattr { file, name } => {
-                Call::RemoveXattr { ino: walk.target(file)?, name: name.clone() }
-            }
+            Op::RemoveXattr { file, name } => Call::RemoveXattr {
+                ino: walk.target(file)?,
+                name: name.clone(),
+            },
             Op::Open { path, handle } => {
                 if walk.handles.contains_key(handle) {
                     return Err(Errno::Busy);
                 }
-                Call::Open { ino: walk.down(&path.0)?, handle: *handle }
+                Call::Open {
+                    ino: walk.down(&path.0)?,
+                    handle: *handle,
+                }
             }
-            Op::Close { handle } => {
-                Call::Close { ino: walk.target(&Target::Handle(*handle))?, handle: *handle }
-            }
-            Op::Fsync { file } => Call::Fsync { ino: walk.target(file)?, data_only: false },
-            Op::Fdatasync { file } => Call::Fsync { ino: walk.target(file)?, data_only: true },
+            Op::Close { handle } => Call::Close {
+                ino: walk.target(&Target::Handle(*handle))?,
+                handle: *handle,
+            },
+            Op::Fsync { file } => Call::Fsync {
+                ino: walk.target(file)?,
+                data_only: false,
+            },
+            Op::Fdatasync { file } => Call::Fsync {
+                ino: walk.target(file)?,
+                data_only: true,
+            },
             Op::Sync => Call::Sync,
         })
     }
@@ -423,7 +502,11 @@ impl Op {
     pub fn run(&self, fs: &dyn FileSystem, caller: &Caller, handles: &mut Handles) -> OpResult {
         let lookup =
             |dir: Ino, name: &[u8]| Ok(fs.lookup(caller, dir, name).map_err(|e| e.errno)?.ino);
-        let walk = Walk { root: fs.root(), lookup: &lookup, handles };
+        let walk = Walk {
+            root: fs.root(),
+            lookup: &lookup,
+            handles,
+        };
         let call = self.resolve(&walk)?;
         call.run(fs, caller, handles).map_err(|e| e.errno)
     }
@@ -433,7 +516,11 @@ impl Tree {
     /// The call that `op` makes on this tree; an error if its paths lead nowhere.
     pub fn resolve(&self, op: &Op, caller: &Caller) -> Result<Call, Errno> {
         let lookup = |dir: Ino, name: &[u8]| self.lookup(caller, dir, name);
-        op.resolve(&Walk { root: ROOT, lookup: &lookup, handles: &self.handles })
+        op.resolve(&Walk {
+            root: ROOT,
+            lookup: &lookup,
+            handles: &self.handles,
+        })
     }
 
     /// Runs the operation on this tree. A failed operation changes nothing.

@@ -97,11 +97,17 @@ const ALLOCATES: [(&str, AllocateMode); 5] = [
     ("zero", AllocateMode::ZeroRange),
     ("zero-keep-size", AllocateMode::ZeroRangeKeepSize),
 ];
-const XATTRS: [(&str, XattrMode); 3] =
-    [("any", XattrMode::Any), ("create", XattrMode::Create), ("replace", XattrMode::Replace)];
+const XATTRS: [(&str, XattrMode); 3] = [
+    ("any", XattrMode::Any),
+    ("create", XattrMode::Create),
+    ("replace", XattrMode::Replace),
+];
 
 fn name_of<T: PartialEq + Copy>(table: &[(&'static str, T)], value: T) -> &'static str {
-    table.iter().find(|(_, v)| *v == value).map_or("?", |(n, _)| n)
+    table
+        .iter()
+        .find(|(_, v)| *v == value)
+        .map_or("?", |(n, _)| n)
 }
 
 struct Stamp(Time);
@@ -144,7 +150,12 @@ fn write_set(f: &mut Formatter<'_>, set: &SetAttr) -> fmt::Result {
 impl Display for Op {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
-            Op::Mknod { path, kind, perm, rdev } => {
+            Op::Mknod {
+                path,
+                kind,
+                perm,
+                rdev,
+            } => {
                 write!(f, "mknod {path} {} {perm:o} {rdev}", name_of(&KINDS, *kind))
             }
             Op::Mkdir { path, perm } => write!(f, "mkdir {path} {perm:o}"),
@@ -161,10 +172,24 @@ impl Display for Op {
                 write!(f, "setattr {file}")?;
                 write_set(f, set)
             }
-            Op::Fallocate { file, mode, offset, len } => {
-                write!(f, "fallocate {file} {} {offset} {len}", name_of(&ALLOCATES, *mode))
+            Op::Fallocate {
+                file,
+                mode,
+                offset,
+                len,
+            } => {
+                write!(
+                    f,
+                    "fallocate {file} {} {offset} {len}",
+                    name_of(&ALLOCATES, *mode)
+                )
             }
-            Op::SetXattr { file, name, value, mode } => {
+            Op::SetXattr {
+                file,
+                name,
+                value,
+                mode,
+            } => {
                 let mode = name_of(&XATTRS, *mode);
                 write!(f, "setxattr {file} {} {} {mode}", Word(name), Word(value))
             }
@@ -183,7 +208,13 @@ impl Display for Step {
         let c = &self.caller;
         write!(f, "s{} {}:{}", c.stream.0, c.uid, c.gid)?;
         c.groups.iter().try_for_each(|g| write!(f, ",{g}"))?;
-        write!(f, "{} {} {}", if c.checked { "!" } else { "" }, Stamp(self.at), self.op)
+        write!(
+            f,
+            "{} {} {}",
+            if c.checked { "!" } else { "" },
+            Stamp(self.at),
+            self.op
+        )
     }
 }
 
@@ -195,11 +226,17 @@ struct Words<'a> {
 
 impl<'a> Words<'a> {
     fn new(text: &'a str) -> Words<'a> {
-        Words { text, rest: text.trim().split(' ') }
+        Words {
+            text,
+            rest: text.trim().split(' '),
+        }
     }
 
     fn wrong(&self, why: impl Into<String>) -> ParseError {
-        ParseError { text: self.text.to_string(), why: why.into() }
+        ParseError {
+            text: self.text.to_string(),
+            why: why.into(),
+        }
     }
 
     fn word(&mut self, what: &str) -> Result<&'a str, ParseError> {
@@ -215,7 +252,8 @@ impl<'a> Words<'a> {
     }
 
     fn parse<T: FromStr>(&self, word: &str, what: &str) -> Result<T, ParseError> {
-        word.parse().map_err(|_| self.wrong(format!("'{word}' is no {what}")))
+        word.parse()
+            .map_err(|_| self.wrong(format!("'{word}' is no {what}")))
     }
 
     fn number<T: FromStr>(&mut self, what: &str) -> Result<T, ParseError> {
@@ -235,7 +273,9 @@ impl<'a> Words<'a> {
     fn choice<T: Copy>(&mut self, table: &[(&str, T)]) -> Result<T, ParseError> {
         let w = self.word("a choice")?;
         let found = table.iter().find(|(n, _)| *n == w);
-        found.map(|(_, v)| *v).ok_or_else(|| self.wrong(format!("'{w}' is unknown")))
+        found
+            .map(|(_, v)| *v)
+            .ok_or_else(|| self.wrong(format!("'{w}' is unknown")))
     }
 
     fn unescape(&self, word: &str) -> Result<Vec<u8>, ParseError> {
@@ -270,7 +310,10 @@ impl<'a> Words<'a> {
         if rest.is_empty() {
             return Ok(Path::default());
         }
-        rest.split('/').map(|c| self.unescape(c)).collect::<Result<_, _>>().map(Path)
+        rest.split('/')
+            .map(|c| self.unescape(c))
+            .collect::<Result<_, _>>()
+            .map(Path)
     }
 
     fn path(&mut self) -> Result<Path, ParseError> {
@@ -279,12 +322,15 @@ impl<'a> Words<'a> {
     }
 
     fn handle_in(&self, word: &str) -> Result<Option<u32>, ParseError> {
-        word.strip_prefix('@').map(|n| self.parse(n, "handle")).transpose()
+        word.strip_prefix('@')
+            .map(|n| self.parse(n, "handle"))
+            .transpose()
     }
 
     fn handle(&mut self) -> Result<u32, ParseError> {
         let w = self.word("a handle")?;
-        self.handle_in(w)?.ok_or_else(|| self.wrong(format!("'{w}' is no handle")))
+        self.handle_in(w)?
+            .ok_or_else(|| self.wrong(format!("'{w}' is no handle")))
     }
 
     fn target(&mut self) -> Result<Target, ParseError> {
@@ -311,7 +357,10 @@ impl<'a> Words<'a> {
 
     fn time_in(&self, word: &str) -> Result<Time, ParseError> {
         let (secs, nanos) = word.split_once('.').unwrap_or((word, "0"));
-        Ok(Time { secs: self.parse(secs, "time")?, nanos: self.parse(nanos, "time")? })
+        Ok(Time {
+            secs: self.parse(secs, "time")?,
+            nanos: self.parse(nanos, "time")?,
+        })
     }
 
     fn set(&mut self) -> Result<SetAttr, ParseError> {
@@ -341,40 +390,88 @@ impl<'a> Words<'a> {
         Ok(match self.word("an operation")? {
             "mknod" => {
                 let (path, kind) = (self.path()?, self.choice(&KINDS)?);
-                Op::Mknod { path, kind, perm: self.perm()?, rdev: self.number("device")? }
+                Op::Mknod {
+                    path,
+                    kind,
+                    perm: self.perm()?,
+                    rdev: self.number("device")?,
+                }
             }
-            "mkdir" => Op::Mkdir { path: self.path()?, perm: self.perm()? },
-            "symlink" => Op::Symlink { path: self.path()?, target: self.bytes("a target")? },
-            "link" => Op::Link { from: self.target()?, to: self.path()? },
+            "mkdir" => Op::Mkdir {
+                path: self.path()?,
+                perm: self.perm()?,
+            },
+            "symlink" => Op::Symlink {
+                path: self.path()?,
+                target: self.bytes("a target")?,
+            },
+            "link" => Op::Link {
+                from: self.target()?,
+                to: self.path()?,
+            },
             "unlink" => Op::Unlink { path: self.path()? },
             "rmdir" => Op::Rmdir { path: self.path()? },
             "rename" => {
                 let (from, to) = (self.path()?, self.path()?);
-                Op::Rename { from, to, mode: self.choice(&RENAMES)? }
+                Op::Rename {
+                    from,
+                    to,
+                    mode: self.choice(&RENAMES)?,
+                }
             }
             "write" => {
                 let (file, offset) = (self.target()?, self.number("offset")?);
-                Op::Write { file, offset, data: self.data()? }
+                Op::Write {
+                    file,
+                    offset,
+                    data: self.data()?,
+                }
             }
-            "append" => Op::Append { file: self.target()?, data: self.data()? },
-            "setattr" => Op::SetAttr { file: self.target()?, set: self.set()? },
+            "append" => Op::Append {
+                file: self.target()?,
+                data: self.data()?,
+            },
+            "setattr" => Op::SetAttr {
+                file: self.target()?,
+                set: self.set()?,
+            },
             "fallocate" => {
                 let (file, mode) = (self.target()?, self.choice(&ALLOCATES)?);
                 let (offset, len) = (self.number("offset")?, self.number("length")?);
-                Op::Fallocate { file, mode, offset, len }
+                Op::Fallocate {
+                    file,
+                    mode,
+                    offset,
+                    len,
+                }
             }
             "setxattr" => {
                 let (file, name) = (self.target()?, self.bytes("a name")?);
                 let value = self.bytes("a value")?;
-                Op::SetXattr { file, name, value, mode: self.choice(&XATTRS)? }
+                Op::SetXattr {
+                    file,
+                    name,
+                    value,
+                    mode: self.choice(&XATTRS)?,
+                }
             }
-            "removexattr" => {
-                Op::RemoveXattr { file: self.target()?, name: self.bytes("a name")? }
-            }
-            "open" => Op::Open { path: self.path()?, handle: self.handle()? },
-            "close" => Op::Close { handle: self.handle()? },
-            "fsync" => Op::Fsync { file: self.target()? },
-            "fdatasync" => Op::Fdatasync { file: self.target()? },
+            "removexattr" => Op::RemoveXattr {
+                file: self.target()?,
+                name: self.bytes("a name")?,
+            },
+            "open" => Op::Open {
+                path: self.path()?,
+                handle: self.handle()?,
+            },
+            "close" => Op::Close {
+                handle: self.handle()?,
+            },
+            "fsync" => Op::Fsync {
+                file: self.target()?,
+            },
+            "fdatasync" => Op::Fdatasync {
+                file: self.target()?,
+            },
             "sync" => Op::Sync,
             other => return Err(self.wrong(format!("'{other}' is no operation"))),
         })
@@ -392,12 +489,20 @@ impl<'a> Words<'a> {
             return Err(self.wrong(format!("'{who}' names no group")));
         };
         let uid = self.parse(uid, "user")?;
-        let all: Vec<u32> =
-            groups.split(',').map(|g| self.parse(g, "group")).collect::<Result<_, _>>()?;
+        let all: Vec<u32> = groups
+            .split(',')
+            .map(|g| self.parse(g, "group"))
+            .collect::<Result<_, _>>()?;
         let Some((gid, more)) = all.split_first() else {
             return Err(self.wrong("a group is missing"));
         };
-        Ok(Caller { uid, gid: *gid, groups: Arc::from(more), stream, checked })
+        Ok(Caller {
+            uid,
+            gid: *gid,
+            groups: Arc::from(more),
+            stream,
+            checked,
+        })
     }
 }
 
@@ -434,7 +539,12 @@ mod tests {
 
     #[test]
     fn every_step_that_is_printed_reads_back_as_itself() {
-        let shape = Shape { streams: 3, users: true, odd_names: true, ..Shape::default() };
+        let shape = Shape {
+            streams: 3,
+            users: true,
+            odd_names: true,
+            ..Shape::default()
+        };
         for step in Workload::new(5, shape).take(5000) {
             let text = step.to_string();
             let back: Step = text.parse().unwrap();
@@ -448,14 +558,27 @@ mod tests {
     #[test]
     fn names_with_any_byte_survive_and_nonsense_is_refused_with_a_reason() {
         let path = Path(vec![vec![1, b' ', 255, b'%'], b"-".to_vec(), b"@".to_vec()]);
-        let op = Op::Symlink { path, target: vec![0xff, 0, b' '] };
+        let op = Op::Symlink {
+            path,
+            target: vec![0xff, 0, b' '],
+        };
         assert_eq!(op.to_string().parse::<Op>(), Ok(op));
-        let op = Op::Append { file: Target::Handle(3), data: Data::Bytes(vec![]) };
+        let op = Op::Append {
+            file: Target::Handle(3),
+            data: Data::Bytes(vec![]),
+        };
         assert_eq!(op.to_string(), "append @3 =-");
         assert_eq!(op.to_string().parse::<Op>(), Ok(op));
-        for bad in
-            ["", "fly /a", "unlink", "unlink a", "mkdir /a 9", "sync now", "write /a x =a", "unlink /%f"]
-        {
+        for bad in [
+            "",
+            "fly /a",
+            "unlink",
+            "unlink a",
+            "mkdir /a 9",
+            "sync now",
+            "write /a x =a",
+            "unlink /%f",
+        ] {
             assert!(!bad.parse::<Op>().unwrap_err().why.is_empty(), "{bad}");
         }
         assert!("s0 0 0.0 sync".parse::<Step>().is_err());

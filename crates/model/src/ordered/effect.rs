@@ -72,7 +72,10 @@ pub(super) fn effect(before: &Tree, after: &Tree) -> Effect {
             touched.push(change.key);
         }
     }
-    Effect { digest: h.finish(), touched }
+    Effect {
+        digest: h.finish(),
+        touched,
+    }
 }
 
 /// Adds what happened to a directory's names and parent; says whether anything did

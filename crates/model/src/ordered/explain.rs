@@ -21,8 +21,16 @@ pub struct Prefix {
 
 impl fmt::Display for Prefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let partial = if self.partial { " and a part of the next" } else { "" };
-        write!(f, "stream {}: {} operations{partial}", self.stream.0, self.ops)
+        let partial = if self.partial {
+            " and a part of the next"
+        } else {
+            ""
+        };
+        write!(
+            f,
+            "stream {}: {} operations{partial}",
+            self.stream.0, self.ops
+        )
     }
 }
 
@@ -69,14 +77,22 @@ pub struct Violation {
 impl Violation {
     pub(super) fn bad_cut(cut: Cut, ops: usize) -> Violation {
         let lines = vec![format!("the history has {ops} operations")];
-        Violation { cut, why: Why::BadCut, nearest: Vec::new(), diff: Diff { lines } }
+        Violation {
+            cut,
+            why: Why::BadCut,
+            nearest: Vec::new(),
+            diff: Diff { lines },
+        }
     }
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Cut { acked, issued } = self.cut;
-        writeln!(f, "contract 'ordered' violated, {issued} operations called, {acked} answered:")?;
+        writeln!(
+            f,
+            "contract 'ordered' violated, {issued} operations called, {acked} answered:"
+        )?;
         let list = |f: &mut fmt::Formatter<'_>, ops: &[String]| {
             ops.iter().try_for_each(|o| writeln!(f, "  {o}"))
         };
@@ -90,7 +106,10 @@ impl fmt::Display for Violation {
                 list(f, present)?;
             }
             Why::Relation { op, without } => {
-                writeln!(f, "an operation is there without one that it builds on:\n  {op}")?;
+                writeln!(
+                    f,
+                    "an operation is there without one that it builds on:\n  {op}"
+                )?;
                 writeln!(f, "not there:")?;
                 list(f, without)?;
             }
@@ -129,7 +148,10 @@ impl History {
             .map(|p| p.op)
             .collect();
         ops.dedup();
-        ops.iter().take(LISTED_MAX).map(|op| self.op_text(*op)).collect()
+        ops.iter()
+            .take(LISTED_MAX)
+            .map(|op| self.op_text(*op))
+            .collect()
     }
 
     /// Says why `found` is not allowed at `cut`.
@@ -143,20 +165,28 @@ impl History {
             (whole, t.iter().map(|n| u64::from(*n)).sum::<u64>())
         });
         let why = match known {
-            Some(taken) if !covers(taken, &least) => {
-                Why::Lost { missing: self.between(taken, &least) }
-            }
-            Some(taken) => Why::NotCalled { present: self.between(&most, taken) },
+            Some(taken) if !covers(taken, &least) => Why::Lost {
+                missing: self.between(taken, &least),
+            },
+            Some(taken) => Why::NotCalled {
+                present: self.between(&most, taken),
+            },
             None => self.relation(&digest, &most).unwrap_or(Why::Unknown),
         };
         let (nearest, diff) = self.nearest(found, &least, &most);
-        Violation { cut, why, nearest, diff }
+        Violation {
+            cut,
+            why,
+            nearest,
+            diff,
+        }
     }
 
     /// Looks for the tree among the choices that break a relation.
     fn relation(&self, digest: &Digest, most: &[u32]) -> Option<Why> {
-        let choices: u64 =
-            most.iter().try_fold(1u64, |n, m| n.checked_mul(u64::from(*m) + 1))?;
+        let choices: u64 = most
+            .iter()
+            .try_fold(1u64, |n, m| n.checked_mul(u64::from(*m) + 1))?;
         if most.len() < 2 || choices > CHOICES_MAX {
             return None;
         }
@@ -191,19 +221,33 @@ impl History {
                 without = out.iter().map(|q| q.op).collect();
             }
             without.dedup();
-            let without = without.iter().rev().take(LISTED_MAX).map(|op| self.op_text(*op));
-            return Some(Why::Relation { op: self.op_text(p.op), without: without.collect() });
+            let without = without
+                .iter()
+                .rev()
+                .take(LISTED_MAX)
+                .map(|op| self.op_text(*op));
+            return Some(Why::Relation {
+                op: self.op_text(p.op),
+                without: without.collect(),
+            });
         }
         None
     }
 
     fn nearest(&self, found: &Snapshot, least: &[u32], most: &[u32]) -> (Vec<Prefix>, Diff) {
-        let inside = self.states.all().rev().filter(|t| covers(t, least) && covers(most, t));
+        let inside = self
+            .states
+            .all()
+            .rev()
+            .filter(|t| covers(t, least) && covers(most, t));
         let mut best: Option<(&[u32], Diff)> = None;
         for taken in inside.take(NEAREST_MAX) {
             let tree = self.states.replay(&self.initial, taken);
             let diff = tree.snapshot().diff(found, self.observe());
-            if best.as_ref().is_none_or(|(_, b)| diff.lines.len() < b.lines.len()) {
+            if best
+                .as_ref()
+                .is_none_or(|(_, b)| diff.lines.len() < b.lines.len())
+            {
                 best = Some((taken, diff));
             }
         }

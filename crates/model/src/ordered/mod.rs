@@ -8,7 +8,7 @@
 //! Let the history be the operations in the order they took effect. Choose a prefix
 //! of each stream's and run the chosen ones, in the order of the history, on the
 //! initial tree. The choice is *allowed* if every one of them has the result and the
-//! effect that it had in the history ([`effect`]), and if each prefix is at least as
+//! effect that it had in the history (module `effect`), and if each prefix is at least as
 //! long as the syncs demand that were answered before the cut:
 //! - `sync`: everything before it, of all streams;
 //! - `fsync(x)` by S: everything before it of S, and of every other stream up to its
@@ -28,6 +28,8 @@
 
 mod effect;
 mod explain;
+#[cfg(test)]
+mod simulated;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -35,14 +37,14 @@ mod tests;
 pub use explain::{Prefix, Violation, Why};
 
 use crate::data::PAGE_BYTES;
-use crate::op::{Call, OpResult, Step};
+use crate::op::{Call, Handles, OpResult, Step};
 use crate::snapshot::{Digest, Observe, Snapshot};
 use crate::tree::Tree;
 use states::{Piece, States};
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use steadfast_vfs::{Errno, Ino, Stream};
+use steadfast_vfs::{Errno, FileSystem, Ino, Stream};
 
 /// The intermediate steps that a call may leave behind when it is cut: calls that do
 /// the same one after the other. One call: it is atomic.
@@ -87,9 +89,7 @@ pub fn atomic(_: &Tree, call: &Call) -> Vec<Call> {
 pub fn split_at_blocks(tree: &Tree, call: &Call) -> Vec<Call> {
     let (ino, offset, data) = match call {
         Call::Write { ino, offset, data } => (*ino, *offset, data),
-        Call::Append { ino, data } => {
-            (*ino, tree.getattr(*ino).map(|a| a.size).unwrap_or(0), data)
-        }
+        Call::Append { ino, data } => (*ino, tree.getattr(*ino).map(|a| a.size).unwrap_or(0), data),
         _ => return vec![call.clone()],
     };
     let mut parts = Vec::new();
@@ -100,11 +100,19 @@ pub fn split_at_blocks(tree: &Tree, call: &Call) -> Vec<Call> {
         let part: Arc<[u8]> = Arc::from(&data[done..done + n]);
         parts.push(match call {
             Call::Append { .. } => Call::Append { ino, data: part },
-            _ => Call::Write { ino, offset: at, data: part },
+            _ => Call::Write {
+                ino,
+                offset: at,
+                data: part,
+            },
         });
         done += n;
     }
-    if parts.len() > 1 { parts } else { vec![call.clone()] }
+    if parts.len() > 1 {
+        parts
+    } else {
+        vec![call.clone()]
+    }
 }
 
 /// A moment at which the power fails, counted in operations of the history.
@@ -120,13 +128,19 @@ impl Cut {
     /// Between two operations: `n` called and answered.
     #[must_use]
     pub fn after(n: usize) -> Cut {
-        Cut { acked: n, issued: n }
+        Cut {
+            acked: n,
+            issued: n,
+        }
     }
 
     /// In the middle of operation `n` (counted from 0).
     #[must_use]
     pub fn during(n: usize) -> Cut {
-        Cut { acked: n, issued: n + 1 }
+        Cut {
+            acked: n,
+            issued: n + 1,
+        }
     }
 }
 
@@ -167,7 +181,12 @@ pub enum RecordError {
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RecordError::Mismatch { position, step, expected, found } => write!(
+            RecordError::Mismatch {
+                position,
+                step,
+                expected,
+                found,
+            } => write!(
                 f,
                 "operation {position} ({step}): expected {expected:?}, the file system reported {found:?}"
             ),
@@ -218,7 +237,9 @@ fn raise(of: &mut Vec<u32>, index: usize, to: u32) {
 
 /// Whether `a` is at least `b` everywhere; what is absent is 0.
 fn covers(a: &[u32], b: &[u32]) -> bool {
-    b.iter().enumerate().all(|(i, n)| a.get(i).copied().unwrap_or(0) >= *n)
+    b.iter()
+        .enumerate()
+        .all(|(i, n)| a.get(i).copied().unwrap_or(0) >= *n)
 }
 
 impl History {
@@ -274,7 +295,6 @@ impl History {
     }
 
     /// What the file system must report for the next operation.
-    #[must_use]
     pub fn expected(&self, step: &Step) -> OpResult {
         self.current.clone().step(step)
     }
@@ -291,6 +311,17 @@ impl History {
     /// done, not done, or done in part. Returns its position.
     pub fn in_flight(&mut self, step: &Step) -> Result<usize, RecordError> {
         self.add(step, None)
+    }
+
+    /// Runs an operation on a file system and records it; returns its position.
+    pub fn drive(
+        &mut self,
+        fs: &dyn FileSystem,
+        step: &Step,
+        handles: &mut Handles,
+    ) -> Result<usize, RecordError> {
+        let result = step.op.run(fs, &step.caller, handles);
+        self.record(step, result)
     }
 
     fn stream_index(&mut self, stream: Stream) -> usize {
@@ -320,7 +351,12 @@ impl History {
             refused = found.err().is_some_and(is_refusal);
             if !refused {
                 let step = Box::new(step.clone());
-                return Err(RecordError::Mismatch { position, step, expected, found });
+                return Err(RecordError::Mismatch {
+                    position,
+                    step,
+                    expected,
+                    found,
+                });
             }
         }
         let stream = self.stream_index(step.caller.stream);
@@ -372,7 +408,12 @@ impl History {
             _ => {}
         }
         let pieces_end = self.states.pieces_of(stream);
-        self.ops.push(Recorded { step: step.clone(), result, stream, pieces_end });
+        self.ops.push(Recorded {
+            step: step.clone(),
+            result,
+            stream,
+            pieces_end,
+        });
         Ok(position)
     }
 
@@ -390,7 +431,11 @@ impl History {
     }
 
     fn raise_floor(&mut self, position: usize, stream: usize, call: &Call) {
-        let mut least = self.floors.last().map(|f| f.least.clone()).unwrap_or_default();
+        let mut least = self
+            .floors
+            .last()
+            .map(|f| f.least.clone())
+            .unwrap_or_default();
         match call {
             Call::Sync => {
                 for s in 0..self.streams.len() {
@@ -411,7 +456,9 @@ impl History {
     /// What must be there when the first `acked` operations were answered.
     fn least(&self, acked: usize) -> Vec<u32> {
         let n = self.floors.partition_point(|f| f.position < acked);
-        n.checked_sub(1).map(|i| self.floors[i].least.clone()).unwrap_or_default()
+        n.checked_sub(1)
+            .map(|i| self.floors[i].least.clone())
+            .unwrap_or_default()
     }
 
     /// What may be there when the first `issued` operations were called.
@@ -434,7 +481,10 @@ impl History {
 
     fn observe(&self) -> Observe {
         let dir_times = self.rules.observe.dir_times && self.streams.len() < 2;
-        Observe { dir_times, ..self.rules.observe }
+        Observe {
+            dir_times,
+            ..self.rules.observe
+        }
     }
 
     /// Whether a crash at `cut` may leave what was observed. Returns the prefix of each
@@ -446,7 +496,11 @@ impl History {
 
     /// The same for a snapshot that was summarised before; `None`: not allowed.
     #[allow(clippy::type_complexity, reason = "shares the shape of check")]
-    fn check_digest(&self, found: &Digest, cut: Cut) -> Option<Result<Vec<Prefix>, Box<Violation>>> {
+    fn check_digest(
+        &self,
+        found: &Digest,
+        cut: Cut,
+    ) -> Option<Result<Vec<Prefix>, Box<Violation>>> {
         let outstanding = cut.issued.checked_sub(cut.acked);
         if cut.issued > self.ops.len() || outstanding.is_none_or(|n| n > self.rules.outstanding_max)
         {
@@ -474,7 +528,9 @@ impl History {
         let (least, most) = (self.least(cut.acked), self.most(issued));
         let states = self.states.all();
         let inside = states.filter(|t| covers(t, &least) && covers(&most, t));
-        inside.map(|taken| self.states.replay(&self.initial, taken).closed()).collect()
+        inside
+            .map(|taken| self.states.replay(&self.initial, taken).closed())
+            .collect()
     }
 
     /// How many operations of each stream are in a state, by pieces.
@@ -485,7 +541,11 @@ impl History {
             let mine = self.ops.iter().filter(|o| o.stream == index);
             let ops = mine.clone().take_while(|o| o.pieces_end <= n).count();
             let end = mine.take(ops).last().map_or(0, |o| o.pieces_end);
-            out.push(Prefix { stream: *stream, ops, partial: n > end });
+            out.push(Prefix {
+                stream: *stream,
+                ops,
+                partial: n > end,
+            });
         }
         out
     }

@@ -102,7 +102,8 @@ impl States {
     /// Nothing is built any more on states that lack what is durable.
     pub(super) fn retire(&mut self, least: &[u32]) {
         let all = &self.all;
-        self.alive.retain(|(id, _)| covers(&all[*id as usize].taken, least));
+        self.alive
+            .retain(|(id, _)| covers(&all[*id as usize].taken, least));
     }
 
     /// Opens and closes happen in every state that has the inode.
@@ -152,10 +153,16 @@ impl States {
         digest: &Digest,
         observe: Observe,
     ) -> impl Iterator<Item = &[u32]> {
-        let ids = self.by_content.get(&digest.content).map(Vec::as_slice).unwrap_or_default();
+        let ids = self
+            .by_content
+            .get(&digest.content)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let states = ids.iter().rev().map(|id| &self.all[*id as usize]);
         let digest = *digest;
-        states.filter(move |s| s.digest.agrees(&digest, observe)).map(|s| &*s.taken)
+        states
+            .filter(move |s| s.digest.agrees(&digest, observe))
+            .map(|s| &*s.taken)
     }
 
     /// All choices, oldest first.

@@ -37,7 +37,9 @@ impl Snapshot {
         for (path, e) in &self.entries {
             let path_text = path.escape_ascii();
             match found.entries.get(path) {
-                None => diff.lines.push(format!("{path_text}: missing ({})", describe(e))),
+                None => diff
+                    .lines
+                    .push(format!("{path_text}: missing ({})", describe(e))),
                 Some(f) => {
                     for line in compare(e, f, observe) {
                         diff.lines.push(format!("{path_text}: {line}"));
@@ -48,7 +50,8 @@ impl Snapshot {
         for (path, e) in &found.entries {
             if !self.entries.contains_key(path) {
                 let path = path.escape_ascii();
-                diff.lines.push(format!("{path}: not expected ({})", describe(e)));
+                diff.lines
+                    .push(format!("{path}: not expected ({})", describe(e)));
             }
         }
         diff
@@ -100,26 +103,52 @@ fn compare(e: &Entry, f: &Entry, observe: Observe) -> Vec<String> {
         out.push(format!("target: expected '{a}', found '{b}'"));
     }
     if e.same_as != f.same_as {
-        out.push(format!("links: expected {}, found {}", link_text(e), link_text(f)));
+        out.push(format!(
+            "links: expected {}, found {}",
+            link_text(e),
+            link_text(f)
+        ));
     }
     if e.xattrs != f.xattrs {
         let name = |n: &Vec<u8>| n.escape_ascii().to_string();
-        let lost: Vec<_> =
-            e.xattrs.iter().filter(|(k, v)| f.xattrs.get(*k) != Some(v)).map(|x| name(x.0)).collect();
-        let new: Vec<_> =
-            f.xattrs.iter().filter(|(k, v)| e.xattrs.get(*k) != Some(v)).map(|x| name(x.0)).collect();
-        out.push(format!("extended attributes: expected {lost:?}, found {new:?}"));
+        let lost: Vec<_> = e
+            .xattrs
+            .iter()
+            .filter(|(k, v)| f.xattrs.get(*k) != Some(v))
+            .map(|x| name(x.0))
+            .collect();
+        let new: Vec<_> = f
+            .xattrs
+            .iter()
+            .filter(|(k, v)| e.xattrs.get(*k) != Some(v))
+            .map(|x| name(x.0))
+            .collect();
+        out.push(format!(
+            "extended attributes: expected {lost:?}, found {new:?}"
+        ));
     }
     if let Some(at) = e.data.first_difference(&f.data) {
         let (mut a, mut b) = ([0u8; 8], [0u8; 8]);
         let (n, m) = (e.data.read(at, &mut a), f.data.read(at, &mut b));
         if n > 0 && m > 0 {
-            out.push(format!("content at {at}: expected {:02x?}…, found {:02x?}…", &a[..n], &b[..m]));
+            out.push(format!(
+                "content at {at}: expected {:02x?}…, found {:02x?}…",
+                &a[..n],
+                &b[..m]
+            ));
         }
     }
-    let timed = if e.kind == FileKind::Directory { observe.dir_times } else { observe.file_times };
+    let timed = if e.kind == FileKind::Directory {
+        observe.dir_times
+    } else {
+        observe.file_times
+    };
     if timed && e.mtime != f.mtime {
-        out.push(format!("mtime: expected {}, found {}", time(e.mtime), time(f.mtime)));
+        out.push(format!(
+            "mtime: expected {}, found {}",
+            time(e.mtime),
+            time(f.mtime)
+        ));
     }
     out
 }

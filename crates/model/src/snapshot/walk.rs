@@ -41,19 +41,29 @@ struct Walker<'a> {
 
 impl Walker<'_> {
     fn bad(&self, what: impl Into<String>) -> WalkError {
-        WalkError { path: self.path.clone(), what: what.into(), errno: None }
+        WalkError {
+            path: self.path.clone(),
+            what: what.into(),
+            errno: None,
+        }
     }
 
     fn failed(&self, call: &str) -> impl Fn(Error) -> WalkError {
         let (path, call) = (self.path.clone(), call.to_string());
         move |e| {
             let what = format!("{call} failed: {e}");
-            WalkError { path: path.clone(), what, errno: Some(e.errno) }
+            WalkError {
+                path: path.clone(),
+                what,
+                errno: Some(e.errno),
+            }
         }
     }
 
     fn attr(&self, ino: Ino) -> Result<Attr, WalkError> {
-        self.fs.getattr(&self.caller, ino).map_err(self.failed("getattr"))
+        self.fs
+            .getattr(&self.caller, ino)
+            .map_err(self.failed("getattr"))
     }
 
     fn data(&self, ino: Ino, size: u64) -> Result<FileData, WalkError> {
@@ -181,7 +191,11 @@ impl Snapshot {
         let mut snapshot = Snapshot::default();
         let mut inos = BTreeMap::new();
         let mut dirs = HashSet::new();
-        let mut walker = Walker { fs, caller: Caller::root(), path: b"/".to_vec() };
+        let mut walker = Walker {
+            fs,
+            caller: Caller::root(),
+            path: b"/".to_vec(),
+        };
         let root = fs.root();
         let mut todo = vec![(b"/".to_vec(), root, root)];
         while let Some((path, ino, parent)) = todo.pop() {

@@ -151,7 +151,10 @@ impl Tree {
     pub fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> TreeResult<&[u8]> {
         let node = self.node(ino)?;
         may_xattr(node, caller, name, READ)?;
-        node.xattrs.get(name).map(Vec::as_slice).ok_or(Errno::NoData)
+        node.xattrs
+            .get(name)
+            .map(Vec::as_slice)
+            .ok_or(Errno::NoData)
     }
 
     /// Names of the extended attributes that the caller may see.
@@ -186,7 +189,8 @@ impl Tree {
             (XattrMode::Replace, false) => return Err(Errno::NoData),
             _ => {}
         }
-        self.xattrs_mut(at, ino)?.insert(name.to_vec(), value.to_vec());
+        self.xattrs_mut(at, ino)?
+            .insert(name.to_vec(), value.to_vec());
         Ok(())
     }
 
@@ -245,10 +249,14 @@ fn check_owner(node: &Node, caller: &Caller, set: &SetAttr) -> TreeResult<()> {
 
 /// Whether the caller may read or write an attribute of this name: the namespaces
 /// are `user.` (files and directories, by mode), `trusted.` (the superuser),
-/// `security.` (everyone reads, the superuser writes). Others: EOPNOTSUPP.
+/// `security.` (everyone reads, the superuser writes). Others: EOPNOTSUPP. A namespace
+/// without a name in it: EINVAL.
 fn may_xattr(node: &Node, caller: &Caller, name: &[u8], mask: u16) -> TreeResult<()> {
-    if name.is_empty() || name.len() > NAME_MAX {
+    if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
         return Err(Errno::Range);
+    }
+    if [&b"user."[..], b"trusted.", b"security."].contains(&name) {
+        return Err(Errno::Inval);
     }
     let writes = mask == WRITE;
     let refuse = Err(if writes { Errno::Perm } else { Errno::NoData });
@@ -256,7 +264,11 @@ fn may_xattr(node: &Node, caller: &Caller, name: &[u8], mask: u16) -> TreeResult
         return if privileged(caller) { Ok(()) } else { refuse };
     }
     if name.starts_with(b"security.") {
-        return if writes && !privileged(caller) { Err(Errno::Perm) } else { Ok(()) };
+        return if writes && !privileged(caller) {
+            Err(Errno::Perm)
+        } else {
+            Ok(())
+        };
     }
     if !name.starts_with(b"user.") {
         return Err(Errno::OpNotSupp);

@@ -54,7 +54,11 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { file_bytes_max: 1 << 44, links_max: 65_000, xattr_value_bytes_max: 65_536 }
+        Limits {
+            file_bytes_max: 1 << 44,
+            links_max: 65_000,
+            xattr_value_bytes_max: 65_536,
+        }
     }
 }
 
@@ -79,7 +83,12 @@ pub(crate) const COOKIE_DOTDOT: Cookie = 2;
 
 impl Dir {
     fn new(parent: Ino) -> Dir {
-        Dir { parent, entries: BTreeMap::new(), by_cookie: BTreeMap::new(), next_cookie: 3 }
+        Dir {
+            parent,
+            entries: BTreeMap::new(),
+            by_cookie: BTreeMap::new(),
+            next_cookie: 3,
+        }
     }
 
     /// Names `ino`; an entry that is there keeps its place.
@@ -321,7 +330,11 @@ impl Tree {
 
     /// Whether the caller may read (4), write (2), execute or search (1).
     pub fn access(&self, caller: &Caller, ino: Ino, mask: u8) -> TreeResult<()> {
-        if self.node(ino)?.permits(caller, u16::from(mask)) { Ok(()) } else { Err(Errno::Access) }
+        if self.node(ino)?.permits(caller, u16::from(mask)) {
+            Ok(())
+        } else {
+            Err(Errno::Access)
+        }
     }
 
     /// The target of a symbolic link; EINVAL for anything else.
@@ -353,20 +366,35 @@ impl Tree {
     pub fn readdir(&self, ino: Ino, cookie: Cookie, max: usize) -> TreeResult<Vec<Listed>> {
         let dir = self.node(ino)?.dir()?;
         let mut out = Vec::new();
-        let dots = [(COOKIE_DOT, &b"."[..], ino), (COOKIE_DOTDOT, &b".."[..], dir.parent)];
+        let dots = [
+            (COOKIE_DOT, &b"."[..], ino),
+            (COOKIE_DOTDOT, &b".."[..], dir.parent),
+        ];
         for (at, name, of) in dots {
             if cookie < at && out.len() < max {
                 let kind = FileKind::Directory;
-                out.push(Listed { name: name.to_vec(), ino: of, kind, cookie: at });
+                out.push(Listed {
+                    name: name.to_vec(),
+                    ino: of,
+                    kind,
+                    cookie: at,
+                });
             }
         }
         for (at, name) in dir.by_cookie.range(cookie.saturating_add(1)..) {
             if out.len() >= max {
                 break;
             }
-            let Some(slot) = dir.entries.get(name) else { continue };
+            let Some(slot) = dir.entries.get(name) else {
+                continue;
+            };
             let kind = self.node(slot.ino)?.kind;
-            out.push(Listed { name: name.to_vec(), ino: slot.ino, kind, cookie: *at });
+            out.push(Listed {
+                name: name.to_vec(),
+                ino: slot.ino,
+                kind,
+                cookie: *at,
+            });
         }
         Ok(out)
     }
@@ -409,8 +437,12 @@ impl Tree {
         let mut dirs = vec![ROOT];
         let mut seen = 0usize;
         while let Some(ino) = dirs.pop() {
-            let node = self.node(ino).map_err(|_| format!("inode {ino} is named but gone"))?;
-            let dir = node.dir().map_err(|_| format!("inode {ino} is no directory"))?;
+            let node = self
+                .node(ino)
+                .map_err(|_| format!("inode {ino} is named but gone"))?;
+            let dir = node
+                .dir()
+                .map_err(|_| format!("inode {ino} is no directory"))?;
             seen += 1;
             if seen > self.nodes.len() {
                 return Err("the directories form a cycle".into());
@@ -422,7 +454,10 @@ impl Tree {
             for (name, slot) in &dir.entries {
                 *names.entry(slot.ino).or_insert(0) += 1;
                 let child = self.node(slot.ino).map_err(|_| {
-                    format!("{:?} in directory {ino} is gone", String::from_utf8_lossy(name))
+                    format!(
+                        "{:?} in directory {ino} is gone",
+                        String::from_utf8_lossy(name)
+                    )
                 })?;
                 if let Ok(d) = child.dir() {
                     subdirs += 1;
@@ -433,7 +468,10 @@ impl Tree {
                 }
             }
             if node.nlink != 2 + subdirs {
-                return Err(format!("directory {ino}: {} links, {subdirs} below", node.nlink));
+                return Err(format!(
+                    "directory {ino}: {} links, {subdirs} below",
+                    node.nlink
+                ));
             }
         }
         for change in PMap::new().changes(&self.nodes) {
@@ -443,7 +481,10 @@ impl Tree {
                 return Err(format!("directory {} has {n} names", change.key));
             }
             if !node.is_dir() && node.nlink != n {
-                return Err(format!("inode {}: {} links, {n} names", change.key, node.nlink));
+                return Err(format!(
+                    "inode {}: {} links, {n} names",
+                    change.key, node.nlink
+                ));
             }
             if n == 0 && change.key != ROOT && !self.is_open(change.key) {
                 return Err(format!("inode {} has no name and is not open", change.key));

@@ -12,7 +12,12 @@ use steadfast_vfs::{Caller, Errno, FileKind, Ino, NewNode, SYMLINK_MAX, Time};
 
 impl Tree {
     /// What `name` in `parent` is, or that it is free. Not for `.` and `..`.
-    pub(super) fn find(&self, caller: &Caller, parent: Ino, name: &[u8]) -> TreeResult<Option<Ino>> {
+    pub(super) fn find(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+    ) -> TreeResult<Option<Ino>> {
         let dir = self.search(caller, parent)?;
         check_name(name)?;
         Ok(dir.entries.get(name).map(|s| s.ino))
@@ -116,7 +121,10 @@ impl Tree {
         if device && !privileged(caller) {
             return Err(Errno::Perm);
         }
-        let node = NewNode { rdev: if device { node.rdev } else { 0 }, ..*node };
+        let node = NewNode {
+            rdev: if device { node.rdev } else { 0 },
+            ..*node
+        };
         self.make(caller, at, (parent, name), &node, body)
     }
 
@@ -130,7 +138,11 @@ impl Tree {
         perm: u16,
     ) -> TreeResult<Ino> {
         self.may_create(caller, parent, name)?;
-        let node = NewNode { kind: FileKind::Directory, perm: perm & (STICKY | 0o777), rdev: 0 };
+        let node = NewNode {
+            kind: FileKind::Directory,
+            perm: perm & (STICKY | 0o777),
+            rdev: 0,
+        };
         let body = Body::Dir(Arc::new(Dir::new(parent)));
         self.make(caller, at, (parent, name), &node, body)
     }
@@ -154,8 +166,18 @@ impl Tree {
             return Err(Errno::Inval);
         }
         self.may_create(caller, parent, name)?;
-        let node = NewNode { kind: FileKind::Symlink, perm: 0o777, rdev: 0 };
-        self.make(caller, at, (parent, name), &node, Body::Link(Arc::from(target)))
+        let node = NewNode {
+            kind: FileKind::Symlink,
+            perm: 0o777,
+            rdev: 0,
+        };
+        self.make(
+            caller,
+            at,
+            (parent, name),
+            &node,
+            Body::Link(Arc::from(target)),
+        )
     }
 
     /// Makes another name for an inode.
@@ -190,7 +212,11 @@ impl Tree {
     /// Takes one name from an inode that is no directory, all from one that is.
     pub(super) fn drop_name(&mut self, at: Time, ino: Ino) -> TreeResult<()> {
         let node = self.node_mut(ino)?;
-        node.nlink = if node.is_dir() { 0 } else { node.nlink.saturating_sub(1) };
+        node.nlink = if node.is_dir() {
+            0
+        } else {
+            node.nlink.saturating_sub(1)
+        };
         node.ctime = at;
         self.reap(ino);
         Ok(())
@@ -216,16 +242,14 @@ impl Tree {
     }
 
     /// Removes an empty directory.
-    pub fn rmdir(
-        &mut self,
-        caller: &Caller,
-        at: Time,
-        parent: Ino,
-        name: &[u8],
-    ) -> TreeResult<()> {
+    pub fn rmdir(&mut self, caller: &Caller, at: Time, parent: Ino, name: &[u8]) -> TreeResult<()> {
         if is_dots(name) {
             self.search(caller, parent)?;
-            return Err(if name == b"." { Errno::Inval } else { Errno::NotEmpty });
+            return Err(if name == b"." {
+                Errno::Inval
+            } else {
+                Errno::NotEmpty
+            });
         }
         let victim = self.find(caller, parent, name)?.ok_or(Errno::NoEnt)?;
         self.may_delete(caller, parent, victim, true)?;

@@ -40,7 +40,11 @@ impl Node {
 
     /// EACCES unless the caller may do all of `mask`.
     pub(super) fn may(&self, caller: &Caller, mask: u16) -> TreeResult<()> {
-        if caller.checked || self.permits(caller, mask) { Ok(()) } else { Err(Errno::Access) }
+        if caller.checked || self.permits(caller, mask) {
+            Ok(())
+        } else {
+            Err(Errno::Access)
+        }
     }
 
     /// Whether the caller owns the inode, or passes as its owner.

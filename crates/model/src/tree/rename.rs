@@ -16,7 +16,9 @@ impl Tree {
                 return Ok(true);
             }
             // A removed directory that is still open may have lost its parent.
-            let Ok(node) = self.node(ino) else { return Ok(false) };
+            let Ok(node) = self.node(ino) else {
+                return Ok(false);
+            };
             let above = node.dir()?.parent;
             if above == ino {
                 return Ok(false);
@@ -59,7 +61,11 @@ impl Tree {
             && moves
             && self.is_above(t, from.0)?
         {
-            return Err(if exchange { Errno::Inval } else { Errno::NotEmpty });
+            return Err(if exchange {
+                Errno::Inval
+            } else {
+                Errno::NotEmpty
+            });
         }
         if target == Some(source) {
             return Ok(());
@@ -73,7 +79,11 @@ impl Tree {
         match target {
             None => self.may_add(caller, to.0)?,
             Some(t) => {
-                let as_dir = if exchange { target_is_dir } else { source_is_dir };
+                let as_dir = if exchange {
+                    target_is_dir
+                } else {
+                    source_is_dir
+                };
                 self.may_delete(caller, to.0, t, as_dir)?;
             }
         }

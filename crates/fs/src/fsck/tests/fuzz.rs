@@ -1,5 +1,6 @@
 //! Corner 35: random damage, sealed and unsealed, through check, repair, and the mounted
-//! code. Seeded; `STEADFAST_FUZZ_SECONDS` and `STEADFAST_FUZZ_SEED` make it longer and different.
+//! code. Seeded; `STEADFAST_FUZZ_SECONDS`, `STEADFAST_FUZZ_IMAGES` (at least
+//! so many) and `STEADFAST_FUZZ_SEED` (the first one) make it longer and different.
 
 use super::image::{Image, walk};
 use crate::fsck::{FsckOptions, Outcome, fsck};
@@ -105,7 +106,7 @@ fn survive(image: &Image, dice: &mut Dice) {
     // The mounted code on the damaged volume: errors, never a panic.
     let device = image.device();
     let options =
-        MountOptions { background: false, seed: Some([1; 16]), ..MountOptions::default() };
+        MountOptions { background: false, seed: Some(1), ..MountOptions::default() };
     let _ = info(device.clone());
     if let Ok((fs, _)) = Fs::mount(device.clone(), &options) {
         walk(&fs);
@@ -142,9 +143,10 @@ fn survive(image: &Image, dice: &mut Dice) {
 fn fuzz(base: &Image, blocks: &[u64], seconds: u64) {
     let end = Instant::now() + Duration::from_secs(seconds);
     let first = from_env("STEADFAST_FUZZ_SEED", 1);
+    let at_least = from_env("STEADFAST_FUZZ_IMAGES", 20);
     let mut failed = Vec::new();
     let mut seed = first;
-    while (Instant::now() < end || seed < first + 20) && failed.len() < 5 {
+    while (Instant::now() < end || seed < first + at_least) && failed.len() < 5 {
         let start = Instant::now();
         let run = catch_unwind(AssertUnwindSafe(|| {
             let mut dice = Dice(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
@@ -156,6 +158,7 @@ fn fuzz(base: &Image, blocks: &[u64], seconds: u64) {
         }));
         assert!(start.elapsed() < Duration::from_secs(20), "seed {seed} takes forever");
         if run.is_err() {
+            eprintln!("seed {seed} fails");
             failed.push(seed);
         }
         seed += 1;

@@ -38,7 +38,7 @@ pub(super) fn format(blocks: u64) -> Arc<MemDevice> {
 
 pub(super) fn mount(device: Arc<MemDevice>) -> Arc<Fs> {
     let options =
-        MountOptions { background: false, seed: Some([3; 16]), ..MountOptions::default() };
+        MountOptions { background: false, seed: Some(3), ..MountOptions::default() };
     Fs::mount(device, &options).expect("mount").0
 }
 

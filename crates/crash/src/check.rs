@@ -1,0 +1,156 @@
+//! One crash image: fsck as the cut left it, recover, compare with what the contract allows,
+//! cut the recovery, use the volume, fsck again.
+
+use crate::record::{Recording, mount_options};
+use std::collections::HashSet;
+use std::sync::Arc;
+use steadfast_block::sim::{CrashImage, Limits, SimDevice};
+use steadfast_fs::{FsckOptions, Fs, Outcome, fsck};
+use steadfast_model::{Digest, Snapshot, ordered};
+use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode, SystemClock};
+
+/// How thoroughly one image is checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Depth {
+    /// The recovery is cut as well.
+    pub(crate) cut_recovery: bool,
+    /// Files are made and everything is deleted afterwards.
+    pub(crate) use_volume: bool,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) images: u64,
+    pub(crate) recoveries: u64,
+    pub(crate) used: u64,
+}
+
+fn clean(sim: &Arc<SimDevice>, when: &str) -> Result<(), String> {
+    let report = fsck(sim.clone(), &FsckOptions::default()).map_err(|e| format!("fsck {when}: {e}"))?;
+    if report.outcome() == Outcome::Clean {
+        return Ok(());
+    }
+    let findings: Vec<String> = report.findings.iter().take(5).map(ToString::to_string).collect();
+    Err(format!("fsck {when}: {}", findings.join("; ")))
+}
+
+fn mount(sim: &Arc<SimDevice>) -> Result<Arc<Fs>, String> {
+    let options = mount_options(Arc::new(SystemClock), None);
+    let (fs, _) = Fs::mount(sim.clone(), &options).map_err(|e| format!("mount: {e}"))?;
+    Ok(fs)
+}
+
+fn observe(fs: &Fs) -> Result<Snapshot, String> {
+    Snapshot::of_fs(fs).map_err(|e| format!("reading the tree: {e}"))
+}
+
+/// Checks an image that a cut at `moment` left.
+pub(crate) fn image(
+    run: &Recording,
+    image: CrashImage,
+    moment: ordered::Cut,
+    depth: Depth,
+    seen: &mut HashSet<(u128, Digest)>,
+    counts: &mut Counts,
+) -> Result<(), String> {
+    counts.images += 1;
+    let sim = Arc::new(SimDevice::from_image(image));
+    clean(&sim, "as the cut left it")?;
+    let fs = mount(&sim)?;
+    let found = observe(&fs)?;
+    if !run.history.allows(&found.digest(), moment) {
+        // The full check explains.
+        return match run.history.check(&found, moment) {
+            Err(violation) => Err(violation.to_string()),
+            Ok(_) => Err("the two checks of the model disagree".into()),
+        };
+    }
+    let recovered_at = sim.trace_len();
+    if depth.use_volume {
+        counts.used += 1;
+        use_up(&fs, &found, run.empty_free)?;
+    }
+    fs.unmount().map_err(|e| format!("unmount after recovery: {e}"))?;
+    clean(&sim, "after recovery and use")?;
+    if depth.cut_recovery {
+        cut_recovery(&sim, recovered_at, found.digest(), seen, counts)?;
+    }
+    Ok(())
+}
+
+/// Cuts the recovery at each of its writes: every further one must come to the same tree.
+fn cut_recovery(
+    sim: &Arc<SimDevice>,
+    upto: usize,
+    first: Digest,
+    seen: &mut HashSet<(u128, Digest)>,
+    counts: &mut Counts,
+) -> Result<(), String> {
+    let limits = Limits { exhaustive_writes: 2, sampled: 2, tears: true, seed: 3 };
+    let mut explorer = sim.explorer();
+    for position in 0..=upto {
+        for image in explorer.cut(position).images(&limits) {
+            if !seen.insert((image.fingerprint(), first)) {
+                continue;
+            }
+            counts.recoveries += 1;
+            let name = format!("recovery cut at event {position}: {image}");
+            let again = Arc::new(SimDevice::from_image(image));
+            let fs = mount(&again).map_err(|e| format!("{name}: {e}"))?;
+            let second = observe(&fs)?.digest();
+            if second.content != first.content {
+                return Err(format!("{name}: the second recovery comes to another tree"));
+            }
+            drop(fs);
+        }
+    }
+    Ok(())
+}
+
+/// A recovered volume works: something can be made in every directory, and when everything
+/// is deleted, all space is back.
+fn use_up(fs: &Fs, found: &Snapshot, empty_free: u64) -> Result<(), String> {
+    let root = Caller::root();
+    let node = NewNode { kind: FileKind::Regular, perm: 0o600, rdev: 0 };
+    let find = |path: &[u8]| {
+        path.split(|b| *b == b'/')
+            .filter(|name| !name.is_empty())
+            .try_fold(fs.root(), |dir, name| fs.lookup(&root, dir, name).map(|a| a.ino))
+    };
+    let fail = |what: &str, path: &[u8], e: steadfast_vfs::Error| {
+        format!("using the volume: {what} {}: {e}", String::from_utf8_lossy(path))
+    };
+    for (path, entry) in &found.entries {
+        if entry.kind == FileKind::Directory {
+            let dir = find(path).map_err(|e| fail("lookup", path, e))?;
+            let made = fs.mknod(&root, dir, b"new file", &node).map_err(|e| fail("create in", path, e))?;
+            let data = [0x5a; 5000];
+            fs.write(&root, made.ino, 0, &data).map_err(|e| fail("write in", path, e))?;
+        }
+    }
+    fs.sync().map_err(|e| fail("sync", b"/", e))?;
+    // Children sort behind their directories: backwards, they go first.
+    for (path, entry) in found.entries.iter().rev() {
+        let mut above = path.rsplitn(2, |b| *b == b'/');
+        let name = above.next().unwrap_or_default();
+        let parent = find(above.next().unwrap_or_default()).map_err(|e| fail("lookup", path, e))?;
+        if entry.kind == FileKind::Directory {
+            let dir = find(path).map_err(|e| fail("lookup", path, e))?;
+            fs.unlink(&root, dir, b"new file").map_err(|e| fail("unlink in", path, e))?;
+            if !name.is_empty() {
+                fs.rmdir(&root, parent, name).map_err(|e| fail("rmdir", path, e))?;
+            }
+        } else {
+            fs.unlink(&root, parent, name).map_err(|e| fail("unlink", path, e))?;
+        }
+    }
+    fs.sync().map_err(|e| fail("sync", b"/", e))?;
+    let free = fs.statfs().map_err(|e| fail("statfs", b"/", e))?.blocks_free;
+    if free != empty_free {
+        return Err(format!(
+            "using the volume: {free} blocks are free after everything was deleted, {empty_free} were when it was made"
+        ));
+    }
+    Ok(())
+}

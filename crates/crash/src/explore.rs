@@ -1,0 +1,226 @@
+//! The exploration: scenarios within a budget of images, on several threads, and the
+//! shrinking of what they find.
+
+use crate::check::{self, Counts, Depth};
+use crate::record::{Mutation, Recording, Template, moment};
+use crate::scenario::{Scenario, pair, pairs, random};
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use steadfast_block::sim::Limits;
+
+/// The recovery is cut, and the volume used, for one image in so many.
+const DEEP_EVERY: u64 = 8;
+
+/// What to explore.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Decides the order of the pairs, the random sequences, and what is sampled.
+    pub seed: u64,
+    /// Crash images to check at least; three fifths of them are of pairs of operations, until
+    /// all pairs are done.
+    pub images: u64,
+    /// Threads.
+    pub jobs: usize,
+    /// A planted bug that must be found.
+    pub mutation: Option<Mutation>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { seed: 1, images: 10_000, jobs: 2, mutation: None }
+    }
+}
+
+/// How far an exploration is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Images checked.
+    pub images: u64,
+    /// Images wanted.
+    pub wanted: u64,
+    /// Scenarios finished.
+    pub scenarios: u64,
+}
+
+/// A scenario after which a cut left what the contract forbids.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// The scenario, shrunk to what is needed.
+    pub scenario: Scenario,
+    /// What was found, where.
+    pub what: String,
+}
+
+/// What an exploration did.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Crash images checked, each recovered, compared and checked by fsck.
+    pub images: u64,
+    /// Images of cut recoveries, each recovered again.
+    pub recoveries: u64,
+    /// Recovered volumes that were filled and emptied.
+    pub used: u64,
+    /// Pairs of operations run, of [`Report::pairs_all`].
+    pub pairs: u64,
+    /// Pairs of operations that there are (each way of syncing counts).
+    pub pairs_all: u64,
+    /// Random sequences run.
+    pub sequences: u64,
+    /// What must not be.
+    pub violations: Vec<Violation>,
+    /// Time it took.
+    pub elapsed: Duration,
+}
+
+struct Shared<'a> {
+    options: &'a Options,
+    template: &'a Template,
+    order: Vec<usize>,
+    next_pair: AtomicU64,
+    next_random: AtomicU64,
+    stop: AtomicBool,
+    report: Mutex<Report>,
+    progress: &'a (dyn Fn(Progress) + Sync),
+}
+
+/// Explores until the budget is used up or something is found. `progress` is called after
+/// each scenario, from any thread.
+///
+/// # Errors
+/// When not even an empty volume can be made.
+pub fn explore(options: &Options, progress: &(dyn Fn(Progress) + Sync)) -> Result<Report, String> {
+    let began = Instant::now();
+    let template = Template::new()?;
+    let shared = Shared {
+        options,
+        template: &template,
+        order: shuffled(pairs(), options.seed),
+        next_pair: AtomicU64::new(0),
+        next_random: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        report: Mutex::new(Report { pairs_all: pairs() as u64, ..Report::default() }),
+        progress,
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..options.jobs.max(1) {
+            scope.spawn(|| shared.work());
+        }
+    });
+    let mut report = shared.report.into_inner().unwrap_or_else(|e| e.into_inner());
+    report.elapsed = began.elapsed();
+    Ok(report)
+}
+
+fn shuffled(n: usize, seed: u64) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..n).collect();
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    for i in (1..n).rev() {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        order.swap(i, (x >> 16) as usize % (i + 1));
+    }
+    order
+}
+
+impl Shared<'_> {
+    fn report(&self) -> std::sync::MutexGuard<'_, Report> {
+        self.report.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        while !self.stop.load(Ordering::Relaxed) {
+            let images = self.report().images;
+            if images >= self.options.images {
+                return;
+            }
+            let pair_number = self.next_pair.load(Ordering::Relaxed);
+            let pairs_left = (pair_number as usize) < self.order.len();
+            let (scenario, is_pair) = if pairs_left && images * 5 < self.options.images * 3 {
+                let n = self.next_pair.fetch_add(1, Ordering::Relaxed) as usize;
+                let Some(index) = self.order.get(n) else { continue };
+                (pair(*index), true)
+            } else {
+                let n = self.next_random.fetch_add(1, Ordering::Relaxed);
+                (random(self.options.seed, n), false)
+            };
+            self.one(&scenario, is_pair);
+        }
+    }
+
+    fn one(&self, scenario: &Scenario, is_pair: bool) {
+        let mut counts = Counts::default();
+        let left = self.options.images.saturating_sub(self.report().images).max(1);
+        let result = try_scenario(self.template, scenario, self.options, left, &mut counts);
+        let mut report = self.report();
+        report.images += counts.images;
+        report.recoveries += counts.recoveries;
+        report.used += counts.used;
+        if is_pair { report.pairs += 1 } else { report.sequences += 1 }
+        let done = report.pairs + report.sequences;
+        let progress = Progress { images: report.images, wanted: self.options.images, scenarios: done };
+        drop(report);
+        if let Err(what) = result
+            && !self.stop.swap(true, Ordering::Relaxed)
+        {
+            let violation = shrink(self.template, scenario, self.options, what);
+            self.report().violations.push(violation);
+        }
+        (self.progress)(progress);
+    }
+}
+
+/// Runs a scenario and checks up to `budget` of its crash images.
+fn try_scenario(
+    template: &Template,
+    scenario: &Scenario,
+    options: &Options,
+    budget: u64,
+    counts: &mut Counts,
+) -> Result<(), String> {
+    let run = template.run(scenario, options.mutation)?;
+    cut_everywhere(&run, options, budget, counts)
+}
+
+fn cut_everywhere(run: &Recording, options: &Options, budget: u64, counts: &mut Counts) -> Result<(), String> {
+    let limits = Limits { exhaustive_writes: 4, sampled: 8, tears: true, seed: options.seed };
+    let (mut seen, mut recovered) = (HashSet::new(), HashSet::new());
+    let mut explorer = run.sim.explorer();
+    for position in 0..=explorer.len() {
+        let cut = explorer.cut(position);
+        let mark = cut.marks().last().copied();
+        for image in cut.images(&limits) {
+            if counts.images >= budget {
+                return Ok(());
+            }
+            if !seen.insert((image.fingerprint(), mark)) {
+                continue;
+            }
+            let deep = counts.images % DEEP_EVERY == 0;
+            let depth = Depth { cut_recovery: deep, use_volume: deep };
+            let name = format!("cut at event {position}: {image}");
+            check::image(run, image, moment(mark), depth, &mut recovered, counts)
+                .map_err(|what| format!("{name}: {what}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Leaves out what the violation does not need.
+fn shrink(template: &Template, scenario: &Scenario, options: &Options, what: String) -> Violation {
+    let mut best = Violation { scenario: scenario.clone(), what };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut i = best.scenario.steps.len();
+    while i > 0 && Instant::now() < deadline {
+        i -= 1;
+        let mut smaller = best.scenario.clone();
+        smaller.steps.remove(i);
+        let result = try_scenario(template, &smaller, options, u64::MAX, &mut Counts::default());
+        if let Err(what) = result {
+            best = Violation { scenario: smaller, what };
+        }
+    }
+    best
+}

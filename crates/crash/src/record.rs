@@ -1,0 +1,204 @@
+//! Runs a scenario on a recording device, and notes in its trace where each operation was
+//! called and answered.
+
+use crate::scenario::Scenario;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use steadfast_block::sim::{Image, SimDevice};
+use steadfast_block::BlockDevice;
+use steadfast_fs::{Faults, Fs, MkfsOptions, MountOptions, mkfs};
+use steadfast_model::{Handles, History, Op, Rules, Snapshot, Step, Tree, ordered};
+use steadfast_vfs::{Caller, Clock, FileKind, FileSystem, NewNode, Time};
+
+/// Blocks of the volumes that are explored.
+const VOLUME_BLOCKS: u64 = 1024;
+/// Blocks of their logs: small, so that the log wraps.
+const LOG_BLOCKS: u64 = 128;
+
+/// A bug planted on purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutation {
+    /// Commits are acknowledged without a flush.
+    SkipFlush,
+    /// Commits are acknowledged before their record is durable.
+    AcknowledgeEarly,
+    /// Freed blocks are reused before the freeing is durable.
+    ReuseEarly,
+    /// A file's size is committed before its data.
+    SizeBeforeData,
+    /// An open file without names is not listed as an orphan.
+    ForgetOrphan,
+}
+
+impl Mutation {
+    /// All of them.
+    pub const ALL: [Mutation; 5] = [
+        Mutation::SkipFlush,
+        Mutation::AcknowledgeEarly,
+        Mutation::ReuseEarly,
+        Mutation::SizeBeforeData,
+        Mutation::ForgetOrphan,
+    ];
+
+    fn faults(mutation: Option<Mutation>) -> Faults {
+        let mut faults = Faults::default();
+        match mutation {
+            None => {}
+            Some(Mutation::SkipFlush) => faults.journal.skip_flush = true,
+            Some(Mutation::AcknowledgeEarly) => faults.journal.acknowledge_early = true,
+            Some(Mutation::ReuseEarly) => faults.journal.reuse_early = true,
+            Some(Mutation::SizeBeforeData) => faults.size_before_data = true,
+            Some(Mutation::ForgetOrphan) => faults.forget_orphan = true,
+        }
+        faults
+    }
+}
+
+/// A clock that stands where the harness sets it.
+#[derive(Default)]
+struct SetClock(Mutex<Time>);
+
+impl SetClock {
+    fn set(&self, time: Time) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Time {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A run whose trace can be cut.
+pub(crate) struct Recording {
+    pub(crate) sim: Arc<SimDevice>,
+    pub(crate) history: History,
+    /// Free blocks of the volume when it was empty.
+    pub(crate) empty_free: u64,
+}
+
+/// Options that make a run repeat exactly: no threads, no clock, no randomness.
+pub(crate) fn mount_options(clock: Arc<dyn Clock>, mutation: Option<Mutation>) -> MountOptions {
+    let mut options = MountOptions::default();
+    options.background = false;
+    options.commit_interval = Duration::from_secs(3600);
+    options.cache_bytes = 1 << 20;
+    options.clock = clock;
+    options.seed = Some(1);
+    options.faults = Mutation::faults(mutation);
+    options
+}
+
+/// An empty volume.
+pub(crate) struct Template {
+    empty: Image,
+    empty_free: u64,
+}
+
+impl Template {
+    pub(crate) fn new() -> Result<Template, String> {
+        let sim = Arc::new(SimDevice::new(VOLUME_BLOCKS));
+        let options = MkfsOptions {
+            uuid: Some([7; 16]),
+            log_blocks: Some(LOG_BLOCKS),
+            now: Some(Time::default()),
+            ..MkfsOptions::default()
+        };
+        mkfs(&*sim, &options, &mut |_, _| {}).map_err(|e| format!("mkfs: {e}"))?;
+        let device: Arc<dyn BlockDevice> = sim.clone();
+        let clock = Arc::new(SetClock::default());
+        let (fs, _) = Fs::mount(device, &mount_options(clock, None)).map_err(|e| format!("mount: {e}"))?;
+        let empty = sim.image();
+        // An emptied root directory keeps one leaf: measured after use, as the check does.
+        let call = |e: steadfast_vfs::Error| format!("using an empty volume: {e}");
+        let node = NewNode { kind: FileKind::Regular, perm: 0o600, rdev: 0 };
+        fs.mknod(&Caller::root(), fs.root(), b"file", &node).map_err(call)?;
+        fs.unlink(&Caller::root(), fs.root(), b"file").map_err(call)?;
+        fs.sync().map_err(call)?;
+        let empty_free = fs.statfs().map_err(call)?.blocks_free;
+        Ok(Template { empty, empty_free })
+    }
+
+    /// Runs the scenario. An error says where the file system did not do what the model does.
+    pub(crate) fn run(&self, scenario: &Scenario, mutation: Option<Mutation>) -> Result<Recording, String> {
+        let clock = Arc::new(SetClock::default());
+        let mut tree = Tree::new(Time::default());
+        let mut image = self.empty.clone();
+        if !scenario.setup.is_empty() {
+            let sim = Arc::new(SimDevice::from_image(image));
+            let fs = self.mount(sim.clone(), clock.clone(), None)?;
+            let mut handles = Handles::default();
+            for op in &scenario.setup {
+                let found = op.run(&*fs, &Caller::root(), &mut handles);
+                let expected = tree.apply(op, &Caller::root(), Time::default());
+                if found != expected {
+                    return Err(format!("set-up {op}: expected {expected:?}, found {found:?}"));
+                }
+            }
+            fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+            image = sim.image();
+        }
+        let sim = Arc::new(SimDevice::from_image(image));
+        let fs = self.mount(sim.clone(), clock.clone(), mutation)?;
+        let rules = Rules { split: ordered::atomic, ..Rules::default() };
+        let mut history = History::with_rules(tree, rules);
+        let mut handles = Handles::default();
+        for (i, step) in scenario.steps.iter().enumerate() {
+            clock.set(step.at);
+            sim.mark(called(i));
+            let result = step.op.run(&*fs, &step.caller, &mut handles);
+            sim.mark(answered(i));
+            history.record(step, result).map_err(|e| e.to_string())?;
+        }
+        // Handles that are still open are closed, as a dying process's are; then the clean end
+        // is cut as well.
+        let close = |handle| Step::new(0, Op::Close { handle });
+        for handle in handles.keys().copied().collect::<Vec<_>>() {
+            let step = close(handle);
+            let i = history.len();
+            sim.mark(called(i));
+            let result = step.op.run(&*fs, &step.caller, &mut handles);
+            sim.mark(answered(i));
+            history.record(&step, result).map_err(|e| e.to_string())?;
+        }
+        let found = Snapshot::of_fs(&*fs).map_err(|e| e.to_string())?;
+        let live = Snapshot::of_tree(history.current());
+        if found.digest().content != live.digest().content {
+            let diff = live.diff(&found, Default::default());
+            return Err(format!("without any crash the tree is wrong: {diff}"));
+        }
+        fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+        Ok(Recording { sim, history, empty_free: self.empty_free })
+    }
+
+    fn mount(
+        &self,
+        sim: Arc<SimDevice>,
+        clock: Arc<SetClock>,
+        mutation: Option<Mutation>,
+    ) -> Result<Arc<Fs>, String> {
+        let (fs, _) =
+            Fs::mount(sim, &mount_options(clock, mutation)).map_err(|e| format!("mount: {e}"))?;
+        Ok(fs)
+    }
+}
+
+/// The mark that says operation `i` was called.
+fn called(i: usize) -> u64 {
+    2 * i as u64 + 1
+}
+
+/// The mark that says operation `i` was answered.
+fn answered(i: usize) -> u64 {
+    2 * i as u64 + 2
+}
+
+/// What a mark says about the moment of a cut behind it.
+pub(crate) fn moment(mark: Option<u64>) -> ordered::Cut {
+    match mark {
+        None => ordered::Cut::after(0),
+        Some(m) if m % 2 == 1 => ordered::Cut::during((m as usize - 1) / 2),
+        Some(m) => ordered::Cut::after(m as usize / 2),
+    }
+}

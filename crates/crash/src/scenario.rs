@@ -1,0 +1,123 @@
+//! What is run: a set-up that is durable, and steps whose crash states are explored.
+
+use std::fmt;
+use steadfast_model::workload::{Shape, Workload, small_space};
+use steadfast_model::{Op, Step, Target};
+use steadfast_vfs::Time;
+
+/// When a pair's operations are made durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Syncs {
+    /// Not at all.
+    Never,
+    /// `fsync` of what the operation touched, after each.
+    Fsync,
+    /// `sync` after the first.
+    Between,
+}
+
+/// How many ways of syncing a pair there are.
+pub(crate) const SYNCS: [Syncs; 3] = [Syncs::Never, Syncs::Fsync, Syncs::Between];
+
+/// A workload: steps on a volume that begins with a durable set-up.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// What it is, in words.
+    pub name: String,
+    /// Made durable before the exploration begins.
+    pub setup: Vec<Op>,
+    /// What is cut.
+    pub steps: Vec<Step>,
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.name)?;
+        for op in &self.setup {
+            writeln!(f, "  set-up: {op}")?;
+        }
+        for (i, step) in self.steps.iter().enumerate() {
+            writeln!(f, "  {i:3}: {step}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What to fsync after an operation: the inode that it made, changed or uncovered.
+fn touched(op: &Op) -> Op {
+    let file = match op {
+        Op::Mknod { path, .. } | Op::Mkdir { path, .. } | Op::Symlink { path, .. } => {
+            Target::Path(path.clone())
+        }
+        Op::Link { to, .. } | Op::Rename { to, .. } => Target::Path(to.clone()),
+        Op::Unlink { path } | Op::Rmdir { path } => {
+            let mut dir = path.clone();
+            dir.0.pop();
+            Target::Path(dir)
+        }
+        Op::Write { file, .. }
+        | Op::Append { file, .. }
+        | Op::SetAttr { file, .. }
+        | Op::Fallocate { file, .. }
+        | Op::SetXattr { file, .. }
+        | Op::RemoveXattr { file, .. } => file.clone(),
+        _ => return Op::Sync,
+    };
+    Op::Fsync { file }
+}
+
+/// The number of pairs.
+pub(crate) fn pairs() -> usize {
+    let (_, ops) = small_space();
+    ops.len() * ops.len() * SYNCS.len()
+}
+
+/// Pair number `index` of [`pairs`]: two operations of the small name space.
+pub(crate) fn pair(index: usize) -> Scenario {
+    let (setup, ops) = small_space();
+    let syncs = SYNCS[index % SYNCS.len()];
+    let (a, b) = (index / SYNCS.len() / ops.len(), index / SYNCS.len() % ops.len());
+    let mut list = vec![ops[a].clone()];
+    match syncs {
+        Syncs::Never => {}
+        Syncs::Fsync => list.push(touched(&ops[a])),
+        Syncs::Between => list.push(Op::Sync),
+    }
+    list.push(ops[b].clone());
+    if syncs == Syncs::Fsync {
+        list.push(touched(&ops[b]));
+    }
+    list.push(Op::Sync);
+    let steps = list.into_iter().enumerate().map(|(i, op)| Step::new(0, op).at(time(i)));
+    Scenario {
+        name: format!("pair {index}: {} | {} ({syncs:?})", ops[a], ops[b]),
+        setup,
+        steps: steps.collect(),
+    }
+}
+
+fn time(i: usize) -> Time {
+    Time { secs: 2000 + i as i64, nanos: 0 }
+}
+
+/// A random sequence on an empty volume; every third one has two streams.
+pub(crate) fn random(seed: u64, index: u64) -> Scenario {
+    let streams = if index % 3 == 2 { 2 } else { 1 };
+    let shape = Shape {
+        streams,
+        names: 3,
+        depth: 2,
+        bytes_max: 20_000,
+        sync_every: if streams == 2 { 6 } else { 9 },
+        ..Shape::default()
+    };
+    let length = if streams == 2 { 24 } else { 30 };
+    let number = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index);
+    let mut steps: Vec<Step> = Workload::new(number, shape).take(length).collect();
+    steps.push(Step::new(0, Op::Sync).at(Time { secs: 5000, nanos: 0 }));
+    Scenario {
+        name: format!("random sequence {index} of seed {seed}, {streams} stream(s)"),
+        setup: Vec::new(),
+        steps,
+    }
+}
