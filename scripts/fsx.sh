@@ -85,14 +85,28 @@ for seed in "${seeds[@]}"; do
   on_exit stop_process $!
 done
 
+# Saves what explains a failure: the operations, the file as it reads now, and as it should read.
+keep() {
+  local kept=$TARGET/fsx-failed
+  mkdir -p "$kept"
+  cp "$WORK/fsx.toml" "$WORK/seed-$1.log" "$kept/"
+  cp "$dir/seed-$1" "$kept/seed-$1.is" || true
+  cp "$WORK/seed-$1.fsxgood" "$kept/seed-$1.should-be" || true
+  say "kept in $kept; repeat with: fsx -f fsx.toml -N $ops -S $1 FILE"
+}
+
 failed=0
 for i in "${!seeds[@]}"; do
   seed=${seeds[i]}
   if wait "${children[i]}" && grep -q 'A-OK' "$WORK/seed-$seed.log"; then
     say "fsx: seed $seed: $ops operations, every byte as expected"
   else
-    say "fsx: seed $seed: FAILED (fsx -f fsx.toml -N $ops -S $seed)"
-    tail -n 25 "$WORK/seed-$seed.log"
+    say "fsx: seed $seed: FAILED"
+    # What differs comes first in the log, the last operations come last.
+    head -n 6 "$WORK/seed-$seed.log"
+    say "..."
+    tail -n 15 "$WORK/seed-$seed.log"
+    keep "$seed"
     failed=1
   fi
 done

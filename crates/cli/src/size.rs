@@ -61,7 +61,9 @@ pub(crate) fn show(bytes: u64) -> String {
     let mut text = String::new();
     let _ = match unit {
         None => write!(text, "{bytes} B"),
-        Some(u) if value.fract() < 0.05 || value >= 100.0 => write!(text, "{value:.0} {u}iB"),
+        Some(u) if (value * 10.0).round() % 10.0 == 0.0 || value >= 100.0 => {
+            write!(text, "{value:.0} {u}iB")
+        }
         Some(u) => write!(text, "{value:.1} {u}iB"),
     };
     text
@@ -118,6 +120,7 @@ mod tests {
         assert_eq!(show(512), "512 B");
         assert_eq!(show(1 << 30), "1 GiB");
         assert_eq!(show(3 << 19), "1.5 MiB");
+        assert_eq!(show((60 << 20) - 12288), "60 MiB");
         assert_eq!(show(u64::MAX), "16 EiB");
     }
 }

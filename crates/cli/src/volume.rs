@@ -54,13 +54,16 @@ pub(crate) fn device_failure(image: &Path, error: &DeviceError) -> Failure {
     use rustix::io::Errno;
     let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
     let advice = match error {
+        DeviceError::Open { .. } if is(Errno::NOENT) => {
+            return Failure::at(image, "does not exist; check the name");
+        }
         DeviceError::Locked { .. } => {
             return Failure::at(
                 image,
                 "is in use: it is mounted or being checked; unmount it first ('steadfast umount DIR')",
             );
         }
-        DeviceError::Open { .. } if is(Errno::NOENT) => "; check the name",
+
         DeviceError::Open { .. } if is(Errno::ROFS) || is(Errno::ACCESS) || is(Errno::PERM) => {
             "; it cannot be written: make it writable, or look at it only ('mount -o ro')"
         }
@@ -233,8 +236,7 @@ pub(crate) fn check(
     device: &Arc<FileDevice>,
     repair: bool,
 ) -> Result<Checked, Failure> {
-    let mut options = FsckOptions::default();
-    options.repair = repair;
+    let options = FsckOptions { repair, ..FsckOptions::default() };
     let report =
         steadfast_fs::fsck(as_device(device), &options).map_err(|e| Failure::at(image, e))?;
     let shown = |finding: &steadfast_fs::Finding| Finding {
@@ -308,13 +310,42 @@ pub(crate) fn summary(image: &Path, device: &Arc<FileDevice>) -> Result<Summary,
 }
 
 /// What a crash exploration came to.
+#[derive(Serialize)]
 pub(crate) struct Explored {
-    pub(crate) summary: String,
-    pub(crate) violations: u64,
+    pub(crate) seed: u64,
+    pub(crate) images: u64,
+    pub(crate) recoveries_cut: u64,
+    pub(crate) volumes_used: u64,
+    pub(crate) pairs: u64,
+    pub(crate) pairs_all: u64,
+    pub(crate) sequences: u64,
+    pub(crate) seconds: f64,
+    pub(crate) violations: Vec<String>,
 }
 
-/// Explores crashes of this stack.
-pub(crate) fn explore_crashes(seed: u64, images: u64) -> Result<Explored, Failure> {
-    let _ = (seed, images);
-    Err(Failure::new("crash exploration is not available in this build; nothing was done"))
+/// Explores crashes of this stack. `progress` is told how many images of how many are done.
+pub(crate) fn explore_crashes(
+    seed: u64,
+    images: u64,
+    jobs: usize,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Explored, Failure> {
+    let options = steadfast_crash::Options { seed, images, jobs, mutation: None };
+    let report = steadfast_crash::explore(&options, &|p| progress(p.images, p.wanted))
+        .map_err(|e| Failure::new(format!("crash exploration: {e}")))?;
+    Ok(Explored {
+        seed,
+        images: report.images,
+        recoveries_cut: report.recoveries,
+        volumes_used: report.used,
+        pairs: report.pairs,
+        pairs_all: report.pairs_all,
+        sequences: report.sequences,
+        seconds: report.elapsed.as_secs_f64(),
+        violations: report
+            .violations
+            .iter()
+            .map(|v| format!("{}\n{}", v.what, v.scenario))
+            .collect(),
+    })
 }

@@ -108,6 +108,18 @@ fn cut_recovery(
     Ok(())
 }
 
+/// Makes a file that loses its name while it is open, and closes it.
+pub(crate) fn make_orphan(fs: &Fs) -> steadfast_vfs::Result<()> {
+    let root = Caller::root();
+    let node = NewNode { kind: FileKind::Regular, perm: 0o600, rdev: 0 };
+    let file = fs.mknod(&root, fs.root(), b"orphan file", &node)?.ino;
+    fs.open(&root, file)?;
+    fs.unlink(&root, fs.root(), b"orphan file")?;
+    fs.sync()?;
+    fs.release(file);
+    Ok(())
+}
+
 /// A recovered volume works: something can be made in every directory, and when everything
 /// is deleted, all space is back.
 fn use_up(fs: &Fs, found: &Snapshot, empty_free: u64) -> Result<(), String> {
@@ -129,6 +141,7 @@ fn use_up(fs: &Fs, found: &Snapshot, empty_free: u64) -> Result<(), String> {
             fs.write(&root, made.ino, 0, &data).map_err(|e| fail("write in", path, e))?;
         }
     }
+    make_orphan(fs).map_err(|e| fail("orphan in", b"/", e))?;
     fs.sync().map_err(|e| fail("sync", b"/", e))?;
     // Children sort behind their directories: backwards, they go first.
     for (path, entry) in found.entries.iter().rev() {

@@ -1,6 +1,7 @@
 //! Runs a scenario on a recording device, and notes in its trace where each operation was
 //! called and answered.
 
+use crate::check::make_orphan;
 use crate::scenario::Scenario;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,7 +9,7 @@ use steadfast_block::sim::{Image, SimDevice};
 use steadfast_block::BlockDevice;
 use steadfast_fs::{Faults, Fs, MkfsOptions, MountOptions, mkfs};
 use steadfast_model::{Handles, History, Op, Rules, Snapshot, Step, Tree, ordered};
-use steadfast_vfs::{Caller, Clock, FileKind, FileSystem, NewNode, Time};
+use steadfast_vfs::{Caller, Clock, FileSystem, Time};
 
 /// Blocks of the volumes that are explored.
 const VOLUME_BLOCKS: u64 = 1024;
@@ -110,11 +111,10 @@ impl Template {
         let clock = Arc::new(SetClock::default());
         let (fs, _) = Fs::mount(device, &mount_options(clock, None)).map_err(|e| format!("mount: {e}"))?;
         let empty = sim.image();
-        // An emptied root directory keeps one leaf: measured after use, as the check does.
+        // The root and the orphan directory keep one leaf when they are emptied: measured
+        // after use, as the check does.
         let call = |e: steadfast_vfs::Error| format!("using an empty volume: {e}");
-        let node = NewNode { kind: FileKind::Regular, perm: 0o600, rdev: 0 };
-        fs.mknod(&Caller::root(), fs.root(), b"file", &node).map_err(call)?;
-        fs.unlink(&Caller::root(), fs.root(), b"file").map_err(call)?;
+        make_orphan(&fs).map_err(call)?;
         fs.sync().map_err(call)?;
         let empty_free = fs.statfs().map_err(call)?.blocks_free;
         Ok(Template { empty, empty_free })

@@ -285,7 +285,7 @@ impl Fs {
         let volume = &store.volume;
         let now = self.now();
         let (old, mut new) = (end.old, end.new);
-        new.mode = perm::mode_after_write(end.caller, old.mode.get()).into();
+        new.mode = perm::mode_after_write(end.caller, old.mode.get(), old.gid.get()).into();
         (new.mtime, new.ctime) = (now, now);
         // With the old size: what may go into the record does not grow by this.
         let tally = end.state.pages.tally_with(&[], 0, old.size.get());

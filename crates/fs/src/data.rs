@@ -227,7 +227,7 @@ impl Fs {
         let now = self.now().into();
         let mut new = *old;
         new.size = old.size.get().max(at + data.len() as u64).into();
-        new.mode = perm::mode_after_write(caller, old.mode.get()).into();
+        new.mode = perm::mode_after_write(caller, old.mode.get(), old.gid.get()).into();
         (new.mtime, new.ctime) = (now, now);
         let place = Place::of(&store.volume, inode.ino)?;
         inode::patch(&mut work, place, old, &new)?;

@@ -5,8 +5,9 @@
 //! A check writes nothing: the log is applied in memory. A *repair* first recovers the
 //! volume as a mount does, closes the journal, and then works on the home blocks of the
 //! quiet volume: one pass finds, plans and writes ([`plan`] says in which order), and the
-//! next one must find nothing. A journal that cannot be recovered is replaced by an empty
-//! one before anything else is touched, so that nothing old is replayed over a repair.
+//! next one must find nothing. Of a damaged journal, what can be read is applied; then it is
+//! replaced by an empty one before anything else is touched, so that nothing old is ever
+//! replayed over a repair.
 //!
 //! Cost: a pass reads every metadata block about three times, no file data except the
 //! targets of long symbolic links. Memory: see [`check`].
@@ -41,7 +42,7 @@ use finding::Log;
 use source::Source;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Config, Error as JournalError, Journal, Recovery, seal};
+use steadfast_journal::{Config, Error as JournalError, HeaderState, Journal, Recovery, seal};
 use steadfast_vfs::{Clock, SystemClock};
 
 /// Repairs that one call makes before it gives up on a volume that stays damaged.
@@ -217,7 +218,13 @@ fn open_journal(
         ..Config::new(volume.region(), volume.uuid)
     };
     let home = || Source::home(device.clone(), volume.uuid);
-    let (journal, recovery) = match Journal::open(device.clone(), config(true)) {
+    let region = volume.region();
+    let format = || {
+        Journal::format(&**device, &region, &volume.uuid)
+            .map_err(Error::journal("making an empty journal"))
+    };
+    let states = Journal::tail_headers(&**device, &region, &volume.uuid);
+    let (journal, recovery, salvage) = match Journal::salvage(device.clone(), config(true)) {
         Ok(opened) => opened,
         Err(error @ (JournalError::Corrupt { .. } | JournalError::Device(_))) => {
             log.add(
@@ -226,13 +233,24 @@ fn open_journal(
                 format!("the journal cannot be recovered: {error}"),
             );
             if repair {
-                Journal::format(&**device, &volume.region(), &volume.uuid)
-                    .map_err(Error::journal("making an empty journal"))?;
+                format()?;
             }
             return Ok((home(), None));
         }
         Err(error) => return Err(Error::journal("opening the journal")(error)),
     };
+    let invalid = |state: &HeaderState| *state == HeaderState::Invalid;
+    let slot = states.ok().and_then(|states| states.iter().position(invalid));
+    if let Some(slot) = slot {
+        log.add(
+            Problem::JournalHeader,
+            Place::block(region.headers[slot].0),
+            "one of the journal's two tail headers is invalid",
+        );
+    }
+    for loss in &salvage.losses {
+        log.add(Problem::JournalDamaged, Place::block(volume.log_start), loss);
+    }
     if recovery.records > 0 {
         log.add(
             Problem::LogPending,
@@ -245,16 +263,20 @@ fn open_journal(
     }
     if !repair {
         let source = if recovery.home_blocks > 0 {
-            Source::replayed(journal, volume.uuid)
+            Source::replayed(journal, volume.uuid, &salvage.rotten)
         } else {
             home()
         };
         return Ok((source, Some(recovery)));
     }
     drop(journal);
-    let (journal, recovery) = Journal::open(device.clone(), config(false))
+    let (journal, recovery, _) = Journal::salvage(device.clone(), config(false))
         .map_err(Error::journal("recovering the volume"))?;
     journal.close().map_err(Error::journal("closing the recovered journal"))?;
+    if slot.is_some() || !salvage.losses.is_empty() {
+        // Nothing of the old log may ever be taken for a part of a new one.
+        format()?;
+    }
     Ok((home(), Some(recovery)))
 }
 

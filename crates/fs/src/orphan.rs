@@ -37,9 +37,11 @@ pub(crate) fn remove_credits(fs: &Fs) -> Result<u64> {
     level(fs).map(dir::remove_credits)
 }
 
-fn load(fs: &Fs, work: &mut Work<'_>) -> Result<Dir> {
+/// The directory, locked by the caller. Not read through the operation: that may have looked
+/// at the same inode block before the lock was taken.
+fn load(fs: &Fs) -> Result<Dir> {
     let ino = fs.store.volume.orphans;
-    let disk = inode::read(&fs.store.volume, work, ino)?;
+    let disk = fs.directory(ino)?;
     Ok(Dir { ino, place: Place::of(&fs.store.volume, ino)?, disk })
 }
 
@@ -48,7 +50,7 @@ pub(crate) fn add(fs: &Fs, work: &mut Work<'_>, ino: Ino) -> Result<()> {
     if fs.faults.forget_orphan {
         return Ok(());
     }
-    let mut dir = load(fs, work)?;
+    let mut dir = load(fs)?;
     let name = entry_name(ino);
     if dir::lookup(work, &fs.store.volume, &dir.disk, name.as_bytes())?.is_some() {
         return Ok(());
@@ -58,7 +60,7 @@ pub(crate) fn add(fs: &Fs, work: &mut Work<'_>, ino: Ino) -> Result<()> {
 
 /// Removes an orphan's entry, if it is there. The caller holds the orphan directory's lock.
 pub(crate) fn remove(fs: &Fs, work: &mut Work<'_>, ino: Ino) -> Result<()> {
-    let mut dir = load(fs, work)?;
+    let mut dir = load(fs)?;
     let name = entry_name(ino);
     dir::relate_name(work, dir.ino, name.as_bytes());
     match dir::lookup(work, &fs.store.volume, &dir.disk, name.as_bytes())? {

@@ -6,7 +6,7 @@
 
 use crate::inode::{PERM_BITS, S_ISGID, S_ISUID, S_ISVTX};
 use crate::layout::DiskInode;
-use steadfast_vfs::{Caller, Errno, Result, SetAttr, SetTime};
+use steadfast_vfs::{Caller, Errno, FileKind, Result, SetAttr, SetTime};
 
 /// Execute or search.
 pub(crate) const EXEC: u8 = 1;
@@ -51,15 +51,16 @@ pub(crate) fn sticky(caller: &Caller, dir: &DiskInode, victim: &DiskInode) -> Re
     if free { Ok(()) } else { Err(Errno::Perm.into()) }
 }
 
-/// The permission bits of a file after `caller` changed its content: set-id bits do not
-/// survive a write by anybody but root.
-pub(crate) fn mode_after_write(caller: &Caller, mode: u32) -> u32 {
-    if caller.uid == 0 { mode } else { without_set_id(mode) }
+/// The mode of a file of group `gid` after `caller` changed its content: set-id bits do not
+/// survive a write by somebody who could not have set them.
+pub(crate) fn mode_after_write(caller: &Caller, mode: u32, gid: u32) -> u32 {
+    if caller.uid == 0 { mode } else { without_set_id(mode, caller.in_group(gid)) }
 }
 
-/// Set-group-id without group execution means something else and stays.
-fn without_set_id(mode: u32) -> u32 {
-    let group = if mode & S_IXGRP != 0 { S_ISGID } else { 0 };
+/// The mode without set-user-id, and without set-group-id where that is a privilege:
+/// executable by the group, or changed by somebody who does not belong to it.
+fn without_set_id(mode: u32, in_group: bool) -> u32 {
+    let group = if mode & S_IXGRP != 0 || !in_group { S_ISGID } else { 0 };
     mode & !(S_ISUID | group)
 }
 
@@ -84,6 +85,9 @@ pub(crate) fn inherit(caller: &Caller, parent: &DiskInode, perm: u16, is_dir: bo
 /// # Errors
 /// EPERM for what belongs to the owner or to root, EACCES where write permission would do.
 pub(crate) fn may_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> Result<()> {
+    if set.perm.is_some() && inode.kind() == FileKind::Symlink {
+        return Err(Errno::OpNotSupp.into());
+    }
     if caller.checked || caller.uid == 0 {
         return Ok(());
     }
@@ -102,10 +106,8 @@ pub(crate) fn may_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> Resu
     if !owner && times.iter().any(|time| matches!(time, Some(SetTime::At(_)))) {
         return Err(Errno::Perm.into());
     }
-    if !owner && times.iter().any(Option::is_some) {
-        access(caller, inode, WRITE)?;
-    }
-    if set.size.is_some() && !set.by_handle {
+    // A truncation brings its own mtime; write permission was asked for with it.
+    if !owner && times.iter().any(Option::is_some) && set.size.is_none() {
         access(caller, inode, WRITE)?;
     }
     Ok(())
@@ -113,20 +115,21 @@ pub(crate) fn may_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> Resu
 
 /// The mode that an inode has after the change.
 pub(crate) fn mode_after_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> u32 {
-    let mode = inode.mode.get();
+    let mut mode = inode.mode.get();
+    let old_gid = inode.gid.get();
+    if set.size.is_some() {
+        mode = mode_after_write(caller, mode, old_gid);
+    }
     if let Some(perm) = set.perm {
-        let mut perm = u32::from(perm) & PERM_BITS;
-        let gid = set.gid.unwrap_or(inode.gid.get());
-        if caller.uid != 0 && !caller.checked && !caller.in_group(gid) {
-            perm &= !S_ISGID;
+        mode = mode & !PERM_BITS | u32::from(perm) & PERM_BITS;
+        if caller.uid != 0 && !caller.in_group(set.gid.unwrap_or(old_gid)) {
+            mode &= !S_ISGID;
         }
-        return mode & !PERM_BITS | perm;
     }
-    let chown = set.uid.is_some() || set.gid.is_some();
-    if chown && !inode.is_dir() {
-        return without_set_id(mode);
+    if (set.uid.is_some() || set.gid.is_some()) && !inode.is_dir() {
+        mode = without_set_id(mode, caller.uid == 0 || caller.in_group(old_gid));
     }
-    if set.size.is_some() { mode_after_write(caller, mode) } else { mode }
+    mode
 }
 
 #[cfg(test)]
@@ -177,9 +180,10 @@ mod tests {
 
     #[test]
     fn set_id_bits_do_not_survive_a_write_by_others() {
-        assert_eq!(mode_after_write(&caller(5, 5, &[]), 0o106_755), 0o100_755);
-        assert_eq!(mode_after_write(&caller(5, 5, &[]), 0o106_745), 0o102_745);
-        assert_eq!(mode_after_write(&caller(0, 0, &[]), 0o106_755), 0o106_755);
+        assert_eq!(mode_after_write(&caller(5, 5, &[]), 0o106_755, 5), 0o100_755);
+        assert_eq!(mode_after_write(&caller(5, 5, &[]), 0o106_745, 5), 0o102_745);
+        assert_eq!(mode_after_write(&caller(5, 5, &[]), 0o106_745, 6), 0o100_745);
+        assert_eq!(mode_after_write(&caller(0, 0, &[]), 0o106_755, 6), 0o106_755);
     }
 
     #[test]
@@ -189,7 +193,7 @@ mod tests {
         assert_eq!(mode_after_set(&root, &inode(0o106_755, 1, 1), &set), 0o100_755);
         assert_eq!(mode_after_set(&root, &inode(0o046_755, 1, 1), &set), 0o046_755);
         let both = SetAttr { perm: Some(0o4755), ..set };
-        assert_eq!(mode_after_set(&root, &inode(0o100_644, 1, 1), &both), 0o104_755);
+        assert_eq!(mode_after_set(&root, &inode(0o100_644, 1, 1), &both), 0o100_755);
     }
 
     #[test]

@@ -72,12 +72,6 @@ impl Volume {
         self.blocks - 1
     }
 
-    /// The block bitmap that knows `at`, and its bit there. Meaningful for blocks of groups only.
-    pub(crate) fn block_bit(&self, at: BlockNo) -> (BlockNo, usize) {
-        let start = self.group_start(self.group_of(at).unwrap_or(0));
-        (start, at.0.saturating_sub(start.0) as usize)
-    }
-
     /// Whether `at` may hold metadata or data: inside a group and none of its bitmaps.
     pub(crate) fn is_data(&self, at: BlockNo) -> bool {
         self.run_is_data(at, 1)

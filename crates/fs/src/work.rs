@@ -7,7 +7,7 @@
 //! allocator. Neighbours: `alloc` (claims), `reader` (metadata images), everything above.
 
 use crate::alloc::{Allocator, Purpose, bit_of, is_used};
-use crate::error::{from_journal, refused};
+use crate::error::{damaged, from_journal, refused};
 use crate::reader::{Image, Reader};
 use crate::superblock::Volume;
 use steadfast_block::{Block, BlockNo};

@@ -1,7 +1,7 @@
 //! Extended attributes: records in one metadata block per inode.
 //!
 //! Namespaces as on Linux: `user.*` for regular files and directories, by permission;
-//! `trusted.*` for root only; `security.*` for the owner or root; others are EOPNOTSUPP.
+//! `trusted.*` for root only; `security.*` for all to read and root to write; others are EOPNOTSUPP.
 //! The block is checked whenever it is read (corner 35). Layout: [`XattrHeader`].
 
 use crate::error::damaged;
@@ -151,18 +151,18 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 /// EPERM, EACCES, or ENODATA for what may not even be seen.
 pub(crate) fn may(caller: &Caller, inode: &DiskInode, name: &[u8], write: bool) -> Result<()> {
     let denied = if write { Errno::Perm } else { Errno::NoData };
+    let privileged = caller.uid == 0 || caller.checked;
     if name.starts_with(b"trusted.") {
-        return if caller.uid == 0 { Ok(()) } else { Err(denied.into()) };
+        return if privileged { Ok(()) } else { Err(denied.into()) };
     }
     if name.starts_with(b"security.") {
-        let free = !write || caller.uid == 0 || caller.uid == inode.uid.get();
-        return if free { Ok(()) } else { Err(Errno::Perm.into()) };
+        return if privileged || !write { Ok(()) } else { Err(Errno::Perm.into()) };
     }
     if !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) {
         return Err(denied.into());
     }
-    let owner = caller.uid == 0 || caller.uid == inode.uid.get();
-    if write && inode.is_dir() && inode.mode.get() & S_ISVTX != 0 && !owner && !caller.checked {
+    let owner = privileged || caller.uid == inode.uid.get();
+    if write && inode.is_dir() && inode.mode.get() & S_ISVTX != 0 && !owner {
         return Err(Errno::Perm.into());
     }
     perm::require(caller, inode, if write { perm::WRITE } else { perm::READ })

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use std::sync::Arc;
 use steadfast_block::MemDevice;
-use steadfast_fs::{Fs, MkfsOptions, MountOptions, mkfs};
+use steadfast_fs::{Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
 use steadfast_vfs::{
     AllocateMode, Caller, Errno, FileKind, FileSystem, Ino, NewNode, Seek, SetAttr, Stream,
 };
@@ -36,6 +36,17 @@ fn crashed(device: &Arc<MemDevice>) -> (Arc<MemDevice>, Arc<Fs>) {
     let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
     let fs = mount(&copy);
     (copy, fs)
+}
+
+/// Unmounts, and checks that nothing is wrong with the volume.
+fn finish(device: &Arc<MemDevice>, fs: &Fs) {
+    fs.unmount().unwrap();
+    check(device);
+}
+
+fn check(device: &Arc<MemDevice>) {
+    let report = fsck(Arc::clone(device) as _, &FsckOptions::default()).unwrap();
+    assert_eq!(report.outcome(), Outcome::Clean, "{:?}", report.findings);
 }
 
 fn create(fs: &Fs, name: &str) -> Ino {
@@ -191,6 +202,7 @@ fn run(steps: &[Step], blocks: u64, log_blocks: u64) {
             }
             Step::Crash => {
                 fs.sync().unwrap();
+                check(&device);
                 let before = free(&fs);
                 (device, fs) = crashed(&device);
                 (ino, other) = (find(&fs, "file"), find(&fs, "other"));
@@ -210,7 +222,7 @@ fn run(steps: &[Step], blocks: u64, log_blocks: u64) {
     fs.sync().unwrap();
     // The root directory may have got its first leaf, the inodes their block.
     assert!(start - free(&fs) <= 2, "{} of {start} blocks are free", free(&fs));
-    fs.unmount().unwrap();
+    finish(&device, &fs);
 }
 
 proptest! {
@@ -279,7 +291,7 @@ fn corner_24_a_full_volume_syncs_what_it_accepted() {
         }
         fs.sync().unwrap();
         assert!(start - free(&fs) <= 3, "{} of {start} free at last", free(&fs));
-        fs.unmount().unwrap();
+        finish(&device, &fs);
     }
 }
 
@@ -312,7 +324,7 @@ fn corner_30_a_write_without_space_leaves_no_trace() {
     // What is given back can be had again.
     truncate(&fs, filler, 4096).unwrap();
     fs.write(&caller, ino, 8192, &pattern(3, 100_000)).unwrap();
-    fs.unmount().unwrap();
+    finish(&device, &fs);
 }
 
 #[test]
@@ -367,7 +379,7 @@ fn corner_62_a_very_long_write_is_several_operations() {
     drop(again);
     assert!(fs.write(&caller, ino, (1 << 44) - 10, &[0; 20]).unwrap_err() == Errno::FBig);
     truncate(&fs, ino, 0).unwrap();
-    fs.unmount().unwrap();
+    finish(&device, &fs);
 }
 
 #[test]
@@ -394,7 +406,7 @@ fn corner_29_a_file_too_large_for_one_operation_is_truncated_and_removed() {
     fs.unlink(&caller, fs.root(), b"file").unwrap();
     fs.sync().unwrap();
     assert!(start - free(&fs) <= 3, "{} of {start} free", free(&fs));
-    fs.unmount().unwrap();
+    finish(&device, &fs);
 }
 
 #[test]
@@ -419,7 +431,7 @@ fn data_and_holes_are_found() {
     }
     truncate(&fs, ino, 100_000).unwrap();
     assert!(fs.seek(&caller, ino, 50_000, Seek::Data).unwrap_err() == Errno::NxIo);
-    fs.unmount().unwrap();
+    finish(&device, &fs);
 }
 
 #[test]
@@ -445,7 +457,7 @@ fn preallocated_blocks_read_as_zeros_and_take_writes_in_any_order() {
     assert_eq!(free(&fs), before, "writing to preallocated blocks takes no space");
     let (_copy, again) = crashed(&device);
     same(&content(&again, find(&again, "file")), &model, "after a crash");
-    fs.unmount().unwrap();
+    finish(&device, &fs);
 }
 
 #[test]
@@ -469,7 +481,7 @@ fn corner_20_streams_write_to_their_own_files_and_one_commits() {
     fs.fsync(&a, y, false).unwrap();
     let (_copy, again) = crashed(&device);
     same(&content(&again, find(&again, "y")), &pattern(2, 9000), "y");
-    fs.unmount().unwrap();
+    finish(&device, &fs);
 }
 
 #[test]
@@ -530,5 +542,5 @@ fn threads_write_truncate_and_sync_at_the_same_time() {
         same(&content(&fs, find(&fs, &format!("file{thread}"))), model, "mounted again");
     }
     same(&content(&fs, find(&fs, "shared")), &appended, "the shared file");
-    fs.unmount().unwrap();
+    finish(&device, &fs);
 }

@@ -33,13 +33,13 @@ mod identity;
 mod mount;
 pub mod mountinfo;
 mod nodes;
-mod offload;
 mod options;
 mod server;
 mod session;
+mod turns;
 
 pub use control::{IOCTL_SYNC, XATTR_SERVER, XATTR_SYNC, server_pid, sync};
 pub use identity::{DefaultStream, StreamResolver};
 pub use mount::{MountError, Unmount, check_mount_point, unmount};
 pub use options::{LogHook, MountOptions, THREADS_MAX};
-pub use session::{Ended, Session, Unmounter, mount};
+pub use session::{Ended, Session, Unmounter, Watch, mount};

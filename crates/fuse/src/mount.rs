@@ -30,6 +30,12 @@ pub enum MountError {
         /// The system's error.
         source: io::Error,
     },
+    /// The mount point is not there.
+    #[error("mount point {} does not exist; make it first (mkdir)", path.display())]
+    Absent {
+        /// The mount point.
+        path: PathBuf,
+    },
     /// The mount point is no directory.
     #[error("mount point {} is not a directory", path.display())]
     NotADirectory {
@@ -91,7 +97,10 @@ pub(crate) struct Mounted {
 /// # Errors
 /// What stands in the way.
 pub fn check_mount_point(dir: &Path, over: bool) -> Result<PathBuf, MountError> {
-    let wrong = |source| MountError::MountPoint { path: dir.to_owned(), source };
+    let wrong = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound => MountError::Absent { path: dir.to_owned() },
+        _ => MountError::MountPoint { path: dir.to_owned(), source },
+    };
     let path = mountinfo::resolve(dir).map_err(wrong)?;
     let metadata = match std::fs::metadata(&path) {
         Ok(metadata) => metadata,

@@ -9,7 +9,7 @@ use crate::identity::{DefaultStream, StreamResolver};
 /// Receives one line for each event that a caller's error number does not tell all of.
 pub type LogHook = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Most threads that read requests.
+/// Most threads that serve requests.
 pub const THREADS_MAX: usize = 64;
 
 /// How long the kernel may trust names and attributes: for as long as it likes, since
@@ -33,7 +33,8 @@ pub struct MountOptions {
     pub no_exec: bool,
     /// May cover another mount.
     pub over: bool,
-    /// Threads that read requests, 1 to [`THREADS_MAX`].
+    /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
+    /// for the medium, less one.
     pub threads: usize,
     /// How long the kernel may trust a name. Zero if there is another front end.
     pub entry_timeout: Duration,
@@ -46,10 +47,9 @@ pub struct MountOptions {
 }
 
 impl MountOptions {
-    /// The defaults: read-write, owner only, one reader per processor (2 to 8).
+    /// The defaults: read-write, owner only, 16 threads.
     #[must_use]
     pub fn new(source: impl Into<PathBuf>) -> MountOptions {
-        let processors = std::thread::available_parallelism().map_or(2, usize::from);
         MountOptions {
             source: source.into(),
             read_only: false,
@@ -58,7 +58,7 @@ impl MountOptions {
             set_id: false,
             no_exec: false,
             over: false,
-            threads: processors.clamp(2, 8),
+            threads: 16,
             entry_timeout: TIMEOUT,
             attr_timeout: TIMEOUT,
             streams: Arc::new(DefaultStream),

@@ -4,6 +4,7 @@
 //! Invariants:
 //! * every request passes the gate, so none panics through the protocol crate and none
 //!   is served after the server has been closed;
+//! * every request is one turn ([`Turns`]), begun before anything else, ended after the reply;
 //! * every reply that gives the kernel a reference to an inode is counted first
 //!   ([`Nodes`]); every error number comes from [`convert::errno`];
 //! * the kernel is the only front end, so what it caches stays right by its own
@@ -35,8 +36,8 @@ use crate::convert::{self, NodeNumbers};
 use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::nodes::Nodes;
-use crate::offload::Offload;
 use crate::options::LogHook;
+use crate::turns::Turns;
 
 /// Longest write that the kernel sends in one request.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -94,7 +95,7 @@ pub(crate) struct Server {
     pub(crate) numbers: NodeNumbers,
     pub(crate) identity: Identity,
     pub(crate) policy: Policy,
-    pub(crate) offload: Offload,
+    pub(crate) turns: Arc<Turns>,
 }
 
 thread_local! {
@@ -163,19 +164,18 @@ impl Server {
         }
     }
 
-    /// fsync of a file or directory: may wait, so it must not hold the last reader.
+    /// fsync of a file or directory.
     fn sync_node(&self, request: &Request, node: INodeNo, data_only: bool, reply: ReplyEmpty) {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        let shared = Arc::clone(&self.shared);
-        self.offload.run(move || {
-            reply_empty(reply, shared.call("fsync", |fs| fs.fsync(&caller, ino, data_only)));
-        });
+        self.turns.may_wait();
+        let synced = self.shared.call("fsync", |fs| fs.fsync(&caller, ino, data_only));
+        reply_empty(reply, synced);
     }
 
-    /// Commits every stream, then answers.
-    fn sync_all(&self, answer: impl FnOnce(Result<(), Errno>) + Send + 'static) {
-        let shared = Arc::clone(&self.shared);
-        self.offload.run(move || answer(shared.call("sync", |fs| fs.sync())));
+    /// Commits every stream.
+    fn sync_all(&self) -> Result<(), Errno> {
+        self.turns.may_wait();
+        self.shared.call("sync", |fs| fs.sync())
     }
 }
 
@@ -250,6 +250,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _turn = self.turns.begin();
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let found =
             self.reference("lookup", &caller, |fs| fs.lookup(&caller, parent, name.as_bytes()));
@@ -265,6 +266,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, count: u64) {
+        let _turn = self.turns.begin();
         let ino = self.ino(node);
         let _ = self.shared.gate.pass(|| self.shared.nodes.forget(&*self.shared.fs, ino, count));
     }
@@ -276,6 +278,7 @@ impl fuser::Filesystem for Server {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.turns.begin();
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.reply_attr(reply, self.shared.call("getattr", |fs| fs.getattr(&caller, ino)));
     }
@@ -298,6 +301,7 @@ impl fuser::Filesystem for Server {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _turn = self.turns.begin();
         let decided_by_groups = mode.is_some() || uid.is_some() || gid.is_some();
         let caller = if decided_by_groups {
             self.identity.owner(request)
@@ -319,6 +323,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
+        let _turn = self.turns.begin();
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         match self.shared.call("readlink", |fs| fs.readlink(&caller, ino)) {
             Ok(target) => reply.data(&target),
@@ -336,6 +341,7 @@ impl fuser::Filesystem for Server {
         rdev: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.begin();
         let Some(kind) = convert::node_kind(mode) else { return reply.error(Errno::EINVAL) };
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         let node = NewNode { kind, perm: convert::perm(mode), rdev };
@@ -353,6 +359,7 @@ impl fuser::Filesystem for Server {
         _umask: u32,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.begin();
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         let made = self.reference("mkdir", &caller, |fs| {
             fs.mkdir(&caller, parent, name.as_bytes(), convert::perm(mode))
@@ -361,12 +368,14 @@ impl fuser::Filesystem for Server {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turns.begin();
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let name = name.as_bytes();
         reply_empty(reply, self.shared.call("unlink", |fs| fs.unlink(&caller, parent, name)));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turns.begin();
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let name = name.as_bytes();
         reply_empty(reply, self.shared.call("rmdir", |fs| fs.rmdir(&caller, parent, name)));
@@ -380,6 +389,7 @@ impl fuser::Filesystem for Server {
         target: &Path,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.begin();
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let made = self.reference("symlink", &caller, |fs| {
             fs.symlink(&caller, parent, name.as_bytes(), target.as_os_str().as_bytes())
@@ -397,6 +407,7 @@ impl fuser::Filesystem for Server {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin();
         let Some(mode) = convert::rename_mode(flags) else { return reply.error(Errno::EINVAL) };
         let caller = self.identity.caller(request);
         let from = (self.ino(parent), name.as_bytes());
@@ -412,6 +423,7 @@ impl fuser::Filesystem for Server {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
+        let _turn = self.turns.begin();
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let parent = self.ino(new_parent);
         let made = self
@@ -420,6 +432,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turns.begin();
         if self.policy.stateless_open {
             // The kernel stops asking, keeps its page cache over opens, and sends no RELEASE.
             return reply.error(Errno::ENOSYS);
@@ -449,6 +462,7 @@ impl fuser::Filesystem for Server {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _turn = self.turns.begin();
         /// `O_EXCL`.
         const EXCLUSIVE: i32 = 0o200;
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
@@ -482,8 +496,10 @@ impl fuser::Filesystem for Server {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _turn = self.turns.begin();
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let size = (size as usize).min(READ_BYTES_MAX);
+        self.turns.may_wait();
         READ_BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < size {
                 buffer.resize(size, 0);
@@ -508,6 +524,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _turn = self.turns.begin();
         // The kernel follows a write with an fsync of its own where O_SYNC or O_DSYNC
         // ask for it; and it has turned O_APPEND into an offset, under the inode's lock.
         let caller = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
@@ -530,6 +547,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin();
         // Nothing happens at close(2): the kernel writes back stores made through mmap
         // by itself, and stops asking after this answer.
         reply.error(Errno::ENOSYS);
@@ -543,6 +561,7 @@ impl fuser::Filesystem for Server {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin();
         self.sync_node(request, node, data_only, reply);
     }
 
@@ -554,10 +573,12 @@ impl fuser::Filesystem for Server {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin();
         self.sync_node(request, node, data_only, reply);
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        let _turn = self.turns.begin();
         if self.policy.stateless_open {
             return reply.error(Errno::ENOSYS);
         }
@@ -578,6 +599,7 @@ impl fuser::Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        let _turn = self.turns.begin();
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let listed = self.shared.call("readdir", |fs| {
             fs.readdir(&caller, ino, offset, &mut |entry| {
@@ -599,6 +621,7 @@ impl fuser::Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
+        let _turn = self.turns.begin();
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let listed = self.shared.call("readdirplus", |fs| {
             self.list_with_attributes(fs, &caller, ino, offset, &mut reply)
@@ -610,6 +633,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.turns.begin();
         match self.shared.call("statfs", |fs| fs.statfs()) {
             Ok(s) => reply.statfs(
                 s.blocks,
@@ -635,6 +659,7 @@ impl fuser::Filesystem for Server {
         position: u32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin();
         if !xattr_offered(name.as_bytes()) {
             return reply.error(Errno::EOPNOTSUPP);
         }
@@ -656,8 +681,9 @@ impl fuser::Filesystem for Server {
         size: u32,
         reply: ReplyXattr,
     ) {
+        let _turn = self.turns.begin();
         if name == XATTR_SYNC {
-            return self.sync_all(move |done| reply_xattr(reply, size, done.map(|()| Vec::new())));
+            return reply_xattr(reply, size, self.sync_all().map(|()| Vec::new()));
         }
         if name == XATTR_SERVER {
             return reply_xattr(reply, size, Ok(std::process::id().to_string().into_bytes()));
@@ -671,6 +697,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        let _turn = self.turns.begin();
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let names = self.shared.call("listxattr", |fs| fs.listxattr(&caller, ino));
         reply_xattr(
@@ -683,6 +710,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _turn = self.turns.begin();
         if !xattr_offered(name.as_bytes()) {
             return reply.error(Errno::EOPNOTSUPP);
         }
@@ -695,6 +723,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn access(&self, request: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let _turn = self.turns.begin();
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let mask = (mask.bits() & 0o7) as u8;
         reply_empty(reply, self.shared.call("access", |fs| fs.access(&caller, ino, mask)));
@@ -711,13 +740,14 @@ impl fuser::Filesystem for Server {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
+        let _turn = self.turns.begin();
         if command != IOCTL_SYNC {
             return reply.error(Errno::ENOTTY);
         }
-        self.sync_all(move |done| match done {
+        match self.sync_all() {
             Ok(()) => reply.ioctl(0, &[]),
             Err(errno) => reply.error(errno),
-        });
+        }
     }
 
     fn fallocate(
@@ -730,6 +760,7 @@ impl fuser::Filesystem for Server {
         mode: i32,
         reply: ReplyEmpty,
     ) {
+        let _turn = self.turns.begin();
         let Some(mode) = convert::allocate_mode(mode) else {
             return reply.error(Errno::EOPNOTSUPP);
         };
@@ -748,6 +779,7 @@ impl fuser::Filesystem for Server {
         whence: i32,
         reply: ReplyLseek,
     ) {
+        let _turn = self.turns.begin();
         /// `SEEK_DATA`.
         const DATA: i32 = 3;
         /// `SEEK_HOLE`.

@@ -19,9 +19,9 @@ use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::mount::{self, MountError, Mounted, Unmount};
 use crate::nodes::Nodes;
-use crate::offload::Offload;
 use crate::options::{MountOptions, THREADS_MAX};
 use crate::server::{Policy, Server, Shared};
+use crate::turns::Turns;
 
 /// How a session came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,7 @@ type EndCallback = Box<dyn FnOnce(&Ended) + Send>;
 pub struct Session {
     mounted: Arc<Mounted>,
     shared: Arc<Shared>,
+    turns: Arc<Turns>,
     finish: Arc<Finish>,
     threads: Option<JoinHandle<()>>,
     on_end: Option<EndCallback>,
@@ -113,6 +114,19 @@ impl Unmounter {
     /// `ResourceBusy` if it is in use and `how` is [`Unmount::IfIdle`].
     pub fn unmount(&self, how: Unmount) -> io::Result<()> {
         self.mounted.unmount(how)
+    }
+}
+
+/// Waits for the end of a session from another thread.
+#[derive(Clone)]
+pub struct Watch {
+    finish: Arc<Finish>,
+}
+
+impl Watch {
+    /// Waits until the kernel has let go of the mount.
+    pub fn wait(&self) {
+        let _ = self.finish.wait(None);
     }
 }
 
@@ -135,6 +149,7 @@ pub fn mount(
         nodes: Nodes::new(root),
         log: options.log.clone(),
     });
+    let turns = Turns::new(threads);
     // Only the owner is let in without `allow_other`; the superuser needs no check at open.
     let superuser = rustix::process::geteuid().is_root();
     let server = Server {
@@ -146,13 +161,12 @@ pub fn mount(
             attr_timeout: options.attr_timeout,
             stateless_open: options.allow_other || superuser,
         },
-        offload: Offload::new(threads),
+        turns: Arc::clone(&turns),
     };
     let mut config = Config::default();
     // The kernel decides who is let in (`allow_other` or not); no second check here.
     config.acl = SessionACL::All;
     config.n_threads = Some(threads);
-    config.clone_fd = threads > 1;
 
     let (device, mounted) = mount::mount(&path, options)?;
     let start = || -> io::Result<(Arc<Finish>, JoinHandle<()>)> {
@@ -168,11 +182,13 @@ pub fn mount(
         Ok((finish, handle)) => Ok(Session {
             mounted: Arc::new(mounted),
             shared,
+            turns,
             finish,
             threads: Some(handle),
             on_end: None,
         }),
         Err(e) => {
+            turns.stop();
             let _ = mounted.unmount(Unmount::Detach);
             Err(MountError::Handshake(e))
         }
@@ -190,6 +206,12 @@ impl Session {
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
         Unmounter { mounted: Arc::clone(&self.mounted) }
+    }
+
+    /// A handle that waits for the end from another thread.
+    #[must_use]
+    pub fn watch(&self) -> Watch {
+        Watch { finish: Arc::clone(&self.finish) }
     }
 
     /// Has `callback` called once when the session has ended and no request runs any more.
@@ -233,6 +255,7 @@ impl Session {
 
     fn end(&mut self, result: Option<Result<(), String>>) -> Ended {
         self.shared.gate.close();
+        self.turns.stop();
         let ended = match (self.shared.gate.failure(), result) {
             (Some(said), _) => Ended::Failed(said),
             (None, None) => Ended::Abandoned,

@@ -171,7 +171,7 @@ fn link_counts_and_change_times_stay_right_in_the_kernels_cache() {
 fn a_file_removed_while_open_lives_until_it_is_closed() {
     let m = mounted!();
     let path = m.join("file");
-    let mut file = OpenOptions::new().read(true).write(true).create(true).open(&path).unwrap();
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
     file.write_all(b"still here").unwrap();
     fs::remove_file(&path).unwrap();
     assert_eq!(file.metadata().unwrap().nlink(), 0);
@@ -586,7 +586,7 @@ fn a_mount_point_that_cannot_be_used_is_named() {
     let try_at =
         |path: &std::path::Path| steadfast_fuse::mount(fs(), path, &MountOptions::new("x")).err();
     assert!(matches!(try_at(&m.path()), Some(MountError::InUse { .. })));
-    assert!(matches!(try_at(&m.join("absent")), Some(MountError::MountPoint { .. })));
+    assert!(matches!(try_at(&m.join("absent")), Some(MountError::Absent { .. })));
     fs::write(m.join("file"), "").unwrap();
     assert!(matches!(try_at(&m.join("file")), Some(MountError::NotADirectory { .. })));
 }

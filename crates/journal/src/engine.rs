@@ -14,7 +14,7 @@
 use crate::cache::Cache;
 use crate::core::{Batch, Blocked, Core, DataRun, Limits, OpChanges, Run, TxnId};
 use crate::layout::{Covered, Identity};
-use crate::recover::{self, Recovery};
+use crate::recover::{self, HeaderState, Recovery, Salvage};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait, wait_timeout};
 use crate::{
     COVERED_BLOCKS_MAX, Client, Config, Credits, Error, Kind, LOG_BLOCKS_MIN, OP_LOG_SHARE, Object,
@@ -87,10 +87,47 @@ impl Journal {
     /// [`Error::BadRegion`], [`Error::Corrupt`] when the log is damaged where it is known to
     /// have been durable, or the device's error.
     pub fn open(device: Arc<dyn BlockDevice>, config: Config) -> Result<(Journal, Recovery)> {
+        Journal::recover(device, config, None)
+    }
+
+    /// Like [`Journal::open`], but goes on past damage, for a repair: a damaged record ends the
+    /// log although it is known to have been durable, and a metadata block that does not lead to
+    /// its logged checksum is left without a valid seal. Says what was lost by that.
+    ///
+    /// # Errors
+    /// As for `open`; [`Error::Corrupt`] only when no tail header can be believed.
+    pub fn salvage(
+        device: Arc<dyn BlockDevice>,
+        config: Config,
+    ) -> Result<(Journal, Recovery, Salvage)> {
+        let mut salvage = Salvage::default();
+        let (journal, recovery) = Journal::recover(device, config, Some(&mut salvage))?;
+        Ok((journal, recovery, salvage))
+    }
+
+    /// What the two tail headers hold. Reads two blocks.
+    ///
+    /// # Errors
+    /// [`Error::BadRegion`], or the device's error.
+    pub fn tail_headers(
+        device: &dyn BlockDevice,
+        region: &Region,
+        volume: &[u8; 16],
+    ) -> Result<[HeaderState; 2]> {
+        check_region(region, device.geometry().blocks)?;
+        recover::read_headers(device, region, &Identity::new(*volume))
+    }
+
+    fn recover(
+        device: Arc<dyn BlockDevice>,
+        config: Config,
+        salvage: Option<&mut Salvage>,
+    ) -> Result<(Journal, Recovery)> {
         check_region(&config.region, device.geometry().blocks)?;
         let identity = Identity::new(config.volume);
         let cache = Cache::new(config.cache_blocks_max);
-        let (recovery, start) = recover::recover(&device, &config, &identity, &cache)?;
+        let (recovery, start) =
+            recover::recover(&device, &config, &identity, &cache, salvage)?;
         let limits = Limits {
             log_blocks: config.region.log_blocks,
             txn_bytes_max: config.region.log_blocks / TXN_LOG_SHARE * BLOCK_SIZE as u64,

@@ -44,7 +44,7 @@ pub use error::{Error, Result};
 pub use layout::TailHeader;
 pub use lockmap::{Access, LockSet, Lockmap};
 pub use op::Op;
-pub use recover::Recovery;
+pub use recover::{HeaderState, Recovery, Salvage};
 pub use seal::{META_BYTES, SEAL_BYTES, seal, seal_holds};
 
 use std::time::Duration;

@@ -16,6 +16,12 @@
 //! Up to step 4 nothing was written, so the next recovery sees the same. After it, replay is
 //! repeated from the same records, which nothing overwrites before step 6 is durable.
 //!
+//! A tail header is smaller than a sector, so one that is neither valid nor blank was cut while it
+//! was written, and the older one counts; or it has rotted. The log tells: the first record of an
+//! epoch comes after that epoch's header is durable, so a record of a later epoch than the
+//! header's proves that a newer header is lost. Going on with the older one would forget
+//! committed operations.
+//!
 //! An invalid record is *corruption* only if something valid proves that it was durable: a
 //! header or a later record with `flushed_seq` at or past it. Else it ends the log.
 
@@ -23,8 +29,9 @@ use crate::cache::Cache;
 use crate::checkpoint::{log_runs, write_home};
 use crate::engine::WRITE_BLOCKS_MAX;
 use crate::layout::{Entry, Identity, Record, RecordClaim, TailHeader, decode_record};
-use crate::seal::{checksum, seal};
+use crate::seal::{META_BYTES, checksum, seal};
 use crate::{Config, Error, Kind, Region, Result};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockDevice, BlockNo};
@@ -51,6 +58,26 @@ pub struct Recovery {
     pub last_seq: u64,
     /// Why the log ends where it does.
     pub end: String,
+}
+
+/// What a tail header's block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderState {
+    /// A header of this volume.
+    Valid(TailHeader),
+    /// Zeros: never written.
+    Blank,
+    /// Something else.
+    Invalid,
+}
+
+/// What a recovery that goes on past damage had to give up; see `Journal::salvage`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Salvage {
+    /// What was lost, in words.
+    pub losses: Vec<String>,
+    /// Metadata blocks that do not lead to their logged checksums. They were left without a valid seal.
+    pub rotten: Vec<BlockNo>,
 }
 
 /// Where the log goes on.
@@ -102,6 +129,27 @@ struct Recoverer<'a> {
     config: &'a Config,
     id: &'a Identity,
     region: Region,
+    /// Present: damage is noted here and not fatal where something can be had in spite of it.
+    salvage: Option<RefCell<&'a mut Salvage>>,
+}
+
+/// Reads both tail headers.
+pub(crate) fn read_headers(
+    device: &dyn BlockDevice,
+    region: &Region,
+    id: &Identity,
+) -> Result<[HeaderState; 2]> {
+    let mut states = [HeaderState::Blank; 2];
+    let mut block = BlockBuf::zeroed(1);
+    for (state, at) in states.iter_mut().zip(&region.headers) {
+        device.read(*at, block.as_bytes_mut())?;
+        *state = match TailHeader::decode(id, block.as_bytes()) {
+            Some(header) => HeaderState::Valid(header),
+            None if block.as_bytes().iter().all(|byte| *byte == 0) => HeaderState::Blank,
+            None => HeaderState::Invalid,
+        };
+    }
+    Ok(states)
 }
 
 /// Recovers a journal; see the module's header.
@@ -110,12 +158,14 @@ pub(crate) fn recover(
     config: &Config,
     id: &Identity,
     cache: &Cache,
+    salvage: Option<&mut Salvage>,
 ) -> Result<(Recovery, Start)> {
     let this = Recoverer {
         device,
         config,
         id,
         region: config.region,
+        salvage: salvage.map(RefCell::new),
     };
     let (header, newer) = this.newest_header()?;
     let (chain, end) = match header.verdict {
@@ -195,14 +245,13 @@ pub(crate) fn recover(
 
 impl Recoverer<'_> {
     fn newest_header(&self) -> Result<(TailHeader, usize)> {
+        let states = read_headers(&**self.device, &self.region, self.id)?;
         let mut best: Option<(TailHeader, usize)> = None;
-        let mut block = BlockBuf::zeroed(1);
-        for (slot, at) in self.region.headers.iter().enumerate() {
-            self.device.read(*at, block.as_bytes_mut())?;
-            if let Some(header) = TailHeader::decode(self.id, block.as_bytes())
+        for (slot, state) in states.iter().enumerate() {
+            if let HeaderState::Valid(header) = state
                 && best.is_none_or(|(b, _)| header.generation > b.generation)
             {
-                best = Some((header, slot));
+                best = Some((*header, slot));
             }
         }
         let (header, slot) = best.ok_or_else(|| Error::Corrupt {
@@ -226,7 +275,50 @@ impl Recoverer<'_> {
                 what: format!("tail header {slot} contradicts itself"),
             });
         }
+        if states.contains(&HeaderState::Invalid)
+            && let Some(epoch) = self.later_epoch(&header)?
+        {
+            return Err(Error::Corrupt {
+                what: format!(
+                    "tail header {} is damaged, and the log has records of epoch {epoch}, which \
+                     the other header does not know",
+                    1 - slot
+                ),
+            });
+        }
         Ok((header, slot))
+    }
+
+    /// The epoch of a valid record that is later than the header's, if there is one.
+    fn later_epoch(&self, header: &TailHeader) -> Result<Option<u64>> {
+        let mut at = 0;
+        while at < self.region.log_blocks {
+            let n = (self.region.log_blocks - at).min(WRITE_BLOCKS_MAX as u64);
+            let buf = self.read_log(at, n)?;
+            for (i, block) in buf.as_bytes().chunks_exact(BLOCK_SIZE).enumerate() {
+                let here = |c: &RecordClaim| {
+                    c.id.epoch > header.epoch && c.id.pos % self.region.log_blocks == at + i as u64
+                };
+                if let Some(claim) = RecordClaim::read(self.id, block).filter(here)
+                    && let Some(held) = self.record_at(claim.id.pos, self.region.log_blocks, here)?
+                {
+                    return Ok(Some(held.record.id.epoch));
+                }
+            }
+            at += n;
+        }
+        Ok(None)
+    }
+
+    /// Notes a loss if this recovery goes on past damage, else returns it as the error.
+    fn lose(&self, what: String) -> Result<()> {
+        match &self.salvage {
+            Some(salvage) => {
+                salvage.borrow_mut().losses.push(what);
+                Ok(())
+            }
+            None => Err(Error::Corrupt { what }),
+        }
     }
 
     fn write_header(&self, start: &mut Start, header: &TailHeader) -> Result<()> {
@@ -284,11 +376,13 @@ impl Recoverer<'_> {
         let mut pos = header.tail_pos;
         for seq in header.tail_seq..end_seq {
             let room = self.region.log_blocks - (pos - header.tail_pos);
-            let held = self
-                .record_at(pos, room, |c| c.id.seq == seq && c.id.epoch == header.record_epoch)?
-                .ok_or_else(|| Error::Corrupt {
-                    what: format!("log record {seq} at position {pos} was accepted by an earlier recovery and is damaged now"),
-                })?;
+            let fits = |c: &RecordClaim| c.id.seq == seq && c.id.epoch == header.record_epoch;
+            let Some(held) = self.record_at(pos, room, fits)? else {
+                self.lose(format!(
+                    "log record {seq} at position {pos} was accepted by an earlier recovery and is damaged now"
+                ))?;
+                break;
+            };
             pos += held.blocks;
             chain.push(held);
         }
@@ -311,16 +405,15 @@ impl Recoverer<'_> {
             chain.push(held);
         }
         if proved >= seq {
-            return Err(self.damaged(pos, seq, "a header or record proves that it was durable"));
-        }
-        if !(header.clean && chain.is_empty())
+            self.lose(self.damaged(pos, seq, "a header or record proves that it was durable"))?;
+        } else if !(header.clean && chain.is_empty())
             && let Some(later) = self.later_record(header, pos, seq)?
         {
             let why = format!("record {later} behind it is valid");
             if self.config.faults.replay_past_bad {
                 return Ok((chain, why));
             }
-            return Err(self.damaged(pos, seq, &why));
+            self.lose(self.damaged(pos, seq, &why))?;
         }
         let mut end = format!("no valid record {seq} at log position {pos}");
         if !self.config.faults.skip_covered_check {
@@ -342,13 +435,9 @@ impl Recoverer<'_> {
         Ok((chain, end))
     }
 
-    fn damaged(&self, pos: u64, seq: u64, why: &str) -> Error {
+    fn damaged(&self, pos: u64, seq: u64, why: &str) -> String {
         let at = self.region.log.offset(pos % self.region.log_blocks);
-        Error::Corrupt {
-            what: format!(
-                "log record {seq} at block {at} is damaged ({why}): the medium lost committed data"
-            ),
-        }
+        format!("log record {seq} at block {at} is damaged ({why}): the medium lost committed data")
     }
 
     /// Sequence of a valid record behind a gap at `pos`, if there is one in this lap.
@@ -430,13 +519,14 @@ impl Recoverer<'_> {
             // Every difference since the tail is in the log, so a torn home is whole now; what
             // still differs from the recorded checksum has rotted, and is not sealed again.
             if kind == Kind::Meta && checksum(&self.config.volume, at, block) != sum {
-                return Err(Error::Corrupt {
-                    what: format!(
-                        "block {at} does not lead to its logged checksum: the medium damaged it"
-                    ),
-                });
-            }
-            if kind == Kind::Meta {
+                self.lose(format!(
+                    "block {at} does not lead to its logged checksum: the medium damaged it"
+                ))?;
+                if let Some(salvage) = &self.salvage {
+                    salvage.borrow_mut().rotten.push(at);
+                }
+                block[META_BYTES..].fill(0);
+            } else if kind == Kind::Meta {
                 seal(&self.config.volume, at, block);
             }
             put(at, kind, image)?;

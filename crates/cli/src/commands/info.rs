@@ -36,8 +36,6 @@ struct Shown {
     log_bytes: u64,
     data_bytes: u64,
     free_bytes: u64,
-    /// Known while it is mounted.
-    inodes_used: Option<u64>,
     made_unix_seconds: i64,
     /// `mounted`, `in-use`, `clean`, `needs-recovery` or `damaged`.
     state: &'static str,
@@ -57,9 +55,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let shown = gather(image, mounted_at)?;
     if args.json {
-        text::print_json(&shown)?
+        text::print_json(&shown)?;
     } else {
-        text::print(&lines(&shown))?
+        text::print(&lines(&shown))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -93,8 +91,7 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
         volume_bytes: summary.blocks * BLOCK,
         log_bytes: summary.log_blocks * BLOCK,
         data_bytes: space.as_ref().map_or(summary.data_blocks * BLOCK, |s| s.f_blocks * s.f_frsize),
-        free_bytes: space.as_ref().map_or(summary.free_blocks * BLOCK, |s| s.f_bfree * s.f_frsize),
-        inodes_used: space.as_ref().map(|s| s.f_files.saturating_sub(s.f_ffree)),
+        free_bytes: space.map_or(summary.free_blocks * BLOCK, |s| s.f_bfree * s.f_frsize),
         made_unix_seconds: summary.made,
         state,
         note,
@@ -127,9 +124,6 @@ fn lines(shown: &Shown) -> String {
         format!("log:      {}", size::show(shown.log_bytes)),
         format!("free:     {} of {}", size::show(shown.free_bytes), size::show(shown.data_bytes)),
     ]);
-    if let Some(inodes) = shown.inodes_used {
-        lines.push(format!("inodes:   {inodes}"));
-    }
     if let Some(note) = &shown.note {
         lines.push(format!("note:     {note}"));
     }

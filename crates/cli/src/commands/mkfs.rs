@@ -189,7 +189,7 @@ fn progress() -> impl FnMut(u64, u64) {
     let mut shown = u64::MAX;
     let watched = std::io::stderr().is_terminal();
     move |done, total| {
-        let percent = if total == 0 { 100 } else { done.min(total) * 100 / total };
+        let percent = (done.min(total) * 100).checked_div(total).unwrap_or(100);
         if watched && percent != shown {
             shown = percent;
             let end = if percent == 100 { "\r\x1b[K" } else { "" };

@@ -6,7 +6,7 @@
 //! what is in memory is committed: the next mount recovers.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,8 +27,14 @@ pub(crate) const READY: &str = "ready";
 
 /// How long programs that still use the mount may go on after a signal.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often the end of the session is looked for.
-const GLANCE: Duration = Duration::from_millis(500);
+/// What ends serving.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Event {
+    /// A signal asked for it.
+    Signal,
+    /// The mount is gone.
+    Gone,
+}
 
 pub(crate) fn run(
     image: &Path,
@@ -53,12 +59,15 @@ pub(crate) fn run(
     // Cheap checks first: nothing is opened for a mount point that cannot be used.
     let dir = steadfast_fuse::check_mount_point(dir, options.over)
         .map_err(|e| Failure::new(e.to_string()))?;
-    let image = image.canonicalize().map_err(|e| Failure::at(image, e))?;
+    let image = image.canonicalize().map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Failure::at(image, "does not exist; check the name"),
+        _ => Failure::at(image, e),
+    })?;
     let access = if options.read_only { Access::Look } else { Access::Change };
     let device = volume::open_device(&image, access, options.direct)?;
     // From here on a signal must not cut the closing short.
     let (tell, told) = channel();
-    let signals = catch_signals(tell)?;
+    let signals = catch_signals(tell.clone())?;
 
     let (volume, told_of_volume) = volume::mount(&image, device, options)?;
     let mounted = mount(&volume, &image, &dir, options);
@@ -71,7 +80,7 @@ pub(crate) fn run(
     };
     let announced = announce(&image, &session, &told_of_volume, background, log);
     let ended = match announced {
-        Ok(()) => serve(session, &told),
+        Ok(()) => serve(session, tell, &told),
         // Who asked for the mount is gone: nobody would know of it.
         Err(_) => session.shutdown(GRACE),
     };
@@ -131,15 +140,15 @@ fn announce(
     std::env::set_current_dir("/")
 }
 
-fn catch_signals(tell: Sender<i32>) -> Result<signal_hook::iterator::Handle, Failure> {
+fn catch_signals(tell: Sender<Event>) -> Result<signal_hook::iterator::Handle, Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|e| Failure::new(format!("catching signals: {e}")))?;
     let handle = signals.handle();
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            for signal in signals.forever() {
-                let _ = tell.send(signal);
+            for _signal in signals.forever() {
+                let _ = tell.send(Event::Signal);
             }
         })
         .map_err(|e| Failure::new(format!("starting a thread: {e}")))?;
@@ -147,14 +156,16 @@ fn catch_signals(tell: Sender<i32>) -> Result<signal_hook::iterator::Handle, Fai
 }
 
 /// Serves until the mount is gone or a signal comes.
-fn serve(session: Session, told: &Receiver<i32>) -> Ended {
-    loop {
-        if told.try_recv().is_ok() {
-            return session.shutdown(GRACE);
-        }
-        if session.wait(GLANCE) {
-            return session.join();
-        }
+fn serve(session: Session, tell: Sender<Event>, told: &Receiver<Event>) -> Ended {
+    let watch = session.watch();
+    let watching = thread::Builder::new().name("watch".to_owned()).spawn(move || {
+        watch.wait();
+        let _ = tell.send(Event::Gone);
+    });
+    match watching.is_ok().then(|| told.recv()) {
+        Some(Ok(Event::Signal)) => session.shutdown(GRACE),
+        // Without a thread to watch, signals are heard of when the mount is gone.
+        Some(Ok(Event::Gone) | Err(_)) | None => session.join(),
     }
 }
 

@@ -4,7 +4,7 @@ use super::check::{Changes, Check, Slot};
 use super::finding::{Place, Problem};
 use super::tree::Tree;
 use crate::layout::{
-    COOKIE_MAX, COOKIE_SPARE_BITS, DIR_UNIT, DIR_UNITS, DirEntryHeader, Item, META_BYTES,
+    COOKIE_MAX, COOKIE_SPARE_BITS, DIR_UNIT, DIR_UNITS, DirEntryHeader, INODE_SLOTS, Item, META_BYTES,
 };
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,6 +180,10 @@ impl Check<'_> {
             let Ok(leaf) = self.source.meta(at) else { continue };
             for entry in self.well_formed(dir, at, &leaf, (low, high)) {
                 let expected = format!("{:016x}", entry.ino);
+                let block = entry.ino / INODE_SLOTS;
+                if self.slot(entry.ino).is_none() && self.marked(block) != Some(false) {
+                    self.adopt_inodes(block);
+                }
                 let kind = self.kind(entry.ino);
                 let fault = if entry.name != expected.as_bytes() {
                     Some(format!("the name '{}' for inode {}", show(entry.name), entry.ino))
@@ -347,7 +351,7 @@ impl Check<'_> {
     fn follow(&mut self, dir: Ino, at: u64, entry: &Raw<'_>) -> Option<FileKind> {
         let ino = entry.ino;
         if self.slot(ino).is_none() {
-            let block = ino / crate::layout::INODE_SLOTS;
+            let block = ino / INODE_SLOTS;
             if self.marked(block) != Some(false) {
                 self.adopt(block);
             }

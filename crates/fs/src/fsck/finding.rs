@@ -69,9 +69,9 @@ problems! {
     /// The journal holds operations that are not yet at home.
     LogPending, Note, "replays them first, as a mount does";
     /// One of the two tail headers of the journal is invalid.
-    JournalHeader, Note, "writes it anew";
-    /// The journal cannot be recovered.
-    JournalDamaged, Damage, "makes an empty journal: changes that are only in the log are lost";
+    JournalHeader, Minor, "makes an empty journal when the log has been applied";
+    /// The journal is damaged.
+    JournalDamaged, Damage, "applies what can be read of it and makes an empty one: changes behind the damage are lost";
     /// A group's block bitmap cannot be read or fails its checksum.
     BlockBitmapUnreadable, Damage, "writes it anew from what is in use";
     /// A group's inode-block bitmap cannot be read or fails its checksum.

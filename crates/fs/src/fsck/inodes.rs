@@ -657,26 +657,34 @@ impl Check<'_> {
         }
     }
 
-    /// Takes an inode block that the bitmap does not list, if that is what it is.
-    pub(super) fn adopt(&mut self, at: u64) -> bool {
+    /// Takes an inode block that the bitmap does not list, if that is what it is, with all
+    /// that its inodes have.
+    pub(super) fn adopt(&mut self, at: u64) {
+        if self.adopt_inodes(at) {
+            for ino in at * INODE_SLOTS..at * INODE_SLOTS + INODES_PER_BLOCK {
+                if self.slot(ino).is_some_and(|slot| slot.data) {
+                    self.claim_data_of(ino);
+                }
+            }
+        }
+    }
+
+    /// The same without file data, for the steps before that is claimed; false if it is none.
+    pub(super) fn adopt_inodes(&mut self, at: u64) -> bool {
         if !self.vol.is_data(BlockNo(at)) || self.used.get(at) || self.table.contains_key(&at) {
             return false;
         }
-        let Ok(block) = self.source.meta(at) else { return false };
+        let Ok(block) = self.source.meta(at) else {
+            return false;
+        };
         let looks = looks(&block);
         if looks.inodes == 0 || looks.garbage > 0 {
             return false;
         }
         self.inode_block(at);
-        let inos: BTreeSet<Ino> = (0..INODES_PER_BLOCK).map(|slot| at * INODE_SLOTS + slot).collect();
-        for ino in &inos {
-            if self.slot(*ino).is_some_and(|slot| slot.meta) {
-                self.claim_metadata_of(*ino);
-            }
-        }
-        for ino in &inos {
-            if self.slot(*ino).is_some_and(|slot| slot.data) {
-                self.claim_data_of(*ino);
+        for ino in at * INODE_SLOTS..at * INODE_SLOTS + INODES_PER_BLOCK {
+            if self.slot(ino).is_some_and(|slot| slot.meta) {
+                self.claim_metadata_of(ino);
             }
         }
         true

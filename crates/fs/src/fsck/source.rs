@@ -2,7 +2,7 @@
 //! its log applied in memory. A block that cannot be used is a value, not an error:
 //! the check goes on without it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
@@ -31,7 +31,7 @@ impl std::fmt::Display for Bad {
 
 enum Origin {
     Home(Arc<dyn BlockDevice>),
-    Replayed(Journal),
+    Replayed(Journal, HashSet<u64>),
 }
 
 /// Reads blocks as the check wants them.
@@ -48,8 +48,10 @@ impl Source {
     }
 
     /// The blocks with the log applied; `journal` is open, and nobody changes anything.
-    pub(super) fn replayed(journal: Journal, volume: [u8; 16]) -> Source {
-        Source { origin: Origin::Replayed(journal), volume, cache: HashMap::new() }
+    /// The metadata blocks `rotten` did not become what the log says.
+    pub(super) fn replayed(journal: Journal, volume: [u8; 16], rotten: &[BlockNo]) -> Source {
+        let rotten = rotten.iter().map(|at| at.0).collect();
+        Source { origin: Origin::Replayed(journal, rotten), volume, cache: HashMap::new() }
     }
 
     /// A metadata block whose seal holds.
@@ -81,7 +83,10 @@ impl Source {
                 }
                 Ok(block)
             }
-            Origin::Replayed(journal) => match journal.read(at, kind) {
+            Origin::Replayed(_, rotten) if kind == Kind::Meta && rotten.contains(&at.0) => {
+                Err(Bad::Seal)
+            }
+            Origin::Replayed(journal, _) => match journal.read(at, kind) {
                 Ok(block) => Ok(*block),
                 Err(JournalError::BadSeal { .. }) => Err(Bad::Seal),
                 // The log changes it as the other kind than the tree that names it says.

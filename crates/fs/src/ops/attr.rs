@@ -2,7 +2,7 @@
 
 use super::log;
 use crate::data::require_file;
-use crate::layout::DiskInode;
+use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
 use crate::reader::Current;
@@ -100,8 +100,14 @@ impl Fs {
         if set.guard.is_some_and(|guard| guard != disk.ctime.into()) {
             return Err(Errno::Again.into());
         }
-        if set.size.is_some() {
+        if let Some(size) = set.size {
             require_file(disk)?;
+            if !set.by_handle {
+                perm::require(caller, disk, perm::WRITE)?;
+            }
+            if size > FILE_BYTES_MAX {
+                return Err(Errno::FBig.into());
+            }
         }
         perm::may_set(caller, disk, set)
     }

@@ -1,6 +1,6 @@
 //! Operations that add a name: mknod, mkdir, symlink, link.
 
-use super::{alive, load_dir, log, object};
+use super::{alive, is_dots, load_dir, log, object};
 use crate::{btree, data};
 use crate::dir::{self, Dir};
 use crate::inode::{Locked, Place, mode_of};
@@ -9,12 +9,11 @@ use crate::layout::{
 };
 use crate::mount::Fs;
 use crate::perm;
-use crate::reader::Current;
 use crate::slots;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use steadfast_journal::Access;
 use steadfast_vfs::{
-    Attr, Caller, Errno, FileKind, Ino, NAME_MAX, NewNode, Result, SYMLINK_MAX,
+    Attr, Caller, Errno, FileKind, Ino, NewNode, Result, SYMLINK_MAX,
 };
 use zerocopy::FromZeros;
 
@@ -43,7 +42,8 @@ impl Fs {
     }
 
     pub(crate) fn op_mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], perm: u16) -> Result<Attr> {
-        let new = New { kind: FileKind::Directory, perm, rdev: 0, target: b"" };
+        // Set-id bits of a directory come from its parent only.
+        let new = New { kind: FileKind::Directory, perm: perm & 0o1777, rdev: 0, target: b"" };
         self.create(caller, parent, name, &new)
     }
 
@@ -98,15 +98,7 @@ impl Fs {
     /// Whether `name` can be added to `dir`.
     fn may_create(&self, caller: &Caller, dir: &DiskInode, name: &[u8]) -> Result<()> {
         perm::require(caller, dir, perm::EXEC)?;
-        if matches!(name, b"." | b"..") {
-            return Err(Errno::Exist.into());
-        }
-        if name.len() > NAME_MAX {
-            return Err(Errno::NameTooLong.into());
-        }
-        dir::check_name(name)?;
-        let mut reader = Current(&self.store.journal);
-        if dir::lookup(&mut reader, &self.store.volume, dir, name)?.is_some() {
+        if is_dots(name) || self.find(dir, name)?.is_some() {
             return Err(Errno::Exist.into());
         }
         alive(dir)?;

@@ -31,18 +31,11 @@ impl Fs {
         let inode = self.inode(parent);
         let ino = {
             let _lock = inode.shared();
-            let disk = self.directory(parent)?;
-            perm::require(caller, &disk, perm::EXEC)?;
+            let disk = self.search(caller, parent)?;
             match name {
                 b"." => parent,
                 b".." => disk.parent.get(),
-                _ if name.len() > NAME_MAX => return Err(Errno::NameTooLong.into()),
-                _ => {
-                    let mut reader = Current(&self.store.journal);
-                    dir::lookup(&mut reader, &self.store.volume, &disk, name)?
-                        .ok_or(Errno::NoEnt)?
-                        .ino
-                }
+                _ => self.find(&disk, name)?.ok_or(Errno::NoEnt)?.ino,
             }
         };
         match self.attr(ino) {
@@ -50,9 +43,7 @@ impl Fs {
             Err(error) if error == Errno::Stale && name != b"." && name != b".." => {
                 let _lock = inode.shared();
                 let disk = self.directory(parent)?;
-                let mut reader = Current(&self.store.journal);
-                let found = dir::lookup(&mut reader, &self.store.volume, &disk, name)?;
-                let ino = found.ok_or(Errno::NoEnt)?.ino;
+                let ino = self.find(&disk, name)?.ok_or(Errno::NoEnt)?.ino;
                 let disk = self.read_inode(ino).map_err(|e| {
                     if e == Errno::Stale {
                         damaged(format!("an entry of directory {parent} names inode {ino}, which does not exist"))

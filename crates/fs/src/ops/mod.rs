@@ -17,13 +17,15 @@ mod xattr;
 
 pub(crate) use remove::has_extents;
 
-use crate::dir::Dir;
+use crate::dir::{self, Dir, Found};
 use crate::inode::{self, Place};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
+use crate::perm;
+use crate::reader::Current;
 use crate::work::Work;
 use steadfast_journal::{Access, Credits, Object};
-use steadfast_vfs::{Errno, Ino, Result};
+use steadfast_vfs::{Caller, Errno, Ino, Result};
 
 /// Credits of an operation that writes metadata only.
 fn log(log_bytes: u64) -> Credits {
@@ -49,6 +51,19 @@ pub(crate) struct Node {
 }
 
 impl Fs {
+    /// A directory that the caller may search. ESTALE, ENOTDIR, EACCES.
+    fn search(&self, caller: &Caller, ino: Ino) -> Result<DiskInode> {
+        let disk = self.directory(ino)?;
+        perm::require(caller, &disk, perm::EXEC)?;
+        Ok(disk)
+    }
+
+    /// What a name means in a directory, whose lock the caller holds.
+    fn find(&self, dir: &DiskInode, name: &[u8]) -> Result<Option<Found>> {
+        dir::check_name(name)?;
+        dir::lookup(&mut Current(&self.store.journal), &self.store.volume, dir, name)
+    }
+
     /// An inode to change. ESTALE.
     pub(crate) fn node(&self, ino: Ino) -> Result<Node> {
         let old = self.read_inode(ino)?;
@@ -71,6 +86,11 @@ impl Node {
 /// What stands for an inode as a whole among streams.
 fn object(ino: Ino, disk: &DiskInode) -> Object {
     if disk.is_dir() { Object::Directory(ino) } else { Object::File(ino) }
+}
+
+/// `.` and `..`, which no operation makes or removes.
+fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
 }
 
 /// ENOENT for directories that were removed but are still open.

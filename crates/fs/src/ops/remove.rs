@@ -1,7 +1,7 @@
 //! Operations that remove a name: unlink and rmdir; and what happens to an inode that
 //! loses its last one, which renames need too.
 
-use super::{Node, load_dir, log};
+use super::{Node, is_dots, load_dir, log};
 use crate::dir::{self, Dir};
 use crate::inode::{Inode, Locked, State};
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES};
@@ -154,22 +154,22 @@ impl Fs {
         name: &[u8],
         is_dir: bool,
     ) -> Result<()> {
-        match (name, is_dir) {
-            (b"." | b"..", false) => return Err(Errno::IsDir.into()),
-            (b".", true) => return Err(Errno::Inval.into()),
-            (b"..", true) => return Err(Errno::NotEmpty.into()),
-            _ => dir::check_name(name)?,
+        if is_dots(name) {
+            self.search(caller, parent)?;
+            return Err(match (name, is_dir) {
+                (_, false) => Errno::IsDir,
+                (b".", true) => Errno::Inval,
+                (_, true) => Errno::NotEmpty,
+            }
+            .into());
         }
         let dir_inode = self.inode(parent);
         loop {
             let (child, level) = {
                 let _lock = dir_inode.shared();
-                let dir = self.directory(parent)?;
-                perm::require(caller, &dir, perm::EXEC)?;
-                let mut reader = Current(&self.store.journal);
-                let volume = &self.store.volume;
-                let found = dir::lookup(&mut reader, volume, &dir, name)?.ok_or(Errno::NoEnt)?;
-                (found.ino, btree::level(volume, &dir.body)?)
+                let dir = self.search(caller, parent)?;
+                let found = self.find(&dir, name)?.ok_or(Errno::NoEnt)?;
+                (found.ino, btree::level(&self.store.volume, &dir.body)?)
             };
             let Some(disk) = self.named(parent, child)? else { continue };
             let farewell = self.farewell(&disk)?;
@@ -181,9 +181,7 @@ impl Fs {
             let inodes = self.table.get_sorted(&[parent, child]);
             let mut locked = Locked::lock(&inodes);
             let mut dir = load_dir(self, parent)?;
-            let mut reader = Current(&self.store.journal);
-            let found = dir::lookup(&mut reader, &self.store.volume, &dir.disk, name)?
-                .ok_or(Errno::NoEnt)?;
+            let found = self.find(&dir.disk, name)?.ok_or(Errno::NoEnt)?;
             if found.ino != child {
                 continue;
             }

@@ -6,19 +6,18 @@
 //! in memory nor in what survives a crash (corner 57).
 
 use super::remove::{After, Farewell, Orphans};
-use super::{Node, alive, load_dir, log};
+use super::{Node, alive, is_dots, load_dir, log};
 use crate::btree;
 use crate::dir::{self, Found};
 use crate::error::damaged;
 use crate::inode::{self, Locked};
 use crate::layout::{DiskInode, INODE_BYTES};
 use crate::mount::Fs;
-use crate::reader::Current;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use crate::perm;
 use std::collections::HashSet;
 use steadfast_journal::{Access, Object};
-use steadfast_vfs::{Caller, Errno, Ino, NAME_MAX, RenameMode, Result};
+use steadfast_vfs::{Caller, Errno, Ino, RenameMode, Result};
 
 /// One side of a rename: a name in a directory.
 #[derive(Clone, Copy)]
@@ -47,12 +46,14 @@ impl Fs {
     ) -> Result<()> {
         let from = Side { dir: from.0, name: from.1 };
         let to = Side { dir: to.0, name: to.1 };
-        for side in [from, to] {
-            match side.name {
-                b"." | b".." => return Err(Errno::Busy.into()),
-                name if name.len() > NAME_MAX => return Err(Errno::NameTooLong.into()),
-                name => dir::check_name(name)?,
-            }
+        self.search(caller, from.dir)?;
+        self.search(caller, to.dir)?;
+        if is_dots(from.name) {
+            return Err(Errno::Busy.into());
+        }
+        if is_dots(to.name) {
+            let taken = mode == RenameMode::NoReplace;
+            return Err(if taken { Errno::Exist } else { Errno::Busy }.into());
         }
         loop {
             let Some(plan) = self.plan_rename(caller, from, to, mode)? else { continue };
@@ -61,10 +62,6 @@ impl Fs {
                 return Ok(());
             }
         }
-    }
-
-    fn find(&self, dir: &DiskInode, name: &[u8]) -> Result<Option<Found>> {
-        dir::lookup(&mut Current(&self.store.journal), &self.store.volume, dir, name)
     }
 
     /// Looks what the rename concerns. `None`: something changed, look again.
@@ -79,13 +76,12 @@ impl Fs {
         let look = |side: Side<'_>| -> Result<(Option<Found>, u16)> {
             let inode = self.inode(side.dir);
             let _lock = inode.shared();
-            let dir = self.directory(side.dir)?;
-            perm::require(caller, &dir, perm::EXEC)?;
+            let dir = self.search(caller, side.dir)?;
             Ok((self.find(&dir, side.name)?, btree::level(volume, &dir.body)?))
         };
         let (source, from_level) = look(from)?;
-        let (target, to_level) = look(to)?;
         let source = source.ok_or(Errno::NoEnt)?;
+        let (target, to_level) = look(to)?;
         let Some(source_disk) = self.named(from.dir, source.ino)? else { return Ok(None) };
         let inode_bytes = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
         let mut log_bytes = dir::remove_credits(from_level) + 2 * inode_bytes;
@@ -97,9 +93,8 @@ impl Fs {
                 let Some(disk) = self.named(to.dir, target.ino)? else { return Ok(None) };
                 // What replacing an entry costs is less than what removing one does.
                 log_bytes += dir::remove_credits(to_level);
-                if mode == RenameMode::Exchange {
-                    moves |= disk.is_dir();
-                } else if mode == RenameMode::Replace {
+                moves |= disk.is_dir();
+                if mode == RenameMode::Replace {
                     let found = self.farewell(&disk)?;
                     log_bytes += found.credits;
                     farewell = Some(found);
@@ -149,16 +144,21 @@ impl Fs {
             return Ok(None);
         }
         let Some(source_found) = source_found else { return Ok(None) };
-        alive(&to_disk)?;
+        match mode {
+            RenameMode::NoReplace if plan.target.is_some() => return Err(Errno::Exist.into()),
+            RenameMode::Exchange if plan.target.is_none() => return Err(Errno::NoEnt.into()),
+            _ => {}
+        }
         if let Some(errno) = forbidden? {
             return Err(errno.into());
+        }
+        if plan.target == Some(plan.source) {
+            return Ok(Some(After::NOTHING));
         }
         let mut source = self.node(plan.source)?;
         let mut target = plan.target.map(|ino| self.node(ino)).transpose()?;
         let dirs = (&from_dir.disk, &to_disk);
-        if !self.may_rename(caller, dirs, plan.moves, mode, &source, target.as_ref())? {
-            return Ok(Some(After::NOTHING));
-        }
+        self.may_rename(caller, dirs, from.dir != to.dir, mode, &source, target.as_ref())?;
 
         dir::relate_name(&mut work, from.dir, from.name);
         dir::relate_name(&mut work, to.dir, to.name);
@@ -227,7 +227,7 @@ impl Fs {
         node.store(work)
     }
 
-    /// Whether the rename may and need be done; `false` if there is nothing to do.
+    /// Whether the caller may rename, and what is replaced fits: checks in Linux's order.
     fn may_rename(
         &self,
         caller: &Caller,
@@ -236,39 +236,37 @@ impl Fs {
         mode: RenameMode,
         source: &Node,
         target: Option<&Node>,
-    ) -> Result<bool> {
-        if mode == RenameMode::NoReplace && target.is_some() {
-            return Err(Errno::Exist.into());
-        }
-        if mode == RenameMode::Exchange && target.is_none() {
-            return Err(Errno::NoEnt.into());
-        }
-        if target.is_some_and(|target| target.ino == source.ino) {
-            return Ok(false);
-        }
+    ) -> Result<()> {
         let both = perm::WRITE | perm::EXEC;
         perm::require(caller, from, both)?;
         perm::sticky(caller, from, &source.old)?;
-        perm::require(caller, to, both)?;
+        let exchange = mode == RenameMode::Exchange;
+        match target {
+            None => {
+                alive(to)?;
+                perm::require(caller, to, both)?;
+            }
+            Some(target) => {
+                perm::require(caller, to, both)?;
+                perm::sticky(caller, to, &target.old)?;
+                match (exchange, source.old.is_dir(), target.old.is_dir()) {
+                    (false, true, false) => return Err(Errno::NotDir.into()),
+                    (false, false, true) => return Err(Errno::IsDir.into()),
+                    _ => {}
+                }
+            }
+        }
         // A directory that gets another `..` is itself written to.
         if moves && source.old.is_dir() {
             perm::require(caller, &source.old, perm::WRITE)?;
         }
-        if let Some(target) = target {
-            perm::sticky(caller, to, &target.old)?;
-            match (mode, source.old.is_dir(), target.old.is_dir()) {
-                (RenameMode::Exchange, _, _) => {
-                    if moves && target.old.is_dir() {
-                        perm::require(caller, &target.old, perm::WRITE)?;
-                    }
-                }
-                (_, true, false) => return Err(Errno::NotDir.into()),
-                (_, false, true) => return Err(Errno::IsDir.into()),
-                (_, true, true) => self.must_be_empty(target)?,
-                (_, false, false) => {}
+        match target {
+            Some(target) if exchange && moves && target.old.is_dir() => {
+                perm::require(caller, &target.old, perm::WRITE)
             }
+            Some(target) if !exchange && target.old.is_dir() => self.must_be_empty(target),
+            _ => Ok(()),
         }
-        Ok(true)
     }
 
     /// Whether a directory would move below itself.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use steadfast_block::{BlockDevice, MemDevice};
-use steadfast_fs::{Fs, MkfsOptions, MountOptions, mkfs};
+use steadfast_fs::{FsckOptions, Fs, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
 use steadfast_vfs::{
     Attr, Caller, Clock, Errno, FileKind, FileSystem, Ino, NewNode, Result, Stream, Time,
 };
@@ -75,6 +75,24 @@ impl Volume {
         self.fs.sync().unwrap();
         self.fs.statfs().unwrap().blocks_free
     }
+}
+
+/// Every test ends with a volume that is whole.
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.fs.unmount().unwrap();
+            must_be_clean(&self.device);
+        }
+    }
+}
+
+/// Checks a volume that is not mounted.
+#[track_caller]
+pub fn must_be_clean<D: BlockDevice>(device: &Arc<D>) {
+    let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
+    let report = fsck(device, &FsckOptions::default()).unwrap();
+    assert_eq!(report.outcome(), Outcome::Clean, "{:#?}", report.findings);
 }
 
 pub fn mount(device: &Arc<MemDevice>) -> Arc<Fs> {

@@ -56,9 +56,12 @@ fn run(seed: u64, shape: Shape, steps: usize) -> Result<(), TestCaseError> {
     compare(&tree, &fs)?;
     // A crash closes everything that is open.
     fs.sync().unwrap();
-    let image = MemDevice::from_bytes(&device.to_bytes());
-    fs = mount_with(&Arc::new(image), &clock);
+    let image = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
+    must_be_clean(&image);
+    fs = mount_with(&image, &clock);
     compare(&tree, &fs)?;
+    fs.unmount().unwrap();
+    must_be_clean(&image);
     prop_assert_eq!(fs.take_warnings(), Vec::<String>::new());
     Ok(())
 }

@@ -38,7 +38,9 @@ impl Sim {
         let mut explorer = self.device.explorer();
         let end = explorer.len();
         let cut = explorer.cut(end);
-        mount_sim(Arc::new(SimDevice::from_image(cut.durable().clone())))
+        let device = Arc::new(SimDevice::from_image(cut.durable().clone()));
+        must_be_clean(&device);
+        mount_sim(device)
     }
 }
 

@@ -11,15 +11,15 @@ use steadfast_model::memfs::MemFs;
 use steadfast_vfs::*;
 
 /// Counts calls and misbehaves when told to.
-pub struct Watched {
-    pub inner: MemFs,
-    pub lookups: AtomicU64,
-    pub opens: AtomicU64,
-    pub releases: AtomicU64,
-    pub fsyncs: AtomicU64,
-    pub syncs: AtomicU64,
-    pub panic_in_statfs: AtomicBool,
-    pub slow_fsync: AtomicBool,
+pub(crate) struct Watched {
+    pub(crate) inner: MemFs,
+    pub(crate) lookups: AtomicU64,
+    pub(crate) opens: AtomicU64,
+    pub(crate) releases: AtomicU64,
+    pub(crate) fsyncs: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) panic_in_statfs: AtomicBool,
+    pub(crate) slow_fsync: AtomicBool,
 }
 
 impl Default for Watched {
@@ -39,7 +39,7 @@ impl Default for Watched {
 
 impl Watched {
     /// Inodes that the front end holds.
-    pub fn held(&self) -> u64 {
+    pub(crate) fn held(&self) -> u64 {
         self.opens.load(SeqCst) - self.releases.load(SeqCst)
     }
 }
@@ -168,15 +168,15 @@ impl FileSystem for Watched {
 }
 
 /// A mount that goes away with its value.
-pub struct Mount {
-    pub fs: Arc<Watched>,
-    pub session: Option<Session>,
+pub(crate) struct Mount {
+    pub(crate) fs: Arc<Watched>,
+    pub(crate) session: Option<Session>,
     dir: tempfile::TempDir,
 }
 
 impl Mount {
     /// Mounts a new file system; nothing (and a line that says so) where that is impossible.
-    pub fn new(change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
+    pub(crate) fn new(change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
         if !Path::new("/dev/fuse").exists() {
             println!("skipped: there is no /dev/fuse here");
             return None;
@@ -200,16 +200,16 @@ impl Mount {
         }
     }
 
-    pub fn path(&self) -> PathBuf {
+    pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("mnt")
     }
 
-    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+    pub(crate) fn join(&self, name: impl AsRef<Path>) -> PathBuf {
         self.path().join(name)
     }
 
     /// Waits until something holds that the kernel brings about in its own time.
-    pub fn eventually(&self, what: &str, holds: impl Fn(&Watched) -> bool) {
+    pub(crate) fn eventually(&self, what: &str, holds: impl Fn(&Watched) -> bool) {
         for _ in 0..500 {
             if holds(&self.fs) {
                 return;

@@ -232,7 +232,8 @@ fn an_interrupted_repair_can_be_started_again() {
             let a = fs.lookup(&Caller::root(), found.ino, name.as_bytes())?;
             fs.lookup(&Caller::root(), a.ino, b"hard")
         });
-        assert_eq!(hard.unwrap().size, 5, "cut at {cut}");
+        let hard = hard.unwrap_or_else(|e| panic!("cut at {cut}: {e}: {again:#?}"));
+        assert_eq!(hard.size, 5, "cut at {cut}");
         if done {
             break;
         }

@@ -1,0 +1,358 @@
+//! The command, end to end: make, mount, use, unmount, check; and every wrong way to ask.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A directory with images and mount points; whatever is mounted in it goes away with it.
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+/// Longest that any command may take.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn run_in(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
+    command.args(args).current_dir(dir).stdin(Stdio::null());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > LIMIT {
+            let _ = child.kill();
+            panic!("'steadfast {}' hangs", args.join(" "));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.wait_with_output().unwrap()
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("mnt")).unwrap();
+        Place { dir }
+    }
+
+    /// A place with a volume in `img`.
+    fn with_volume() -> Place {
+        let place = Place::new();
+        place.ok(&["mkfs", "--size", "64M", "--label", "test", "img"]);
+        place
+    }
+
+    /// The same, if volumes can be mounted here.
+    fn mountable() -> Option<Place> {
+        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+            println!("skipped: mounting needs /dev/fuse and root here");
+            return None;
+        }
+        Some(Place::with_volume())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        run_in(self.dir.path(), args)
+    }
+
+    #[track_caller]
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Runs what must fail with this code and one line that says all of these words.
+    #[track_caller]
+    fn refused(&self, args: &[&str], code: i32, words: &[&str]) {
+        let output = self.run(args);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.starts_with("steadfast: "), "{args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
+        for word in words {
+            assert!(said.contains(word), "{args:?} does not say '{word}': {said}");
+        }
+    }
+
+    fn json(&self, args: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&self.ok(args)).unwrap()
+    }
+
+    fn state(&self) -> String {
+        self.json(&["info", "--json", "img"])["state"].as_str().unwrap().to_owned()
+    }
+
+    fn mounted(&self, name: &str) -> bool {
+        let point = self.path(name).canonicalize().unwrap_or_else(|_| self.path(name));
+        steadfast_fuse::mountinfo::mount_at(&point).unwrap().is_some()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for name in ["mnt", "other"] {
+            let point = self.path(name);
+            let _ = steadfast_fuse::unmount(&point, steadfast_fuse::Unmount::Detach);
+        }
+    }
+}
+
+macro_rules! mountable {
+    () => {
+        match Place::mountable() {
+            Some(place) => place,
+            None => return,
+        }
+    };
+}
+
+#[test]
+fn a_volume_is_made_mounted_used_unmounted_and_clean() {
+    let p = mountable!();
+    p.ok(&["mount", "img", "mnt"]);
+    fs::write(p.path("mnt/file"), "content").unwrap();
+    fs::create_dir(p.path("mnt/dir")).unwrap();
+    p.ok(&["sync", "mnt"]);
+    p.ok(&["sync", "mnt/file"]);
+    assert_eq!(p.state(), "mounted");
+    assert!(p.ok(&["info", "mnt"]).contains("label:    test"));
+    p.ok(&["umount", "mnt"]);
+    assert!(!p.mounted("mnt"));
+    assert_eq!(p.state(), "clean");
+    let checked = p.json(&["fsck", "--json", "img"]);
+    assert_eq!((checked["result"].as_str(), checked["files"].as_u64()), (Some("clean"), Some(1)));
+    p.ok(&["mount", "img", "mnt"]);
+    assert_eq!(fs::read_to_string(p.path("mnt/file")).unwrap(), "content");
+    p.ok(&["umount", "mnt/"]);
+}
+
+#[test]
+fn what_was_synced_survives_a_killed_server() {
+    let p = mountable!();
+    p.ok(&["mount", "-o", "commit=3600", "img", "mnt"]);
+    for i in 0..20 {
+        let mut file = File::create(p.path(&format!("mnt/{i}"))).unwrap();
+        file.write_all(&vec![i; 10_000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    let pid = steadfast_fuse::server_pid(&p.path("mnt")).unwrap();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let dead = Instant::now();
+    while File::open(p.path("mnt/0")).is_ok() {
+        assert!(dead.elapsed() < LIMIT);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    p.refused(&["mount", "img", "mnt"], 1, &["server is gone", "steadfast umount"]);
+    p.ok(&["umount", "mnt"]);
+    assert_eq!(p.state(), "needs-recovery");
+    p.ok(&["fsck", "img"]);
+    p.ok(&["mount", "img", "mnt"]);
+    for i in 0..20 {
+        assert_eq!(fs::read(p.path(&format!("mnt/{i}"))).unwrap(), vec![i; 10_000]);
+    }
+    p.ok(&["umount", "mnt"]);
+    p.ok(&["fsck", "img"]);
+}
+
+/// Starts a server in the foreground and waits until the mount answers.
+fn foreground(p: &Place) -> Child {
+    let mut server = Command::new(env!("CARGO_BIN_EXE_steadfast"))
+        .args(["mount", "--foreground", "img", "mnt"])
+        .current_dir(p.dir.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = [0; 3];
+    server.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    assert!(p.mounted("mnt"));
+    server
+}
+
+fn exit_code(mut server: Child) -> Option<i32> {
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = server.try_wait().unwrap() {
+            return status.code();
+        }
+        if begun.elapsed() > LIMIT {
+            let _ = server.kill();
+            panic!("the server does not end");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_signal_unmounts_and_leaves_a_clean_volume() {
+    use rustix::process::Signal;
+    let p = mountable!();
+    for (i, signal) in [Signal::TERM, Signal::INT, Signal::HUP].into_iter().enumerate() {
+        let server = foreground(&p);
+        fs::write(p.path(&format!("mnt/{i}")), "x").unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_child(&server), signal).unwrap();
+        assert_eq!(exit_code(server), Some(0));
+        assert!(!p.mounted("mnt"));
+        assert_eq!(p.state(), "clean");
+    }
+    assert_eq!(p.json(&["fsck", "--json", "img"])["files"], 3);
+}
+
+#[test]
+fn a_signal_makes_everything_durable_even_while_the_mount_is_in_use() {
+    let p = mountable!();
+    let server = foreground(&p);
+    let mut busy = File::create(p.path("mnt/busy")).unwrap();
+    busy.write_all(b"not synced").unwrap();
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(exit_code(server), Some(0));
+    assert!(busy.write_all(b"too late").is_err());
+    drop(busy);
+    assert_eq!(p.state(), "clean");
+    p.ok(&["mount", "img", "mnt"]);
+    assert_eq!(fs::read_to_string(p.path("mnt/busy")).unwrap(), "not synced");
+    p.ok(&["umount", "mnt"]);
+}
+
+#[test]
+fn unmounting_by_other_means_closes_the_volume_too() {
+    let p = mountable!();
+    let server = foreground(&p);
+    fs::write(p.path("mnt/file"), "x").unwrap();
+    steadfast_fuse::unmount(&p.path("mnt"), steadfast_fuse::Unmount::IfIdle).unwrap();
+    assert_eq!(exit_code(server), Some(0));
+    assert_eq!(p.state(), "clean");
+}
+
+#[test]
+fn corner_19_an_image_in_use_is_refused_by_every_command_that_would_change_it() {
+    let p = mountable!();
+    fs::create_dir(p.path("other")).unwrap();
+    p.ok(&["mount", "img", "mnt"]);
+    p.refused(&["mount", "img", "other"], 1, &["img", "in use", "umount"]);
+    p.refused(&["mount", "img", "mnt"], 1, &["mnt", "in use"]);
+    p.refused(&["mkfs", "--force", "img"], 1, &["in use"]);
+    p.refused(&["fsck", "img"], 8, &["in use"]);
+    p.refused(&["fsck", "--repair", "img"], 8, &["in use"]);
+    let inside = File::create(p.path("mnt/open")).unwrap();
+    p.refused(&["umount", "mnt"], 1, &["in use by", "pid"]);
+    drop(inside);
+    p.ok(&["umount", "mnt"]);
+    p.refused(&["umount", "mnt"], 1, &["nothing is mounted"]);
+    p.refused(&["sync", "mnt"], 1, &["not on a mounted Steadfast volume"]);
+    p.refused(&["info", "mnt"], 1, &["not on a mounted Steadfast volume"]);
+}
+
+#[test]
+fn a_mount_point_that_cannot_be_used_is_refused_before_the_image_is_touched() {
+    let p = Place::with_volume();
+    let before = fs::read(p.path("img")).unwrap();
+    p.refused(&["mount", "img", "absent"], 1, &["absent", "does not exist"]);
+    fs::write(p.path("file"), "").unwrap();
+    p.refused(&["mount", "img", "file"], 1, &["file", "not a directory"]);
+    p.refused(&["mount", "img", "/proc"], 1, &["/proc", "in use"]);
+    p.refused(&["mount", "-o", "ro,frobnicate", "img", "mnt"], 2, &["frobnicate", "allow_other"]);
+    p.refused(&["mount", "absent", "mnt"], 1, &["absent", "does not exist"]);
+    assert!(fs::read(p.path("img")).unwrap() == before);
+}
+
+#[test]
+fn what_is_no_volume_is_refused_by_name_and_left_alone() {
+    let p = Place::with_volume();
+    fs::write(p.path("text"), "precious text\n".repeat(100_000)).unwrap();
+    fs::write(p.path("empty"), "").unwrap();
+    let before = fs::read(p.path("text")).unwrap();
+    for name in ["text", "empty"] {
+        p.refused(&["mount", name, "mnt"], 1, &[name, "no Steadfast volume"]);
+        p.refused(&["fsck", "--repair", name], 8, &[name, "no Steadfast volume"]);
+        p.refused(&["info", name], 1, &[name, "no Steadfast volume"]);
+    }
+    p.refused(&["mkfs", "text"], 1, &["text", "--force"]);
+    p.refused(&["mkfs", "--size", "64M", "text"], 1, &["text", "--force"]);
+    assert!(fs::read(p.path("text")).unwrap() == before);
+
+    fs::copy(p.path("img"), p.path("short")).unwrap();
+    OpenOptions::new().write(true).open(p.path("short")).unwrap().set_len(10 << 20).unwrap();
+    p.refused(&["mount", "short", "mnt"], 1, &["cut short"]);
+    p.refused(&["fsck", "short"], 8, &["cut short"]);
+    p.refused(&["fsck", "absent"], 8, &["absent", "does not exist"]);
+    p.refused(&["mkfs", "mnt"], 1, &["mnt"]);
+}
+
+#[test]
+fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
+    let p = Place::new();
+    p.refused(&["mkfs", "img"], 1, &["does not exist", "--size"]);
+    for option in [
+        ["--contract", "sync"],
+        ["--contract", "metadata-prefix"],
+        ["--on", "flash"],
+        ["--on", "pm"],
+    ] {
+        let args = ["mkfs", "--size", "64M", option[0], option[1], "img"];
+        p.refused(&args, 1, &["not available", option[1]]);
+    }
+    p.refused(&["mkfs", "--size", "8K", "img"], 1, &["img"]);
+    assert!(!p.path("img").exists(), "nothing is left of what failed");
+    let said = p.ok(&["mkfs", "--size", "64M", "--label", "one", "img"]);
+    assert!(said.contains("64 MiB") && said.contains("ordered") && said.contains("one"), "{said}");
+    let made = p.json(&["info", "--json", "img"]);
+    assert_eq!(made["volume_bytes"], 64 << 20);
+    p.refused(&["mkfs", "img"], 1, &["volume 'one'", "--force"]);
+    assert_eq!(p.json(&["info", "--json", "img"])["uuid"], made["uuid"]);
+    p.ok(&["mkfs", "--force", "--label", "two", "img"]);
+    assert_eq!(p.json(&["info", "--json", "img"])["label"], "two");
+    p.ok(&["mkfs", "--force", "--size", "32M", "img"]);
+    assert_eq!(fs::metadata(p.path("img")).unwrap().len(), 32 << 20);
+    File::create(p.path("hole")).unwrap().set_len(64 << 20).unwrap();
+    p.ok(&["mkfs", "hole"]);
+    p.ok(&["fsck", "hole"]);
+}
+
+#[test]
+fn corner_65_a_read_only_mount_writes_nothing() {
+    let p = mountable!();
+    p.ok(&["mount", "img", "mnt"]);
+    fs::write(p.path("mnt/file"), "x").unwrap();
+    p.ok(&["umount", "mnt"]);
+    let before = fs::read(p.path("img")).unwrap();
+    p.ok(&["mount", "-o", "ro", "img", "mnt"]);
+    assert_eq!(fs::read_to_string(p.path("mnt/file")).unwrap(), "x");
+    let refused = fs::write(p.path("mnt/new"), "x").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    p.ok(&["umount", "mnt"]);
+    assert!(fs::read(p.path("img")).unwrap() == before);
+}
+
+#[test]
+fn damage_is_found_explained_and_repaired() {
+    let p = Place::with_volume();
+    let image = OpenOptions::new().write(true).open(p.path("img")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&image, &[0xa5; 4096], 0).unwrap();
+    drop(image);
+    let output = p.run(&["fsck", "img"]);
+    assert_eq!(output.status.code(), Some(4));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("superblock") && said.contains("--repair"), "{said}");
+    assert_eq!(p.run(&["fsck", "--repair", "img"]).status.code(), Some(1));
+    assert_eq!(p.run(&["fsck", "img"]).status.code(), Some(0));
+}
+
+#[test]
+fn completions_and_help_are_printed() {
+    let p = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(p.ok(&["completions", shell]).contains("steadfast"));
+    }
+    assert!(p.ok(&["--help"]).contains("mkfs"));
+    assert_eq!(p.run(&["mount"]).status.code(), Some(2));
+    assert_eq!(p.run(&["frobnicate"]).status.code(), Some(2));
+}

@@ -1,0 +1,312 @@
+//! Which threads read requests: one at a time, as long as that one is quick.
+//!
+//! The kernel wakes waiting readers in turn, so that several of them make every request
+//! of a single client run on another thread, on a cold processor. Here, a thread that
+//! has answered while another one reads *parks* instead of reading, too. It is called
+//! back when the reader is about to wait for the medium ([`Turns::may_wait`]: fsync,
+//! reads), or has been busy with one request for too long (a watch looks after that).
+//!
+//! Invariants:
+//! * `reading` counts the threads that are on their way to the kernel, waiting there, or
+//!   on their way back; a thread that is called back is counted before it runs;
+//! * no thread parks unless another one reads: requests never wait for nobody;
+//! * once a thread has left for good (the mount is gone), no thread parks any more.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How often the watch looks while there are requests; a request may keep the only reader
+/// from one to two of these.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Looks without any request after which the watch sleeps until there is one.
+const LOOKS_IDLE_MAX: u32 = 50;
+
+struct State {
+    /// Threads that read.
+    reading: usize,
+    /// Threads that are parked, those called back but not yet awake included.
+    parked: usize,
+    /// Parked threads that have been called back.
+    called: usize,
+    /// Requests begun.
+    begun: u64,
+    /// The watch sleeps.
+    watch_asleep: bool,
+    /// Nobody parks any more.
+    stopped: bool,
+}
+
+impl State {
+    /// Has a parked thread read, if nobody does. Whether there is one to wake.
+    fn call_back(&mut self) -> bool {
+        let needed = self.reading == 0 && self.parked > self.called;
+        if needed {
+            self.called += 1;
+            self.reading += 1;
+        }
+        needed
+    }
+}
+
+/// See the module's header.
+pub(crate) struct Turns {
+    state: Mutex<State>,
+    back: Condvar,
+    watch: Condvar,
+}
+
+/// A request in progress; when it is dropped, after the reply, the thread reads or parks.
+pub(crate) struct Turn<'a>(&'a Turns);
+
+/// Stops the turns when its thread ends.
+struct Leaving(Arc<Turns>);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+thread_local! {
+    static LEAVING: RefCell<Option<Leaving>> = const { RefCell::new(None) };
+}
+
+impl Turns {
+    /// For so many threads, all of which begin by reading.
+    pub(crate) fn new(threads: usize) -> Arc<Turns> {
+        let turns = Arc::new(Turns {
+            state: Mutex::new(State {
+                reading: threads,
+                parked: 0,
+                called: 0,
+                begun: 0,
+                watch_asleep: false,
+                stopped: threads < 2,
+            }),
+            back: Condvar::new(),
+            watch: Condvar::new(),
+        });
+        if threads > 1 {
+            let watch = Arc::clone(&turns);
+            let watching = thread::Builder::new().name("fuse-watch".to_owned());
+            if watching.spawn(move || watch.look()).is_err() {
+                turns.stop(); // nobody watches: nobody parks
+            }
+        }
+        turns
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Called by a thread that has received a request.
+    pub(crate) fn begin(self: &Arc<Turns>) -> Turn<'_> {
+        LEAVING.with_borrow_mut(|leaving| {
+            leaving.get_or_insert_with(|| Leaving(Arc::clone(self)));
+        });
+        let mut state = self.state();
+        state.reading = state.reading.saturating_sub(1);
+        state.begun = state.begun.wrapping_add(1);
+        if state.watch_asleep {
+            state.watch_asleep = false;
+            self.watch.notify_one();
+        }
+        Turn(self)
+    }
+
+    /// Called within a request that is about to wait.
+    pub(crate) fn may_wait(&self) {
+        if self.state().call_back() {
+            self.back.notify_one();
+        }
+    }
+
+    fn end(&self) {
+        let mut state = self.state();
+        if state.stopped || state.reading == 0 {
+            state.reading += 1;
+            return;
+        }
+        state.parked += 1;
+        while state.called == 0 && !state.stopped {
+            state = self.back.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.parked -= 1;
+        match state.called.checked_sub(1) {
+            Some(left) => state.called = left,
+            None => state.reading += 1,
+        }
+    }
+
+    /// Has every thread read from now on.
+    pub(crate) fn stop(&self) {
+        self.state().stopped = true;
+        self.back.notify_all();
+        self.watch.notify_all();
+    }
+
+    /// Calls a thread back when a whole look long nobody reads and no request begins.
+    fn look(&self) {
+        let mut state = self.state();
+        let (mut begun, mut idle) = (state.begun, 0);
+        while !state.stopped {
+            if state.begun == begun {
+                if state.call_back() {
+                    self.back.notify_one();
+                }
+                idle += 1;
+            } else {
+                begun = state.begun;
+                idle = 0;
+            }
+            if idle > LOOKS_IDLE_MAX && state.reading > 0 {
+                state.watch_asleep = true;
+                while state.watch_asleep && !state.stopped {
+                    state = self.watch.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+                (begun, idle) = (state.begun, 0);
+            } else {
+                let looked = self.watch.wait_timeout(state, LOOK_EVERY);
+                state = looked.unwrap_or_else(PoisonError::into_inner).0;
+            }
+        }
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    type Request = Box<dyn FnOnce(&Turns) + Send>;
+
+    /// Readers over a queue that wakes them in turn, as the kernel does.
+    struct Server {
+        queue: Option<mpsc::Sender<Request>>,
+        turns: Arc<Turns>,
+        threads: Vec<thread::JoinHandle<()>>,
+    }
+
+    impl Server {
+        fn new(threads: usize) -> Server {
+            let (send, receive) = mpsc::channel::<Request>();
+            let receive = Arc::new(Mutex::new(receive));
+            let turns = Turns::new(threads);
+            let serve = |_| {
+                let (turns, receive) = (Arc::clone(&turns), Arc::clone(&receive));
+                thread::spawn(move || {
+                    loop {
+                        let request = receive.lock().unwrap().recv();
+                        let Ok(request) = request else { return };
+                        let _turn = turns.begin();
+                        request(&turns);
+                    }
+                })
+            };
+            let threads = (0..threads).map(serve).collect();
+            Server { queue: Some(send), turns, threads }
+        }
+
+        fn ask(&self, request: impl FnOnce(&Turns) + Send + 'static) {
+            self.queue.as_ref().unwrap().send(Box::new(request)).unwrap();
+        }
+
+        /// Ends as a mount does: the queue fails, and whoever reads leaves.
+        fn finish(mut self) {
+            self.queue = None;
+            let begun = Instant::now();
+            for thread in self.threads.drain(..) {
+                while !thread.is_finished() {
+                    assert!(begun.elapsed() < LIMIT, "a thread stays behind");
+                    thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn quick_requests_end_up_on_one_thread() {
+        let server = Server::new(4);
+        let (tell, told) = mpsc::channel();
+        let mut last = Vec::new();
+        for i in 0..100 {
+            let tell = tell.clone();
+            server.ask(move |_| tell.send(thread::current().id()).unwrap());
+            let who = told.recv_timeout(LIMIT).unwrap();
+            // Leave time to park: the kernel's client is slower than this loop, too.
+            thread::sleep(Duration::from_micros(500));
+            if i >= 90 {
+                last.push(who);
+            }
+        }
+        last.dedup();
+        assert_eq!(last.len(), 1);
+        server.finish();
+    }
+
+    #[test]
+    fn requests_that_wait_do_not_stop_the_others_announced_or_not() {
+        for announced in [true, false] {
+            let server = Server::new(4);
+            let (tell, told) = mpsc::channel();
+            let (release, gate) = mpsc::channel::<()>();
+            let gate = Arc::new(Mutex::new(gate));
+            for _ in 0..3 {
+                let (gate, tell) = (Arc::clone(&gate), tell.clone());
+                server.ask(move |turns| {
+                    if announced {
+                        turns.may_wait();
+                    }
+                    let _ = gate.lock().unwrap().recv_timeout(LIMIT);
+                    tell.send("slow").unwrap();
+                });
+                for _ in 0..20 {
+                    let tell = tell.clone();
+                    server.ask(move |_| tell.send("quick").unwrap());
+                    assert_eq!(told.recv_timeout(LIMIT), Ok("quick"));
+                }
+            }
+            for _ in 0..3 {
+                release.send(()).unwrap();
+                assert_eq!(told.recv_timeout(LIMIT), Ok("slow"));
+            }
+            server.finish();
+        }
+    }
+
+    #[test]
+    fn a_storm_of_mixed_requests_is_answered_completely() {
+        let server = Server::new(5);
+        let (tell, told) = mpsc::channel();
+        for i in 0..3000u32 {
+            let tell = tell.clone();
+            server.ask(move |turns| {
+                if i % 7 == 0 {
+                    turns.may_wait();
+                    thread::sleep(Duration::from_micros(200));
+                }
+                tell.send(i).unwrap();
+            });
+        }
+        let mut seen: Vec<u32> = (0..3000).map(|_| told.recv_timeout(LIMIT).unwrap()).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..3000).collect::<Vec<_>>());
+        let state = server.turns.state();
+        assert!(state.reading + state.parked - state.called <= 5);
+        drop(state);
+        server.finish();
+    }
+}
