@@ -90,8 +90,13 @@ keep() {
   local kept=$TARGET/fsx-failed
   mkdir -p "$kept"
   cp "$WORK/fsx.toml" "$WORK/seed-$1.log" "$kept/"
+  if [ -s "$WORK/server.log" ]; then
+    say "the server says:"
+    tail -n 5 "$WORK/server.log"
+  fi
   cp "$dir/seed-$1" "$kept/seed-$1.is" || true
-  cp "$WORK/seed-$1.fsxgood" "$kept/seed-$1.should-be" || true
+  # Only a wrong byte leaves one of these, a refused operation does not.
+  if [ -e "$WORK/seed-$1.fsxgood" ]; then cp "$WORK/seed-$1.fsxgood" "$kept/seed-$1.should-be"; fi
   say "kept in $kept; repeat with: fsx -f fsx.toml -N $ops -S $1 FILE"
 }
 

@@ -119,13 +119,14 @@ detach() {
   return 1
 }
 
-# sf_mount IMAGE DIR [mount options…]: mounts in the background form that users type.
+# sf_mount IMAGE DIR [mount options…]: mounts in the background form that users type. The server's messages go to
+# $WORK/server.log.
 sf_mount() {
   local image=$1 dir=$2
   shift 2
   mkdir -p "$dir"
   on_exit detach "$dir"
-  timeout 60 "$STEADFAST" mount "$@" "$image" "$dir" || die "steadfast mount $* $image $dir failed"
+  timeout 60 "$STEADFAST" mount -o "log=$WORK/server.log" "$@" "$image" "$dir" || die "steadfast mount $* $image $dir failed"
   [ -n "$(mount_kind "$dir")" ] || die "steadfast mount returned, but nothing is mounted at $dir"
 }
 

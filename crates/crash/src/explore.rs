@@ -13,13 +13,23 @@ use steadfast_block::sim::Limits;
 /// The recovery is cut, and the volume used, for one image in so many.
 const DEEP_EVERY: u64 = 8;
 
+/// Fewest images that are checked of a pair of operations.
+const PAIR_IMAGES_MIN: u64 = 8;
+/// With so many images, every pair of operations is run.
+pub const ALL_PAIRS_IMAGES: u64 = 60_840;
+
+/// A scenario with a budget below this is sampled instead of walked through.
+const IMAGES_ORDERED_MIN: u64 = 1000;
+/// Images of one cut that sampling may reach.
+const ROUNDS_MAX: usize = 64;
+
 /// What to explore.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// Decides the order of the pairs, the random sequences, and what is sampled.
     pub seed: u64,
-    /// Crash images to check at least; three fifths of them are of pairs of operations, until
-    /// all pairs are done.
+    /// Crash images to check at least. Three fifths of them are of pairs of operations, the
+    /// same number of each pair (from [`ALL_PAIRS_IMAGES`] on, all pairs are run).
     pub images: u64,
     /// Threads.
     pub jobs: usize,
@@ -29,8 +39,13 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { seed: 1, images: 10_000, jobs: 2, mutation: None }
+        Options { seed: 1, images: 10_000, jobs: jobs(), mutation: None }
     }
+}
+
+/// One thread for each processor.
+fn jobs() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 /// How far an exploration is.
@@ -152,8 +167,12 @@ impl Shared<'_> {
 
     fn one(&self, scenario: &Scenario, is_pair: bool) {
         let mut counts = Counts::default();
-        let left = self.options.images.saturating_sub(self.report().images).max(1);
-        let result = try_scenario(self.template, scenario, self.options, left, &mut counts);
+        let budget = if is_pair {
+            (self.options.images * 3 / 5 / self.order.len() as u64).max(PAIR_IMAGES_MIN)
+        } else {
+            self.options.images.saturating_sub(self.report().images).max(1)
+        };
+        let result = try_scenario(self.template, scenario, self.options, budget, &mut counts);
         let mut report = self.report();
         report.images += counts.images;
         report.recoveries += counts.recoveries;
@@ -188,21 +207,32 @@ fn cut_everywhere(run: &Recording, options: &Options, budget: u64, counts: &mut 
     let limits = Limits { exhaustive_writes: 4, sampled: 8, tears: true, seed: options.seed };
     let (mut seen, mut recovered) = (HashSet::new(), HashSet::new());
     let mut explorer = run.sim.explorer();
-    for position in 0..=explorer.len() {
-        let cut = explorer.cut(position);
-        let mark = cut.marks().last().copied();
-        for image in cut.images(&limits) {
-            if counts.images >= budget {
-                return Ok(());
+    // All images of all cuts, in order, if the budget allows; else in rounds over the cuts in
+    // a random order, one image more of each cut in each round.
+    let rounds = if budget >= IMAGES_ORDERED_MIN { 1 } else { ROUNDS_MAX };
+    let per_round = if rounds == 1 { usize::MAX } else { 1 };
+    for round in 0..rounds {
+        let positions = if rounds == 1 {
+            (0..explorer.len() + 1).collect()
+        } else {
+            shuffled(explorer.len() + 1, options.seed.wrapping_add(counts.images))
+        };
+        for position in positions {
+            let cut = explorer.cut(position);
+            let mark = cut.marks().last().copied();
+            for image in cut.images(&limits).skip(round).take(per_round) {
+                if counts.images >= budget {
+                    return Ok(());
+                }
+                if !seen.insert((image.fingerprint(), mark)) {
+                    continue;
+                }
+                let deep = counts.images % DEEP_EVERY == 0;
+                let depth = Depth { cut_recovery: deep, use_volume: deep };
+                let name = format!("cut at event {position}: {image}");
+                check::image(run, image, moment(mark), depth, &mut recovered, counts)
+                    .map_err(|what| format!("{name}: {what}"))?;
             }
-            if !seen.insert((image.fingerprint(), mark)) {
-                continue;
-            }
-            let deep = counts.images % DEEP_EVERY == 0;
-            let depth = Depth { cut_recovery: deep, use_volume: deep };
-            let name = format!("cut at event {position}: {image}");
-            check::image(run, image, moment(mark), depth, &mut recovered, counts)
-                .map_err(|what| format!("{name}: {what}"))?;
         }
     }
     Ok(())

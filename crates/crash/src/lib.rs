@@ -18,6 +18,6 @@ mod scenario;
 #[cfg(test)]
 mod tests;
 
-pub use explore::{Options, Progress, Report, Violation, explore};
+pub use explore::{ALL_PAIRS_IMAGES, Options, Progress, Report, Violation, explore};
 pub use record::Mutation;
 pub use scenario::Scenario;

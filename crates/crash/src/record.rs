@@ -141,7 +141,9 @@ impl Template {
         }
         let sim = Arc::new(SimDevice::from_image(image));
         let fs = self.mount(sim.clone(), clock.clone(), mutation)?;
-        let rules = Rules { split: ordered::atomic, ..Rules::default() };
+        // A refused operation binds nothing, like a lookup: the kernel answers many itself.
+        let rules =
+            Rules { split: ordered::atomic, failures_bind: false, ..Rules::default() };
         let mut history = History::with_rules(tree, rules);
         let mut handles = Handles::default();
         for (i, step) in scenario.steps.iter().enumerate() {

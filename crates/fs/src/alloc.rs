@@ -15,10 +15,10 @@
 use crate::error::{damaged, from_journal};
 use crate::layout::{GROUP_BLOCKS, GROUP_META};
 use crate::superblock::Volume;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_block::{Block, BlockNo};
 use steadfast_journal::{Journal, Kind};
 use steadfast_vfs::{Errno, Result};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Words of a map.
 const WORDS: usize = (GROUP_BLOCKS / 64) as usize;
@@ -105,11 +105,21 @@ impl Allocator {
             let count = map.iter().map(|word| word.count_ones()).sum::<u32>();
             available += u64::from(count);
             let keep = groups.len() < LOADED_AT_MOUNT;
-            groups.push(Group { available: count, map: keep.then_some(map), run_below: 0 });
+            groups.push(Group {
+                available: count,
+                map: keep.then_some(map),
+                run_below: 0,
+            });
         }
         let emergency = (volume.data_blocks() / 64).min(EMERGENCY_MAX);
         Ok(Allocator {
-            state: Mutex::new(State { groups, available, reserved: 0, emergency, quarantined: 0 }),
+            state: Mutex::new(State {
+                groups,
+                available,
+                reserved: 0,
+                emergency,
+                quarantined: 0,
+            }),
         })
     }
 
@@ -123,7 +133,15 @@ impl Allocator {
         let free = (state.available + state.quarantined)
             .saturating_sub(state.reserved)
             .saturating_sub(state.emergency);
-        Space { free, reserved: state.reserved }
+        Space {
+            free,
+            reserved: state.reserved,
+        }
+    }
+
+    /// Blocks that an ordinary operation could have at once.
+    pub(crate) fn allocatable(&self) -> u64 {
+        self.lock().limit(Purpose::Normal)
     }
 
     /// Reserves blocks for delayed pages.
@@ -136,7 +154,10 @@ impl Allocator {
             return Err(Errno::NoSpc.into());
         }
         state.reserved += blocks;
-        Ok(Reservation { alloc: self, blocks })
+        Ok(Reservation {
+            alloc: self,
+            blocks,
+        })
     }
 
     /// Gives reserved blocks back.
@@ -147,7 +168,12 @@ impl Allocator {
     }
 
     /// Loads the map of the group that `at` lies in.
-    pub(crate) fn ensure_loaded(&self, journal: &Journal, volume: &Volume, at: BlockNo) -> Result<()> {
+    pub(crate) fn ensure_loaded(
+        &self,
+        journal: &Journal,
+        volume: &Volume,
+        at: BlockNo,
+    ) -> Result<()> {
         match volume.group_of(at) {
             Some(group) => self.load_group(journal, volume, group as usize).map(drop),
             None => Err(damaged(format!("block {at} lies outside of all groups"))),
@@ -155,7 +181,12 @@ impl Allocator {
     }
 
     /// Locks the state with `group` loaded. The device is read without the lock.
-    fn load_group(&self, journal: &Journal, volume: &Volume, group: usize) -> Result<MutexGuard<'_, State>> {
+    fn load_group(
+        &self,
+        journal: &Journal,
+        volume: &Volume,
+        group: usize,
+    ) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.groups[group].map.is_some() {
             return Ok(state);
@@ -209,7 +240,11 @@ impl Allocator {
                     return Err(Errno::NoSpc.into());
                 }
                 let first = volume.group_start(group as u64);
-                let hint = if step == 0 { goal.0.saturating_sub(first.0) as usize } else { 0 };
+                let hint = if step == 0 {
+                    goal.0.saturating_sub(first.0) as usize
+                } else {
+                    0
+                };
                 if let Some((index, count)) = state.claim_in(group, hint, max, wanted.min(max)) {
                     return Ok((first.offset(index as u64), count as u64));
                 }
@@ -242,7 +277,9 @@ impl State {
     /// Blocks that `purpose` may still have.
     fn limit(&self, purpose: Purpose) -> u64 {
         match purpose {
-            Purpose::Normal => self.available.saturating_sub(self.reserved + self.emergency),
+            Purpose::Normal => self
+                .available
+                .saturating_sub(self.reserved + self.emergency),
             Purpose::Freeing => self.available.saturating_sub(self.reserved),
             Purpose::Delayed => self.available,
         }
@@ -250,7 +287,13 @@ impl State {
 
     /// Takes up to `max` blocks of a loaded group, if it has a run of at least `wanted`
     /// (or, at `hint`, any).
-    fn claim_in(&mut self, group: usize, hint: usize, max: u64, wanted: u64) -> Option<(usize, usize)> {
+    fn claim_in(
+        &mut self,
+        group: usize,
+        hint: usize,
+        max: u64,
+        wanted: u64,
+    ) -> Option<(usize, usize)> {
         let max = max.min(GROUP_BLOCKS) as usize;
         let slot = &mut self.groups[group];
         let map = slot.map.as_deref_mut()?;
@@ -276,12 +319,16 @@ impl State {
         if !volume.run_is_data(at, count) {
             return 0;
         }
-        let Some(group) = volume.group_of(at) else { return 0 };
+        let Some(group) = volume.group_of(at) else {
+            return 0;
+        };
         let index = (at.0 - volume.group_start(group).0) as usize;
         let slot = &mut self.groups[group as usize];
         slot.run_below = 0;
         // Never so: what was claimed or freed was loaded before. It will find the bits clear on disk.
-        let Some(map) = slot.map.as_deref_mut() else { return 0 };
+        let Some(map) = slot.map.as_deref_mut() else {
+            return 0;
+        };
         let made = set(map, index, count as usize, true);
         slot.available += made as u32;
         self.available += made as u64;
@@ -484,7 +531,13 @@ mod tests {
         work.commit();
         assert!(take(&mut bare.begin(4096)).is_empty());
         assert!(bare.store.journal.reclaim().unwrap());
-        assert_eq!(take(&mut bare.begin(4096)).iter().map(|run| run.1).sum::<u64>(), count);
+        assert_eq!(
+            take(&mut bare.begin(4096))
+                .iter()
+                .map(|run| run.1)
+                .sum::<u64>(),
+            count
+        );
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! of the range on. A zeroed range is punched and allocated anew, because an unwritten
 //! extent promises that its blocks have not been written since they were allocated.
 
-use crate::data::{ATTEMPTS_MAX, PAGE, check_end, require_file, shape};
 use crate::btree;
+use crate::data::{ATTEMPTS_MAX, PAGE, check_end, require_file, shape};
 use crate::error::from_journal;
 use crate::extents::{self, Extent};
 use crate::inode::{self, Inode, Place, State};
@@ -124,13 +124,22 @@ impl Fs {
     ) -> Result<Step> {
         let store = &self.store;
         let volume = &store.volume;
-        let Some((peeked, slack)) = self.peek(caller, inode)? else { return Ok(Step::Retry) };
+        let Some((peeked, slack)) = self.peek(caller, inode)? else {
+            return Ok(Step::Retry);
+        };
         // What one more run costs: its bit, and growing the tree.
         let per_run = COST_BITS + btree::change_credits(peeked.level);
-        let room = (store.journal.op_bytes_max() / 4 * 3).saturating_sub(COST_INODE + slack.log_bytes);
+        let room =
+            (store.journal.op_bytes_max() / 4 * 3).saturating_sub(COST_INODE + slack.log_bytes);
         let runs_max = (room / per_run).clamp(1, ALLOCATE_RUNS_MAX);
         let log_bytes = COST_INODE + slack.log_bytes + runs_max * per_run;
-        let mut work = store.begin(caller.stream, Credits { log_bytes, data_blocks: 0 })?;
+        let mut work = store.begin(
+            caller.stream,
+            Credits {
+                log_bytes,
+                data_blocks: 0,
+            },
+        )?;
         work.relate(Object::File(inode.ino), Access::Exclusive);
         let mut state = inode.exclusive();
         if state.pages.cut.is_some() {
@@ -151,7 +160,12 @@ impl Fs {
                 Some((start, end)) => {
                     let goal = extents::goal(&mut work, volume, &new.body, start, place.block)?;
                     let (block, len) = work.allocate_run(goal, end - start)?;
-                    let extent = Extent { logical: start, block, len, unwritten: true };
+                    let extent = Extent {
+                        logical: start,
+                        block,
+                        len,
+                        unwritten: true,
+                    };
                     let change = extents::insert(&mut work, &mut new.body, extent)?;
                     new.blocks = change.apply(new.blocks.get() + len).into();
                     at = start + len;
@@ -162,7 +176,15 @@ impl Fs {
         if at >= to {
             new.size = new.size.get().max(grow.unwrap_or(0)).into();
         }
-        let end = End { caller, work, ino: inode.ino, state: &mut state, old, new, slack };
+        let end = End {
+            caller,
+            work,
+            ino: inode.ino,
+            state: &mut state,
+            old,
+            new,
+            slack,
+        };
         self.finish(end, |_| {})?;
         Ok(if at >= to { Step::Done } else { Step::At(at) })
     }
@@ -201,13 +223,28 @@ impl Fs {
     ) -> Result<Step> {
         let store = &self.store;
         let volume = &store.volume;
-        let Some((peeked, slack)) = self.peek(caller, inode)? else { return Ok(Step::Retry) };
-        let edge_bytes = if edges.is_some() { 2 * (COST_BLOCK + COST_RANGE + PAGE) } else { 0 };
+        let Some((peeked, slack)) = self.peek(caller, inode)? else {
+            return Ok(Step::Retry);
+        };
+        let edge_bytes = if edges.is_some() {
+            2 * (COST_BLOCK + COST_RANGE + PAGE)
+        } else {
+            0
+        };
         let fixed = COST_INODE + slack.log_bytes + extents::remove_credits(peeked.level, false);
-        let most = store.journal.op_bytes_max().saturating_sub(fixed + edge_bytes);
+        let most = store
+            .journal
+            .op_bytes_max()
+            .saturating_sub(fixed + edge_bytes);
         let free_bytes = most.min(slice_bytes(store));
         let log_bytes = fixed + edge_bytes + free_bytes;
-        let mut work = store.begin(caller.stream, Credits { log_bytes, data_blocks: 0 })?;
+        let mut work = store.begin(
+            caller.stream,
+            Credits {
+                log_bytes,
+                data_blocks: 0,
+            },
+        )?;
         work.use_emergency_space();
         work.relate(Object::File(inode.ino), Access::Exclusive);
         let mut state = inode.exclusive();
@@ -231,13 +268,21 @@ impl Fs {
         }
         let (change, done) = extents::remove(&mut work, &mut new.body, first, to, free_bytes)?;
         new.blocks = change.apply(new.blocks.get()).into();
-        let end = End { caller, work, ino: inode.ino, state: &mut state, old, new, slack };
+        let end = End {
+            caller,
+            work,
+            ino: inode.ino,
+            state: &mut state,
+            old,
+            new,
+            slack,
+        };
         self.finish(end, |state| {
             for (page, from, to) in zeros {
                 state.pages.zero(page, from, to);
             }
             state.pages.drop_range(first, to);
-            if state.pages.len() == 0 {
+            if state.pages.is_empty() {
                 let reserved = state.pages.settle();
                 store.alloc.unreserve(reserved);
             }
@@ -257,22 +302,42 @@ impl Fs {
             let disk = inode::read(volume, &mut Current(journal), inode.ino)?;
             require_file(&disk)?;
             let shape = shape(volume, &disk)?;
-            let grown = Shape { level: shape.level + 1, items: None };
+            let grown = Shape {
+                level: shape.level + 1,
+                items: None,
+            };
             let needs = state.pages.tally_with(&[], 0, disk.size.get()).needs(grown);
             let log_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
             if log_bytes <= journal.op_bytes_max() / 4 {
-                return Ok(Some((shape, Needs { blocks: needs.blocks, log_bytes })));
+                return Ok(Some((
+                    shape,
+                    Needs {
+                        blocks: needs.blocks,
+                        log_bytes,
+                    },
+                )));
             }
         }
         let stream = StreamId(caller.stream.0);
-        journal.sync(stream, &[Object::File(inode.ino)]).map_err(from_journal)?;
+        journal
+            .sync(stream, &[Object::File(inode.ino)])
+            .map_err(from_journal)?;
         Ok(None)
     }
 
     /// Whether what was peeked still holds for the file as it is now.
-    fn still_covers(&self, state: &State, disk: &DiskInode, peeked: Shape, slack: &Needs) -> Result<bool> {
+    fn still_covers(
+        &self,
+        state: &State,
+        disk: &DiskInode,
+        peeked: Shape,
+        slack: &Needs,
+    ) -> Result<bool> {
         let shape = shape(&self.store.volume, disk)?;
-        let grown = Shape { level: peeked.level + 1, items: None };
+        let grown = Shape {
+            level: peeked.level + 1,
+            items: None,
+        };
         let needs = state.pages.tally_with(&[], 0, disk.size.get()).needs(grown);
         let more = needs.log_bytes.saturating_sub(state.pages.log_bytes);
         Ok(shape.level <= peeked.level && more <= slack.log_bytes)
@@ -290,11 +355,22 @@ impl Fs {
         // With the old size: what may go into the record does not grow by this.
         let tally = end.state.pages.tally_with(&[], 0, old.size.get());
         let needs = tally.needs(shape(volume, &new)?);
-        let more = store.alloc.reserve(needs.blocks.saturating_sub(end.state.pages.reserved))?;
+        let more = store
+            .alloc
+            .reserve(needs.blocks.saturating_sub(end.state.pages.reserved))?;
         let log_bytes = needs.log_bytes.saturating_sub(end.state.pages.log_bytes);
-        debug_assert!(log_bytes <= end.slack.log_bytes, "the tree grew by more than a level");
+        debug_assert!(
+            log_bytes <= end.slack.log_bytes,
+            "the tree grew by more than a level"
+        );
         if log_bytes > 0 {
-            end.work.attach(end.ino, Credits { log_bytes, data_blocks: 0 });
+            end.work.attach(
+                end.ino,
+                Credits {
+                    log_bytes,
+                    data_blocks: 0,
+                },
+            );
         }
         inode::patch(&mut end.work, Place::of(volume, end.ino)?, &old, &new)?;
         // Nothing can fail from here on.
@@ -331,7 +407,11 @@ impl Fs {
                 Some(extent) => (false, extent.logical),
                 None => (false, u64::MAX),
             };
-            let delayed = state.pages.range(page, until.min(end)).next().map(|(page, _)| page);
+            let delayed = state
+                .pages
+                .range(page, until.min(end))
+                .next()
+                .map(|(page, _)| page);
             let (is_data, until) = match delayed {
                 Some(delayed) if delayed == page => (true, page + 1),
                 Some(delayed) if !is_data => (false, delayed),
@@ -405,15 +485,23 @@ fn next_hole(
 fn edge_parts(offset: u64, end: u64) -> Vec<(u64, usize, usize)> {
     let part = |from: u64, to: u64| {
         let page = from / PAGE;
-        (page, (from - page * PAGE) as usize, (to - page * PAGE) as usize)
+        (
+            page,
+            (from - page * PAGE) as usize,
+            (to - page * PAGE) as usize,
+        )
     };
     if offset >= end {
         return Vec::new();
     }
     let (head_end, tail_start) = (offset.next_multiple_of(PAGE), end / PAGE * PAGE);
     if offset / PAGE == end / PAGE {
-        let whole = offset % PAGE == 0 && end % PAGE == 0;
-        return if whole { Vec::new() } else { vec![part(offset, end)] };
+        let whole = offset.is_multiple_of(PAGE) && end.is_multiple_of(PAGE);
+        return if whole {
+            Vec::new()
+        } else {
+            vec![part(offset, end)]
+        };
     }
     let mut parts = Vec::new();
     if offset < head_end {

@@ -39,7 +39,8 @@ const ITEM: usize = size_of::<Item>();
 pub(crate) fn change_credits(level: u16) -> u64 {
     let ranges = 2 * (COST_BLOCK + 3 * COST_RANGE);
     let node = ranges + NODE_BYTES * 3 / 2 + COST_BITS + COST_FREE + COST_BLOCK;
-    let new_root = 2 * COST_BLOCK + COST_RANGE + (HEADER + NODE_ITEMS.min(8) * ITEM) as u64 + COST_BITS;
+    let new_root =
+        2 * COST_BLOCK + COST_RANGE + (HEADER + NODE_ITEMS.min(8) * ITEM) as u64 + COST_BITS;
     u64::from(level) * node + new_root
 }
 
@@ -54,7 +55,13 @@ const NODE_BYTES: u64 = (HEADER + NODE_ITEMS * ITEM) as u64;
 /// An empty tree.
 pub(crate) fn empty() -> Body {
     let mut body = [0; INLINE_BYTES];
-    encode(&Node { level: 0, items: Vec::new() }, &mut body);
+    encode(
+        &Node {
+            level: 0,
+            items: Vec::new(),
+        },
+        &mut body,
+    );
     body
 }
 
@@ -70,7 +77,9 @@ pub(crate) struct Node {
 impl Node {
     /// Number of the last item whose key is at most `key`.
     fn position_le(&self, key: u64) -> Option<usize> {
-        self.items.partition_point(|item| item.key.get() <= key).checked_sub(1)
+        self.items
+            .partition_point(|item| item.key.get() <= key)
+            .checked_sub(1)
     }
 }
 
@@ -98,7 +107,10 @@ impl Place {
             at: Some(BlockNo(item.block.get())),
             level: node.level.saturating_sub(1),
             low: item.key.get(),
-            high: node.items.get(index + 1).map_or(self.high, |next| next.key.get()),
+            high: node
+                .items
+                .get(index + 1)
+                .map_or(self.high, |next| next.key.get()),
         }
     }
 }
@@ -130,15 +142,23 @@ fn decode(volume: &Volume, bytes: &[u8], max: usize, place: &Place) -> Result<No
         let run = if level == 0 { len } else { 1 };
         let misplaced = level > 0 && index == 0 && key != low;
         let end = key.checked_add(run);
-        let (Some(end), false) = (end, key < low || key >= place.high || run == 0 || misplaced) else {
-            return bad(format!("item {index} (key {key}, length {len}) is out of order"));
+        let (Some(end), false) = (end, key < low || key >= place.high || run == 0 || misplaced)
+        else {
+            return bad(format!(
+                "item {index} (key {key}, length {len}) is out of order"
+            ));
         };
         low = end;
         if !volume.run_is_data(BlockNo(block), run) {
-            return bad(format!("item {index} points to block {block}, which cannot belong to a file"));
+            return bad(format!(
+                "item {index} points to block {block}, which cannot belong to a file"
+            ));
         }
     }
-    Ok(Node { level, items: items.to_vec() })
+    Ok(Node {
+        level,
+        items: items.to_vec(),
+    })
 }
 
 /// Writes a node over `bytes`, zeros behind it.
@@ -155,7 +175,12 @@ fn encode(node: &Node, bytes: &mut [u8]) {
     bytes[HEADER..HEADER + items.len()].copy_from_slice(items);
 }
 
-const ROOT: Place = Place { at: None, level: 0, low: 0, high: u64::MAX };
+const ROOT: Place = Place {
+    at: None,
+    level: 0,
+    low: 0,
+    high: u64::MAX,
+};
 
 fn root(volume: &Volume, body: &Body) -> Result<Node> {
     decode(volume, body, ROOT_ITEMS, &ROOT)
@@ -166,7 +191,12 @@ fn load(reader: &mut impl Reader, volume: &Volume, place: &Place) -> Result<Node
         return Err(Errno::Uclean.into());
     };
     let image = reader.meta(at)?;
-    decode(volume, &image[..HEADER + NODE_ITEMS * ITEM], NODE_ITEMS, place)
+    decode(
+        volume,
+        &image[..HEADER + NODE_ITEMS * ITEM],
+        NODE_ITEMS,
+        place,
+    )
 }
 
 /// The level of the root: how many node blocks a lookup reads.
@@ -197,10 +227,16 @@ pub(crate) fn find_le(
     key: u64,
 ) -> Result<Option<Item>> {
     let mut found = None;
-    walk(reader, volume, body, &mut Walk::Backward(key), &mut |item| {
-        found = Some(*item);
-        ControlFlow::Break(())
-    })?;
+    walk(
+        reader,
+        volume,
+        body,
+        &mut Walk::Backward(key),
+        &mut |item| {
+            found = Some(*item);
+            ControlFlow::Break(())
+        },
+    )?;
     Ok(found)
 }
 
@@ -375,8 +411,14 @@ fn differences(old: &[u8], new: &[u8]) -> Vec<(usize, usize)> {
     let mut ranges = Vec::with_capacity(2);
     for (from, to) in [(0, HEADER), (HEADER, new.len())] {
         let (old, new) = (&old[from..to], &new[from..to]);
-        let Some(first) = old.iter().zip(new).position(|(a, b)| a != b) else { continue };
-        let last = old.iter().zip(new).rposition(|(a, b)| a != b).unwrap_or(first);
+        let Some(first) = old.iter().zip(new).position(|(a, b)| a != b) else {
+            continue;
+        };
+        let last = old
+            .iter()
+            .zip(new)
+            .rposition(|(a, b)| a != b)
+            .unwrap_or(first);
         ranges.push((from + first, from + last + 1));
     }
     ranges
@@ -389,12 +431,22 @@ fn add_node(work: &mut Work<'_>, goal: BlockNo, node: &Node) -> Result<BlockNo> 
     work.zero(at, Kind::Meta)?;
     let mut bytes = [0; BLOCK_SIZE];
     encode(node, &mut bytes[..HEADER + NODE_ITEMS * ITEM]);
-    work.write(at, Kind::Meta, 0, &bytes[..HEADER + node.items.len() * ITEM])?;
+    work.write(
+        at,
+        Kind::Meta,
+        0,
+        &bytes[..HEADER + node.items.len() * ITEM],
+    )?;
     Ok(at)
 }
 
 fn separator(key: u64, at: BlockNo) -> Item {
-    Item { key: key.into(), block: at.0.into(), len: 0.into(), flags: 0.into() }
+    Item {
+        key: key.into(),
+        block: at.0.into(),
+        len: 0.into(),
+        flags: 0.into(),
+    }
 }
 
 /// Inserts an item with a new key; node blocks come from near `goal`. Returns the number of
@@ -402,9 +454,17 @@ fn separator(key: u64, at: BlockNo) -> Item {
 ///
 /// # Errors
 /// EUCLEAN if the key is there; ENOSPC, EIO; EFBIG if the tree is as deep as trees get.
-pub(crate) fn insert(work: &mut Work<'_>, body: &mut Body, goal: BlockNo, item: Item) -> Result<u64> {
+pub(crate) fn insert(
+    work: &mut Work<'_>,
+    body: &mut Body,
+    goal: BlockNo,
+    item: Item,
+) -> Result<u64> {
     let key = item.key.get();
-    let Path { mut nodes, mut children } = descend(work, body, key)?;
+    let Path {
+        mut nodes,
+        mut children,
+    } = descend(work, body, key)?;
     let mut added = 0;
     let mut pending = item;
     let mut index = match nodes.last() {
@@ -412,18 +472,28 @@ pub(crate) fn insert(work: &mut Work<'_>, body: &mut Body, goal: BlockNo, item: 
         None => 0,
     };
     if let Some((place, leaf)) = nodes.last() {
-        let next = leaf.items.get(index).map_or(u64::MAX, |next| next.key.get());
+        let next = leaf
+            .items
+            .get(index)
+            .map_or(u64::MAX, |next| next.key.get());
         let overlaps_next = next - key < u64::from(item.len.get());
         let overlaps_last = index > 0 && {
             let last = &leaf.items[index - 1];
             last.key.get() + u64::from(last.len.get()) > key
         };
         if overlaps_next || overlaps_last || item.len.get() == 0 {
-            return Err(damaged(format!("{}: key {key} to insert is taken", place.name())));
+            return Err(damaged(format!(
+                "{}: key {key} to insert is taken",
+                place.name()
+            )));
         }
     }
     while let Some((place, mut node)) = nodes.pop() {
-        let max = if place.at.is_some() { NODE_ITEMS } else { ROOT_ITEMS };
+        let max = if place.at.is_some() {
+            NODE_ITEMS
+        } else {
+            ROOT_ITEMS
+        };
         node.items.insert(index, pending);
         if node.items.len() <= max {
             store(work, body, &place, &node)?;
@@ -433,17 +503,33 @@ pub(crate) fn insert(work: &mut Work<'_>, body: &mut Body, goal: BlockNo, item: 
             // The root's items move down into a node of their own.
             let level = node.level + 1;
             if level > TREE_LEVEL_MAX {
-                return Err(Error::new(Errno::FBig, "its block tree is as deep as it can get"));
+                return Err(Error::new(
+                    Errno::FBig,
+                    "its block tree is as deep as it can get",
+                ));
             }
             let at = add_node(work, goal, &node)?;
-            store(work, body, &place, &Node { level, items: vec![separator(0, at)] })?;
+            store(
+                work,
+                body,
+                &place,
+                &Node {
+                    level,
+                    items: vec![separator(0, at)],
+                },
+            )?;
             return Ok(added + 1);
         }
         // Appending leaves the left node full, so that files written in order fill their nodes.
         let append = index + 1 == node.items.len();
         let cut = if append { index } else { node.items.len() / 2 };
-        let right = Node { level: node.level, items: node.items.split_off(cut) };
-        let Some(first) = right.items.first() else { return Err(Errno::Uclean.into()) };
+        let right = Node {
+            level: node.level,
+            items: node.items.split_off(cut),
+        };
+        let Some(first) = right.items.first() else {
+            return Err(Errno::Uclean.into());
+        };
         let first = first.key.get();
         store(work, body, &place, &node)?;
         let at = add_node(work, goal, &right)?;
@@ -461,16 +547,29 @@ pub(crate) fn insert(work: &mut Work<'_>, body: &mut Body, goal: BlockNo, item: 
 /// EUCLEAN if there is no such item or the new one does not fit in its place; EIO.
 pub(crate) fn replace(work: &mut Work<'_>, body: &mut Body, key: u64, item: Item) -> Result<()> {
     let mut path = descend(work, body, key)?;
-    let Some((place, mut leaf)) = path.nodes.pop() else { return Err(Errno::Uclean.into()) };
-    let index = leaf.position_le(key).filter(|&index| leaf.items[index].key.get() == key);
-    let Some(index) = index else {
-        return Err(damaged(format!("{}: key {key} to replace is absent", place.name())));
+    let Some((place, mut leaf)) = path.nodes.pop() else {
+        return Err(Errno::Uclean.into());
     };
-    let bound = leaf.items.get(index + 1).map_or(u64::MAX, |next| next.key.get());
+    let index = leaf
+        .position_le(key)
+        .filter(|&index| leaf.items[index].key.get() == key);
+    let Some(index) = index else {
+        return Err(damaged(format!(
+            "{}: key {key} to replace is absent",
+            place.name()
+        )));
+    };
+    let bound = leaf
+        .items
+        .get(index + 1)
+        .map_or(u64::MAX, |next| next.key.get());
     let end = item.key.get().checked_add(u64::from(item.len.get()));
     let outside = item.key.get() < key || item.key.get() >= place.high;
     if outside || item.len.get() == 0 || end.is_none_or(|end| end > bound) {
-        return Err(damaged(format!("{}: key {key} overlaps the next", place.name())));
+        return Err(damaged(format!(
+            "{}: key {key} overlaps the next",
+            place.name()
+        )));
     }
     leaf.items[index] = item;
     store(work, body, &place, &leaf)
@@ -481,12 +580,23 @@ pub(crate) fn replace(work: &mut Work<'_>, body: &mut Body, key: u64, item: Item
 /// # Errors
 /// EUCLEAN if there is no such item; EIO.
 pub(crate) fn remove(work: &mut Work<'_>, body: &mut Body, key: u64) -> Result<u64> {
-    let Path { mut nodes, mut children } = descend(work, body, key)?;
+    let Path {
+        mut nodes,
+        mut children,
+    } = descend(work, body, key)?;
     let mut index = match nodes.last() {
         Some((place, leaf)) => {
-            match leaf.position_le(key).filter(|&index| leaf.items[index].key.get() == key) {
+            match leaf
+                .position_le(key)
+                .filter(|&index| leaf.items[index].key.get() == key)
+            {
                 Some(index) => index,
-                None => return Err(damaged(format!("{}: key {key} to remove is absent", place.name()))),
+                None => {
+                    return Err(damaged(format!(
+                        "{}: key {key} to remove is absent",
+                        place.name()
+                    )));
+                }
             }
         }
         None => return Err(Errno::Uclean.into()),
@@ -530,7 +640,9 @@ fn collapse(work: &mut Work<'_>, body: &mut Body) -> Result<u64> {
         }
         let place = ROOT.child(&node, 0);
         let child = load(work, work.volume(), &place)?;
-        let Some(at) = place.at.filter(|_| child.items.len() <= ROOT_ITEMS) else { return Ok(freed) };
+        let Some(at) = place.at.filter(|_| child.items.len() <= ROOT_ITEMS) else {
+            return Ok(freed);
+        };
         work.relate(Object::Block(at.0), Access::Exclusive);
         encode(&child, body);
         work.free_run(at, 1)?;
@@ -539,249 +651,4 @@ fn collapse(work: &mut Work<'_>, body: &mut Body) -> Result<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::reader::Current;
-    use crate::testing::{Bare, bare};
-    use proptest::prelude::*;
-    use std::collections::BTreeMap;
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        /// Insert so many items from a key on, at a distance.
-        Insert { key: u64, count: u64, stride: u64 },
-        /// Remove the items whose keys lie in a range.
-        Remove { key: u64, span: u64, backward: bool },
-        /// Change an item, moving its key up a little.
-        Replace { key: u64, by: u64 },
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            3 => (0u64..20_000, 1u64..200, 1u64..40)
-                .prop_map(|(key, count, stride)| Step::Insert { key, count, stride }),
-            2 => (0u64..20_000, 1u64..8_000, any::<bool>())
-                .prop_map(|(key, span, backward)| Step::Remove { key, span, backward }),
-            1 => (0u64..20_000, 0u64..4).prop_map(|(key, by)| Step::Replace { key, by }),
-        ]
-    }
-
-    /// A tree beside its model; keys are four apart at least, runs up to four long.
-    struct Both<'a> {
-        bare: &'a Bare,
-        body: Body,
-        model: BTreeMap<u64, Item>,
-        nodes: u64,
-        goal: BlockNo,
-    }
-
-    fn item(key: u64, goal: BlockNo) -> Item {
-        Item {
-            key: key.into(),
-            block: (goal.0 + key % 100).into(),
-            len: (1 + (key / 4) as u32 % 4).into(),
-            flags: 0.into(),
-        }
-    }
-
-    impl<'a> Both<'a> {
-        fn new(bare: &'a Bare) -> Both<'a> {
-            let goal = bare.store.volume.group_start(0).offset(50);
-            Both { bare, body: empty(), model: BTreeMap::new(), nodes: 0, goal }
-        }
-
-        fn volume(&self) -> &'a Volume {
-            &self.bare.store.volume
-        }
-
-        /// One operation with the credits that the functions promise to keep to.
-        fn work(&self) -> Work<'a> {
-            self.bare.begin(change_credits(level(self.volume(), &self.body).unwrap()))
-        }
-
-        fn insert(&mut self, key: u64) {
-            let item = item(key, self.goal);
-            let end = key + u64::from(item.len.get());
-            if self.model.range(key + 1..end).next().is_some() {
-                return;
-            }
-            let mut work = self.work();
-            let mut body = self.body;
-            let result = insert(&mut work, &mut body, self.goal, item);
-            if self.model.contains_key(&key) {
-                assert!(result.is_err());
-                return;
-            }
-            self.nodes += result.unwrap();
-            work.commit();
-            self.body = body;
-            self.model.insert(key, item);
-        }
-
-        fn remove(&mut self, key: u64) {
-            let mut work = self.work();
-            self.nodes -= remove(&mut work, &mut self.body, key).unwrap();
-            work.commit();
-            self.model.remove(&key);
-        }
-
-        fn run(&mut self, step: &Step) {
-            match *step {
-                Step::Insert { key, count, stride } => {
-                    for index in 0..count {
-                        self.insert((key + index * stride) * 4);
-                    }
-                }
-                Step::Remove { key, span, backward } => {
-                    let mut keys: Vec<u64> =
-                        self.model.range(key * 4..(key + span) * 4).map(|(key, _)| *key).collect();
-                    if backward {
-                        keys.reverse();
-                    }
-                    for key in keys {
-                        self.remove(key);
-                    }
-                }
-                Step::Replace { key, by } => {
-                    let Some((&key, &old)) = self.model.range(key * 4..).next() else { return };
-                    let by = by.min(u64::from(old.len.get()) - 1);
-                    if key % 4 != 0 {
-                        return;
-                    }
-                    let new = Item {
-                        key: (key + by).into(),
-                        len: (old.len.get() - by as u32).into(),
-                        ..old
-                    };
-                    let mut work = self.work();
-                    replace(&mut work, &mut self.body, key, new).unwrap();
-                    work.commit();
-                    self.model.remove(&key);
-                    self.model.insert(key + by, new);
-                }
-            }
-        }
-
-        fn check(&self) {
-            let mut reader = Current(&self.bare.store.journal);
-            let volume = self.volume();
-            let mut all = Vec::new();
-            for_each(&mut reader, volume, &self.body, 0, |item| {
-                all.push(*item);
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-            assert_eq!(all, self.model.values().copied().collect::<Vec<_>>());
-            let mut nodes = 0;
-            for_each_node(&mut reader, volume, &self.body, |_| {
-                nodes += 1;
-                Ok(())
-            })
-            .unwrap();
-            assert_eq!(nodes, self.nodes);
-            for key in (0..80_000).step_by(1_111) {
-                let le = self.model.range(..=key).next_back().map(|(_, item)| *item);
-                let ge = self.model.range(key..).next().map(|(_, item)| *item);
-                assert_eq!(find_le(&mut reader, volume, &self.body, key).unwrap(), le);
-                assert_eq!(find_ge(&mut reader, volume, &self.body, key).unwrap(), ge);
-            }
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
-
-        #[test]
-        fn a_tree_behaves_like_a_sorted_map(steps in prop::collection::vec(step(), 1..40)) {
-            let bare = bare(2048);
-            let before = bare.store.alloc.space().free;
-            let mut both = Both::new(&bare);
-            for step in &steps {
-                both.run(step);
-            }
-            both.check();
-            let keys: Vec<u64> = both.model.keys().copied().collect();
-            for key in keys {
-                both.remove(key);
-            }
-            prop_assert_eq!(both.body, empty());
-            prop_assert_eq!(both.nodes, 0);
-            bare.store.journal.sync_all().unwrap();
-            prop_assert_eq!(bare.store.alloc.space().free, before);
-        }
-
-        #[test]
-        fn corner_35_a_hostile_node_is_an_error_and_never_a_panic(
-            bytes in prop::collection::vec((0usize..4064, any::<u8>()), 1..6),
-            header in any::<Option<u64>>(),
-            key in 0u64..20_000,
-        ) {
-            let bare = bare(2048);
-            let mut both = Both::new(&bare);
-            both.run(&Step::Insert { key: 0, count: 900, stride: 1 });
-            let mut nodes = Vec::new();
-            let volume = both.volume();
-            for_each_node(&mut Current(&bare.store.journal), volume, &both.body, |at| {
-                nodes.push(at);
-                Ok(())
-            })
-            .unwrap();
-            let mut work = bare.begin(20_000);
-            let at = nodes[key as usize % nodes.len()];
-            for (offset, byte) in bytes {
-                work.write(at, Kind::Meta, offset, &[byte]).unwrap();
-            }
-            if let Some(header) = header {
-                work.write(at, Kind::Meta, 0, &header.to_le_bytes()).unwrap();
-            }
-            work.commit();
-            let mut reader = Current(&bare.store.journal);
-            let mut seen = 0;
-            let _ = for_each(&mut reader, volume, &both.body, 0, |_| {
-                seen += 1;
-                ControlFlow::Continue(())
-            });
-            prop_assert!(seen < 100_000);
-            let _ = find_le(&mut reader, volume, &both.body, key);
-            let mut body = both.body;
-            let _ = insert(&mut bare.begin(30_000), &mut body, both.goal, item(key, both.goal));
-            let mut body = both.body;
-            let _ = remove(&mut bare.begin(30_000), &mut body, key / 4 * 4);
-        }
-
-        #[test]
-        fn corner_35_a_hostile_root_is_an_error_and_never_a_panic(
-            bytes in prop::collection::vec(any::<u8>(), INLINE_BYTES),
-            level in 0u8..9,
-            count in 0u8..5,
-        ) {
-            let bare = bare(512);
-            let volume = &bare.store.volume;
-            let mut body: Body = bytes.try_into().unwrap();
-            body[..8].copy_from_slice(&[0x7e, 0x5f, level, 0, count, 0, 0, 0]);
-            // Point at blocks that exist, so that the walk goes on to them.
-            for item in 0..4 {
-                let block = volume.group_start(0).0 + 2 + u64::from(body[16 + item * 24]) % 100;
-                body[16 + item * 24..24 + item * 24].copy_from_slice(&block.to_le_bytes());
-                body[8 + item * 24 + 2..16 + item * 24].fill(0);
-            }
-            let mut reader = Current(&bare.store.journal);
-            let _ = for_each(&mut reader, volume, &body, 0, |_| ControlFlow::Continue(()));
-            let _ = for_each_node(&mut reader, volume, &body, |_| Ok(()));
-            let goal = volume.group_start(0).offset(50);
-            let _ = insert(&mut bare.begin(30_000), &mut body.clone(), goal, item(400, goal));
-            let _ = remove(&mut bare.begin(30_000), &mut body, 0);
-        }
-    }
-
-    #[test]
-    fn items_inserted_in_order_fill_their_nodes() {
-        let bare = bare(2048);
-        let mut both = Both::new(&bare);
-        let count = 10 * NODE_ITEMS as u64;
-        both.run(&Step::Insert { key: 0, count, stride: 1 });
-        both.check();
-        assert!(both.nodes <= 12, "{} nodes for {count} items", both.nodes);
-    }
-}
+mod tests;

@@ -16,8 +16,8 @@ use crate::extents::{self, Extent};
 use crate::inode::{self, Inode, Place, State};
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
-use crate::pages::{COST_INODE, Needs, Shape};
 pub(crate) use crate::pages::Pages;
+use crate::pages::{COST_INODE, Needs, Shape};
 use crate::perm;
 use crate::reader::{Current, Reader};
 use crate::superblock::Volume;
@@ -130,7 +130,9 @@ impl Fs {
         loop {
             let at = offset.map(|offset| offset + written as u64);
             let rest = &data[written..];
-            let step = self.store.with_space(|| self.write_some(caller, ino, at, rest));
+            let step = self
+                .store
+                .with_space(|| self.write_some(caller, ino, at, rest));
             match step {
                 Ok((at, count)) => {
                     start = start.or(Some(at));
@@ -173,10 +175,13 @@ impl Fs {
                 largest_plan(store, &mut reader, &state, &disk, at, data.len())?
             };
             let granted = peeked.credits();
-            if granted.log_bytes > store.journal.op_bytes_max() && inode.shared().pages.len() > 0 {
+            if granted.log_bytes > store.journal.op_bytes_max() && !inode.shared().pages.is_empty() {
                 // What must be kept for the delayed pages outgrows a small log: place them first.
                 let stream = StreamId(caller.stream.0);
-                store.journal.sync(stream, &[Object::File(ino)]).map_err(from_journal)?;
+                store
+                    .journal
+                    .sync(stream, &[Object::File(ino)])
+                    .map_err(from_journal)?;
                 continue;
             }
             let mut work = store.begin(caller.stream, granted)?;
@@ -190,7 +195,8 @@ impl Fs {
             let at = offset.unwrap_or(old.size.get());
             if offset.is_none() {
                 // The end may have moved within its page.
-                count = count.min((page_range(at, 1).1 + peeked.targets.len() as u64 - 1) * PAGE - at)
+                count = count
+                    .min((page_range(at, 1).1 + peeked.targets.len() as u64 - 1) * PAGE - at)
                     .min(data.len() as u64);
             }
             check_end(at, count as usize)?;
@@ -203,7 +209,10 @@ impl Fs {
             self.write_planned(caller, work, &inode, &mut state, &old, at, data, &plan)?;
             return Ok((at, data.len()));
         }
-        Err(Error::new(Errno::Again, "the file changes too fast to be written"))
+        Err(Error::new(
+            Errno::Again,
+            "the file changes too fast to be written",
+        ))
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -224,18 +233,21 @@ impl Fs {
                 work.write(*block, Kind::Data, piece.offset, piece.bytes)?;
             }
         }
-        let now = self.now().into();
+        let now = self.now();
         let mut new = *old;
         new.size = old.size.get().max(at + data.len() as u64).into();
         new.mode = perm::mode_after_write(caller, old.mode.get(), old.gid.get()).into();
         (new.mtime, new.ctime) = (now, now);
         let place = Place::of(&store.volume, inode.ino)?;
         inode::patch(&mut work, place, old, &new)?;
-        let reservation =
-            store.alloc.reserve(plan.needs.blocks.saturating_sub(state.pages.reserved))?;
+        let reservation = store
+            .alloc
+            .reserve(plan.needs.blocks.saturating_sub(state.pages.reserved))?;
         if plan.attach_bytes > 0 || !plan.new.is_empty() {
-            let credits =
-                Credits { log_bytes: plan.attach_bytes, data_blocks: plan.new.len() as u64 };
+            let credits = Credits {
+                log_bytes: plan.attach_bytes,
+                data_blocks: plan.new.len() as u64,
+            };
             work.attach(inode.ino, credits);
         }
         // Nothing can fail from here on.
@@ -246,7 +258,9 @@ impl Fs {
                 Target::Written(_) => {}
                 Target::Delayed => state.pages.write(page, piece.offset, piece.bytes, false),
                 Target::New { over_unwritten } => {
-                    state.pages.write(page, piece.offset, piece.bytes, over_unwritten);
+                    state
+                        .pages
+                        .write(page, piece.offset, piece.bytes, over_unwritten);
                 }
             }
         }
@@ -321,11 +335,18 @@ fn plan_in(
     count: u64,
 ) -> Result<Plan> {
     let (first, end) = page_range(at, count);
-    let mut targets = vec![Target::New { over_unwritten: false }; (end - first) as usize];
+    let mut targets = vec![
+        Target::New {
+            over_unwritten: false
+        };
+        (end - first) as usize
+    ];
     for run in extents::runs(reader, volume, &disk.body, first, end)? {
         for index in 0..run.len {
             targets[(run.logical + index - first) as usize] = if run.unwritten {
-                Target::New { over_unwritten: true }
+                Target::New {
+                    over_unwritten: true,
+                }
             } else {
                 Target::Written(run.block.offset(index))
             };
@@ -345,7 +366,9 @@ fn plan_in(
                 let to = (at + count).min((page + 1) * PAGE);
                 own_bytes += COST_BLOCK + COST_RANGE + (to - from);
             }
-            Target::New { over_unwritten: over } => {
+            Target::New {
+                over_unwritten: over,
+            } => {
                 new.push(page);
                 over_unwritten += u64::from(*over);
             }
@@ -355,7 +378,14 @@ fn plan_in(
     let tally = state.pages.tally_with(&new, over_unwritten, size);
     let needs = tally.needs(shape(volume, disk)?);
     let attach_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
-    Ok(Plan { first, targets, new, own_bytes, needs, attach_bytes })
+    Ok(Plan {
+        first,
+        targets,
+        new,
+        own_bytes,
+        needs,
+        attach_bytes,
+    })
 }
 
 /// Reads bytes that lie before the end of the file.
@@ -380,7 +410,12 @@ pub(crate) fn read_range(
         let start = (run.logical * PAGE).max(offset);
         let stop = (run.end() * PAGE).min(offset + len);
         buf[(done - offset) as usize..(start - offset) as usize].fill(0);
-        read_run(store, run, start, &mut buf[(start - offset) as usize..(stop - offset) as usize])?;
+        read_run(
+            store,
+            run,
+            start,
+            &mut buf[(start - offset) as usize..(stop - offset) as usize],
+        )?;
         done = stop;
     }
     buf[(done - offset) as usize..].fill(0);
@@ -396,12 +431,19 @@ pub(crate) fn read_range(
 /// Reads bytes of one written extent, from byte `start` of the file on.
 fn read_run(store: &Store, run: &Extent, start: u64, buf: &mut [u8]) -> Result<()> {
     let read = |page: u64, buf: &mut [u8]| {
-        store.journal.read_data(run.block.offset(page - run.logical), buf).map_err(from_journal)
+        store
+            .journal
+            .read_data(run.block.offset(page - run.logical), buf)
+            .map_err(from_journal)
     };
     let mut partial = [0; BLOCK_SIZE];
     let mut page = start / PAGE;
     let skip = (start % PAGE) as usize;
-    let head = if skip > 0 || buf.len() < BLOCK_SIZE { buf.len().min(BLOCK_SIZE - skip) } else { 0 };
+    let head = if skip > 0 || buf.len() < BLOCK_SIZE {
+        buf.len().min(BLOCK_SIZE - skip)
+    } else {
+        0
+    };
     let (front, rest) = buf.split_at_mut(head);
     if head > 0 {
         read(page, &mut partial)?;
@@ -436,7 +478,12 @@ pub(crate) fn store_block(
     work.zero(block, Kind::Data)?;
     work.write(block, Kind::Data, 0, bytes)?;
     disk.body = btree::empty();
-    let extent = Extent { logical: 0, block, len: 1, unwritten: false };
+    let extent = Extent {
+        logical: 0,
+        block,
+        len: 1,
+        unwritten: false,
+    };
     let change = extents::insert(work, &mut disk.body, extent)?;
     disk.blocks = change.apply(disk.blocks.get() + 1).into();
     disk.size = (bytes.len() as u64).into();

@@ -104,6 +104,29 @@ fn units(len: usize) -> usize {
 
 /// Decodes a leaf, checking all that an entry alone can tell.
 pub(crate) fn entries(volume: &Volume, leaf: BlockNo, block: &[u8]) -> Result<Vec<RawEntry>> {
+    let found = shapes(leaf, block)?;
+    for entry in &found {
+        let name = &block[entry.name.clone()];
+        let why = if check_name(name).is_err() {
+            "has no valid name"
+        } else if entry.cookie & !(SPARE - 1) != cookie_base(volume, name) {
+            "has a position that is not its name's"
+        } else {
+            continue;
+        };
+        return Err(wrong(leaf, entry.space.start, why));
+    }
+    Ok(found)
+}
+
+fn wrong(leaf: BlockNo, start: usize, why: &str) -> Error {
+    damaged(format!(
+        "directory block {leaf}: the entry at byte {start} {why}"
+    ))
+}
+
+/// The same without a look at the names: enough to find room.
+fn shapes(leaf: BlockNo, block: &[u8]) -> Result<Vec<RawEntry>> {
     let mut found = Vec::new();
     let mut unit = 0;
     while unit < DIR_UNITS {
@@ -112,9 +135,7 @@ pub(crate) fn entries(volume: &Volume, leaf: BlockNo, block: &[u8]) -> Result<Ve
             unit += 1;
             continue;
         }
-        let wrong = |why: &str| {
-            damaged(format!("directory block {leaf}: the entry at byte {start} {why}"))
-        };
+        let wrong = |why: &str| wrong(leaf, start, why);
         let Ok((header, _)) = DirEntryHeader::read_from_prefix(&block[start..META_BYTES]) else {
             return Err(wrong("reaches beyond the block"));
         };
@@ -126,15 +147,14 @@ pub(crate) fn entries(volume: &Volume, leaf: BlockNo, block: &[u8]) -> Result<Ve
             return Err(wrong("has no valid kind"));
         };
         let name = start + HEADER..start + HEADER + header.len as usize;
-        let cookie = header.cookie.get();
-        if check_name(&block[name.clone()]).is_err() {
-            return Err(wrong("has no valid name"));
-        }
-        if cookie & !(SPARE - 1) != cookie_base(volume, &block[name.clone()]) {
-            return Err(wrong("has a position that is not its name's"));
-        }
         let space = start..start + taken * DIR_UNIT;
-        found.push(RawEntry { ino: header.ino.get(), cookie, kind, name, space });
+        found.push(RawEntry {
+            ino: header.ino.get(),
+            cookie: header.cookie.get(),
+            kind,
+            name,
+            space,
+        });
         unit += taken;
     }
     Ok(found)
@@ -167,7 +187,9 @@ pub(crate) fn lookup(
         let len = header.len as usize;
         if rest.get(..len) == Some(name) {
             let Some(kind) = kind_from_number(header.kind) else {
-                return Err(damaged(format!("directory block {leaf}: an entry without a kind")));
+                return Err(damaged(format!(
+                    "directory block {leaf}: an entry without a kind"
+                )));
             };
             return Ok(Some(Found {
                 ino: header.ino.get(),
@@ -179,7 +201,9 @@ pub(crate) fn lookup(
             }));
         }
         if len == 0 {
-            return Err(damaged(format!("directory block {leaf}: an entry without a name")));
+            return Err(damaged(format!(
+                "directory block {leaf}: an entry without a name"
+            )));
         }
         unit += units(len);
     }
@@ -197,8 +221,12 @@ pub(crate) fn insert_credits(level: u16) -> u64 {
 
 /// Log bytes that [`remove`] costs at most.
 pub(crate) fn remove_credits(level: u16) -> u64 {
-    COST_BLOCK + COST_RANGE + (HEADER + NAME_MAX + DIR_UNIT) as u64
-        + 2 * COST_BLOCK + COST_BITS + COST_FREE
+    COST_BLOCK
+        + COST_RANGE
+        + (HEADER + NAME_MAX + DIR_UNIT) as u64
+        + 2 * COST_BLOCK
+        + COST_BITS
+        + COST_FREE
         + btree::change_credits(level + 1)
         + inode_credits()
 }
@@ -241,7 +269,7 @@ impl Dir {
             };
             let leaf = BlockNo(item.block.get());
             let block = work.read(leaf, Kind::Meta)?;
-            let present = entries(volume, leaf, &block[..])?;
+            let present = shapes(leaf, &block[..])?;
             let Some(cookie) = (base..base + SPARE)
                 .find(|cookie| present.iter().all(|entry| entry.cookie != *cookie))
             else {
@@ -264,14 +292,17 @@ impl Dir {
             work.write(leaf, Kind::Meta, at, &bytes)?;
             return inode::add(work, self.place, offset_of!(DiskInode, entries), 1);
         }
-        Err(Error::new(Errno::NoSpc, "the directory has too many names with one hash"))
+        Err(Error::new(
+            Errno::NoSpc,
+            "the directory has too many names with one hash",
+        ))
     }
 
     /// Removes an entry that [`lookup`] found through the same work.
     pub(crate) fn remove(&mut self, work: &mut Work<'_>, found: &Found) -> Result<()> {
         let volume = work.volume();
         let block = work.read(found.leaf, Kind::Meta)?;
-        let last = entries(volume, found.leaf, &block[..])?.len() == 1;
+        let last = shapes(found.leaf, &block[..])?.len() == 1;
         inode::add(work, self.place, offset_of!(DiskInode, entries), -1)?;
         if !last || found.bound == 0 {
             work.relate(Object::Block(found.leaf.0), Access::Shared);
@@ -279,7 +310,10 @@ impl Dir {
         }
         // The leaf goes, and its left neighbour covers its cookies too.
         let Some(left) = btree::find_le(work, volume, &self.disk.body, found.bound - 1)? else {
-            return Err(damaged(format!("directory {}: its index has no start", self.ino)));
+            return Err(damaged(format!(
+                "directory {}: its index has no start",
+                self.ino
+            )));
         };
         work.relate(Object::Block(left.block.get()), Access::Exclusive);
         work.relate(Object::Block(found.leaf.0), Access::Exclusive);
@@ -287,7 +321,12 @@ impl Dir {
         let nodes = btree::remove(work, &mut self.disk.body, found.bound)?;
         inode::patch(work, self.place, &old, &self.disk)?;
         work.free_run(found.leaf, 1)?;
-        inode::add(work, self.place, offset_of!(DiskInode, blocks), -1 - nodes as i64)
+        inode::add(
+            work,
+            self.place,
+            offset_of!(DiskInode, blocks),
+            -1 - nodes as i64,
+        )
     }
 
     /// Makes an entry name another inode; its position stays.
@@ -334,7 +373,12 @@ impl Dir {
         let old = self.disk;
         let nodes = btree::insert(work, &mut self.disk.body, goal, item)?;
         inode::patch(work, self.place, &old, &self.disk)?;
-        inode::add(work, self.place, offset_of!(DiskInode, blocks), 1 + nodes as i64)?;
+        inode::add(
+            work,
+            self.place,
+            offset_of!(DiskInode, blocks),
+            1 + nodes as i64,
+        )?;
         Ok(leaf)
     }
 
@@ -356,7 +400,10 @@ impl Dir {
             }
         }
         let Some((_, middle)) = best else {
-            return Err(Error::new(Errno::NoSpc, "the directory has too many names with one hash"));
+            return Err(Error::new(
+                Errno::NoSpc,
+                "the directory has too many names with one hash",
+            ));
         };
         let bound = sorted[middle].cookie & !(SPARE - 1);
         let block = work.read(leaf, Kind::Meta)?;
@@ -404,11 +451,15 @@ pub(crate) fn is_empty(
         let leaf = BlockNo(item.block.get());
         let block = reader.meta(leaf)?;
         if !entries(volume, leaf, &block[..])?.is_empty() {
-            return Err(damaged(format!("directory {ino} counts no entries, but has some")));
+            return Err(damaged(format!(
+                "directory {ino} counts no entries, but has some"
+            )));
         }
     }
     if btree::find_ge(reader, volume, &dir.body, 1)?.is_some() {
-        return Err(damaged(format!("directory {ino} counts no entries, but has many blocks")));
+        return Err(damaged(format!(
+            "directory {ino} counts no entries, but has many blocks"
+        )));
     }
     Ok(true)
 }
@@ -429,7 +480,9 @@ pub(crate) fn free_all(work: &mut Work<'_>, ino: Ino, dir: &DiskInode) -> Result
     btree::for_each_node(work, volume, &dir.body, |node| {
         blocks.push(node);
         if blocks.len() > usize::from(level) + 1 {
-            return Err(damaged(format!("directory {ino} is empty, but has many index blocks")));
+            return Err(damaged(format!(
+                "directory {ino} is empty, but has many index blocks"
+            )));
         }
         Ok(())
     })?;
@@ -457,7 +510,11 @@ pub(crate) fn list(
     dir: &DiskInode,
     from: Cookie,
 ) -> Result<Listing> {
-    let nothing = Listing { entries: Vec::new(), block: Vec::new(), next: None };
+    let nothing = Listing {
+        entries: Vec::new(),
+        block: Vec::new(),
+        next: None,
+    };
     let Some(item) = btree::find_le(reader, volume, &dir.body, from)? else {
         return Ok(nothing);
     };
@@ -472,5 +529,9 @@ pub(crate) fn list(
         None => None,
     };
     // A key beyond what was asked for moves on, whatever a damaged index says.
-    Ok(Listing { entries, block, next: next.filter(|next| *next > from) })
+    Ok(Listing {
+        entries,
+        block,
+        next: next.filter(|next| *next > from),
+    })
 }

@@ -36,7 +36,9 @@ pub enum Error {
         device: u64,
     },
     /// The volume needs something that this version does not have.
-    #[error("the volume uses {what}, which this version does not know: use a newer version of steadfast")]
+    #[error(
+        "the volume uses {what}, which this version does not know: use a newer version of steadfast"
+    )]
     Unsupported {
         /// What is not known.
         what: String,
@@ -102,7 +104,10 @@ impl Error {
 
 /// A structure on the volume is wrong: EUCLEAN with what was found where.
 pub(crate) fn damaged(detail: impl Into<String>) -> steadfast_vfs::Error {
-    steadfast_vfs::Error::new(Errno::Uclean, format!("{}; run 'steadfast fsck'", detail.into()))
+    steadfast_vfs::Error::new(
+        Errno::Uclean,
+        format!("{}; run 'steadfast fsck'", detail.into()),
+    )
 }
 
 /// What a caller sees of a journal's error. Reads and fsync report failures as they are;

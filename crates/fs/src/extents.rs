@@ -39,7 +39,9 @@ impl Extent {
         let (logical, len) = (item.key.get(), u64::from(item.len.get()));
         let flags = item.flags.get();
         if flags & !EXTENT_UNWRITTEN != 0 || logical + len > BLOCKS_MAX {
-            return Err(damaged(format!("extent of {len} blocks at file block {logical}, flags {flags:#x}")));
+            return Err(damaged(format!(
+                "extent of {len} blocks at file block {logical}, flags {flags:#x}"
+            )));
         }
         Ok(Extent {
             logical,
@@ -134,7 +136,10 @@ pub(crate) fn runs(
                 ControlFlow::Continue(())
             }
             Ok(extent) => {
-                failure = Err(damaged(format!("extents overlap at file block {}", extent.logical)));
+                failure = Err(damaged(format!(
+                    "extents overlap at file block {}",
+                    extent.logical
+                )));
                 ControlFlow::Break(())
             }
             Err(error) => {
@@ -153,8 +158,13 @@ pub(crate) fn before(
     body: &Body,
     logical: u64,
 ) -> Result<Option<Extent>> {
-    let Some(key) = logical.checked_sub(1) else { return Ok(None) };
-    btree::find_le(reader, volume, body, key)?.as_ref().map(Extent::of).transpose()
+    let Some(key) = logical.checked_sub(1) else {
+        return Ok(None);
+    };
+    btree::find_le(reader, volume, body, key)?
+        .as_ref()
+        .map(Extent::of)
+        .transpose()
 }
 
 fn at_or_after(
@@ -163,7 +173,10 @@ fn at_or_after(
     body: &Body,
     logical: u64,
 ) -> Result<Option<Extent>> {
-    btree::find_ge(reader, volume, body, logical)?.as_ref().map(Extent::of).transpose()
+    btree::find_ge(reader, volume, body, logical)?
+        .as_ref()
+        .map(Extent::of)
+        .transpose()
 }
 
 /// Where to look for blocks for `logical`: behind the file's extent before it, else at `home`.
@@ -198,7 +211,10 @@ pub(crate) fn insert(work: &mut Work<'_>, body: &mut Body, extent: Extent) -> Re
     }
     match last.filter(|last| last.continues_with(&merged, volume)) {
         Some(last) => {
-            let merged = Extent { len: last.len + merged.len, ..last };
+            let merged = Extent {
+                len: last.len + merged.len,
+                ..last
+            };
             btree::replace(work, body, last.logical, merged.item())?;
         }
         None => change.added += btree::insert(work, body, extent.block, merged.item())?,
@@ -220,7 +236,10 @@ fn cut(
     let mut to = to;
     while let Some(extent) = before(work, volume, body, to)?.filter(|extent| extent.end() > from) {
         let piece = extent.clip(from, to);
-        let front = Extent { len: piece.logical - extent.logical, ..extent };
+        let front = Extent {
+            len: piece.logical - extent.logical,
+            ..extent
+        };
         let back = (extent.end() > piece.end()).then(|| extent.clip(piece.end(), extent.end()));
         match (front.len > 0, back) {
             (false, None) => change.freed += btree::remove(work, body, extent.logical)?,
@@ -328,11 +347,18 @@ pub(crate) fn remove(
         let start = piece.end() - piece.len.min(fits);
         left -= free_credits(piece.end() - start);
         let mut freed = 0;
-        cut(work, body, start, piece.end(), &mut change, |work, piece| {
-            work.free_run(piece.block, piece.len)?;
-            freed += piece.len;
-            Ok(ControlFlow::Continue(()))
-        })?;
+        cut(
+            work,
+            body,
+            start,
+            piece.end(),
+            &mut change,
+            |work, piece| {
+                work.free_run(piece.block, piece.len)?;
+                freed += piece.len;
+                Ok(ControlFlow::Continue(()))
+            },
+        )?;
         change.freed += freed;
         to = start;
     }
@@ -345,7 +371,24 @@ pub(crate) fn remove(
 /// ENOSPC, EUCLEAN, EIO.
 pub(crate) fn mark_written(work: &mut Work<'_>, body: &mut Body, extent: Extent) -> Result<Change> {
     let mut change = Change::default();
-    cut(work, body, extent.logical, extent.end(), &mut change, |_, _| Ok(ControlFlow::Continue(())))?;
-    let inserted = insert(work, body, Extent { unwritten: false, ..extent })?;
-    Ok(Change { added: change.added + inserted.added, freed: change.freed + inserted.freed })
+    cut(
+        work,
+        body,
+        extent.logical,
+        extent.end(),
+        &mut change,
+        |_, _| Ok(ControlFlow::Continue(())),
+    )?;
+    let inserted = insert(
+        work,
+        body,
+        Extent {
+            unwritten: false,
+            ..extent
+        },
+    )?;
+    Ok(Change {
+        added: change.added + inserted.added,
+        freed: change.freed + inserted.freed,
+    })
 }

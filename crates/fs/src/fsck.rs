@@ -77,7 +77,11 @@ pub struct FsckOptions {
 
 impl Default for FsckOptions {
     fn default() -> FsckOptions {
-        FsckOptions { repair: false, progress: None, findings_max: 10_000 }
+        FsckOptions {
+            repair: false,
+            progress: None,
+            findings_max: 10_000,
+        }
     }
 }
 
@@ -97,7 +101,7 @@ pub enum Outcome {
 pub struct Usage {
     /// Blocks for files and metadata.
     pub blocks: u64,
-    /// Blocks in use, bitmaps included.
+    /// Those of them that are in use.
     pub used: u64,
     /// Regular files.
     pub files: u64,
@@ -145,7 +149,9 @@ impl FsckReport {
     /// Whether a problem of this kind was found.
     #[must_use]
     pub fn has(&self, problem: Problem) -> bool {
-        self.findings.iter().any(|finding| finding.problem == problem)
+        self.findings
+            .iter()
+            .any(|finding| finding.problem == problem)
     }
 }
 
@@ -160,16 +166,23 @@ pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckR
     let found = Superblocks::load(&*device, &mut log)?;
     if options.repair {
         if found.read_only {
-            let what = "features that forbid writing to this version (a check without repair is possible)";
+            let what =
+                "features that forbid writing to this version (a check without repair is possible)";
             return Err(Error::Unsupported { what: what.into() });
         }
         if device.geometry().read_only {
-            return Err(Error::Option("a repair needs a device that can be written".into()));
+            return Err(Error::Option(
+                "a repair needs a device that can be written".into(),
+            ));
         }
     }
     let volume = &found.volume;
     let (source, recovery) = open_journal(&device, volume, options.repair, &mut log)?;
-    let mut report = FsckReport { repair: options.repair, recovery, ..FsckReport::default() };
+    let mut report = FsckReport {
+        repair: options.repair,
+        recovery,
+        ..FsckReport::default()
+    };
     let silent = |_: Progress| {};
     let progress: &dyn Fn(Progress) = match &options.progress {
         Some(sink) => &**sink,
@@ -240,7 +253,9 @@ fn open_journal(
         Err(error) => return Err(Error::journal("opening the journal")(error)),
     };
     let invalid = |state: &HeaderState| *state == HeaderState::Invalid;
-    let slot = states.ok().and_then(|states| states.iter().position(invalid));
+    let slot = states
+        .ok()
+        .and_then(|states| states.iter().position(invalid));
     if let Some(slot) = slot {
         log.add(
             Problem::JournalHeader,
@@ -249,7 +264,11 @@ fn open_journal(
         );
     }
     for loss in &salvage.losses {
-        log.add(Problem::JournalDamaged, Place::block(volume.log_start), loss);
+        log.add(
+            Problem::JournalDamaged,
+            Place::block(volume.log_start),
+            loss,
+        );
     }
     if recovery.records > 0 {
         log.add(
@@ -272,7 +291,9 @@ fn open_journal(
     drop(journal);
     let (journal, recovery, _) = Journal::salvage(device.clone(), config(false))
         .map_err(Error::journal("recovering the volume"))?;
-    journal.close().map_err(Error::journal("closing the recovered journal"))?;
+    journal
+        .close()
+        .map_err(Error::journal("closing the recovered journal"))?;
     if slot.is_some() || !salvage.losses.is_empty() {
         // Nothing of the old log may ever be taken for a part of a new one.
         format()?;
@@ -296,13 +317,17 @@ impl Superblocks {
         let blocks = device.geometry().blocks;
         let read = |at: BlockNo| -> Result<(Block, Volume, bool), Refusal> {
             let mut block = [0; BLOCK_SIZE];
-            device.read(at, &mut block).map_err(|e| Refusal::NotOne(e.to_string()))?;
+            device
+                .read(at, &mut block)
+                .map_err(|e| Refusal::NotOne(e.to_string()))?;
             decode(&block, at, blocks).map(|(volume, read_only)| (block, volume, read_only))
         };
         let end = BlockNo(blocks.saturating_sub(1));
         let first = match read(BlockNo(0)) {
             Ok(first) => first,
-            Err(Refusal::Unusable(error @ (Error::Unsupported { .. } | Error::Truncated { .. }))) => {
+            Err(Refusal::Unusable(
+                error @ (Error::Unsupported { .. } | Error::Truncated { .. }),
+            )) => {
                 return Err(error);
             }
             Err(refusal) => {
@@ -320,7 +345,12 @@ impl Superblocks {
                     Place::block(0),
                     format!("the superblock cannot be used: {why}"),
                 );
-                return Ok(Superblocks { volume, read_only, good: block, stale: vec![BlockNo(0)] });
+                return Ok(Superblocks {
+                    volume,
+                    read_only,
+                    good: block,
+                    stale: vec![BlockNo(0)],
+                });
             }
         };
         let (good, volume, read_only) = first;
@@ -345,7 +375,12 @@ impl Superblocks {
                 );
             }
         }
-        Ok(Superblocks { volume, read_only, good, stale })
+        Ok(Superblocks {
+            volume,
+            read_only,
+            good,
+            stale,
+        })
     }
 
     /// Writes the superblock where it is not what it should be.
@@ -354,8 +389,12 @@ impl Superblocks {
             let mut block = [0; BLOCK_SIZE];
             block[..BYTES].copy_from_slice(&self.good[..BYTES]);
             seal(&self.volume.uuid, *at, &mut block);
-            device.write(*at, &[&block]).map_err(Error::device("writing the superblock"))?;
-            device.flush().map_err(Error::device("flushing the superblock"))?;
+            device
+                .write(*at, &[&block])
+                .map_err(Error::device("writing the superblock"))?;
+            device
+                .flush()
+                .map_err(Error::device("flushing the superblock"))?;
         }
         Ok(())
     }

@@ -134,13 +134,20 @@ fn state(recovery: &Recovery) -> JournalState {
         return JournalState::Clean { epoch, sequence };
     }
     let (records, blocks) = (recovery.records, recovery.home_blocks);
-    JournalState::NeedsRecovery { epoch, sequence, records, blocks }
+    JournalState::NeedsRecovery {
+        epoch,
+        sequence,
+        records,
+        blocks,
+    }
 }
 
 /// Bits set among the first `len`.
 fn ones(bitmap: &[u8], len: u64) -> u64 {
     let whole = (len / 8) as usize;
     let full: u32 = bitmap[..whole].iter().map(|byte| byte.count_ones()).sum();
-    let rest = bitmap.get(whole).map_or(0, |byte| byte & ((1 << (len % 8)) - 1));
+    let rest = bitmap
+        .get(whole)
+        .map_or(0, |byte| byte & ((1 << (len % 8)) - 1));
     u64::from(full + rest.count_ones())
 }

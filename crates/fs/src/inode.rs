@@ -8,11 +8,9 @@
 //!
 //! Slots are handed out by [`crate::slots`]. Layout: [`crate::layout`].
 
-use crate::pages::Pages;
 use crate::error::damaged;
-use crate::layout::{
-    DiskInode, DiskTime, GROUP_META, INODE_BYTES, INODE_SLOTS, INODES_PER_BLOCK,
-};
+use crate::layout::{DiskInode, DiskTime, GROUP_META, INODE_BYTES, INODE_SLOTS, INODES_PER_BLOCK};
+use crate::pages::Pages;
 use crate::reader::Reader;
 use crate::superblock::Volume;
 use crate::work::Work;
@@ -48,7 +46,10 @@ pub(crate) struct Place {
 impl Place {
     /// The address that the number is. ESTALE if there can be no inode there.
     pub(crate) fn of(volume: &Volume, ino: Ino) -> Result<Place> {
-        let place = Place { block: BlockNo(ino / INODE_SLOTS), slot: ino % INODE_SLOTS };
+        let place = Place {
+            block: BlockNo(ino / INODE_SLOTS),
+            slot: ino % INODE_SLOTS,
+        };
         if place.slot >= INODES_PER_BLOCK || !volume.is_data(place.block) {
             return Err(Errno::Stale.into());
         }
@@ -83,7 +84,9 @@ pub(crate) fn is_inode_block(
     reader: &mut impl Reader,
     block: BlockNo,
 ) -> Result<bool> {
-    let Some((bitmap, bit)) = bitmap_bit(volume, block) else { return Ok(false) };
+    let Some((bitmap, bit)) = bitmap_bit(volume, block) else {
+        return Ok(false);
+    };
     if (bit as u64) < GROUP_META {
         return Ok(false);
     }
@@ -96,7 +99,9 @@ pub(crate) fn read(volume: &Volume, reader: &mut impl Reader, ino: Ino) -> Resul
     if !is_inode_block(volume, reader, place.block)? {
         return Err(Errno::Stale.into());
     }
-    let found = reader.meta(place.block).map(|image| decode(&image[..], place));
+    let found = reader
+        .meta(place.block)
+        .map(|image| decode(&image[..], place));
     let disk = match found {
         Ok(disk) => disk?,
         // Without a lock on the inode its block may just have been freed and reused.
@@ -109,7 +114,10 @@ pub(crate) fn read(volume: &Volume, reader: &mut impl Reader, ino: Ino) -> Resul
         return Err(Errno::Stale.into());
     }
     if kind_of(disk.mode.get()).is_none() {
-        return Err(damaged(format!("inode {ino} has mode {:o}", disk.mode.get())));
+        return Err(damaged(format!(
+            "inode {ino} has mode {:o}",
+            disk.mode.get()
+        )));
     }
     Ok(disk)
 }
@@ -151,12 +159,20 @@ pub(crate) fn patch(
 /// Sets a directory's mtime and ctime as a change inside it does: streams do not relate by it.
 pub(crate) fn touch_directory(work: &mut Work<'_>, place: Place, now: DiskTime) -> Result<()> {
     let times = [now, now];
-    work.write_latest(place.block, place.field(offset_of!(DiskInode, mtime)), times.as_bytes())
+    work.write_latest(
+        place.block,
+        place.field(offset_of!(DiskInode, mtime)),
+        times.as_bytes(),
+    )
 }
 
 /// Sets a directory's ctime, likewise.
 pub(crate) fn touch_ctime(work: &mut Work<'_>, place: Place, now: DiskTime) -> Result<()> {
-    work.write_latest(place.block, place.field(offset_of!(DiskInode, ctime)), now.as_bytes())
+    work.write_latest(
+        place.block,
+        place.field(offset_of!(DiskInode, ctime)),
+        now.as_bytes(),
+    )
 }
 
 /// Changes a counter of a directory, likewise.
@@ -248,13 +264,19 @@ impl DiskInode {
 
 impl From<Time> for DiskTime {
     fn from(time: Time) -> DiskTime {
-        DiskTime { secs: time.secs.into(), nanos: time.nanos.into() }
+        DiskTime {
+            secs: time.secs.into(),
+            nanos: time.nanos.into(),
+        }
     }
 }
 
 impl From<DiskTime> for Time {
     fn from(time: DiskTime) -> Time {
-        Time { secs: time.secs.get(), nanos: time.nanos.get() }
+        Time {
+            secs: time.secs.get(),
+            nanos: time.nanos.get(),
+        }
     }
 }
 
@@ -276,7 +298,11 @@ pub(crate) struct Inode {
 
 impl Inode {
     fn new(ino: Ino) -> Inode {
-        Inode { ino, opens: AtomicUsize::new(0), state: RwLock::default() }
+        Inode {
+            ino,
+            opens: AtomicUsize::new(0),
+            state: RwLock::default(),
+        }
     }
 
     /// Takes the lock shared. A thread that panicked left no half-done change: changes are
@@ -305,12 +331,18 @@ impl Inode {
         // A release without an open is the front end's mistake and must not wrap around.
         let before = self
             .opens
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |opens| opens.checked_sub(1));
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |opens| {
+                opens.checked_sub(1)
+            });
         before == Ok(1)
     }
 
     fn is_idle(&self) -> bool {
-        !self.is_open() && self.state.try_read().is_ok_and(|state| state.pages.is_empty())
+        !self.is_open()
+            && self
+                .state
+                .try_read()
+                .is_ok_and(|state| state.pages.is_idle())
     }
 }
 
@@ -330,14 +362,23 @@ struct Shard {
 
 impl Table {
     pub(crate) fn new() -> Table {
-        let shard = || Mutex::new(Shard { inodes: HashMap::new(), sweep_at: SWEEP_MIN });
-        Table { shards: std::array::from_fn(|_| shard()) }
+        let shard = || {
+            Mutex::new(Shard {
+                inodes: HashMap::new(),
+                sweep_at: SWEEP_MIN,
+            })
+        };
+        Table {
+            shards: std::array::from_fn(|_| shard()),
+        }
     }
 
     fn shard(&self, ino: Ino) -> MutexGuard<'_, Shard> {
         // Numbers in one block differ in the low four bits, blocks above them.
-        let index = (ino ^ ino / INODE_SLOTS) as usize % SHARDS;
-        self.shards[index].lock().unwrap_or_else(PoisonError::into_inner)
+        let index = (ino ^ (ino / INODE_SLOTS)) as usize % SHARDS;
+        self.shards[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The object of a number, whether or not there is such an inode.
@@ -347,7 +388,9 @@ impl Table {
             return Arc::clone(inode);
         }
         if shard.inodes.len() >= shard.sweep_at {
-            shard.inodes.retain(|_, inode| Arc::strong_count(inode) > 1 || !inode.is_idle());
+            shard
+                .inodes
+                .retain(|_, inode| Arc::strong_count(inode) > 1 || !inode.is_idle());
             shard.sweep_at = (shard.inodes.len() * 2).max(SWEEP_MIN);
         }
         let inode = Arc::new(Inode::new(ino));
@@ -374,7 +417,10 @@ impl<'a> Locked<'a> {
     /// Locks what [`Table::get_sorted`] returned.
     pub(crate) fn lock(inodes: &'a [Arc<Inode>]) -> Locked<'a> {
         debug_assert!(inodes.is_sorted_by(|a, b| a.ino < b.ino));
-        Locked { inodes, guards: inodes.iter().map(|inode| inode.exclusive()).collect() }
+        Locked {
+            inodes,
+            guards: inodes.iter().map(|inode| inode.exclusive()).collect(),
+        }
     }
 
     /// The object and the state of one of them.
@@ -410,8 +456,11 @@ mod tests {
             table.get(ino);
         }
         assert!(table.get(16).is_open());
-        let kept: usize =
-            table.shards.iter().map(|shard| shard.lock().unwrap().inodes.len()).sum();
+        let kept: usize = table
+            .shards
+            .iter()
+            .map(|shard| shard.lock().unwrap().inodes.len())
+            .sum();
         assert!(kept <= 2 * SHARDS * SWEEP_MIN, "{kept} objects kept");
         assert!(table.get(16).closed());
         assert!(!table.get(16).closed());

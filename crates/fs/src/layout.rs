@@ -94,7 +94,19 @@ pub struct Superblock {
 pub const CONTRACT_ORDERED: u32 = 1;
 
 /// A point in time on disk: 12 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub struct DiskTime {
     /// Seconds since 1970.
@@ -184,7 +196,19 @@ pub const TREE_LEVEL_MAX: u16 = 7;
 /// * inner node: `key` = smallest key below (0 in the leftmost), `block` = the child node;
 /// * extent: `key` = first logical block of the file, `block` = first device block, `len` = blocks, `flags`;
 /// * directory index: `key` = smallest cookie of the leaf (0 in the leftmost), `block` = the leaf, `len` = 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
 #[repr(C)]
 pub struct Item {
     /// Sort key.

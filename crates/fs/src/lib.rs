@@ -1,16 +1,17 @@
 //! The Steadfast block file system: inodes, extents, directories, allocation and
-//! delayed pages on top of `steadfast-journal`, offered as a [`vfs::FileSystem`].
+//! delayed pages on top of `steadfast-journal`, offered as a
+//! [`FileSystem`](steadfast_vfs::FileSystem).
 //!
-//! Every change is one [`work::Work`]: an operation of the journal plus the blocks
+//! Every change is one `work::Work`: an operation of the journal plus the blocks
 //! and inode slots that it claimed. It becomes visible as a whole at its commit, or
 //! leaves no trace. Everything decided from metadata is read from the journal's
 //! current image; no decoded metadata is kept between calls.
 //!
 //! Locks, in the order in which they are taken:
 //!
-//! 1. [`Fs::moves`], by renames that move a directory to another parent;
+//! 1. `Fs::moves`, by renames that move a directory to another parent;
 //! 2. the journal's operation (`Work::begin`), which may wait for log space and commits;
-//! 3. inode locks ([`inode::Inode`]), in the order of their numbers; never while waiting for a commit;
+//! 3. inode locks (`inode::Inode`), in the order of their numbers; never while waiting for a commit;
 //! 4. allocator and table locks, held for moments.
 //!
 //! Contract: DESIGN section 2 (`ordered`); paper 004, sections 3 and 4.
@@ -23,6 +24,7 @@ mod dir;
 mod error;
 mod extents;
 mod fsck;
+mod handle;
 mod info;
 mod inode;
 pub mod layout;
@@ -47,7 +49,8 @@ pub use fsck::{
     Finding, FsckOptions, FsckReport, Outcome, Place, Problem, Progress, ProgressSink, Severity,
     Usage, fsck,
 };
+pub use handle::Fs;
 pub use info::{JournalState, VolumeInfo, info};
 pub use mkfs::{Made, MkfsOptions, mkfs};
-pub use mount::{Faults, Fs, MountOptions};
+pub use mount::{Faults, MountOptions};
 pub use steadfast_journal::Recovery;

@@ -94,9 +94,15 @@ pub fn mkfs(
     let volume = plan(device.geometry().blocks, options)?;
     let total = volume.log_blocks + volume.groups * GROUP_META;
     let write = |at: BlockNo, blocks: &[&[u8]]| {
-        device.write(at, blocks).map_err(Error::device("writing the new volume"))
+        device
+            .write(at, blocks)
+            .map_err(Error::device("writing the new volume"))
     };
-    let flush = || device.flush().map_err(Error::device("flushing the new volume"));
+    let flush = || {
+        device
+            .flush()
+            .map_err(Error::device("flushing the new volume"))
+    };
     progress(0, total);
 
     let nothing = [0u8; BLOCK_SIZE];
@@ -155,7 +161,11 @@ fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
     let mut log_blocks = options.log_blocks.unwrap_or(by_default);
     let needed = log_blocks.saturating_add(LOG_START + GROUP_META + DATA_BLOCKS_MIN + 1);
     if blocks < needed {
-        return Err(Error::TooSmall { blocks, needed, with_log: options.log_blocks.is_some() });
+        return Err(Error::TooSmall {
+            blocks,
+            needed,
+            with_log: options.log_blocks.is_some(),
+        });
     }
     // A last group too short to be one goes to the log.
     let rest = (blocks - 1 - LOG_START - log_blocks) % GROUP_BLOCKS;
@@ -212,7 +222,12 @@ fn first_inodes(volume: &Volume, options: &MkfsOptions) -> Result<Block, Error> 
     let now = options.now.unwrap_or_else(|| SystemClock.now()).into();
     let mut block = [0; BLOCK_SIZE];
     for (ino, perm, uid, gid) in [
-        (volume.root, u32::from(options.root_perm), options.root_uid, options.root_gid),
+        (
+            volume.root,
+            u32::from(options.root_perm),
+            options.root_uid,
+            options.root_gid,
+        ),
         (volume.orphans, 0o700, 0, 0),
     ] {
         let mut disk = DiskInode::new_zeroed();

@@ -5,26 +5,23 @@
 //! journal's current image, in the allocator, in the free slots and in the inode
 //! table; unmounting commits and checkpoints everything.
 //!
-//! [`Fs`] offers [`FileSystem`] as a thin layer: each call goes to the module that
-//! does it (`ops`, `data`, `truncate`), changes are refused on a read-only volume,
-//! and what finds no space is tried once more when a commit releases some (corner 1).
+//! [`Fs`] here is the volume's state, shared by whoever uses it and by the journal, which
+//! calls it to place delayed data. What users hold is [`crate::handle::Fs`].
 
-use crate::error::{Error, from_journal};
-use crate::inode::{Inode, Table};
+use crate::error::Error;
+use crate::inode::{self, Inode, Table};
 use crate::layout::{DiskInode, DiskTime};
+use crate::orphan;
+use crate::reader::Current;
 use crate::slots::Slots;
 use crate::superblock;
 use crate::work::Store;
-use crate::orphan;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
-use steadfast_journal::{Client, Config, Journal, Object, Op, Recovery, StreamId};
-use steadfast_vfs::{
-    AllocateMode, Attr, Caller, Clock, Cookie, DirEntry, Errno, FileKind, FileSystem, Ino, NewNode,
-    RenameMode, Result, Seek, SetAttr, StatFs, Stream, SystemClock, XattrMode,
-};
+use steadfast_journal::{Client, Config, Journal, Op, Recovery};
+use steadfast_vfs::{Clock, Errno, Ino, Result, Stream, SystemClock};
 
 /// How to mount.
 #[derive(Clone)]
@@ -79,8 +76,8 @@ pub struct Faults {
     pub journal: steadfast_journal::Faults,
 }
 
-/// A mounted volume.
-pub struct Fs {
+/// A mounted volume's state.
+pub(crate) struct Fs {
     /// Journal, geometry, free space.
     pub(crate) store: Store,
     /// Free inode slots.
@@ -105,7 +102,7 @@ impl Fs {
     ///
     /// # Errors
     /// See [`Error`]; nothing was written when there is no volume that can be used.
-    pub fn mount(
+    pub(crate) fn mount(
         device: Arc<dyn BlockDevice>,
         options: &MountOptions,
     ) -> std::result::Result<(Arc<Fs>, Recovery), Error> {
@@ -117,9 +114,12 @@ impl Fs {
             volume: volume.uuid,
             read_only,
             commit_interval: options.commit_interval,
-            uncommitted_blocks_max: options.uncommitted_bytes.div_ceil(BLOCK_SIZE as u64).max(16),
+            uncommitted_blocks_max: options
+                .uncommitted_bytes
+                .div_ceil(BLOCK_SIZE as u64)
+                .max(16),
             cache_blocks_max: (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize,
-            faults: options.faults.journal.clone(),
+            faults: options.faults.journal,
         };
         let (journal, recovery) =
             Journal::open(device, config).map_err(Error::journal("opening the journal"))?;
@@ -140,12 +140,10 @@ impl Fs {
             unmounted: AtomicBool::new(false),
             warnings: Mutex::new(found.warning.into_iter().collect()),
         });
-        for (ino, what) in [
-            (fs.store.volume.root, "reading the root directory"),
-            (fs.store.volume.orphans, "reading the orphan directory"),
-        ] {
-            fs.directory(ino).map_err(Error::call(what))?;
-        }
+        fs.directory(fs.store.volume.root)
+            .map_err(Error::call("reading the root directory"))?;
+        fs.orphan_directory()
+            .map_err(Error::call("reading the orphan directory"))?;
         let client: Weak<dyn Client> = Arc::<Fs>::downgrade(&fs);
         fs.store.journal.set_client(client);
         if !read_only {
@@ -161,28 +159,18 @@ impl Fs {
     ///
     /// # Errors
     /// Something could not be written; the volume recovers at its next mount.
-    pub fn unmount(&self) -> std::result::Result<(), Error> {
+    pub(crate) fn unmount(&self) -> std::result::Result<(), Error> {
         if self.unmounted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.store.journal.close().map_err(Error::journal("unmounting"))
-    }
-
-    /// Whether the volume can only be read: mounted so, or because a write failed.
-    #[must_use]
-    pub fn is_read_only(&self) -> bool {
-        self.read_only || self.store.journal.failed().is_some()
-    }
-
-    /// The journal's counters.
-    #[must_use]
-    pub fn journal_stats(&self) -> steadfast_journal::Stats {
-        self.store.journal.stats()
+        self.store
+            .journal
+            .close()
+            .map_err(Error::journal("unmounting"))
     }
 
     /// What was found wrong on the way, in words; each is told once.
-    #[must_use]
-    pub fn take_warnings(&self) -> Vec<String> {
+    pub(crate) fn take_warnings(&self) -> Vec<String> {
         std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -202,19 +190,41 @@ impl Fs {
 
     /// EROFS if nothing may be changed.
     pub(crate) fn writable(&self) -> Result<()> {
-        if self.read_only { Err(Errno::RoFs.into()) } else { Ok(()) }
+        if self.read_only {
+            Err(Errno::RoFs.into())
+        } else {
+            Ok(())
+        }
     }
 
-    /// The current image of an inode. ESTALE.
+    /// The current image of an inode. ESTALE. The orphan directory is nobody's but ours.
     pub(crate) fn read_inode(&self, ino: Ino) -> Result<DiskInode> {
-        let mut reader = crate::reader::Current(&self.store.journal);
-        crate::inode::read(&self.store.volume, &mut reader, ino)
+        if ino == self.store.volume.orphans {
+            return Err(Errno::Stale.into());
+        }
+        let mut reader = Current(&self.store.journal);
+        inode::read(&self.store.volume, &mut reader, ino)
+    }
+
+    /// The current image of the orphan directory.
+    pub(crate) fn orphan_directory(&self) -> Result<DiskInode> {
+        let volume = &self.store.volume;
+        let disk = inode::read(volume, &mut Current(&self.store.journal), volume.orphans)?;
+        if disk.is_dir() {
+            Ok(disk)
+        } else {
+            Err(Errno::NotDir.into())
+        }
     }
 
     /// The same, of a directory. ENOTDIR.
     pub(crate) fn directory(&self, ino: Ino) -> Result<DiskInode> {
         let disk = self.read_inode(ino)?;
-        if disk.is_dir() { Ok(disk) } else { Err(Errno::NotDir.into()) }
+        if disk.is_dir() {
+            Ok(disk)
+        } else {
+            Err(Errno::NotDir.into())
+        }
     }
 
     /// The object of an inode number.
@@ -228,185 +238,20 @@ impl Fs {
     }
 
     /// Runs a change: refused when read-only, tried again when space could be released.
-    fn change<T>(&self, run: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn change<T>(&self, run: impl FnMut() -> Result<T>) -> Result<T> {
         self.writable()?;
         self.store.with_space(run)
     }
 }
 
-impl Drop for Fs {
-    fn drop(&mut self) {
-        // Whoever drops a mounted volume gets what a clean unmount gives, but not its errors.
-        let _ = self.unmount();
-    }
-}
-
 impl Client for Fs {
     fn close(&self, op: &mut Op<'_>, keys: &[u64]) -> steadfast_journal::Result<()> {
-        self.close_delayed(op, keys).map_err(|error| closing_failed(self, &error))
+        self.close_delayed(op, keys)
+            .map_err(|error| closing_failed(self, &error))
     }
 
     fn released(&self, runs: &[(BlockNo, u64)]) {
         self.store.alloc.released(&self.store.volume, runs);
-    }
-}
-
-impl FileSystem for Fs {
-    fn root(&self) -> Ino {
-        self.store.volume.root
-    }
-
-    fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.op_lookup(caller, parent, name)
-    }
-
-    fn getattr(&self, _caller: &Caller, ino: Ino) -> Result<Attr> {
-        self.attr(ino)
-    }
-
-    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.change(|| self.op_setattr(caller, ino, set))
-    }
-
-    fn access(&self, caller: &Caller, ino: Ino, mask: u8) -> Result<()> {
-        self.op_access(caller, ino, mask)
-    }
-
-    fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
-        self.change(|| self.op_mknod(caller, parent, name, node))
-    }
-
-    fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], perm: u16) -> Result<Attr> {
-        self.change(|| self.op_mkdir(caller, parent, name, perm))
-    }
-
-    fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        self.change(|| self.op_symlink(caller, parent, name, target))
-    }
-
-    fn readlink(&self, _caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        self.op_readlink(ino)
-    }
-
-    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.change(|| self.op_link(caller, ino, parent, name))
-    }
-
-    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
-        self.change(|| self.op_remove(caller, parent, name, false))
-    }
-
-    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
-        self.change(|| self.op_remove(caller, parent, name, true))
-    }
-
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-    ) -> Result<()> {
-        self.change(|| self.op_rename(caller, from, to, mode))
-    }
-
-    fn open(&self, _caller: &Caller, ino: Ino) -> Result<()> {
-        self.op_open(ino)
-    }
-
-    fn release(&self, ino: Ino) {
-        self.op_release(ino);
-    }
-
-    fn read(&self, _caller: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_file(ino, offset, buf)
-    }
-
-    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.writable()?;
-        self.write_file(caller, ino, Some(offset), data).map(|(_, written)| written)
-    }
-
-    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
-        self.writable()?;
-        let (offset, written) = self.write_file(caller, ino, None, data)?;
-        if written < data.len() {
-            let why = format!("only {written} of {} bytes could be appended", data.len());
-            return Err(steadfast_vfs::Error::new(Errno::NoSpc, why));
-        }
-        Ok(offset)
-    }
-
-    fn fsync(&self, caller: &Caller, ino: Ino, _data_only: bool) -> Result<()> {
-        if self.read_only {
-            return Ok(());
-        }
-        let object = match self.read_inode(ino)?.kind() {
-            FileKind::Directory => Object::Directory(ino),
-            _ => Object::File(ino),
-        };
-        let stream = StreamId(caller.stream.0);
-        self.store.journal.sync(stream, &[object]).map_err(from_journal)
-    }
-
-    fn fallocate(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        mode: AllocateMode,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
-        self.writable()?;
-        self.allocate_file(caller, ino, mode, offset, len)
-    }
-
-    fn seek(&self, _caller: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        self.seek_file(ino, offset, whence)
-    }
-
-    fn readdir(
-        &self,
-        caller: &Caller,
-        dir: Ino,
-        cookie: Cookie,
-        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
-    ) -> Result<()> {
-        self.op_readdir(caller, dir, cookie, sink)
-    }
-
-    fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.op_getxattr(caller, ino, name)
-    }
-
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.change(|| self.op_setxattr(caller, ino, name, value, mode))
-    }
-
-    fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.op_listxattr(caller, ino)
-    }
-
-    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.change(|| self.op_removexattr(caller, ino, name))
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.op_statfs()
-    }
-
-    fn sync(&self) -> Result<()> {
-        if self.read_only {
-            return Ok(());
-        }
-        self.store.journal.sync_all().map_err(from_journal)
     }
 }
 

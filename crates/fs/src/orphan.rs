@@ -24,7 +24,7 @@ fn entry_name(ino: Ino) -> String {
 }
 
 fn level(fs: &Fs) -> Result<u16> {
-    btree::level(&fs.store.volume, &fs.directory(fs.store.volume.orphans)?.body)
+    btree::level(&fs.store.volume, &fs.orphan_directory()?.body)
 }
 
 /// Log bytes of [`add`].
@@ -41,12 +41,16 @@ pub(crate) fn remove_credits(fs: &Fs) -> Result<u64> {
 /// at the same inode block before the lock was taken.
 fn load(fs: &Fs) -> Result<Dir> {
     let ino = fs.store.volume.orphans;
-    let disk = fs.directory(ino)?;
-    Ok(Dir { ino, place: Place::of(&fs.store.volume, ino)?, disk })
+    let disk = fs.orphan_directory()?;
+    Ok(Dir {
+        ino,
+        place: Place::of(&fs.store.volume, ino)?,
+        disk,
+    })
 }
 
 /// Enters an orphan, if it is not there yet. The caller holds the orphan directory's lock.
-pub(crate) fn add(fs: &Fs, work: &mut Work<'_>, ino: Ino) -> Result<()> {
+pub(crate) fn add(fs: &Fs, work: &mut Work<'_>, ino: Ino, kind: FileKind) -> Result<()> {
     if fs.faults.forget_orphan {
         return Ok(());
     }
@@ -55,7 +59,7 @@ pub(crate) fn add(fs: &Fs, work: &mut Work<'_>, ino: Ino) -> Result<()> {
     if dir::lookup(work, &fs.store.volume, &dir.disk, name.as_bytes())?.is_some() {
         return Ok(());
     }
-    dir.insert(work, name.as_bytes(), ino, FileKind::Regular)
+    dir.insert(work, name.as_bytes(), ino, kind)
 }
 
 /// Removes an orphan's entry, if it is there. The caller holds the orphan directory's lock.
@@ -85,7 +89,13 @@ fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
     let attributes = COST_BITS + COST_FREE + COST_BLOCK;
     let own = COST_INODE + slots::COST_SLOT + attributes + remove_credits(fs)?;
     let log_bytes = own + slice_bytes(store);
-    let mut work = store.begin(stream, Credits { log_bytes, data_blocks: 0 })?;
+    let mut work = store.begin(
+        stream,
+        Credits {
+            log_bytes,
+            data_blocks: 0,
+        },
+    )?;
     work.use_emergency_space();
     let inode = fs.inode(ino);
     let orphans = fs.inode(store.volume.orphans);
@@ -129,7 +139,10 @@ pub(crate) fn list(fs: &Fs, reader: &mut impl Reader) -> Result<Vec<Ino>> {
         let listing = dir::list(reader, volume, &disk, from)?;
         for entry in &listing.entries {
             if &listing.block[entry.name.clone()] != entry_name(entry.ino).as_bytes() {
-                return Err(damaged(format!("the orphan entry of inode {} has a wrong name", entry.ino)));
+                return Err(damaged(format!(
+                    "the orphan entry of inode {} has a wrong name",
+                    entry.ino
+                )));
             }
             found.push(entry.ino);
         }
@@ -164,8 +177,13 @@ pub(crate) fn recover(fs: &Fs) -> Result<()> {
 
 /// Removes an entry whose inode does not exist.
 fn forget_entry(fs: &Fs, ino: Ino) -> Result<()> {
-    fs.warn(format!("the orphan directory listed inode {ino}, which does not exist"));
-    let credits = Credits { log_bytes: remove_credits(fs)?, data_blocks: 0 };
+    fs.warn(format!(
+        "the orphan directory listed inode {ino}, which does not exist"
+    ));
+    let credits = Credits {
+        log_bytes: remove_credits(fs)?,
+        data_blocks: 0,
+    };
     let mut work = fs.store.begin(OWN_STREAM, credits)?;
     work.relate(Object::File(ino), Access::Exclusive);
     let orphans = fs.inode(fs.store.volume.orphans);

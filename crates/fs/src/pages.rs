@@ -94,14 +94,22 @@ impl Tally {
         if self.small_bytes > 0 {
             log_bytes += self.small_bytes + SMALL_PAGES_MAX as u64 * 2 * (COST_BLOCK + COST_RANGE);
         }
-        Needs { blocks: self.pages + nodes, log_bytes }
+        Needs {
+            blocks: self.pages + nodes,
+            log_bytes,
+        }
     }
 }
 
 impl Pages {
     /// Whether nothing hangs on the inode's object: no pages, no truncation under way.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.map.is_empty() && self.cut.is_none()
+    }
+
+    /// Whether no page is delayed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.map.is_empty()
     }
 
     /// Number of pages.
@@ -127,7 +135,9 @@ impl Pages {
         for (index, page) in new.iter().enumerate() {
             let joins_new = index > 0 && new[index - 1] + 1 == *page;
             let joins_last = joins_new
-                || page.checked_sub(1).is_some_and(|last| self.map.contains_key(&last));
+                || page
+                    .checked_sub(1)
+                    .is_some_and(|last| self.map.contains_key(&last));
             let joins_next = self.map.contains_key(&(page + 1));
             runs = runs + 1 - u64::from(joins_last) - u64::from(joins_next);
         }
@@ -136,7 +146,10 @@ impl Pages {
         if count <= SMALL_PAGES_MAX {
             let all = self.map.keys().chain(new);
             small_bytes = all
-                .map(|page| size.saturating_sub(page * BLOCK_SIZE as u64).min(BLOCK_SIZE as u64))
+                .map(|page| {
+                    size.saturating_sub(page * BLOCK_SIZE as u64)
+                        .min(BLOCK_SIZE as u64)
+                })
                 .sum();
             if small_bytes > SMALL_BYTES_MAX {
                 small_bytes = 0;
@@ -159,7 +172,9 @@ impl Pages {
         }
         let mut block = [0; BLOCK_SIZE];
         block[offset..offset + bytes.len()].copy_from_slice(bytes);
-        let last = page.checked_sub(1).is_some_and(|last| self.map.contains_key(&last));
+        let last = page
+            .checked_sub(1)
+            .is_some_and(|last| self.map.contains_key(&last));
         let next = self.map.contains_key(&(page + 1));
         self.runs = self.runs + 1 - u64::from(last) - u64::from(next);
         self.over_unwritten += u64::from(over_unwritten);

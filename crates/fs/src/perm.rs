@@ -20,7 +20,11 @@ const S_IXGRP: u32 = 0o010;
 
 /// EACCES unless the caller has all of `mask`.
 pub(crate) fn require(caller: &Caller, inode: &DiskInode, mask: u8) -> Result<()> {
-    if caller.checked { Ok(()) } else { access(caller, inode, mask) }
+    if caller.checked {
+        Ok(())
+    } else {
+        access(caller, inode, mask)
+    }
 }
 
 /// EACCES unless the caller's identity has all of `mask`, whoever checked before.
@@ -38,7 +42,11 @@ pub(crate) fn access(caller: &Caller, inode: &DiskInode, mask: u8) -> Result<()>
     } else {
         mode
     };
-    if mask & !granted == 0 { Ok(()) } else { Err(Errno::Access.into()) }
+    if mask & !granted == 0 {
+        Ok(())
+    } else {
+        Err(Errno::Access.into())
+    }
 }
 
 /// EPERM if a sticky directory forbids to remove or rename `victim` in it.
@@ -48,19 +56,31 @@ pub(crate) fn sticky(caller: &Caller, dir: &DiskInode, victim: &DiskInode) -> Re
         || caller.uid == 0
         || caller.uid == dir.uid.get()
         || caller.uid == victim.uid.get();
-    if free { Ok(()) } else { Err(Errno::Perm.into()) }
+    if free {
+        Ok(())
+    } else {
+        Err(Errno::Perm.into())
+    }
 }
 
 /// The mode of a file of group `gid` after `caller` changed its content: set-id bits do not
 /// survive a write by somebody who could not have set them.
 pub(crate) fn mode_after_write(caller: &Caller, mode: u32, gid: u32) -> u32 {
-    if caller.uid == 0 { mode } else { without_set_id(mode, caller.in_group(gid)) }
+    if caller.uid == 0 {
+        mode
+    } else {
+        without_set_id(mode, caller.in_group(gid))
+    }
 }
 
 /// The mode without set-user-id, and without set-group-id where that is a privilege:
 /// executable by the group, or changed by somebody who does not belong to it.
 fn without_set_id(mode: u32, in_group: bool) -> u32 {
-    let group = if mode & S_IXGRP != 0 || !in_group { S_ISGID } else { 0 };
+    let group = if mode & S_IXGRP != 0 || !in_group {
+        S_ISGID
+    } else {
+        0
+    };
     mode & !(S_ISUID | group)
 }
 
@@ -74,9 +94,8 @@ pub(crate) fn inherit(caller: &Caller, parent: &DiskInode, perm: u16, is_dir: bo
     if is_dir {
         return (gid, perm | S_ISGID);
     }
-    let forbidden = perm & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP
-        && caller.uid != 0
-        && !caller.in_group(gid);
+    let forbidden =
+        perm & (S_ISGID | S_IXGRP) == S_ISGID | S_IXGRP && caller.uid != 0 && !caller.in_group(gid);
     (gid, if forbidden { perm & !S_ISGID } else { perm })
 }
 
@@ -103,7 +122,11 @@ pub(crate) fn may_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> Resu
         return Err(Errno::Perm.into());
     }
     let times = [set.atime, set.mtime];
-    if !owner && times.iter().any(|time| matches!(time, Some(SetTime::At(_)))) {
+    if !owner
+        && times
+            .iter()
+            .any(|time| matches!(time, Some(SetTime::At(_))))
+    {
         return Err(Errno::Perm.into());
     }
     // A truncation brings its own mtime; write permission was asked for with it.
@@ -141,7 +164,13 @@ mod tests {
     use zerocopy::FromZeros;
 
     fn caller(uid: u32, gid: u32, groups: &[u32]) -> Caller {
-        Caller { uid, gid, groups: Arc::from(groups), stream: Stream(0), checked: false }
+        Caller {
+            uid,
+            gid,
+            groups: Arc::from(groups),
+            stream: Stream(0),
+            checked: false,
+        }
     }
 
     fn inode(mode: u32, uid: u32, gid: u32) -> DiskInode {
@@ -155,7 +184,10 @@ mod tests {
     #[test]
     fn the_first_class_that_fits_decides() {
         let file = inode(0o100_074, 1, 2);
-        assert!(access(&caller(1, 2, &[]), &file, READ).is_err(), "the owner has nothing");
+        assert!(
+            access(&caller(1, 2, &[]), &file, READ).is_err(),
+            "the owner has nothing"
+        );
         assert!(access(&caller(3, 9, &[2]), &file, READ | WRITE | EXEC).is_ok());
         assert!(access(&caller(3, 9, &[]), &file, READ).is_ok());
         assert!(access(&caller(3, 9, &[]), &file, WRITE).is_err());
@@ -180,29 +212,65 @@ mod tests {
 
     #[test]
     fn set_id_bits_do_not_survive_a_write_by_others() {
-        assert_eq!(mode_after_write(&caller(5, 5, &[]), 0o106_755, 5), 0o100_755);
-        assert_eq!(mode_after_write(&caller(5, 5, &[]), 0o106_745, 5), 0o102_745);
-        assert_eq!(mode_after_write(&caller(5, 5, &[]), 0o106_745, 6), 0o100_745);
-        assert_eq!(mode_after_write(&caller(0, 0, &[]), 0o106_755, 6), 0o106_755);
+        assert_eq!(
+            mode_after_write(&caller(5, 5, &[]), 0o106_755, 5),
+            0o100_755
+        );
+        assert_eq!(
+            mode_after_write(&caller(5, 5, &[]), 0o106_745, 5),
+            0o102_745
+        );
+        assert_eq!(
+            mode_after_write(&caller(5, 5, &[]), 0o106_745, 6),
+            0o100_745
+        );
+        assert_eq!(
+            mode_after_write(&caller(0, 0, &[]), 0o106_755, 6),
+            0o106_755
+        );
     }
 
     #[test]
     fn changing_the_owner_clears_set_id_bits_of_files_only() {
-        let set = SetAttr { uid: Some(7), ..SetAttr::default() };
+        let set = SetAttr {
+            uid: Some(7),
+            ..SetAttr::default()
+        };
         let root = caller(0, 0, &[]);
-        assert_eq!(mode_after_set(&root, &inode(0o106_755, 1, 1), &set), 0o100_755);
-        assert_eq!(mode_after_set(&root, &inode(0o046_755, 1, 1), &set), 0o046_755);
-        let both = SetAttr { perm: Some(0o4755), ..set };
-        assert_eq!(mode_after_set(&root, &inode(0o100_644, 1, 1), &both), 0o100_755);
+        assert_eq!(
+            mode_after_set(&root, &inode(0o106_755, 1, 1), &set),
+            0o100_755
+        );
+        assert_eq!(
+            mode_after_set(&root, &inode(0o046_755, 1, 1), &set),
+            0o046_755
+        );
+        let both = SetAttr {
+            perm: Some(0o4755),
+            ..set
+        };
+        assert_eq!(
+            mode_after_set(&root, &inode(0o100_644, 1, 1), &both),
+            0o100_755
+        );
     }
 
     #[test]
     fn the_group_of_a_set_gid_directory_is_inherited() {
         let dir = inode(0o042_777, 1, 50);
         assert_eq!(inherit(&caller(5, 6, &[]), &dir, 0o755, true), (50, 0o2755));
-        assert_eq!(inherit(&caller(5, 6, &[]), &dir, 0o2755, false), (50, 0o755));
-        assert_eq!(inherit(&caller(5, 6, &[50]), &dir, 0o2755, false), (50, 0o2755));
-        assert_eq!(inherit(&caller(5, 6, &[]), &inode(0o040_777, 1, 50), 0o2755, false), (6, 0o2755));
+        assert_eq!(
+            inherit(&caller(5, 6, &[]), &dir, 0o2755, false),
+            (50, 0o755)
+        );
+        assert_eq!(
+            inherit(&caller(5, 6, &[50]), &dir, 0o2755, false),
+            (50, 0o2755)
+        );
+        assert_eq!(
+            inherit(&caller(5, 6, &[]), &inode(0o040_777, 1, 50), 0o2755, false),
+            (6, 0o2755)
+        );
     }
 
     #[test]
@@ -210,16 +278,28 @@ mod tests {
         let file = inode(0o100_644, 1, 1);
         let set = |set: SetAttr, who: &Caller| may_set(who, &file, &set).map_err(|e| e.errno);
         let owner = caller(1, 1, &[8]);
-        let uid = |uid| SetAttr { uid: Some(uid), ..SetAttr::default() };
-        let gid = |gid| SetAttr { gid: Some(gid), ..SetAttr::default() };
+        let uid = |uid| SetAttr {
+            uid: Some(uid),
+            ..SetAttr::default()
+        };
+        let gid = |gid| SetAttr {
+            gid: Some(gid),
+            ..SetAttr::default()
+        };
         assert_eq!(set(uid(1), &owner), Ok(()));
         assert_eq!(set(uid(2), &owner), Err(Errno::Perm));
         assert_eq!(set(gid(8), &owner), Ok(()));
         assert_eq!(set(gid(9), &owner), Err(Errno::Perm));
         assert_eq!(set(gid(8), &caller(2, 8, &[])), Err(Errno::Perm));
-        let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
+        let now = SetAttr {
+            mtime: Some(SetTime::Now),
+            ..SetAttr::default()
+        };
         assert_eq!(set(now, &caller(2, 2, &[])), Err(Errno::Access));
-        let at = SetAttr { mtime: Some(SetTime::At(Default::default())), ..SetAttr::default() };
+        let at = SetAttr {
+            mtime: Some(SetTime::At(Default::default())),
+            ..SetAttr::default()
+        };
         assert_eq!(set(at, &caller(2, 2, &[])), Err(Errno::Perm));
     }
 }

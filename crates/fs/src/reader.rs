@@ -4,11 +4,11 @@
 
 use crate::error::from_journal;
 use crate::work::Store;
+use std::ops::Deref;
+use std::sync::Arc;
 use steadfast_block::{Block, BlockNo};
 use steadfast_journal::{Journal, Kind};
 use steadfast_vfs::Result;
-use std::ops::Deref;
-use std::sync::Arc;
 
 /// A metadata block as its reader sees it.
 pub(crate) enum Image<'a> {
@@ -41,7 +41,10 @@ pub(crate) struct Current<'a>(pub(crate) &'a Journal);
 
 impl Reader for Current<'_> {
     fn meta(&mut self, at: BlockNo) -> Result<Image<'_>> {
-        self.0.read(at, Kind::Meta).map(Image::Shared).map_err(from_journal)
+        self.0
+            .read(at, Kind::Meta)
+            .map(Image::Shared)
+            .map_err(from_journal)
     }
 }
 

@@ -112,7 +112,13 @@ impl Slots {
 
     /// Claims a slot in `group`. Without `greedy` it leaves other streams' blocks alone and
     /// looks into a few blocks only.
-    fn claim(&self, store: &Store, group: u64, stream: Stream, greedy: bool) -> Result<Option<Place>> {
+    fn claim(
+        &self,
+        store: &Store,
+        group: u64,
+        stream: Stream,
+        greedy: bool,
+    ) -> Result<Option<Place>> {
         let mut state = self.lock();
         state.load(store, group)?;
         let looks = if greedy { usize::MAX } else { LOOKS_MAX };
@@ -124,12 +130,16 @@ impl Slots {
                 break;
             }
         }
-        Ok(state.pick(group, stream, greedy).and_then(|block| state.take(group, block, stream)))
+        Ok(state
+            .pick(group, stream, greedy)
+            .and_then(|block| state.take(group, block, stream)))
     }
 
     fn unclaim(&self, group: u64, place: Place) {
         let mut state = self.lock();
-        let Some(group) = state.groups.get_mut(&group) else { return };
+        let Some(group) = state.groups.get_mut(&group) else {
+            return;
+        };
         if let Some(mask) = group.masks.get(&place.block).copied() {
             group.set(place.block, mask | 1 << place.slot);
         }
@@ -168,7 +178,11 @@ impl State {
 
     /// Looks into one block that was not looked into; false if there is none.
     fn look(&mut self, store: &Store, group: u64) -> Result<bool> {
-        let Some(block) = self.groups.get_mut(&group).and_then(|group| group.unknown.pop()) else {
+        let Some(block) = self
+            .groups
+            .get_mut(&group)
+            .and_then(|group| group.unknown.pop())
+        else {
             return Ok(false);
         };
         self.inspect(store, group, block)?;
@@ -176,7 +190,9 @@ impl State {
     }
 
     fn inspect(&mut self, store: &Store, group: u64, block: BlockNo) -> Result<()> {
-        let Some(group) = self.groups.get_mut(&group) else { return Ok(()) };
+        let Some(group) = self.groups.get_mut(&group) else {
+            return Ok(());
+        };
         if group.masks.contains_key(&block)
             || self.freeing.contains(&block)
             || !is_inode_block(&store.volume, &mut Current(&store.journal), block)?
@@ -202,7 +218,8 @@ impl State {
         {
             return Some(*own);
         }
-        let foreign = |block: &BlockNo| self.owners.get(block).is_some_and(|owner| *owner != stream);
+        let foreign =
+            |block: &BlockNo| self.owners.get(block).is_some_and(|owner| *owner != stream);
         open.iter().find(|block| greedy || !foreign(block)).copied()
     }
 
@@ -286,7 +303,12 @@ fn claimed<'a>(fs: &'a Fs, work: &mut Work<'a>, group: u64, place: Place) -> Pla
 
 /// Frees an inode's slot, and its block if it was the last inode there. What the inode owns
 /// has been freed; the caller holds its lock and has related it exclusively.
-pub(crate) fn free<'a>(fs: &'a Fs, work: &mut Work<'a>, place: Place, old: &DiskInode) -> Result<()> {
+pub(crate) fn free<'a>(
+    fs: &'a Fs,
+    work: &mut Work<'a>,
+    place: Place,
+    old: &DiskInode,
+) -> Result<()> {
     let store = &fs.store;
     let Some(group) = store.volume.group_of(place.block) else {
         return Err(Errno::Stale.into());
@@ -295,7 +317,11 @@ pub(crate) fn free<'a>(fs: &'a Fs, work: &mut Work<'a>, place: Place, old: &Disk
         let mut state = fs.slots.lock();
         state.load(store, group)?;
         state.inspect(store, group, place.block)?;
-        let mask = state.groups.get(&group).and_then(|group| group.masks.get(&place.block)).copied();
+        let mask = state
+            .groups
+            .get(&group)
+            .and_then(|group| group.masks.get(&place.block))
+            .copied();
         let last = mask.filter(|mask| mask | 1 << place.slot == ALL);
         if last.is_some() {
             state.freeing.insert(place.block);

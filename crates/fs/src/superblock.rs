@@ -79,7 +79,9 @@ impl Volume {
 
     /// Whether all of `at .. at + count` may hold data, within one group.
     pub(crate) fn run_is_data(&self, at: BlockNo, count: u64) -> bool {
-        let Some(group) = self.group_of(at) else { return false };
+        let Some(group) = self.group_of(at) else {
+            return false;
+        };
         let index = at.0 - self.group_start(group).0;
         count >= 1 && index >= GROUP_META && count <= self.group_len(group) - index
     }
@@ -137,17 +139,28 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
     if sb.contract.get() != CONTRACT_ORDERED {
         return unsupported(format!("contract number {}", sb.contract));
     }
-    let damaged = |why: String| Err(Error::Damaged { what: "superblock", at, why });
+    let damaged = |why: String| {
+        Err(Error::Damaged {
+            what: "superblock",
+            at,
+            why,
+        })
+    };
     let blocks = sb.blocks.get();
     if blocks > device_blocks {
-        return Err(Error::Truncated { volume: blocks, device: device_blocks });
+        return Err(Error::Truncated {
+            volume: blocks,
+            device: device_blocks,
+        });
     }
     if blocks > u64::MAX / BLOCK_SIZE as u64 || blocks > u64::MAX / INODE_SLOTS {
         return damaged(format!("{blocks} blocks are more than there can be"));
     }
     let (log_start, log_blocks) = (sb.log_start.get(), sb.log_blocks.get());
     if log_start != LOG_START || log_blocks < LOG_BLOCKS_MIN || log_blocks >= blocks {
-        return damaged(format!("a log of {log_blocks} blocks from block {log_start} on"));
+        return damaged(format!(
+            "a log of {log_blocks} blocks from block {log_start} on"
+        ));
     }
     let (groups_start, groups) = (sb.groups_start.get(), sb.groups.get());
     if groups_start != log_start + log_blocks || groups_start + GROUP_BLOCKS_MIN >= blocks {
@@ -175,7 +188,9 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
     };
     for ino in [volume.root, volume.orphans] {
         if !volume.is_data(BlockNo(ino / INODE_SLOTS)) || ino % INODE_SLOTS >= INODES_PER_BLOCK {
-            return damaged(format!("inode number {ino} of the root or orphan directory"));
+            return damaged(format!(
+                "inode number {ino} of the root or orphan directory"
+            ));
         }
     }
     if volume.root == volume.orphans {
@@ -211,7 +226,13 @@ pub(crate) fn load(device: &dyn BlockDevice) -> Result<Found, Error> {
         }
     };
     let why = match read(BlockNo(0)) {
-        Ok((volume, read_only)) => return Ok(Found { volume, read_only, warning: None }),
+        Ok((volume, read_only)) => {
+            return Ok(Found {
+                volume,
+                read_only,
+                warning: None,
+            });
+        }
         Err(Refusal::Unusable(error)) => return Err(error),
         Err(Refusal::NotOne(why)) => why,
     };
@@ -224,7 +245,11 @@ pub(crate) fn load(device: &dyn BlockDevice) -> Result<Found, Error> {
                     "the superblock in block 0 cannot be used ({why}); its copy in block {at} \
                      served: run 'steadfast fsck --repair' to restore it"
                 );
-                return Ok(Found { volume, read_only, warning: Some(warning) });
+                return Ok(Found {
+                    volume,
+                    read_only,
+                    warning: Some(warning),
+                });
             }
             Err(Refusal::Unusable(error)) => return Err(error),
             Ok(_) | Err(Refusal::NotOne(_)) => {}

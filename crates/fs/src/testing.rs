@@ -14,7 +14,10 @@ pub(crate) fn options() -> MkfsOptions {
     MkfsOptions {
         uuid: Some([7; 16]),
         seed: Some(1),
-        now: Some(Time { secs: 1_000_000, nanos: 0 }),
+        now: Some(Time {
+            secs: 1_000_000,
+            nanos: 0,
+        }),
         ..MkfsOptions::default()
     }
 }
@@ -46,7 +49,9 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>) -> Arc<Bare> {
     let volume = superblock::load(&*device).ok().unwrap().volume;
     let config = Config::new(volume.region(), volume.uuid);
     let (journal, _) = Journal::open(device, config).unwrap();
-    let bare = Arc::new(Bare { store: Store::new(journal, volume).unwrap() });
+    let bare = Arc::new(Bare {
+        store: Store::new(journal, volume).unwrap(),
+    });
     let client: Weak<dyn Client> = Arc::<Bare>::downgrade(&bare);
     bare.store.journal.set_client(client);
     bare
@@ -55,6 +60,14 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>) -> Arc<Bare> {
 impl Bare {
     /// An operation of at most so many log bytes.
     pub(crate) fn begin(&self, log_bytes: u64) -> Work<'_> {
-        self.store.begin(Stream(0), Credits { log_bytes, data_blocks: 0 }).unwrap()
+        self.store
+            .begin(
+                Stream(0),
+                Credits {
+                    log_bytes,
+                    data_blocks: 0,
+                },
+            )
+            .unwrap()
     }
 }

@@ -70,7 +70,7 @@ impl Resized {
             state.pages.zero(page, from, BLOCK_SIZE);
         }
         state.pages.drop_range(self.drop_from, u64::MAX);
-        if state.pages.len() == 0 {
+        if state.pages.is_empty() {
             // What was attached to the transaction stays with it, unused.
             let reserved = state.pages.settle();
             store.alloc.unreserve(reserved);
@@ -97,8 +97,12 @@ pub(crate) fn resize(
         return Err(Errno::FBig.into());
     }
     let old = disk.size.get();
-    let mut resized =
-        Resized { drop_from: BLOCKS_MAX, zero: None, cut: state.pages.cut, needs_orphan: false };
+    let mut resized = Resized {
+        drop_from: BLOCKS_MAX,
+        zero: None,
+        cut: state.pages.cut,
+        needs_orphan: false,
+    };
     if size > old {
         // The rest of the last block is zero already.
         if state.pages.cut.is_some() {
@@ -154,13 +158,19 @@ pub(crate) fn zero_written(
 
 /// Frees blocks from the end down to block `first` of the file, as far as `log_bytes` go.
 /// Returns whether all are freed.
-fn free_from(work: &mut Work<'_>, disk: &mut DiskInode, first: u64, log_bytes: u64) -> Result<bool> {
+fn free_from(
+    work: &mut Work<'_>,
+    disk: &mut DiskInode,
+    first: u64,
+    log_bytes: u64,
+) -> Result<bool> {
     let level = crate::btree::level(work.volume(), &disk.body)?;
     let log_bytes = log_bytes.saturating_sub(extents::remove_credits(level, true));
-    let (change, done) =
-        extents::remove(work, &mut disk.body, first, BLOCKS_MAX, log_bytes)?;
+    let (change, done) = extents::remove(work, &mut disk.body, first, BLOCKS_MAX, log_bytes)?;
     if !done && change == extents::Change::default() {
-        return Err(damaged("a file's block tree too deep to free one block of it"));
+        return Err(damaged(
+            "a file's block tree too deep to free one block of it",
+        ));
     }
     disk.blocks = change.apply(disk.blocks.get()).into();
     Ok(done)
@@ -233,14 +243,22 @@ impl Fs {
         let ino = inode.ino;
         let slice = slice_bytes(store);
         let log_bytes = slice + COST_INODE + orphan::remove_credits(self)?;
-        let mut work = store.begin(stream, Credits { log_bytes, data_blocks: 0 })?;
+        let mut work = store.begin(
+            stream,
+            Credits {
+                log_bytes,
+                data_blocks: 0,
+            },
+        )?;
         work.use_emergency_space();
         work.relate(Object::File(ino), Access::Exclusive);
         let orphans = self.table.get(store.volume.orphans);
         let mut state = inode.exclusive();
         // The orphan directory is always the last one locked.
         let _orphans = orphans.exclusive();
-        let Some(cut) = state.pages.cut else { return Ok(()) };
+        let Some(cut) = state.pages.cut else {
+            return Ok(());
+        };
         let old = match inode::read(&store.volume, &mut work, ino) {
             Ok(old) => old,
             Err(error) if error == Errno::Stale => {

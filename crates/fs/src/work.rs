@@ -10,10 +10,10 @@ use crate::alloc::{Allocator, Purpose, bit_of, is_used};
 use crate::error::{damaged, from_journal, refused};
 use crate::reader::{Image, Reader};
 use crate::superblock::Volume;
+use std::sync::Arc;
 use steadfast_block::{Block, BlockNo};
 use steadfast_journal::{Access, Credits, Journal, Kind, Object, Op, StreamId, Ticket};
 use steadfast_vfs::{Errno, Result, Stream};
-use std::sync::Arc;
 
 /// A patch's fixed cost in the log: a block's header, a range's, a bit run's, a free run's.
 pub(crate) const COST_BLOCK: u64 = 40;
@@ -41,7 +41,11 @@ impl Store {
     /// A block bitmap cannot be read or is damaged.
     pub(crate) fn new(journal: Journal, volume: Volume) -> Result<Store> {
         let alloc = Allocator::load(&journal, &volume)?;
-        Ok(Store { journal, volume, alloc })
+        Ok(Store {
+            journal,
+            volume,
+            alloc,
+        })
     }
 
     /// Begins an operation of at most `credits`. May wait for commits: hold no lock.
@@ -49,14 +53,26 @@ impl Store {
     /// # Errors
     /// The journal has failed, is read-only, or never accepts that much.
     pub(crate) fn begin(&self, stream: Stream, credits: Credits) -> Result<Work<'_>> {
-        let op = self.journal.begin(StreamId(stream.0), credits).map_err(refused)?;
+        let op = self
+            .journal
+            .begin(StreamId(stream.0), credits)
+            .map_err(refused)?;
         Ok(Work::new(self, Slot::Own(op)))
     }
 
-    /// Runs an operation, and once more if it found no space but a commit released some.
+    /// Runs an operation, and once more if it found no space but a commit released some:
+    /// freed blocks, or what delayed pages had reserved more than they took.
     pub(crate) fn with_space<T>(&self, mut run: impl FnMut() -> Result<T>) -> Result<T> {
         match run() {
-            Err(e) if e == Errno::NoSpc && self.journal.reclaim().map_err(from_journal)? => run(),
+            Err(error) if error == Errno::NoSpc => {
+                let before = self.alloc.allocatable();
+                let released = self.journal.reclaim().map_err(refused)?;
+                if released || self.alloc.allocatable() > before {
+                    run()
+                } else {
+                    Err(error)
+                }
+            }
             result => result,
         }
     }
@@ -72,13 +88,31 @@ enum Slot<'a> {
 trait Patches {
     fn relate(&mut self, object: Object, access: Access);
     fn read(&mut self, at: BlockNo, kind: Kind) -> steadfast_journal::Result<&Block>;
-    fn write(&mut self, at: BlockNo, kind: Kind, offset: usize, bytes: &[u8]) -> steadfast_journal::Result<()>;
-    fn write_latest(&mut self, at: BlockNo, offset: usize, bytes: &[u8]) -> steadfast_journal::Result<()>;
+    fn write(
+        &mut self,
+        at: BlockNo,
+        kind: Kind,
+        offset: usize,
+        bytes: &[u8],
+    ) -> steadfast_journal::Result<()>;
+    fn write_latest(
+        &mut self,
+        at: BlockNo,
+        offset: usize,
+        bytes: &[u8],
+    ) -> steadfast_journal::Result<()>;
     fn add(&mut self, at: BlockNo, offset: usize, delta: i64) -> steadfast_journal::Result<()>;
-    fn set_bits(&mut self, at: BlockNo, first: usize, count: usize, value: bool) -> steadfast_journal::Result<()>;
+    fn set_bits(
+        &mut self,
+        at: BlockNo,
+        first: usize,
+        count: usize,
+        value: bool,
+    ) -> steadfast_journal::Result<()>;
     fn zero(&mut self, at: BlockNo, kind: Kind) -> steadfast_journal::Result<()>;
     fn free(&mut self, at: BlockNo, count: u64) -> steadfast_journal::Result<()>;
-    fn write_around(&mut self, at: BlockNo, data: Vec<Arc<Block>>) -> steadfast_journal::Result<()>;
+    fn write_around(&mut self, at: BlockNo, data: Vec<Arc<Block>>)
+    -> steadfast_journal::Result<()>;
     fn attach(&mut self, key: u64, credits: Credits);
 }
 
@@ -89,16 +123,33 @@ impl Patches for Op<'_> {
     fn read(&mut self, at: BlockNo, kind: Kind) -> steadfast_journal::Result<&Block> {
         Op::read(self, at, kind)
     }
-    fn write(&mut self, at: BlockNo, kind: Kind, offset: usize, bytes: &[u8]) -> steadfast_journal::Result<()> {
+    fn write(
+        &mut self,
+        at: BlockNo,
+        kind: Kind,
+        offset: usize,
+        bytes: &[u8],
+    ) -> steadfast_journal::Result<()> {
         Op::write(self, at, kind, offset, bytes)
     }
-    fn write_latest(&mut self, at: BlockNo, offset: usize, bytes: &[u8]) -> steadfast_journal::Result<()> {
+    fn write_latest(
+        &mut self,
+        at: BlockNo,
+        offset: usize,
+        bytes: &[u8],
+    ) -> steadfast_journal::Result<()> {
         Op::write_latest(self, at, offset, bytes)
     }
     fn add(&mut self, at: BlockNo, offset: usize, delta: i64) -> steadfast_journal::Result<()> {
         Op::add(self, at, offset, delta)
     }
-    fn set_bits(&mut self, at: BlockNo, first: usize, count: usize, value: bool) -> steadfast_journal::Result<()> {
+    fn set_bits(
+        &mut self,
+        at: BlockNo,
+        first: usize,
+        count: usize,
+        value: bool,
+    ) -> steadfast_journal::Result<()> {
         Op::set_bits(self, at, first, count, value)
     }
     fn zero(&mut self, at: BlockNo, kind: Kind) -> steadfast_journal::Result<()> {
@@ -107,7 +158,11 @@ impl Patches for Op<'_> {
     fn free(&mut self, at: BlockNo, count: u64) -> steadfast_journal::Result<()> {
         Op::free(self, at, count)
     }
-    fn write_around(&mut self, at: BlockNo, data: Vec<Arc<Block>>) -> steadfast_journal::Result<()> {
+    fn write_around(
+        &mut self,
+        at: BlockNo,
+        data: Vec<Arc<Block>>,
+    ) -> steadfast_journal::Result<()> {
         Op::write_around(self, at, data)
     }
     fn attach(&mut self, key: u64, credits: Credits) {
@@ -187,13 +242,23 @@ impl<'a> Work<'a> {
     }
 
     /// Patches bytes of a block.
-    pub(crate) fn write(&mut self, at: BlockNo, kind: Kind, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.op()?.write(at, kind, offset, bytes).map_err(from_journal)
+    pub(crate) fn write(
+        &mut self,
+        at: BlockNo,
+        kind: Kind,
+        offset: usize,
+        bytes: &[u8],
+    ) -> Result<()> {
+        self.op()?
+            .write(at, kind, offset, bytes)
+            .map_err(from_journal)
     }
 
     /// Patches bytes of a metadata block whose newest value counts, and which relate nothing.
     pub(crate) fn write_latest(&mut self, at: BlockNo, offset: usize, bytes: &[u8]) -> Result<()> {
-        self.op()?.write_latest(at, offset, bytes).map_err(from_journal)
+        self.op()?
+            .write_latest(at, offset, bytes)
+            .map_err(from_journal)
     }
 
     /// Adds to a counter in a metadata block.
@@ -202,8 +267,16 @@ impl<'a> Work<'a> {
     }
 
     /// Sets or clears bits of a metadata block.
-    pub(crate) fn set_bits(&mut self, at: BlockNo, first: usize, count: usize, value: bool) -> Result<()> {
-        self.op()?.set_bits(at, first, count, value).map_err(from_journal)
+    pub(crate) fn set_bits(
+        &mut self,
+        at: BlockNo,
+        first: usize,
+        count: usize,
+        value: bool,
+    ) -> Result<()> {
+        self.op()?
+            .set_bits(at, first, count, value)
+            .map_err(from_journal)
     }
 
     /// Gives a newly allocated block its base of zeros.
@@ -237,7 +310,10 @@ impl<'a> Work<'a> {
     /// ENOSPC when no block is to be had.
     pub(crate) fn allocate_run(&mut self, goal: BlockNo, max: u64) -> Result<(BlockNo, u64)> {
         let store = self.store;
-        let (at, count) = store.alloc.claim(&store.journal, &store.volume, goal, max, self.purpose)?;
+        let (at, count) =
+            store
+                .alloc
+                .claim(&store.journal, &store.volume, goal, max, self.purpose)?;
         self.claimed.push((at, count));
         let (bitmap, bit) = bit_of(&store.volume, at)?;
         self.set_bits(bitmap, bit, count as usize, true)?;
@@ -252,16 +328,25 @@ impl<'a> Work<'a> {
     pub(crate) fn free_run(&mut self, at: BlockNo, count: u64) -> Result<()> {
         let store = self.store;
         if !store.volume.run_is_data(at, count) {
-            return Err(damaged(format!("freeing {count} blocks from block {at} on, which are no blocks of a file")));
+            return Err(damaged(format!(
+                "freeing {count} blocks from block {at} on, which are no blocks of a file"
+            )));
         }
         // Loaded before its bits are cleared, or blocks in quarantine would look free.
-        store.alloc.ensure_loaded(&store.journal, &store.volume, at)?;
+        store
+            .alloc
+            .ensure_loaded(&store.journal, &store.volume, at)?;
         let (bitmap, bit) = bit_of(&store.volume, at)?;
         // The own view may lag behind others' allocations, and the current image behind ours.
-        let current = store.journal.read(bitmap, Kind::Meta).map_err(from_journal)?;
+        let current = store
+            .journal
+            .read(bitmap, Kind::Meta)
+            .map_err(from_journal)?;
         let own = self.read(bitmap, Kind::Meta)?;
         if (bit..bit + count as usize).any(|bit| !is_used(&current, bit) && !is_used(own, bit)) {
-            return Err(damaged(format!("freeing {count} blocks from block {at} on, which are free")));
+            return Err(damaged(format!(
+                "freeing {count} blocks from block {at} on, which are free"
+            )));
         }
         self.set_bits(bitmap, bit, count as usize, false)?;
         self.op()?.free(at, count).map_err(from_journal)?;

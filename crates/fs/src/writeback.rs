@@ -42,7 +42,7 @@ impl Fs {
 
     fn close_inode(&self, work: &mut Work<'_>, inode: &Inode, small_files: bool) -> Result<()> {
         let mut state = inode.exclusive();
-        if state.pages.len() == 0 {
+        if state.pages.is_empty() {
             let reserved = state.pages.settle();
             self.store.alloc.unreserve(reserved);
             return Ok(());
@@ -82,7 +82,10 @@ fn is_small(pages: &BTreeMap<u64, Arc<Block>>, kept: u64) -> bool {
 
 /// Bytes of a page up to the last that is not zero.
 fn used(block: &Block) -> usize {
-    block.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+    block
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |last| last + 1)
 }
 
 /// A contiguous run of pages.
@@ -95,7 +98,10 @@ impl Run<'_> {
     /// The contents of the pages `from .. from + count` of the file.
     fn slice(&self, from: u64, count: u64) -> Vec<Arc<Block>> {
         let start = (from - self.first) as usize;
-        self.blocks[start..start + count as usize].iter().map(|block| Arc::clone(block)).collect()
+        self.blocks[start..start + count as usize]
+            .iter()
+            .map(|block| Arc::clone(block))
+            .collect()
     }
 }
 
@@ -104,7 +110,10 @@ fn contiguous(pages: &BTreeMap<u64, Arc<Block>>) -> Vec<Run<'_>> {
     for (page, block) in pages {
         match runs.last_mut() {
             Some(run) if run.first + run.blocks.len() as u64 == *page => run.blocks.push(block),
-            _ => runs.push(Run { first: *page, blocks: vec![block] }),
+            _ => runs.push(Run {
+                first: *page,
+                blocks: vec![block],
+            }),
         }
     }
     runs
@@ -133,7 +142,12 @@ fn close_run(
         }
         let change = extents::mark_written(work, &mut disk.body, extent)?;
         account(disk, 0, change);
-        write(work, extent.block, run.slice(extent.logical, extent.len), small)?;
+        write(
+            work,
+            extent.block,
+            run.slice(extent.logical, extent.len),
+            small,
+        )?;
         at = extent.end();
     }
     fill_hole(work, disk, home, run, at, end, small)
@@ -154,7 +168,12 @@ fn fill_hole(
     while at < to {
         let goal = extents::goal(work, volume, &disk.body, at, home)?;
         let (block, len) = work.allocate_run(goal, to - at)?;
-        let extent = Extent { logical: at, block, len, unwritten: false };
+        let extent = Extent {
+            logical: at,
+            block,
+            len,
+            unwritten: false,
+        };
         let change = extents::insert(work, &mut disk.body, extent)?;
         account(disk, len, change);
         write(work, block, run.slice(at, len), small)?;

@@ -5,10 +5,10 @@
 //! The block is checked whenever it is read (corner 35). Layout: [`XattrHeader`].
 
 use crate::error::damaged;
+use crate::inode::S_ISVTX;
+use crate::layout::DiskInode;
 use crate::layout::{META_BYTES, XATTR_BYTES_MAX, XATTR_MAGIC, XattrHeader};
 use crate::perm;
-use crate::layout::DiskInode;
-use crate::inode::S_ISVTX;
 use steadfast_block::BlockNo;
 use steadfast_vfs::{Caller, Errno, FileKind, NAME_MAX, Result, XattrMode};
 use zerocopy::{FromBytes, IntoBytes};
@@ -54,7 +54,11 @@ impl Xattrs {
             found.push((name.to_vec(), value.to_vec()));
             rest = tail;
         }
-        if rest.is_empty() { Ok(Xattrs(found)) } else { Err(wrong("bytes without a record")) }
+        if rest.is_empty() {
+            Ok(Xattrs(found))
+        } else {
+            Err(wrong("bytes without a record"))
+        }
     }
 
     /// The whole block without its seal.
@@ -77,7 +81,10 @@ impl Xattrs {
     }
 
     fn bytes(&self) -> usize {
-        self.0.iter().map(|(name, value)| RECORD + name.len() + value.len()).sum()
+        self.0
+            .iter()
+            .map(|(name, value)| RECORD + name.len() + value.len())
+            .sum()
     }
 
     /// Whether there are none.
@@ -92,7 +99,10 @@ impl Xattrs {
 
     /// The value of `name`.
     pub(crate) fn get(&self, name: &[u8]) -> Option<&[u8]> {
-        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.as_slice())
+        self.0
+            .iter()
+            .find(|(other, _)| other == name)
+            .map(|(_, value)| value.as_slice())
     }
 
     /// Sets a value.
@@ -153,10 +163,18 @@ pub(crate) fn may(caller: &Caller, inode: &DiskInode, name: &[u8], write: bool) 
     let denied = if write { Errno::Perm } else { Errno::NoData };
     let privileged = caller.uid == 0 || caller.checked;
     if name.starts_with(b"trusted.") {
-        return if privileged { Ok(()) } else { Err(denied.into()) };
+        return if privileged {
+            Ok(())
+        } else {
+            Err(denied.into())
+        };
     }
     if name.starts_with(b"security.") {
-        return if privileged || !write { Ok(()) } else { Err(Errno::Perm.into()) };
+        return if privileged || !write {
+            Ok(())
+        } else {
+            Err(Errno::Perm.into())
+        };
     }
     if !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) {
         return Err(denied.into());
@@ -179,13 +197,25 @@ mod tests {
         xattrs.set(b"user.a", b"1", XattrMode::Create).unwrap();
         xattrs.set(b"user.b", &[0xff; 300], XattrMode::Any).unwrap();
         xattrs.set(b"user.a", b"", XattrMode::Replace).unwrap();
-        assert!(xattrs.set(b"user.a", b"", XattrMode::Create).is_err_and(|error| error == Errno::Exist));
-        assert!(xattrs.set(b"user.c", b"", XattrMode::Replace).is_err_and(|error| error == Errno::NoData));
+        assert!(
+            xattrs
+                .set(b"user.a", b"", XattrMode::Create)
+                .is_err_and(|error| error == Errno::Exist)
+        );
+        assert!(
+            xattrs
+                .set(b"user.c", b"", XattrMode::Replace)
+                .is_err_and(|error| error == Errno::NoData)
+        );
         let again = Xattrs::decode(BlockNo(9), &xattrs.encode()).unwrap();
         assert_eq!(again, xattrs);
         assert_eq!(again.get(b"user.a"), Some(&b""[..]));
         xattrs.remove(b"user.a").unwrap();
-        assert!(xattrs.remove(b"user.a").is_err_and(|error| error == Errno::NoData));
+        assert!(
+            xattrs
+                .remove(b"user.a")
+                .is_err_and(|error| error == Errno::NoData)
+        );
         assert_eq!(xattrs.names().collect::<Vec<_>>(), [b"user.b"]);
     }
 
@@ -194,10 +224,17 @@ mod tests {
         let mut xattrs = Xattrs::default();
         let largest = XATTR_BYTES_MAX - RECORD - 6;
         let value = vec![7; largest + 1];
-        assert!(xattrs.set(b"user.x", &value, XattrMode::Any).is_err_and(|error| error == Errno::NoSpc));
+        assert!(
+            xattrs
+                .set(b"user.x", &value, XattrMode::Any)
+                .is_err_and(|error| error == Errno::NoSpc)
+        );
         xattrs.set(b"user.x", &value[1..], XattrMode::Any).unwrap();
         xattrs.set(b"user.x", &value[1..], XattrMode::Any).unwrap();
-        assert_eq!(Xattrs::decode(BlockNo(0), &xattrs.encode()).unwrap(), xattrs);
+        assert_eq!(
+            Xattrs::decode(BlockNo(0), &xattrs.encode()).unwrap(),
+            xattrs
+        );
     }
 
     #[test]

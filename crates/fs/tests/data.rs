@@ -50,12 +50,20 @@ fn check(device: &Arc<MemDevice>) {
 }
 
 fn create(fs: &Fs, name: &str) -> Ino {
-    let node = NewNode { kind: FileKind::Regular, perm: 0o644, rdev: 0 };
-    fs.mknod(&Caller::root(), fs.root(), name.as_bytes(), &node).unwrap().ino
+    let node = NewNode {
+        kind: FileKind::Regular,
+        perm: 0o644,
+        rdev: 0,
+    };
+    fs.mknod(&Caller::root(), fs.root(), name.as_bytes(), &node)
+        .unwrap()
+        .ino
 }
 
 fn find(fs: &Fs, name: &str) -> Ino {
-    fs.lookup(&Caller::root(), fs.root(), name.as_bytes()).unwrap().ino
+    fs.lookup(&Caller::root(), fs.root(), name.as_bytes())
+        .unwrap()
+        .ino
 }
 
 fn content(fs: &Fs, ino: Ino) -> Vec<u8> {
@@ -68,7 +76,10 @@ fn content(fs: &Fs, ino: Ino) -> Vec<u8> {
 }
 
 fn truncate(fs: &Fs, ino: Ino, size: u64) -> steadfast_vfs::Result<()> {
-    let set = SetAttr { size: Some(size), ..SetAttr::default() };
+    let set = SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    };
     fs.setattr(&Caller::root(), ino, &set).map(drop)
 }
 
@@ -78,7 +89,9 @@ fn free(fs: &Fs) -> u64 {
 
 /// Bytes that tell where they belong.
 fn pattern(seed: u64, len: usize) -> Vec<u8> {
-    (0..len as u64).map(|i| ((i / 7 + seed * 31 + i * seed) % 255 + 1) as u8).collect()
+    (0..len as u64)
+        .map(|i| ((i / 7 + seed * 31 + i * seed) % 255 + 1) as u8)
+        .collect()
 }
 
 fn same(found: &[u8], expected: &[u8], what: &str) {
@@ -160,7 +173,10 @@ fn run(steps: &[Step], blocks: u64, log_blocks: u64) {
     let mut device = device(blocks, Some(log_blocks));
     let mut fs = mount(&device);
     let caller = Caller::root();
-    let other_caller = Caller { stream: Stream(9), ..Caller::root() };
+    let other_caller = Caller {
+        stream: Stream(9),
+        ..Caller::root()
+    };
     let start = free(&fs);
     let mut ino = create(&fs, "file");
     let mut other = create(&fs, "other");
@@ -214,14 +230,26 @@ fn run(steps: &[Step], blocks: u64, log_blocks: u64) {
     same(&content(&fs, other), &other_model, "the other file");
     fs.sync().unwrap();
     let (_copy, again) = crashed(&device);
-    same(&content(&again, find(&again, "file")), &model, "after a crash");
-    same(&content(&again, find(&again, "other")), &other_model, "the other file after a crash");
+    same(
+        &content(&again, find(&again, "file")),
+        &model,
+        "after a crash",
+    );
+    same(
+        &content(&again, find(&again, "other")),
+        &other_model,
+        "the other file after a crash",
+    );
     drop(again);
     fs.unlink(&caller, fs.root(), b"file").unwrap();
     fs.unlink(&caller, fs.root(), b"other").unwrap();
     fs.sync().unwrap();
     // The root directory may have got its first leaf, the inodes their block.
-    assert!(start - free(&fs) <= 2, "{} of {start} blocks are free", free(&fs));
+    assert!(
+        start - free(&fs) <= 2,
+        "{} of {start} blocks are free",
+        free(&fs)
+    );
     finish(&device, &fs);
 }
 
@@ -251,7 +279,11 @@ fn corner_24_a_full_volume_syncs_what_it_accepted() {
         let mut files = Vec::new();
         let full = 'full: loop {
             let name = format!("file{}", files.len());
-            let node = NewNode { kind: FileKind::Regular, perm: 0o644, rdev: 0 };
+            let node = NewNode {
+                kind: FileKind::Regular,
+                perm: 0o644,
+                rdev: 0,
+            };
             let ino = match fs.mknod(&caller, fs.root(), name.as_bytes(), &node) {
                 Ok(attr) => attr.ino,
                 Err(error) => break 'full error,
@@ -276,7 +308,11 @@ fn corner_24_a_full_volume_syncs_what_it_accepted() {
         assert!(full == Errno::NoSpc, "{full}");
         fs.fsync(&caller, files[0].1, false).unwrap();
         fs.sync().unwrap();
-        assert!(free(&fs) < start / 8, "{} of {start} blocks are free when full", free(&fs));
+        assert!(
+            free(&fs) < start / 8,
+            "{} of {start} blocks are free when full",
+            free(&fs)
+        );
         for (name, ino, model) in &files {
             same(&content(&fs, *ino), model, name);
         }
@@ -290,7 +326,11 @@ fn corner_24_a_full_volume_syncs_what_it_accepted() {
             fs.unlink(&caller, fs.root(), name.as_bytes()).unwrap();
         }
         fs.sync().unwrap();
-        assert!(start - free(&fs) <= 3, "{} of {start} free at last", free(&fs));
+        assert!(
+            start - free(&fs) <= 3,
+            "{} of {start} free at last",
+            free(&fs)
+        );
         finish(&device, &fs);
     }
 }
@@ -311,13 +351,29 @@ fn corner_30_a_write_without_space_leaves_no_trace() {
     for ino in small {
         while fs.append(&caller, ino, &pattern(2, 4096)).is_ok() {}
     }
-    let before = (content(&fs, ino), fs.getattr(&caller, ino).unwrap(), free(&fs));
+    let before = (
+        content(&fs, ino),
+        fs.getattr(&caller, ino).unwrap(),
+        free(&fs),
+    );
     for offset in [0, 100, 4000, 6000, 1 << 30] {
-        let error = fs.write(&caller, ino, offset + 8192, &pattern(3, 100)).unwrap_err();
+        let error = fs
+            .write(&caller, ino, offset + 8192, &pattern(3, 100))
+            .unwrap_err();
         assert!(error == Errno::NoSpc);
-        assert!(fs.fallocate(&caller, ino, AllocateMode::Allocate, offset + 8192, 4096).is_err());
+        assert!(
+            fs.fallocate(&caller, ino, AllocateMode::Allocate, offset + 8192, 4096)
+                .is_err()
+        );
     }
-    assert_eq!((content(&fs, ino), fs.getattr(&caller, ino).unwrap(), free(&fs)), before);
+    assert_eq!(
+        (
+            content(&fs, ino),
+            fs.getattr(&caller, ino).unwrap(),
+            free(&fs)
+        ),
+        before
+    );
     // Overwriting needs no space.
     fs.write(&caller, ino, 10, &pattern(4, 5000)).unwrap();
     fs.sync().unwrap();
@@ -351,7 +407,11 @@ fn corner_26_what_was_cut_off_reads_as_zeros_before_and_after_a_crash() {
                 same(&content(&fs, ino), &model, "written behind the end");
                 fs.fsync(&caller, ino, false).unwrap();
                 let (_copy, again) = crashed(&device);
-                same(&content(&again, find(&again, "file")), &model, "after a crash");
+                same(
+                    &content(&again, find(&again, "file")),
+                    &model,
+                    "after a crash",
+                );
                 fs.unlink(&caller, fs.root(), b"file").unwrap();
             }
         }
@@ -375,9 +435,17 @@ fn corner_62_a_very_long_write_is_several_operations() {
     put(&mut model, 5000, &again);
     same(&content(&fs, ino), &model, "the long file");
     let (_copy, again) = crashed(&device);
-    same(&content(&again, find(&again, "file")), &model, "after a crash");
+    same(
+        &content(&again, find(&again, "file")),
+        &model,
+        "after a crash",
+    );
     drop(again);
-    assert!(fs.write(&caller, ino, (1 << 44) - 10, &[0; 20]).unwrap_err() == Errno::FBig);
+    assert!(
+        fs.write(&caller, ino, (1 << 44) - 10, &[0; 20])
+            .unwrap_err()
+            == Errno::FBig
+    );
     truncate(&fs, ino, 0).unwrap();
     finish(&device, &fs);
 }
@@ -391,7 +459,8 @@ fn corner_29_a_file_too_large_for_one_operation_is_truncated_and_removed() {
     let ino = create(&fs, "file");
     // Every second page, so that there are very many extents.
     for page in 0..3000u64 {
-        fs.write(&caller, ino, page * 8192, &pattern(page, 4096)).unwrap();
+        fs.write(&caller, ino, page * 8192, &pattern(page, 4096))
+            .unwrap();
     }
     let middle = 1501 * 8192 + 100;
     let model = &content(&fs, ino)[..middle];
@@ -401,7 +470,10 @@ fn corner_29_a_file_too_large_for_one_operation_is_truncated_and_removed() {
     let mut grown = model.to_vec();
     grown.resize(3000 * 8192, 0);
     same(&content(&fs, ino), &grown, "grown again");
-    assert_eq!(fs.seek(&caller, ino, middle as u64, Seek::Hole).unwrap(), 1502 * 8192 - 4096);
+    assert_eq!(
+        fs.seek(&caller, ino, middle as u64, Seek::Hole).unwrap(),
+        1502 * 8192 - 4096
+    );
     fs.sync().unwrap();
     fs.unlink(&caller, fs.root(), b"file").unwrap();
     fs.sync().unwrap();
@@ -417,7 +489,8 @@ fn data_and_holes_are_found() {
     let ino = create(&fs, "file");
     fs.write(&caller, ino, 8192, &[1; 4096]).unwrap();
     fs.write(&caller, ino, 40_960, &[1; 10]).unwrap();
-    fs.fallocate(&caller, ino, AllocateMode::KeepSize, 16_384, 8192).unwrap();
+    fs.fallocate(&caller, ino, AllocateMode::KeepSize, 16_384, 8192)
+        .unwrap();
     for _ in 0..2 {
         let seek = |at, whence| fs.seek(&caller, ino, at, whence);
         assert_eq!(seek(0, Seek::Data).unwrap(), 8192);
@@ -440,7 +513,8 @@ fn preallocated_blocks_read_as_zeros_and_take_writes_in_any_order() {
     let fs = mount(&device);
     let caller = Caller::root();
     let ino = create(&fs, "file");
-    fs.fallocate(&caller, ino, AllocateMode::Allocate, 0, 200_000).unwrap();
+    fs.fallocate(&caller, ino, AllocateMode::Allocate, 0, 200_000)
+        .unwrap();
     let before = free(&fs);
     let mut model = vec![0; 200_000];
     same(&content(&fs, ino), &model, "preallocated");
@@ -454,9 +528,17 @@ fn preallocated_blocks_read_as_zeros_and_take_writes_in_any_order() {
     }
     fs.sync().unwrap();
     same(&content(&fs, ino), &model, "written");
-    assert_eq!(free(&fs), before, "writing to preallocated blocks takes no space");
+    assert_eq!(
+        free(&fs),
+        before,
+        "writing to preallocated blocks takes no space"
+    );
     let (_copy, again) = crashed(&device);
-    same(&content(&again, find(&again, "file")), &model, "after a crash");
+    same(
+        &content(&again, find(&again, "file")),
+        &model,
+        "after a crash",
+    );
     finish(&device, &fs);
 }
 
@@ -465,8 +547,14 @@ fn corner_20_streams_write_to_their_own_files_and_one_commits() {
     let device = device(1024, None);
     let fs = mount(&device);
     let (a, b) = (
-        Caller { stream: Stream(1), ..Caller::root() },
-        Caller { stream: Stream(2), ..Caller::root() },
+        Caller {
+            stream: Stream(1),
+            ..Caller::root()
+        },
+        Caller {
+            stream: Stream(2),
+            ..Caller::root()
+        },
     );
     let (x, y) = (create(&fs, "x"), create(&fs, "y"));
     fs.sync().unwrap();
@@ -496,12 +584,17 @@ fn threads_write_truncate_and_sync_at_the_same_time() {
             .map(|thread| {
                 let fs = &fs;
                 scope.spawn(move || {
-                    let caller = Caller { stream: Stream(thread as u32 % 3), ..Caller::root() };
+                    let caller = Caller {
+                        stream: Stream(thread as u32 % 3),
+                        ..Caller::root()
+                    };
                     let ino = create(fs, &format!("file{thread}"));
                     let mut model = Vec::new();
                     let mut random = thread * 7919 + 1;
                     for round in 0..300u64 {
-                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        random = random
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1);
                         let at = (random >> 33) % 300_000;
                         let data = pattern(round, (random >> 20) as usize % 9000 + 1);
                         match random >> 60 {
@@ -512,11 +605,13 @@ fn threads_write_truncate_and_sync_at_the_same_time() {
                             1 => fs.fsync(&caller, ino, false).unwrap(),
                             2 => fs.fsync(&caller, shared, true).unwrap(),
                             3..=5 => {
-                                fs.append(&caller, shared, &[thread as u8 + 1; 100]).unwrap();
+                                fs.append(&caller, shared, &[thread as u8 + 1; 100])
+                                    .unwrap();
                             }
                             6 => {
                                 let mode = AllocateMode::PunchHole;
-                                fs.fallocate(&caller, ino, mode, at, data.len() as u64).unwrap();
+                                fs.fallocate(&caller, ino, mode, at, data.len() as u64)
+                                    .unwrap();
                                 model_allocate(&mut model, 2, at, data.len() as u64);
                             }
                             _ => {
@@ -530,7 +625,10 @@ fn threads_write_truncate_and_sync_at_the_same_time() {
                 })
             })
             .collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
     });
     for chunk in content(&fs, shared).chunks(100) {
         assert!(chunk.len() == 100 && chunk.iter().all(|byte| *byte == chunk[0]));
@@ -539,8 +637,16 @@ fn threads_write_truncate_and_sync_at_the_same_time() {
     fs.unmount().unwrap();
     let fs = mount(&device);
     for (thread, model) in models.iter().enumerate() {
-        same(&content(&fs, find(&fs, &format!("file{thread}"))), model, "mounted again");
+        same(
+            &content(&fs, find(&fs, &format!("file{thread}"))),
+            model,
+            "mounted again",
+        );
     }
-    same(&content(&fs, find(&fs, "shared")), &appended, "the shared file");
+    same(
+        &content(&fs, find(&fs, "shared")),
+        &appended,
+        "the shared file",
+    );
     finish(&device, &fs);
 }

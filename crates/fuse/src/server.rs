@@ -250,7 +250,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let found =
             self.reference("lookup", &caller, |fs| fs.lookup(&caller, parent, name.as_bytes()));
@@ -266,7 +266,8 @@ impl fuser::Filesystem for Server {
     }
 
     fn forget(&self, _request: &Request, node: INodeNo, count: u64) {
-        let _turn = self.turns.begin();
+        // The protocol crate hands over a batch one by one.
+        let _turn = self.turns.begin_some();
         let ino = self.ino(node);
         let _ = self.shared.gate.pass(|| self.shared.nodes.forget(&*self.shared.fs, ino, count));
     }
@@ -278,7 +279,7 @@ impl fuser::Filesystem for Server {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.reply_attr(reply, self.shared.call("getattr", |fs| fs.getattr(&caller, ino)));
     }
@@ -301,7 +302,7 @@ impl fuser::Filesystem for Server {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let decided_by_groups = mode.is_some() || uid.is_some() || gid.is_some();
         let caller = if decided_by_groups {
             self.identity.owner(request)
@@ -323,7 +324,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         match self.shared.call("readlink", |fs| fs.readlink(&caller, ino)) {
             Ok(target) => reply.data(&target),
@@ -341,7 +342,7 @@ impl fuser::Filesystem for Server {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let Some(kind) = convert::node_kind(mode) else { return reply.error(Errno::EINVAL) };
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         let node = NewNode { kind, perm: convert::perm(mode), rdev };
@@ -359,7 +360,7 @@ impl fuser::Filesystem for Server {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         let made = self.reference("mkdir", &caller, |fs| {
             fs.mkdir(&caller, parent, name.as_bytes(), convert::perm(mode))
@@ -368,14 +369,14 @@ impl fuser::Filesystem for Server {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let name = name.as_bytes();
         reply_empty(reply, self.shared.call("unlink", |fs| fs.unlink(&caller, parent, name)));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let name = name.as_bytes();
         reply_empty(reply, self.shared.call("rmdir", |fs| fs.rmdir(&caller, parent, name)));
@@ -389,7 +390,7 @@ impl fuser::Filesystem for Server {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let made = self.reference("symlink", &caller, |fs| {
             fs.symlink(&caller, parent, name.as_bytes(), target.as_os_str().as_bytes())
@@ -407,7 +408,7 @@ impl fuser::Filesystem for Server {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let Some(mode) = convert::rename_mode(flags) else { return reply.error(Errno::EINVAL) };
         let caller = self.identity.caller(request);
         let from = (self.ino(parent), name.as_bytes());
@@ -423,7 +424,7 @@ impl fuser::Filesystem for Server {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let parent = self.ino(new_parent);
         let made = self
@@ -432,7 +433,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         if self.policy.stateless_open {
             // The kernel stops asking, keeps its page cache over opens, and sends no RELEASE.
             return reply.error(Errno::ENOSYS);
@@ -462,7 +463,7 @@ impl fuser::Filesystem for Server {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         /// `O_EXCL`.
         const EXCLUSIVE: i32 = 0o200;
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
@@ -496,7 +497,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let size = (size as usize).min(READ_BYTES_MAX);
         self.turns.may_wait();
@@ -524,7 +525,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         // The kernel follows a write with an fsync of its own where O_SYNC or O_DSYNC
         // ask for it; and it has turned O_APPEND into an offset, under the inode's lock.
         let caller = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
@@ -541,13 +542,13 @@ impl fuser::Filesystem for Server {
 
     fn flush(
         &self,
-        _request: &Request,
+        request: &Request,
         _node: INodeNo,
         _handle: FileHandle,
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         // Nothing happens at close(2): the kernel writes back stores made through mmap
         // by itself, and stops asking after this answer.
         reply.error(Errno::ENOSYS);
@@ -561,7 +562,7 @@ impl fuser::Filesystem for Server {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         self.sync_node(request, node, data_only, reply);
     }
 
@@ -573,12 +574,12 @@ impl fuser::Filesystem for Server {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         self.sync_node(request, node, data_only, reply);
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         if self.policy.stateless_open {
             return reply.error(Errno::ENOSYS);
         }
@@ -599,7 +600,7 @@ impl fuser::Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let listed = self.shared.call("readdir", |fs| {
             fs.readdir(&caller, ino, offset, &mut |entry| {
@@ -621,7 +622,7 @@ impl fuser::Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let listed = self.shared.call("readdirplus", |fs| {
             self.list_with_attributes(fs, &caller, ino, offset, &mut reply)
@@ -632,8 +633,8 @@ impl fuser::Filesystem for Server {
         }
     }
 
-    fn statfs(&self, _request: &Request, _node: INodeNo, reply: ReplyStatfs) {
-        let _turn = self.turns.begin();
+    fn statfs(&self, request: &Request, _node: INodeNo, reply: ReplyStatfs) {
+        let _turn = self.turns.begin(request.pid());
         match self.shared.call("statfs", |fs| fs.statfs()) {
             Ok(s) => reply.statfs(
                 s.blocks,
@@ -659,7 +660,7 @@ impl fuser::Filesystem for Server {
         position: u32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         if !xattr_offered(name.as_bytes()) {
             return reply.error(Errno::EOPNOTSUPP);
         }
@@ -681,7 +682,7 @@ impl fuser::Filesystem for Server {
         size: u32,
         reply: ReplyXattr,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         if name == XATTR_SYNC {
             return reply_xattr(reply, size, self.sync_all().map(|()| Vec::new()));
         }
@@ -697,7 +698,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let names = self.shared.call("listxattr", |fs| fs.listxattr(&caller, ino));
         reply_xattr(
@@ -710,7 +711,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         if !xattr_offered(name.as_bytes()) {
             return reply.error(Errno::EOPNOTSUPP);
         }
@@ -723,7 +724,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn access(&self, request: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let mask = (mask.bits() & 0o7) as u8;
         reply_empty(reply, self.shared.call("access", |fs| fs.access(&caller, ino, mask)));
@@ -731,7 +732,7 @@ impl fuser::Filesystem for Server {
 
     fn ioctl(
         &self,
-        _request: &Request,
+        request: &Request,
         _node: INodeNo,
         _handle: FileHandle,
         _flags: IoctlFlags,
@@ -740,7 +741,7 @@ impl fuser::Filesystem for Server {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         if command != IOCTL_SYNC {
             return reply.error(Errno::ENOTTY);
         }
@@ -760,7 +761,7 @@ impl fuser::Filesystem for Server {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         let Some(mode) = convert::allocate_mode(mode) else {
             return reply.error(Errno::EOPNOTSUPP);
         };
@@ -779,7 +780,7 @@ impl fuser::Filesystem for Server {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let _turn = self.turns.begin();
+        let _turn = self.turns.begin(request.pid());
         /// `SEEK_DATA`.
         const DATA: i32 = 3;
         /// `SEEK_HOLE`.

@@ -4,13 +4,16 @@
 //! of a single client run on another thread, on a cold processor. Here, a thread that
 //! has answered while another one reads *parks* instead of reading, too. It is called
 //! back when the reader is about to wait for the medium ([`Turns::may_wait`]: fsync,
-//! reads), or has been busy with one request for too long (a watch looks after that).
+//! reads) and there are other clients, or when the reader has been busy with one request
+//! for too long (a watch looks after that).
 //!
 //! Invariants:
 //! * `reading` counts the threads that are on their way to the kernel, waiting there, or
 //!   on their way back; a thread that is called back is counted before it runs;
 //! * no thread parks unless another one reads: requests never wait for nobody;
-//! * once a thread has left for good (the mount is gone), no thread parks any more.
+//! * no thread parks before each has begun a request once, and has so been given the
+//!   guard that tells when it leaves for good (the mount is gone);
+//! * once a thread has left, no thread parks any more.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -20,6 +23,8 @@ use std::time::Duration;
 /// How often the watch looks while there are requests; a request may keep the only reader
 /// from one to two of these.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Other clients count as being there for so many requests after the last sign of them.
+const COMPANY: u64 = 64;
 /// Looks without any request after which the watch sleeps until there is one.
 const LOOKS_IDLE_MAX: u32 = 50;
 
@@ -30,8 +35,14 @@ struct State {
     parked: usize,
     /// Parked threads that have been called back.
     called: usize,
+    /// Threads that have not begun a request yet.
+    fresh: usize,
     /// Requests begun.
     begun: u64,
+    /// Who sent the last one.
+    client: u32,
+    /// Until so many have begun, more than one client is there.
+    company_until: u64,
     /// The watch sleeps.
     watch_asleep: bool,
     /// Nobody parks any more.
@@ -58,7 +69,10 @@ pub(crate) struct Turns {
 }
 
 /// A request in progress; when it is dropped, after the reply, the thread reads or parks.
-pub(crate) struct Turn<'a>(&'a Turns);
+pub(crate) struct Turn<'a> {
+    turns: &'a Turns,
+    may_park: bool,
+}
 
 /// Stops the turns when its thread ends.
 struct Leaving(Arc<Turns>);
@@ -81,7 +95,10 @@ impl Turns {
                 reading: threads,
                 parked: 0,
                 called: 0,
+                fresh: threads,
                 begun: 0,
+                client: 0,
+                company_until: 0,
                 watch_asleep: false,
                 stopped: threads < 2,
             }),
@@ -102,31 +119,51 @@ impl Turns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Called by a thread that has received a request.
-    pub(crate) fn begin(self: &Arc<Turns>) -> Turn<'_> {
-        LEAVING.with_borrow_mut(|leaving| {
+    /// Called by a thread that has received a request of the thread `client` (0: nobody).
+    pub(crate) fn begin(self: &Arc<Turns>, client: u32) -> Turn<'_> {
+        let first = LEAVING.with_borrow_mut(|leaving| {
+            let first = leaving.is_none();
             leaving.get_or_insert_with(|| Leaving(Arc::clone(self)));
+            first
         });
         let mut state = self.state();
         state.reading = state.reading.saturating_sub(1);
         state.begun = state.begun.wrapping_add(1);
+        if first {
+            state.fresh = state.fresh.saturating_sub(1);
+        }
+        if client != 0 && client != state.client {
+            if state.client != 0 {
+                state.company_until = state.begun.wrapping_add(COMPANY);
+            }
+            state.client = client;
+        }
         if state.watch_asleep {
             state.watch_asleep = false;
             self.watch.notify_one();
         }
-        Turn(self)
+        Turn { turns: self, may_park: true }
+    }
+
+    /// Called by a thread that has received one of several requests at once: it reads
+    /// again, or goes on with the next, in any case.
+    pub(crate) fn begin_some(self: &Arc<Turns>) -> Turn<'_> {
+        let mut turn = self.begin(0);
+        turn.may_park = false;
+        turn
     }
 
     /// Called within a request that is about to wait.
     pub(crate) fn may_wait(&self) {
-        if self.state().call_back() {
+        let mut state = self.state();
+        if state.begun < state.company_until && state.call_back() {
             self.back.notify_one();
         }
     }
 
-    fn end(&self) {
+    fn end(&self, may_park: bool) {
         let mut state = self.state();
-        if state.stopped || state.reading == 0 {
+        if state.stopped || state.reading == 0 || state.fresh > 0 || !may_park {
             state.reading += 1;
             return;
         }
@@ -178,7 +215,7 @@ impl Turns {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.end();
+        self.turns.end(self.may_park);
     }
 }
 
@@ -191,7 +228,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    type Request = Box<dyn FnOnce(&Turns) + Send>;
+    type Request = (u32, Box<dyn FnOnce(&Turns) + Send>);
 
     /// Readers over a queue that wakes them in turn, as the kernel does.
     struct Server {
@@ -210,8 +247,8 @@ mod tests {
                 thread::spawn(move || {
                     loop {
                         let request = receive.lock().unwrap().recv();
-                        let Ok(request) = request else { return };
-                        let _turn = turns.begin();
+                        let Ok((client, request)) = request else { return };
+                        let _turn = turns.begin(client);
                         request(&turns);
                     }
                 })
@@ -220,8 +257,8 @@ mod tests {
             Server { queue: Some(send), turns, threads }
         }
 
-        fn ask(&self, request: impl FnOnce(&Turns) + Send + 'static) {
-            self.queue.as_ref().unwrap().send(Box::new(request)).unwrap();
+        fn ask(&self, client: u32, request: impl FnOnce(&Turns) + Send + 'static) {
+            self.queue.as_ref().unwrap().send((client, Box::new(request))).unwrap();
         }
 
         /// Ends as a mount does: the queue fails, and whoever reads leaves.
@@ -244,7 +281,7 @@ mod tests {
         let mut last = Vec::new();
         for i in 0..100 {
             let tell = tell.clone();
-            server.ask(move |_| tell.send(thread::current().id()).unwrap());
+            server.ask(1, move |_| tell.send(thread::current().id()).unwrap());
             let who = told.recv_timeout(LIMIT).unwrap();
             // Leave time to park: the kernel's client is slower than this loop, too.
             thread::sleep(Duration::from_micros(500));
@@ -265,17 +302,17 @@ mod tests {
             let (release, gate) = mpsc::channel::<()>();
             let gate = Arc::new(Mutex::new(gate));
             for _ in 0..3 {
-                let (gate, tell) = (Arc::clone(&gate), tell.clone());
-                server.ask(move |turns| {
+                let (gate, slow) = (Arc::clone(&gate), tell.clone());
+                server.ask(1, move |turns| {
                     if announced {
                         turns.may_wait();
                     }
                     let _ = gate.lock().unwrap().recv_timeout(LIMIT);
-                    tell.send("slow").unwrap();
+                    slow.send("slow").unwrap();
                 });
                 for _ in 0..20 {
                     let tell = tell.clone();
-                    server.ask(move |_| tell.send("quick").unwrap());
+                    server.ask(2, move |_| tell.send("quick").unwrap());
                     assert_eq!(told.recv_timeout(LIMIT), Ok("quick"));
                 }
             }
@@ -288,12 +325,42 @@ mod tests {
     }
 
     #[test]
+    fn a_mount_that_was_hardly_used_ends_at_once() {
+        for requests in 0..6 {
+            let server = Server::new(4);
+            let (tell, told) = mpsc::channel();
+            for _ in 0..requests {
+                let tell = tell.clone();
+                server.ask(1, move |_| tell.send(()).unwrap());
+                told.recv_timeout(LIMIT).unwrap();
+            }
+            server.finish();
+        }
+    }
+
+    #[test]
+    fn every_thread_is_accounted_for_through_requests_that_come_in_batches() {
+        let turns = Turns::new(3);
+        // Every thread begins once, else nobody parks.
+        for _ in 0..3 {
+            let turns = Arc::clone(&turns);
+            let counted = thread::spawn(move || {
+                drop(turns.begin_some());
+                drop(turns.begin_some());
+                turns.state().reading
+            });
+            assert_eq!(counted.join().unwrap(), 3);
+        }
+        turns.stop();
+    }
+
+    #[test]
     fn a_storm_of_mixed_requests_is_answered_completely() {
         let server = Server::new(5);
         let (tell, told) = mpsc::channel();
         for i in 0..3000u32 {
             let tell = tell.clone();
-            server.ask(move |turns| {
+            server.ask(i % 3, move |turns| {
                 if i % 7 == 0 {
                     turns.may_wait();
                     thread::sleep(Duration::from_micros(200));

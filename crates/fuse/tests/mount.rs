@@ -428,7 +428,7 @@ fn every_kind_of_sync_reaches_the_file_system_exactly_once() {
 
 #[test]
 fn waiting_fsyncs_do_not_stop_other_requests() {
-    let m = mounted!(|options| options.threads = 2);
+    let m = mounted!();
     m.fs.slow_fsync.store(true, SeqCst);
     let files: Vec<File> = (0..8).map(|i| File::create(m.join(format!("{i}"))).unwrap()).collect();
     let start = Instant::now();

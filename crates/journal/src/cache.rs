@@ -13,7 +13,7 @@
 
 use crate::sync::{Condvar, Mutex, wait};
 use crate::{Error, Kind, Result};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
@@ -37,6 +37,20 @@ struct Shard {
     slots: HashMap<u64, Slot>,
     /// Second-chance queue of candidates for eviction; may hold stale names.
     clock: VecDeque<u64>,
+}
+
+impl Shard {
+    /// Makes a block a candidate for eviction. Names of blocks that were forgotten stay in
+    /// the queue until there are as many of them as blocks.
+    fn queue(&mut self, at: BlockNo) {
+        if self.clock.len() > 2 * self.slots.len() + 64 {
+            let mut seen = HashSet::with_capacity(self.slots.len());
+            let slots = &self.slots;
+            self.clock
+                .retain(|at| matches!(slots.get(at), Some(Slot::Ready(_))) && seen.insert(*at));
+        }
+        self.clock.push_back(at.0);
+    }
 }
 
 pub(crate) struct Cache {
@@ -107,7 +121,7 @@ impl Cache {
                     referenced: true,
                 };
                 shard.slots.insert(at.0, Slot::Ready(entry));
-                shard.clock.push_back(at.0);
+                shard.queue(at);
                 self.evict(&mut shard);
                 Ok(image)
             }
@@ -122,24 +136,26 @@ impl Cache {
         }
     }
 
-    /// Begins a new life of a block: its old bytes are void. Keeps holds that are still to be undone.
+    /// Begins a new life of a block: its old bytes are void. Holds it once more; keeps holds
+    /// that are still to be undone.
     pub(crate) fn begin_life(&self, at: BlockNo, kind: Kind, image: Arc<Block>) {
         let (lock, loaded) = self.shard(at);
         let mut shard = lock.lock();
         let holds = match shard.slots.get(&at.0) {
             Some(Slot::Ready(entry)) => entry.holds,
-            _ => 0,
+            _ => {
+                shard.queue(at);
+                0
+            }
         };
         let entry = Entry {
             current: Arc::clone(&image),
             committed: image,
             kind,
-            holds,
+            holds: holds + 1,
             referenced: true,
         };
-        if shard.slots.insert(at.0, Slot::Ready(entry)).is_none() {
-            shard.clock.push_back(at.0);
-        }
+        shard.slots.insert(at.0, Slot::Ready(entry));
         loaded.notify_all();
         self.evict(&mut shard);
     }

@@ -10,7 +10,6 @@
 use crate::core::Round;
 use crate::engine::{Inner, WRITE_BLOCKS_MAX};
 use crate::layout::TailHeader;
-use crate::sync::wait;
 use crate::{Region, Result};
 use std::sync::Arc;
 use steadfast_block::{Block, BlockDevice, BlockNo};
@@ -49,32 +48,44 @@ pub(crate) fn write_home(device: &dyn BlockDevice, images: &[(BlockNo, Arc<Block
 }
 
 impl Inner {
-    /// Runs a round, or waits for the one under way.
+    /// Everything that is acknowledged now goes home.
     pub(crate) fn checkpoint(&self) -> Result<()> {
+        let upto = self.core.lock().acked_pos();
+        self.checkpoint_past(upto, false)
+    }
+
+    /// Runs rounds, or waits for the one under way, until the durable tail is at `upto` or
+    /// nothing is left to do. The committer (`leading`) does not lay the record that another
+    /// one's proof may need.
+    pub(crate) fn checkpoint_past(&self, upto: u64, leading: bool) -> Result<()> {
         let mut core = self.core.lock();
         loop {
             core.check()?;
-            if !core.can_checkpoint() {
+            if core.positions().0 >= upto || !core.can_checkpoint() {
                 return Ok(());
             }
             if core.checkpointing {
-                core = wait(&self.changed, core);
-                if !core.checkpointing {
-                    return core.check();
-                }
+                core = self.wait(core);
                 continue;
             }
-            if let Some(round) = core.begin_round(&self.cache) {
+            if let Some(round) = core.begin_round(&self.cache, &self.config.faults) {
                 drop(core);
-                return self.run_round(round).map_err(|error| self.fail(&error));
+                self.run_round(round).map_err(|error| self.fail(&error))?;
+                core = self.core.lock();
+                continue;
             }
             // Something to be written home is covered by a record that is not proved yet.
+            if leading {
+                return Ok(());
+            }
             if let Some(batch) = self.lead(&mut core, true) {
                 drop(core);
                 self.commit_batch(batch)?;
                 core = self.core.lock();
+            } else if core.committing {
+                core = self.wait(core);
             } else {
-                core = wait(&self.changed, core);
+                return Ok(());
             }
         }
     }
@@ -109,8 +120,9 @@ impl Inner {
         if !self.config.faults.trim_early {
             self.flush()?;
         }
-        let runs = self.core.lock().end_round(&round, &self.cache);
-        self.changed.notify_all();
+        let mut core = self.core.lock();
+        let runs = core.end_round(&round, &self.cache);
+        self.unlock(core);
         self.released(&runs);
         Ok(())
     }
@@ -127,25 +139,40 @@ impl Inner {
         Ok(())
     }
 
-    /// The log is empty and everything is home: say so.
+    /// Empties the log, and says so in a header.
     pub(crate) fn mark_clean(&self) -> Result<()> {
-        let (header, empty) = {
-            let core = self.core.lock();
-            let (tail, head) = core.positions();
-            let header = TailHeader {
-                generation: core.generation + 1,
-                epoch: core.epoch,
-                record_epoch: core.epoch,
-                tail_pos: tail,
-                tail_seq: core.acked_seq() + 1,
-                verdict: None,
-                flushed_seq: core.acked_seq(),
-                clean: true,
-            };
-            (header, tail == head)
+        let mut core = self.core.lock();
+        loop {
+            core.check()?;
+            if core.checkpointing || core.committing {
+                core = self.wait(core);
+            } else if core.can_checkpoint() {
+                drop(core);
+                self.checkpoint()?;
+                core = self.core.lock();
+            } else {
+                break;
+            }
+        }
+        // Nobody else writes a header now.
+        core.checkpointing = true;
+        let (tail, head) = core.positions();
+        let header = TailHeader {
+            generation: core.generation + 1,
+            epoch: core.epoch,
+            record_epoch: core.epoch,
+            tail_pos: tail,
+            tail_seq: core.acked_seq() + 1,
+            verdict: None,
+            flushed_seq: core.acked_seq(),
+            clean: tail == head,
         };
-        debug_assert!(empty, "the log is empty after the last checkpoint");
+        drop(core);
         let written = self.write_header(&header).and_then(|()| self.flush());
-        written.map_err(|error| self.fail(&error))
+        let mut core = self.core.lock();
+        core.checkpointing = false;
+        let written = written.map_err(|error| core.fail(&error));
+        self.unlock(core);
+        written
     }
 }

@@ -58,8 +58,7 @@ impl Inner {
         let mut core = self.core.lock();
         let runs = core.acked(batch, post, &self.cache);
         let wants_checkpoint = core.wants_checkpoint();
-        drop(core);
-        self.changed.notify_all();
+        self.unlock(core);
         if wants_checkpoint {
             self.wake_workers();
         }
@@ -74,7 +73,8 @@ impl Inner {
             if head - tail + blocks <= self.config.region.log_blocks {
                 return Ok(());
             }
-            self.checkpoint()?;
+            let past = self.core.lock().acked_pos();
+            self.checkpoint_past(past, true)?;
         }
         let limit = self.config.region.log_blocks * BLOCK_SIZE as u64;
         Err(Error::TooLarge {

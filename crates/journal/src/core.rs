@@ -16,8 +16,11 @@
 //! * log space is reused only before the durable tail;
 //! * `free ≥ reserved`: every admitted operation fits, whatever order things happen in.
 
+mod close;
+mod settle;
+
 use crate::cache::Cache;
-use crate::layout::{Covered, RECORD_BLOCKS_MAX, RECORD_HEADER_BYTES};
+use crate::layout::{Covered, RECORD_HEADER_BYTES};
 use crate::patch::Patch;
 use crate::{Access, Credits, Error, Kind, Object, Result, Stats, StreamId};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -55,6 +58,8 @@ enum Phase {
 pub(crate) struct TxnBlock {
     pub(crate) kind: Kind,
     pub(crate) patch: Patch,
+    /// `patch.log_bytes()`.
+    log_bytes: u64,
     /// The values, once the transaction is closed.
     pub(crate) values: Option<Arc<Block>>,
 }
@@ -65,7 +70,7 @@ pub(crate) struct Txn {
     pub(crate) blocks: BTreeMap<u64, TxnBlock>,
     pub(crate) data: Vec<DataRun>,
     frees: Vec<Run>,
-    attached: BTreeMap<u64, ()>,
+    attached: BTreeSet<u64>,
     /// Log bytes of the patches so far.
     log_bytes: u64,
     /// Reserved beyond them until the transaction closes.
@@ -74,6 +79,8 @@ pub(crate) struct Txn {
     objects: Vec<Object>,
     /// Transactions that must be laid before this one.
     after: BTreeSet<TxnId>,
+    /// Names of transactions that merged into this one.
+    merged: Vec<TxnId>,
 }
 
 impl Txn {
@@ -97,6 +104,15 @@ pub(crate) struct OpChanges {
     pub(crate) frees: Vec<Run>,
     pub(crate) data: Vec<DataRun>,
     pub(crate) attached: Vec<(u64, Credits)>,
+}
+
+impl OpChanges {
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty()
+            && self.frees.is_empty()
+            && self.data.is_empty()
+            && self.attached.is_empty()
+    }
 }
 
 pub(crate) struct OpBlock {
@@ -163,6 +179,7 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     next_txn: u64,
     txns: BTreeMap<TxnId, Txn>,
+    /// The live transaction that a merged one became part of.
     merged_into: HashMap<TxnId, TxnId>,
     running: BTreeMap<StreamId, TxnId>,
     last_closed: BTreeMap<StreamId, TxnId>,
@@ -176,6 +193,17 @@ pub(crate) struct Core {
     freed: Vec<Freed>,
     /// Runs covered by the newest acknowledged record, which is not proved yet.
     unproved: Vec<Run>,
+    /// Records up to here are proved by a durable tail header.
+    proved_seq: u64,
+    /// Releases that the client has not been told of yet.
+    pub(crate) releasing: u32,
+    /// Flushes under way, in the order in which they began.
+    flushing: BTreeSet<u64>,
+    next_flush: u64,
+    /// Threads that wait for a change of the core, and those of them that wait for an
+    /// operation to end.
+    pub(crate) waiters: u32,
+    pub(crate) room_waiters: u32,
     pub(crate) open_ops: u32,
     pub(crate) closing: bool,
     pub(crate) committing: bool,
@@ -219,6 +247,12 @@ impl Core {
             logged: BTreeMap::new(),
             freed: Vec::new(),
             unproved: Vec::new(),
+            proved_seq: 0,
+            releasing: 0,
+            flushing: BTreeSet::new(),
+            next_flush: 0,
+            waiters: 0,
+            room_waiters: 0,
             open_ops: 0,
             closing: false,
             committing: false,
@@ -257,6 +291,25 @@ impl Core {
             None if self.closed_for_good => Err(Error::Closed),
             None => Ok(()),
         }
+    }
+
+    // ---- flushes -----------------------------------------------------------------------
+
+    pub(crate) fn flush_begins(&mut self) -> u64 {
+        self.next_flush += 1;
+        self.flushing.insert(self.next_flush);
+        self.next_flush
+    }
+
+    /// Ends a flush; returns the newest one that it may have overlapped.
+    pub(crate) fn flush_ends(&mut self, id: u64) -> u64 {
+        self.flushing.remove(&id);
+        self.next_flush
+    }
+
+    /// Whether a flush that began as `newest` or earlier has not reported yet.
+    pub(crate) fn flushing_since(&self, newest: u64) -> bool {
+        self.flushing.first().is_some_and(|id| *id <= newest)
     }
 
     // ---- admission -------------------------------------------------------------------
@@ -314,11 +367,8 @@ impl Core {
 
     // ---- operations ------------------------------------------------------------------
 
-    pub(crate) fn resolve(&self, mut id: TxnId) -> TxnId {
-        while let Some(&next) = self.merged_into.get(&id) {
-            id = next;
-        }
-        id
+    pub(crate) fn resolve(&self, id: TxnId) -> TxnId {
+        self.merged_into.get(&id).copied().unwrap_or(id)
     }
 
     fn is_running(&self, id: TxnId) -> bool {
@@ -343,12 +393,13 @@ impl Core {
             blocks: BTreeMap::new(),
             data: Vec::new(),
             frees: Vec::new(),
-            attached: BTreeMap::new(),
+            attached: BTreeSet::new(),
             log_bytes: 0,
             held_bytes: 0,
             data_blocks: 0,
             objects: Vec::new(),
             after: after.copied().into_iter().collect(),
+            merged: Vec::new(),
         };
         self.reserved_blocks += txn.need_blocks();
         self.txns.insert(id, txn);
@@ -359,8 +410,17 @@ impl Core {
     /// Puts a finished operation into its stream's running transaction, atomically. Related
     /// running transactions merge; closed ones come before.
     pub(crate) fn commit(&mut self, mut changes: OpChanges, cache: &Cache) -> TxnId {
+        self.stats.operations += 1;
         let mut id = match changes.closing {
             Some(closing) => self.resolve(closing),
+            None if changes.is_empty() => {
+                // It depends on its stream at most; `TxnId(0)` was always durable.
+                return self
+                    .running
+                    .get(&changes.stream)
+                    .copied()
+                    .unwrap_or(TxnId(0));
+            }
             None => self.running_txn(changes.stream),
         };
         for (object, access) in &changes.relations {
@@ -408,7 +468,6 @@ impl Core {
             for (i, image) in blocks.iter().enumerate() {
                 let at = at.offset(i as u64);
                 cache.begin_life(at, Kind::Data, Arc::clone(image));
-                cache.hold(at);
             }
             if changes.closing.is_none() {
                 txn.data_blocks += blocks.len() as u64;
@@ -418,14 +477,13 @@ impl Core {
         }
         txn.data.append(&mut changes.data);
         for (key, credits) in changes.attached {
-            txn.attached.insert(key, ());
+            txn.attached.insert(key);
             txn.held_bytes += credits.log_bytes;
             txn.data_blocks += credits.data_blocks;
             self.uncommitted_blocks += credits.data_blocks;
         }
         self.reserved_blocks += txn.need_blocks();
         self.reserved_blocks -= before;
-        self.stats.operations += 1;
         id
     }
 
@@ -503,6 +561,9 @@ impl Core {
         };
         self.stats.merges += 1;
         self.merged_into.insert(gone, keep);
+        for id in &from.merged {
+            self.merged_into.insert(*id, keep);
+        }
         for stream in &from.streams {
             self.running.insert(*stream, keep);
         }
@@ -521,6 +582,8 @@ impl Core {
         };
         self.reserved_blocks -= into.need_blocks();
         into.streams.extend(from.streams);
+        into.merged.extend(from.merged);
+        into.merged.push(gone);
         into.after.extend(from.after);
         into.after.remove(&keep);
         into.after.remove(&gone);
@@ -531,16 +594,17 @@ impl Core {
                 Some(mine) => {
                     // Running transactions own disjoint parts, or one of them ends the block's life.
                     if !mine.patch.revoke {
-                        into.log_bytes -= mine.patch.log_bytes();
+                        into.log_bytes -= mine.log_bytes;
                         let zero = mine.patch.zero | block.patch.zero;
                         mine.patch.absorb(&block.patch);
                         mine.patch.zero = zero && !mine.patch.revoke;
-                        into.log_bytes += mine.patch.log_bytes();
+                        mine.log_bytes = mine.patch.log_bytes();
+                        into.log_bytes += mine.log_bytes;
                     }
                     cache.unhold(BlockNo(at), 1);
                 }
                 None => {
-                    into.log_bytes += block.patch.log_bytes();
+                    into.log_bytes += block.log_bytes;
                     into.blocks.insert(at, block);
                     ids.push(keep);
                 }
@@ -561,7 +625,6 @@ impl Core {
         let at = block.at;
         if block.patch.zero {
             cache.begin_life(at, block.kind, Arc::new([0; BLOCK_SIZE]));
-            cache.hold(at);
         }
         if !block.patch.revoke {
             let patched = cache.with(at, |entry| {
@@ -580,12 +643,16 @@ impl Core {
         self.reserved_blocks -= txn.need_blocks();
         match txn.blocks.get_mut(&at.0) {
             Some(mine) => {
-                txn.log_bytes -= mine.patch.log_bytes();
+                let grows = !mine.patch.has_place_for(&block.patch);
                 mine.patch.absorb(&block.patch);
+                if grows {
+                    txn.log_bytes -= mine.log_bytes;
+                    mine.log_bytes = mine.patch.log_bytes();
+                    txn.log_bytes += mine.log_bytes;
+                }
                 if !block.patch.revoke {
                     mine.kind = block.kind;
                 }
-                txn.log_bytes += mine.patch.log_bytes();
                 if !block.patch.revoke {
                     cache.unhold(at, 1);
                 }
@@ -595,12 +662,14 @@ impl Core {
                 if block.patch.revoke {
                     cache.with(at, |entry| entry.holds += 1);
                 }
-                txn.log_bytes += block.patch.log_bytes();
+                let log_bytes = block.patch.log_bytes();
+                txn.log_bytes += log_bytes;
                 txn.blocks.insert(
                     at.0,
                     TxnBlock {
                         kind: block.kind,
                         patch: block.patch,
+                        log_bytes,
                         values: None,
                     },
                 );
@@ -610,409 +679,8 @@ impl Core {
         self.reserved_blocks += txn.need_blocks();
     }
 
-    // ---- closing ---------------------------------------------------------------------
-
-    /// Running transactions that a sync of the stream and the objects concerns, and closed ones.
-    pub(crate) fn concerned(&self, stream: Option<StreamId>, objects: &[Object]) -> Vec<TxnId> {
-        let mut ids = BTreeSet::new();
-        match stream {
-            None => ids.extend(self.txns.keys().copied()),
-            Some(stream) => {
-                ids.extend(self.running.get(&stream));
-                ids.extend(
-                    self.last_closed
-                        .get(&stream)
-                        .filter(|id| self.txns.contains_key(id)),
-                );
-                for object in objects {
-                    if let Some(writers) = self.objects.get(object) {
-                        ids.extend(writers.iter().map(|(t, _)| self.resolve(*t)));
-                    }
-                }
-            }
-        }
-        ids.into_iter().collect()
-    }
-
-    pub(crate) fn any_running(&self, ids: &[TxnId]) -> bool {
-        ids.iter().any(|id| self.is_running(self.resolve(*id)))
-    }
-
-    /// A running one of `ids` with attached keys, which it gives up.
-    pub(crate) fn take_attached(&mut self, ids: &[TxnId]) -> Option<(TxnId, StreamId, Vec<u64>)> {
-        for id in ids {
-            let id = self.resolve(*id);
-            if let Some(txn) = self.txns.get_mut(&id)
-                && txn.phase == Phase::Running
-                && !txn.attached.is_empty()
-            {
-                let keys = std::mem::take(&mut txn.attached).into_keys().collect();
-                let stream = txn.streams.first().copied().unwrap_or_default();
-                return Some((id, stream, keys));
-            }
-        }
-        None
-    }
-
-    /// Closes the running ones of `ids`: from now on they own their bytes. Nothing is open.
-    pub(crate) fn freeze(&mut self, ids: &[TxnId], cache: &Cache) {
-        debug_assert_eq!(
-            self.open_ops, 0,
-            "a transaction closes under an open operation"
-        );
-        let mut resolved: Vec<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
-        resolved.sort_unstable();
-        resolved.dedup();
-        for id in resolved {
-            let Some(txn) = self.txns.get_mut(&id) else {
-                continue;
-            };
-            if txn.phase != Phase::Running {
-                continue;
-            }
-            self.reserved_blocks -= txn.need_blocks();
-            txn.held_bytes = 0;
-            self.reserved_blocks += txn.need_blocks();
-            // A block that is written around the log and patched too: the patch is in the data.
-            for (at, blocks) in &mut txn.data {
-                for (i, image) in blocks.iter_mut().enumerate() {
-                    let at = at.offset(i as u64);
-                    if txn.blocks.remove(&at.0).is_some() {
-                        cache.with(at, |entry| {
-                            *image = Arc::clone(&entry.current);
-                            entry.committed = Arc::clone(&entry.current);
-                        });
-                        if let Some(ids) = self.dirty.get_mut(&at.0) {
-                            ids.retain(|t| *t != id);
-                        }
-                        cache.unhold(at, 1);
-                    }
-                }
-            }
-            for (at, block) in &mut txn.blocks {
-                if !block.patch.revoke {
-                    block.values = cache.peek(BlockNo(*at));
-                    debug_assert!(block.values.is_some());
-                }
-            }
-            let data = if txn.data.is_empty() {
-                DataState::Ready(Vec::new())
-            } else {
-                DataState::Pending
-            };
-            txn.phase = Phase::Closed(data);
-            for stream in &txn.streams {
-                self.running.remove(stream);
-                self.last_closed.insert(*stream, id);
-            }
-            self.closed.push_back(id);
-            self.stats.transactions += 1;
-        }
-    }
-
-    // ---- data written around the log ---------------------------------------------------
-
-    /// Everything that must be laid before or with `ids`, themselves included.
-    fn closure(&self, ids: &[TxnId]) -> BTreeSet<TxnId> {
-        let mut all = BTreeSet::new();
-        let mut stack: Vec<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
-        while let Some(id) = stack.pop() {
-            if let Some(txn) = self.txns.get(&id)
-                && all.insert(id)
-            {
-                stack.extend(txn.after.iter().map(|id| self.resolve(*id)));
-            }
-        }
-        all
-    }
-
-    /// Takes on the data of one closed transaction that `ids` need written.
-    pub(crate) fn claim_data(&mut self, ids: &[TxnId]) -> Option<(TxnId, Vec<DataRun>)> {
-        for id in self.closure(ids) {
-            if let Some(txn) = self.txns.get_mut(&id)
-                && txn.phase == Phase::Closed(DataState::Pending)
-            {
-                txn.phase = Phase::Closed(DataState::Writing);
-                return Some((id, txn.data.clone()));
-            }
-        }
-        None
-    }
-
-    /// The transaction's data is written (`covered`) or durable (nothing covered).
-    pub(crate) fn data_written(&mut self, id: TxnId, covered: Vec<Covered>) {
-        if let Some(txn) = self.txns.get_mut(&id) {
-            txn.phase = Phase::Closed(DataState::Ready(covered));
-        }
-    }
-
-    // ---- committing --------------------------------------------------------------------
-
-    /// Whether all of `ids` are acknowledged.
-    pub(crate) fn acknowledged(&self, ids: &[TxnId]) -> bool {
-        ids.iter()
-            .all(|id| !self.txns.contains_key(&self.resolve(*id)))
-    }
-
-    pub(crate) fn closed_waiting(&self) -> Option<TxnId> {
-        self.closed.front().copied()
-    }
-
-    /// Chooses the next batch. `None` if nothing is ready, or `empty` was not asked for.
-    pub(crate) fn next_batch(&mut self, empty: bool) -> Option<Batch> {
-        debug_assert!(!self.committing);
-        let mut chosen: Vec<TxnId> = Vec::new();
-        let mut covered: Vec<Covered> = Vec::new();
-        let mut need = 0u64;
-        let room = self.log_free().min(RECORD_BLOCKS_MAX);
-        for id in &self.closed {
-            let txn = &self.txns[id];
-            let Phase::Closed(DataState::Ready(runs)) = &txn.phase else {
-                continue;
-            };
-            if txn.after.iter().any(|a| {
-                let a = self.resolve(*a);
-                self.txns.contains_key(&a) && !chosen.contains(&a)
-            }) {
-                continue;
-            }
-            // A record never both covers and patches a block.
-            let patches_covered = covered.iter().any(|c| {
-                txn.blocks
-                    .range(c.at.0..c.at.0 + u64::from(c.count))
-                    .next()
-                    .is_some()
-            });
-            if patches_covered || (need + txn.need_blocks() > room && !chosen.is_empty()) {
-                continue;
-            }
-            need += txn.need_blocks();
-            covered.extend(runs.iter().cloned());
-            chosen.push(*id);
-        }
-        if chosen.is_empty() && (!empty || room == 0) {
-            return None;
-        }
-        let txns = chosen
-            .iter()
-            .filter_map(|id| Some((*id, self.txns.get_mut(id).map(take_body)?)))
-            .collect();
-        self.committing = true;
-        Some(Batch {
-            seq: self.next_seq,
-            pos: self.head_pos,
-            flushed_seq: self.acked_seq,
-            txns,
-            covered,
-        })
-    }
-
-    /// The record of the batch takes this many blocks.
-    pub(crate) fn laid(&mut self, batch: &Batch, blocks: u64) {
-        debug_assert!(
-            blocks <= self.log_free(),
-            "a record overtakes the durable tail"
-        );
-        self.next_seq += 1;
-        self.head_pos += blocks;
-        for (id, txn) in &batch.txns {
-            self.reserved_blocks -= txn.need_blocks();
-            if let Some(kept) = self.txns.get_mut(id) {
-                // The reservation is spent.
-                kept.log_bytes = 0;
-                self.reserved_blocks += kept.need_blocks();
-            }
-        }
-    }
-
-    /// The batch is durable. Returns the runs that leave the quarantine.
-    pub(crate) fn acked(&mut self, batch: Batch, post: Vec<PostImage>, cache: &Cache) -> Vec<Run> {
-        debug_assert_eq!(batch.seq, self.acked_seq + 1);
-        self.acked_seq = batch.seq;
-        self.acked_pos = self.head_pos;
-        self.committing = false;
-        self.stats.commits += 1;
-        self.stats.batched_transactions += batch.txns.len() as u64;
-        let covered: Vec<Run> = batch
-            .covered
-            .iter()
-            .map(|c| (c.at, u64::from(c.count)))
-            .collect();
-        for (id, txn) in batch.txns {
-            self.closed.retain(|t| *t != id);
-            if let Some(kept) = self.txns.remove(&id) {
-                self.reserved_blocks -= kept.need_blocks();
-                for object in &kept.objects {
-                    if let Some(writers) = self.objects.get_mut(object) {
-                        writers.retain(|(t, _)| *t != id);
-                        if writers.is_empty() {
-                            self.objects.remove(object);
-                        }
-                    }
-                }
-                for stream in &kept.streams {
-                    if self.last_closed.get(stream) == Some(&id) {
-                        self.last_closed.remove(stream);
-                    }
-                }
-                self.uncommitted_blocks -= kept.data_blocks;
-            }
-            for at in txn.blocks.keys() {
-                if let Some(ids) = self.dirty.get_mut(at) {
-                    ids.retain(|t| *t != id);
-                    if ids.is_empty() {
-                        self.dirty.remove(at);
-                    }
-                }
-            }
-            for (at, blocks) in &txn.data {
-                for i in 0..blocks.len() as u64 {
-                    cache.unhold(at.offset(i), 1);
-                }
-            }
-            for run in txn.frees {
-                let wants_proof = covered.iter().any(|c| overlap(*c, run));
-                self.freed.push(Freed {
-                    seq: batch.seq,
-                    run,
-                    wants_proof,
-                });
-            }
-        }
-        if self.txns.is_empty() {
-            self.merged_into.clear();
-        } else {
-            let live = &self.txns;
-            let dead: Vec<TxnId> = self
-                .merged_into
-                .keys()
-                .filter(|id| !live.contains_key(&self.resolve(**id)))
-                .copied()
-                .collect();
-            for id in dead {
-                self.merged_into.remove(&id);
-            }
-        }
-        for block in post {
-            self.settle(block, batch.seq, cache);
-        }
-        self.unproved = covered;
-        self.release()
-    }
-
-    /// The committed image of a block becomes what the batch left.
-    fn settle(&mut self, block: PostImage, seq: u64, cache: &Cache) {
-        let at = block.at;
-        let clean = !self.dirty.contains_key(&at.0);
-        match block.image {
-            None => {
-                let logged = u32::from(self.logged.remove(&at.0).is_some());
-                cache.unhold(at, block.holds + logged);
-                cache.forget(at);
-            }
-            Some(image) => {
-                let kind = cache.with(at, |entry| {
-                    if clean {
-                        debug_assert!(
-                            entry.current[..crate::META_BYTES] == image[..crate::META_BYTES],
-                            "{at:?}: the record and the current image disagree"
-                        );
-                        entry.current = Arc::clone(&image);
-                    }
-                    entry.committed = image;
-                    entry.kind
-                });
-                if let Some(kind) = kind {
-                    if self.logged.insert(at.0, (seq, kind)).is_none() {
-                        cache.hold(at);
-                    }
-                    cache.unhold(at, block.holds);
-                }
-            }
-        }
-    }
-
-    /// Takes what may be allocated again out of the quarantine.
-    fn release(&mut self) -> Vec<Run> {
-        if self.checkpointing {
-            return Vec::new();
-        }
-        let acked = self.acked_seq;
-        let mut out = Vec::new();
-        self.freed.retain(|f| {
-            let ready = f.seq < acked || (f.seq == acked && !f.wants_proof);
-            if ready {
-                out.push(f.run);
-            }
-            !ready
-        });
-        self.stats.released_blocks += out.iter().map(|r| r.1).sum::<u64>();
-        out
-    }
-
-    pub(crate) fn quarantined(&self) -> bool {
-        !self.freed.is_empty()
-    }
-
-    // ---- checkpointing -------------------------------------------------------------------
-
-    /// Whether a home write could hit a block that an unproved record covers. An image in the
-    /// checkpoint set comes from a record after the covering one, which proves it; this
-    /// guards that argument.
-    fn round_is_proved(&self) -> bool {
-        self.unproved
-            .iter()
-            .all(|(at, count)| self.logged.range(at.0..at.0 + count).next().is_none())
-    }
-
-    /// Begins a round: everything acknowledged so far goes home. `None`: nothing to do.
-    pub(crate) fn begin_round(&mut self, cache: &Cache) -> Option<Round> {
-        if self.checkpointing || !self.can_checkpoint() || !self.round_is_proved() {
-            return None;
-        }
-        self.checkpointing = true;
-        let images = self
-            .logged
-            .iter()
-            .filter_map(|(at, (_, kind))| {
-                let at = BlockNo(*at);
-                Some((
-                    at,
-                    *kind,
-                    cache.with(at, |entry| Arc::clone(&entry.committed))?,
-                ))
-            })
-            .collect();
-        Some(Round {
-            upto_seq: self.acked_seq,
-            upto_pos: self.acked_pos,
-            flushed_seq: self.acked_seq,
-            images,
-        })
-    }
-
-    /// The round's tail header is durable. Returns the runs that leave the quarantine.
-    pub(crate) fn end_round(&mut self, round: &Round, cache: &Cache) -> Vec<Run> {
-        self.durable_tail_pos = self.durable_tail_pos.max(round.upto_pos);
-        self.checkpointing = false;
-        self.stats.checkpoints += 1;
-        self.stats.home_blocks += round.images.len() as u64;
-        for (at, ..) in &round.images {
-            if self
-                .logged
-                .get(&at.0)
-                .is_some_and(|(seq, _)| *seq <= round.upto_seq)
-            {
-                self.logged.remove(&at.0);
-                cache.unhold(*at, 1);
-            }
-        }
-        self.release()
-    }
-
-    /// Planted fault: the space is reused although the tail header is not durable.
-    pub(crate) fn trim_early(&mut self, round: &Round) {
-        self.durable_tail_pos = self.durable_tail_pos.max(round.upto_pos);
+    pub(crate) fn acked_pos(&self) -> u64 {
+        self.acked_pos
     }
 
     pub(crate) fn acked_seq(&self) -> u64 {
@@ -1026,25 +694,4 @@ impl Core {
     pub(crate) fn uncommitted_transactions(&self) -> usize {
         self.txns.len()
     }
-}
-
-/// Moves a closed transaction's contents out for the committer; what the core needs for its books stays.
-fn take_body(txn: &mut Txn) -> Txn {
-    Txn {
-        streams: txn.streams.clone(),
-        phase: Phase::Closed(DataState::Writing),
-        blocks: std::mem::take(&mut txn.blocks),
-        data: std::mem::take(&mut txn.data),
-        frees: std::mem::take(&mut txn.frees),
-        attached: BTreeMap::new(),
-        log_bytes: txn.log_bytes,
-        held_bytes: txn.held_bytes,
-        data_blocks: txn.data_blocks,
-        objects: Vec::new(),
-        after: BTreeSet::new(),
-    }
-}
-
-fn overlap(a: Run, b: Run) -> bool {
-    a.0.0 < b.0.0 + b.1 && b.0.0 < a.0.0 + a.1
 }

@@ -17,8 +17,9 @@ use crate::layout::{Covered, Identity};
 use crate::recover::{self, HeaderState, Recovery, Salvage};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait, wait_timeout};
 use crate::{
-    COVERED_BLOCKS_MAX, Client, Config, Credits, Error, Kind, LOG_BLOCKS_MIN, OP_LOG_SHARE, Object,
-    Op, Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
+    COVERED_BLOCKS_MAX, Client, Config, Credits, Error, Kind, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN,
+    OP_LOG_SHARE, Object, Op, Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE,
+    Ticket, seal_holds,
 };
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -51,6 +52,12 @@ pub(crate) struct Inner {
 fn check_region(region: &Region, blocks: u64) -> Result<()> {
     let bad = |what: String| Err(Error::BadRegion { what });
     let end = region.log.0.checked_add(region.log_blocks);
+    if region.log_blocks > LOG_BLOCKS_MAX {
+        return bad(format!(
+            "the log has {} blocks, at most {LOG_BLOCKS_MAX} are possible",
+            region.log_blocks
+        ));
+    }
     if region.log_blocks < LOG_BLOCKS_MIN {
         return bad(format!(
             "the log has {} blocks, at least {LOG_BLOCKS_MIN} are needed",
@@ -126,8 +133,7 @@ impl Journal {
         check_region(&config.region, device.geometry().blocks)?;
         let identity = Identity::new(config.volume);
         let cache = Cache::new(config.cache_blocks_max);
-        let (recovery, start) =
-            recover::recover(&device, &config, &identity, &cache, salvage)?;
+        let (recovery, start) = recover::recover(&device, &config, &identity, &cache, salvage)?;
         let limits = Limits {
             log_blocks: config.region.log_blocks,
             txn_bytes_max: config.region.log_blocks / TXN_LOG_SHARE * BLOCK_SIZE as u64,
@@ -167,14 +173,12 @@ impl Journal {
         *self.inner.client.lock() = Some(client);
     }
 
-    /// Starts the flusher (commit interval, full transactions) and the checkpointer.
+    /// Starts the flusher (commit interval, full transactions) and the checkpointer, once.
     pub fn start_workers(&self) {
-        if self.inner.config.read_only {
+        let order = std::sync::atomic::Ordering::AcqRel;
+        if self.inner.config.read_only || self.inner.has_workers.swap(true, order) {
             return;
         }
-        self.inner
-            .has_workers
-            .store(true, std::sync::atomic::Ordering::Release);
         let mut workers = self.inner.workers.lock();
         for run in [flusher as fn(&Weak<Inner>), checkpointer] {
             let inner = Arc::downgrade(&self.inner);
@@ -351,17 +355,40 @@ impl Inner {
 
     /// Remembers a failure for everyone; returns it in its sticky form.
     pub(crate) fn fail(&self, error: &Error) -> Error {
-        let error = self.core.lock().fail(error);
-        self.changed.notify_all();
+        let mut core = self.core.lock();
+        let error = core.fail(error);
+        self.unlock(core);
         error
     }
 
+    /// Waits for a change of the core.
+    pub(crate) fn wait<'a>(&self, mut core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
+        core.waiters += 1;
+        let mut core = wait(&self.changed, core);
+        core.waiters -= 1;
+        core
+    }
+
+    /// Lets go of the core, which has changed.
+    pub(crate) fn unlock(&self, core: MutexGuard<'_, Core>) {
+        let anyone = core.waiters > 0;
+        drop(core);
+        if anyone {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Tells the client of what left the quarantine (`Core::releasing` counts it until then).
     pub(crate) fn released(&self, runs: &[Run]) {
-        if !runs.is_empty()
-            && let Some(client) = self.client()
-        {
+        if runs.is_empty() {
+            return;
+        }
+        if let Some(client) = self.client() {
             client.released(runs);
         }
+        let mut core = self.core.lock();
+        core.releasing -= 1;
+        self.unlock(core);
     }
 
     // ---- images --------------------------------------------------------------------------
@@ -404,7 +431,7 @@ impl Inner {
                 Err(blocked) => blocked,
             };
             if blocked == Blocked::Closing {
-                core = wait(&self.changed, core);
+                core = self.wait(core);
                 continue;
             }
             core.stats.waits += 1;
@@ -439,19 +466,22 @@ impl Inner {
     }
 
     fn relieve_log(&self) -> Result<()> {
-        let core = self.core.lock();
+        let mut core = self.core.lock();
         if core.can_checkpoint() {
+            // Any progress of the tail is worth another attempt.
+            let past = core.positions().0 + 1;
             drop(core);
-            return self.checkpoint();
+            return self.checkpoint_past(past, false);
         }
         if core.uncommitted_transactions() > 0 {
             drop(core);
             return self.sync(None, &[]);
         }
-        // Only other open operations can hold the space.
-        if core.open_ops > 0 {
-            drop(wait(&self.changed, core));
-            return Ok(());
+        // Only other open operations, or an empty record under way, can hold the space.
+        if core.open_ops > 0 || core.committing {
+            core.room_waiters += 1;
+            core = self.wait(core);
+            core.room_waiters -= 1;
         }
         Ok(())
     }
@@ -468,18 +498,27 @@ impl Inner {
         if !closing {
             core.leave(credits);
         }
-        let waiting = core.closing && core.open_ops == 0;
-        drop(core);
-        if waiting {
-            self.changed.notify_all();
+        self.op_left(core);
+        if !early.is_empty()
+            && let Some(client) = self.client()
+        {
+            client.released(&early);
         }
-        self.released(&early);
         id
     }
 
     pub(crate) fn abort_op(&self, credits: Credits) {
-        self.core.lock().leave(credits);
-        self.changed.notify_all();
+        let mut core = self.core.lock();
+        core.leave(credits);
+        self.op_left(core);
+    }
+
+    /// An operation ended: closers wait for the last one, others for its reservation. Threads
+    /// that wait for a commit are not disturbed.
+    fn op_left(&self, core: MutexGuard<'_, Core>) {
+        if (core.closing && core.open_ops == 0) || core.room_waiters > 0 {
+            self.unlock(core);
+        }
     }
 
     // ---- closing ---------------------------------------------------------------------------
@@ -496,11 +535,11 @@ impl Inner {
             if !core.closing {
                 break;
             }
-            core = wait(&self.changed, core);
+            core = self.wait(core);
         }
         core.closing = true;
         while core.open_ops > 0 {
-            core = wait(&self.changed, core);
+            core = self.wait(core);
         }
         // Nothing is open: the choice cannot change any more but by the client's own work.
         let chosen = choose(&core);
@@ -519,15 +558,16 @@ impl Inner {
             core.freeze(&chosen, &self.cache);
         }
         core.closing = false;
-        drop(core);
-        self.changed.notify_all();
+        self.unlock(core);
         result.map(|()| chosen)
     }
 
     fn close_keys(&self, id: TxnId, stream: StreamId, keys: &[u64]) -> Result<()> {
         let Some(client) = self.client() else {
-            return Ok(());
+            // What the client put off is lost: the transaction can never be whole.
+            return Err(Error::Closed);
         };
+        let _gate = Gate(self);
         let mut op = Op::new(self, stream, Some(id), Credits::default());
         client.close(&mut op, keys)?;
         let _ = op.commit();
@@ -559,7 +599,7 @@ impl Inner {
                 drop(core);
                 self.commit_batch(batch)?;
             } else {
-                core = wait(&self.changed, core);
+                core = self.wait(core);
                 continue;
             }
             core = self.core.lock();
@@ -583,8 +623,7 @@ impl Inner {
             Ok(covered) => {
                 let mut core = self.core.lock();
                 core.data_written(id, covered);
-                drop(core);
-                self.changed.notify_all();
+                self.unlock(core);
                 Ok(())
             }
             Err(error) => Err(self.fail(&error)),
@@ -616,34 +655,60 @@ impl Inner {
             .collect())
     }
 
+    /// Flushes the device. A device reports a lost write once, to whichever flush comes first:
+    /// so a success counts only when every flush that overlapped it has reported, too.
     pub(crate) fn flush(&self) -> Result<()> {
-        if !self.config.faults.skip_flush {
-            self.device.flush()?;
+        let id = self.core.lock().flush_begins();
+        let result = if self.config.faults.skip_flush {
+            Ok(())
+        } else {
+            self.device.flush()
+        };
+        let mut core = self.core.lock();
+        let newest = core.flush_ends(id);
+        core.stats.flushes += 1;
+        if let Err(error) = result {
+            let error = core.fail(&error.into());
+            self.unlock(core);
+            return Err(error);
         }
-        self.core.lock().stats.flushes += 1;
-        Ok(())
+        while core.flushing_since(newest) {
+            core = self.wait(core);
+        }
+        let failed = core.failure().cloned();
+        self.unlock(core);
+        failed.map_or(Ok(()), Err)
     }
 
     fn reclaim(&self) -> Result<bool> {
-        let before = self.core.lock().stats.released_blocks;
+        let (before, telling) = {
+            let core = self.core.lock();
+            (core.stats.released_blocks, core.releasing > 0)
+        };
         self.sync(None, &[])?;
         let mut core = self.core.lock();
-        // A checkpoint under way, or one record that proves the last, is all that can be missing.
-        while core.quarantined() {
+        // A checkpoint under way, or one record that proves the last, is all that can be
+        // missing; then the client must have heard of it.
+        while core.quarantined() || core.releasing > 0 {
             core.check()?;
-            if core.checkpointing {
-                core = wait(&self.changed, core);
+            if core.releasing > 0 || core.checkpointing {
+                core = self.wait(core);
             } else if let Some(batch) = self.lead(&mut core, true) {
                 drop(core);
                 self.commit_batch(batch)?;
                 core = self.core.lock();
             } else if core.committing {
-                core = wait(&self.changed, core);
+                core = self.wait(core);
+            } else if core.can_checkpoint() {
+                // No room for a record: the next tail header proves as well.
+                drop(core);
+                self.checkpoint()?;
+                core = self.core.lock();
             } else {
                 break;
             }
         }
-        Ok(core.stats.released_blocks > before)
+        Ok(telling || core.stats.released_blocks > before)
     }
 
     // ---- shutting down -----------------------------------------------------------------------
@@ -672,6 +737,22 @@ impl Inner {
     }
 }
 
+/// Opens the gate and stops the journal if the client panics in it, so that nobody waits for ever.
+struct Gate<'a>(&'a Inner);
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let mut core = self.0.core.lock();
+            core.fail(&Error::Corrupt {
+                what: "the storage program panicked while a transaction closed".into(),
+            });
+            core.closing = false;
+            self.0.unlock(core);
+        }
+    }
+}
+
 /// How often a worker looks whether its journal is still there.
 const WORKER_WAIT: Duration = Duration::from_millis(250);
 
@@ -688,7 +769,11 @@ fn flusher(inner: &Weak<Inner>) {
             wait_timeout(
                 &inner.work,
                 core,
-                WORKER_WAIT.min(inner.config.commit_interval),
+                inner
+                    .config
+                    .commit_interval
+                    .saturating_sub(last.elapsed())
+                    .min(WORKER_WAIT),
             )
         } else {
             core

@@ -48,8 +48,8 @@ pub(crate) const RECORD_HEADER_BYTES: usize = size_of::<RecordHeader>();
 pub(crate) const ENTRY_BYTES: usize = 24;
 /// Encoded bytes of a covered run.
 pub(crate) const COVERED_BYTES: usize = 48;
-/// Largest record, so that lengths fit their fields and memory stays bounded.
-pub(crate) const RECORD_BLOCKS_MAX: u64 = 1 << 16;
+/// Largest record: as large as the largest log, for merged transactions may fill it.
+pub(crate) const RECORD_BLOCKS_MAX: u64 = 1 << 18;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -271,7 +271,7 @@ impl RecordWriter {
             for i in first..first + count {
                 match bit_runs.last_mut() {
                     Some(run) if run.0 + run.1 == i && run.2 == bit(i) && run.1 < 0x7fff => {
-                        run.1 += 1
+                        run.1 += 1;
                     }
                     _ => bit_runs.push((i, 1, bit(i))),
                 }
@@ -430,16 +430,16 @@ pub(crate) fn set_bits(image: &mut Block, first: usize, count: usize, value: boo
     let end = first + count;
     let mut i = first;
     while i < end {
-        if i % 8 == 0 && end - i >= 8 {
+        if i.is_multiple_of(8) && end - i >= 8 {
             let bytes = (end - i) / 8;
             image[i / 8..i / 8 + bytes].fill(if value { 0xff } else { 0 });
             i += bytes * 8;
         } else {
             let bit = 1u8 << (i % 8);
             if value {
-                image[i / 8] |= bit
+                image[i / 8] |= bit;
             } else {
-                image[i / 8] &= !bit
+                image[i / 8] &= !bit;
             }
             i += 1;
         }

@@ -52,6 +52,8 @@ use steadfast_block::BlockNo;
 
 /// Fewest blocks that a log may have.
 pub const LOG_BLOCKS_MIN: u64 = 64;
+/// Most blocks that a log may have (1 GiB): a record may fill the log, and its lengths fit their fields.
+pub const LOG_BLOCKS_MAX: u64 = layout::RECORD_BLOCKS_MAX;
 /// One operation may use this part of the log (its reciprocal).
 pub const OP_LOG_SHARE: u64 = 8;
 /// A running transaction closes at this part of the log (its reciprocal).
@@ -176,6 +178,8 @@ pub struct Faults {
     pub skip_home_flush: bool,
     /// Recovery replays before its verdict is durable.
     pub replay_before_verdict: bool,
+    /// Checkpoints write patches of covered blocks home before the covering record is proved.
+    pub install_unproved: bool,
     /// Recovery goes on behind a record that it could not accept.
     pub replay_past_bad: bool,
 }

@@ -49,7 +49,6 @@ impl Lockmap {
     /// Locks all `wanted` objects, in ascending order of their keys; a key given twice is
     /// locked once, in the stronger mode. Waits without bound. Whoever holds a set must not
     /// acquire another one.
-    #[must_use]
     pub fn acquire(&self, wanted: &[(u64, Access)]) -> LockSet<'_> {
         let mut keys = wanted.to_vec();
         // Exclusive sorts last, so that it is the one kept of equal keys.

@@ -32,6 +32,16 @@ impl<const WORDS: usize> Mask<WORDS> {
         self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
     }
 
+    /// Whether one of `start .. start + len` is in the set.
+    pub(crate) fn meets(&self, start: usize, len: usize) -> bool {
+        (start..start + len).any(|at| self.0[at / 64] >> (at % 64) & 1 == 1)
+    }
+
+    /// Whether `other` holds everything that this does.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).all(|(a, b)| a & !b == 0)
+    }
+
     pub(crate) fn union(&mut self, other: &Self) {
         for (a, b) in self.0.iter_mut().zip(&other.0) {
             *a |= b;

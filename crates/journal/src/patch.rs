@@ -83,15 +83,22 @@ impl Patch {
         }
     }
 
-    /// Whether the two patches cannot be reordered: they own common bytes or bits, or one
-    /// begins or ends the block's life.
+    /// Whether the two patches cannot be reordered: they own common bytes or bits, one sets a
+    /// counter that the other adds to, or one begins or ends the block's life.
     pub(crate) fn overlaps(&self, other: &Patch) -> bool {
         self.zero
             || other.zero
             || self.revoke
             || other.revoke
             || self.bytes.intersects(&other.bytes)
+            || self.sets_counters_of(other)
+            || other.sets_counters_of(self)
             || matches!((&self.bits, &other.bits), (Some(a), Some(b)) if a.intersects(b))
+    }
+
+    fn sets_counters_of(&self, other: &Patch) -> bool {
+        let mut counters = other.adds.iter();
+        counters.any(|a| self.bytes.meets(a.0 as usize, 8))
     }
 
     /// Adds a later patch of the same owner.
@@ -138,12 +145,26 @@ impl Patch {
     /// their bytes hold the sum.
     fn apply_adds(&self, image: &mut Block) {
         for &(offset, delta) in &self.adds {
-            let mut mask = ByteMask::default();
-            mask.insert(offset as usize, 8);
-            if !self.bytes.intersects(&mask) {
+            if !self.bytes.meets(offset as usize, 8) {
                 add_at(image, offset as usize, delta);
             }
         }
+    }
+
+    /// Whether absorbing `later` leaves the encoded size as it is.
+    pub(crate) fn has_place_for(&self, later: &Patch) -> bool {
+        let known = |offset: u16| self.adds.iter().any(|a| a.0 == offset);
+        let newest_known = match (&later.latest, &self.latest) {
+            (None, _) => true,
+            (Some(theirs), Some(ours)) => theirs.is_within(ours),
+            (Some(_), None) => false,
+        };
+        !later.zero
+            && !later.revoke
+            && later.bits.is_none()
+            && later.bytes.is_within(&self.bytes)
+            && later.adds.iter().all(|a| known(a.0))
+            && newest_known
     }
 
     /// Byte ranges to be logged.
@@ -158,11 +179,12 @@ impl Patch {
         close_gaps(mask.runs(), RANGE_GAP_BYTES)
     }
 
-    /// Upper bound of the bytes that this patch takes in a record.
+    /// Upper bound of the bytes that this patch takes in a record. `n` calls that set bits
+    /// leave at most `2n - 1` runs of equal bits, of 4 bytes each.
     pub(crate) fn log_bytes(&self) -> u64 {
         let ranges = self.ranges();
         let bytes: usize = ranges.iter().map(|r| r.1 + 4).sum();
-        (ENTRY_BYTES + bytes) as u64 + self.bit_calls * 12
+        (ENTRY_BYTES + bytes) as u64 + self.bit_calls * 8
     }
 }
 

@@ -16,8 +16,8 @@
 //! Up to step 4 nothing was written, so the next recovery sees the same. After it, replay is
 //! repeated from the same records, which nothing overwrites before step 6 is durable.
 //!
-//! A tail header is smaller than a sector, so one that is neither valid nor blank was cut while it
-//! was written, and the older one counts; or it has rotted. The log tells: the first record of an
+//! A tail header that is not valid, or not the predecessor of the other one, was never written,
+//! or was cut while it was written, and the other one counts; or it has rotted. The log tells: the first record of an
 //! epoch comes after that epoch's header is durable, so a record of a later epoch than the
 //! header's proves that a newer header is lost. Going on with the older one would forget
 //! committed operations.
@@ -198,7 +198,6 @@ pub(crate) fn recover(
     if config.read_only {
         recovery.home_blocks = this.replay(&chain, &mut |at, kind, image| {
             cache.begin_life(at, kind, image);
-            cache.hold(at);
             Ok(())
         })?;
         return Ok((recovery, start));
@@ -275,12 +274,14 @@ impl Recoverer<'_> {
                 what: format!("tail header {slot} contradicts itself"),
             });
         }
-        if states.contains(&HeaderState::Invalid)
+        // Headers are written in turns, each a generation after the other.
+        let before = |other: &TailHeader| other.generation + 1 == header.generation;
+        if !matches!(&states[1 - slot], HeaderState::Valid(other) if before(other))
             && let Some(epoch) = self.later_epoch(&header)?
         {
             return Err(Error::Corrupt {
                 what: format!(
-                    "tail header {} is damaged, and the log has records of epoch {epoch}, which \
+                    "tail header {} is lost, and the log has records of epoch {epoch}, which \
                      the other header does not know",
                     1 - slot
                 ),
@@ -300,7 +301,8 @@ impl Recoverer<'_> {
                     c.id.epoch > header.epoch && c.id.pos % self.region.log_blocks == at + i as u64
                 };
                 if let Some(claim) = RecordClaim::read(self.id, block).filter(here)
-                    && let Some(held) = self.record_at(claim.id.pos, self.region.log_blocks, here)?
+                    && let Some(held) =
+                        self.record_at(claim.id.pos, self.region.log_blocks, here)?
                 {
                     return Ok(Some(held.record.id.epoch));
                 }

@@ -5,7 +5,8 @@
 //! The storage program on top: `REGISTERS` registers of 8 bytes in metadata blocks, each of
 //! them empty, a value, or a pointer to a block of its own (written around the log, or
 //! begun with zeros and patched), which is overwritten in halves and freed.
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![cfg(not(feature = "shuttle"))]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -586,6 +587,11 @@ mutation!(
 );
 mutation!(corner_02_a_dropped_revoke_is_caught, 1, drop_revoke);
 mutation!(an_unflushed_home_write_is_caught, 1, skip_home_flush);
+mutation!(
+    corner_51_a_home_write_over_an_unproved_covered_block_is_caught,
+    1,
+    install_unproved
+);
 mutation!(
     corner_52_replay_before_the_verdict_is_caught,
     1,

@@ -11,7 +11,10 @@ impl Bits {
     /// An empty set of numbers below `len`.
     pub(super) fn new(len: u64) -> Bits {
         let words = usize::try_from(len.div_ceil(64)).unwrap_or(usize::MAX);
-        Bits { words: vec![0; words], len }
+        Bits {
+            words: vec![0; words],
+            len,
+        }
     }
 
     pub(super) fn get(&self, at: u64) -> bool {

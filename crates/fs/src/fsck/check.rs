@@ -15,7 +15,7 @@ use super::bits::Bits;
 use super::finding::{Log, Place, Problem};
 use super::source::Source;
 use super::{Progress, Usage};
-use crate::layout::{DiskInode, INODE_SLOTS, INODES_PER_BLOCK, Item};
+use crate::layout::{DiskInode, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, Item};
 use crate::superblock::Volume;
 use std::collections::{BTreeMap, BTreeSet};
 use steadfast_block::BlockNo;
@@ -158,7 +158,11 @@ impl<'a> Check<'a> {
     pub(super) fn inodes_where(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<Ino> {
         self.table
             .iter()
-            .flat_map(|(at, slots)| (0u64..).zip(slots).map(move |(i, s)| (at * INODE_SLOTS + i, s)))
+            .flat_map(|(at, slots)| {
+                (0u64..)
+                    .zip(slots)
+                    .map(move |(i, s)| (at * INODE_SLOTS + i, s))
+            })
             .filter(|(_, slot)| slot.kind.is_some() && wanted(slot))
             .map(|(ino, _)| ino)
             .collect()
@@ -196,9 +200,13 @@ impl<'a> Check<'a> {
         self.usage.blocks = self.vol.data_blocks();
         let mut at = self.vol.groups_start;
         while let Some(start) = self.used.next(at, self.vol.groups_end(), true) {
-            at = self.used.next(start, self.vol.groups_end(), false).unwrap_or(self.vol.groups_end());
+            at = self
+                .used
+                .next(start, self.vol.groups_end(), false)
+                .unwrap_or(self.vol.groups_end());
             self.usage.used += at - start;
         }
+        self.usage.used -= self.vol.groups * GROUP_META;
         for slot in self.table.values().flatten() {
             match slot.kind {
                 Some(FileKind::Directory) => self.usage.directories += 1,

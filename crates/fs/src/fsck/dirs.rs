@@ -4,7 +4,8 @@ use super::check::{Changes, Check, Slot};
 use super::finding::{Place, Problem};
 use super::tree::Tree;
 use crate::layout::{
-    COOKIE_MAX, COOKIE_SPARE_BITS, DIR_UNIT, DIR_UNITS, DirEntryHeader, INODE_SLOTS, Item, META_BYTES,
+    COOKIE_MAX, COOKIE_SPARE_BITS, DIR_UNIT, DIR_UNITS, DirEntryHeader, INODE_SLOTS, Item,
+    META_BYTES,
 };
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,7 +97,9 @@ pub(super) fn entries<'a>(leaf: &'a Block, mut bad: impl FnMut(usize, String)) -
             cookie: header.cookie.get(),
             kind: header.kind,
             name: &rest[..len],
-            tidy: rest[len..taken * DIR_UNIT - HEADER].iter().all(|byte| *byte == 0),
+            tidy: rest[len..taken * DIR_UNIT - HEADER]
+                .iter()
+                .all(|byte| *byte == 0),
         });
         unit += taken;
     }
@@ -168,8 +171,16 @@ impl Check<'_> {
     pub(super) fn leaves(&mut self, dir: Ino) -> Vec<(u64, u64, u64)> {
         let inode = self.inode(dir);
         let items = self.tree_of(dir, &inode).items;
-        let ends = items.iter().skip(1).map(|item| item.key.get()).chain([COOKIE_MAX]);
-        items.iter().zip(ends).map(|(item, end)| (item.block.get(), item.key.get(), end)).collect()
+        let ends = items
+            .iter()
+            .skip(1)
+            .map(|item| item.key.get())
+            .chain([COOKIE_MAX]);
+        items
+            .iter()
+            .zip(ends)
+            .map(|(item, end)| (item.block.get(), item.key.get(), end))
+            .collect()
     }
 
     /// Step 3: what the orphan directory lists.
@@ -177,7 +188,9 @@ impl Check<'_> {
         let dir = self.vol.orphans;
         let mut counts = Counts::default();
         for (at, low, high) in self.leaves(dir) {
-            let Ok(leaf) = self.source.meta(at) else { continue };
+            let Ok(leaf) = self.source.meta(at) else {
+                continue;
+            };
             for entry in self.well_formed(dir, at, &leaf, (low, high)) {
                 let expected = format!("{:016x}", entry.ino);
                 let block = entry.ino / INODE_SLOTS;
@@ -186,9 +199,16 @@ impl Check<'_> {
                 }
                 let kind = self.kind(entry.ino);
                 let fault = if entry.name != expected.as_bytes() {
-                    Some(format!("the name '{}' for inode {}", show(entry.name), entry.ino))
+                    Some(format!(
+                        "the name '{}' for inode {}",
+                        show(entry.name),
+                        entry.ino
+                    ))
                 } else if self.is_special(entry.ino) || kind.is_none() {
-                    Some(format!("an entry for inode {}, which cannot be one", entry.ino))
+                    Some(format!(
+                        "an entry for inode {}, which cannot be one",
+                        entry.ino
+                    ))
                 } else {
                     None
                 };
@@ -198,7 +218,11 @@ impl Check<'_> {
                         Place::both(dir, at),
                         format!("the orphan directory has {what}"),
                     );
-                    self.dirs.entry(dir).or_default().drop.insert((at, entry.unit));
+                    self.dirs
+                        .entry(dir)
+                        .or_default()
+                        .drop
+                        .insert((at, entry.unit));
                     continue;
                 }
                 if let Some(kind) = kind {
@@ -223,7 +247,11 @@ impl Check<'_> {
         let mut bad = Vec::new();
         let raw = entries(leaf, |unit, why| bad.push((unit, why)));
         if low > 0 && raw.is_empty() && bad.is_empty() {
-            self.log.add(Problem::LeafEmpty, place.clone(), "a directory block is empty");
+            self.log.add(
+                Problem::LeafEmpty,
+                place.clone(),
+                "a directory block is empty",
+            );
             self.dirs.entry(dir).or_default();
         }
         for (unit, why) in bad {
@@ -236,15 +264,25 @@ impl Check<'_> {
         for entry in raw {
             let name = show(entry.name);
             if let Some(why) = name_fault(entry.name) {
-                self.bad_entry(dir, at, Problem::EntryName, format!("the name '{name}' {why}"))
-                    .drop
-                    .insert((at, entry.unit));
+                self.bad_entry(
+                    dir,
+                    at,
+                    Problem::EntryName,
+                    format!("the name '{name}' {why}"),
+                )
+                .drop
+                .insert((at, entry.unit));
                 continue;
             }
             if !names.insert(entry.name) {
-                self.bad_entry(dir, at, Problem::EntryDuplicate, format!("the name '{name}' is there twice"))
-                    .drop
-                    .insert((at, entry.unit));
+                self.bad_entry(
+                    dir,
+                    at,
+                    Problem::EntryDuplicate,
+                    format!("the name '{name}' is there twice"),
+                )
+                .drop
+                .insert((at, entry.unit));
                 continue;
             }
             if !entry.tidy {
@@ -286,7 +324,11 @@ impl Check<'_> {
                     kind as u8
                 ),
             );
-            self.dirs.entry(dir).or_default().kinds.insert((at, entry.unit), kind);
+            self.dirs
+                .entry(dir)
+                .or_default()
+                .kinds
+                .insert((at, entry.unit), kind);
         }
     }
 
@@ -328,7 +370,9 @@ impl Check<'_> {
         }
         let mut counts = Counts::default();
         for (at, low, high) in self.leaves(dir) {
-            let Ok(leaf) = self.source.meta(at) else { continue };
+            let Ok(leaf) = self.source.meta(at) else {
+                continue;
+            };
             for entry in self.well_formed(dir, at, &leaf, (low, high)) {
                 match self.follow(dir, at, &entry) {
                     Some(kind) => {
@@ -339,7 +383,11 @@ impl Check<'_> {
                         }
                     }
                     None => {
-                        self.dirs.entry(dir).or_default().drop.insert((at, entry.unit));
+                        self.dirs
+                            .entry(dir)
+                            .or_default()
+                            .drop
+                            .insert((at, entry.unit));
                     }
                 }
             }
@@ -358,7 +406,12 @@ impl Check<'_> {
         }
         let place = Place::both(dir, at);
         let name = show(entry.name);
-        let Some(Slot { kind: Some(kind), named, .. }) = self.slot(ino) else {
+        let Some(Slot {
+            kind: Some(kind),
+            named,
+            ..
+        }) = self.slot(ino)
+        else {
             let detail = format!("the entry '{name}' names inode {ino}, which does not exist");
             self.log.add(Problem::EntryDangling, place, detail);
             return None;
@@ -391,7 +444,11 @@ impl Check<'_> {
             self.log.add(
                 Problem::EntryCount,
                 Place::ino(dir),
-                format!("it claims {} entries and has {}", inode.entries.get(), counts.entries),
+                format!(
+                    "it claims {} entries and has {}",
+                    inode.entries.get(),
+                    counts.entries
+                ),
             );
             self.edit(dir, |inode| inode.entries = counts.entries.into());
         }
@@ -412,7 +469,10 @@ impl Check<'_> {
     /// is in them is reached through them.
     pub(super) fn find_unreachable(&mut self) {
         let lost = self.inodes_where(|s| !s.named && s.kind == Some(FileKind::Directory));
-        let full: Vec<Ino> = lost.into_iter().filter(|dir| self.has_entries(*dir)).collect();
+        let full: Vec<Ino> = lost
+            .into_iter()
+            .filter(|dir| self.has_entries(*dir))
+            .collect();
         self.lose_directories(&full);
         for ino in self.inodes_where(|slot| !slot.named) {
             let inode = self.inode(ino);
@@ -453,7 +513,11 @@ impl Check<'_> {
         self.log.add(
             Problem::Unreachable,
             Place::ino(ino),
-            if empty { "no directory names it, and it is empty" } else { "no directory names it" },
+            if empty {
+                "no directory names it, and it is empty"
+            } else {
+                "no directory names it"
+            },
         );
         if empty {
             return self.free_inode(ino);
@@ -471,7 +535,9 @@ impl Check<'_> {
         let members: BTreeSet<Ino> = lost.iter().copied().collect();
         for dir in lost {
             for (at, ..) in self.leaves(*dir) {
-                let Ok(leaf) = self.source.meta(at) else { continue };
+                let Ok(leaf) = self.source.meta(at) else {
+                    continue;
+                };
                 let inos = entries(&leaf, |_, _| {}).into_iter().map(|entry| entry.ino);
                 below.extend(inos.filter(|ino| ino != dir && members.contains(ino)));
             }
@@ -481,7 +547,9 @@ impl Check<'_> {
         for dir in tops.chain(lost) {
             if self.slot(*dir).is_some_and(|slot| !slot.named) {
                 self.lose(*dir, FileKind::Directory, false);
-                let parent = self.lost_found.unwrap_or_else(|| self.inode(*dir).parent.get());
+                let parent = self
+                    .lost_found
+                    .unwrap_or_else(|| self.inode(*dir).parent.get());
                 self.edit(*dir, |inode| inode.parent = parent.into());
                 self.walk_from(*dir, parent);
             }
@@ -490,7 +558,9 @@ impl Check<'_> {
 
     fn has_entries(&mut self, dir: Ino) -> bool {
         self.leaves(dir).into_iter().any(|(at, ..)| {
-            self.source.meta(at).is_ok_and(|leaf| !entries(&leaf, |_, _| {}).is_empty())
+            self.source
+                .meta(at)
+                .is_ok_and(|leaf| !entries(&leaf, |_, _| {}).is_empty())
         })
     }
 
@@ -538,17 +608,23 @@ impl Check<'_> {
         let attached: BTreeMap<Ino, FileKind> = self.attach.iter().copied().collect();
         while let Some((dir, parent)) = stack.pop() {
             for (at, ..) in self.leaves(dir) {
-                let Ok(leaf) = self.source.meta(at) else { continue };
+                let Ok(leaf) = self.source.meta(at) else {
+                    continue;
+                };
                 for entry in entries(&leaf, |_, _| {}) {
                     let directory = self.kind(entry.ino) == Some(FileKind::Directory);
                     let wanted = self.log.concerns(entry.ino);
-                    let dropped = self.dirs.get(&dir).is_some_and(|changes| {
-                        changes.drop.contains(&(at, entry.unit))
-                    });
+                    let dropped = self
+                        .dirs
+                        .get(&dir)
+                        .is_some_and(|changes| changes.drop.contains(&(at, entry.unit)));
                     if dropped || attached.contains_key(&entry.ino) || !(directory || wanted) {
                         continue;
                     }
-                    let name = Rc::new(Name { parent: parent.clone(), name: entry.name.into() });
+                    let name = Rc::new(Name {
+                        parent: parent.clone(),
+                        name: entry.name.into(),
+                    });
                     if wanted {
                         self.log.name(entry.ino, || path(&name));
                     }

@@ -188,17 +188,27 @@ pub struct Place {
 impl Place {
     /// A block.
     pub(super) fn block(at: u64) -> Place {
-        Place { block: Some(BlockNo(at)), ..Place::default() }
+        Place {
+            block: Some(BlockNo(at)),
+            ..Place::default()
+        }
     }
 
     /// An inode.
     pub(super) fn ino(ino: Ino) -> Place {
-        Place { ino: Some(ino), ..Place::default() }
+        Place {
+            ino: Some(ino),
+            ..Place::default()
+        }
     }
 
     /// An inode, and one of its blocks.
     pub(super) fn both(ino: Ino, at: u64) -> Place {
-        Place { block: Some(BlockNo(at)), ino: Some(ino), path: None }
+        Place {
+            block: Some(BlockNo(at)),
+            ino: Some(ino),
+            path: None,
+        }
     }
 }
 
@@ -278,7 +288,11 @@ impl Log {
         *self.counts.entry(problem).or_default() += 1;
         if self.findings.len() < self.bound {
             self.inos.extend(place.ino);
-            self.findings.push(Finding { problem, place, detail: detail.into() });
+            self.findings.push(Finding {
+                problem,
+                place,
+                detail: detail.into(),
+            });
         }
     }
 
@@ -299,15 +313,20 @@ impl Log {
 
     /// Whether something worse than notes was found.
     pub(super) fn is_clean(&self) -> bool {
-        self.counts.keys().all(|problem| problem.severity() == Severity::Note)
+        self.counts
+            .keys()
+            .all(|problem| problem.severity() == Severity::Note)
     }
 
     /// The findings with paths filled in, and how many were left out.
     pub(super) fn finish(mut self) -> (Vec<Finding>, u64) {
         for finding in &mut self.findings {
             if finding.place.path.is_none() {
-                finding.place.path =
-                    finding.place.ino.and_then(|ino| self.paths.get(&ino)).cloned();
+                finding.place.path = finding
+                    .place
+                    .ino
+                    .and_then(|ino| self.paths.get(&ino))
+                    .cloned();
             }
         }
         let all: u64 = self.counts.values().sum();

@@ -43,7 +43,10 @@ pub(super) fn inode_at(block: &Block, slot: usize) -> DiskInode {
 /// The body of a tree without items.
 pub(super) fn empty_tree() -> [u8; INLINE_BYTES] {
     let mut body = [0; INLINE_BYTES];
-    let header = NodeHeader { magic: NODE_MAGIC.into(), ..NodeHeader::default() };
+    let header = NodeHeader {
+        magic: NODE_MAGIC.into(),
+        ..NodeHeader::default()
+    };
     body[..size_of::<NodeHeader>()].copy_from_slice(header.as_bytes());
     body
 }
@@ -55,7 +58,10 @@ struct Looks {
 }
 
 fn looks(block: &Block) -> Looks {
-    let mut looks = Looks { inodes: 0, garbage: 0 };
+    let mut looks = Looks {
+        inodes: 0,
+        garbage: 0,
+    };
     for slot in 0..INODES_PER_BLOCK as usize {
         let inode = inode_at(block, slot);
         if inode.as_bytes().iter().all(|byte| *byte == 0) {
@@ -98,7 +104,10 @@ impl Check<'_> {
 
     /// A directory without entries that is its own parent until someone says otherwise.
     pub(super) fn fresh_directory(&self, ino: Ino) -> DiskInode {
-        let time = DiskTime { secs: self.now.secs.into(), nanos: self.now.nanos.into() };
+        let time = DiskTime {
+            secs: self.now.secs.into(),
+            nanos: self.now.nanos.into(),
+        };
         DiskInode {
             mode: 0o040_755.into(),
             nlink: 2.into(),
@@ -136,7 +145,11 @@ impl Check<'_> {
                     self.used.remove(at);
                 }
             }
-            for at in tree.nodes.into_iter().chain(self.old.remove(&ino).unwrap_or_default()) {
+            for at in tree
+                .nodes
+                .into_iter()
+                .chain(self.old.remove(&ino).unwrap_or_default())
+            {
                 self.used.remove(at);
             }
         }
@@ -151,7 +164,11 @@ impl Check<'_> {
     /// The tree of an inode that was checked before.
     pub(super) fn tree_of(&mut self, ino: Ino, inode: &DiskInode) -> Tree {
         match self.trees.get(&ino) {
-            Some(items) => Tree { items: items.clone(), nodes: Vec::new(), damaged: true },
+            Some(items) => Tree {
+                items: items.clone(),
+                nodes: Vec::new(),
+                damaged: true,
+            },
             None => self.walk_tree(ino, &inode.body, Mode::Collect),
         }
     }
@@ -233,8 +250,12 @@ impl Check<'_> {
             }
         };
         self.used.insert(at);
-        self.table.insert(at, [Slot::default(); INODES_PER_BLOCK as usize]);
-        if block[INODES_PER_BLOCK as usize * INODE_BYTES..META_BYTES].iter().any(|b| *b != 0) {
+        self.table
+            .insert(at, [Slot::default(); INODES_PER_BLOCK as usize]);
+        if block[INODES_PER_BLOCK as usize * INODE_BYTES..META_BYTES]
+            .iter()
+            .any(|b| *b != 0)
+        {
             self.log.add(
                 Problem::InodeBlockTail,
                 Place::block(at),
@@ -253,15 +274,17 @@ impl Check<'_> {
     fn check_fields(&mut self, ino: Ino, found: DiskInode) {
         let mut inode = found;
         let blank = |inode: &DiskInode| inode.as_bytes().iter().all(|byte| *byte == 0);
-        if self.is_special(ino)
-            && kind_of_mode(inode.mode.get()) != Some(FileKind::Directory)
-        {
+        if self.is_special(ino) && kind_of_mode(inode.mode.get()) != Some(FileKind::Directory) {
             let (problem, name) = if ino == self.vol.root {
                 (Problem::RootMissing, "root")
             } else {
                 (Problem::OrphanDirectoryMissing, "orphan")
             };
-            self.log.add(problem, Place::ino(ino), format!("the {name} directory is no directory"));
+            self.log.add(
+                problem,
+                Place::ino(ino),
+                format!("the {name} directory is no directory"),
+            );
             if blank(&inode) || inode.mode.get() == 0 {
                 inode = self.fresh_directory(ino);
             } else {
@@ -283,7 +306,10 @@ impl Check<'_> {
             self.log.add(
                 Problem::ModeInvalid,
                 Place::ino(ino),
-                format!("its mode is {:#o}, which is no kind of inode", inode.mode.get()),
+                format!(
+                    "its mode is {:#o}, which is no kind of inode",
+                    inode.mode.get()
+                ),
             );
             self.edits.insert(ino, DiskInode::new_zeroed());
             return;
@@ -309,13 +335,22 @@ impl Check<'_> {
             self.compare_blocks(ino, 0);
         }
         if let Some(slot) = self.slot_mut(ino) {
-            *slot = Slot { kind: Some(kind), meta, data, ..Slot::default() };
+            *slot = Slot {
+                kind: Some(kind),
+                meta,
+                data,
+                ..Slot::default()
+            };
         }
     }
 
     fn check_common(&mut self, ino: Ino, inode: &mut DiskInode) {
         if inode.generation.get() == 0 {
-            self.log.add(Problem::GenerationZero, Place::ino(ino), "its generation is zero");
+            self.log.add(
+                Problem::GenerationZero,
+                Place::ino(ino),
+                "its generation is zero",
+            );
             inode.generation = self.new_generation(ino).into();
         }
         let times = [
@@ -334,7 +369,10 @@ impl Check<'_> {
                 time.nanos = 0.into();
             }
         }
-        for (name, field) in [("flags", &mut inode.flags), ("reserved", &mut inode.reserved)] {
+        for (name, field) in [
+            ("flags", &mut inode.flags),
+            ("reserved", &mut inode.reserved),
+        ] {
             if field.get() != 0 {
                 self.log.add(
                     Problem::ReservedNotZero,
@@ -345,7 +383,11 @@ impl Check<'_> {
             }
         }
         if inode.spare.iter().any(|byte| *byte != 0) {
-            self.log.add(Problem::ReservedNotZero, Place::ino(ino), "its spare bytes are not zero");
+            self.log.add(
+                Problem::ReservedNotZero,
+                Place::ino(ino),
+                "its spare bytes are not zero",
+            );
             inode.spare.fill(0);
         }
     }
@@ -356,7 +398,10 @@ impl Check<'_> {
             self.log.add(
                 Problem::RdevMisplaced,
                 Place::ino(ino),
-                format!("it is no device, but has the device number {:#x}", inode.rdev.get()),
+                format!(
+                    "it is no device, but has the device number {:#x}",
+                    inode.rdev.get()
+                ),
             );
             inode.rdev = 0.into();
         }
@@ -371,7 +416,10 @@ impl Check<'_> {
                 inode.entries = 0.into();
             }
         }
-        let body = matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
+        let body = matches!(
+            kind,
+            FileKind::Regular | FileKind::Directory | FileKind::Symlink
+        );
         if !body && inode.body.iter().any(|byte| *byte != 0) {
             misplaced.push("a tree");
             inode.body.fill(0);
@@ -391,11 +439,21 @@ impl Check<'_> {
             self.log.add(
                 Problem::SizeInvalid,
                 Place::ino(ino),
-                format!("its size of {} bytes is more than a file can have", inode.size.get()),
+                format!(
+                    "its size of {} bytes is more than a file can have",
+                    inode.size.get()
+                ),
             );
-            let end = self.walk_tree(ino, &inode.body, Mode::Collect).items.last().map_or(0, |i| {
-                i.key.get().saturating_add(i.len.get().into()).saturating_mul(BLOCK_SIZE as u64)
-            });
+            let end = self
+                .walk_tree(ino, &inode.body, Mode::Collect)
+                .items
+                .last()
+                .map_or(0, |i| {
+                    i.key
+                        .get()
+                        .saturating_add(i.len.get().into())
+                        .saturating_mul(BLOCK_SIZE as u64)
+                });
             inode.size = end.min(FILE_BYTES_MAX).into();
         }
     }
@@ -454,9 +512,9 @@ impl Check<'_> {
 
     fn check_xattr(&mut self, ino: Ino) {
         let at = self.inode(ino).xattr_block.get();
-        if at == 0 {
+        let (1.., Some(kind)) = (at, self.kind(ino)) else {
             return;
-        }
+        };
         let place = Place::both(ino, at);
         let kept = if !self.vol.is_data(BlockNo(at)) {
             self.log.add(
@@ -469,7 +527,7 @@ impl Check<'_> {
             self.twice(ino, at, 1, "a block of extended attributes");
             false
         } else {
-            match self.source.meta(at).map(|block| xattr_fault(&block)) {
+            match self.source.meta(at).map(|block| xattr_fault(&block, kind)) {
                 Ok(None) => true,
                 Ok(Some(why)) => {
                     let detail = format!("its block of extended attributes is malformed: {why}");
@@ -528,7 +586,9 @@ impl Check<'_> {
         let mut kept: Vec<Item> = Vec::with_capacity(tree.items.len());
         let mut changed = false;
         for item in &tree.items {
-            let before = kept.last().map_or(0, |i| i.key.get() + u64::from(i.len.get()));
+            let before = kept
+                .last()
+                .map_or(0, |i| i.key.get() + u64::from(i.len.get()));
             if let Some(why) = self.extent_fault(item, before) {
                 self.log.add(
                     Problem::ExtentInvalid,
@@ -575,7 +635,8 @@ impl Check<'_> {
         let (key, start) = (item.key.get(), item.block.get());
         let end = start + u64::from(item.len.get());
         let mut clashes = Vec::new();
-        self.used.insert_run(start, end - start, |at, count| clashes.push((at, count)));
+        self.used
+            .insert_run(start, end - start, |at, count| clashes.push((at, count)));
         let mut at = start;
         for (taken, count) in clashes.iter().copied().chain([(end, 0)]) {
             if taken > at {
@@ -601,16 +662,22 @@ impl Check<'_> {
             return Some("it is empty".into());
         }
         if key >= most || len > most - key {
-            return Some(format!("it covers block {key} of the file and {len} in all"));
+            return Some(format!(
+                "it covers block {key} of the file and {len} in all"
+            ));
         }
         if key < before {
-            return Some(format!("it starts at block {key} of the file, inside the one before it"));
+            return Some(format!(
+                "it starts at block {key} of the file, inside the one before it"
+            ));
         }
         if item.flags.get() & !EXTENT_UNWRITTEN != 0 {
             return Some(format!("its flags are {:#x}", item.flags.get()));
         }
         if !self.vol.run_is_data(BlockNo(at), len) {
-            return Some(format!("{len} blocks from block {at} on are not inside one group"));
+            return Some(format!(
+                "{len} blocks from block {at} on are not inside one group"
+            ));
         }
         None
     }
@@ -697,8 +764,22 @@ fn is_flat(body: &[u8; INLINE_BYTES]) -> bool {
         .is_ok_and(|(header, _)| header.magic.get() != NODE_MAGIC || header.level.get() == 0)
 }
 
+/// Whether an inode of this kind may have an attribute of this name.
+fn xattr_name_is_good(name: &[u8], kind: FileKind) -> bool {
+    let user: &[u8] = b"user.";
+    let namespaces = [user, b"trusted.", b"security."];
+    let Some(prefix) = namespaces
+        .into_iter()
+        .find(|prefix| name.starts_with(prefix))
+    else {
+        return false;
+    };
+    let holder = matches!(kind, FileKind::Regular | FileKind::Directory);
+    name.len() > prefix.len() && !name.contains(&0) && (holder || prefix != user)
+}
+
 /// What is wrong with a block of extended attributes.
-fn xattr_fault(block: &Block) -> Option<String> {
+fn xattr_fault(block: &Block, kind: FileKind) -> Option<String> {
     let Ok((header, records)) = XattrHeader::ref_from_prefix(&block[..META_BYTES]) else {
         return Some("it is too short".into());
     };
@@ -715,17 +796,30 @@ fn xattr_fault(block: &Block) -> Option<String> {
         let [len, zero, low, high, tail @ ..] = rest else {
             return Some(format!("record {index} reaches beyond the others"));
         };
-        let (name, value) = (usize::from(*len), usize::from(u16::from_le_bytes([*low, *high])));
+        let (name, value) = (
+            usize::from(*len),
+            usize::from(u16::from_le_bytes([*low, *high])),
+        );
         if name == 0 || *zero != 0 || name + value > tail.len() {
             return Some(format!("record {index} is malformed"));
         }
-        if !names.insert(&tail[..name]) {
+        let (name, after) = tail.split_at(name);
+        if !xattr_name_is_good(name, kind) {
+            return Some(format!("record {index} has a name that cannot be one"));
+        }
+        if !names.insert(name) {
             return Some(format!("record {index} has the name of an earlier one"));
         }
-        rest = &tail[name + value..];
+        rest = &after[value..];
     }
     if names.is_empty() || !rest.is_empty() {
-        return Some(format!("its {} records do not fill its {bytes} bytes", names.len()));
+        return Some(format!(
+            "its {} records do not fill its {bytes} bytes",
+            names.len()
+        ));
     }
-    unused.iter().any(|byte| *byte != 0).then(|| "the bytes behind its records are not zero".into())
+    unused
+        .iter()
+        .any(|byte| *byte != 0)
+        .then(|| "the bytes behind its records are not zero".into())
 }

@@ -12,7 +12,9 @@
 //! Only where no free block is left, new nodes are written over those that they replace.
 
 use super::check::{Changes, Check, Slot};
-use super::dirs::{COOKIE_SPARE, LOST_FOUND, cookie_base, entries, kind_of_number, name_fault, units};
+use super::dirs::{
+    COOKIE_SPARE, LOST_FOUND, cookie_base, entries, kind_of_number, name_fault, units,
+};
 use super::inodes::inode_at;
 use super::tree::{Mode, build, nodes_needed};
 use crate::error::Error;
@@ -62,7 +64,8 @@ impl Writes {
             for (at, block) in step.iter_mut() {
                 seal(volume, BlockNo(*at), block);
             }
-            let blocks: Vec<(u64, &[u8])> = step.iter().map(|(at, b)| (*at, b.as_slice())).collect();
+            let blocks: Vec<(u64, &[u8])> =
+                step.iter().map(|(at, b)| (*at, b.as_slice())).collect();
             let runs = blocks.chunk_by(|a, b| a.0 + 1 == b.0);
             for chunk in runs.flat_map(|run| run.chunks(CHUNK_BLOCKS)) {
                 let segments: Vec<&[u8]> = chunk.iter().map(|(_, bytes)| *bytes).collect();
@@ -70,7 +73,9 @@ impl Writes {
                     .write(BlockNo(chunk[0].0), &segments)
                     .map_err(Error::device("writing the repaired blocks"))?;
             }
-            device.flush().map_err(Error::device("flushing the repaired blocks"))?;
+            device
+                .flush()
+                .map_err(Error::device("flushing the repaired blocks"))?;
         }
         Ok(())
     }
@@ -142,19 +147,30 @@ impl Check<'_> {
         let dir = match self.lost_found {
             Some(dir) => dir,
             None => {
-                let Some(dir) = self.new_slot() else { return added };
+                let Some(dir) = self.new_slot() else {
+                    return added;
+                };
                 let mut inode = self.fresh_directory(dir);
                 inode.parent = self.vol.root.into();
                 inode.mode = 0o040_700.into();
                 self.edits.insert(dir, inode);
                 if let Some(slot) = self.slot_mut(dir) {
-                    *slot = Slot { kind: Some(FileKind::Directory), named: true, ..Slot::default() };
+                    *slot = Slot {
+                        kind: Some(FileKind::Directory),
+                        named: true,
+                        ..Slot::default()
+                    };
                 }
                 let mut name = LOST_FOUND.to_vec();
                 if self.lost_found_taken {
                     name.extend_from_slice(format!("-{dir}").as_bytes());
                 }
-                let entry = Entry { ino: dir, cookie: 0, kind: FileKind::Directory, name };
+                let entry = Entry {
+                    ino: dir,
+                    cookie: 0,
+                    kind: FileKind::Directory,
+                    name,
+                };
                 added.entry(self.vol.root).or_default().push(entry);
                 dir
             }
@@ -164,21 +180,46 @@ impl Check<'_> {
                 self.edit(ino, |inode| inode.parent = dir.into());
             }
             let name = format!("#{ino}").into_bytes();
-            added.entry(dir).or_default().push(Entry { ino, cookie: 0, kind, name });
+            added.entry(dir).or_default().push(Entry {
+                ino,
+                cookie: 0,
+                kind,
+                name,
+            });
         }
         added
     }
 
-    /// A free inode slot, in a new block if need be.
+    /// A free inode slot, in a new block if need be. One that holds no inode on disk either,
+    /// while there is one: a repair that is cut must not leave a name on somebody else's inode.
     fn new_slot(&mut self) -> Option<Ino> {
-        let free = self.table.iter().find_map(|(at, slots)| {
-            let slot = slots.iter().position(|slot| slot.kind.is_none())?;
-            Some(at * INODE_SLOTS + slot as u64)
+        let free = |slots: &[Slot]| -> Vec<u64> {
+            let numbered = (0u64..).zip(slots);
+            numbered
+                .filter(|(_, slot)| slot.kind.is_none())
+                .map(|(index, _)| index)
+                .collect()
+        };
+        let all: Vec<Ino> = self
+            .table
+            .iter()
+            .flat_map(|(at, slots)| {
+                free(slots)
+                    .into_iter()
+                    .map(move |slot| at * INODE_SLOTS + slot)
+            })
+            .collect();
+        let never_used = all.iter().copied().find(|ino| {
+            let block = self.source.meta(ino / INODE_SLOTS);
+            let slot = (ino % INODE_SLOTS) as usize;
+            block.is_ok_and(|block| inode_at(&block, slot).as_bytes().iter().all(|b| *b == 0))
         });
-        if free.is_some() {
-            return free;
+        if never_used.is_some() {
+            return never_used;
         }
-        let at = self.allocate()?;
+        let Some(at) = self.allocate() else {
+            return all.first().copied();
+        };
         self.table.insert(at, Default::default());
         self.blank.insert(at);
         Some(at * INODE_SLOTS)
@@ -188,11 +229,19 @@ impl Check<'_> {
     fn gather(&mut self, dir: Ino, changes: &Changes, more: Vec<Entry>) -> Vec<Entry> {
         let mut kept: Vec<Entry> = Vec::new();
         for (at, low, high) in self.leaves(dir) {
-            let Ok(leaf) = self.source.meta(at) else { continue };
+            let Ok(leaf) = self.source.meta(at) else {
+                continue;
+            };
             for raw in entries(&leaf, |_, _| {}) {
                 let place = (at, raw.unit);
-                let kind = changes.kinds.get(&place).copied().or(kind_of_number(raw.kind));
-                let Some(kind) = kind.filter(|_| name_fault(raw.name).is_none()) else { continue };
+                let kind = changes
+                    .kinds
+                    .get(&place)
+                    .copied()
+                    .or(kind_of_number(raw.kind));
+                let Some(kind) = kind.filter(|_| name_fault(raw.name).is_none()) else {
+                    continue;
+                };
                 if changes.drop.contains(&place) || self.kind(raw.ino).is_none() {
                     continue;
                 }
@@ -201,7 +250,12 @@ impl Check<'_> {
                     && raw.cookie >= low
                     && raw.cookie < high;
                 let cookie = if good { raw.cookie } else { 0 };
-                kept.push(Entry { ino: raw.ino, cookie, kind, name: raw.name.to_vec() });
+                kept.push(Entry {
+                    ino: raw.ino,
+                    cookie,
+                    kind,
+                    name: raw.name.to_vec(),
+                });
             }
         }
         kept.extend(more);
@@ -216,7 +270,11 @@ impl Check<'_> {
             while same.iter().any(|other| other.name == entry.name) && dir != self.vol.orphans {
                 // Only names made up by a repair or damaged ones can meet here.
                 suffix += 1;
-                entry.name = [&name[..name.len().min(200)], format!("~{suffix}").as_bytes()].concat();
+                entry.name = [
+                    &name[..name.len().min(200)],
+                    format!("~{suffix}").as_bytes(),
+                ]
+                .concat();
                 if cookie_base(&key, &entry.name) != base {
                     break;
                 }
@@ -225,7 +283,9 @@ impl Check<'_> {
             let same = by_hash.entry(base).or_default();
             let taken = |cookie| same.iter().any(|other| other.cookie == cookie);
             if entry.cookie & !(COOKIE_SPARE - 1) != base || taken(entry.cookie) {
-                let Some(free) = (base..base + COOKIE_SPARE).find(|c| !taken(*c)) else { continue };
+                let Some(free) = (base..base + COOKIE_SPARE).find(|c| !taken(*c)) else {
+                    continue;
+                };
                 entry.cookie = free;
             }
             same.push(entry);
@@ -262,12 +322,24 @@ impl Check<'_> {
         for ((first, block), at) in packed.into_iter().zip(blocks) {
             let key = if items.is_empty() { 0 } else { first };
             let (block_no, len) = (at.into(), 1.into());
-            items.push(Item { key: u64::into(key), block: block_no, len, flags: 0.into() });
+            items.push(Item {
+                key: u64::into(key),
+                block: block_no,
+                len,
+                flags: 0.into(),
+            });
             writes.steps[0].insert(at, block);
         }
         self.trees.insert(dir, items);
-        let directories = all.iter().filter(|entry| entry.kind == FileKind::Directory).count();
-        let links = if dir == self.vol.orphans { 2 } else { directories as u64 + 2 };
+        let directories = all
+            .iter()
+            .filter(|entry| entry.kind == FileKind::Directory)
+            .count();
+        let links = if dir == self.vol.orphans {
+            2
+        } else {
+            directories as u64 + 2
+        };
         self.edit(dir, |inode| {
             inode.entries = (all.len() as u64).into();
             inode.nlink = links.into();
@@ -308,13 +380,19 @@ impl Check<'_> {
         }
         let edits = std::mem::take(&mut self.edits);
         let touched = edits.keys().map(|ino| ino / INODE_SLOTS);
-        let touched = touched.chain(self.untidy.iter().copied()).chain(self.blank.iter().copied());
+        let touched = touched
+            .chain(self.untidy.iter().copied())
+            .chain(self.blank.iter().copied());
         let mut blocks: BTreeMap<u64, Block> = BTreeMap::new();
         for at in touched {
             if !self.table.contains_key(&at) || blocks.contains_key(&at) {
                 continue;
             }
-            let known = if self.blank.contains(&at) { None } else { self.source.meta(at).ok() };
+            let known = if self.blank.contains(&at) {
+                None
+            } else {
+                self.source.meta(at).ok()
+            };
             let mut block = known.map_or([0; BLOCK_SIZE], |block| *block);
             block[INODES_PER_BLOCK as usize * INODE_BYTES..META_BYTES].fill(0);
             blocks.insert(at, block);
@@ -335,7 +413,10 @@ impl Check<'_> {
             let expected = self.expected_bitmaps(group);
             let on_disk = self.source.meta(start).ok();
             let same = |found: &Block, wanted: &Block| found[..META_BYTES] == wanted[..META_BYTES];
-            if on_disk.as_ref().is_none_or(|found| !same(found, &expected.blocks)) {
+            if on_disk
+                .as_ref()
+                .is_none_or(|found| !same(found, &expected.blocks))
+            {
                 let mut union = expected.blocks;
                 let disk = on_disk.as_ref().map_or(before, |found| found);
                 for (byte, (a, b)) in union.iter_mut().zip(before.iter().zip(disk.iter())) {
@@ -365,7 +446,9 @@ fn pack(all: &[Entry]) -> Vec<(u64, Block)> {
     for same in all.chunk_by(|a, b| a.cookie / COOKIE_SPARE == b.cookie / COOKIE_SPARE) {
         let needed: usize = same.iter().map(|entry| units(entry.name.len())).sum();
         if leaves.is_empty() || needed > free {
-            let bound = same.first().map_or(0, |entry| entry.cookie & !(COOKIE_SPARE - 1));
+            let bound = same
+                .first()
+                .map_or(0, |entry| entry.cookie & !(COOKIE_SPARE - 1));
             leaves.push((bound, [0; BLOCK_SIZE]));
             free = DIR_UNITS;
         }

@@ -44,14 +44,22 @@ pub(super) struct Source {
 impl Source {
     /// The blocks at home: right when the log is empty, the best there is when it is lost.
     pub(super) fn home(device: Arc<dyn BlockDevice>, volume: [u8; 16]) -> Source {
-        Source { origin: Origin::Home(device), volume, cache: HashMap::new() }
+        Source {
+            origin: Origin::Home(device),
+            volume,
+            cache: HashMap::new(),
+        }
     }
 
     /// The blocks with the log applied; `journal` is open, and nobody changes anything.
     /// The metadata blocks `rotten` did not become what the log says.
     pub(super) fn replayed(journal: Journal, volume: [u8; 16], rotten: &[BlockNo]) -> Source {
         let rotten = rotten.iter().map(|at| at.0).collect();
-        Source { origin: Origin::Replayed(journal, rotten), volume, cache: HashMap::new() }
+        Source {
+            origin: Origin::Replayed(journal, rotten),
+            volume,
+            cache: HashMap::new(),
+        }
     }
 
     /// A metadata block whose seal holds.
@@ -77,7 +85,9 @@ impl Source {
         match &self.origin {
             Origin::Home(device) => {
                 let mut block = [0; BLOCK_SIZE];
-                device.read(at, &mut block).map_err(|e| Bad::Read(e.to_string()))?;
+                device
+                    .read(at, &mut block)
+                    .map_err(|e| Bad::Read(e.to_string()))?;
                 if kind == Kind::Meta && !seal_holds(&self.volume, at, &block) {
                     return Err(Bad::Seal);
                 }

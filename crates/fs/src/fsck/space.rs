@@ -28,7 +28,10 @@ impl Check<'_> {
     pub(super) fn expected_bitmaps(&self, group: u64) -> Bitmaps {
         let start = self.vol.group_start(group).0;
         let len = self.vol.group_len(group);
-        let mut bitmaps = Bitmaps { blocks: [0; BLOCK_SIZE], inodes: [0; BLOCK_SIZE] };
+        let mut bitmaps = Bitmaps {
+            blocks: [0; BLOCK_SIZE],
+            inodes: [0; BLOCK_SIZE],
+        };
         let mut at = start;
         while let Some(used) = self.used.next(at, start + len, true) {
             bitmaps.blocks[((used - start) / 8) as usize] |= 1 << ((used - start) % 8);
@@ -37,7 +40,11 @@ impl Check<'_> {
         for behind in len..GROUP_BLOCKS {
             bitmaps.blocks[(behind / 8) as usize] |= 1 << (behind % 8);
         }
-        for inodes in self.table.range(start..start + len).map(|(at, _)| at - start) {
+        for inodes in self
+            .table
+            .range(start..start + len)
+            .map(|(at, _)| at - start)
+        {
             bitmaps.inodes[(inodes / 8) as usize] |= 1 << (inodes % 8);
         }
         bitmaps
@@ -62,9 +69,15 @@ impl Check<'_> {
             if let Ok(found) = self.source.meta(start + 1) {
                 self.compare(group, &expected.inodes, &found, |expected| {
                     if expected {
-                        (Problem::InodeBlockBit, "inode blocks, but not listed as such")
+                        (
+                            Problem::InodeBlockBit,
+                            "inode blocks, but not listed as such",
+                        )
                     } else {
-                        (Problem::InodeBlockBit, "listed as inode blocks, and are none")
+                        (
+                            Problem::InodeBlockBit,
+                            "listed as inode blocks, and are none",
+                        )
                     }
                 });
             }
@@ -102,7 +115,10 @@ impl Check<'_> {
             let (problem, what) = if at < len {
                 say(wanted)
             } else {
-                (Problem::BitmapTail, "behind the end of the group, but marked otherwise")
+                (
+                    Problem::BitmapTail,
+                    "behind the end of the group, but marked otherwise",
+                )
             };
             let detail = format!("{} are {what}", runs(start, at, end - at));
             self.log.add(problem, Place::block(start + at), detail);

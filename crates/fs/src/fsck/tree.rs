@@ -69,7 +69,11 @@ fn parse(bytes: &[u8], capacity: usize) -> Result<Parsed, String> {
     if rest[used..].iter().any(|byte| *byte != 0) {
         wrong = Some("the bytes behind its items are not zero".to_owned());
     }
-    Ok(Parsed { level, items, wrong })
+    Ok(Parsed {
+        level,
+        items,
+        wrong,
+    })
 }
 
 impl Check<'_> {
@@ -131,7 +135,15 @@ impl Check<'_> {
         }
         for (index, item) in kept.iter().enumerate() {
             let above = kept.get(index + 1).map_or(high, |next| next.key.get());
-            self.walk_node(owner, at, item, node.level - 1, (item.key.get(), above), mode, tree);
+            self.walk_node(
+                owner,
+                at,
+                item,
+                node.level - 1,
+                (item.key.get(), above),
+                mode,
+                tree,
+            );
         }
     }
 
@@ -161,7 +173,14 @@ impl Check<'_> {
             Ok(block) => block,
             Err(bad) => {
                 let why = format!("a tree node {bad}");
-                self.tree_finding(mode, Problem::TreeNodeUnreadable, owner, Some(at), why, tree);
+                self.tree_finding(
+                    mode,
+                    Problem::TreeNodeUnreadable,
+                    owner,
+                    Some(at),
+                    why,
+                    tree,
+                );
                 return;
             }
         };
@@ -182,7 +201,9 @@ impl Check<'_> {
         }
         tree.nodes.push(at);
         let wrong = node.wrong.clone().or_else(|| {
-            node.items.is_empty().then(|| "it is empty and should not exist".to_owned())
+            node.items
+                .is_empty()
+                .then(|| "it is empty and should not exist".to_owned())
         });
         if let Some(why) = wrong {
             self.tree_finding(mode, Problem::TreeNode, owner, Some(at), why, tree);
@@ -202,7 +223,11 @@ impl Check<'_> {
         tree.damaged = true;
         if mode == Mode::Check {
             let place = at.map_or_else(|| Place::ino(owner), |at| Place::both(owner, at));
-            let subject = if at.is_some() { "a tree node" } else { "the root of its tree" };
+            let subject = if at.is_some() {
+                "a tree node"
+            } else {
+                "the root of its tree"
+            };
             let detail = match problem {
                 Problem::TreeNodeUnreadable => why,
                 _ => format!("{subject} is malformed: {why}"),
@@ -252,8 +277,16 @@ pub(super) fn build(
             let mut block = [0; BLOCK_SIZE];
             fill(&mut block[..META_BYTES], level, chunk);
             put(*at, block);
-            let key = if above.is_empty() { 0 } else { chunk[0].key.get() };
-            above.push(Item { key: key.into(), block: (*at).into(), ..Item::default() });
+            let key = if above.is_empty() {
+                0
+            } else {
+                chunk[0].key.get()
+            };
+            above.push(Item {
+                key: key.into(),
+                block: (*at).into(),
+                ..Item::default()
+            });
         }
         row = above;
         level += 1;

@@ -12,7 +12,10 @@ use steadfast_vfs::{Attr, Caller, Errno, Ino, Result, SetAttr, SetTime, Time};
 
 impl Fs {
     pub(crate) fn op_setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        if set.perm.is_some_and(|perm| u32::from(perm) & !crate::inode::PERM_BITS != 0) {
+        if set
+            .perm
+            .is_some_and(|perm| u32::from(perm) & !crate::inode::PERM_BITS != 0)
+        {
             return Err(Errno::Inval.into());
         }
         loop {
@@ -77,7 +80,7 @@ impl Fs {
         if needs_orphan {
             work.use_emergency_space();
             orphan_lock = Some(orphans.exclusive());
-            orphan::add(self, &mut work, ino)?;
+            orphan::add(self, &mut work, ino, node.old.kind())?;
         }
         if let Some(resized) = resized {
             resized.apply(store, &mut state);
@@ -115,7 +118,16 @@ impl Fs {
 
 /// Whether no attribute is to be changed.
 fn is_nothing(set: &SetAttr) -> bool {
-    let SetAttr { perm, uid, gid, size, atime, mtime, guard: _, by_handle: _ } = set;
+    let SetAttr {
+        perm,
+        uid,
+        gid,
+        size,
+        atime,
+        mtime,
+        guard: _,
+        by_handle: _,
+    } = set;
     perm.is_none()
         && uid.is_none()
         && gid.is_none()

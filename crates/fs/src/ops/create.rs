@@ -1,20 +1,16 @@
 //! Operations that add a name: mknod, mkdir, symlink, link.
 
 use super::{alive, is_dots, load_dir, log, object};
-use crate::{btree, data};
 use crate::dir::{self, Dir};
 use crate::inode::{Locked, Place, mode_of};
-use crate::layout::{
-    DiskInode, INLINE_BYTES, INODE_BYTES, LINK_MAX,
-};
+use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES, LINK_MAX};
 use crate::mount::Fs;
 use crate::perm;
 use crate::slots;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
+use crate::{btree, data};
 use steadfast_journal::Access;
-use steadfast_vfs::{
-    Attr, Caller, Errno, FileKind, Ino, NewNode, Result, SYMLINK_MAX,
-};
+use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, NewNode, Result, SYMLINK_MAX};
 use zerocopy::FromZeros;
 
 /// A new inode besides its name.
@@ -23,6 +19,11 @@ struct New<'a> {
     perm: u16,
     rdev: u32,
     target: &'a [u8],
+}
+
+/// Only root makes devices.
+fn is_device(kind: FileKind) -> bool {
+    matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
 }
 
 impl Fs {
@@ -34,16 +35,38 @@ impl Fs {
         node: &NewNode,
     ) -> Result<Attr> {
         let rdev = match node.kind {
-            FileKind::Directory | FileKind::Symlink => return Err(Errno::Inval.into()),
-            FileKind::CharDevice | FileKind::BlockDevice => node.rdev,
-            FileKind::Regular | FileKind::Fifo | FileKind::Socket => 0,
+            FileKind::Directory => return Err(Errno::Perm.into()),
+            FileKind::Symlink => return Err(Errno::Inval.into()),
+            kind if is_device(kind) => node.rdev,
+            _ => 0,
         };
-        self.create(caller, parent, name, &New { kind: node.kind, perm: node.perm, rdev, target: b"" })
+        self.create(
+            caller,
+            parent,
+            name,
+            &New {
+                kind: node.kind,
+                perm: node.perm,
+                rdev,
+                target: b"",
+            },
+        )
     }
 
-    pub(crate) fn op_mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], perm: u16) -> Result<Attr> {
+    pub(crate) fn op_mkdir(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        perm: u16,
+    ) -> Result<Attr> {
         // Set-id bits of a directory come from its parent only.
-        let new = New { kind: FileKind::Directory, perm: perm & 0o1777, rdev: 0, target: b"" };
+        let new = New {
+            kind: FileKind::Directory,
+            perm: perm & 0o1777,
+            rdev: 0,
+            target: b"",
+        };
         self.create(caller, parent, name, &new)
     }
 
@@ -63,7 +86,17 @@ impl Fs {
         if target.contains(&0) {
             return Err(Errno::Inval.into());
         }
-        self.create(caller, parent, name, &New { kind: FileKind::Symlink, perm: 0o777, rdev: 0, target })
+        self.create(
+            caller,
+            parent,
+            name,
+            &New {
+                kind: FileKind::Symlink,
+                perm: 0o777,
+                rdev: 0,
+                target,
+            },
+        )
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {
@@ -72,6 +105,9 @@ impl Fs {
             let _lock = inode.shared();
             let dir = self.directory(parent)?;
             self.may_create(caller, &dir, name)?;
+            if is_device(new.kind) && caller.uid != 0 && !caller.checked {
+                return Err(Errno::Perm.into());
+            }
             btree::level(&self.store.volume, &dir.body)?
         };
         let target = if new.target.len() > INLINE_BYTES {
@@ -159,7 +195,13 @@ impl Fs {
         data::store_block(work, disk, place.block.offset(1), target)
     }
 
-    pub(crate) fn op_link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+    pub(crate) fn op_link(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        parent: Ino,
+        name: &[u8],
+    ) -> Result<Attr> {
         let level = {
             let linked = self.read_inode(ino)?;
             let inode = self.inode(parent);

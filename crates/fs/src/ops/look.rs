@@ -46,7 +46,9 @@ impl Fs {
                 let ino = self.find(&disk, name)?.ok_or(Errno::NoEnt)?.ino;
                 let disk = self.read_inode(ino).map_err(|e| {
                     if e == Errno::Stale {
-                        damaged(format!("an entry of directory {parent} names inode {ino}, which does not exist"))
+                        damaged(format!(
+                            "an entry of directory {parent} names inode {ino}, which does not exist"
+                        ))
                     } else {
                         e
                     }
@@ -101,7 +103,12 @@ impl Fs {
         let dots: [(Cookie, Ino, &[u8]); 2] =
             [(COOKIE_DOT, ino, b"."), (COOKIE_DOTDOT, parent, b"..")];
         for (next, ino, name) in dots {
-            let entry = DirEntry { ino, kind: FileKind::Directory, next, name };
+            let entry = DirEntry {
+                ino,
+                kind: FileKind::Directory,
+                next,
+                name,
+            };
             if cookie < next && !sink(entry) {
                 return Ok(());
             }
@@ -117,8 +124,12 @@ impl Fs {
             };
             for entry in &listing.entries {
                 let name = &listing.block[entry.name.clone()];
-                let entry =
-                    DirEntry { ino: entry.ino, kind: entry.kind, next: entry.cookie, name };
+                let entry = DirEntry {
+                    ino: entry.ino,
+                    kind: entry.kind,
+                    next: entry.cookie,
+                    name,
+                };
                 if !sink(entry) {
                     return Ok(());
                 }

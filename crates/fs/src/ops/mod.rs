@@ -29,13 +29,20 @@ use steadfast_vfs::{Caller, Errno, Ino, Result};
 
 /// Credits of an operation that writes metadata only.
 fn log(log_bytes: u64) -> Credits {
-    Credits { log_bytes, data_blocks: 0 }
+    Credits {
+        log_bytes,
+        data_blocks: 0,
+    }
 }
 
 /// A directory for an operation that changes it; the caller holds its lock.
 fn load_dir(fs: &Fs, ino: Ino) -> Result<Dir> {
     let disk = fs.directory(ino)?;
-    Ok(Dir { ino, place: Place::of(&fs.store.volume, ino)?, disk })
+    Ok(Dir {
+        ino,
+        place: Place::of(&fs.store.volume, ino)?,
+        disk,
+    })
 }
 
 /// An inode that an operation changes; the caller holds its lock.
@@ -61,13 +68,23 @@ impl Fs {
     /// What a name means in a directory, whose lock the caller holds.
     fn find(&self, dir: &DiskInode, name: &[u8]) -> Result<Option<Found>> {
         dir::check_name(name)?;
-        dir::lookup(&mut Current(&self.store.journal), &self.store.volume, dir, name)
+        dir::lookup(
+            &mut Current(&self.store.journal),
+            &self.store.volume,
+            dir,
+            name,
+        )
     }
 
     /// An inode to change. ESTALE.
     pub(crate) fn node(&self, ino: Ino) -> Result<Node> {
         let old = self.read_inode(ino)?;
-        Ok(Node { ino, place: Place::of(&self.store.volume, ino)?, old, new: old })
+        Ok(Node {
+            ino,
+            place: Place::of(&self.store.volume, ino)?,
+            old,
+            new: old,
+        })
     }
 }
 
@@ -85,7 +102,11 @@ impl Node {
 
 /// What stands for an inode as a whole among streams.
 fn object(ino: Ino, disk: &DiskInode) -> Object {
-    if disk.is_dir() { Object::Directory(ino) } else { Object::File(ino) }
+    if disk.is_dir() {
+        Object::Directory(ino)
+    } else {
+        Object::File(ino)
+    }
 }
 
 /// `.` and `..`, which no operation makes or removes.
@@ -95,5 +116,9 @@ fn is_dots(name: &[u8]) -> bool {
 
 /// ENOENT for directories that were removed but are still open.
 fn alive(dir: &DiskInode) -> Result<()> {
-    if dir.nlink.get() == 0 { Err(Errno::NoEnt.into()) } else { Ok(()) }
+    if dir.nlink.get() == 0 {
+        Err(Errno::NoEnt.into())
+    } else {
+        Ok(())
+    }
 }

@@ -48,7 +48,9 @@ pub(super) struct Orphans {
 
 impl Orphans {
     pub(super) fn new(fs: &Fs) -> Orphans {
-        Orphans { inode: fs.inode(fs.store.volume.orphans) }
+        Orphans {
+            inode: fs.inode(fs.store.volume.orphans),
+        }
     }
 }
 
@@ -82,7 +84,10 @@ impl Fs {
                 extents = 0;
             }
         }
-        Ok(Farewell { credits: credits + extents, extents })
+        Ok(Farewell {
+            credits: credits + extents,
+            extents,
+        })
     }
 
     /// Takes one name from a locked inode that is no directory, or the only one from a
@@ -99,7 +104,11 @@ impl Fs {
     ) -> Result<After> {
         node.relate(work);
         let links = node.old.nlink.get();
-        let left = if node.old.is_dir() { 0 } else { links.saturating_sub(1) };
+        let left = if node.old.is_dir() {
+            0
+        } else {
+            links.saturating_sub(1)
+        };
         node.new.nlink = left.into();
         node.new.ctime = self.now();
         if left > 0 {
@@ -115,8 +124,10 @@ impl Fs {
         if guard.is_none() {
             *guard = Some(orphans.inode.exclusive());
         }
-        orphan::add(self, work, node.ino)?;
-        Ok(After { finish: (!open).then_some(node.ino) })
+        orphan::add(self, work, node.ino, node.old.kind())?;
+        Ok(After {
+            finish: (!open).then_some(node.ino),
+        })
     }
 
     /// Frees an inode with everything it owns in this operation, if that has room for it.
@@ -171,7 +182,9 @@ impl Fs {
                 let found = self.find(&dir, name)?.ok_or(Errno::NoEnt)?;
                 (found.ino, btree::level(&self.store.volume, &dir.body)?)
             };
-            let Some(disk) = self.named(parent, child)? else { continue };
+            let Some(disk) = self.named(parent, child)? else {
+                continue;
+            };
             let farewell = self.farewell(&disk)?;
             let credits = log(dir::remove_credits(level) + farewell.credits);
             let mut work = self.store.begin(caller.stream, credits)?;
@@ -187,7 +200,9 @@ impl Fs {
             }
             let mut node = self.node(child)?;
             self.may_remove(caller, &dir, &node, is_dir)?;
-            let Some(held) = locked.get(child) else { continue };
+            let Some(held) = locked.get(child) else {
+                continue;
+            };
             dir::relate_name(&mut work, parent, name);
             dir.remove(&mut work, &found)?;
             if is_dir {
@@ -195,7 +210,12 @@ impl Fs {
             }
             dir.touch(&mut work, self.now())?;
             let after = self.drop_name(
-                &mut work, &mut node, held, &farewell, &orphans, &mut orphan_lock,
+                &mut work,
+                &mut node,
+                held,
+                &farewell,
+                &orphans,
+                &mut orphan_lock,
             )?;
             work.commit();
             drop(orphan_lock);

@@ -13,8 +13,8 @@ use crate::error::damaged;
 use crate::inode::{self, Locked};
 use crate::layout::{DiskInode, INODE_BYTES};
 use crate::mount::Fs;
-use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use crate::perm;
+use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use std::collections::HashSet;
 use steadfast_journal::{Access, Object};
 use steadfast_vfs::{Caller, Errno, Ino, RenameMode, Result};
@@ -44,8 +44,14 @@ impl Fs {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
-        let from = Side { dir: from.0, name: from.1 };
-        let to = Side { dir: to.0, name: to.1 };
+        let from = Side {
+            dir: from.0,
+            name: from.1,
+        };
+        let to = Side {
+            dir: to.0,
+            name: to.1,
+        };
         self.search(caller, from.dir)?;
         self.search(caller, to.dir)?;
         if is_dots(from.name) {
@@ -56,7 +62,9 @@ impl Fs {
             return Err(if taken { Errno::Exist } else { Errno::Busy }.into());
         }
         loop {
-            let Some(plan) = self.plan_rename(caller, from, to, mode)? else { continue };
+            let Some(plan) = self.plan_rename(caller, from, to, mode)? else {
+                continue;
+            };
             if let Some(done) = self.try_rename(caller, from, to, mode, &plan)? {
                 done.run(self, caller);
                 return Ok(());
@@ -77,12 +85,17 @@ impl Fs {
             let inode = self.inode(side.dir);
             let _lock = inode.shared();
             let dir = self.search(caller, side.dir)?;
-            Ok((self.find(&dir, side.name)?, btree::level(volume, &dir.body)?))
+            Ok((
+                self.find(&dir, side.name)?,
+                btree::level(volume, &dir.body)?,
+            ))
         };
         let (source, from_level) = look(from)?;
         let source = source.ok_or(Errno::NoEnt)?;
         let (target, to_level) = look(to)?;
-        let Some(source_disk) = self.named(from.dir, source.ino)? else { return Ok(None) };
+        let Some(source_disk) = self.named(from.dir, source.ino)? else {
+            return Ok(None);
+        };
         let inode_bytes = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
         let mut log_bytes = dir::remove_credits(from_level) + 2 * inode_bytes;
         let mut moves = source_disk.is_dir();
@@ -90,7 +103,9 @@ impl Fs {
         match target {
             None => log_bytes += dir::insert_credits(to_level),
             Some(target) => {
-                let Some(disk) = self.named(to.dir, target.ino)? else { return Ok(None) };
+                let Some(disk) = self.named(to.dir, target.ino)? else {
+                    return Ok(None);
+                };
                 // What replacing an entry costs is less than what removing one does.
                 log_bytes += dir::remove_credits(to_level);
                 moves |= disk.is_dir();
@@ -129,8 +144,10 @@ impl Fs {
         }
         let orphans = Orphans::new(self);
         let mut orphan_lock = None;
-        let concerned: Vec<Ino> =
-            [from.dir, to.dir, plan.source].into_iter().chain(plan.target).collect();
+        let concerned: Vec<Ino> = [from.dir, to.dir, plan.source]
+            .into_iter()
+            .chain(plan.target)
+            .collect();
         let inodes = self.table.get_sorted(&concerned);
         let mut locked = Locked::lock(&inodes);
 
@@ -143,7 +160,9 @@ impl Fs {
         {
             return Ok(None);
         }
-        let Some(source_found) = source_found else { return Ok(None) };
+        let Some(source_found) = source_found else {
+            return Ok(None);
+        };
         match mode {
             RenameMode::NoReplace if plan.target.is_some() => return Err(Errno::Exist.into()),
             RenameMode::Exchange if plan.target.is_none() => return Err(Errno::NoEnt.into()),
@@ -158,12 +177,23 @@ impl Fs {
         let mut source = self.node(plan.source)?;
         let mut target = plan.target.map(|ino| self.node(ino)).transpose()?;
         let dirs = (&from_dir.disk, &to_disk);
-        self.may_rename(caller, dirs, from.dir != to.dir, mode, &source, target.as_ref())?;
+        self.may_rename(
+            caller,
+            dirs,
+            from.dir != to.dir,
+            mode,
+            &source,
+            target.as_ref(),
+        )?;
 
         dir::relate_name(&mut work, from.dir, from.name);
         dir::relate_name(&mut work, to.dir, to.name);
         let same = from.dir == to.dir;
-        let mut to_dir = if same { None } else { Some(load_dir(self, to.dir)?) };
+        let mut to_dir = if same {
+            None
+        } else {
+            Some(load_dir(self, to.dir)?)
+        };
         let mut after = After::NOTHING;
         let links = |node: &Node| i64::from(node.old.is_dir());
         let mut gained = links(&source);
@@ -171,12 +201,19 @@ impl Fs {
             (RenameMode::Exchange, Some(target), Some(target_found)) => {
                 gained -= links(target);
                 let (ino, kind) = (source.ino, source.old.kind());
-                to_dir.as_mut().unwrap_or(&mut from_dir).replace(&mut work, target_found, ino, kind)?;
+                to_dir.as_mut().unwrap_or(&mut from_dir).replace(
+                    &mut work,
+                    target_found,
+                    ino,
+                    kind,
+                )?;
                 from_dir.replace(&mut work, &source_found, target.ino, target.old.kind())?;
                 self.moved(&mut work, target, to.dir, from.dir)?;
             }
             (_, Some(target), Some(target_found)) => {
-                let Some(farewell) = &plan.farewell else { return Ok(None) };
+                let Some(farewell) = &plan.farewell else {
+                    return Ok(None);
+                };
                 work.use_emergency_space();
                 let (ino, kind) = (source.ino, source.old.kind());
                 let dir = to_dir.as_mut().unwrap_or(&mut from_dir);
@@ -184,9 +221,16 @@ impl Fs {
                 // A replaced directory takes its link with it.
                 dir.add_links(&mut work, -links(target))?;
                 from_dir.remove(&mut work, &source_found)?;
-                let Some(held) = locked.get(target.ino) else { return Ok(None) };
+                let Some(held) = locked.get(target.ino) else {
+                    return Ok(None);
+                };
                 after = self.drop_name(
-                    &mut work, target, held, farewell, &orphans, &mut orphan_lock,
+                    &mut work,
+                    target,
+                    held,
+                    farewell,
+                    &orphans,
+                    &mut orphan_lock,
                 )?;
             }
             _ => {
@@ -282,7 +326,11 @@ impl Fs {
         }
         match plan.target {
             Some(target) if self.ancestors(from.dir)?.contains(&target) => {
-                Ok(Some(if mode == RenameMode::Exchange { Errno::Inval } else { Errno::NotEmpty }))
+                Ok(Some(if mode == RenameMode::Exchange {
+                    Errno::Inval
+                } else {
+                    Errno::NotEmpty
+                }))
             }
             _ => Ok(None),
         }
@@ -298,6 +346,8 @@ impl Fs {
             }
             at = self.directory(at)?.parent.get();
         }
-        Err(damaged(format!("the directories above inode {from} form a cycle")))
+        Err(damaged(format!(
+            "the directories above inode {from} form a cycle"
+        )))
     }
 }

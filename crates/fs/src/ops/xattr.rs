@@ -24,7 +24,10 @@ impl Fs {
             at if !self.store.volume.is_data(BlockNo(at)) => Err(crate::error::damaged(format!(
                 "an inode has its extended attributes in block {at}"
             ))),
-            at => Xattrs::decode(BlockNo(at), &self.store.read_meta(BlockNo(at))?[..META_BYTES]),
+            at => Xattrs::decode(
+                BlockNo(at),
+                &self.store.read_meta(BlockNo(at))?[..META_BYTES],
+            ),
         }
     }
 
@@ -34,7 +37,10 @@ impl Fs {
         let disk = self.read_inode(ino)?;
         xattr::check_name(name)?;
         xattr::may(caller, &disk, name, false)?;
-        self.xattrs(&disk)?.get(name).map(<[u8]>::to_vec).ok_or_else(|| Errno::NoData.into())
+        self.xattrs(&disk)?
+            .get(name)
+            .map(<[u8]>::to_vec)
+            .ok_or_else(|| Errno::NoData.into())
     }
 
     pub(crate) fn op_listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
@@ -42,7 +48,8 @@ impl Fs {
         let _lock = inode.shared();
         let disk = self.read_inode(ino)?;
         let xattrs = self.xattrs(&disk)?;
-        let visible = |name: &&[u8]| caller.uid == 0 || caller.checked || !name.starts_with(b"trusted.");
+        let visible =
+            |name: &&[u8]| caller.uid == 0 || caller.checked || !name.starts_with(b"trusted.");
         Ok(xattrs.names().filter(visible).map(<[u8]>::to_vec).collect())
     }
 

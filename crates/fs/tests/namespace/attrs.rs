@@ -12,11 +12,17 @@ fn set(v: &Volume, caller: &Caller, ino: Ino, set: SetAttr) -> Result<Attr> {
 }
 
 fn perm(perm: u16) -> SetAttr {
-    SetAttr { perm: Some(perm), ..SetAttr::default() }
+    SetAttr {
+        perm: Some(perm),
+        ..SetAttr::default()
+    }
 }
 
 fn size(size: u64) -> SetAttr {
-    SetAttr { size: Some(size), ..SetAttr::default() }
+    SetAttr {
+        size: Some(size),
+        ..SetAttr::default()
+    }
 }
 
 #[test]
@@ -24,14 +30,20 @@ fn all_attributes_change_at_once_and_survive() {
     let mut v = Volume::new(16);
     let f = v.file(v.root(), "f");
     let before = v.attr(f);
-    let time = Time { secs: -5, nanos: 999_999_999 };
+    let time = Time {
+        secs: -5,
+        nanos: 999_999_999,
+    };
     let all = SetAttr {
         perm: Some(0o4711),
         uid: Some(3),
         gid: Some(4),
         size: Some(10_000),
         atime: Some(SetTime::At(time)),
-        mtime: Some(SetTime::At(Time { secs: 1 << 40, nanos: 1 })),
+        mtime: Some(SetTime::At(Time {
+            secs: 1 << 40,
+            nanos: 1,
+        })),
         guard: Some(before.ctime),
         by_handle: false,
     };
@@ -40,7 +52,10 @@ fn all_attributes_change_at_once_and_survive() {
     v.remount();
     let found = v.attr(f);
     assert_eq!(found, after);
-    assert_eq!((found.perm, found.uid, found.gid, found.size), (0o711, 3, 4, 10_000));
+    assert_eq!(
+        (found.perm, found.uid, found.gid, found.size),
+        (0o711, 3, 4, 10_000)
+    );
     assert_eq!((found.atime, found.mtime.secs), (time, 1 << 40));
     assert!(found.ctime > before.ctime && found.btime == before.btime);
     assert_eq!(v.content(f), vec![0; 10_000]);
@@ -52,9 +67,42 @@ fn a_failed_change_of_several_attributes_changes_none() {
     let d = v.dir(v.root(), "d");
     let f = v.file(d, "f");
     let (dir, file) = (v.attr(d), v.attr(f));
-    fails(set(&v, &root(), d, SetAttr { perm: Some(0), ..size(3) }), Errno::IsDir);
-    fails(set(&v, &root(), f, SetAttr { perm: Some(0), ..size(u64::MAX) }), Errno::FBig);
-    fails(set(&v, &user(9), f, SetAttr { mtime: Some(SetTime::Now), ..perm(0o777) }), Errno::Perm);
+    fails(
+        set(
+            &v,
+            &root(),
+            d,
+            SetAttr {
+                perm: Some(0),
+                ..size(3)
+            },
+        ),
+        Errno::IsDir,
+    );
+    fails(
+        set(
+            &v,
+            &root(),
+            f,
+            SetAttr {
+                perm: Some(0),
+                ..size(u64::MAX)
+            },
+        ),
+        Errno::FBig,
+    );
+    fails(
+        set(
+            &v,
+            &user(9),
+            f,
+            SetAttr {
+                mtime: Some(SetTime::Now),
+                ..perm(0o777)
+            },
+        ),
+        Errno::Perm,
+    );
     assert_eq!((v.attr(d), v.attr(f)), (dir, file));
     set(&v, &root(), f, SetAttr::default()).unwrap();
     assert_eq!(v.attr(f), file);
@@ -68,14 +116,18 @@ fn times_follow_what_is_done() {
     let mut last = v.attr(d);
     let mut changed = |what: &str| {
         let now = v.attr(d);
-        assert!(now.mtime > last.mtime && now.ctime > last.ctime, "after {what}");
+        assert!(
+            now.mtime > last.mtime && now.ctime > last.ctime,
+            "after {what}"
+        );
         last = now;
     };
     let f = v.file(d, "f");
     changed("create");
     v.link(&root(), f, d, b"g").unwrap();
     changed("link");
-    v.rename(&root(), (d, b"g"), (d, b"h"), Default::default()).unwrap();
+    v.rename(&root(), (d, b"g"), (d, b"h"), Default::default())
+        .unwrap();
     changed("rename");
     v.unlink(&root(), d, b"h").unwrap();
     changed("unlink");
@@ -110,7 +162,16 @@ fn permissions_are_asked_for() {
     v.access(&me, f, 4).unwrap();
     fails(set(&v, &me, f, perm(0o777)), Errno::Perm);
     fails(set(&v, &me, f, size(0)), Errno::Access);
-    set(&v, &me, f, SetAttr { by_handle: true, ..size(0) }).unwrap();
+    set(
+        &v,
+        &me,
+        f,
+        SetAttr {
+            by_handle: true,
+            ..size(0)
+        },
+    )
+    .unwrap();
     set(&v, &root(), d, perm(0o711)).unwrap();
     v.lookup(&me, d, b"f").unwrap();
     fails(v.readdir(&me, d, 0, &mut |_| true), Errno::Access);
@@ -118,7 +179,15 @@ fn permissions_are_asked_for() {
     fails(v.lookup(&me, d, b"f"), Errno::Access);
     v.readdir(&me, d, 0, &mut |_| true).unwrap();
     // A front end that has checked is believed.
-    v.lookup(&Caller { checked: true, ..me.clone() }, d, b"f").unwrap();
+    v.lookup(
+        &Caller {
+            checked: true,
+            ..me.clone()
+        },
+        d,
+        b"f",
+    )
+    .unwrap();
     set(&v, &root(), d, perm(0o1777)).unwrap();
     fails(v.unlink(&me, d, b"f"), Errno::Perm);
     v.file_by(&me, d, "mine").unwrap();
@@ -130,9 +199,21 @@ fn permissions_are_asked_for() {
 fn set_id_bits_and_groups_follow_linux() {
     let v = Volume::new(16);
     let r = v.root();
-    let me = Caller { groups: Arc::from([7]), ..user(5) };
+    let me = Caller {
+        groups: Arc::from([7]),
+        ..user(5)
+    };
     let d = v.dir(r, "d");
-    set(&v, &root(), d, SetAttr { gid: Some(50), ..perm(0o2777) }).unwrap();
+    set(
+        &v,
+        &root(),
+        d,
+        SetAttr {
+            gid: Some(50),
+            ..perm(0o2777)
+        },
+    )
+    .unwrap();
     let f = v.file_by(&me, d, "f").unwrap();
     assert_eq!((f.uid, f.gid), (5, 50));
     let sub = v.mkdir(&me, d, b"sub", 0o755).unwrap();
@@ -145,9 +226,21 @@ fn set_id_bits_and_groups_follow_linux() {
     assert_eq!(v.attr(f.ino).perm, 0o6775);
     // Only a member may set the group's bit; a change of owner clears both.
     assert_eq!(set(&v, &me, f.ino, perm(0o2775)).unwrap().perm, 0o775);
-    set(&v, &me, f.ino, SetAttr { gid: Some(7), ..SetAttr::default() }).unwrap();
+    set(
+        &v,
+        &me,
+        f.ino,
+        SetAttr {
+            gid: Some(7),
+            ..SetAttr::default()
+        },
+    )
+    .unwrap();
     assert_eq!(set(&v, &me, f.ino, perm(0o6775)).unwrap().perm, 0o6775);
-    let to = SetAttr { uid: Some(9), ..SetAttr::default() };
+    let to = SetAttr {
+        uid: Some(9),
+        ..SetAttr::default()
+    };
     assert_eq!(set(&v, &root(), f.ino, to).unwrap().perm, 0o775);
 }
 
@@ -169,8 +262,14 @@ fn extended_attributes_come_and_go_with_their_block() {
         fails(put(b"user.big", &[0; 5000]), Errno::NoSpc);
         fails(put(b"system.posix_acl_access", b"x"), Errno::OpNotSupp);
         fails(put(b"user.", b"x"), Errno::Inval);
-        fails(v.setxattr(&root(), ino, b"user.a", b"", XattrMode::Create), Errno::Exist);
-        fails(v.setxattr(&root(), ino, b"user.n", b"", XattrMode::Replace), Errno::NoData);
+        fails(
+            v.setxattr(&root(), ino, b"user.a", b"", XattrMode::Create),
+            Errno::Exist,
+        );
+        fails(
+            v.setxattr(&root(), ino, b"user.n", b"", XattrMode::Replace),
+            Errno::NoData,
+        );
     }
     v.remount();
     for ino in [f, d] {
@@ -182,19 +281,34 @@ fn extended_attributes_come_and_go_with_their_block() {
         assert_eq!(names, [&b"trusted.c"[..], b"user.a", b"user.b"]);
         assert_eq!(v.listxattr(&user(5), ino).unwrap().len(), 2);
         fails(v.getxattr(&user(5), ino, b"trusted.c"), Errno::NoData);
-        fails(v.setxattr(&user(5), ino, b"trusted.c", b"", XattrMode::Any), Errno::Perm);
-        fails(v.setxattr(&user(5), ino, b"user.x", b"", XattrMode::Any), Errno::Access);
+        fails(
+            v.setxattr(&user(5), ino, b"trusted.c", b"", XattrMode::Any),
+            Errno::Perm,
+        );
+        fails(
+            v.setxattr(&user(5), ino, b"user.x", b"", XattrMode::Any),
+            Errno::Access,
+        );
         for name in [&b"trusted.c"[..], b"user.a", b"user.b"] {
             v.removexattr(&root(), ino, name).unwrap();
         }
         fails(v.removexattr(&root(), ino, b"user.a"), Errno::NoData);
         assert!(v.listxattr(&root(), ino).unwrap().is_empty());
-        v.setxattr(&root(), ino, b"user.last", b"x", XattrMode::Any).unwrap();
+        v.setxattr(&root(), ino, b"user.last", b"x", XattrMode::Any)
+            .unwrap();
     }
-    let node = NewNode { kind: FileKind::Fifo, perm: 0o644, rdev: 0 };
+    let node = NewNode {
+        kind: FileKind::Fifo,
+        perm: 0o644,
+        rdev: 0,
+    };
     let p = v.mknod(&root(), r, b"p", &node).unwrap().ino;
-    fails(v.setxattr(&root(), p, b"user.a", b"", XattrMode::Any), Errno::Perm);
-    v.setxattr(&root(), p, b"trusted.a", b"", XattrMode::Any).unwrap();
+    fails(
+        v.setxattr(&root(), p, b"user.a", b"", XattrMode::Any),
+        Errno::Perm,
+    );
+    v.setxattr(&root(), p, b"trusted.a", b"", XattrMode::Any)
+        .unwrap();
     v.unlink(&root(), r, b"p").unwrap();
     v.unlink(&root(), r, b"f").unwrap();
     v.rmdir(&root(), r, b"d").unwrap();
@@ -221,11 +335,17 @@ fn a_read_only_mount_shows_everything_and_changes_nothing() {
     fails(fs.symlink(&c, r, b"g", b"x"), Errno::RoFs);
     fails(fs.link(&c, f, r, b"g"), Errno::RoFs);
     fails(fs.unlink(&c, r, b"f"), Errno::RoFs);
-    fails(fs.rename(&c, (r, b"f"), (r, b"g"), Default::default()), Errno::RoFs);
+    fails(
+        fs.rename(&c, (r, b"f"), (r, b"g"), Default::default()),
+        Errno::RoFs,
+    );
     fails(fs.write(&c, f, 0, b"x"), Errno::RoFs);
     fails(fs.append(&c, f, b"x"), Errno::RoFs);
     fails(fs.setattr(&c, f, &perm(0)), Errno::RoFs);
-    fails(fs.setxattr(&c, f, b"user.a", b"", XattrMode::Any), Errno::RoFs);
+    fails(
+        fs.setxattr(&c, f, b"user.a", b"", XattrMode::Any),
+        Errno::RoFs,
+    );
     fails(fs.access(&c, f, 2), Errno::RoFs);
     fs.open(&c, f).unwrap();
     fs.release(f);

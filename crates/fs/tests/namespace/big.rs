@@ -18,7 +18,13 @@ fn corner_31_positions_hold_while_a_hundred_thousand_entries_come_and_go() {
             file = v.file(d, &format!("file {n}"));
             continue;
         }
-        v.link(&root(), file, d, format!("a name of some length {n}").as_bytes()).unwrap();
+        v.link(
+            &root(),
+            file,
+            d,
+            format!("a name of some length {n}").as_bytes(),
+        )
+        .unwrap();
     }
     v.remount();
     let before = v.attr(d).blocks;
@@ -46,14 +52,23 @@ fn corner_31_positions_hold_while_a_hundred_thousand_entries_come_and_go() {
             cookies.insert(name, next);
         }
         piece += 1;
-        v.link(&root(), f, d, format!("new {piece}").as_bytes()).unwrap();
-        v.unlink(&root(), d, format!("a name of some length {}", piece * 7 + 1).as_bytes()).unwrap();
+        v.link(&root(), f, d, format!("new {piece}").as_bytes())
+            .unwrap();
+        v.unlink(
+            &root(),
+            d,
+            format!("a name of some length {}", piece * 7 + 1).as_bytes(),
+        )
+        .unwrap();
     }
     // What was there all the time was seen exactly once.
     for n in 0..COUNT {
         let removed = n % 7 == 1 && n / 7 >= 1 && n / 7 <= piece;
         if !removed && n % 50_000 != 0 {
-            assert!(seen.contains(&format!("a name of some length {n}")), "{n} was not seen");
+            assert!(
+                seen.contains(&format!("a name of some length {n}")),
+                "{n} was not seen"
+            );
         }
     }
 
@@ -107,7 +122,8 @@ fn a_reader_that_stops_goes_on_where_it_was() {
         assert_eq!(got.as_ref(), Some(&all[start]));
     }
     for end in [all[301].1, u64::MAX, i64::MAX as u64] {
-        v.readdir(&root(), r, end, &mut |_| panic!("behind the end")).unwrap();
+        v.readdir(&root(), r, end, &mut |_| panic!("behind the end"))
+            .unwrap();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use steadfast_block::{BlockDevice, MemDevice};
-use steadfast_fs::{FsckOptions, Fs, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
+use steadfast_fs::{Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
 use steadfast_vfs::{
     Attr, Caller, Clock, Errno, FileKind, FileSystem, Ino, NewNode, Result, Stream, Time,
 };
@@ -14,7 +14,10 @@ pub struct Ticks(AtomicI64);
 
 impl Clock for Ticks {
     fn now(&self) -> Time {
-        Time { secs: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed), nanos: 7 }
+        Time {
+            secs: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed),
+            nanos: 7,
+        }
     }
 }
 
@@ -48,7 +51,11 @@ impl Volume {
 
     pub fn with_log(mib: u64, log_blocks: Option<u64>) -> Volume {
         let device = Arc::new(MemDevice::new(mib * 256));
-        let options = MkfsOptions { seed: Some(1), log_blocks, ..MkfsOptions::default() };
+        let options = MkfsOptions {
+            seed: Some(1),
+            log_blocks,
+            ..MkfsOptions::default()
+        };
         mkfs(&*device, &options, &mut |_, _| {}).unwrap();
         let fs = mount(&device);
         // A directory keeps its first block: the root shall have it from the start.
@@ -106,11 +113,18 @@ pub fn root() -> Caller {
 }
 
 pub fn user(uid: u32) -> Caller {
-    Caller { uid, gid: uid, ..Caller::root() }
+    Caller {
+        uid,
+        gid: uid,
+        ..Caller::root()
+    }
 }
 
 pub fn stream(number: u32) -> Caller {
-    Caller { stream: Stream(number), ..Caller::root() }
+    Caller {
+        stream: Stream(number),
+        ..Caller::root()
+    }
 }
 
 /// What tests do all the time, by name.
@@ -120,12 +134,18 @@ pub trait Handy: FileSystem {
     }
 
     fn file_by(&self, caller: &Caller, dir: Ino, name: &str) -> Result<Attr> {
-        let node = NewNode { kind: FileKind::Regular, perm: 0o644, rdev: 0 };
+        let node = NewNode {
+            kind: FileKind::Regular,
+            perm: 0o644,
+            rdev: 0,
+        };
         self.mknod(caller, dir, name.as_bytes(), &node)
     }
 
     fn dir(&self, dir: Ino, name: &str) -> Ino {
-        self.mkdir(&root(), dir, name.as_bytes(), 0o755).unwrap().ino
+        self.mkdir(&root(), dir, name.as_bytes(), 0o755)
+            .unwrap()
+            .ino
     }
 
     fn look(&self, dir: Ino, name: &str) -> Option<Attr> {

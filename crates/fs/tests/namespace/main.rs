@@ -5,9 +5,11 @@
 mod attrs;
 mod big;
 mod common;
+mod hostile;
 mod model;
 mod names;
 mod orphans;
 mod rename;
 mod space;
 mod streams;
+mod threads;

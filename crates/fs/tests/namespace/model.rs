@@ -10,8 +10,29 @@ use steadfast_model::workload::{Shape, Workload};
 use steadfast_model::{Handles, Observe, Snapshot, Step, TestClock, Tree};
 use steadfast_vfs::{FileSystem, Time};
 
-fn mount_with(device: &Arc<MemDevice>, clock: &TestClock) -> Arc<Fs> {
+/// What the volume is like beside the workload.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    log_blocks: Option<u64>,
+    /// As little memory and as few delayed pages as possible.
+    tight: bool,
+    background: bool,
+}
+
+const ROOMY: Setting = Setting {
+    log_blocks: None,
+    tight: false,
+    background: false,
+};
+
+fn mount_with(device: &Arc<MemDevice>, clock: &TestClock, setting: Setting) -> Arc<Fs> {
     let mut options = options();
+    options.background = setting.background;
+    if setting.tight {
+        options.cache_bytes = 0;
+        options.uncommitted_bytes = 0;
+        options.commit_interval = std::time::Duration::from_millis(1);
+    }
     options.clock = Arc::new(clock.clone());
     let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
     Fs::mount(device, &options).unwrap().0
@@ -24,14 +45,23 @@ fn compare(tree: &Tree, fs: &Fs) -> Result<(), TestCaseError> {
     Ok(())
 }
 
-fn run(seed: u64, shape: Shape, steps: usize) -> Result<(), TestCaseError> {
-    let start = Time { secs: 500, nanos: 0 };
+fn run(seed: u64, shape: Shape, setting: Setting, steps: usize) -> Result<(), TestCaseError> {
+    let start = Time {
+        secs: 500,
+        nanos: 0,
+    };
     let clock = TestClock::new();
     clock.set(start);
     let device = Arc::new(MemDevice::new(32 * 256));
-    let made = MkfsOptions { seed: Some(seed), now: Some(start), ..MkfsOptions::default() };
+    let Setting { log_blocks, .. } = setting;
+    let made = MkfsOptions {
+        seed: Some(seed),
+        now: Some(start),
+        log_blocks,
+        ..MkfsOptions::default()
+    };
     mkfs(&*device, &made, &mut |_, _| {}).unwrap();
-    let mut fs = mount_with(&device, &clock);
+    let mut fs = mount_with(&device, &clock, setting);
     let mut tree = Tree::new(start);
     let mut handles = Handles::new();
     let workload: Vec<Step> = Workload::new(seed, shape).take(steps).collect();
@@ -42,14 +72,15 @@ fn run(seed: u64, shape: Shape, steps: usize) -> Result<(), TestCaseError> {
         prop_assert!(
             found == expected,
             "seed {seed}, step {index}: {} by {:?}: {found:?}, the model says {expected:?}",
-            step.op, step.caller
+            step.op,
+            step.caller
         );
         if index % 25 == 24 {
             compare(&tree, &fs)?;
         }
         if index % 100 == 99 && handles.is_empty() {
             fs.unmount().unwrap();
-            fs = mount_with(&device, &clock);
+            fs = mount_with(&device, &clock, setting);
             compare(&tree, &fs)?;
         }
     }
@@ -58,7 +89,7 @@ fn run(seed: u64, shape: Shape, steps: usize) -> Result<(), TestCaseError> {
     fs.sync().unwrap();
     let image = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
     must_be_clean(&image);
-    fs = mount_with(&image, &clock);
+    fs = mount_with(&image, &clock, setting);
     compare(&tree, &fs)?;
     fs.unmount().unwrap();
     must_be_clean(&image);
@@ -73,18 +104,25 @@ proptest! {
     fn the_file_system_does_what_the_model_does(
         seed: u64, streams in 1u32..4, names in 2u32..6, depth in 1u32..5,
         handles: bool, users: bool, odd_names: bool, sync_every in 0u64..20,
+        small_log: bool, tight: bool, background: bool,
     ) {
         let shape = Shape {
             streams, names, depth, sync_every, handles, users, odd_names, ..Shape::default()
         };
-        run(seed, shape, 400)?;
+        let setting = Setting { log_blocks: small_log.then_some(64), tight, background };
+        run(seed, shape, setting, 400)?;
     }
 }
 
 #[test]
 fn the_file_system_does_what_the_model_does_for_long() {
-    let shape = Shape { streams: 2, handles: true, users: true, ..Shape::default() };
+    let shape = Shape {
+        streams: 2,
+        handles: true,
+        users: true,
+        ..Shape::default()
+    };
     for seed in 0..4 {
-        run(seed, shape, 3000).unwrap();
+        run(seed, shape, ROOMY, 3000).unwrap();
     }
 }

@@ -9,15 +9,28 @@ fn what_is_made_is_found_and_survives_a_remount() {
     let r = v.root();
     let d = v.dir(r, "d");
     let f = v.file(d, "f");
-    let kinds = [FileKind::CharDevice, FileKind::BlockDevice, FileKind::Fifo, FileKind::Socket];
+    let kinds = [
+        FileKind::CharDevice,
+        FileKind::BlockDevice,
+        FileKind::Fifo,
+        FileKind::Socket,
+    ];
     for kind in kinds {
-        let node = NewNode { kind, perm: 0o600, rdev: 0x1234_5678 };
-        v.mknod(&root(), d, format!("{kind:?}").as_bytes(), &node).unwrap();
+        let node = NewNode {
+            kind,
+            perm: 0o600,
+            rdev: 0x1234_5678,
+        };
+        v.mknod(&root(), d, format!("{kind:?}").as_bytes(), &node)
+            .unwrap();
     }
     let short = v.symlink(&root(), d, b"short", b"f").unwrap();
     let target = vec![b'x'; SYMLINK_MAX];
     v.symlink(&root(), d, b"long", &target).unwrap();
-    assert_eq!((short.kind, short.size, short.perm), (FileKind::Symlink, 1, 0o777));
+    assert_eq!(
+        (short.kind, short.size, short.perm),
+        (FileKind::Symlink, 1, 0o777)
+    );
     for _ in 0..2 {
         assert_eq!(v.look(r, "d").map(|a| (a.ino, a.nlink)), Some((d, 2)));
         assert_eq!(v.look(d, "f").map(|a| a.ino), Some(f));
@@ -45,7 +58,11 @@ fn what_is_made_is_found_and_survives_a_remount() {
 fn corner_33_names_may_have_any_byte_but_nul_and_slash_up_to_255() {
     let v = Volume::new(16);
     let r = v.root();
-    let node = NewNode { kind: FileKind::Regular, perm: 0o644, rdev: 0 };
+    let node = NewNode {
+        kind: FileKind::Regular,
+        perm: 0o644,
+        rdev: 0,
+    };
     let make = |name: &[u8]| v.mknod(&root(), r, name, &node).map(|attr| attr.ino);
     let longest = vec![0xff; NAME_MAX];
     let mut made = vec![(longest.clone(), make(&longest).unwrap())];
@@ -57,13 +74,19 @@ fn corner_33_names_may_have_any_byte_but_nul_and_slash_up_to_255() {
         fails(make(name), Errno::Exist);
     }
     fails(make(&[b'x'; NAME_MAX + 1]), Errno::NameTooLong);
-    fails(v.lookup(&root(), r, &[b'x'; NAME_MAX + 1]), Errno::NameTooLong);
+    fails(
+        v.lookup(&root(), r, &[b'x'; NAME_MAX + 1]),
+        Errno::NameTooLong,
+    );
     fails(make(b""), Errno::NoEnt);
     fails(make(b"a/b"), Errno::Inval);
     fails(make(b"a\0b"), Errno::Inval);
     fails(make(b"."), Errno::Exist);
     fails(make(b".."), Errno::Exist);
-    fails(v.symlink(&root(), r, b"s", &[b'x'; SYMLINK_MAX + 1]), Errno::NameTooLong);
+    fails(
+        v.symlink(&root(), r, b"s", &[b'x'; SYMLINK_MAX + 1]),
+        Errno::NameTooLong,
+    );
     fails(v.symlink(&root(), r, b"s", b""), Errno::NoEnt);
     fails(v.rmdir(&root(), r, b"."), Errno::Inval);
     fails(v.rmdir(&root(), r, b".."), Errno::NotEmpty);
@@ -160,7 +183,8 @@ fn space_of_many_files_comes_back_when_they_are_removed() {
     v.remount();
     assert_eq!(v.names(d).len(), 3000);
     for n in 0..3000 {
-        v.unlink(&root(), d, format!("file number {n}").as_bytes()).unwrap();
+        v.unlink(&root(), d, format!("file number {n}").as_bytes())
+            .unwrap();
     }
     v.rmdir(&root(), r, b"d").unwrap();
     assert_eq!(v.free(), free);

@@ -52,7 +52,13 @@ fn corner_29_after_a_crash_the_next_mount_frees_what_was_open() {
             v.unlink(&root(), r, format!("f{n}").as_bytes()).unwrap();
         } else {
             let g = v.file(r, "g");
-            v.rename(&root(), (r, b"g"), (r, format!("f{n}").as_bytes()), RenameMode::Replace).unwrap();
+            v.rename(
+                &root(),
+                (r, b"g"),
+                (r, format!("f{n}").as_bytes()),
+                RenameMode::Replace,
+            )
+            .unwrap();
             assert_eq!(v.look(r, &format!("f{n}")).unwrap().ino, g);
         }
     }
@@ -91,7 +97,10 @@ fn corner_29_a_file_too_large_for_one_operation_goes_in_slices() {
         match round {
             0 => v.unlink(&root(), r, b"f").unwrap(),
             1 => {
-                let set = SetAttr { size: Some(10), ..SetAttr::default() };
+                let set = SetAttr {
+                    size: Some(10),
+                    ..SetAttr::default()
+                };
                 assert_eq!(v.setattr(&root(), f, &set).unwrap().size, 10);
                 assert!(v.free() > free - 5);
                 v.unlink(&root(), r, b"f").unwrap();
@@ -120,8 +129,14 @@ fn a_removed_directory_that_is_open_is_empty_and_takes_nothing() {
     assert_eq!(v.attr(d).nlink, 0);
     fails(v.file_by(&root(), d, "x"), Errno::NoEnt);
     fails(v.link(&root(), f, d, b"x"), Errno::NoEnt);
-    fails(v.rename(&root(), (r, b"f"), (d, b"x"), RenameMode::Replace), Errno::NoEnt);
-    fails(v.rename(&root(), (r, b"e"), (d, b"x"), RenameMode::Replace), Errno::NoEnt);
+    fails(
+        v.rename(&root(), (r, b"f"), (d, b"x"), RenameMode::Replace),
+        Errno::NoEnt,
+    );
+    fails(
+        v.rename(&root(), (r, b"e"), (d, b"x"), RenameMode::Replace),
+        Errno::NoEnt,
+    );
     let mut count = 0;
     v.readdir(&root(), d, 0, &mut |_| {
         count += 1;
@@ -132,6 +147,17 @@ fn a_removed_directory_that_is_open_is_empty_and_takes_nothing() {
     v.release(d);
     fails(v.getattr(&root(), d), Errno::Stale);
     assert_eq!(v.attr(e).nlink, 2);
+}
+
+#[test]
+fn the_orphan_directory_is_nobodys() {
+    let v = Volume::new(16);
+    let hidden = v.root() + 1;
+    fails(v.getattr(&root(), hidden), Errno::Stale);
+    fails(v.lookup(&root(), hidden, b".."), Errno::Stale);
+    fails(v.readdir(&root(), hidden, 0, &mut |_| true), Errno::Stale);
+    fails(v.file_by(&root(), hidden, "x"), Errno::Stale);
+    fails(v.open(&root(), hidden), Errno::Stale);
 }
 
 #[test]

@@ -10,7 +10,12 @@ fn mv_by(
     to: (Ino, &str),
     mode: RenameMode,
 ) -> Result<()> {
-    v.rename(caller, (from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()), mode)
+    v.rename(
+        caller,
+        (from.0, from.1.as_bytes()),
+        (to.0, to.1.as_bytes()),
+        mode,
+    )
 }
 
 fn mv(v: &Volume, from: (Ino, &str), to: (Ino, &str)) -> Result<()> {
@@ -31,7 +36,10 @@ fn corner_28_a_file_moves_within_and_across_directories() {
     assert_eq!(v.names(r), ["d", "g"]);
     mv(&v, (r, "g"), (d, "h")).unwrap();
     v.remount();
-    assert_eq!((v.names(r), v.names(d)), (vec!["d".into()], vec!["h".to_string()]));
+    assert_eq!(
+        (v.names(r), v.names(d)),
+        (vec!["d".into()], vec!["h".to_string()])
+    );
     assert_eq!(v.look(d, "h").unwrap().ino, f);
     fails(mv(&v, (r, "g"), (r, "x")), Errno::NoEnt);
     fails(mv(&v, (r, "."), (r, "x")), Errno::Busy);
@@ -69,10 +77,16 @@ fn corner_28_a_directory_moves_with_its_dotdot_and_link_counts() {
     let (a, b) = (v.dir(r, "a"), v.dir(r, "b"));
     let d = v.dir(a, "d");
     let inner = v.dir(d, "inner");
-    assert_eq!((v.attr(r).nlink, v.attr(a).nlink, v.attr(b).nlink), (4, 3, 2));
+    assert_eq!(
+        (v.attr(r).nlink, v.attr(a).nlink, v.attr(b).nlink),
+        (4, 3, 2)
+    );
     mv(&v, (a, "d"), (b, "e")).unwrap();
     v.remount();
-    assert_eq!((v.attr(r).nlink, v.attr(a).nlink, v.attr(b).nlink), (4, 2, 3));
+    assert_eq!(
+        (v.attr(r).nlink, v.attr(a).nlink, v.attr(b).nlink),
+        (4, 2, 3)
+    );
     assert_eq!(v.look(d, "..").unwrap().ino, b);
     assert_eq!(v.look(inner, "..").unwrap().ino, d);
     // Within one directory nothing but the name changes.
@@ -88,19 +102,26 @@ fn corner_28_a_directory_replaces_an_empty_one_only() {
     let (d, e) = (v.dir(a, "d"), v.dir(b, "e"));
     let f = v.file(e, "f");
     fails(mv(&v, (a, "d"), (b, "e")), Errno::NotEmpty);
-    fails(mv(&v, (e, "f"), (b, "e")), Errno::IsDir);
+    fails(mv(&v, (e, "f"), (b, "e")), Errno::NotEmpty);
+    fails(mv(&v, (e, "f"), (r, "a")), Errno::IsDir);
     fails(mv(&v, (a, "d"), (e, "f")), Errno::NotDir);
     fails(mv(&v, (r, "a"), (r, "b")), Errno::NotEmpty);
     v.unlink(&root(), e, b"f").unwrap();
     fails(v.getattr(&root(), f), Errno::Stale);
     mv(&v, (a, "d"), (b, "e")).unwrap();
     fails(v.getattr(&root(), e), Errno::Stale);
-    assert_eq!((v.attr(a).nlink, v.attr(b).nlink, v.attr(r).nlink), (2, 3, 4));
+    assert_eq!(
+        (v.attr(a).nlink, v.attr(b).nlink, v.attr(r).nlink),
+        (2, 3, 4)
+    );
     assert_eq!(v.look(b, "e").unwrap().ino, d);
     // In the same directory.
     v.dir(r, "c");
     mv(&v, (r, "a"), (r, "c")).unwrap();
-    assert_eq!((v.names(r), v.attr(r).nlink), (vec!["b".into(), "c".to_string()], 4));
+    assert_eq!(
+        (v.names(r), v.attr(r).nlink),
+        (vec!["b".into(), "c".to_string()], 4)
+    );
 }
 
 #[test]
@@ -113,11 +134,20 @@ fn corner_28_onto_itself_or_another_link_of_itself_nothing_happens() {
     for to in [(r, "f"), (d, "g")] {
         mv(&v, (r, "f"), to).unwrap();
         swap(&v, (r, "f"), to).unwrap();
-        fails(mv_by(&v, &root(), (r, "f"), to, RenameMode::NoReplace), Errno::Exist);
+        fails(
+            mv_by(&v, &root(), (r, "f"), to, RenameMode::NoReplace),
+            Errno::Exist,
+        );
     }
     mv(&v, (r, "d"), (r, "d")).unwrap();
-    assert_eq!((v.attr(f).nlink, v.attr(d).nlink, v.attr(r).nlink), (2, 2, 3));
-    assert_eq!((v.names(r), v.names(d)), (vec!["d".into(), "f".to_string()], vec!["g".to_string()]));
+    assert_eq!(
+        (v.attr(f).nlink, v.attr(d).nlink, v.attr(r).nlink),
+        (2, 2, 3)
+    );
+    assert_eq!(
+        (v.names(r), v.names(d)),
+        (vec!["d".into(), "f".to_string()], vec!["g".to_string()])
+    );
 }
 
 #[test]
@@ -148,16 +178,28 @@ fn corner_28_exchange_swaps_whatever_there_is() {
     fails(swap(&v, (a, "d"), (b, "none")), Errno::NoEnt);
     swap(&v, (a, "d"), (b, "f")).unwrap();
     v.remount();
-    assert_eq!((v.look(a, "d").unwrap().ino, v.look(b, "f").unwrap().ino), (f, d));
+    assert_eq!(
+        (v.look(a, "d").unwrap().ino, v.look(b, "f").unwrap().ino),
+        (f, d)
+    );
     assert_eq!((v.attr(a).nlink, v.attr(b).nlink), (2, 3));
     assert_eq!(v.look(d, "..").unwrap().ino, b);
     // Two directories; in one directory.
     swap(&v, (r, "a"), (r, "b")).unwrap();
-    assert_eq!((v.look(r, "a").unwrap().ino, v.look(r, "b").unwrap().ino), (b, a));
+    assert_eq!(
+        (v.look(r, "a").unwrap().ino, v.look(r, "b").unwrap().ino),
+        (b, a)
+    );
     let e = v.dir(a, "e");
     swap(&v, (a, "e"), (b, "f")).unwrap();
-    assert_eq!((v.look(d, "..").unwrap().ino, v.look(e, "..").unwrap().ino), (a, b));
-    assert_eq!((v.attr(a).nlink, v.attr(b).nlink, v.attr(r).nlink), (3, 3, 4));
+    assert_eq!(
+        (v.look(d, "..").unwrap().ino, v.look(e, "..").unwrap().ino),
+        (a, b)
+    );
+    assert_eq!(
+        (v.attr(a).nlink, v.attr(b).nlink, v.attr(r).nlink),
+        (3, 3, 4)
+    );
 }
 
 #[test]
@@ -177,7 +219,10 @@ fn corner_28_permissions_and_the_sticky_rule_hold() {
     let v = Volume::new(16);
     let r = v.root();
     let chmod = |ino, perm| {
-        let set = steadfast_vfs::SetAttr { perm: Some(perm), ..Default::default() };
+        let set = steadfast_vfs::SetAttr {
+            perm: Some(perm),
+            ..Default::default()
+        };
         v.setattr(&root(), ino, &set).unwrap();
     };
     let (a, b) = (v.dir(r, "a"), v.dir(r, "b"));

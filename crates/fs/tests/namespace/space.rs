@@ -83,7 +83,15 @@ fn corner_30_an_operation_without_space_restores_everything() {
         assert_eq!(after, before);
         // What needs no space still works, and works the same each time.
         v.write(&root(), f, 0, b"CONTENT").unwrap();
-        v.setattr(&root(), f, &SetAttr { perm: Some(0o600), ..SetAttr::default() }).unwrap();
+        v.setattr(
+            &root(),
+            f,
+            &SetAttr {
+                perm: Some(0o600),
+                ..SetAttr::default()
+            },
+        )
+        .unwrap();
         assert_eq!(v.content(f), b"CONTENT");
     }
     // Space can always be made, also of what is open.
@@ -107,7 +115,8 @@ fn corner_1_removing_makes_room_at_once_even_before_a_commit() {
         v.write(&root(), f, 0, &vec![round; 1 << 20]).unwrap();
         let g = v.file(r, "g");
         v.write(&root(), g, 0, &vec![round; 900_000]).unwrap();
-        v.rename(&root(), (r, b"g"), (r, b"filler"), RenameMode::Replace).unwrap();
+        v.rename(&root(), (r, b"g"), (r, b"filler"), RenameMode::Replace)
+            .unwrap();
         assert_eq!(v.content(g), vec![round; 900_000]);
     }
 }
@@ -131,7 +140,8 @@ fn files_without_content_fill_a_volume_too_and_can_be_removed() {
     v.remount();
     assert_eq!(v.names(r).len(), made);
     for n in 0..made {
-        v.unlink(&root(), r, format!("a file with a name {n}").as_bytes()).unwrap();
+        v.unlink(&root(), r, format!("a file with a name {n}").as_bytes())
+            .unwrap();
     }
     assert_eq!(v.names(r).len(), 0);
     assert_eq!(v.free(), free);

@@ -28,7 +28,10 @@ fn mount_sim(device: Arc<SimDevice>) -> Sim {
 impl Sim {
     fn new() -> Sim {
         let device = Arc::new(SimDevice::new(16 * 256));
-        let options = MkfsOptions { seed: Some(1), ..MkfsOptions::default() };
+        let options = MkfsOptions {
+            seed: Some(1),
+            ..MkfsOptions::default()
+        };
         mkfs(&*device, &options, &mut |_, _| {}).unwrap();
         mount_sim(device)
     }
@@ -114,7 +117,8 @@ fn an_fsync_leaves_what_other_streams_did_uncommitted() {
         },
         |v| {
             let a = must(v, "a");
-            v.setxattr(&stream(1), a, b"user.x", b"1", XattrMode::Any).unwrap();
+            v.setxattr(&stream(1), a, b"user.x", b"1", XattrMode::Any)
+                .unwrap();
             v.write(&stream(1), a, 0, &[1; 10_000]).unwrap();
         },
         |v| {
@@ -134,8 +138,10 @@ fn the_counters_of_a_directory_are_right_whichever_stream_survives() {
     let mark = v.file(r, "mark");
     v.sync().unwrap();
     for n in 0..3 {
-        v.mkdir(&stream(1), d, format!("one {n}").as_bytes(), 0o755).unwrap();
-        v.mkdir(&stream(2), d, format!("two {n}").as_bytes(), 0o755).unwrap();
+        v.mkdir(&stream(1), d, format!("one {n}").as_bytes(), 0o755)
+            .unwrap();
+        v.mkdir(&stream(2), d, format!("two {n}").as_bytes(), 0o755)
+            .unwrap();
     }
     v.rmdir(&stream(1), d, b"old").unwrap();
     assert_eq!(v.attr(d).nlink, 8);
@@ -206,7 +212,12 @@ fn corner_57_what_depends_on_another_stream_takes_it_along() {
         |v| {
             v.file_by(&stream(2), must(v, "d"), "x").unwrap();
         },
-        |v| (at(v, "d").is_some(), at(v, "d").is_some_and(|d| v.look(d, "x").is_some())),
+        |v| {
+            (
+                at(v, "d").is_some(),
+                at(v, "d").is_some_and(|d| v.look(d, "x").is_some()),
+            )
+        },
     );
     assert_eq!(result, BOTH, "mkdir, then create inside");
     let result = survivors(
@@ -214,12 +225,31 @@ fn corner_57_what_depends_on_another_stream_takes_it_along() {
             v.dir(v.root(), "a");
             v.dir(v.root(), "b");
         },
-        |v| v.rename(&stream(1), (v.root(), b"a"), (must(v, "b"), b"a"), RenameMode::Replace).unwrap(),
+        |v| {
+            v.rename(
+                &stream(1),
+                (v.root(), b"a"),
+                (must(v, "b"), b"a"),
+                RenameMode::Replace,
+            )
+            .unwrap();
+        },
         |v| {
             v.mkdir(&stream(2), v.root(), b"c", 0o755).unwrap();
-            v.rename(&stream(2), (v.root(), b"c"), (must(v, "b"), b"c"), RenameMode::Replace).unwrap();
+            v.rename(
+                &stream(2),
+                (v.root(), b"c"),
+                (must(v, "b"), b"c"),
+                RenameMode::Replace,
+            )
+            .unwrap();
         },
-        |v| (at(v, "b/a").is_some(), at(v, "b").is_some_and(|b| v.look(b, "c").is_some())),
+        |v| {
+            (
+                at(v, "b/a").is_some(),
+                at(v, "b").is_some_and(|b| v.look(b, "c").is_some()),
+            )
+        },
     );
     assert_eq!(result, BOTH, "two renames of directories");
     // A dirty file of one stream, unlinked by another.

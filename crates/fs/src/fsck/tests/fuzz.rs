@@ -14,21 +14,24 @@ use steadfast_block::{BLOCK_SIZE, MemDevice};
 use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode, RenameMode, SetAttr};
 
 /// A small generator, good enough to choose places.
-struct Dice(u64);
+pub(super) struct Dice(pub(super) u64);
 
 impl Dice {
-    fn roll(&mut self, below: u64) -> u64 {
+    pub(super) fn roll(&mut self, below: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         xxhash_rust::xxh3::xxh3_64(&self.0.to_le_bytes()) % below
     }
 
-    fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
         &from[self.roll(from.len() as u64) as usize]
     }
 }
 
 fn from_env(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+    std::env::var(name)
+        .ok()
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(default)
 }
 
 /// Numbers that code tends to trip over.
@@ -55,7 +58,11 @@ fn mutate(dice: &mut Dice, image: &mut Image, blocks: &[u64]) {
     };
     let number = hostile_number(dice, image);
     let source = *dice.pick(blocks);
-    let (kind, offset, len) = (dice.roll(8), dice.roll(META_BYTES as u64 - 8) as usize, dice.roll(64));
+    let (kind, offset, len) = (
+        dice.roll(8),
+        dice.roll(META_BYTES as u64 - 8) as usize,
+        dice.roll(64),
+    );
     let other = *image.block(source);
     let value = dice.roll(256) as u8;
     let slot = dice.roll(15) as usize * INODE_BYTES;
@@ -81,15 +88,32 @@ fn mutate(dice: &mut Dice, image: &mut Image, blocks: &[u64]) {
 fn use_it(fs: &Fs, image: &Image, dice: &mut Dice) {
     let me = &Caller::root();
     let inos: Vec<u64> = image.paths.values().copied().collect();
-    let names: Vec<&[u8]> = image.paths.keys().map(|p| p.rsplit('/').next().unwrap().as_bytes()).collect();
-    let file = NewNode { kind: FileKind::Regular, perm: 0o644, rdev: 0 };
+    let names: Vec<&[u8]> = image
+        .paths
+        .keys()
+        .map(|p| p.rsplit('/').next().unwrap().as_bytes())
+        .collect();
+    let file = NewNode {
+        kind: FileKind::Regular,
+        perm: 0o644,
+        rdev: 0,
+    };
     for _ in 0..12 {
         let (a, b) = (*dice.pick(&inos), *dice.pick(&inos));
         let (x, y) = (*dice.pick(&names), *dice.pick(&names));
         let offset = dice.roll(1 << 20);
         let _ = match dice.roll(9) {
             0 => fs.write(me, a, offset, &[1; 5000]).map(drop),
-            1 => fs.setattr(me, a, &SetAttr { size: Some(offset), ..SetAttr::default() }).map(drop),
+            1 => fs
+                .setattr(
+                    me,
+                    a,
+                    &SetAttr {
+                        size: Some(offset),
+                        ..SetAttr::default()
+                    },
+                )
+                .map(drop),
             2 => fs.unlink(me, a, x),
             3 => fs.rename(me, (a, x), (b, y), RenameMode::Replace),
             4 => fs.mknod(me, a, b"fresh", &file).map(drop),
@@ -102,11 +126,18 @@ fn use_it(fs: &Fs, image: &Image, dice: &mut Dice) {
 }
 
 fn survive(image: &Image, dice: &mut Dice) {
-    let repair = FsckOptions { repair: true, findings_max: 1000, ..FsckOptions::default() };
+    let repair = FsckOptions {
+        repair: true,
+        findings_max: 1000,
+        ..FsckOptions::default()
+    };
     // The mounted code on the damaged volume: errors, never a panic.
     let device = image.device();
-    let options =
-        MountOptions { background: false, seed: Some(1), ..MountOptions::default() };
+    let options = MountOptions {
+        background: false,
+        seed: Some(1),
+        ..MountOptions::default()
+    };
     let _ = info(device.clone());
     if let Ok((fs, _)) = Fs::mount(device.clone(), &options) {
         walk(&fs);
@@ -131,12 +162,20 @@ fn survive(image: &Image, dice: &mut Dice) {
         assert_eq!(after.outcome(), Outcome::Clean, "{:#?}", after.findings);
         let (fs, _) = Fs::mount(device.clone(), &options).expect("a repaired volume mounts");
         let (_, errors) = walk(&fs);
-        assert_eq!(errors, 0, "a repaired volume reads without errors");
+        assert!(
+            errors.is_empty(),
+            "a repaired volume reads without errors: {errors:#?}"
+        );
         use_it(&fs, image, dice);
         fs.unmount().expect("a repaired volume unmounts");
         drop(fs);
         let after = fsck(device, &FsckOptions::default()).unwrap();
-        assert_eq!(after.outcome(), Outcome::Clean, "after use: {:#?}", after.findings);
+        assert_eq!(
+            after.outcome(),
+            Outcome::Clean,
+            "after use: {:#?}",
+            after.findings
+        );
     }
 }
 
@@ -156,7 +195,10 @@ fn fuzz(base: &Image, blocks: &[u64], seconds: u64) {
             }
             survive(&image, &mut dice);
         }));
-        assert!(start.elapsed() < Duration::from_secs(20), "seed {seed} takes forever");
+        assert!(
+            start.elapsed() < Duration::from_secs(20),
+            "seed {seed} takes forever"
+        );
         if run.is_err() {
             eprintln!("seed {seed} fails");
             failed.push(seed);

@@ -31,14 +31,21 @@ pub(super) struct Image {
 
 pub(super) fn format(blocks: u64) -> Arc<MemDevice> {
     let device = MemDevice::new(blocks);
-    let options = MkfsOptions { log_blocks: Some(128), seed: Some(7), ..MkfsOptions::default() };
+    let options = MkfsOptions {
+        log_blocks: Some(128),
+        seed: Some(7),
+        ..MkfsOptions::default()
+    };
     mkfs(&device, &options, &mut |_, _| {}).expect("mkfs");
     Arc::new(device)
 }
 
 pub(super) fn mount(device: Arc<MemDevice>) -> Arc<Fs> {
-    let options =
-        MountOptions { background: false, seed: Some(3), ..MountOptions::default() };
+    let options = MountOptions {
+        background: false,
+        seed: Some(3),
+        ..MountOptions::default()
+    };
     Fs::mount(device, &options).expect("mount").0
 }
 
@@ -50,7 +57,11 @@ pub(super) fn populate(fs: &Fs) -> BTreeMap<String, Ino> {
         paths.insert(path.to_owned(), attr.ino);
         attr.ino
     };
-    let node = |kind, rdev| NewNode { kind, perm: 0o644, rdev };
+    let node = |kind, rdev| NewNode {
+        kind,
+        perm: 0o644,
+        rdev,
+    };
     let file = node(FileKind::Regular, 0);
     let a = note("/a", fs.mkdir(me, root, b"a", 0o755).unwrap());
     let b = note("/a/b", fs.mkdir(me, a, b"b", 0o755).unwrap());
@@ -70,7 +81,8 @@ pub(super) fn populate(fs: &Fs) -> BTreeMap<String, Ino> {
     }
     let pre = note("/pre", fs.mknod(me, root, b"pre", &file).unwrap());
     fs.write(me, pre, 0, b"x").unwrap();
-    fs.fallocate(me, pre, AllocateMode::KeepSize, 0, 40960).unwrap();
+    fs.fallocate(me, pre, AllocateMode::KeepSize, 0, 40960)
+        .unwrap();
     let many = note("/many", fs.mkdir(me, root, b"many", 0o755).unwrap());
     for i in 0..120 {
         let name = format!("{i:0>150}");
@@ -81,22 +93,36 @@ pub(super) fn populate(fs: &Fs) -> BTreeMap<String, Ino> {
         note(&format!("/many/{name}"), attr);
     }
     note("/short", fs.symlink(me, root, b"short", b"a/b").unwrap());
-    note("/long", fs.symlink(me, root, b"long", &[b'l'; 300]).unwrap());
-    note("/fifo", fs.mknod(me, root, b"fifo", &node(FileKind::Fifo, 0)).unwrap());
-    note("/null", fs.mknod(me, root, b"null", &node(FileKind::CharDevice, 0x103)).unwrap());
+    note(
+        "/long",
+        fs.symlink(me, root, b"long", &[b'l'; 300]).unwrap(),
+    );
+    note(
+        "/fifo",
+        fs.mknod(me, root, b"fifo", &node(FileKind::Fifo, 0))
+            .unwrap(),
+    );
+    note(
+        "/null",
+        fs.mknod(me, root, b"null", &node(FileKind::CharDevice, 0x103))
+            .unwrap(),
+    );
     note("/empty", fs.mknod(me, root, b"empty", &file).unwrap());
     let attrs = note("/attrs", fs.mknod(me, root, b"attrs", &file).unwrap());
-    fs.setxattr(me, attrs, b"user.colour", b"green", XattrMode::Any).unwrap();
-    fs.setxattr(me, attrs, b"user.size", &[7; 500], XattrMode::Any).unwrap();
+    fs.setxattr(me, attrs, b"user.colour", b"green", XattrMode::Any)
+        .unwrap();
+    fs.setxattr(me, attrs, b"user.size", &[7; 500], XattrMode::Any)
+        .unwrap();
     let gone = note("/gone", fs.mknod(me, root, b"gone", &file).unwrap());
     fs.write(me, gone, 0, &[9; 10_000]).unwrap();
     paths
 }
 
-/// Reads everything that can be reached, through the mounted code. Errors are fine, and counted.
-pub(super) fn walk(fs: &Fs) -> (usize, usize) {
+/// Reads everything that can be reached, through the mounted code. Returns how many inodes that
+/// were, and what went wrong.
+pub(super) fn walk(fs: &Fs) -> (usize, Vec<String>) {
     let me = &Caller::root();
-    let (mut seen, mut errors) = (0, 0);
+    let (mut seen, mut errors) = (0, Vec::new());
     let mut stack = vec![(fs.root(), FileKind::Directory, 0)];
     let mut buf = vec![0; 65536];
     while let Some((ino, kind, depth)) = stack.pop() {
@@ -104,10 +130,18 @@ pub(super) fn walk(fs: &Fs) -> (usize, usize) {
         if seen > 20_000 {
             break;
         }
-        let mut ok = |result: Result<()>| errors += usize::from(result.is_err());
+        let mut ok = |result: Result<()>| {
+            errors.extend(
+                result
+                    .err()
+                    .map(|error| format!("inode {ino} ({kind:?}): {error}")),
+            );
+        };
         ok(fs.getattr(me, ino).map(drop));
         match fs.listxattr(me, ino) {
-            Ok(names) => names.iter().for_each(|name| ok(fs.getxattr(me, ino, name).map(drop))),
+            Ok(names) => names
+                .iter()
+                .for_each(|name| ok(fs.getxattr(me, ino, name).map(drop))),
             Err(error) => ok(Err(error)),
         }
         match kind {
@@ -143,8 +177,12 @@ pub(super) fn walk(fs: &Fs) -> (usize, usize) {
 
 impl Image {
     pub(super) fn of(device: &MemDevice, paths: BTreeMap<String, Ino>) -> Image {
-        let volume = load(device).ok().expect("a volume").volume;
-        Image { bytes: device.to_bytes(), volume, paths: Arc::new(paths) }
+        let volume = load(device).expect("a volume").volume;
+        Image {
+            bytes: device.to_bytes(),
+            volume,
+            paths: Arc::new(paths),
+        }
     }
 
     /// A populated volume, unmounted but for an open file without a name: its log is empty,
@@ -190,9 +228,18 @@ impl Image {
 
     pub(super) fn repair(&self) -> (Image, FsckReport) {
         let device = self.device();
-        let options = FsckOptions { repair: true, ..FsckOptions::default() };
+        let options = FsckOptions {
+            repair: true,
+            ..FsckOptions::default()
+        };
         let report = fsck(device.clone(), &options).expect("repair");
-        (Image { bytes: device.to_bytes(), ..self.clone() }, report)
+        (
+            Image {
+                bytes: device.to_bytes(),
+                ..self.clone()
+            },
+            report,
+        )
     }
 
     pub(super) fn ino(&self, path: &str) -> Ino {
@@ -200,7 +247,9 @@ impl Image {
     }
 
     pub(super) fn block(&self, at: u64) -> &Block {
-        self.bytes[at as usize * BLOCK_SIZE..][..BLOCK_SIZE].try_into().unwrap()
+        self.bytes[at as usize * BLOCK_SIZE..][..BLOCK_SIZE]
+            .try_into()
+            .unwrap()
     }
 
     /// Changes a block without resealing it.
@@ -242,7 +291,12 @@ impl Image {
                     items.push(item);
                 } else {
                     nodes.push(item.block.get());
-                    below(image, &image.block(item.block.get())[..META_BYTES], items, nodes);
+                    below(
+                        image,
+                        &image.block(item.block.get())[..META_BYTES],
+                        items,
+                        nodes,
+                    );
                 }
             }
         }
@@ -306,7 +360,9 @@ impl Image {
     pub(super) fn metadata(&self) -> Vec<u64> {
         let from = self.volume.groups_start;
         (from..self.volume.groups_end())
-            .filter(|at| steadfast_journal::seal_holds(&self.volume.uuid, BlockNo(*at), self.block(*at)))
+            .filter(|at| {
+                steadfast_journal::seal_holds(&self.volume.uuid, BlockNo(*at), self.block(*at))
+            })
             .collect()
     }
 }

@@ -1,0 +1,244 @@
+//! [`Fs`]: a mounted volume as its users hold it.
+//!
+//! A thin layer: each call goes to the module that does it (`ops`, `data`, `allocate`),
+//! changes are refused on a read-only volume, and what finds no space is tried once more
+//! when a commit releases some (corner 1). Dropping it unmounts: it is not the state
+//! itself that is dropped then, because the journal still needs that to place delayed data.
+
+use crate::error::{Error, from_journal};
+use crate::mount::{self, MountOptions};
+use std::sync::Arc;
+use steadfast_block::BlockDevice;
+use steadfast_journal::{Object, Recovery, StreamId};
+use steadfast_vfs::{
+    AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileKind, FileSystem, Ino, NewNode,
+    RenameMode, Result, Seek, SetAttr, StatFs, XattrMode,
+};
+
+/// A mounted volume.
+pub struct Fs {
+    mounted: Arc<mount::Fs>,
+}
+
+impl Fs {
+    /// Mounts the volume on `device`: recovers it, frees its orphans.
+    ///
+    /// # Errors
+    /// See [`Error`]; nothing was written when there is no volume that can be used.
+    pub fn mount(
+        device: Arc<dyn BlockDevice>,
+        options: &MountOptions,
+    ) -> std::result::Result<(Arc<Fs>, Recovery), Error> {
+        let (mounted, recovery) = mount::Fs::mount(device, options)?;
+        Ok((Arc::new(Fs { mounted }), recovery))
+    }
+
+    /// Commits and checkpoints everything and leaves a clean volume. Every later call fails.
+    /// Does nothing when it was called before.
+    ///
+    /// # Errors
+    /// Something could not be written; the volume recovers at its next mount.
+    pub fn unmount(&self) -> std::result::Result<(), Error> {
+        self.mounted.unmount()
+    }
+
+    /// Whether the volume can only be read: mounted so, or because a write failed.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.mounted.read_only || self.mounted.store.journal.failed().is_some()
+    }
+
+    /// The journal's counters.
+    #[must_use]
+    pub fn journal_stats(&self) -> steadfast_journal::Stats {
+        self.mounted.store.journal.stats()
+    }
+
+    /// What was found wrong on the way, in words; each is told once.
+    #[must_use]
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.mounted.take_warnings()
+    }
+}
+
+impl Drop for Fs {
+    fn drop(&mut self) {
+        // Whoever drops a mounted volume gets what a clean unmount gives, but not its errors.
+        let _ = self.unmount();
+    }
+}
+
+impl FileSystem for Fs {
+    fn root(&self) -> Ino {
+        self.mounted.store.volume.root
+    }
+
+    fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.mounted.op_lookup(caller, parent, name)
+    }
+
+    fn getattr(&self, _caller: &Caller, ino: Ino) -> Result<Attr> {
+        self.mounted.attr(ino)
+    }
+
+    fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.mounted
+            .change(|| self.mounted.op_setattr(caller, ino, set))
+    }
+
+    fn access(&self, caller: &Caller, ino: Ino, mask: u8) -> Result<()> {
+        self.mounted.op_access(caller, ino, mask)
+    }
+
+    fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
+        self.mounted
+            .change(|| self.mounted.op_mknod(caller, parent, name, node))
+    }
+
+    fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], perm: u16) -> Result<Attr> {
+        self.mounted
+            .change(|| self.mounted.op_mkdir(caller, parent, name, perm))
+    }
+
+    fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
+        self.mounted
+            .change(|| self.mounted.op_symlink(caller, parent, name, target))
+    }
+
+    fn readlink(&self, _caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
+        self.mounted.op_readlink(ino)
+    }
+
+    fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.mounted
+            .change(|| self.mounted.op_link(caller, ino, parent, name))
+    }
+
+    fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
+        self.mounted
+            .change(|| self.mounted.op_remove(caller, parent, name, false))
+    }
+
+    fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
+        self.mounted
+            .change(|| self.mounted.op_remove(caller, parent, name, true))
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()> {
+        self.mounted
+            .change(|| self.mounted.op_rename(caller, from, to, mode))
+    }
+
+    fn open(&self, _caller: &Caller, ino: Ino) -> Result<()> {
+        self.mounted.op_open(ino)
+    }
+
+    fn release(&self, ino: Ino) {
+        self.mounted.op_release(ino);
+    }
+
+    fn read(&self, _caller: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.mounted.read_file(ino, offset, buf)
+    }
+
+    fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.mounted.writable()?;
+        self.mounted
+            .write_file(caller, ino, Some(offset), data)
+            .map(|(_, written)| written)
+    }
+
+    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
+        self.mounted.writable()?;
+        let (offset, written) = self.mounted.write_file(caller, ino, None, data)?;
+        if written < data.len() {
+            let why = format!("only {written} of {} bytes could be appended", data.len());
+            return Err(steadfast_vfs::Error::new(Errno::NoSpc, why));
+        }
+        Ok(offset)
+    }
+
+    fn fsync(&self, caller: &Caller, ino: Ino, _data_only: bool) -> Result<()> {
+        if self.mounted.read_only {
+            return Ok(());
+        }
+        let object = match self.mounted.read_inode(ino)?.kind() {
+            FileKind::Directory => Object::Directory(ino),
+            _ => Object::File(ino),
+        };
+        let stream = StreamId(caller.stream.0);
+        self.mounted
+            .store
+            .journal
+            .sync(stream, &[object])
+            .map_err(from_journal)
+    }
+
+    fn fallocate(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        mode: AllocateMode,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        self.mounted.writable()?;
+        self.mounted.allocate_file(caller, ino, mode, offset, len)
+    }
+
+    fn seek(&self, _caller: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        self.mounted.seek_file(ino, offset, whence)
+    }
+
+    fn readdir(
+        &self,
+        caller: &Caller,
+        dir: Ino,
+        cookie: Cookie,
+        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
+    ) -> Result<()> {
+        self.mounted.op_readdir(caller, dir, cookie, sink)
+    }
+
+    fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        self.mounted.op_getxattr(caller, ino, name)
+    }
+
+    fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.mounted
+            .change(|| self.mounted.op_setxattr(caller, ino, name, value, mode))
+    }
+
+    fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.mounted.op_listxattr(caller, ino)
+    }
+
+    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
+        self.mounted
+            .change(|| self.mounted.op_removexattr(caller, ino, name))
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.mounted.op_statfs()
+    }
+
+    fn sync(&self) -> Result<()> {
+        if self.mounted.read_only {
+            return Ok(());
+        }
+        self.mounted.store.journal.sync_all().map_err(from_journal)
+    }
+}

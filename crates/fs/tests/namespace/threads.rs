@@ -1,0 +1,83 @@
+//! Many threads at once, with the journal's own threads running.
+
+use crate::common::*;
+use std::sync::Arc;
+use std::time::Duration;
+use steadfast_block::MemDevice;
+use steadfast_fs::{Fs, MkfsOptions, mkfs};
+use steadfast_model::workload::{Shape, Workload};
+use steadfast_model::{Handles, Snapshot};
+use steadfast_vfs::FileSystem;
+
+fn background(device: &Arc<MemDevice>) -> Arc<Fs> {
+    let mut options = options();
+    options.background = true;
+    options.commit_interval = Duration::from_millis(5);
+    Fs::mount(Arc::clone(device) as _, &options).unwrap().0
+}
+
+fn made(log_blocks: Option<u64>) -> Arc<MemDevice> {
+    let device = Arc::new(MemDevice::new(64 * 256));
+    let options = MkfsOptions {
+        log_blocks,
+        ..MkfsOptions::default()
+    };
+    mkfs(&*device, &options, &mut |_, _| {}).unwrap();
+    device
+}
+
+#[test]
+fn random_operations_of_many_threads_leave_a_whole_volume() {
+    for (round, log_blocks) in [None, Some(64)].into_iter().enumerate() {
+        let device = made(log_blocks);
+        let fs = background(&device);
+        std::thread::scope(|scope| {
+            let fs = &fs;
+            for thread in 0..4 {
+                scope.spawn(move || {
+                    // The same few names for all: they get into each other's way.
+                    let shape = Shape {
+                        sync_every: 50,
+                        ..Shape::default()
+                    };
+                    let seed = 100 * round as u64 + thread;
+                    let mut handles = Handles::new();
+                    for mut step in Workload::new(seed, shape).take(3000) {
+                        step.caller.stream.0 = thread as u32;
+                        let _ = step.op.run(&**fs, &step.caller, &mut handles);
+                    }
+                    for ino in handles.into_values() {
+                        fs.release(ino);
+                    }
+                });
+            }
+        });
+        assert_eq!(fs.take_warnings(), Vec::<String>::new());
+        let before = Snapshot::of_fs(&*fs).unwrap();
+        fs.unmount().unwrap();
+        must_be_clean(&device);
+        let fs = background(&device);
+        let after = Snapshot::of_fs(&*fs).unwrap();
+        assert!(before == after);
+    }
+}
+
+#[test]
+fn a_volume_that_is_dropped_without_unmount_keeps_everything() {
+    let device = made(None);
+    for inline in [false, true] {
+        let fs = if inline {
+            mount(&device)
+        } else {
+            background(&device)
+        };
+        let name = format!("f{inline}");
+        let f = fs.file(fs.root(), &name);
+        fs.write(&root(), f, 0, &[7; 100_000]).unwrap();
+        drop(fs);
+        must_be_clean(&device);
+        let fs = mount(&device);
+        let f = fs.look(fs.root(), &name).unwrap().ino;
+        assert_eq!(fs.content(f), vec![7; 100_000]);
+    }
+}

@@ -1,0 +1,249 @@
+//! The core's way from running to a batch: what a sync concerns, freezing, data written
+//! around the log, and the choice of the next record's transactions.
+
+use super::{Batch, Core, DataRun, DataState, Phase, Txn, TxnId};
+use crate::cache::Cache;
+use crate::layout::{Covered, RECORD_BLOCKS_MAX};
+use crate::{Object, StreamId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use steadfast_block::BlockNo;
+
+impl Core {
+    // ---- closing ---------------------------------------------------------------------
+
+    /// Running transactions that a sync of the stream and the objects concerns, and closed ones.
+    pub(crate) fn concerned(&self, stream: Option<StreamId>, objects: &[Object]) -> Vec<TxnId> {
+        let mut ids = BTreeSet::new();
+        match stream {
+            None => ids.extend(self.txns.keys().copied()),
+            Some(stream) => {
+                ids.extend(self.running.get(&stream));
+                ids.extend(
+                    self.last_closed
+                        .get(&stream)
+                        .filter(|id| self.txns.contains_key(id)),
+                );
+                for object in objects {
+                    if let Some(writers) = self.objects.get(object) {
+                        ids.extend(writers.iter().map(|(t, _)| self.resolve(*t)));
+                    }
+                }
+            }
+        }
+        ids.into_iter().collect()
+    }
+
+    pub(crate) fn any_running(&self, ids: &[TxnId]) -> bool {
+        ids.iter().any(|id| self.is_running(self.resolve(*id)))
+    }
+
+    /// A running one of `ids` with attached keys, which it gives up.
+    pub(crate) fn take_attached(&mut self, ids: &[TxnId]) -> Option<(TxnId, StreamId, Vec<u64>)> {
+        for id in ids {
+            let id = self.resolve(*id);
+            if let Some(txn) = self.txns.get_mut(&id)
+                && txn.phase == Phase::Running
+                && !txn.attached.is_empty()
+            {
+                let keys = std::mem::take(&mut txn.attached).into_iter().collect();
+                let stream = txn.streams.first().copied().unwrap_or_default();
+                return Some((id, stream, keys));
+            }
+        }
+        None
+    }
+
+    /// Closes the running ones of `ids`: from now on they own their bytes. Nothing is open.
+    pub(crate) fn freeze(&mut self, ids: &[TxnId], cache: &Cache) {
+        debug_assert_eq!(
+            self.open_ops, 0,
+            "a transaction closes under an open operation"
+        );
+        let mut resolved: Vec<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
+        resolved.sort_unstable();
+        resolved.dedup();
+        for id in resolved {
+            let Some(txn) = self.txns.get_mut(&id) else {
+                continue;
+            };
+            if txn.phase != Phase::Running {
+                continue;
+            }
+            self.reserved_blocks -= txn.need_blocks();
+            txn.held_bytes = 0;
+            self.reserved_blocks += txn.need_blocks();
+            // A block that is written around the log and patched too: the patch is in the data.
+            for (at, blocks) in &mut txn.data {
+                for (i, image) in blocks.iter_mut().enumerate() {
+                    let at = at.offset(i as u64);
+                    if txn.blocks.remove(&at.0).is_some() {
+                        cache.with(at, |entry| {
+                            *image = Arc::clone(&entry.current);
+                            entry.committed = Arc::clone(&entry.current);
+                        });
+                        if let Some(ids) = self.dirty.get_mut(&at.0) {
+                            ids.retain(|t| *t != id);
+                            if ids.is_empty() {
+                                self.dirty.remove(&at.0);
+                            }
+                        }
+                        cache.unhold(at, 1);
+                    }
+                }
+            }
+            for (at, block) in &mut txn.blocks {
+                if !block.patch.revoke {
+                    block.values = cache.peek(BlockNo(*at));
+                    debug_assert!(block.values.is_some());
+                }
+            }
+            let data = if txn.data.is_empty() {
+                DataState::Ready(Vec::new())
+            } else {
+                DataState::Pending
+            };
+            txn.phase = Phase::Closed(data);
+            for stream in &txn.streams {
+                self.running.remove(stream);
+                self.last_closed.insert(*stream, id);
+            }
+            self.closed.push_back(id);
+            self.stats.transactions += 1;
+        }
+    }
+
+    // ---- data written around the log ---------------------------------------------------
+
+    /// Everything that must be laid before or with `ids`, themselves included.
+    fn closure(&self, ids: &[TxnId]) -> BTreeSet<TxnId> {
+        let mut all = BTreeSet::new();
+        let mut stack: Vec<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
+        while let Some(id) = stack.pop() {
+            if let Some(txn) = self.txns.get(&id)
+                && all.insert(id)
+            {
+                stack.extend(txn.after.iter().map(|id| self.resolve(*id)));
+            }
+        }
+        all
+    }
+
+    /// Takes on the data of one closed transaction that `ids` need written.
+    pub(crate) fn claim_data(&mut self, ids: &[TxnId]) -> Option<(TxnId, Vec<DataRun>)> {
+        for id in self.closure(ids) {
+            if let Some(txn) = self.txns.get_mut(&id)
+                && txn.phase == Phase::Closed(DataState::Pending)
+            {
+                txn.phase = Phase::Closed(DataState::Writing);
+                return Some((id, txn.data.clone()));
+            }
+        }
+        None
+    }
+
+    /// The transaction's data is written (`covered`) or durable (nothing covered).
+    pub(crate) fn data_written(&mut self, id: TxnId, covered: Vec<Covered>) {
+        if let Some(txn) = self.txns.get_mut(&id) {
+            txn.phase = Phase::Closed(DataState::Ready(covered));
+        }
+    }
+
+    // ---- committing --------------------------------------------------------------------
+
+    /// Whether all of `ids` are acknowledged.
+    pub(crate) fn acknowledged(&self, ids: &[TxnId]) -> bool {
+        ids.iter()
+            .all(|id| !self.txns.contains_key(&self.resolve(*id)))
+    }
+
+    pub(crate) fn closed_waiting(&self) -> Option<TxnId> {
+        self.closed.front().copied()
+    }
+
+    /// Chooses the next batch. `None` if nothing is ready, or `empty` was not asked for.
+    pub(crate) fn next_batch(&mut self, empty: bool) -> Option<Batch> {
+        debug_assert!(!self.committing);
+        let mut chosen: Vec<TxnId> = Vec::new();
+        let mut covered: Vec<Covered> = Vec::new();
+        let mut need = 0u64;
+        let room = self.log_free().min(RECORD_BLOCKS_MAX);
+        for id in &self.closed {
+            let txn = &self.txns[id];
+            let Phase::Closed(DataState::Ready(runs)) = &txn.phase else {
+                continue;
+            };
+            if txn.after.iter().any(|a| {
+                let a = self.resolve(*a);
+                self.txns.contains_key(&a) && !chosen.contains(&a)
+            }) {
+                continue;
+            }
+            // A record never both covers and patches a block.
+            let patches_covered = covered.iter().any(|c| {
+                txn.blocks
+                    .range(c.at.0..c.at.0 + u64::from(c.count))
+                    .next()
+                    .is_some()
+            });
+            if patches_covered || (need + txn.need_blocks() > room && !chosen.is_empty()) {
+                continue;
+            }
+            need += txn.need_blocks();
+            covered.extend(runs.iter().cloned());
+            chosen.push(*id);
+        }
+        // An empty record must not take what admitted operations have reserved.
+        if chosen.is_empty() && (!empty || self.log_free() <= self.reserved_blocks) {
+            return None;
+        }
+        let txns = chosen
+            .iter()
+            .filter_map(|id| Some((*id, self.txns.get_mut(id).map(take_body)?)))
+            .collect();
+        self.committing = true;
+        Some(Batch {
+            seq: self.next_seq,
+            pos: self.head_pos,
+            flushed_seq: self.acked_seq,
+            txns,
+            covered,
+        })
+    }
+
+    /// The record of the batch takes this many blocks.
+    pub(crate) fn laid(&mut self, batch: &Batch, blocks: u64) {
+        debug_assert!(
+            blocks <= self.log_free(),
+            "a record overtakes the durable tail"
+        );
+        self.next_seq += 1;
+        self.head_pos += blocks;
+        for (id, txn) in &batch.txns {
+            self.reserved_blocks -= txn.need_blocks();
+            if let Some(kept) = self.txns.get_mut(id) {
+                // The reservation is spent.
+                kept.log_bytes = 0;
+                self.reserved_blocks += kept.need_blocks();
+            }
+        }
+    }
+}
+
+/// Moves a closed transaction's contents out for the committer; what the core needs for its books stays.
+fn take_body(txn: &mut Txn) -> Txn {
+    Txn {
+        streams: txn.streams.clone(),
+        phase: Phase::Closed(DataState::Writing),
+        blocks: std::mem::take(&mut txn.blocks),
+        data: std::mem::take(&mut txn.data),
+        frees: std::mem::take(&mut txn.frees),
+        attached: BTreeSet::new(),
+        log_bytes: txn.log_bytes,
+        held_bytes: txn.held_bytes,
+        data_blocks: txn.data_blocks,
+        objects: Vec::new(),
+        after: BTreeSet::new(),
+        merged: Vec::new(),
+    }
+}

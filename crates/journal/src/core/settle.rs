@@ -1,0 +1,211 @@
+//! The core's way from acknowledged to home: committed images, the quarantine, the proof,
+//! checkpoint rounds.
+
+use super::{Batch, Core, Freed, PostImage, Round, Run, TxnId};
+use crate::cache::Cache;
+use crate::{Faults, Kind};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use steadfast_block::{Block, BlockNo};
+
+impl Core {
+    /// The batch is durable. Returns the runs that leave the quarantine.
+    pub(crate) fn acked(&mut self, batch: Batch, post: Vec<PostImage>, cache: &Cache) -> Vec<Run> {
+        debug_assert_eq!(batch.seq, self.acked_seq + 1);
+        self.acked_seq = batch.seq;
+        self.acked_pos = self.head_pos;
+        self.committing = false;
+        self.stats.commits += 1;
+        self.stats.batched_transactions += batch.txns.len() as u64;
+        let covered: Vec<Run> = batch
+            .covered
+            .iter()
+            .map(|c| (c.at, u64::from(c.count)))
+            .collect();
+        let done: BTreeSet<TxnId> = batch.txns.iter().map(|(id, _)| *id).collect();
+        self.closed.retain(|id| !done.contains(id));
+        for (id, txn) in batch.txns {
+            if let Some(kept) = self.txns.remove(&id) {
+                self.reserved_blocks -= kept.need_blocks();
+                for object in &kept.objects {
+                    if let Some(writers) = self.objects.get_mut(object) {
+                        writers.retain(|(t, _)| *t != id);
+                        if writers.is_empty() {
+                            self.objects.remove(object);
+                        }
+                    }
+                }
+                for stream in &kept.streams {
+                    if self.last_closed.get(stream) == Some(&id) {
+                        self.last_closed.remove(stream);
+                    }
+                }
+                self.uncommitted_blocks -= kept.data_blocks;
+                for merged in &kept.merged {
+                    self.merged_into.remove(merged);
+                }
+            }
+            for at in txn.blocks.keys() {
+                if let Some(ids) = self.dirty.get_mut(at) {
+                    ids.retain(|t| *t != id);
+                    if ids.is_empty() {
+                        self.dirty.remove(at);
+                    }
+                }
+            }
+            for (at, blocks) in &txn.data {
+                for i in 0..blocks.len() as u64 {
+                    cache.unhold(at.offset(i), 1);
+                }
+            }
+            for run in txn.frees {
+                let wants_proof = covered.iter().any(|c| overlap(*c, run));
+                self.freed.push(Freed {
+                    seq: batch.seq,
+                    run,
+                    wants_proof,
+                });
+            }
+        }
+        for block in post {
+            self.settle(block, batch.seq, cache);
+        }
+        self.unproved = covered;
+        self.release()
+    }
+
+    /// The committed image of a block becomes what the batch left.
+    fn settle(&mut self, block: PostImage, seq: u64, cache: &Cache) {
+        let at = block.at;
+        let clean = !self.dirty.contains_key(&at.0);
+        match block.image {
+            None => {
+                let logged = u32::from(self.logged.remove(&at.0).is_some());
+                cache.unhold(at, block.holds + logged);
+                cache.forget(at);
+            }
+            Some(image) => {
+                let kind = cache.with(at, |entry| {
+                    if clean {
+                        debug_assert!(
+                            entry.current[..crate::META_BYTES] == image[..crate::META_BYTES],
+                            "{at:?}: the record and the current image disagree"
+                        );
+                        entry.current = Arc::clone(&image);
+                    }
+                    entry.committed = image;
+                    entry.kind
+                });
+                if let Some(kind) = kind {
+                    if self.logged.insert(at.0, (seq, kind)).is_none() {
+                        cache.hold(at);
+                    }
+                    cache.unhold(at, block.holds);
+                }
+            }
+        }
+    }
+
+    /// Takes what may be allocated again out of the quarantine.
+    fn release(&mut self) -> Vec<Run> {
+        if self.checkpointing {
+            return Vec::new();
+        }
+        let (acked, proved) = (self.acked_seq, self.proved_seq);
+        let mut out = Vec::new();
+        self.freed.retain(|f| {
+            let ready = f.seq < acked || (f.seq == acked && (!f.wants_proof || proved >= acked));
+            if ready {
+                out.push(f.run);
+            }
+            !ready
+        });
+        self.stats.released_blocks += out.iter().map(|r| r.1).sum::<u64>();
+        self.releasing += u32::from(!out.is_empty());
+        out
+    }
+
+    pub(crate) fn quarantined(&self) -> bool {
+        !self.freed.is_empty()
+    }
+
+    // ---- checkpointing -------------------------------------------------------------------
+
+    /// Whether a home write could hit a block that an unproved record covers. An image in the
+    /// checkpoint set comes from a record after the covering one, which proves it; this
+    /// guards that argument.
+    fn round_is_proved(&self) -> bool {
+        self.unproved
+            .iter()
+            .all(|(at, count)| self.logged.range(at.0..at.0 + count).next().is_none())
+    }
+
+    /// Begins a round: everything acknowledged so far goes home. `None`: nothing to do.
+    pub(crate) fn begin_round(&mut self, cache: &Cache, faults: &Faults) -> Option<Round> {
+        if self.checkpointing || !self.can_checkpoint() || !self.round_is_proved() {
+            return None;
+        }
+        self.checkpointing = true;
+        let mut images: Vec<(BlockNo, Kind, Arc<Block>)> = self
+            .logged
+            .iter()
+            .filter_map(|(at, (_, kind))| {
+                let at = BlockNo(*at);
+                Some((
+                    at,
+                    *kind,
+                    cache.with(at, |entry| Arc::clone(&entry.committed))?,
+                ))
+            })
+            .collect();
+        if faults.install_unproved {
+            // Planted fault: patches of covered blocks go home before their own record is there.
+            for at in self.unproved.iter().flat_map(|r| r.0.0..r.0.0 + r.1) {
+                images.extend(
+                    cache
+                        .peek(BlockNo(at))
+                        .map(|i| (BlockNo(at), Kind::Data, i)),
+                );
+            }
+            images.sort_unstable_by_key(|i| i.0);
+        }
+        Some(Round {
+            upto_seq: self.acked_seq,
+            upto_pos: self.acked_pos,
+            flushed_seq: self.acked_seq,
+            images,
+        })
+    }
+
+    /// The round's tail header is durable. Returns the runs that leave the quarantine.
+    pub(crate) fn end_round(&mut self, round: &Round, cache: &Cache) -> Vec<Run> {
+        self.durable_tail_pos = self.durable_tail_pos.max(round.upto_pos);
+        self.checkpointing = false;
+        self.proved_seq = self.proved_seq.max(round.flushed_seq);
+        if self.proved_seq >= self.acked_seq {
+            self.unproved.clear();
+        }
+        self.stats.checkpoints += 1;
+        self.stats.home_blocks += round.images.len() as u64;
+        for (at, ..) in &round.images {
+            if self
+                .logged
+                .get(&at.0)
+                .is_some_and(|(seq, _)| *seq <= round.upto_seq)
+            {
+                self.logged.remove(&at.0);
+                cache.unhold(*at, 1);
+            }
+        }
+        self.release()
+    }
+
+    /// Planted fault: the space is reused although the tail header is not durable.
+    pub(crate) fn trim_early(&mut self, round: &Round) {
+        self.durable_tail_pos = self.durable_tail_pos.max(round.upto_pos);
+    }
+}
+
+fn overlap(a: Run, b: Run) -> bool {
+    a.0.0 < b.0.0 + b.1 && b.0.0 < a.0.0 + a.1
+}
