@@ -32,12 +32,18 @@ pub(crate) struct Failure {
 impl Failure {
     /// The command failed.
     pub(crate) fn new(message: impl Into<String>) -> Failure {
-        Failure { code: Code::Failed, message: message.into() }
+        Failure {
+            code: Code::Failed,
+            message: message.into(),
+        }
     }
 
     /// The command line is wrong.
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
-        Failure { code: Code::Usage, message: message.into() }
+        Failure {
+            code: Code::Usage,
+            message: message.into(),
+        }
     }
 
     /// Something about a file failed.

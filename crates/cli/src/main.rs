@@ -20,7 +20,12 @@ use failure::Failure;
 
 /// A crash-consistent storage stack: every volume says exactly what a crash may lose.
 #[derive(Debug, Parser)]
-#[command(name = "steadfast", version, propagate_version = true, max_term_width = 100)]
+#[command(
+    name = "steadfast",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -95,7 +100,11 @@ mod tests {
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
         }
-        for line in ["steadfast mkfs --contract none IMAGE", "steadfast mount IMAGE", "steadfast"] {
+        for line in [
+            "steadfast mkfs --contract none IMAGE",
+            "steadfast mount IMAGE",
+            "steadfast",
+        ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }

@@ -25,8 +25,6 @@ pub(crate) struct Options {
     pub(crate) set_id: bool,
     /// Programs are not executed.
     pub(crate) no_exec: bool,
-    /// Access times are not updated.
-    pub(crate) no_atime: bool,
     /// May cover another mount.
     pub(crate) over: bool,
     /// Around the host's page cache (`Some(true)`), through it (`Some(false)`).
@@ -43,7 +41,7 @@ pub(crate) struct Options {
 
 /// The options, as they are shown to who asked for an unknown one.
 const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, commit=SECONDS, direct, buffered, \
-    noatime, relatime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, defaults";
+    noatime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, defaults";
 
 /// Reads the arguments of all `-o`; of two that contradict each other, the later holds.
 pub(crate) fn parse(arguments: &[String]) -> Result<Options, String> {
@@ -84,6 +82,11 @@ fn apply(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), S
             }
             options.log = Some(path.into());
         }
+        "atime" | "relatime" | "strictatime" => {
+            return Err(format!(
+                "option '{name}' is not available in this version: reading changes no access times"
+            ));
+        }
         flag => {
             let known = set_flag(options, flag);
             if !known {
@@ -108,12 +111,11 @@ fn set_flag(options: &mut Options, flag: &str) -> bool {
         "nosuid" => options.set_id = false,
         "exec" => options.no_exec = false,
         "noexec" => options.no_exec = true,
-        "noatime" => options.no_atime = true,
-        "relatime" => options.no_atime = false,
         "over" => options.over = true,
         "direct" => options.direct = Some(true),
         "buffered" => options.direct = Some(false),
-        "defaults" => {}
+        // Reading changes no access times in any case.
+        "defaults" | "noatime" => {}
         _ => return false,
     }
     true
@@ -141,7 +143,6 @@ mod tests {
         let expected = Options {
             read_only: true,
             allow_other: true,
-            no_atime: true,
             direct: Some(true),
             threads: Some(4),
             cache_bytes: Some(64 << 20),
@@ -150,15 +151,21 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(options, Ok(expected));
-        assert_eq!(read("ro,rw,,defaults, relatime"), Ok(Options::default()));
-        assert_eq!(parse(&["ro".to_owned(), "rw".to_owned()]), Ok(Options::default()));
+        assert_eq!(read("ro,rw,,defaults, noatime"), Ok(Options::default()));
+        assert_eq!(
+            parse(&["ro".to_owned(), "rw".to_owned()]),
+            Ok(Options::default())
+        );
     }
 
     #[test]
     fn an_unknown_option_is_refused_with_the_list_of_known_ones() {
         for text in ["frobnicate", "ro,frobnicate=3", "RO"] {
             let error = read(text).err().unwrap_or_default();
-            assert!(error.contains("unknown option") && error.contains("allow_other"), "{error}");
+            assert!(
+                error.contains("unknown option") && error.contains("allow_other"),
+                "{error}"
+            );
         }
     }
 
@@ -172,6 +179,7 @@ mod tests {
             "cache=1K",
             "cache=1X",
             "commit=0",
+            "relatime",
             "ro=1",
             "log=",
         ] {
@@ -182,7 +190,10 @@ mod tests {
     #[test]
     fn the_list_names_every_option_that_is_understood() {
         for name in KNOWN.split(", ") {
-            let word = name.replace("=N", "=2").replace("=SIZE", "=2M").replace("=SECONDS", "=2");
+            let word = name
+                .replace("=N", "=2")
+                .replace("=SIZE", "=2M")
+                .replace("=SECONDS", "=2");
             assert!(read(word.trim()).is_ok(), "{name}");
         }
     }

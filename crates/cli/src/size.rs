@@ -13,8 +13,9 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         )
     };
     let text_only = text.trim();
-    let digits =
-        text_only.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text_only.len());
+    let digits = text_only
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text_only.len());
     let (number, unit) = text_only.split_at(digits);
     let unit = unit.trim();
     let factor: u64 = match unit.chars().next().map(|c| c.to_ascii_uppercase()) {
@@ -34,9 +35,16 @@ pub(crate) fn parse(text: &str) -> Result<u64, String> {
         return Err(wrong());
     }
     let too_large = || format!("'{text}' is too large: sizes go up to 16 EiB");
-    let mut bytes =
-        whole.parse::<u64>().ok().and_then(|n| n.checked_mul(factor)).ok_or_else(|| {
-            if whole.bytes().all(|b| b.is_ascii_digit()) { too_large() } else { wrong() }
+    let mut bytes = whole
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(factor))
+        .ok_or_else(|| {
+            if whole.bytes().all(|b| b.is_ascii_digit()) {
+                too_large()
+            } else {
+                wrong()
+            }
         })?;
     if !fraction.is_empty() {
         let part: u128 = fraction.parse().map_err(|_| wrong())?;
@@ -111,7 +119,10 @@ mod tests {
             "99999999999999999999",
         ] {
             let error = parse(text);
-            assert!(error.as_ref().is_err_and(|e| e.contains("size")), "{text}: {error:?}");
+            assert!(
+                error.as_ref().is_err_and(|e| e.contains("size")),
+                "{text}: {error:?}"
+            );
         }
     }
 

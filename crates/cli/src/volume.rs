@@ -42,7 +42,9 @@ pub(crate) fn open_device(
         },
         lock: access != Access::Peek,
     };
-    FileDevice::open(image, &options).map(Arc::new).map_err(|e| device_failure(image, &e))
+    FileDevice::open(image, &options)
+        .map(Arc::new)
+        .map_err(|e| device_failure(image, &e))
 }
 
 fn as_device(device: &Arc<FileDevice>) -> Arc<dyn BlockDevice> {
@@ -172,7 +174,13 @@ pub(crate) fn mount(
     if fs.is_read_only() && !options.read_only {
         told.push("mounted read-only: this version can only read the volume".to_owned());
     }
-    Ok((Volume { fs, image: image.to_owned() }, told))
+    Ok((
+        Volume {
+            fs,
+            image: image.to_owned(),
+        },
+        told,
+    ))
 }
 
 impl Volume {
@@ -190,7 +198,10 @@ impl Volume {
         let closed = self.fs.unmount();
         let told = self.fs.take_warnings();
         closed.map(|()| told).map_err(|e| {
-            Failure::at(&self.image, format!("closing failed: {e}; the next mount recovers it"))
+            Failure::at(
+                &self.image,
+                format!("closing failed: {e}; the next mount recovers it"),
+            )
         })
     }
 }
@@ -236,7 +247,10 @@ pub(crate) fn check(
     device: &Arc<FileDevice>,
     repair: bool,
 ) -> Result<Checked, Failure> {
-    let options = FsckOptions { repair, ..FsckOptions::default() };
+    let options = FsckOptions {
+        repair,
+        ..FsckOptions::default()
+    };
     let report =
         steadfast_fs::fsck(as_device(device), &options).map_err(|e| Failure::at(image, e))?;
     let shown = |finding: &steadfast_fs::Finding| Finding {
@@ -250,7 +264,12 @@ pub(crate) fn check(
             Outcome::Repaired => Verdict::Repaired,
             Outcome::DamageLeft => Verdict::DamageLeft,
         },
-        findings: report.findings.iter().chain(&report.further).map(shown).collect(),
+        findings: report
+            .findings
+            .iter()
+            .chain(&report.further)
+            .map(shown)
+            .collect(),
         left: report.left.iter().map(shown).collect(),
         left_out: report.left_out,
         files: report.usage.files,
@@ -330,7 +349,12 @@ pub(crate) fn explore_crashes(
     jobs: usize,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Explored, Failure> {
-    let options = steadfast_crash::Options { seed, images, jobs, mutation: None };
+    let options = steadfast_crash::Options {
+        seed,
+        images,
+        jobs,
+        mutation: None,
+    };
     let report = steadfast_crash::explore(&options, &|p| progress(p.images, p.wanted))
         .map_err(|e| Failure::new(format!("crash exploration: {e}")))?;
     Ok(Explored {

@@ -18,7 +18,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn run_in(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));
     command.args(args).current_dir(dir).stdin(Stdio::null());
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let begun = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if begun.elapsed() > LIMIT {
@@ -64,7 +68,11 @@ impl Place {
     #[track_caller]
     fn ok(&self, args: &[&str]) -> String {
         let output = self.run(args);
-        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -77,7 +85,10 @@ impl Place {
         assert!(said.starts_with("steadfast: "), "{args:?}: {said}");
         assert_eq!(said.lines().count(), 1, "{args:?}: {said}");
         for word in words {
-            assert!(said.contains(word), "{args:?} does not say '{word}': {said}");
+            assert!(
+                said.contains(word),
+                "{args:?} does not say '{word}': {said}"
+            );
         }
     }
 
@@ -86,12 +97,20 @@ impl Place {
     }
 
     fn state(&self) -> String {
-        self.json(&["info", "--json", "img"])["state"].as_str().unwrap().to_owned()
+        self.json(&["info", "--json", "img"])["state"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     fn mounted(&self, name: &str) -> bool {
-        let point = self.path(name).canonicalize().unwrap_or_else(|_| self.path(name));
-        steadfast_fuse::mountinfo::mount_at(&point).unwrap().is_some()
+        let point = self
+            .path(name)
+            .canonicalize()
+            .unwrap_or_else(|_| self.path(name));
+        steadfast_fuse::mountinfo::mount_at(&point)
+            .unwrap()
+            .is_some()
     }
 }
 
@@ -127,7 +146,10 @@ fn a_volume_is_made_mounted_used_unmounted_and_clean() {
     assert!(!p.mounted("mnt"));
     assert_eq!(p.state(), "clean");
     let checked = p.json(&["fsck", "--json", "img"]);
-    assert_eq!((checked["result"].as_str(), checked["files"].as_u64()), (Some("clean"), Some(1)));
+    assert_eq!(
+        (checked["result"].as_str(), checked["files"].as_u64()),
+        (Some("clean"), Some(1))
+    );
     p.ok(&["mount", "img", "mnt"]);
     assert_eq!(fs::read_to_string(p.path("mnt/file")).unwrap(), "content");
     p.ok(&["umount", "mnt/"]);
@@ -150,13 +172,20 @@ fn what_was_synced_survives_a_killed_server() {
         assert!(dead.elapsed() < LIMIT);
         std::thread::sleep(Duration::from_millis(5));
     }
-    p.refused(&["mount", "img", "mnt"], 1, &["server is gone", "steadfast umount"]);
+    p.refused(
+        &["mount", "img", "mnt"],
+        1,
+        &["server is gone", "steadfast umount"],
+    );
     p.ok(&["umount", "mnt"]);
     assert_eq!(p.state(), "needs-recovery");
     p.ok(&["fsck", "img"]);
     p.ok(&["mount", "img", "mnt"]);
     for i in 0..20 {
-        assert_eq!(fs::read(p.path(&format!("mnt/{i}"))).unwrap(), vec![i; 10_000]);
+        assert_eq!(
+            fs::read(p.path(&format!("mnt/{i}"))).unwrap(),
+            vec![i; 10_000]
+        );
     }
     p.ok(&["umount", "mnt"]);
     p.ok(&["fsck", "img"]);
@@ -171,7 +200,12 @@ fn foreground(p: &Place) -> Child {
         .spawn()
         .unwrap();
     let mut said = [0; 3];
-    server.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    server
+        .stdout
+        .as_mut()
+        .unwrap()
+        .read_exact(&mut said)
+        .unwrap();
     assert!(p.mounted("mnt"));
     server
 }
@@ -194,7 +228,10 @@ fn exit_code(mut server: Child) -> Option<i32> {
 fn a_signal_unmounts_and_leaves_a_clean_volume() {
     use rustix::process::Signal;
     let p = mountable!();
-    for (i, signal) in [Signal::TERM, Signal::INT, Signal::HUP].into_iter().enumerate() {
+    for (i, signal) in [Signal::TERM, Signal::INT, Signal::HUP]
+        .into_iter()
+        .enumerate()
+    {
         let server = foreground(&p);
         fs::write(p.path(&format!("mnt/{i}")), "x").unwrap();
         rustix::process::kill_process(rustix::process::Pid::from_child(&server), signal).unwrap();
@@ -218,7 +255,10 @@ fn a_signal_makes_everything_durable_even_while_the_mount_is_in_use() {
     drop(busy);
     assert_eq!(p.state(), "clean");
     p.ok(&["mount", "img", "mnt"]);
-    assert_eq!(fs::read_to_string(p.path("mnt/busy")).unwrap(), "not synced");
+    assert_eq!(
+        fs::read_to_string(p.path("mnt/busy")).unwrap(),
+        "not synced"
+    );
     p.ok(&["umount", "mnt"]);
 }
 
@@ -255,12 +295,24 @@ fn corner_19_an_image_in_use_is_refused_by_every_command_that_would_change_it() 
 fn a_mount_point_that_cannot_be_used_is_refused_before_the_image_is_touched() {
     let p = Place::with_volume();
     let before = fs::read(p.path("img")).unwrap();
-    p.refused(&["mount", "img", "absent"], 1, &["absent", "does not exist"]);
+    p.refused(
+        &["mount", "img", "absent"],
+        1,
+        &["absent", "does not exist"],
+    );
     fs::write(p.path("file"), "").unwrap();
     p.refused(&["mount", "img", "file"], 1, &["file", "not a directory"]);
     p.refused(&["mount", "img", "/proc"], 1, &["/proc", "in use"]);
-    p.refused(&["mount", "-o", "ro,frobnicate", "img", "mnt"], 2, &["frobnicate", "allow_other"]);
-    p.refused(&["mount", "absent", "mnt"], 1, &["absent", "does not exist"]);
+    p.refused(
+        &["mount", "-o", "ro,frobnicate", "img", "mnt"],
+        2,
+        &["frobnicate", "allow_other"],
+    );
+    p.refused(
+        &["mount", "absent", "mnt"],
+        1,
+        &["absent", "does not exist"],
+    );
     assert!(fs::read(p.path("img")).unwrap() == before);
 }
 
@@ -272,7 +324,11 @@ fn what_is_no_volume_is_refused_by_name_and_left_alone() {
     let before = fs::read(p.path("text")).unwrap();
     for name in ["text", "empty"] {
         p.refused(&["mount", name, "mnt"], 1, &[name, "no Steadfast volume"]);
-        p.refused(&["fsck", "--repair", name], 8, &[name, "no Steadfast volume"]);
+        p.refused(
+            &["fsck", "--repair", name],
+            8,
+            &[name, "no Steadfast volume"],
+        );
         p.refused(&["info", name], 1, &[name, "no Steadfast volume"]);
     }
     p.refused(&["mkfs", "text"], 1, &["text", "--force"]);
@@ -280,7 +336,12 @@ fn what_is_no_volume_is_refused_by_name_and_left_alone() {
     assert!(fs::read(p.path("text")).unwrap() == before);
 
     fs::copy(p.path("img"), p.path("short")).unwrap();
-    OpenOptions::new().write(true).open(p.path("short")).unwrap().set_len(10 << 20).unwrap();
+    OpenOptions::new()
+        .write(true)
+        .open(p.path("short"))
+        .unwrap()
+        .set_len(10 << 20)
+        .unwrap();
     p.refused(&["mount", "short", "mnt"], 1, &["cut short"]);
     p.refused(&["fsck", "short"], 8, &["cut short"]);
     p.refused(&["fsck", "absent"], 8, &["absent", "does not exist"]);
@@ -303,7 +364,10 @@ fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
     p.refused(&["mkfs", "--size", "8K", "img"], 1, &["img"]);
     assert!(!p.path("img").exists(), "nothing is left of what failed");
     let said = p.ok(&["mkfs", "--size", "64M", "--label", "one", "img"]);
-    assert!(said.contains("64 MiB") && said.contains("ordered") && said.contains("one"), "{said}");
+    assert!(
+        said.contains("64 MiB") && said.contains("ordered") && said.contains("one"),
+        "{said}"
+    );
     let made = p.json(&["info", "--json", "img"]);
     assert_eq!(made["volume_bytes"], 64 << 20);
     p.refused(&["mkfs", "img"], 1, &["volume 'one'", "--force"]);
@@ -312,7 +376,10 @@ fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
     assert_eq!(p.json(&["info", "--json", "img"])["label"], "two");
     p.ok(&["mkfs", "--force", "--size", "32M", "img"]);
     assert_eq!(fs::metadata(p.path("img")).unwrap().len(), 32 << 20);
-    File::create(p.path("hole")).unwrap().set_len(64 << 20).unwrap();
+    File::create(p.path("hole"))
+        .unwrap()
+        .set_len(64 << 20)
+        .unwrap();
     p.ok(&["mkfs", "hole"]);
     p.ok(&["fsck", "hole"]);
 }
@@ -341,7 +408,10 @@ fn damage_is_found_explained_and_repaired() {
     let output = p.run(&["fsck", "img"]);
     assert_eq!(output.status.code(), Some(4));
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.contains("superblock") && said.contains("--repair"), "{said}");
+    assert!(
+        said.contains("superblock") && said.contains("--repair"),
+        "{said}"
+    );
     assert_eq!(p.run(&["fsck", "--repair", "img"]).status.code(), Some(1));
     assert_eq!(p.run(&["fsck", "img"]).status.code(), Some(0));
 }

@@ -5,7 +5,7 @@ use crate::record::{Recording, mount_options};
 use std::collections::HashSet;
 use std::sync::Arc;
 use steadfast_block::sim::{CrashImage, Limits, SimDevice};
-use steadfast_fs::{FsckOptions, Fs, Outcome, fsck};
+use steadfast_fs::{Fs, FsckOptions, Outcome, fsck};
 use steadfast_model::{Digest, Snapshot, ordered};
 use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode, SystemClock};
 
@@ -27,11 +27,17 @@ pub(crate) struct Counts {
 }
 
 fn clean(sim: &Arc<SimDevice>, when: &str) -> Result<(), String> {
-    let report = fsck(sim.clone(), &FsckOptions::default()).map_err(|e| format!("fsck {when}: {e}"))?;
+    let report =
+        fsck(sim.clone(), &FsckOptions::default()).map_err(|e| format!("fsck {when}: {e}"))?;
     if report.outcome() == Outcome::Clean {
         return Ok(());
     }
-    let findings: Vec<String> = report.findings.iter().take(5).map(ToString::to_string).collect();
+    let findings: Vec<String> = report
+        .findings
+        .iter()
+        .take(5)
+        .map(ToString::to_string)
+        .collect();
     Err(format!("fsck {when}: {}", findings.join("; ")))
 }
 
@@ -71,7 +77,8 @@ pub(crate) fn image(
         counts.used += 1;
         use_up(&fs, &found, run.empty_free)?;
     }
-    fs.unmount().map_err(|e| format!("unmount after recovery: {e}"))?;
+    fs.unmount()
+        .map_err(|e| format!("unmount after recovery: {e}"))?;
     clean(&sim, "after recovery and use")?;
     if depth.cut_recovery {
         cut_recovery(&sim, recovered_at, found.digest(), seen, counts)?;
@@ -87,7 +94,12 @@ fn cut_recovery(
     seen: &mut HashSet<(u128, Digest)>,
     counts: &mut Counts,
 ) -> Result<(), String> {
-    let limits = Limits { exhaustive_writes: 2, sampled: 2, tears: true, seed: 3 };
+    let limits = Limits {
+        exhaustive_writes: 2,
+        sampled: 2,
+        tears: true,
+        seed: 3,
+    };
     let mut explorer = sim.explorer();
     for position in 0..=upto {
         for image in explorer.cut(position).images(&limits) {
@@ -111,7 +123,11 @@ fn cut_recovery(
 /// Makes a file that loses its name while it is open, and closes it.
 pub(crate) fn make_orphan(fs: &Fs) -> steadfast_vfs::Result<()> {
     let root = Caller::root();
-    let node = NewNode { kind: FileKind::Regular, perm: 0o600, rdev: 0 };
+    let node = NewNode {
+        kind: FileKind::Regular,
+        perm: 0o600,
+        rdev: 0,
+    };
     let file = fs.mknod(&root, fs.root(), b"orphan file", &node)?.ino;
     fs.open(&root, file)?;
     fs.unlink(&root, fs.root(), b"orphan file")?;
@@ -124,21 +140,33 @@ pub(crate) fn make_orphan(fs: &Fs) -> steadfast_vfs::Result<()> {
 /// is deleted, all space is back.
 fn use_up(fs: &Fs, found: &Snapshot, empty_free: u64) -> Result<(), String> {
     let root = Caller::root();
-    let node = NewNode { kind: FileKind::Regular, perm: 0o600, rdev: 0 };
+    let node = NewNode {
+        kind: FileKind::Regular,
+        perm: 0o600,
+        rdev: 0,
+    };
     let find = |path: &[u8]| {
         path.split(|b| *b == b'/')
             .filter(|name| !name.is_empty())
-            .try_fold(fs.root(), |dir, name| fs.lookup(&root, dir, name).map(|a| a.ino))
+            .try_fold(fs.root(), |dir, name| {
+                fs.lookup(&root, dir, name).map(|a| a.ino)
+            })
     };
     let fail = |what: &str, path: &[u8], e: steadfast_vfs::Error| {
-        format!("using the volume: {what} {}: {e}", String::from_utf8_lossy(path))
+        format!(
+            "using the volume: {what} {}: {e}",
+            String::from_utf8_lossy(path)
+        )
     };
     for (path, entry) in &found.entries {
         if entry.kind == FileKind::Directory {
             let dir = find(path).map_err(|e| fail("lookup", path, e))?;
-            let made = fs.mknod(&root, dir, b"new file", &node).map_err(|e| fail("create in", path, e))?;
+            let made = fs
+                .mknod(&root, dir, b"new file", &node)
+                .map_err(|e| fail("create in", path, e))?;
             let data = [0x5a; 5000];
-            fs.write(&root, made.ino, 0, &data).map_err(|e| fail("write in", path, e))?;
+            fs.write(&root, made.ino, 0, &data)
+                .map_err(|e| fail("write in", path, e))?;
         }
     }
     make_orphan(fs).map_err(|e| fail("orphan in", b"/", e))?;
@@ -150,16 +178,22 @@ fn use_up(fs: &Fs, found: &Snapshot, empty_free: u64) -> Result<(), String> {
         let parent = find(above.next().unwrap_or_default()).map_err(|e| fail("lookup", path, e))?;
         if entry.kind == FileKind::Directory {
             let dir = find(path).map_err(|e| fail("lookup", path, e))?;
-            fs.unlink(&root, dir, b"new file").map_err(|e| fail("unlink in", path, e))?;
+            fs.unlink(&root, dir, b"new file")
+                .map_err(|e| fail("unlink in", path, e))?;
             if !name.is_empty() {
-                fs.rmdir(&root, parent, name).map_err(|e| fail("rmdir", path, e))?;
+                fs.rmdir(&root, parent, name)
+                    .map_err(|e| fail("rmdir", path, e))?;
             }
         } else {
-            fs.unlink(&root, parent, name).map_err(|e| fail("unlink", path, e))?;
+            fs.unlink(&root, parent, name)
+                .map_err(|e| fail("unlink", path, e))?;
         }
     }
     fs.sync().map_err(|e| fail("sync", b"/", e))?;
-    let free = fs.statfs().map_err(|e| fail("statfs", b"/", e))?.blocks_free;
+    let free = fs
+        .statfs()
+        .map_err(|e| fail("statfs", b"/", e))?
+        .blocks_free;
     if free != empty_free {
         return Err(format!(
             "using the volume: {free} blocks are free after everything was deleted, {empty_free} were when it was made"

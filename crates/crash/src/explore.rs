@@ -39,7 +39,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { seed: 1, images: 10_000, jobs: jobs(), mutation: None }
+        Options {
+            seed: 1,
+            images: 10_000,
+            jobs: jobs(),
+            mutation: None,
+        }
     }
 }
 
@@ -115,7 +120,10 @@ pub fn explore(options: &Options, progress: &(dyn Fn(Progress) + Sync)) -> Resul
         next_pair: AtomicU64::new(0),
         next_random: AtomicU64::new(0),
         stop: AtomicBool::new(false),
-        report: Mutex::new(Report { pairs_all: pairs() as u64, ..Report::default() }),
+        report: Mutex::new(Report {
+            pairs_all: pairs() as u64,
+            ..Report::default()
+        }),
         progress,
     };
     std::thread::scope(|scope| {
@@ -123,7 +131,10 @@ pub fn explore(options: &Options, progress: &(dyn Fn(Progress) + Sync)) -> Resul
             scope.spawn(|| shared.work());
         }
     });
-    let mut report = shared.report.into_inner().unwrap_or_else(|e| e.into_inner());
+    let mut report = shared
+        .report
+        .into_inner()
+        .unwrap_or_else(|e| e.into_inner());
     report.elapsed = began.elapsed();
     Ok(report)
 }
@@ -142,7 +153,9 @@ fn shuffled(n: usize, seed: u64) -> Vec<usize> {
 
 impl Shared<'_> {
     fn report(&self) -> std::sync::MutexGuard<'_, Report> {
-        self.report.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.report
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn work(&self) {
@@ -155,7 +168,9 @@ impl Shared<'_> {
             let pairs_left = (pair_number as usize) < self.order.len();
             let (scenario, is_pair) = if pairs_left && images * 5 < self.options.images * 3 {
                 let n = self.next_pair.fetch_add(1, Ordering::Relaxed) as usize;
-                let Some(index) = self.order.get(n) else { continue };
+                let Some(index) = self.order.get(n) else {
+                    continue;
+                };
                 (pair(*index), true)
             } else {
                 let n = self.next_random.fetch_add(1, Ordering::Relaxed);
@@ -170,16 +185,27 @@ impl Shared<'_> {
         let budget = if is_pair {
             (self.options.images * 3 / 5 / self.order.len() as u64).max(PAIR_IMAGES_MIN)
         } else {
-            self.options.images.saturating_sub(self.report().images).max(1)
+            self.options
+                .images
+                .saturating_sub(self.report().images)
+                .max(1)
         };
         let result = try_scenario(self.template, scenario, self.options, budget, &mut counts);
         let mut report = self.report();
         report.images += counts.images;
         report.recoveries += counts.recoveries;
         report.used += counts.used;
-        if is_pair { report.pairs += 1 } else { report.sequences += 1 }
+        if is_pair {
+            report.pairs += 1
+        } else {
+            report.sequences += 1
+        }
         let done = report.pairs + report.sequences;
-        let progress = Progress { images: report.images, wanted: self.options.images, scenarios: done };
+        let progress = Progress {
+            images: report.images,
+            wanted: self.options.images,
+            scenarios: done,
+        };
         drop(report);
         if let Err(what) = result
             && !self.stop.swap(true, Ordering::Relaxed)
@@ -203,13 +229,27 @@ fn try_scenario(
     cut_everywhere(&run, options, budget, counts)
 }
 
-fn cut_everywhere(run: &Recording, options: &Options, budget: u64, counts: &mut Counts) -> Result<(), String> {
-    let limits = Limits { exhaustive_writes: 4, sampled: 8, tears: true, seed: options.seed };
+fn cut_everywhere(
+    run: &Recording,
+    options: &Options,
+    budget: u64,
+    counts: &mut Counts,
+) -> Result<(), String> {
+    let limits = Limits {
+        exhaustive_writes: 4,
+        sampled: 8,
+        tears: true,
+        seed: options.seed,
+    };
     let (mut seen, mut recovered) = (HashSet::new(), HashSet::new());
     let mut explorer = run.sim.explorer();
     // All images of all cuts, in order, if the budget allows; else in rounds over the cuts in
     // a random order, one image more of each cut in each round.
-    let rounds = if budget >= IMAGES_ORDERED_MIN { 1 } else { ROUNDS_MAX };
+    let rounds = if budget >= IMAGES_ORDERED_MIN {
+        1
+    } else {
+        ROUNDS_MAX
+    };
     let per_round = if rounds == 1 { usize::MAX } else { 1 };
     for round in 0..rounds {
         let positions = if rounds == 1 {
@@ -228,7 +268,10 @@ fn cut_everywhere(run: &Recording, options: &Options, budget: u64, counts: &mut 
                     continue;
                 }
                 let deep = counts.images % DEEP_EVERY == 0;
-                let depth = Depth { cut_recovery: deep, use_volume: deep };
+                let depth = Depth {
+                    cut_recovery: deep,
+                    use_volume: deep,
+                };
                 let name = format!("cut at event {position}: {image}");
                 check::image(run, image, moment(mark), depth, &mut recovered, counts)
                     .map_err(|what| format!("{name}: {what}"))?;
@@ -240,16 +283,28 @@ fn cut_everywhere(run: &Recording, options: &Options, budget: u64, counts: &mut 
 
 /// Leaves out what the violation does not need.
 fn shrink(template: &Template, scenario: &Scenario, options: &Options, what: String) -> Violation {
-    let mut best = Violation { scenario: scenario.clone(), what };
+    let mut best = Violation {
+        scenario: scenario.clone(),
+        what,
+    };
     let deadline = Instant::now() + Duration::from_secs(20);
     let mut i = best.scenario.steps.len();
     while i > 0 && Instant::now() < deadline {
         i -= 1;
         let mut smaller = best.scenario.clone();
         smaller.steps.remove(i);
-        let result = try_scenario(template, &smaller, options, u64::MAX, &mut Counts::default());
+        let result = try_scenario(
+            template,
+            &smaller,
+            options,
+            u64::MAX,
+            &mut Counts::default(),
+        );
         if let Err(what) = result {
-            best = Violation { scenario: smaller, what };
+            best = Violation {
+                scenario: smaller,
+                what,
+            };
         }
     }
     best

@@ -5,8 +5,8 @@ use crate::check::make_orphan;
 use crate::scenario::Scenario;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use steadfast_block::sim::{Image, SimDevice};
 use steadfast_block::BlockDevice;
+use steadfast_block::sim::{Image, SimDevice};
 use steadfast_fs::{Faults, Fs, MkfsOptions, MountOptions, mkfs};
 use steadfast_model::{Handles, History, Op, Rules, Snapshot, Step, Tree, ordered};
 use steadfast_vfs::{Caller, Clock, FileSystem, Time};
@@ -109,7 +109,8 @@ impl Template {
         mkfs(&*sim, &options, &mut |_, _| {}).map_err(|e| format!("mkfs: {e}"))?;
         let device: Arc<dyn BlockDevice> = sim.clone();
         let clock = Arc::new(SetClock::default());
-        let (fs, _) = Fs::mount(device, &mount_options(clock, None)).map_err(|e| format!("mount: {e}"))?;
+        let (fs, _) =
+            Fs::mount(device, &mount_options(clock, None)).map_err(|e| format!("mount: {e}"))?;
         let empty = sim.image();
         // The root and the orphan directory keep one leaf when they are emptied: measured
         // after use, as the check does.
@@ -121,7 +122,11 @@ impl Template {
     }
 
     /// Runs the scenario. An error says where the file system did not do what the model does.
-    pub(crate) fn run(&self, scenario: &Scenario, mutation: Option<Mutation>) -> Result<Recording, String> {
+    pub(crate) fn run(
+        &self,
+        scenario: &Scenario,
+        mutation: Option<Mutation>,
+    ) -> Result<Recording, String> {
         let clock = Arc::new(SetClock::default());
         let mut tree = Tree::new(Time::default());
         let mut image = self.empty.clone();
@@ -133,7 +138,9 @@ impl Template {
                 let found = op.run(&*fs, &Caller::root(), &mut handles);
                 let expected = tree.apply(op, &Caller::root(), Time::default());
                 if found != expected {
-                    return Err(format!("set-up {op}: expected {expected:?}, found {found:?}"));
+                    return Err(format!(
+                        "set-up {op}: expected {expected:?}, found {found:?}"
+                    ));
                 }
             }
             fs.unmount().map_err(|e| format!("unmount: {e}"))?;
@@ -142,8 +149,11 @@ impl Template {
         let sim = Arc::new(SimDevice::from_image(image));
         let fs = self.mount(sim.clone(), clock.clone(), mutation)?;
         // A refused operation binds nothing, like a lookup: the kernel answers many itself.
-        let rules =
-            Rules { split: ordered::atomic, failures_bind: false, ..Rules::default() };
+        let rules = Rules {
+            split: ordered::atomic,
+            failures_bind: false,
+            ..Rules::default()
+        };
         let mut history = History::with_rules(tree, rules);
         let mut handles = Handles::default();
         for (i, step) in scenario.steps.iter().enumerate() {
@@ -171,7 +181,11 @@ impl Template {
             return Err(format!("without any crash the tree is wrong: {diff}"));
         }
         fs.unmount().map_err(|e| format!("unmount: {e}"))?;
-        Ok(Recording { sim, history, empty_free: self.empty_free })
+        Ok(Recording {
+            sim,
+            history,
+            empty_free: self.empty_free,
+        })
     }
 
     fn mount(

@@ -76,7 +76,10 @@ pub(crate) fn pairs() -> usize {
 pub(crate) fn pair(index: usize) -> Scenario {
     let (setup, ops) = small_space();
     let syncs = SYNCS[index % SYNCS.len()];
-    let (a, b) = (index / SYNCS.len() / ops.len(), index / SYNCS.len() % ops.len());
+    let (a, b) = (
+        index / SYNCS.len() / ops.len(),
+        index / SYNCS.len() % ops.len(),
+    );
     let mut list = vec![ops[a].clone()];
     match syncs {
         Syncs::Never => {}
@@ -88,7 +91,10 @@ pub(crate) fn pair(index: usize) -> Scenario {
         list.push(touched(&ops[b]));
     }
     list.push(Op::Sync);
-    let steps = list.into_iter().enumerate().map(|(i, op)| Step::new(0, op).at(time(i)));
+    let steps = list
+        .into_iter()
+        .enumerate()
+        .map(|(i, op)| Step::new(0, op).at(time(i)));
     Scenario {
         name: format!("pair {index}: {} | {} ({syncs:?})", ops[a], ops[b]),
         setup,
@@ -97,7 +103,10 @@ pub(crate) fn pair(index: usize) -> Scenario {
 }
 
 fn time(i: usize) -> Time {
-    Time { secs: 2000 + i as i64, nanos: 0 }
+    Time {
+        secs: 2000 + i as i64,
+        nanos: 0,
+    }
 }
 
 /// A random sequence on an empty volume; every third one has two streams.
@@ -114,7 +123,10 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
     let length = if streams == 2 { 24 } else { 30 };
     let number = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index);
     let mut steps: Vec<Step> = Workload::new(number, shape).take(length).collect();
-    steps.push(Step::new(0, Op::Sync).at(Time { secs: 5000, nanos: 0 }));
+    steps.push(Step::new(0, Op::Sync).at(Time {
+        secs: 5000,
+        nanos: 0,
+    }));
     Scenario {
         name: format!("random sequence {index} of seed {seed}, {streams} stream(s)"),
         setup: Vec::new(),

@@ -14,17 +14,37 @@ fn story(report: &crate::Report) -> String {
 
 #[test]
 fn a_cut_leaves_an_allowed_prefix_at_every_point() {
-    let options = Options { seed: 5, images: 1_500, ..Options::default() };
+    let options = Options {
+        seed: 5,
+        images: 1_500,
+        ..Options::default()
+    };
     let report = explore(&options, &|_| {}).unwrap();
     assert!(report.violations.is_empty(), "{}", story(&report));
-    assert!(report.images >= 1_500 && report.recoveries > 50 && report.used > 50, "{report:?}");
+    assert!(
+        report.images >= 1_500 && report.recoveries > 50 && report.used > 50,
+        "{report:?}"
+    );
 }
 
 fn is_found(mutation: Mutation) {
-    let options = Options { seed: 3, images: 60_000, mutation: Some(mutation), ..Options::default() };
+    let options = Options {
+        seed: 3,
+        images: 60_000,
+        mutation: Some(mutation),
+        ..Options::default()
+    };
     let report = explore(&options, &|_| {}).unwrap();
-    assert!(!report.violations.is_empty(), "{mutation:?} is missed by {} images", report.images);
-    println!("{mutation:?} after {} images:\n{}", report.images, story(&report));
+    assert!(
+        !report.violations.is_empty(),
+        "{mutation:?} is missed by {} images",
+        report.images
+    );
+    println!(
+        "{mutation:?} after {} images:\n{}",
+        report.images,
+        story(&report)
+    );
 }
 
 #[test]

@@ -175,7 +175,8 @@ impl Fs {
                 largest_plan(store, &mut reader, &state, &disk, at, data.len())?
             };
             let granted = peeked.credits();
-            if granted.log_bytes > store.journal.op_bytes_max() && !inode.shared().pages.is_empty() {
+            if granted.log_bytes > store.journal.op_bytes_max() && !inode.shared().pages.is_empty()
+            {
                 // What must be kept for the delayed pages outgrows a small log: place them first.
                 let stream = StreamId(caller.stream.0);
                 store

@@ -17,12 +17,13 @@
 //! | `finding` | what can be found, how bad it is, what a repair does |
 //! | `source` | reading blocks that may be damaged |
 //! | `check` | the state of a pass and the order of its steps |
-//! | `inodes`, `tree`, `dirs`, `space` | the steps |
+//! | `inodes`, `tree`, `files`, `dirs`, `space` | the steps |
 //! | `plan` | what to write, and in which order |
 
 mod bits;
 mod check;
 mod dirs;
+mod files;
 mod finding;
 mod inodes;
 mod plan;

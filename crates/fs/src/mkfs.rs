@@ -308,3 +308,87 @@ impl Random {
         Ok(uuid)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::superblock;
+    use crate::testing::{bare, open, options};
+    use std::sync::Arc;
+    use steadfast_block::MemDevice;
+
+    #[test]
+    fn every_size_is_a_volume_or_refused() {
+        let log = LOG_BLOCKS_MIN;
+        let group = LOG_START + log + 1 + GROUP_BLOCKS;
+        for blocks in (0..100).chain([255, 256, 4096]).chain(group - 3..group + 8) {
+            let device = MemDevice::new(blocks);
+            let small = MkfsOptions {
+                log_blocks: Some(log),
+                ..options()
+            };
+            match mkfs(&device, &small, &mut |_, _| {}) {
+                Ok(made) => {
+                    let volume = superblock::load(&device).ok().unwrap().volume;
+                    assert_eq!(made.blocks, blocks);
+                    assert_eq!(volume.log_blocks, made.log_blocks);
+                    let bare = open(Arc::new(device));
+                    let alloc = &bare.store.alloc;
+                    let all = alloc.reserve(alloc.allocatable()).unwrap();
+                    assert!(all.keep() + 64 >= made.free_blocks, "{blocks} blocks");
+                }
+                Err(error) => {
+                    let refused = matches!(error, Error::TooSmall { with_log: true, .. });
+                    assert!(refused && blocks < 100, "{blocks} blocks: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_seed_gives_the_same_image_each_time() {
+        let image = || {
+            let device = MemDevice::new(300);
+            mkfs(&device, &options(), &mut |_, _| {}).unwrap();
+            device.to_bytes()
+        };
+        assert!(image() == image());
+    }
+
+    #[test]
+    fn the_superblock_survives_in_its_copy() {
+        let device = MemDevice::new(512);
+        mkfs(&device, &options(), &mut |_, _| {}).unwrap();
+        device.write(BlockNo(0), &[&[0xff; BLOCK_SIZE]]).unwrap();
+        let found = superblock::load(&device).ok().unwrap();
+        assert!(found.warning.is_some());
+        assert_eq!(found.volume, bare(512).store.volume);
+    }
+
+    #[test]
+    fn impossible_options_are_refused_before_anything_is_written() {
+        let device = MemDevice::new(512);
+        for bad in [
+            MkfsOptions {
+                label: "x".repeat(65),
+                ..options()
+            },
+            MkfsOptions {
+                log_blocks: Some(10),
+                ..options()
+            },
+            MkfsOptions {
+                log_blocks: Some(500),
+                ..options()
+            },
+            MkfsOptions {
+                log_blocks: Some(u64::MAX),
+                ..options()
+            },
+        ] {
+            assert!(mkfs(&device, &bad, &mut |_, _| {}).is_err());
+        }
+        assert!(device.to_bytes().iter().all(|byte| *byte == 0));
+    }
+}

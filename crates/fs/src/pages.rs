@@ -170,8 +170,14 @@ impl Pages {
             Arc::make_mut(block)[offset..offset + bytes.len()].copy_from_slice(bytes);
             return;
         }
-        let mut block = [0; BLOCK_SIZE];
-        block[offset..offset + bytes.len()].copy_from_slice(bytes);
+        let block = match Block::try_from(bytes) {
+            Ok(whole) => whole,
+            Err(_) => {
+                let mut block = [0; BLOCK_SIZE];
+                block[offset..offset + bytes.len()].copy_from_slice(bytes);
+                block
+            }
+        };
         let last = page
             .checked_sub(1)
             .is_some_and(|last| self.map.contains_key(&last));

@@ -281,3 +281,102 @@ impl Fs {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::fsck::{FsckOptions, Outcome, fsck};
+    use crate::mkfs::{MkfsOptions, mkfs};
+    use crate::mount::MountOptions;
+    use std::sync::Arc;
+    use steadfast_block::MemDevice;
+    use steadfast_vfs::{Caller, FileKind, NewNode, Seek};
+
+    fn mount(device: &Arc<MemDevice>) -> Arc<Fs> {
+        let options = MountOptions {
+            background: false,
+            ..MountOptions::default()
+        };
+        Fs::mount(Arc::clone(device) as _, &options).unwrap().0
+    }
+
+    /// The first operation of a long truncation, and nothing after it.
+    fn begin_truncation(fs: &Fs, ino: Ino, size: u64) {
+        let store = &fs.store;
+        let credits = Credits {
+            log_bytes: store.journal.op_bytes_max(),
+            data_blocks: 0,
+        };
+        let mut work = store.begin(Stream(0), credits).unwrap();
+        let inode = fs.table.get(ino);
+        let orphans = fs.table.get(store.volume.orphans);
+        let mut state = inode.exclusive();
+        let _orphans = orphans.exclusive();
+        work.relate(Object::File(ino), Access::Exclusive);
+        let old = fs.read_inode(ino).unwrap();
+        let mut new = old;
+        let resized = resize(&mut work, &state, &mut new, size, 0)
+            .unwrap()
+            .unwrap();
+        assert!(resized.needs_orphan);
+        inode::patch(
+            &mut work,
+            Place::of(&store.volume, ino).unwrap(),
+            &old,
+            &new,
+        )
+        .unwrap();
+        orphan::add(fs, &mut work, ino, FileKind::Regular).unwrap();
+        resized.apply(store, &mut state);
+        work.commit();
+    }
+
+    #[test]
+    fn corner_29_a_truncation_that_a_cut_interrupted_is_finished_at_mount() {
+        let device = MemDevice::new(4096);
+        mkfs(&device, &MkfsOptions::default(), &mut |_, _| {}).unwrap();
+        let device = Arc::new(device);
+        let fs = mount(&device);
+        let caller = Caller::root();
+        let node = NewNode {
+            kind: FileKind::Regular,
+            perm: 0o644,
+            rdev: 0,
+        };
+        let ino = fs
+            .op_mknod(&caller, fs.store.volume.root, b"file", &node)
+            .unwrap()
+            .ino;
+        let free = fs.store.alloc.space().free;
+        for page in 0..700 {
+            fs.write_file(&caller, ino, Some(page * 8192), &[7; 4096])
+                .unwrap();
+        }
+        fs.store.journal.sync_all().unwrap();
+        begin_truncation(&fs, ino, 8192 + 100);
+        // Nobody sees what is cut off, whether or not it is freed already.
+        assert!(fs.seek_file(ino, 8292, Seek::Data).is_err());
+        fs.store.journal.sync_all().unwrap();
+        let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
+        let again = mount(&copy);
+        assert_eq!(again.attr(ino).unwrap().blocks, 16);
+        // Two blocks of the file, and the orphan directory's first leaf, which stays.
+        assert_eq!(again.store.alloc.space().free, free - 3);
+        again.unmount().unwrap();
+        let report = fsck(copy, &FsckOptions::default()).unwrap();
+        assert_eq!(report.outcome(), Outcome::Clean, "{:?}", report.findings);
+        // Whoever makes the file longer finishes it first.
+        fs.write_file(&caller, ino, Some(1 << 20), b"end").unwrap();
+        assert_eq!(fs.attr(ino).unwrap().blocks, 24);
+        let mut found = vec![1; 1 << 20];
+        fs.read_file(ino, 0, &mut found).unwrap();
+        assert!(found[..4096].iter().all(|byte| *byte == 7));
+        assert!(found[4096..8192].iter().all(|byte| *byte == 0));
+        assert!(found[8192..8292].iter().all(|byte| *byte == 7));
+        assert!(found[8292..].iter().all(|byte| *byte == 0));
+        fs.unmount().unwrap();
+        let report = fsck(device, &FsckOptions::default()).unwrap();
+        assert_eq!(report.outcome(), Outcome::Clean, "{:?}", report.findings);
+    }
+}

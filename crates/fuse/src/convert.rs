@@ -128,7 +128,10 @@ pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
             Err(before) => {
                 let d = before.duration();
                 let secs = i64::try_from(d.as_secs()).map_or(i64::MIN, |s| -s);
-                Time { secs, nanos: d.subsec_nanos() }
+                Time {
+                    secs,
+                    nanos: d.subsec_nanos(),
+                }
             }
         }),
     }
@@ -198,25 +201,37 @@ mod tests {
 
     #[test]
     fn times_before_1970_and_out_of_range_do_not_panic() {
-        let t = system_time(Time { secs: -2, nanos: 800_000_000 });
+        let t = system_time(Time {
+            secs: -2,
+            nanos: 800_000_000,
+        });
         assert_eq!(
             UNIX_EPOCH.duration_since(t).map(|d| d.as_millis()).ok(),
             Some(1200),
             "-2 s + 0.8 s is 1.2 s before the epoch"
         );
         for secs in [i64::MIN, i64::MAX] {
-            let _ = system_time(Time { secs, nanos: 999_999_999 });
+            let _ = system_time(Time {
+                secs,
+                nanos: 999_999_999,
+            });
         }
         let sent = UNIX_EPOCH - Duration::new(2, 800_000_000);
         assert_eq!(
             set_time(TimeOrNow::SpecificTime(sent)),
-            SetTime::At(Time { secs: -2, nanos: 800_000_000 })
+            SetTime::At(Time {
+                secs: -2,
+                nanos: 800_000_000
+            })
         );
     }
 
     #[test]
     fn a_file_system_that_lacks_a_call_does_not_switch_it_off_for_ever() {
-        assert_eq!(errno(&Errno::NoSys.into()).code(), fuser::Errno::EOPNOTSUPP.code());
+        assert_eq!(
+            errno(&Errno::NoSys.into()).code(),
+            fuser::Errno::EOPNOTSUPP.code()
+        );
         assert_eq!(errno(&Errno::NoSpc.into()).code(), 28);
         assert_eq!(errno(&Errno::Uclean.into()).code(), 117);
     }
@@ -224,7 +239,10 @@ mod tests {
     #[test]
     fn unknown_flags_are_refused_not_ignored() {
         assert_eq!(rename_mode(RenameFlags::RENAME_WHITEOUT), None);
-        assert_eq!(rename_mode(RenameFlags::RENAME_EXCHANGE | RenameFlags::RENAME_NOREPLACE), None);
+        assert_eq!(
+            rename_mode(RenameFlags::RENAME_EXCHANGE | RenameFlags::RENAME_NOREPLACE),
+            None
+        );
         assert_eq!(allocate_mode(0x02), None, "a punch without KEEP_SIZE");
         assert_eq!(allocate_mode(0x08), None, "collapse");
         assert_eq!(xattr_mode(3), None);

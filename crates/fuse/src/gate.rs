@@ -56,7 +56,9 @@ impl Gate {
     /// Waits for the requests inside and admits no more. A failure stays one.
     pub(crate) fn close(&self) {
         let _alone = self.inside.write().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.state.compare_exchange(OPEN, CLOSED, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self
+            .state
+            .compare_exchange(OPEN, CLOSED, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// What the first panic said, if there was one.

@@ -40,7 +40,11 @@ pub(crate) struct Identity {
 
 impl Identity {
     pub(crate) fn new(checked: bool, streams: Arc<dyn StreamResolver>) -> Identity {
-        Identity { checked, streams, nobody_else: Arc::from([]) }
+        Identity {
+            checked,
+            streams,
+            nobody_else: Arc::from([]),
+        }
     }
 
     /// Whether the kernel has checked what this request may do.
@@ -61,7 +65,11 @@ impl Identity {
 
     /// The kernel itself, writing back pages: nobody's identity may change the result.
     pub(crate) fn kernel(&self) -> Caller {
-        Caller { stream: self.streams.stream(0), checked: true, ..Caller::root() }
+        Caller {
+            stream: self.streams.stream(0),
+            checked: true,
+            ..Caller::root()
+        }
     }
 
     fn with_groups(&self, request: &Request, wanted: bool) -> Caller {
@@ -118,7 +126,11 @@ fn parse_groups(status: &[u8]) -> Vec<u32> {
         .split(|&b| b == b'\n')
         .find_map(|line| line.strip_prefix(b"Groups:"))
         .and_then(|list| std::str::from_utf8(list).ok())
-        .map(|list| list.split_ascii_whitespace().filter_map(|g| g.parse().ok()).collect())
+        .map(|list| {
+            list.split_ascii_whitespace()
+                .filter_map(|g| g.parse().ok())
+                .collect()
+        })
         .unwrap_or_default()
 }
 
@@ -128,7 +140,10 @@ mod tests {
 
     #[test]
     fn groups_are_read_from_the_status_of_a_thread() {
-        assert_eq!(parse_groups(b"Name:\tx\nGroups:\t4 24 1000 \nNStgid:\t1\n"), [4, 24, 1000]);
+        assert_eq!(
+            parse_groups(b"Name:\tx\nGroups:\t4 24 1000 \nNStgid:\t1\n"),
+            [4, 24, 1000]
+        );
         assert_eq!(parse_groups(b"Groups:\t\n"), [0u32; 0]);
         assert_eq!(parse_groups(b"garbage \xff"), [0u32; 0]);
         assert_eq!(*groups_of(0), [0u32; 0]);

@@ -30,6 +30,7 @@ mod control;
 mod convert;
 mod gate;
 mod identity;
+mod listing;
 mod mount;
 pub mod mountinfo;
 mod nodes;

@@ -98,8 +98,13 @@ pub(crate) struct Mounted {
 /// What stands in the way.
 pub fn check_mount_point(dir: &Path, over: bool) -> Result<PathBuf, MountError> {
     let wrong = |source: io::Error| match source.kind() {
-        io::ErrorKind::NotFound => MountError::Absent { path: dir.to_owned() },
-        _ => MountError::MountPoint { path: dir.to_owned(), source },
+        io::ErrorKind::NotFound => MountError::Absent {
+            path: dir.to_owned(),
+        },
+        _ => MountError::MountPoint {
+            path: dir.to_owned(),
+            source,
+        },
     };
     let path = mountinfo::resolve(dir).map_err(wrong)?;
     let metadata = match std::fs::metadata(&path) {
@@ -113,7 +118,11 @@ pub fn check_mount_point(dir: &Path, over: bool) -> Result<PathBuf, MountError> 
         return Err(MountError::NotADirectory { path });
     }
     if !over && let Ok(Some(there)) = mountinfo::mount_at(&path) {
-        return Err(MountError::InUse { path, holder: there.source, fs_type: there.fs_type });
+        return Err(MountError::InUse {
+            path,
+            holder: there.source,
+            fs_type: there.fs_type,
+        });
     }
     Ok(path)
 }
@@ -124,8 +133,18 @@ pub(crate) fn mount(path: &Path, options: &MountOptions) -> Result<(OwnedFd, Mou
         Some(fd) => fd,
         None => mount_by_helper(path, options)?,
     };
-    let id = mountinfo::mount_at(path).ok().flatten().filter(|m| m.is_ours()).map(|m| m.id);
-    Ok((fd, Mounted { path: path.to_owned(), id }))
+    let id = mountinfo::mount_at(path)
+        .ok()
+        .flatten()
+        .filter(|m| m.is_ours())
+        .map(|m| m.id);
+    Ok((
+        fd,
+        Mounted {
+            path: path.to_owned(),
+            id,
+        },
+    ))
 }
 
 /// `mount(2)`; nothing if this user may not.
@@ -137,17 +156,24 @@ fn mount_directly(path: &Path, options: &MountOptions) -> Result<Option<OwnedFd>
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied && uid != 0 => return Ok(None),
         Err(e) => return Err(MountError::Device(e)),
     };
-    let mut data = format!("fd={},rootmode=40000,user_id={uid},group_id={gid}", device.as_raw_fd());
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid}",
+        device.as_raw_fd()
+    );
     if options.allow_other {
         data.push_str(",allow_other,default_permissions");
     }
-    let refused = |reason: String| MountError::Refused { path: path.to_owned(), reason };
+    let refused = |reason: String| MountError::Refused {
+        path: path.to_owned(),
+        reason,
+    };
     let data = CString::new(data).map_err(|e| refused(e.to_string()))?;
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, options.read_only);
     flags.set(MountFlags::NODEV, !options.devices);
     flags.set(MountFlags::NOSUID, !options.set_id);
     flags.set(MountFlags::NOEXEC, options.no_exec);
+    flags.set(MountFlags::NOATIME, options.no_atime);
     match rustix::mount::mount(&options.source, path, FS_TYPE, flags, Some(data.as_c_str())) {
         Ok(()) => Ok(Some(device.into())),
         Err(Errno::PERM) if uid != 0 => Ok(None),
@@ -162,7 +188,11 @@ fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
     rustix::io::fcntl_setfd(&theirs, rustix::io::FdFlags::empty())
         .map_err(|e| MountError::Helper(e.into()))?;
     // Commas separate options: the helper takes `\,` for a comma of the name.
-    let source = options.source.to_string_lossy().replace('\\', "\\\\").replace(',', "\\,");
+    let source = options
+        .source
+        .to_string_lossy()
+        .replace('\\', "\\\\")
+        .replace(',', "\\,");
     let mut words = vec![format!("fsname={source}"), "subtype=steadfast".to_owned()];
     let mut also = |on: bool, word: &str| {
         if on {
@@ -171,6 +201,7 @@ fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
     };
     also(options.read_only, "ro");
     also(options.no_exec, "noexec");
+    also(options.no_atime, "noatime");
     also(options.devices, "dev");
     also(options.set_id, "suid");
     also(options.allow_other, "allow_other");
@@ -197,7 +228,10 @@ fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
                 Err(e) if said.is_empty() => e.to_string(),
                 _ => said,
             };
-            Err(MountError::Refused { path: path.to_owned(), reason })
+            Err(MountError::Refused {
+                path: path.to_owned(),
+                reason,
+            })
         }
     }
 }
@@ -282,6 +316,10 @@ impl Mounted {
 
     /// Unmounts this mount; nothing to do if it has gone.
     pub(crate) fn unmount(&self, how: Unmount) -> io::Result<()> {
-        if self.listed() { unmount(&self.path, how) } else { Ok(()) }
+        if self.listed() {
+            unmount(&self.path, how)
+        } else {
+            Ok(())
+        }
     }
 }

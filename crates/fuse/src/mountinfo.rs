@@ -59,7 +59,11 @@ pub fn resolve(path: &Path) -> io::Result<PathBuf> {
     let is_link = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_symlink());
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) if !is_link => {
-            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+            let parent = if parent.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                parent
+            };
             Ok(parent.canonicalize()?.join(name))
         }
         _ => path.canonicalize(),
@@ -80,7 +84,13 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = fields.skip_while(|&f| f != b"-").skip(1);
     let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
-    Some(MountEntry { id, device, mount_point, fs_type, source })
+    Some(MountEntry {
+        id,
+        device,
+        mount_point,
+        fs_type,
+        source,
+    })
 }
 
 /// Undoes the octal escapes of spaces, tabs, newlines and backslashes.
@@ -88,10 +98,13 @@ fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, tail)) = rest.split_first() {
-        let octal = tail.first_chunk::<3>().filter(|_| first == b'\\').and_then(|digits| {
-            let text = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(text, 8).ok()
-        });
+        let octal = tail
+            .first_chunk::<3>()
+            .filter(|_| first == b'\\')
+            .and_then(|digits| {
+                let text = std::str::from_utf8(digits).ok()?;
+                u8::from_str_radix(text, 8).ok()
+            });
         match octal {
             Some(byte) => {
                 bytes.push(byte);

@@ -26,13 +26,18 @@ pub(crate) struct Nodes {
 
 impl Nodes {
     pub(crate) fn new(root: Ino) -> Nodes {
-        Nodes { root, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        Nodes {
+            root,
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        }
     }
 
     fn shard(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, u64>> {
         // Neighbouring numbers are used together: spread them.
         let at = (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SHARDS;
-        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shards[at]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts one reference that a reply gives; the first one opens the inode. The

@@ -31,6 +31,8 @@ pub struct MountOptions {
     pub set_id: bool,
     /// Programs are not executed.
     pub no_exec: bool,
+    /// The mount says that reading changes no access times.
+    pub no_atime: bool,
     /// May cover another mount.
     pub over: bool,
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
@@ -57,6 +59,7 @@ impl MountOptions {
             devices: false,
             set_id: false,
             no_exec: false,
+            no_atime: false,
             over: false,
             threads: 16,
             entry_timeout: TIMEOUT,

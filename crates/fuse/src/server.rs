@@ -35,6 +35,7 @@ use crate::control::{IOCTL_SYNC, XATTR_SERVER, XATTR_SYNC};
 use crate::convert::{self, NodeNumbers};
 use crate::gate::Gate;
 use crate::identity::Identity;
+use crate::listing::NOTHING;
 use crate::nodes::Nodes;
 use crate::options::LogHook;
 use crate::turns::Turns;
@@ -45,8 +46,6 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 const READ_BYTES_MAX: usize = 16 << 20;
 /// Read-ahead and other background requests that the kernel keeps in flight.
 const BACKGROUND_MAX: u16 = 64;
-/// Entries fetched at a time for a listing with attributes.
-const LISTING_BATCH: usize = 64;
 
 /// What the session shares with the protocol threads.
 pub(crate) struct Shared {
@@ -73,7 +72,9 @@ impl Shared {
             }
             Err(shut) => {
                 if let (Some(log), Some(said)) = (&self.log, self.gate.failure()) {
-                    log(&format!("{what}: refused ({shut:?}) after a failed request: {said}"));
+                    log(&format!(
+                        "{what}: refused ({shut:?}) after a failed request: {said}"
+                    ));
                 }
                 Err(Errno::EIO)
             }
@@ -108,7 +109,7 @@ impl Server {
         self.numbers.ino(node)
     }
 
-    fn attr(&self, attr: &Attr) -> FileAttr {
+    pub(crate) fn attr(&self, attr: &Attr) -> FileAttr {
         self.numbers.attr(attr)
     }
 
@@ -151,7 +152,8 @@ impl Server {
             return Ok(());
         }
         let caller = self.identity.caller(request);
-        self.shared.call("access", |fs| fs.access(&caller, ino, mask))
+        self.shared
+            .call("access", |fs| fs.access(&caller, ino, mask))
     }
 
     /// The caller of a call that makes an inode of this mode.
@@ -168,7 +170,9 @@ impl Server {
     fn sync_node(&self, request: &Request, node: INodeNo, data_only: bool, reply: ReplyEmpty) {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.turns.may_wait();
-        let synced = self.shared.call("fsync", |fs| fs.fsync(&caller, ino, data_only));
+        let synced = self
+            .shared
+            .call("fsync", |fs| fs.fsync(&caller, ino, data_only));
         reply_empty(reply, synced);
     }
 
@@ -219,7 +223,11 @@ fn access_of(flags: OpenFlags) -> u8 {
         OpenAccMode::O_WRONLY => WRITE,
         OpenAccMode::O_RDWR => READ | WRITE,
     };
-    if flags.0 & TRUNCATE != 0 { by_mode | WRITE } else { by_mode }
+    if flags.0 & TRUNCATE != 0 {
+        by_mode | WRITE
+    } else {
+        by_mode
+    }
 }
 
 impl fuser::Filesystem for Server {
@@ -252,12 +260,16 @@ impl fuser::Filesystem for Server {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _turn = self.turns.begin(request.pid());
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
-        let found =
-            self.reference("lookup", &caller, |fs| fs.lookup(&caller, parent, name.as_bytes()));
+        let found = self.reference("lookup", &caller, |fs| {
+            fs.lookup(&caller, parent, name.as_bytes())
+        });
         match found {
             // A name that is not there may be remembered, too: node number 0 says so.
             Err(errno) if errno.code() == Errno::ENOENT.code() => {
-                let nothing = FileAttr { ino: INodeNo(0), ..NOTHING };
+                let nothing = FileAttr {
+                    ino: INodeNo(0),
+                    ..NOTHING
+                };
                 let known = self.policy.entry_timeout;
                 reply.entry_with_ttls(&known, &known, &nothing, Generation(0));
             }
@@ -269,7 +281,10 @@ impl fuser::Filesystem for Server {
         // The protocol crate hands over a batch one by one.
         let _turn = self.turns.begin_some();
         let ino = self.ino(node);
-        let _ = self.shared.gate.pass(|| self.shared.nodes.forget(&*self.shared.fs, ino, count));
+        let _ = self
+            .shared
+            .gate
+            .pass(|| self.shared.nodes.forget(&*self.shared.fs, ino, count));
     }
 
     fn getattr(
@@ -281,7 +296,10 @@ impl fuser::Filesystem for Server {
     ) {
         let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        self.reply_attr(reply, self.shared.call("getattr", |fs| fs.getattr(&caller, ino)));
+        self.reply_attr(
+            reply,
+            self.shared.call("getattr", |fs| fs.getattr(&caller, ino)),
+        );
     }
 
     fn setattr(
@@ -320,7 +338,11 @@ impl fuser::Filesystem for Server {
             guard: None,
             by_handle: handle.is_some(),
         };
-        self.reply_attr(reply, self.shared.call("setattr", |fs| fs.setattr(&caller, ino, &set)));
+        self.reply_attr(
+            reply,
+            self.shared
+                .call("setattr", |fs| fs.setattr(&caller, ino, &set)),
+        );
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
@@ -343,11 +365,18 @@ impl fuser::Filesystem for Server {
         reply: ReplyEntry,
     ) {
         let _turn = self.turns.begin(request.pid());
-        let Some(kind) = convert::node_kind(mode) else { return reply.error(Errno::EINVAL) };
+        let Some(kind) = convert::node_kind(mode) else {
+            return reply.error(Errno::EINVAL);
+        };
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
-        let node = NewNode { kind, perm: convert::perm(mode), rdev };
-        let made = self
-            .reference("mknod", &caller, |fs| fs.mknod(&caller, parent, name.as_bytes(), &node));
+        let node = NewNode {
+            kind,
+            perm: convert::perm(mode),
+            rdev,
+        };
+        let made = self.reference("mknod", &caller, |fs| {
+            fs.mknod(&caller, parent, name.as_bytes(), &node)
+        });
         self.reply_entry(reply, made);
     }
 
@@ -372,14 +401,22 @@ impl fuser::Filesystem for Server {
         let _turn = self.turns.begin(request.pid());
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let name = name.as_bytes();
-        reply_empty(reply, self.shared.call("unlink", |fs| fs.unlink(&caller, parent, name)));
+        reply_empty(
+            reply,
+            self.shared
+                .call("unlink", |fs| fs.unlink(&caller, parent, name)),
+        );
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let _turn = self.turns.begin(request.pid());
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let name = name.as_bytes();
-        reply_empty(reply, self.shared.call("rmdir", |fs| fs.rmdir(&caller, parent, name)));
+        reply_empty(
+            reply,
+            self.shared
+                .call("rmdir", |fs| fs.rmdir(&caller, parent, name)),
+        );
     }
 
     fn symlink(
@@ -393,7 +430,12 @@ impl fuser::Filesystem for Server {
         let _turn = self.turns.begin(request.pid());
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let made = self.reference("symlink", &caller, |fs| {
-            fs.symlink(&caller, parent, name.as_bytes(), target.as_os_str().as_bytes())
+            fs.symlink(
+                &caller,
+                parent,
+                name.as_bytes(),
+                target.as_os_str().as_bytes(),
+            )
         });
         self.reply_entry(reply, made);
     }
@@ -409,11 +451,17 @@ impl fuser::Filesystem for Server {
         reply: ReplyEmpty,
     ) {
         let _turn = self.turns.begin(request.pid());
-        let Some(mode) = convert::rename_mode(flags) else { return reply.error(Errno::EINVAL) };
+        let Some(mode) = convert::rename_mode(flags) else {
+            return reply.error(Errno::EINVAL);
+        };
         let caller = self.identity.caller(request);
         let from = (self.ino(parent), name.as_bytes());
         let to = (self.ino(new_parent), new_name.as_bytes());
-        reply_empty(reply, self.shared.call("rename", |fs| fs.rename(&caller, from, to, mode)));
+        reply_empty(
+            reply,
+            self.shared
+                .call("rename", |fs| fs.rename(&caller, from, to, mode)),
+        );
     }
 
     fn link(
@@ -427,8 +475,9 @@ impl fuser::Filesystem for Server {
         let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let parent = self.ino(new_parent);
-        let made = self
-            .reference("link", &caller, |fs| fs.link(&caller, ino, parent, new_name.as_bytes()));
+        let made = self.reference("link", &caller, |fs| {
+            fs.link(&caller, ino, parent, new_name.as_bytes())
+        });
         self.reply_entry(reply, made);
     }
 
@@ -444,8 +493,14 @@ impl fuser::Filesystem for Server {
                 return Ok(());
             }
             let caller = self.identity.caller(request);
-            let set = SetAttr { size: Some(0), by_handle: true, ..SetAttr::default() };
-            self.shared.call("open", |fs| fs.setattr(&caller, ino, &set)).map(drop)
+            let set = SetAttr {
+                size: Some(0),
+                by_handle: true,
+                ..SetAttr::default()
+            };
+            self.shared
+                .call("open", |fs| fs.setattr(&caller, ino, &set))
+                .map(drop)
         });
         match opened {
             Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
@@ -467,9 +522,14 @@ impl fuser::Filesystem for Server {
         /// `O_EXCL`.
         const EXCLUSIVE: i32 = 0o200;
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
-        let node = NewNode { kind: FileKind::Regular, perm: convert::perm(mode), rdev: 0 };
-        let made = self
-            .reference("create", &caller, |fs| fs.mknod(&caller, parent, name.as_bytes(), &node));
+        let node = NewNode {
+            kind: FileKind::Regular,
+            perm: convert::perm(mode),
+            rdev: 0,
+        };
+        let made = self.reference("create", &caller, |fs| {
+            fs.mknod(&caller, parent, name.as_bytes(), &node)
+        });
         match made {
             Ok(attr) => reply.created(
                 &self.policy.attr_timeout.min(self.policy.entry_timeout),
@@ -506,7 +566,10 @@ impl fuser::Filesystem for Server {
                 buffer.resize(size, 0);
             }
             let target = &mut buffer[..size];
-            match self.shared.call("read", |fs| fs.read(&caller, ino, offset, target)) {
+            match self
+                .shared
+                .call("read", |fs| fs.read(&caller, ino, offset, target))
+            {
                 Ok(len) => reply.data(&buffer[..len.min(size)]),
                 Err(errno) => reply.error(errno),
             }
@@ -534,7 +597,10 @@ impl fuser::Filesystem for Server {
             self.identity.caller(request)
         };
         let ino = self.ino(node);
-        match self.shared.call("write", |fs| fs.write(&caller, ino, offset, data)) {
+        match self
+            .shared
+            .call("write", |fs| fs.write(&caller, ino, offset, data))
+        {
             Ok(len) => reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
             Err(errno) => reply.error(errno),
         }
@@ -668,9 +734,9 @@ impl fuser::Filesystem for Server {
             return reply.error(Errno::EINVAL);
         };
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        let set = self
-            .shared
-            .call("setxattr", |fs| fs.setxattr(&caller, ino, name.as_bytes(), value, mode));
+        let set = self.shared.call("setxattr", |fs| {
+            fs.setxattr(&caller, ino, name.as_bytes(), value, mode)
+        });
         reply_empty(reply, set);
     }
 
@@ -693,19 +759,26 @@ impl fuser::Filesystem for Server {
             return reply.error(Errno::EOPNOTSUPP);
         }
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        let value = self.shared.call("getxattr", |fs| fs.getxattr(&caller, ino, name.as_bytes()));
+        let value = self
+            .shared
+            .call("getxattr", |fs| fs.getxattr(&caller, ino, name.as_bytes()));
         reply_xattr(reply, size, value);
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
         let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        let names = self.shared.call("listxattr", |fs| fs.listxattr(&caller, ino));
+        let names = self
+            .shared
+            .call("listxattr", |fs| fs.listxattr(&caller, ino));
         reply_xattr(
             reply,
             size,
             names.map(|names| {
-                names.into_iter().flat_map(|name| name.into_iter().chain([0])).collect()
+                names
+                    .into_iter()
+                    .flat_map(|name| name.into_iter().chain([0]))
+                    .collect()
             }),
         );
     }
@@ -719,7 +792,8 @@ impl fuser::Filesystem for Server {
         let name = name.as_bytes();
         reply_empty(
             reply,
-            self.shared.call("removexattr", |fs| fs.removexattr(&caller, ino, name)),
+            self.shared
+                .call("removexattr", |fs| fs.removexattr(&caller, ino, name)),
         );
     }
 
@@ -727,7 +801,11 @@ impl fuser::Filesystem for Server {
         let _turn = self.turns.begin(request.pid());
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let mask = (mask.bits() & 0o7) as u8;
-        reply_empty(reply, self.shared.call("access", |fs| fs.access(&caller, ino, mask)));
+        reply_empty(
+            reply,
+            self.shared
+                .call("access", |fs| fs.access(&caller, ino, mask)),
+        );
     }
 
     fn ioctl(
@@ -766,8 +844,9 @@ impl fuser::Filesystem for Server {
             return reply.error(Errno::EOPNOTSUPP);
         };
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        let done =
-            self.shared.call("fallocate", |fs| fs.fallocate(&caller, ino, mode, offset, length));
+        let done = self.shared.call("fallocate", |fs| {
+            fs.fallocate(&caller, ino, mode, offset, length)
+        });
         reply_empty(reply, done);
     }
 
@@ -790,7 +869,9 @@ impl fuser::Filesystem for Server {
             HOLE => Seek::Hole,
             _ => return reply.error(Errno::EINVAL),
         };
-        let Ok(offset) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
+        let Ok(offset) = u64::try_from(offset) else {
+            return reply.error(Errno::ENXIO);
+        };
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let found = self
             .shared
@@ -799,98 +880,6 @@ impl fuser::Filesystem for Server {
         match found {
             Ok(at) => reply.offset(at),
             Err(errno) => reply.error(errno),
-        }
-    }
-}
-
-/// Attributes of nothing.
-const NOTHING: FileAttr = FileAttr {
-    ino: INodeNo(0),
-    size: 0,
-    blocks: 0,
-    atime: SystemTime::UNIX_EPOCH,
-    mtime: SystemTime::UNIX_EPOCH,
-    ctime: SystemTime::UNIX_EPOCH,
-    crtime: SystemTime::UNIX_EPOCH,
-    kind: fuser::FileType::RegularFile,
-    perm: 0,
-    nlink: 0,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 4096,
-    flags: 0,
-};
-
-/// One entry of a listing, copied out so that the directory is not held while
-/// attributes are fetched.
-struct Listed {
-    ino: Ino,
-    kind: FileKind,
-    next: u64,
-    name: Vec<u8>,
-}
-
-impl Server {
-    fn list_with_attributes(
-        &self,
-        fs: &dyn FileSystem,
-        caller: &Caller,
-        dir: Ino,
-        mut cookie: u64,
-        reply: &mut ReplyDirectoryPlus,
-    ) -> steadfast_vfs::Result<()> {
-        let timeout = self.policy.attr_timeout.min(self.policy.entry_timeout);
-        let start = cookie;
-        loop {
-            let mut batch = Vec::with_capacity(LISTING_BATCH);
-            let listed = fs.readdir(caller, dir, cookie, &mut |entry| {
-                if batch.len() == LISTING_BATCH {
-                    return false;
-                }
-                let (ino, kind, next) = (entry.ino, entry.kind, entry.next);
-                batch.push(Listed { ino, kind, next, name: entry.name.to_vec() });
-                true
-            });
-            // What the reply holds already carries references: it is sent, and the
-            // error comes with the next request.
-            match listed {
-                Err(error) if cookie == start => return Err(error),
-                Err(_) => return Ok(()),
-                Ok(()) => {}
-            }
-            let last = batch.len() < LISTING_BATCH;
-            for entry in batch {
-                let name = OsStr::from_bytes(&entry.name);
-                let own = entry.name == b"." || entry.name == b"..";
-                let (attr, generation) = if own {
-                    // The kernel takes no reference to these two, only number and kind.
-                    let (ino, kind) =
-                        (self.numbers.node(entry.ino), convert::file_type(entry.kind));
-                    (FileAttr { ino, kind, ..NOTHING }, Generation(0))
-                } else {
-                    let found = fs.getattr(caller, entry.ino).and_then(|attr| {
-                        self.shared.nodes.remember(fs, caller, entry.ino)?;
-                        Ok(attr)
-                    });
-                    match found {
-                        Ok(attr) => (self.attr(&attr), convert::generation(&attr)),
-                        Err(error) if error == steadfast_vfs::Errno::Stale => continue, // just removed
-                        Err(error) if cookie == start => return Err(error),
-                        Err(_) => return Ok(()),
-                    }
-                };
-                if reply.add(attr.ino, entry.next, name, &timeout, &attr, generation) {
-                    if !own {
-                        self.shared.nodes.forget(fs, entry.ino, 1);
-                    }
-                    return Ok(());
-                }
-                cookie = entry.next;
-            }
-            if last {
-                return Ok(());
-            }
         }
     }
 }

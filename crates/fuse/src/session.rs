@@ -58,7 +58,10 @@ impl Finish {
                 return ended.clone();
             }
             ended = match until {
-                None => self.changed.wait(ended).unwrap_or_else(PoisonError::into_inner),
+                None => self
+                    .changed
+                    .wait(ended)
+                    .unwrap_or_else(PoisonError::into_inner),
                 Some(until) => {
                     let left = until.saturating_duration_since(Instant::now());
                     if left.is_zero() {
@@ -205,13 +208,17 @@ impl Session {
     /// A handle that unmounts from another thread.
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter { mounted: Arc::clone(&self.mounted) }
+        Unmounter {
+            mounted: Arc::clone(&self.mounted),
+        }
     }
 
     /// A handle that waits for the end from another thread.
     #[must_use]
     pub fn watch(&self) -> Watch {
-        Watch { finish: Arc::clone(&self.finish) }
+        Watch {
+            finish: Arc::clone(&self.finish),
+        }
     }
 
     /// Has `callback` called once when the session has ended and no request runs any more.

@@ -142,7 +142,10 @@ impl Turns {
             state.watch_asleep = false;
             self.watch.notify_one();
         }
-        Turn { turns: self, may_park: true }
+        Turn {
+            turns: self,
+            may_park: true,
+        }
     }
 
     /// Called by a thread that has received one of several requests at once: it reads
@@ -169,7 +172,10 @@ impl Turns {
         }
         state.parked += 1;
         while state.called == 0 && !state.stopped {
-            state = self.back.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self
+                .back
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         state.parked -= 1;
         match state.called.checked_sub(1) {
@@ -202,7 +208,10 @@ impl Turns {
             if idle > LOOKS_IDLE_MAX && state.reading > 0 {
                 state.watch_asleep = true;
                 while state.watch_asleep && !state.stopped {
-                    state = self.watch.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state = self
+                        .watch
+                        .wait(state)
+                        .unwrap_or_else(PoisonError::into_inner);
                 }
                 (begun, idle) = (state.begun, 0);
             } else {
@@ -247,18 +256,28 @@ mod tests {
                 thread::spawn(move || {
                     loop {
                         let request = receive.lock().unwrap().recv();
-                        let Ok((client, request)) = request else { return };
+                        let Ok((client, request)) = request else {
+                            return;
+                        };
                         let _turn = turns.begin(client);
                         request(&turns);
                     }
                 })
             };
             let threads = (0..threads).map(serve).collect();
-            Server { queue: Some(send), turns, threads }
+            Server {
+                queue: Some(send),
+                turns,
+                threads,
+            }
         }
 
         fn ask(&self, client: u32, request: impl FnOnce(&Turns) + Send + 'static) {
-            self.queue.as_ref().unwrap().send((client, Box::new(request))).unwrap();
+            self.queue
+                .as_ref()
+                .unwrap()
+                .send((client, Box::new(request)))
+                .unwrap();
         }
 
         /// Ends as a mount does: the queue fails, and whoever reads leaves.
@@ -368,7 +387,9 @@ mod tests {
                 tell.send(i).unwrap();
             });
         }
-        let mut seen: Vec<u32> = (0..3000).map(|_| told.recv_timeout(LIMIT).unwrap()).collect();
+        let mut seen: Vec<u32> = (0..3000)
+            .map(|_| told.recv_timeout(LIMIT).unwrap())
+            .collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..3000).collect::<Vec<_>>());
         let state = server.turns.state();

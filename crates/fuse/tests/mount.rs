@@ -46,7 +46,12 @@ fn code(errno: Errno) -> Option<i32> {
 fn what_is_written_is_read_through_every_kind_of_open() {
     let m = mounted!();
     let path = m.join("file");
-    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
     let data: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 + i / 251) as u8).collect();
     file.write_all(&data).unwrap();
     assert_eq!(file.metadata().unwrap().len(), data.len() as u64);
@@ -58,11 +63,17 @@ fn what_is_written_is_read_through_every_kind_of_open() {
 
     file.write_all_at(b"overwritten", 1_000_000).unwrap();
     let mut piece = [0; 11];
-    File::open(&path).unwrap().read_exact_at(&mut piece, 1_000_000).unwrap();
+    File::open(&path)
+        .unwrap()
+        .read_exact_at(&mut piece, 1_000_000)
+        .unwrap();
     assert_eq!(&piece, b"overwritten");
 
     let mut direct = OpenOptions::new();
-    direct.read(true).write(true).custom_flags(OFlags::DIRECT.bits() as i32);
+    direct
+        .read(true)
+        .write(true)
+        .custom_flags(OFlags::DIRECT.bits() as i32);
     let direct = direct.open(&path).unwrap();
     direct.write_all_at(&[9; 8192], 4096).unwrap();
     let mut page = vec![0; 8192];
@@ -97,7 +108,13 @@ fn truncation_by_path_by_handle_and_at_open_is_seen_at_once() {
 fn appends_of_two_handles_never_overwrite_each_other() {
     let m = mounted!();
     let path = m.join("log");
-    let open = || OpenOptions::new().append(true).create(true).open(&path).unwrap();
+    let open = || {
+        OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .unwrap()
+    };
     let (mut a, mut b) = (open(), open());
     for _ in 0..100 {
         a.write_all(b"aaaa\n").unwrap();
@@ -123,11 +140,20 @@ fn rename_replaces_refuses_or_exchanges_as_its_flags_say() {
     assert!(!m.join("a").exists());
     fs::rename(m.join("b"), m.join("d/a")).unwrap();
     assert_eq!(fs::read_to_string(m.join("d/a")).unwrap(), "a");
-    assert_eq!(rename("d", "d/a/x", RenameFlags::empty()), Err(Errno::NOTDIR));
-    assert_eq!(errno(fs::rename(m.join("d"), m.join("d/sub"))), code(Errno::INVAL));
+    assert_eq!(
+        rename("d", "d/a/x", RenameFlags::empty()),
+        Err(Errno::NOTDIR)
+    );
+    assert_eq!(
+        errno(fs::rename(m.join("d"), m.join("d/sub"))),
+        code(Errno::INVAL)
+    );
     fs::create_dir(m.join("e")).unwrap();
     fs::write(m.join("e/full"), "").unwrap();
-    assert_eq!(errno(fs::rename(m.join("d"), m.join("e"))), code(Errno::NOTEMPTY));
+    assert_eq!(
+        errno(fs::rename(m.join("d"), m.join("e"))),
+        code(Errno::NOTEMPTY)
+    );
     assert_eq!(rename("e", "x", RenameFlags::WHITEOUT), Err(Errno::INVAL));
 }
 
@@ -171,7 +197,12 @@ fn link_counts_and_change_times_stay_right_in_the_kernels_cache() {
 fn a_file_removed_while_open_lives_until_it_is_closed() {
     let m = mounted!();
     let path = m.join("file");
-    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
     file.write_all(b"still here").unwrap();
     fs::remove_file(&path).unwrap();
     assert_eq!(file.metadata().unwrap().nlink(), 0);
@@ -198,12 +229,17 @@ fn an_inode_that_a_descriptor_names_is_not_given_up_for_reuse() {
     fs::remove_dir(m.join("gone")).unwrap();
     for i in 0..50 {
         fs::write(m.join(format!("new{i}")), "secret").unwrap();
-        assert_ne!(fs::metadata(m.join(format!("new{i}"))).unwrap().ino(), number);
+        assert_ne!(
+            fs::metadata(m.join(format!("new{i}"))).unwrap().ino(),
+            number
+        );
     }
     let now = rustix::fs::fstat(&held).unwrap();
     assert_eq!((now.st_ino, now.st_nlink, now.st_size), (number, 0, 3));
-    let reopened =
-        fs::read_to_string(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&held)));
+    let reopened = fs::read_to_string(format!(
+        "/proc/self/fd/{}",
+        std::os::fd::AsRawFd::as_raw_fd(&held)
+    ));
     assert_eq!(reopened.unwrap(), "old");
     assert_eq!(dir.metadata().unwrap().nlink(), 0);
     drop((held, dir));
@@ -221,20 +257,32 @@ fn extended_attributes_answer_sizes_flags_and_absence() {
     let set = |name: &str, value: &[u8], flags| rustix::fs::setxattr(&path, name, value, flags);
     set("user.one", b"first", XattrFlags::CREATE).unwrap();
     assert_eq!(set("user.one", b"x", XattrFlags::CREATE), Err(Errno::EXIST));
-    assert_eq!(set("user.two", b"x", XattrFlags::REPLACE), Err(Errno::NODATA));
+    assert_eq!(
+        set("user.two", b"x", XattrFlags::REPLACE),
+        Err(Errno::NODATA)
+    );
     set("user.two", b"", XattrFlags::empty()).unwrap();
     assert_eq!(rustix::fs::getxattr_query(&path, "user.one"), Ok(5));
-    assert_eq!(rustix::fs::getxattr(&path, "user.one", &mut [0u8; 3]), Err(Errno::RANGE));
+    assert_eq!(
+        rustix::fs::getxattr(&path, "user.one", &mut [0u8; 3]),
+        Err(Errno::RANGE)
+    );
     let mut value = [0u8; 64];
     assert_eq!(rustix::fs::getxattr(&path, "user.one", &mut value), Ok(5));
     assert_eq!(&value[..5], b"first");
     let len = rustix::fs::listxattr(&path, &mut value).unwrap();
     assert_eq!(rustix::fs::listxattr_query(&path), Ok(len));
-    let mut names: Vec<&[u8]> = value[..len].split(|&b| b == 0).filter(|n| !n.is_empty()).collect();
+    let mut names: Vec<&[u8]> = value[..len]
+        .split(|&b| b == 0)
+        .filter(|n| !n.is_empty())
+        .collect();
     names.sort_unstable();
     assert_eq!(names, [&b"user.one"[..], b"user.two"]);
     rustix::fs::removexattr(&path, "user.one").unwrap();
-    assert_eq!(rustix::fs::getxattr(&path, "user.one", &mut value), Err(Errno::NODATA));
+    assert_eq!(
+        rustix::fs::getxattr(&path, "user.one", &mut value),
+        Err(Errno::NODATA)
+    );
     // POSIX ACLs are not offered, and say so.
     let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x04\0\x04\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff";
     let refused = set("system.posix_acl_access", acl, XattrFlags::empty());
@@ -262,7 +310,12 @@ fn stores_through_a_mapping_arrive_and_are_read_back() {
         assert w[9999:10000]==b'.'\n\
         w[5000:5005]=b'store'\n\
         w.flush()\n";
-    match Command::new("python3").arg("-c").arg(script).arg(&path).status() {
+    match Command::new("python3")
+        .arg("-c")
+        .arg(script)
+        .arg(&path)
+        .status()
+    {
         Ok(status) => assert!(status.success()),
         Err(e) => return println!("skipped: python3: {e}"),
     }
@@ -282,14 +335,19 @@ fn a_listing_of_many_names_is_complete_and_survives_removal_on_the_way() {
     for i in 0..3000 {
         File::create(m.join(format!("many/a-name-with-some-length-{i:05}"))).unwrap();
     }
-    let mut names: Vec<_> =
-        fs::read_dir(m.join("many")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let mut names: Vec<_> = fs::read_dir(m.join("many"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
     names.sort();
     names.dedup();
     assert_eq!(names.len(), 3000);
     for entry in fs::read_dir(m.join("many")).unwrap() {
         let entry = entry.unwrap();
-        assert_eq!(entry.metadata().unwrap().ino(), std::os::unix::fs::DirEntryExt::ino(&entry));
+        assert_eq!(
+            entry.metadata().unwrap().ino(),
+            std::os::unix::fs::DirEntryExt::ino(&entry)
+        );
         fs::remove_file(entry.path()).unwrap();
     }
     assert_eq!(fs::read_dir(m.join("many")).unwrap().count(), 0);
@@ -302,11 +360,25 @@ fn corner_33_names_are_bytes_and_limits_are_reported() {
     let m = mounted!();
     let name = OsStr::from_bytes(b"\xff\xfe not utf-8 \n");
     fs::write(m.join(name), "x").unwrap();
-    assert_eq!(fs::read_dir(m.path()).unwrap().next().unwrap().unwrap().file_name(), name);
+    assert_eq!(
+        fs::read_dir(m.path())
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .file_name(),
+        name
+    );
     fs::write(m.join("n".repeat(255)), "").unwrap();
-    assert_eq!(errno(fs::write(m.join("n".repeat(256)), "")), code(Errno::NAMETOOLONG));
+    assert_eq!(
+        errno(fs::write(m.join("n".repeat(256)), "")),
+        code(Errno::NAMETOOLONG)
+    );
     symlink("t".repeat(4000), m.join("link")).unwrap();
-    assert_eq!(fs::read_link(m.join("link")).unwrap().as_os_str().len(), 4000);
+    assert_eq!(
+        fs::read_link(m.join("link")).unwrap().as_os_str().len(),
+        4000
+    );
 }
 
 #[test]
@@ -321,8 +393,15 @@ fn absent_names_are_remembered_by_the_kernel_until_they_appear() {
     assert_eq!(fs::read_to_string(m.join("later")).unwrap(), "now");
     fs::remove_file(m.join("later")).unwrap();
     assert!(!m.join("later").exists());
-    OpenOptions::new().write(true).create_new(true).open(m.join("later")).unwrap();
-    let again = OpenOptions::new().write(true).create_new(true).open(m.join("later"));
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(m.join("later"))
+        .unwrap();
+    let again = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(m.join("later"));
     assert_eq!(errno(again), code(Errno::EXIST));
 }
 
@@ -331,11 +410,20 @@ fn times_of_every_size_go_through_unchanged() {
     let m = mounted!();
     let path = m.join("file");
     fs::write(&path, "").unwrap();
-    for (secs, nanos) in
-        [(0, 0), (1_700_000_000, 123_456_789), (-2, 800_000_000), (1 << 33, 999_999_999)]
-    {
-        let time = Timespec { tv_sec: secs, tv_nsec: nanos };
-        let times = Timestamps { last_access: time, last_modification: time };
+    for (secs, nanos) in [
+        (0, 0),
+        (1_700_000_000, 123_456_789),
+        (-2, 800_000_000),
+        (1 << 33, 999_999_999),
+    ] {
+        let time = Timespec {
+            tv_sec: secs,
+            tv_nsec: nanos,
+        };
+        let times = Timestamps {
+            last_access: time,
+            last_modification: time,
+        };
         rustix::fs::utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
         let now = fs::metadata(&path).unwrap();
         assert_eq!((now.mtime(), now.mtime_nsec()), (secs, nanos));
@@ -357,9 +445,21 @@ fn special_files_keep_kind_and_device_number() {
     let node = make("c", rustix::fs::FileType::CharacterDevice, device);
     assert!(node.file_type().is_char_device());
     assert_eq!((node.rdev(), node.mode() & 0o7777), (device, 0o640));
-    assert!(make("b", rustix::fs::FileType::BlockDevice, device).file_type().is_block_device());
-    assert!(make("p", rustix::fs::FileType::Fifo, 0).file_type().is_fifo());
-    assert!(make("s", rustix::fs::FileType::Socket, 0).file_type().is_socket());
+    assert!(
+        make("b", rustix::fs::FileType::BlockDevice, device)
+            .file_type()
+            .is_block_device()
+    );
+    assert!(
+        make("p", rustix::fs::FileType::Fifo, 0)
+            .file_type()
+            .is_fifo()
+    );
+    assert!(
+        make("s", rustix::fs::FileType::Socket, 0)
+            .file_type()
+            .is_socket()
+    );
 }
 
 #[test]
@@ -377,11 +477,19 @@ fn holes_are_made_found_and_filled() {
     let allocate = |mode, at, len| rustix::fs::fallocate(&file, mode, at, len);
     allocate(FallocateFlags::empty(), 1 << 20, 1 << 20).unwrap();
     assert_eq!(file.metadata().unwrap().len(), 2 << 20);
-    allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 0, 4096).unwrap();
+    allocate(
+        FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+        0,
+        4096,
+    )
+    .unwrap();
     let content = fs::read(m.join("sparse")).unwrap();
     assert_eq!(&content[..5], &[0; 5]);
     assert_eq!(&content[1 << 20..(1 << 20) + 3], b"end");
-    assert_eq!(allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096), Err(Errno::OPNOTSUPP));
+    assert_eq!(
+        allocate(FallocateFlags::COLLAPSE_RANGE, 0, 4096),
+        Err(Errno::OPNOTSUPP)
+    );
 }
 
 #[test]
@@ -406,7 +514,11 @@ fn every_kind_of_sync_reaches_the_file_system_exactly_once() {
     for flag in [OFlags::SYNC, OFlags::DSYNC] {
         let mut options = OpenOptions::new();
         options.write(true).custom_flags(flag.bits() as i32);
-        options.open(m.join("file")).unwrap().write_all(b"y").unwrap();
+        options
+            .open(m.join("file"))
+            .unwrap()
+            .write_all(b"y")
+            .unwrap();
         arrived("write with O_SYNC or O_DSYNC");
     }
     drop(file);
@@ -414,10 +526,17 @@ fn every_kind_of_sync_reaches_the_file_system_exactly_once() {
 
     steadfast_fuse::sync(&m.join("file")).unwrap();
     assert_eq!(m.fs.syncs.load(SeqCst), 1);
-    assert_eq!(steadfast_fuse::server_pid(&m.path()).unwrap(), std::process::id());
+    assert_eq!(
+        steadfast_fuse::server_pid(&m.path()).unwrap(),
+        std::process::id()
+    );
     let script = "import fcntl,sys,os\n\
         for p in sys.argv[1:]:\n    fcntl.ioctl(os.open(p,os.O_RDONLY),0x5301)\n";
-    match Command::new("python3").args(["-c", script]).args([m.path(), m.join("file")]).status() {
+    match Command::new("python3")
+        .args(["-c", script])
+        .args([m.path(), m.join("file")])
+        .status()
+    {
         Ok(status) => {
             assert!(status.success());
             assert_eq!(m.fs.syncs.load(SeqCst), 3);
@@ -430,7 +549,9 @@ fn every_kind_of_sync_reaches_the_file_system_exactly_once() {
 fn waiting_fsyncs_do_not_stop_other_requests() {
     let m = mounted!();
     m.fs.slow_fsync.store(true, SeqCst);
-    let files: Vec<File> = (0..8).map(|i| File::create(m.join(format!("{i}"))).unwrap()).collect();
+    let files: Vec<File> = (0..8)
+        .map(|i| File::create(m.join(format!("{i}"))).unwrap())
+        .collect();
     let start = Instant::now();
     std::thread::scope(|scope| {
         for file in &files {
@@ -439,33 +560,58 @@ fn waiting_fsyncs_do_not_stop_other_requests() {
         std::thread::sleep(Duration::from_millis(50));
         let begun = Instant::now();
         fs::write(m.join("meanwhile"), "x").unwrap();
-        assert!(begun.elapsed() < Duration::from_millis(150), "{:?}", begun.elapsed());
+        assert!(
+            begun.elapsed() < Duration::from_millis(150),
+            "{:?}",
+            begun.elapsed()
+        );
     });
-    assert!(start.elapsed() < Duration::from_millis(1500), "side by side: {:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_millis(1500),
+        "side by side: {:?}",
+        start.elapsed()
+    );
 }
 
 #[test]
 fn the_mount_shows_its_source_and_the_space_of_the_volume() {
     use steadfast_vfs::FileSystem;
     let m = mounted!();
-    let entry = mountinfo::mount_at(&m.path().canonicalize().unwrap()).unwrap().unwrap();
+    let entry = mountinfo::mount_at(&m.path().canonicalize().unwrap())
+        .unwrap()
+        .unwrap();
     assert!(entry.is_ours());
-    assert_eq!(entry.source, std::path::Path::new("/tmp/a volume, of sorts"));
+    assert_eq!(
+        entry.source,
+        std::path::Path::new("/tmp/a volume, of sorts")
+    );
     let space = rustix::fs::statvfs(m.path()).unwrap();
     let own = m.fs.statfs().unwrap();
     assert_eq!(
         (space.f_blocks, space.f_bfree, space.f_bavail),
         (own.blocks, own.blocks_free, own.blocks_free)
     );
-    assert_eq!((space.f_files, space.f_ffree), (own.inodes, own.inodes_free));
-    assert_eq!((space.f_frsize, space.f_namemax), (u64::from(own.block_size), 255));
+    assert_eq!(
+        (space.f_files, space.f_ffree),
+        (own.inodes, own.inodes_free)
+    );
+    assert_eq!(
+        (space.f_frsize, space.f_namemax),
+        (u64::from(own.block_size), 255)
+    );
 }
 
 /// Runs a shell command as an ordinary user; tells whether it succeeded.
 fn as_nobody(command: &str, dir: &std::path::Path) -> bool {
     let mut shell = Command::new("sh");
     shell.args(["-c", command]).current_dir("/").env("D", dir);
-    shell.uid(65534).gid(65534).output().unwrap().status.success()
+    shell
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap()
+        .status
+        .success()
 }
 
 #[test]
@@ -507,9 +653,15 @@ fn corner_63_other_users_get_in_only_if_let_and_only_as_far_as_modes_permit() {
     fs::write(m.join("setid"), "x").unwrap();
     set("setid", 0o6777).unwrap();
     fs::write(m.join("setid"), "y").unwrap();
-    assert_eq!(fs::metadata(m.join("setid")).unwrap().mode() & 0o7777, 0o6777);
+    assert_eq!(
+        fs::metadata(m.join("setid")).unwrap().mode() & 0o7777,
+        0o6777
+    );
     assert!(as_nobody("echo y >> $D/setid", &dir));
-    assert_eq!(fs::metadata(m.join("setid")).unwrap().mode() & 0o7777, 0o777);
+    assert_eq!(
+        fs::metadata(m.join("setid")).unwrap().mode() & 0o7777,
+        0o777
+    );
 }
 
 #[test]
@@ -519,7 +671,11 @@ fn a_request_that_panics_is_answered_and_the_session_says_so() {
     m.fs.panic_in_statfs.store(true, SeqCst);
     assert_eq!(rustix::fs::statvfs(m.path()).err(), Some(Errno::IO));
     m.fs.panic_in_statfs.store(false, SeqCst);
-    assert_eq!(errno(fs::write(m.join("after"), "x")), code(Errno::IO), "nothing goes on as if");
+    assert_eq!(
+        errno(fs::write(m.join("after"), "x")),
+        code(Errno::IO),
+        "nothing goes on as if"
+    );
     let path = m.path();
     let ended = m.session.take().unwrap().shutdown(Duration::from_secs(5));
     assert_eq!(ended, Ended::Failed("statfs panics on purpose".to_owned()));
@@ -564,15 +720,28 @@ fn a_dropped_session_leaves_no_mount_and_spares_what_lies_below() {
     let m = mounted!();
     let path = m.path();
     let lower = mountinfo::mounts().unwrap().len();
-    let options = MountOptions { over: true, ..MountOptions::new("second") };
-    let upper =
-        steadfast_fuse::mount(std::sync::Arc::new(common::Watched::default()), &path, &options)
-            .unwrap();
+    let options = MountOptions {
+        over: true,
+        ..MountOptions::new("second")
+    };
+    let upper = steadfast_fuse::mount(
+        std::sync::Arc::new(common::Watched::default()),
+        &path,
+        &options,
+    )
+    .unwrap();
     fs::write(path.join("upper"), "").unwrap();
     // Unmounted by somebody else: the session must not unmount what it finds there then.
     steadfast_fuse::unmount(&path, Unmount::IfIdle).unwrap();
     assert_eq!(upper.join(), Ended::Clean);
-    assert_eq!(mountinfo::mounts().unwrap().iter().filter(|m| m.mount_point == path).count(), 1);
+    assert_eq!(
+        mountinfo::mounts()
+            .unwrap()
+            .iter()
+            .filter(|m| m.mount_point == path)
+            .count(),
+        1
+    );
     assert!(mountinfo::mounts().unwrap().len() >= lower.min(1));
     assert!(!path.join("upper").exists());
     drop(m);
@@ -586,9 +755,15 @@ fn a_mount_point_that_cannot_be_used_is_named() {
     let try_at =
         |path: &std::path::Path| steadfast_fuse::mount(fs(), path, &MountOptions::new("x")).err();
     assert!(matches!(try_at(&m.path()), Some(MountError::InUse { .. })));
-    assert!(matches!(try_at(&m.join("absent")), Some(MountError::Absent { .. })));
+    assert!(matches!(
+        try_at(&m.join("absent")),
+        Some(MountError::Absent { .. })
+    ));
     fs::write(m.join("file"), "").unwrap();
-    assert!(matches!(try_at(&m.join("file")), Some(MountError::NotADirectory { .. })));
+    assert!(matches!(
+        try_at(&m.join("file")),
+        Some(MountError::NotADirectory { .. })
+    ));
 }
 
 #[test]

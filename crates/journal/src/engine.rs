@@ -15,14 +15,14 @@ use crate::cache::Cache;
 use crate::core::{Batch, Blocked, Core, DataRun, Limits, OpChanges, Run, TxnId};
 use crate::layout::{Covered, Identity};
 use crate::recover::{self, HeaderState, Recovery, Salvage};
-use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait, wait_timeout};
+use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait};
+use crate::workers::{checkpointer, flusher};
 use crate::{
     COVERED_BLOCKS_MAX, Client, Config, Credits, Error, Kind, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN,
     OP_LOG_SHARE, Object, Op, Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE,
     Ticket, seal_holds,
 };
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 
 /// Most blocks that one device write of data or home blocks carries.
@@ -43,7 +43,7 @@ pub(crate) struct Inner {
     /// Something in the core changed that somebody may wait for.
     pub(crate) changed: Condvar,
     /// The workers have something to do.
-    work: Condvar,
+    pub(crate) work: Condvar,
     client: Mutex<Option<Weak<dyn Client>>>,
     workers: Mutex<Vec<thread::JoinHandle<()>>>,
     has_workers: std::sync::atomic::AtomicBool,
@@ -576,7 +576,7 @@ impl Inner {
 
     // ---- syncing ---------------------------------------------------------------------------
 
-    fn sync(&self, stream: Option<StreamId>, objects: &[Object]) -> Result<()> {
+    pub(crate) fn sync(&self, stream: Option<StreamId>, objects: &[Object]) -> Result<()> {
         if self.config.read_only {
             return Ok(());
         }
@@ -749,70 +749,6 @@ impl Drop for Gate<'_> {
             });
             core.closing = false;
             self.0.unlock(core);
-        }
-    }
-}
-
-/// How often a worker looks whether its journal is still there.
-const WORKER_WAIT: Duration = Duration::from_millis(250);
-
-/// Commits what has been running for the commit interval, and what was closed because it was full.
-fn flusher(inner: &Weak<Inner>) {
-    let mut last = Instant::now();
-    while let Some(inner) = inner.upgrade() {
-        let core = inner.core.lock();
-        if core.stopped || core.failure().is_some() {
-            return;
-        }
-        let pending = core.closed_waiting();
-        let core = if pending.is_none() {
-            wait_timeout(
-                &inner.work,
-                core,
-                inner
-                    .config
-                    .commit_interval
-                    .saturating_sub(last.elapsed())
-                    .min(WORKER_WAIT),
-            )
-        } else {
-            core
-        };
-        if core.stopped {
-            return;
-        }
-        let pending = core.closed_waiting();
-        drop(core);
-        // Failures are kept in the core and reach the next caller.
-        if let Some(id) = pending {
-            let _ = inner.drive(&[id]);
-        }
-        if last.elapsed() >= inner.config.commit_interval {
-            last = Instant::now();
-            let _ = inner.sync(None, &[]);
-        }
-    }
-}
-
-/// Writes home when half of the log is waiting for it.
-fn checkpointer(inner: &Weak<Inner>) {
-    while let Some(inner) = inner.upgrade() {
-        let core = inner.core.lock();
-        if core.stopped || core.failure().is_some() {
-            return;
-        }
-        let core = if core.wants_checkpoint() {
-            core
-        } else {
-            wait_timeout(&inner.work, core, WORKER_WAIT)
-        };
-        if core.stopped {
-            return;
-        }
-        let wanted = core.wants_checkpoint();
-        drop(core);
-        if wanted {
-            let _ = inner.checkpoint();
         }
     }
 }

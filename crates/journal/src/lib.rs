@@ -21,6 +21,7 @@
 //! | `engine` | admission, closing, syncing: the core's threads |
 //! | `commit` | the committer: one record, one flush |
 //! | `checkpoint` | home writes, tail headers, trimming |
+//! | `workers` | commit interval and checkpoints in the background |
 //! | `recover` | scan, verdict, replay |
 //! | `lockmap` | locks for callers |
 
@@ -38,6 +39,7 @@ mod patch;
 mod recover;
 mod seal;
 mod sync;
+mod workers;
 
 pub use engine::Journal;
 pub use error::{Error, Result};

@@ -70,13 +70,19 @@ pub struct Error {
 impl Error {
     /// An error with an explanation.
     pub fn new(errno: Errno, detail: impl Into<Cow<'static, str>>) -> Error {
-        Error { errno, detail: Some(detail.into()) }
+        Error {
+            errno,
+            detail: Some(detail.into()),
+        }
     }
 }
 
 impl From<Errno> for Error {
     fn from(errno: Errno) -> Error {
-        Error { errno, detail: None }
+        Error {
+            errno,
+            detail: None,
+        }
     }
 }
 

@@ -49,7 +49,13 @@ impl Caller {
     /// The superuser in the default stream.
     #[must_use]
     pub fn root() -> Caller {
-        Caller { uid: 0, gid: 0, groups: Arc::from([]), stream: Stream(0), checked: false }
+        Caller {
+            uid: 0,
+            gid: 0,
+            groups: Arc::from([]),
+            stream: Stream(0),
+            checked: false,
+        }
     }
 
     /// Whether the caller belongs to `gid`.
@@ -81,8 +87,14 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Time {
         match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(d) => Time { secs: d.as_secs() as i64, nanos: d.subsec_nanos() },
-            Err(e) => Time { secs: -(e.duration().as_secs() as i64), nanos: 0 },
+            Ok(d) => Time {
+                secs: d.as_secs() as i64,
+                nanos: d.subsec_nanos(),
+            },
+            Err(e) => Time {
+                secs: -(e.duration().as_secs() as i64),
+                nanos: 0,
+            },
         }
     }
 }

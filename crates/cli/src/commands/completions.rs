@@ -16,7 +16,12 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::Cli::command(), "steadfast", &mut script);
+    clap_complete::generate(
+        args.shell,
+        &mut crate::Cli::command(),
+        "steadfast",
+        &mut script,
+    );
     text::print(String::from_utf8_lossy(&script).trim_end())?;
     Ok(ExitCode::SUCCESS)
 }

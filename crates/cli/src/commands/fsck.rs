@@ -25,7 +25,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let checked = check(args).map_err(|failure| failure.with_code(Code::CouldNotRun))?;
-    let shown = if args.json { show_json(args, &checked) } else { show(args, &checked) };
+    let shown = if args.json {
+        show_json(args, &checked)
+    } else {
+        show(args, &checked)
+    };
     shown.map_err(|failure| failure.with_code(Code::CouldNotRun))?;
     Ok(ExitCode::from(match checked.verdict {
         Verdict::Clean => 0,
@@ -35,19 +39,31 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn check(args: &Args) -> Result<Checked, Failure> {
-    let access = if args.repair { Access::Change } else { Access::Look };
+    let access = if args.repair {
+        Access::Change
+    } else {
+        Access::Look
+    };
     let device = volume::open_device(&args.image, access, None)?;
     volume::check(&args.image, &device, args.repair)
 }
 
 fn show(args: &Args, checked: &Checked) -> Result<(), Failure> {
     let image = args.image.display();
-    let mut lines: Vec<String> =
-        checked.findings.iter().map(|finding| format!("{image}: {}", finding.text)).collect();
+    let mut lines: Vec<String> = checked
+        .findings
+        .iter()
+        .map(|finding| format!("{image}: {}", finding.text))
+        .collect();
     if checked.left_out > 0 {
         lines.push(format!("{image}: {} findings more", checked.left_out));
     }
-    lines.extend(checked.left.iter().map(|finding| format!("{image}: left: {}", finding.text)));
+    lines.extend(
+        checked
+            .left
+            .iter()
+            .map(|finding| format!("{image}: left: {}", finding.text)),
+    );
     let used = checked.used_blocks * BLOCK_SIZE as u64;
     let held = format!(
         "{} files, {} directories, {} others, {} of {} used",

@@ -48,9 +48,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         let mount = sync::mount_of(&args.target)?;
         (mount.source, Some(mount.mount_point))
     } else {
-        let image = args.target.canonicalize().map_err(|e| Failure::at(&args.target, e))?;
+        let image = args
+            .target
+            .canonicalize()
+            .map_err(|e| Failure::at(&args.target, e))?;
         let mounts = mountinfo::mounts().unwrap_or_default();
-        let mount = mounts.into_iter().find(|m| m.is_ours() && m.source == image);
+        let mount = mounts
+            .into_iter()
+            .find(|m| m.is_ours() && m.source == image);
         (image, mount.map(|m| m.mount_point))
     };
     let shown = gather(image, mounted_at)?;
@@ -65,7 +70,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure> {
     const BLOCK: u64 = BLOCK_SIZE as u64;
     let (summary, in_use) = look(&image)?;
-    let space = mounted_at.as_deref().and_then(|dir| rustix::fs::statvfs(dir).ok());
+    let space = mounted_at
+        .as_deref()
+        .and_then(|dir| rustix::fs::statvfs(dir).ok());
     let mut note = summary.warning;
     let state = match (&mounted_at, in_use, summary.log) {
         (Some(_), ..) => "mounted",
@@ -90,7 +97,9 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
         block_bytes: BLOCK,
         volume_bytes: summary.blocks * BLOCK,
         log_bytes: summary.log_blocks * BLOCK,
-        data_bytes: space.as_ref().map_or(summary.data_blocks * BLOCK, |s| s.f_blocks * s.f_frsize),
+        data_bytes: space
+            .as_ref()
+            .map_or(summary.data_blocks * BLOCK, |s| s.f_blocks * s.f_frsize),
         free_bytes: space.map_or(summary.free_blocks * BLOCK, |s| s.f_bfree * s.f_frsize),
         made_unix_seconds: summary.made,
         state,
@@ -110,19 +119,29 @@ fn look(image: &Path) -> Result<(Summary, bool), Failure> {
 }
 
 fn lines(shown: &Shown) -> String {
-    let mut lines =
-        vec![format!("image:    {}", shown.image.display()), format!("state:    {}", shown.state)];
+    let mut lines = vec![
+        format!("image:    {}", shown.image.display()),
+        format!("state:    {}", shown.state),
+    ];
     if let Some(dir) = &shown.mounted_at {
         lines.push(format!("mounted:  {}", dir.display()));
     }
-    let label = if shown.label.is_empty() { "(none)" } else { &shown.label };
+    let label = if shown.label.is_empty() {
+        "(none)"
+    } else {
+        &shown.label
+    };
     lines.extend([
         format!("label:    {label}"),
         format!("uuid:     {}", shown.uuid),
         format!("contract: {}", shown.contract),
         format!("size:     {}", size::show(shown.volume_bytes)),
         format!("log:      {}", size::show(shown.log_bytes)),
-        format!("free:     {} of {}", size::show(shown.free_bytes), size::show(shown.data_bytes)),
+        format!(
+            "free:     {} of {}",
+            size::show(shown.free_bytes),
+            size::show(shown.data_bytes)
+        ),
     ]);
     if let Some(note) = &shown.note {
         lines.push(format!("note:     {note}"));

@@ -100,7 +100,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         size::show(made.free_blocks * BLOCK_SIZE as u64),
         size::show(made.log_blocks * BLOCK_SIZE as u64),
         volume::CONTRACT_NAME,
-        if made.label.is_empty() { "(none)" } else { &made.label },
+        if made.label.is_empty() {
+            "(none)"
+        } else {
+            &made.label
+        },
         text::uuid(&made.uuid),
     ))?;
     Ok(ExitCode::SUCCESS)
@@ -122,7 +126,9 @@ fn offered(kind: Kind, contract: Contract) -> Result<(), Failure> {
 }
 
 fn name_of(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned())
+    value
+        .to_possible_value()
+        .map_or_else(String::new, |v| v.get_name().to_owned())
 }
 
 /// The image, of the size asked for, exclusively locked, and free to be overwritten.
@@ -130,7 +136,9 @@ fn open(args: &Args, before: Option<&Metadata>) -> Result<Arc<FileDevice>, Failu
     let image = &args.image;
     let blocks = args.size.map(|bytes| bytes / BLOCK_SIZE as u64);
     if blocks == Some(0) {
-        return Err(Failure::usage(format!("--size: at least {BLOCK_SIZE} bytes are needed")));
+        return Err(Failure::usage(format!(
+            "--size: at least {BLOCK_SIZE} bytes are needed"
+        )));
     }
     let Some(before) = before else {
         let Some(blocks) = blocks else {
@@ -152,7 +160,9 @@ fn open(args: &Args, before: Option<&Metadata>) -> Result<Arc<FileDevice>, Failu
     if !args.force {
         may_overwrite(image, &device)?;
     }
-    let Some(blocks) = blocks else { return Ok(device) };
+    let Some(blocks) = blocks else {
+        return Ok(device);
+    };
     if device.geometry().blocks == blocks {
         return Ok(device);
     }
@@ -167,7 +177,10 @@ fn may_overwrite(image: &Path, device: &Arc<FileDevice>) -> Result<(), Failure> 
         Held::Nothing if has_data(image, device)? => "data that is no Steadfast volume".to_owned(),
         Held::Nothing => return Ok(()),
     };
-    Err(Failure::at(image, format!("holds {what}; use --force to overwrite it")))
+    Err(Failure::at(
+        image,
+        format!("holds {what}; use --force to overwrite it"),
+    ))
 }
 
 /// Whether the first or last blocks hold anything but zeros.
@@ -176,7 +189,9 @@ fn has_data(image: &Path, device: &FileDevice) -> Result<bool, Failure> {
     let count = LOOKED_AT.min(blocks);
     let mut buffer = vec![0u8; count as usize * BLOCK_SIZE];
     for at in [0, blocks - count] {
-        device.read(BlockNo(at), &mut buffer).map_err(|e| volume::device_failure(image, &e))?;
+        device
+            .read(BlockNo(at), &mut buffer)
+            .map_err(|e| volume::device_failure(image, &e))?;
         if buffer.iter().any(|&byte| byte != 0) {
             return Ok(true);
         }

@@ -45,7 +45,10 @@ fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
     for options in &args.options {
         command.arg("-o").arg(options);
     }
-    command.arg("--").arg(absolute(&args.image)?).arg(absolute(&args.dir)?);
+    command
+        .arg("--")
+        .arg(absolute(&args.image)?)
+        .arg(absolute(&args.dir)?);
     let mut server = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -59,11 +62,15 @@ fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
         notice(&line);
     }
     // It closed its end without being ready: it has failed, and has said why.
-    let status = server.wait().map_err(|e| Failure::new(format!("waiting for the server: {e}")))?;
+    let status = server
+        .wait()
+        .map_err(|e| Failure::new(format!("waiting for the server: {e}")))?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(0) => Err(Failure::new("the server ended before the mount answered")),
         Some(code) => Ok(ExitCode::from(code)),
-        None => Err(Failure::new(format!("the server died before the mount answered: {status}"))),
+        None => Err(Failure::new(format!(
+            "the server died before the mount answered: {status}"
+        ))),
     }
 }
 

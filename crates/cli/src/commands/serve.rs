@@ -63,7 +63,11 @@ pub(crate) fn run(
         ErrorKind::NotFound => Failure::at(image, "does not exist; check the name"),
         _ => Failure::at(image, e),
     })?;
-    let access = if options.read_only { Access::Look } else { Access::Change };
+    let access = if options.read_only {
+        Access::Look
+    } else {
+        Access::Change
+    };
     let device = volume::open_device(&image, access, options.direct)?;
     // From here on a signal must not cut the closing short.
     let (tell, told) = channel();
@@ -95,6 +99,7 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.devices = options.devices;
     fuse.set_id = options.set_id;
     fuse.no_exec = options.no_exec;
+    fuse.no_atime = true;
     fuse.over = options.over;
     if let Some(threads) = options.threads {
         fuse.threads = threads;
@@ -108,7 +113,9 @@ fn logger(image: &Path) -> steadfast_fuse::LogHook {
     let image = image.display().to_string();
     let last = std::sync::Mutex::new(String::new());
     Arc::new(move |message: &str| {
-        let mut last = last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut last = last
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if *last != message {
             message.clone_into(&mut last);
             notice(&format!("{image}: {message}"));
@@ -129,12 +136,20 @@ fn announce(
         writeln!(out, "{}: {message}", image.display())?;
     }
     if !background {
-        writeln!(out, "{} mounted at {}", image.display(), session.mount_point().display())?;
+        writeln!(
+            out,
+            "{} mounted at {}",
+            image.display(),
+            session.mount_point().display()
+        )?;
         return out.flush();
     }
     writeln!(out, "{READY}")?;
     out.flush()?;
-    let nothing = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    let nothing = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")?;
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&nothing))?;
     std::env::set_current_dir("/")
@@ -158,10 +173,12 @@ fn catch_signals(tell: Sender<Event>) -> Result<signal_hook::iterator::Handle, F
 /// Serves until the mount is gone or a signal comes.
 fn serve(session: Session, tell: Sender<Event>, told: &Receiver<Event>) -> Ended {
     let watch = session.watch();
-    let watching = thread::Builder::new().name("watch".to_owned()).spawn(move || {
-        watch.wait();
-        let _ = tell.send(Event::Gone);
-    });
+    let watching = thread::Builder::new()
+        .name("watch".to_owned())
+        .spawn(move || {
+            watch.wait();
+            let _ = tell.send(Event::Gone);
+        });
     match watching.is_ok().then(|| told.recv()) {
         Some(Ok(Event::Signal)) => session.shutdown(GRACE),
         // Without a thread to watch, signals are heard of when the mount is gone.

@@ -30,7 +30,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// The Steadfast mount that a file or directory belongs to.
 pub(crate) fn mount_of(path: &Path) -> Result<MountEntry, Failure> {
     let stat = rustix::fs::stat(path).map_err(|e| Failure::at(path, e))?;
-    let device = format!("{}:{}", rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let device = format!(
+        "{}:{}",
+        rustix::fs::major(stat.st_dev),
+        rustix::fs::minor(stat.st_dev)
+    );
     let mounts = mountinfo::mounts().map_err(|e| Failure::new(format!("list of mounts: {e}")))?;
     mounts
         .into_iter()

@@ -90,7 +90,10 @@ fn wait_until_closed(image: &Path, server: Option<Process>) -> Result<(), Failur
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => true,
                 Err(e) => {
-                    return Err(Failure::at(image, format!("waiting for it to be closed: {e}")));
+                    return Err(Failure::at(
+                        image,
+                        format!("waiting for it to be closed: {e}"),
+                    ));
                 }
             },
             None => !gone(&server),
@@ -112,7 +115,9 @@ fn wait_until_closed(image: &Path, server: Option<Process>) -> Result<(), Failur
 /// A server that could not make everything durable leaves the volume open.
 fn check_closed(image: &Path) -> Result<(), Failure> {
     // In use again, or removed: nothing to be said.
-    let Ok(device) = volume::open_device(image, Access::Look, None) else { return Ok(()) };
+    let Ok(device) = volume::open_device(image, Access::Look, None) else {
+        return Ok(());
+    };
     match volume::summary(image, &device) {
         Ok(summary) if summary.log != LogState::Clean => Err(Failure::at(
             image,
@@ -133,7 +138,10 @@ fn busy(mount: &MountEntry) -> Failure {
         }
         _ => format!(" by {}", users.into_iter().collect::<Vec<_>>().join(", ")),
     };
-    Failure::at(&mount.mount_point, format!("is in use{named}; end or leave that, then try again"))
+    Failure::at(
+        &mount.mount_point,
+        format!("is in use{named}; end or leave that, then try again"),
+    )
 }
 
 /// Processes with a working directory or an open file below a path. Only names of links
@@ -143,11 +151,18 @@ fn users(dir: &Path) -> BTreeSet<String> {
     let below =
         |link: PathBuf| std::fs::read_link(link).is_ok_and(|target| target.starts_with(dir));
     for process in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = process.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else {
+        let Some(pid) = process
+            .file_name()
+            .to_str()
+            .and_then(|n| n.parse::<u32>().ok())
+        else {
             continue;
         };
         let path = process.path();
-        let fds = std::fs::read_dir(path.join("fd")).into_iter().flatten().flatten();
+        let fds = std::fs::read_dir(path.join("fd"))
+            .into_iter()
+            .flatten()
+            .flatten();
         if below(path.join("cwd")) || below(path.join("root")) || fds.map(|fd| fd.path()).any(below)
         {
             let name = std::fs::read_to_string(path.join("comm")).unwrap_or_default();

@@ -1,16 +1,15 @@
-//! Inode blocks and inodes: finds them, checks their fields, and claims their blocks.
+//! Inode blocks and inodes: finds them, checks their fields, and claims their metadata.
 
 use super::check::{Check, Slot};
 use super::finding::{Place, Problem};
 use super::tree::{Mode, Tree};
 use crate::layout::{
-    DiskInode, DiskTime, EXTENT_UNWRITTEN, FILE_BYTES_MAX, GROUP_META, INLINE_BYTES, INODE_BYTES,
-    INODE_SLOTS, INODES_PER_BLOCK, Item, META_BYTES, NODE_MAGIC, NodeHeader, XATTR_MAGIC,
-    XattrHeader,
+    DiskInode, DiskTime, FILE_BYTES_MAX, GROUP_META, INLINE_BYTES, INODE_BYTES, INODE_SLOTS,
+    INODES_PER_BLOCK, META_BYTES, NODE_MAGIC, NodeHeader, XATTR_MAGIC, XattrHeader,
 };
 use std::collections::BTreeSet;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
-use steadfast_vfs::{FileKind, Ino, SYMLINK_MAX};
+use steadfast_vfs::{FileKind, Ino};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const S_IFMT: u32 = 0o170_000;
@@ -496,7 +495,7 @@ impl Check<'_> {
     }
 
     /// Corrects an inode's count of blocks, unless its tree is to be built anew anyway.
-    fn compare_blocks(&mut self, ino: Ino, blocks: u64) {
+    pub(super) fn compare_blocks(&mut self, ino: Ino, blocks: u64) {
         let inode = self.inode(ino);
         if inode.blocks.get() != blocks && !self.trees.contains_key(&ino) {
             self.log.add(
@@ -550,152 +549,6 @@ impl Check<'_> {
                 inode.xattr_block = 0.into();
                 inode.blocks = inode.blocks.get().saturating_sub(1).into();
             });
-        }
-    }
-
-    /// Step 4: claims the data of files.
-    pub(super) fn claim_data(&mut self) {
-        let inos = self.inodes_where(|slot| slot.data);
-        for (done, ino) in (0..).zip(&inos) {
-            if done % 1024 == 0 {
-                self.step("files", done, inos.len() as u64);
-            }
-            self.claim_data_of(*ino);
-        }
-        let inline = self.inodes_where(|slot| slot.kind == Some(FileKind::Symlink) && !slot.data);
-        for ino in inline {
-            let inode = self.inode(ino);
-            let size = inode.size.get() as usize; // at most INLINE_BYTES: else it has data
-            let (target, rest) = inode.body.split_at(size.min(INLINE_BYTES));
-            if target.is_empty() || target.contains(&0) || rest.iter().any(|byte| *byte != 0) {
-                self.bad_symlink(ino, "its target is malformed");
-            }
-        }
-    }
-
-    fn bad_symlink(&mut self, ino: Ino, why: &str) {
-        self.log.add(Problem::SymlinkInvalid, Place::ino(ino), why);
-        self.free_inode(ino);
-    }
-
-    fn claim_data_of(&mut self, ino: Ino) {
-        let inode = self.inode(ino);
-        let tree = self.tree_of(ino, &inode);
-        let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
-        let truncating = self.orphans.contains(&ino);
-        let mut kept: Vec<Item> = Vec::with_capacity(tree.items.len());
-        let mut changed = false;
-        for item in &tree.items {
-            let before = kept
-                .last()
-                .map_or(0, |i| i.key.get() + u64::from(i.len.get()));
-            if let Some(why) = self.extent_fault(item, before) {
-                self.log.add(
-                    Problem::ExtentInvalid,
-                    Place::both(ino, item.block.get()),
-                    format!("an extent is wrong: {why}"),
-                );
-                changed = true;
-                continue;
-            }
-            let mut item = *item;
-            let (key, len) = (item.key.get(), u64::from(item.len.get()));
-            if key + len > end && item.flags.get() & EXTENT_UNWRITTEN == 0 && !truncating {
-                self.log.add(
-                    Problem::ExtentBeyondEnd,
-                    Place::both(ino, item.block.get()),
-                    format!(
-                        "it has written blocks up to block {} of the file, whose {} bytes end before",
-                        key + len - 1,
-                        inode.size.get()
-                    ),
-                );
-                changed = true;
-                if key >= end {
-                    continue;
-                }
-                item.len = ((end - key) as u32).into();
-            }
-            changed |= self.claim_extent(ino, item, &mut kept);
-        }
-        let data: u64 = kept.iter().map(|item| u64::from(item.len.get())).sum();
-        let nodes = tree.nodes.len() as u64;
-        if changed {
-            self.trees.insert(ino, kept);
-            self.old.entry(ino).or_default().extend(tree.nodes);
-        }
-        self.compare_blocks(ino, data + nodes + u64::from(inode.xattr_block.get() != 0));
-        if self.kind(ino) == Some(FileKind::Symlink) {
-            self.check_long_symlink(ino, &inode);
-        }
-    }
-
-    /// Claims what is free of an extent; true if that is not all of it.
-    fn claim_extent(&mut self, ino: Ino, item: Item, kept: &mut Vec<Item>) -> bool {
-        let (key, start) = (item.key.get(), item.block.get());
-        let end = start + u64::from(item.len.get());
-        let mut clashes = Vec::new();
-        self.used
-            .insert_run(start, end - start, |at, count| clashes.push((at, count)));
-        let mut at = start;
-        for (taken, count) in clashes.iter().copied().chain([(end, 0)]) {
-            if taken > at {
-                kept.push(Item {
-                    key: (key + at - start).into(),
-                    block: at.into(),
-                    len: ((taken - at) as u32).into(),
-                    flags: item.flags,
-                });
-            }
-            if count > 0 {
-                self.twice(ino, taken, count, "its data");
-            }
-            at = taken + count;
-        }
-        !clashes.is_empty()
-    }
-
-    fn extent_fault(&self, item: &Item, before: u64) -> Option<String> {
-        let (key, at, len) = (item.key.get(), item.block.get(), u64::from(item.len.get()));
-        let most = FILE_BYTES_MAX / BLOCK_SIZE as u64;
-        if len == 0 {
-            return Some("it is empty".into());
-        }
-        if key >= most || len > most - key {
-            return Some(format!(
-                "it covers block {key} of the file and {len} in all"
-            ));
-        }
-        if key < before {
-            return Some(format!(
-                "it starts at block {key} of the file, inside the one before it"
-            ));
-        }
-        if item.flags.get() & !EXTENT_UNWRITTEN != 0 {
-            return Some(format!("its flags are {:#x}", item.flags.get()));
-        }
-        if !self.vol.run_is_data(BlockNo(at), len) {
-            return Some(format!(
-                "{len} blocks from block {at} on are not inside one group"
-            ));
-        }
-        None
-    }
-
-    fn check_long_symlink(&mut self, ino: Ino, inode: &DiskInode) {
-        let size = inode.size.get() as usize;
-        let items = self.tree_of(ino, inode).items;
-        let [item] = items.as_slice() else {
-            return self.bad_symlink(ino, "its target has no block, or several");
-        };
-        let whole = item.key.get() == 0 && item.len.get() == 1 && item.flags.get() == 0;
-        if size > SYMLINK_MAX || !whole {
-            return self.bad_symlink(ino, "its target is malformed");
-        }
-        match self.source.data(item.block.get()) {
-            Ok(block) if !block[..size].contains(&0) => {}
-            Ok(_) => self.bad_symlink(ino, "its target contains a zero byte"),
-            Err(bad) => self.bad_symlink(ino, &format!("the block of its target {bad}")),
         }
     }
 

@@ -308,10 +308,12 @@ fn corner_14_after_a_failed_write_nothing_changes_and_fsync_never_succeeds() {
     }
 }
 
+type Call = fn(&Fs, &Caller) -> Result<()>;
+
 #[test]
 fn a_read_that_fails_is_an_error_and_leaves_no_trace() {
     let c = root();
-    let calls: [(&str, fn(&Fs, &Caller) -> Result<()>); 8] = [
+    let calls: [(&str, Call); 8] = [
         ("create", |fs, c| fs.file_by(c, fs.root(), "new").map(drop)),
         ("mkdir", |fs, c| {
             fs.mkdir(c, fs.root(), b"newdir", 0o755).map(drop)

@@ -5,6 +5,7 @@
 mod attrs;
 mod big;
 mod common;
+mod cuts;
 mod hostile;
 mod model;
 mod names;

@@ -1,5 +1,11 @@
 //! A file system in memory behind a real mount, watched on its way.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs
+)]
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -158,7 +164,10 @@ impl FileSystem for Watched {
         self.inner.removexattr(c, ino, name)
     }
     fn statfs(&self) -> Result<StatFs> {
-        assert!(!self.panic_in_statfs.load(SeqCst), "statfs panics on purpose");
+        assert!(
+            !self.panic_in_statfs.load(SeqCst),
+            "statfs panics on purpose"
+        );
         self.inner.statfs()
     }
     fn sync(&self) -> Result<()> {
@@ -191,7 +200,11 @@ impl Mount {
         let mut options = MountOptions::new("/tmp/a volume, of sorts");
         change(&mut options);
         match mount(Arc::clone(&fs) as Arc<dyn FileSystem>, &point, &options) {
-            Ok(session) => Some(Mount { fs, session: Some(session), dir }),
+            Ok(session) => Some(Mount {
+                fs,
+                session: Some(session),
+                dir,
+            }),
             Err(e) if !rustix::process::geteuid().is_root() => {
                 println!("skipped: this user may not mount here: {e}");
                 None

@@ -83,7 +83,8 @@ fn step(fs: &Fs, dice: &mut Dice, dirs: &mut Vec<Ino>, files: &mut Vec<Ino>, ope
             }
             kept => {
                 open.extend(kept);
-                fs.open(me, file).map(|()| open.push(file))
+                let ino = if dice.roll(3) == 0 { dir } else { file };
+                fs.open(me, ino).map(|()| open.push(ino))
             }
         },
         _ => fs.fsync(me, file, dice.roll(2) == 0),

@@ -6,9 +6,11 @@ use crate::info::{JournalState, info};
 use crate::layout::Superblock;
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Error, Fs, MountOptions};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, Geometry, MemDevice};
+use steadfast_block::{
+    BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, MemDevice,
+};
 use steadfast_journal::{HeaderState, Journal};
 use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode};
 use zerocopy::FromBytes;
@@ -107,9 +109,7 @@ fn with_superblock(change: impl Fn(&mut Superblock)) -> Image {
 
 fn refused(image: &Image) -> Error {
     let device = image.device();
-    let check = fsck(device.clone(), &FsckOptions::default())
-        .err()
-        .expect("a refusal");
+    let check = fsck(device.clone(), &FsckOptions::default()).expect_err("a refusal");
     let repair = FsckOptions {
         repair: true,
         ..FsckOptions::default()
@@ -192,17 +192,45 @@ fn corner_34_superblocks_that_contradict_the_device_are_refused() {
     }
 }
 
-/// A device that stops writing after a number of blocks.
-struct Cut {
+/// A device that stops writing after a number of blocks, and does not return some.
+struct Broken {
     inner: MemDevice,
     left: Mutex<u64>,
+    unreadable: Mutex<BTreeSet<u64>>,
 }
 
-impl BlockDevice for Cut {
+impl Broken {
+    fn new(image: &Image, left: u64) -> Arc<Broken> {
+        Arc::new(Broken {
+            inner: MemDevice::from_bytes(&image.bytes),
+            left: Mutex::new(left),
+            unreadable: Mutex::default(),
+        })
+    }
+}
+
+impl BlockDevice for Broken {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }
     fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let blocks = at.0..at.0 + (buf.len() / BLOCK_SIZE) as u64;
+        if self
+            .unreadable
+            .lock()
+            .unwrap()
+            .range(blocks)
+            .next()
+            .is_some()
+        {
+            let source = Arc::new(std::io::Error::from_raw_os_error(5));
+            return Err(DeviceError::Io {
+                op: DeviceOp::Read,
+                at,
+                count: 1,
+                source,
+            });
+        }
         self.inner.read(at, buf)
     }
     fn write(&self, at: BlockNo, segments: &[&[u8]]) -> Result<(), DeviceError> {
@@ -214,11 +242,12 @@ impl BlockDevice for Cut {
             let mut left = self.left.lock().unwrap();
             if *left == 0 {
                 return Err(DeviceError::ReadOnly {
-                    op: steadfast_block::DeviceOp::Write,
+                    op: DeviceOp::Write,
                 });
             }
             *left -= 1;
             self.inner.write(at, &[block])?;
+            self.unreadable.lock().unwrap().remove(&at.0);
             at = at.offset(1);
         }
         Ok(())
@@ -232,6 +261,63 @@ impl BlockDevice for Cut {
 }
 
 #[test]
+fn blocks_that_the_device_does_not_return_are_findings() {
+    let image = Image::populated();
+    let home = image.volume.groups_start;
+    let cases = [
+        (0, Problem::SuperblockDamaged),
+        (BLOCKS - 1, Problem::SuperblockCopyDamaged),
+        (image.volume.log_start, Problem::JournalDamaged),
+        (home, Problem::BlockBitmapUnreadable),
+        (home + 1, Problem::InodeBitmapUnreadable),
+        (image.volume.root / 16, Problem::InodeBlockUnreadable),
+        (
+            image.tree(image.ino("/big")).1[0],
+            Problem::TreeNodeUnreadable,
+        ),
+        (
+            image.tree(image.ino("/many")).0[1].block.get(),
+            Problem::LeafUnreadable,
+        ),
+        (
+            image.tree(image.ino("/long")).0[0].block.get(),
+            Problem::SymlinkInvalid,
+        ),
+        (
+            image.inode(image.ino("/attrs")).xattr_block.get(),
+            Problem::XattrUnreadable,
+        ),
+    ];
+    for (at, problem) in cases {
+        let device = Broken::new(&image, u64::MAX);
+        device.unreadable.lock().unwrap().insert(at);
+        let report = fsck(device.clone(), &FsckOptions::default()).unwrap();
+        // An empty log is not read.
+        if problem != Problem::JournalDamaged {
+            assert!(report.has(problem), "{problem}: {:#?}", report.findings);
+        }
+        let options = FsckOptions {
+            repair: true,
+            ..FsckOptions::default()
+        };
+        let report = fsck(device.clone(), &options).unwrap();
+        assert_ne!(
+            report.outcome(),
+            Outcome::DamageLeft,
+            "{problem}: {:#?}",
+            report.left
+        );
+        let after = fsck(device, &FsckOptions::default()).unwrap();
+        assert_eq!(
+            after.outcome(),
+            Outcome::Clean,
+            "{problem}: {:#?}",
+            after.findings
+        );
+    }
+}
+
+#[test]
 fn corner_34_an_interrupted_mkfs_leaves_no_volume_or_a_whole_one() {
     let old = Image::populated();
     let options = MkfsOptions {
@@ -239,10 +325,7 @@ fn corner_34_an_interrupted_mkfs_leaves_no_volume_or_a_whole_one() {
         ..MkfsOptions::default()
     };
     for cut in (0..80).chain([1000]) {
-        let device = Arc::new(Cut {
-            inner: MemDevice::from_bytes(&old.bytes),
-            left: Mutex::new(cut),
-        });
+        let device = Broken::new(&old, cut);
         let made = mkfs(&*device, &options, &mut |_, _| {}).is_ok();
         match fsck(device.clone(), &FsckOptions::default()) {
             Ok(report) => assert!(
@@ -273,11 +356,7 @@ fn an_interrupted_repair_can_be_started_again() {
     };
     let mut cut = 0;
     loop {
-        let inner = MemDevice::from_bytes(&image.bytes);
-        let device = Arc::new(Cut {
-            inner,
-            left: Mutex::new(cut),
-        });
+        let device = Broken::new(&image, cut);
         let done = fsck(device.clone(), &options).is_ok_and(|report| {
             assert_eq!(report.outcome(), Outcome::Repaired, "{:#?}", report.left);
             true

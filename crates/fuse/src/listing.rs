@@ -1,0 +1,122 @@
+//! Listings with attributes (`READDIRPLUS`): entries are copied out of the directory in
+//! batches, and their attributes fetched when the directory is no longer held.
+//!
+//! Invariant: exactly the entries that a reply holds carry a reference, `.` and `..` none.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::time::SystemTime;
+
+use fuser::{FileAttr, Generation, INodeNo, ReplyDirectoryPlus};
+use steadfast_vfs::{Caller, FileKind, FileSystem, Ino};
+
+use crate::convert;
+use crate::server::Server;
+
+/// Entries fetched at a time.
+const LISTING_BATCH: usize = 64;
+
+/// Attributes of nothing.
+pub(crate) const NOTHING: FileAttr = FileAttr {
+    ino: INodeNo(0),
+    size: 0,
+    blocks: 0,
+    atime: SystemTime::UNIX_EPOCH,
+    mtime: SystemTime::UNIX_EPOCH,
+    ctime: SystemTime::UNIX_EPOCH,
+    crtime: SystemTime::UNIX_EPOCH,
+    kind: fuser::FileType::RegularFile,
+    perm: 0,
+    nlink: 0,
+    uid: 0,
+    gid: 0,
+    rdev: 0,
+    blksize: 4096,
+    flags: 0,
+};
+
+/// One entry of a listing, copied out so that the directory is not held while
+/// attributes are fetched.
+struct Listed {
+    ino: Ino,
+    kind: FileKind,
+    next: u64,
+    name: Vec<u8>,
+}
+
+impl Server {
+    /// Fills a reply with entries and their attributes, from `cookie` on.
+    pub(crate) fn list_with_attributes(
+        &self,
+        fs: &dyn FileSystem,
+        caller: &Caller,
+        dir: Ino,
+        mut cookie: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> steadfast_vfs::Result<()> {
+        let timeout = self.policy.attr_timeout.min(self.policy.entry_timeout);
+        let start = cookie;
+        loop {
+            let mut batch = Vec::with_capacity(LISTING_BATCH);
+            let listed = fs.readdir(caller, dir, cookie, &mut |entry| {
+                if batch.len() == LISTING_BATCH {
+                    return false;
+                }
+                let (ino, kind, next) = (entry.ino, entry.kind, entry.next);
+                batch.push(Listed {
+                    ino,
+                    kind,
+                    next,
+                    name: entry.name.to_vec(),
+                });
+                true
+            });
+            // What the reply holds already carries references: it is sent, and the
+            // error comes with the next request.
+            match listed {
+                Err(error) if cookie == start => return Err(error),
+                Err(_) => return Ok(()),
+                Ok(()) => {}
+            }
+            let last = batch.len() < LISTING_BATCH;
+            for entry in batch {
+                let name = OsStr::from_bytes(&entry.name);
+                let own = entry.name == b"." || entry.name == b"..";
+                let (attr, generation) = if own {
+                    // The kernel takes no reference to these two, only number and kind.
+                    let (ino, kind) =
+                        (self.numbers.node(entry.ino), convert::file_type(entry.kind));
+                    (
+                        FileAttr {
+                            ino,
+                            kind,
+                            ..NOTHING
+                        },
+                        Generation(0),
+                    )
+                } else {
+                    let found = fs.getattr(caller, entry.ino).and_then(|attr| {
+                        self.shared.nodes.remember(fs, caller, entry.ino)?;
+                        Ok(attr)
+                    });
+                    match found {
+                        Ok(attr) => (self.attr(&attr), convert::generation(&attr)),
+                        Err(error) if error == steadfast_vfs::Errno::Stale => continue, // just removed
+                        Err(error) if cookie == start => return Err(error),
+                        Err(_) => return Ok(()),
+                    }
+                };
+                if reply.add(attr.ino, entry.next, name, &timeout, &attr, generation) {
+                    if !own {
+                        self.shared.nodes.forget(fs, entry.ino, 1);
+                    }
+                    return Ok(());
+                }
+                cookie = entry.next;
+            }
+            if last {
+                return Ok(());
+            }
+        }
+    }
+}
