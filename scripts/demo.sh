@@ -205,7 +205,14 @@ check_repository() {
     git merge-base --is-ancestor "$hash" HEAD 2>/dev/null || lost=$((lost + 1))
   done < <(tail -n 50 "$WORK/ack.git")
   if ((lost == 0)); then ok "git: all $acked acknowledged commits are there"; else bad "git: $lost acknowledged commits are lost"; fi
-  if git reset -q --hard && [ -z "$(git status --porcelain)" ]; then ok "git: the work tree can be used"; else bad "git: the work tree is unusable"; fi
+  # A file that no git add had seen may be there or not; everything git knows must be as git knows it.
+  if git reset -q --hard 2>"$WORK/git-status" && git status --porcelain --untracked-files=no >>"$WORK/git-status" 2>&1 &&
+    [ ! -s "$WORK/git-status" ]; then
+    ok "git: the work tree can be used"
+  else
+    bad "git: the work tree is unusable:"
+    head -n 10 "$WORK/git-status"
+  fi
   cd /
 }
 

@@ -91,6 +91,7 @@ awk '!/^#/ && NF { print $1 }' "$here/pjdfstest.skip" | sort >"$WORK/expected"
 comm -23 "$WORK/failed" "$WORK/expected" >"$WORK/unexpected"
 known=$(comm -12 "$WORK/failed" "$WORK/expected" | wc -l)
 say "pjdfstest: $(count ok) passed, $(wc -l <"$WORK/unexpected") failed, $known failed as listed, $(count skipped) skipped"
+awk '$2 == "skipped" { print "skipped " $1 }' "$WORK/results" | head -n 20
 if [ -z "$on" ] && [ $# -eq 0 ]; then
   comm -13 "$WORK/failed" "$WORK/expected" | sed 's/^/note: listed in pjdfstest.skip, but passes: /'
 fi
