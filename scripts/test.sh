@@ -21,12 +21,14 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-crash_images=12000
+# From 60,840 images on, every pair of operations is run.
+crash_images=61000
 fsx_ops=100000
 fsx_seeds=(1 2 3)
 demo_rounds=2
 if [ -n "$long" ]; then
-  crash_images=120000
+  # From 60,840 images on, every pair of operations is run.
+crash_images=610000
   fsx_ops=400000
   fsx_seeds=(1 2 3 4 5 6)
   demo_rounds=10
@@ -72,6 +74,7 @@ run "scripts" scripts_parse
 run "lints (clippy)" cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 run "documentation" documentation
 run "tests" cargo test --quiet --workspace --locked
+run "journal under explored schedules" cargo test --quiet -p steadfast-journal --features shuttle --test shuttle --locked
 run "load generator of the benchmarks" load_generator
 run "release build" release
 if [ -x "$STEADFAST" ]; then
