@@ -28,7 +28,7 @@ fsx_seeds=(1 2 3)
 demo_rounds=2
 if [ -n "$long" ]; then
   # From 60,840 images on, every pair of operations is run.
-crash_images=610000
+  crash_images=610000
   fsx_ops=400000
   fsx_seeds=(1 2 3 4 5 6)
   demo_rounds=10

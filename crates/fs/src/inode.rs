@@ -423,6 +423,14 @@ impl<'a> Locked<'a> {
         }
     }
 
+    /// All of them, in order.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&'a Inode, &mut State)> {
+        self.inodes
+            .iter()
+            .map(Arc::as_ref)
+            .zip(self.guards.iter_mut().map(|guard| &mut **guard))
+    }
+
     /// The object and the state of one of them.
     pub(crate) fn get(&mut self, ino: Ino) -> Option<(&'a Inode, &mut State)> {
         let index = self.inodes.iter().position(|inode| inode.ino == ino)?;

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
-use steadfast_journal::{Client, Config, Journal, Op, Recovery};
+use steadfast_journal::{Client, Config, Journal, Op, Recovery, Ticket};
 use steadfast_vfs::{Clock, Errno, Ino, Result, Stream, SystemClock};
 
 /// How to mount.
@@ -245,7 +245,7 @@ impl Fs {
 }
 
 impl Client for Fs {
-    fn close(&self, op: &mut Op<'_>, keys: &[u64]) -> steadfast_journal::Result<()> {
+    fn close(&self, op: Op<'_>, keys: &[u64]) -> steadfast_journal::Result<Ticket> {
         self.close_delayed(op, keys)
             .map_err(|error| closing_failed(self, &error))
     }

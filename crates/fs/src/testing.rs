@@ -28,8 +28,12 @@ pub(crate) struct Bare {
 }
 
 impl Client for Bare {
-    fn close(&self, _op: &mut Op<'_>, _keys: &[u64]) -> steadfast_journal::Result<()> {
-        Ok(())
+    fn close(
+        &self,
+        op: Op<'_>,
+        _keys: &[u64],
+    ) -> steadfast_journal::Result<steadfast_journal::Ticket> {
+        Ok(op.commit())
     }
 
     fn released(&self, runs: &[(BlockNo, u64)]) {

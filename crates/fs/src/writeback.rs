@@ -11,7 +11,7 @@
 use crate::data::PAGE;
 use crate::error::damaged;
 use crate::extents::{self, Change, Extent};
-use crate::inode::{self, Inode, Place};
+use crate::inode::{self, Inode, Locked, Place, State};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
 use crate::pages::{SMALL_BYTES_MAX, SMALL_PAGES_MAX};
@@ -19,29 +19,36 @@ use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use steadfast_block::{Block, BlockNo};
-use steadfast_journal::{Kind, Op};
+use steadfast_journal::{Kind, Op, Ticket};
 use steadfast_vfs::{Ino, Result};
 
 /// A transaction of at most so many files with delayed pages may put them into its record.
 const SMALL_FILES_MAX: usize = 4;
 
 impl Fs {
-    /// Allocates everything delayed for the inodes `keys` through `op`.
+    /// Allocates everything delayed for the inodes `keys` through `op`, and commits it. All
+    /// these inodes stay locked until then: a reader finds a page in memory or in its block.
     ///
     /// # Errors
     /// EIO, EUCLEAN; the journal then stops.
-    pub(crate) fn close_delayed(&self, op: &mut Op<'_>, keys: &[Ino]) -> Result<()> {
-        let mut work = Work::lend(&self.store, op);
-        for ino in keys {
-            let inode = self.table.get(*ino);
-            self.close_inode(&mut work, &inode, keys.len() <= SMALL_FILES_MAX)?;
+    pub(crate) fn close_delayed(&self, mut op: Op<'_>, keys: &[Ino]) -> Result<Ticket> {
+        let inodes = self.table.get_sorted(keys);
+        let mut locked = Locked::lock(&inodes);
+        let mut work = Work::lend(&self.store, &mut op);
+        for (inode, state) in locked.iter_mut() {
+            self.close_inode(&mut work, inode, state, inodes.len() <= SMALL_FILES_MAX)?;
         }
         work.commit();
-        Ok(())
+        Ok(op.commit())
     }
 
-    fn close_inode(&self, work: &mut Work<'_>, inode: &Inode, small_files: bool) -> Result<()> {
-        let mut state = inode.exclusive();
+    fn close_inode(
+        &self,
+        work: &mut Work<'_>,
+        inode: &Inode,
+        state: &mut State,
+        small_files: bool,
+    ) -> Result<()> {
         if state.pages.is_empty() {
             let reserved = state.pages.settle();
             self.store.alloc.unreserve(reserved);

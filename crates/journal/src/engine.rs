@@ -568,10 +568,8 @@ impl Inner {
             return Err(Error::Closed);
         };
         let _gate = Gate(self);
-        let mut op = Op::new(self, stream, Some(id), Credits::default());
-        client.close(&mut op, keys)?;
-        let _ = op.commit();
-        Ok(())
+        let op = Op::new(self, stream, Some(id), Credits::default());
+        client.close(op, keys).map(|_| ())
     }
 
     // ---- syncing ---------------------------------------------------------------------------

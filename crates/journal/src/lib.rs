@@ -222,12 +222,14 @@ pub struct Stats {
 /// What the journal asks of the storage program above it.
 pub trait Client: Send + Sync {
     /// A running transaction closes: no operation is open, new ones are held back. Adds
-    /// what was put off for `keys` (see [`Op::attach`]) to `op`, which the caller commits.
+    /// what was put off for `keys` (see [`Op::attach`]) to `op`, and commits it (the
+    /// ticket is the witness): under the client's own locks, for whoever reads under those
+    /// must find the old state or the new.
     /// Memory work and cold metadata reads only; must not begin operations.
     ///
     /// # Errors
     /// Any error stops the journal for good.
-    fn close(&self, op: &mut Op<'_>, keys: &[u64]) -> Result<()>;
+    fn close(&self, op: Op<'_>, keys: &[u64]) -> Result<Ticket>;
 
     /// These runs of freed blocks left the quarantine: they may be allocated again.
     fn released(&self, runs: &[(BlockNo, u64)]);

@@ -10,7 +10,7 @@ use steadfast_block::sim::{Limits, SimDevice};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError, Geometry, MemDevice};
 use steadfast_journal::{
     Access, Client, Config, Credits, Error, Journal, Kind, Object, Op, Region, Result, StreamId,
-    seal,
+    Ticket, seal,
 };
 
 const VOLUME: [u8; 16] = [5; 16];
@@ -583,7 +583,7 @@ fn corner_14_no_flush_counts_beside_one_that_reports_a_failure_later() {
 struct Pool(Mutex<Vec<(BlockNo, u64)>>);
 
 impl Client for Pool {
-    fn close(&self, op: &mut Op<'_>, keys: &[u64]) -> Result<()> {
+    fn close(&self, mut op: Op<'_>, keys: &[u64]) -> Result<Ticket> {
         for key in keys {
             assert!(*key != 13, "key 13 brings bad luck");
             op.write(
@@ -593,7 +593,7 @@ impl Client for Pool {
                 &key.to_le_bytes(),
             )?;
         }
-        Ok(())
+        Ok(op.commit())
     }
     fn released(&self, runs: &[(BlockNo, u64)]) {
         // Slow enough for a thread that does not wait for it to be seen.

@@ -14,7 +14,7 @@ use steadfast_block::sim::{CrashImage, Limits, SimDevice};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 use steadfast_journal::{
     Access, Client, Config, Credits, Error, Faults, Journal, Kind, Object, Op, Region, Result,
-    StreamId, seal,
+    StreamId, Ticket, seal,
 };
 
 const VOLUME: [u8; 16] = [9; 16];
@@ -73,8 +73,8 @@ enum Step {
 struct Pool(Mutex<BTreeSet<u64>>);
 
 impl Client for Pool {
-    fn close(&self, _: &mut Op<'_>, _: &[u64]) -> Result<()> {
-        Ok(())
+    fn close(&self, op: Op<'_>, _: &[u64]) -> Result<Ticket> {
+        Ok(op.commit())
     }
     fn released(&self, runs: &[(BlockNo, u64)]) {
         let mut free = self.0.lock().unwrap();
