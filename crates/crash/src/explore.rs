@@ -78,6 +78,8 @@ pub struct Violation {
 pub struct Report {
     /// Crash images checked, each recovered, compared and checked by fsck.
     pub images: u64,
+    /// Those of them that are of pairs of operations.
+    pub pair_images: u64,
     /// Images of cut recoveries, each recovered again.
     pub recoveries: u64,
     /// Recovered volumes that were filled and emptied.
@@ -160,13 +162,16 @@ impl Shared<'_> {
 
     fn work(&self) {
         while !self.stop.load(Ordering::Relaxed) {
-            let images = self.report().images;
+            let (images, of_pairs) = {
+                let report = self.report();
+                (report.images, report.pair_images)
+            };
             if images >= self.options.images {
                 return;
             }
             let pair_number = self.next_pair.load(Ordering::Relaxed);
             let pairs_left = (pair_number as usize) < self.order.len();
-            let (scenario, is_pair) = if pairs_left && images * 5 < self.options.images * 3 {
+            let (scenario, is_pair) = if pairs_left && of_pairs * 5 <= images * 3 {
                 let n = self.next_pair.fetch_add(1, Ordering::Relaxed) as usize;
                 let Some(index) = self.order.get(n) else {
                     continue;
@@ -196,9 +201,10 @@ impl Shared<'_> {
         report.recoveries += counts.recoveries;
         report.used += counts.used;
         if is_pair {
-            report.pairs += 1
+            report.pairs += 1;
+            report.pair_images += counts.images;
         } else {
-            report.sequences += 1
+            report.sequences += 1;
         }
         let done = report.pairs + report.sequences;
         let progress = Progress {
@@ -225,8 +231,18 @@ fn try_scenario(
     budget: u64,
     counts: &mut Counts,
 ) -> Result<(), String> {
-    let run = template.run(scenario, options.mutation)?;
-    cut_everywhere(&run, options, budget, counts)
+    // A panic is a violation like any other.
+    let attempt = std::panic::AssertUnwindSafe(|| {
+        let run = template.run(scenario, options.mutation)?;
+        cut_everywhere(&run, options, budget, counts)
+    });
+    std::panic::catch_unwind(attempt).unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("without a message")))
+    })
 }
 
 fn cut_everywhere(

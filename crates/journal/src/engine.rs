@@ -493,8 +493,13 @@ impl Inner {
         } else {
             Vec::new()
         };
+        let halfway = Halfway {
+            inner: self,
+            credits: (!closing).then_some(credits),
+        };
         let mut core = self.core.lock();
         let id = core.commit(changes, &self.cache);
+        std::mem::forget(halfway);
         if !closing {
             core.leave(credits);
         }
@@ -748,5 +753,25 @@ impl Drop for Gate<'_> {
             core.closing = false;
             self.0.unlock(core);
         }
+    }
+}
+
+/// Stops the journal if it panics in the middle of a commit in memory, and ends the operation,
+/// so that nobody builds on half of it or waits for it.
+struct Halfway<'a> {
+    inner: &'a Inner,
+    credits: Option<Credits>,
+}
+
+impl Drop for Halfway<'_> {
+    fn drop(&mut self) {
+        let mut core = self.inner.core.lock();
+        core.fail(&Error::Corrupt {
+            what: "the journal panicked while an operation was committed".into(),
+        });
+        if let Some(credits) = self.credits {
+            core.leave(credits);
+        }
+        self.inner.unlock(core);
     }
 }
