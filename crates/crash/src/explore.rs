@@ -283,7 +283,7 @@ fn cut_everywhere(
                 if !seen.insert((image.fingerprint(), mark)) {
                     continue;
                 }
-                let deep = counts.images % DEEP_EVERY == 0;
+                let deep = counts.images.is_multiple_of(DEEP_EVERY);
                 let depth = Depth {
                     cut_recovery: deep,
                     use_volume: deep,
