@@ -50,7 +50,10 @@ pub(crate) fn write_home(device: &dyn BlockDevice, images: &[(BlockNo, Arc<Block
 impl Inner {
     /// Everything that is acknowledged now goes home.
     pub(crate) fn checkpoint(&self) -> Result<()> {
-        let upto = self.core.lock().acked_pos();
+        let core = self.core.lock();
+        core.check()?;
+        let upto = core.acked_pos();
+        drop(core);
         self.checkpoint_past(upto, false)
     }
 
@@ -60,8 +63,12 @@ impl Inner {
     pub(crate) fn checkpoint_past(&self, upto: u64, leading: bool) -> Result<()> {
         let mut core = self.core.lock();
         loop {
+            // Done is done, also when somebody closes the journal right after.
+            if core.positions().0 >= upto {
+                return Ok(());
+            }
             core.check()?;
-            if core.positions().0 >= upto || !core.can_checkpoint() {
+            if !core.can_checkpoint() {
                 return Ok(());
             }
             if core.checkpointing {
