@@ -73,7 +73,7 @@ run "format" cargo fmt --all --check
 run "scripts" scripts_parse
 run "lints (clippy)" cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
 run "documentation" documentation
-run "tests" cargo test --quiet --workspace --locked
+run "tests" cargo test --quiet --workspace --locked --no-fail-fast
 run "journal under explored schedules" cargo test --quiet -p steadfast-journal --features shuttle --test shuttle --locked
 run "load generator of the benchmarks" load_generator
 run "release build" release
