@@ -23,7 +23,7 @@ done
 
 # From 60,840 images on, every pair of operations is run.
 crash_images=61000
-fsx_ops=100000
+fsx_ops=30000
 fsx_seeds=(1 2 3)
 demo_rounds=2
 if [ -n "$long" ]; then
