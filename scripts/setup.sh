@@ -34,7 +34,7 @@ if ! command -v cargo >/dev/null; then
   if [ -x "$HOME/.cargo/bin/cargo" ]; then
     echo "setup.sh: Rust is installed but not on PATH: run '. \"$HOME/.cargo/env\"' first" >&2
   else
-    echo "setup.sh: Rust is missing: install it from https://rustup.rs, then run this again" >&2
+    echo "setup.sh: Rust is missing: install it with rustup, then run this again" >&2
   fi
   exit 3
 fi
