@@ -56,17 +56,31 @@ run() {
 }
 
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked; }
-load_generator() {
-  cargo fmt --manifest-path bench/load/Cargo.toml -- --check &&
-    CARGO_TARGET_DIR=$TARGET/bench-load cargo clippy --quiet --manifest-path bench/load/Cargo.toml --all-targets --locked -- -D warnings &&
-    CARGO_TARGET_DIR=$TARGET/bench-load cargo test --quiet --manifest-path bench/load/Cargo.toml --locked
+# bench_driver NAME [cargo options…]: a program of bench/, which is a workspace of its own.
+bench_driver() {
+  local driver=$1 manifest=bench/$1/Cargo.toml target=$TARGET/bench-$1
+  shift
+  cargo fmt --manifest-path "$manifest" -- --check &&
+    CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked "$@" -- -D warnings &&
+    CARGO_TARGET_DIR=$target cargo test --quiet --manifest-path "$manifest" --locked "$@"
+}
+# go-journal comes from the module proxy: without it, only the form is checked.
+go_driver() {
+  local unformatted
+  unformatted=$(gofmt -l bench/gojournal) || return
+  if [ -n "$unformatted" ]; then warn "gofmt would change: $unformatted"; return 1; fi
+  if ! (cd bench/gojournal && go mod download) 2>/dev/null; then
+    say "left out, because go-journal cannot be had from the module proxy: go vet"
+    return 0
+  fi
+  (cd bench/gojournal && go mod verify && go vet .)
 }
 release() { cargo build --quiet --release --locked -p steadfast-cli; }
 scripts_parse() {
   local file
-  for file in scripts/*.sh bench/run .ci/run; do bash -n "$file" || return; done
+  for file in scripts/*.sh bench/run bench/*.sh .ci/run; do bash -n "$file" || return; done
   # Where the checker is installed, it must have nothing to say.
-  if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh bench/run .ci/run; fi
+  if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh bench/run bench/*.sh .ci/run; fi
 }
 
 run "format" cargo fmt --all --check
@@ -75,7 +89,10 @@ run "lints (clippy)" cargo clippy --quiet --workspace --all-targets --locked -- 
 run "documentation" documentation
 run "tests" cargo test --quiet --workspace --locked --no-fail-fast
 run "journal under explored schedules" cargo test --quiet -p steadfast-journal --features shuttle --test shuttle --locked
-run "load generator of the benchmarks" load_generator
+run "load generator of the benchmarks" bench_driver load
+# The embedded stores beside it take minutes to compile.
+run "journal driver of the benchmarks" bench_driver journal ${long:+--features peers}
+if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
 run "release build" release
 if [ -x "$STEADFAST" ]; then
   run "crash exploration, $crash_images images" "$STEADFAST" crash self --images "$crash_images"

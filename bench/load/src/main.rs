@@ -7,7 +7,7 @@
 //! load smallfile DIR COUNT     create, write 100 bytes, fsync, close; COUNT times, one thread
 //! load append DIR MIB          append MIB mebibytes in pieces of 1 MiB to a new file, then one fsync
 //! load clone SOURCE DEST       git clone of a local repository
-//! load report [--json] --subject NAME --baseline NAME [KEY=VALUE…] <RESULTS
+//! load report [--json] --subject NAME [KEY=VALUE…] <RESULTS
 //! ```
 //!
 //! `RESULTS` has one line per run: row, unit, `higher` or `lower` (which is better), system, value; separated by tabs.
@@ -21,7 +21,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: load smallfile DIR COUNT | append DIR MIB | clone SOURCE DEST | \
-                     report [--json] --subject NAME --baseline NAME [KEY=VALUE...]";
+                     report [--json] --subject NAME [KEY=VALUE...]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();

@@ -1,4 +1,5 @@
-//! Statistics over interleaved runs: medians, spreads, and the ratio of one system to another; as a table and as JSON.
+//! Statistics over interleaved runs: medians, spreads, and the ratio of the subject to each of its peers; as a table
+//! and as JSON. A row may have any number of peers, or none.
 //!
 //! A ratio is above 1 where the subject is better, whichever way the row counts. It is the ratio of the medians; its
 //! spread is that of the pairs of runs that followed each other.
@@ -9,7 +10,6 @@ use std::io::BufRead;
 struct Options<'a> {
     json: bool,
     subject: &'a str,
-    baseline: &'a str,
     about: Vec<(&'a str, &'a str)>,
 }
 
@@ -35,15 +35,19 @@ impl Row {
             .map_or(&[], |(_, values)| values)
     }
 
-    fn ratio(&self, subject: &str, baseline: &str) -> Option<Ratio> {
-        let better = |s: f64, b: f64| if self.higher_is_better { s / b } else { b / s };
-        let (subject, baseline) = (self.values(subject), self.values(baseline));
-        let pairs = subject.iter().zip(baseline).map(|(&s, &b)| better(s, b));
+    /// The subject against one of its peers.
+    fn ratio(&self, subject: &str, peer: &str) -> Option<Ratio> {
+        if subject == peer {
+            return None;
+        }
+        let better = |s: f64, p: f64| if self.higher_is_better { s / p } else { p / s };
+        let (subject, peer) = (self.values(subject), self.values(peer));
+        let pairs = subject.iter().zip(peer).map(|(&s, &p)| better(s, p));
         let (min, max) = pairs.fold((f64::INFINITY, 0.0), |(min, max), r| {
             (f64::min(min, r), f64::max(max, r))
         });
         Some(Ratio {
-            of_medians: better(median(subject)?, median(baseline)?),
+            of_medians: better(median(subject)?, median(peer)?),
             min,
             max,
         })
@@ -65,7 +69,6 @@ fn parse_options<'a>(words: &[&'a str]) -> Result<Options<'a>, String> {
     let mut options = Options {
         json: false,
         subject: "",
-        baseline: "",
         about: Vec::new(),
     };
     let mut words = words.iter().copied();
@@ -73,15 +76,14 @@ fn parse_options<'a>(words: &[&'a str]) -> Result<Options<'a>, String> {
         match word {
             "--json" => options.json = true,
             "--subject" => options.subject = words.next().ok_or("--subject needs a name")?,
-            "--baseline" => options.baseline = words.next().ok_or("--baseline needs a name")?,
             _ => options.about.push(
                 word.split_once('=')
                     .ok_or_else(|| format!("unknown option '{word}'"))?,
             ),
         }
     }
-    if options.subject.is_empty() || options.baseline.is_empty() {
-        return Err("report needs --subject and --baseline".to_owned());
+    if options.subject.is_empty() {
+        return Err("report needs --subject".to_owned());
     }
     Ok(options)
 }
@@ -159,13 +161,19 @@ fn min_max(values: &[f64]) -> (f64, f64) {
 
 /// Three significant digits, or all digits before the point.
 fn short(value: f64) -> String {
-    let digits = if value >= 100.0 {
-        0
-    } else if value >= 10.0 {
-        1
-    } else {
-        2
+    let digits = match value {
+        100.0.. => 0,
+        10.0.. => 1,
+        1.0.. => 2,
+        0.1.. => 3,
+        _ => 4,
     };
+    format!("{value:.digits$}")
+}
+
+/// Three digits behind the point, or more where they would say nothing.
+fn exact(value: f64) -> String {
+    let digits = if value < 1.0 { 6 } else { 3 };
     format!("{value:.digits$}")
 }
 
@@ -177,22 +185,28 @@ fn table(options: &Options<'_>, rows: &[Row]) -> String {
         .map(|(key, value)| format!("{key} {value}"))
         .collect();
     let _ = writeln!(out, "{}", about.join(", "));
+    let width = rows.iter().map(|row| row.name.len()).max().unwrap_or(0);
+    let units = rows
+        .iter()
+        .map(|row| row.unit.len())
+        .max()
+        .unwrap_or(0)
+        .max(4);
     let _ = writeln!(
         out,
-        "{:<18} {:<8} {:<10} {:>9} {:>21}  ratio to {}",
-        "row", "unit", "system", "median", "min .. max", options.baseline
+        "{:<width$} {:<units$} {:<10} {:>9} {:>21}  ratio of {}",
+        "row", "unit", "system", "median", "min .. max", options.subject
     );
     for row in rows {
         for (system, values) in &row.systems {
             let (min, max) = min_max(values);
-            let ratio = match row.ratio(system, options.baseline) {
-                Some(r) if system != options.baseline => {
+            let ratio = row
+                .ratio(options.subject, system)
+                .map_or_else(String::new, |r| {
                     format!("{:.2} ({:.2} .. {:.2})", r.of_medians, r.min, r.max)
-                }
-                _ => String::new(),
-            };
+                });
             let line = format!(
-                "{:<18} {:<8} {:<10} {:>9} {:>21}  {}",
+                "{:<width$} {:<units$} {:<10} {:>9} {:>21}  {}",
                 row.name,
                 row.unit,
                 system,
@@ -203,7 +217,11 @@ fn table(options: &Options<'_>, rows: &[Row]) -> String {
             let _ = writeln!(out, "{}", line.trim_end());
         }
     }
-    let _ = writeln!(out, "A ratio above 1 means: {} is better.", options.subject);
+    let _ = writeln!(
+        out,
+        "A ratio above 1 means: {} is better than the system in that line.",
+        options.subject
+    );
     out
 }
 
@@ -228,18 +246,22 @@ fn json(options: &Options<'_>, rows: &[Row]) -> String {
         ];
         for (system, values) in &row.systems {
             let (min, max) = min_max(values);
-            let runs: Vec<String> = values.iter().map(|v| format!("{v:.3}")).collect();
+            let runs: Vec<String> = values.iter().map(|v| exact(*v)).collect();
+            let ratio = row
+                .ratio(options.subject, system)
+                .map_or_else(String::new, |r| {
+                    format!(
+                        ",\"ratio\":{:.3},\"ratio_min\":{:.3},\"ratio_max\":{:.3}",
+                        r.of_medians, r.min, r.max
+                    )
+                });
             fields.push(format!(
-                "{}:{{\"median\":{:.3},\"min\":{min:.3},\"max\":{max:.3},\"runs\":[{}]}}",
+                "{}:{{\"median\":{},\"min\":{},\"max\":{},\"runs\":[{}]{ratio}}}",
                 quoted(system),
-                median(values).unwrap_or(0.0),
+                exact(median(values).unwrap_or(0.0)),
+                exact(min),
+                exact(max),
                 runs.join(","),
-            ));
-        }
-        if let Some(r) = row.ratio(options.subject, options.baseline) {
-            fields.push(format!(
-                "\"ratio\":{:.3},\"ratio_min\":{:.3},\"ratio_max\":{:.3}",
-                r.of_medians, r.min, r.max
             ));
         }
         members.push(format!("{}:{{{}}}", quoted(&row.name), fields.join(",")));
@@ -270,7 +292,7 @@ mod tests {
     const RESULTS: &str = "clone\tms\tlower\text4\t30\nclone\tms\tlower\tours\t60\n\
                            clone\tms\tlower\text4\t50\nclone\tms\tlower\tours\t50\n\
                            clone\tms\tlower\text4\t40\nclone\tms\tlower\tours\t80\n";
-    const NAMES: [&str; 4] = ["--subject", "ours", "--baseline", "ext4"];
+    const NAMES: [&str; 2] = ["--subject", "ours"];
 
     #[test]
     fn where_lower_is_better_a_slower_subject_has_a_ratio_below_one() {
@@ -291,6 +313,21 @@ mod tests {
             json.contains("\"ratio\":0.667,\"ratio_min\":0.500,\"ratio_max\":1.000"),
             "{json}"
         );
+    }
+
+    #[test]
+    fn each_peer_has_its_own_ratio_and_a_row_without_peers_has_none() {
+        let results = "commit\t1/s\thigher\ta\t10\ncommit\t1/s\thigher\tours\t40\n\
+                       commit\t1/s\thigher\tb\t80\nrecover\ts\tlower\tours\t0.0125\n";
+        let json = run(&[&["--json"], &NAMES[..]].concat(), results.as_bytes()).unwrap();
+        assert!(json.contains("\"runs\":[10.000],\"ratio\":4.000"), "{json}");
+        assert!(json.contains("\"runs\":[80.000],\"ratio\":0.500"), "{json}");
+        assert!(
+            json.ends_with("\"recover\":{\"unit\":\"s\",\"better\":\"lower\",\"ours\":{\"median\":0.012500,\"min\":0.012500,\"max\":0.012500,\"runs\":[0.012500]}}}\n"),
+            "{json}"
+        );
+        let table = run(&NAMES, results.as_bytes()).unwrap();
+        assert!(table.contains("4.00 (4.00 .. 4.00)"), "{table}");
     }
 
     #[test]

@@ -11,8 +11,12 @@
 //! * a failed write or flush leaves every block it concerned with either content.
 //!
 //! Backends: [`MemDevice`] (memory), [`FileDevice`] (a regular file or a partition,
-//! buffered or `O_DIRECT`, exclusively locked), and [`sim`] (a device that
-//! records, reorders, tears and fails on purpose).
+//! buffered or `O_DIRECT`, exclusively locked, with a choice of [`Engine`]s), and [`sim`] (a
+//! device that records, reorders, tears and fails on purpose).
+//!
+//! A device that acknowledges a flush and ignores it breaks the contract, and no program can
+//! tell. What the kernel says of a disk's cache is in [`FileDevice::write_cache`]; what such a
+//! device does to the programs above is shown by [`sim::SimDevice::ignore_flushes`].
 
 mod buf;
 mod file;
@@ -21,7 +25,7 @@ mod mem;
 pub mod sim;
 
 pub use buf::{AlignedBlock, BlockBuf};
-pub use file::{Direct, FileDevice, FileOptions};
+pub use file::{Direct, Engine, FileDevice, FileOptions, WriteCache};
 pub use mem::MemDevice;
 
 use std::fmt;
@@ -196,6 +200,30 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// new ones, or a mixture by sectors.
     fn write(&self, at: BlockNo, segments: &[&[u8]]) -> Result<()>;
 
+    /// Reads scattered runs of blocks, all of them at once where the device can. Returns when
+    /// none is in flight any more, also after an error.
+    ///
+    /// # Errors
+    /// As for `read`, of the first part in the order of the batch that failed; all the
+    /// buffers are then undefined. A batch that reaches beyond the device is refused whole.
+    fn read_scattered(&self, reads: &mut [(BlockNo, &mut [u8])]) -> Result<()> {
+        check_reads(reads, self.geometry().blocks)?;
+        (reads.iter_mut()).try_for_each(|(at, buf)| self.read(*at, buf))
+    }
+
+    /// Writes scattered runs of blocks, each as by `write`, all of them at once where the
+    /// device can, in any order. Parts of one batch must not overlap. Returns when none is in
+    /// flight any more, also after an error: a flush called then covers them.
+    ///
+    /// # Errors
+    /// As for `write`, of the first part in the order of the batch that failed; of the others
+    /// some are then written and some are not. A batch that reaches beyond the device is
+    /// refused whole.
+    fn write_scattered(&self, writes: &[(BlockNo, &[&[u8]])]) -> Result<()> {
+        check_writes(writes, self.geometry().blocks)?;
+        (writes.iter()).try_for_each(|(at, segments)| self.write(*at, segments))
+    }
+
     /// Makes durable every write that returned before this call.
     ///
     /// # Errors
@@ -249,6 +277,34 @@ pub(crate) fn check_segments(at: BlockNo, segments: &[&[u8]], blocks: u64) -> Re
     }
     check_count(op, at, total, blocks)?;
     Ok(total)
+}
+
+/// Checks every part of a scattered read.
+pub(crate) fn check_reads(reads: &[(BlockNo, &mut [u8])], blocks: u64) -> Result<()> {
+    (reads.iter())
+        .try_for_each(|(at, buf)| check_range(DeviceOp::Read, *at, buf.len(), blocks).map(drop))
+}
+
+/// Checks every part of a scattered write. That they are disjoint is the caller's duty.
+pub(crate) fn check_writes(writes: &[(BlockNo, &[&[u8]])], blocks: u64) -> Result<()> {
+    for (at, segments) in writes {
+        check_segments(*at, segments, blocks)?;
+    }
+    debug_assert!(are_disjoint(writes), "parts of a scattered write overlap");
+    Ok(())
+}
+
+fn are_disjoint(writes: &[(BlockNo, &[&[u8]])]) -> bool {
+    let mut parts: Vec<(u64, u64)> = writes
+        .iter()
+        .map(|(at, segments)| {
+            let bytes: usize = segments.iter().map(|segment| segment.len()).sum();
+            (at.0, at.0 + (bytes / BLOCK_SIZE) as u64)
+        })
+        .filter(|(start, end)| start < end)
+        .collect();
+    parts.sort_unstable();
+    parts.is_sorted_by(|a, b| a.1 <= b.0)
 }
 
 /// Writes zeros to the blocks of `range`, for real, and flushes them; `progress` is told

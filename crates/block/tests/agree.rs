@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use steadfast_block::sim::{Limits, SimDevice};
 use steadfast_block::{
-    BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo, Direct, FileDevice, FileOptions, MemDevice,
+    BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo, Direct, Engine, FileDevice, FileOptions, MemDevice,
 };
 
 const BLOCKS: u64 = 64;
@@ -23,6 +23,19 @@ enum Request {
         blocks: usize,
         aligned: bool,
     },
+    /// Parts of one batch: so many blocks left out, then segments of so many blocks; given to
+    /// the device in another order.
+    Scatter {
+        parts: Vec<(u64, Vec<usize>)>,
+        order: usize,
+        seed: u8,
+        aligned: bool,
+    },
+    /// Parts of one batch: first block and number of blocks. They may overlap.
+    Gather {
+        parts: Vec<(u64, usize)>,
+        aligned: bool,
+    },
     Flush,
 }
 
@@ -33,8 +46,16 @@ fn request() -> impl Strategy<Value = Request> {
             .prop_map(|(at, segments, seed, aligned)| Request::Write { at, segments, seed, aligned }),
         4 => (at, 0..70_usize, any::<bool>())
             .prop_map(|(at, blocks, aligned)| Request::Read { at, blocks, aligned }),
+        4 => (scattered_parts(), any::<usize>(), any::<u8>(), any::<bool>())
+            .prop_map(|(parts, order, seed, aligned)| Request::Scatter { parts, order, seed, aligned }),
+        4 => (prop::collection::vec((0..BLOCKS, 0..9_usize), 0..12), any::<bool>())
+            .prop_map(|(parts, aligned)| Request::Gather { parts, aligned }),
         1 => Just(Request::Flush),
     ]
+}
+
+fn scattered_parts() -> impl Strategy<Value = Vec<(u64, Vec<usize>)>> {
+    prop::collection::vec((0..6_u64, prop::collection::vec(0..4_usize, 0..3)), 0..14)
 }
 
 /// A buffer for some blocks at an address that is aligned to a block, or surely not.
@@ -63,6 +84,19 @@ impl Buffer {
     }
 }
 
+/// Buffers of so many blocks each, with contents that depend on `fill`.
+fn filled(segments: &[usize], fill: &mut u64, aligned: bool) -> Vec<Buffer> {
+    let filled = segments.iter().map(|blocks| {
+        let mut buffer = Buffer::new(*blocks, aligned);
+        for part in buffer.bytes_mut().chunks_mut(256) {
+            *fill = fill.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+            part.fill((*fill >> 56) as u8);
+        }
+        buffer
+    });
+    filled.collect()
+}
+
 /// Carries the requests out on the device and on `model` and compares the answers.
 fn agrees(device: &dyn BlockDevice, model: &mut [u8], requests: &[Request]) {
     for request in requests {
@@ -73,17 +107,7 @@ fn agrees(device: &dyn BlockDevice, model: &mut [u8], requests: &[Request]) {
                 seed,
                 aligned,
             } => {
-                let mut fill = u64::from(*seed);
-                let buffers: Vec<Buffer> = (segments.iter())
-                    .map(|blocks| {
-                        let mut buffer = Buffer::new(*blocks, *aligned);
-                        for part in buffer.bytes_mut().chunks_mut(256) {
-                            fill = fill.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
-                            part.fill((fill >> 56) as u8);
-                        }
-                        buffer
-                    })
-                    .collect();
+                let buffers = filled(segments, &mut u64::from(*seed), *aligned);
                 let data: Vec<&[u8]> = buffers.iter().map(Buffer::bytes).collect();
                 let total: usize = segments.iter().sum();
                 let fits = at + total as u64 <= BLOCKS;
@@ -106,6 +130,60 @@ fn agrees(device: &dyn BlockDevice, model: &mut [u8], requests: &[Request]) {
                     assert!(buffer.bytes() == &model[from..from + blocks * BLOCK_SIZE]);
                 }
             }
+            Request::Scatter {
+                parts,
+                order,
+                seed,
+                aligned,
+            } => {
+                let (mut next, mut fill) = (0, u64::from(*seed));
+                let mut batch = Vec::new();
+                for (gap, segments) in parts {
+                    let at = next + gap;
+                    next = at + segments.iter().sum::<usize>() as u64;
+                    batch.push((at, filled(segments, &mut fill, *aligned)));
+                }
+                let fits = next <= BLOCKS;
+                if !batch.is_empty() {
+                    let middle = order % batch.len();
+                    batch.rotate_left(middle);
+                }
+                let data: Vec<(BlockNo, Vec<&[u8]>)> = batch
+                    .iter()
+                    .map(|(at, buffers)| {
+                        (BlockNo(*at), buffers.iter().map(Buffer::bytes).collect())
+                    })
+                    .collect();
+                let writes: Vec<(BlockNo, &[&[u8]])> =
+                    data.iter().map(|(at, data)| (*at, &data[..])).collect();
+                assert_eq!(device.write_scattered(&writes).is_ok(), fits);
+                if fits {
+                    for (at, data) in &data {
+                        let bytes = data.concat();
+                        model[at.0 as usize * BLOCK_SIZE..][..bytes.len()].copy_from_slice(&bytes);
+                    }
+                }
+            }
+            Request::Gather { parts, aligned } => {
+                let mut buffers: Vec<(u64, Buffer)> = parts
+                    .iter()
+                    .map(|(at, blocks)| (*at, Buffer::new(*blocks, *aligned)))
+                    .collect();
+                let fits = parts
+                    .iter()
+                    .all(|(at, blocks)| at + *blocks as u64 <= BLOCKS);
+                let mut reads: Vec<(BlockNo, &mut [u8])> = buffers
+                    .iter_mut()
+                    .map(|(at, buffer)| (BlockNo(*at), buffer.bytes_mut()))
+                    .collect();
+                assert_eq!(device.read_scattered(&mut reads).is_ok(), fits);
+                if fits {
+                    for (at, buffer) in &buffers {
+                        let expected = &model[*at as usize * BLOCK_SIZE..][..buffer.bytes().len()];
+                        assert!(buffer.bytes() == expected);
+                    }
+                }
+            }
             Request::Flush => device.flush().unwrap(),
         }
     }
@@ -121,12 +199,13 @@ fn empty() -> Vec<u8> {
     vec![0; BLOCKS as usize * BLOCK_SIZE]
 }
 
-fn file_agrees(direct: Direct, requests: &[Request]) {
+fn file_agrees(direct: Direct, engine: Engine, requests: &[Request]) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     drop(FileDevice::create(&path, BLOCKS, false).unwrap());
     let options = FileOptions {
         direct,
+        engine,
         ..FileOptions::default()
     };
     let mut model = empty();
@@ -154,12 +233,32 @@ proptest! {
 
     #[test]
     fn a_buffered_file_agrees_with_an_array(requests in prop::collection::vec(request(), 1..30)) {
-        file_agrees(Direct::Off, &requests);
+        file_agrees(Direct::Off, Engine::Caller, &requests);
     }
 
     #[test]
     fn a_direct_file_agrees_with_an_array(requests in prop::collection::vec(request(), 1..30)) {
-        file_agrees(Direct::Prefer, &requests);
+        file_agrees(Direct::Prefer, Engine::Caller, &requests);
+    }
+
+    #[test]
+    fn a_buffered_file_with_threads_agrees_with_an_array(requests in prop::collection::vec(request(), 1..30)) {
+        file_agrees(Direct::Off, Engine::Threads(3), &requests);
+    }
+
+    #[test]
+    fn a_direct_file_with_threads_agrees_with_an_array(requests in prop::collection::vec(request(), 1..30)) {
+        file_agrees(Direct::Prefer, Engine::Threads(3), &requests);
+    }
+
+    #[test]
+    fn a_buffered_file_with_io_uring_agrees_with_an_array(requests in prop::collection::vec(request(), 1..30)) {
+        file_agrees(Direct::Off, Engine::Uring, &requests);
+    }
+
+    #[test]
+    fn a_direct_file_with_io_uring_agrees_with_an_array(requests in prop::collection::vec(request(), 1..30)) {
+        file_agrees(Direct::Prefer, Engine::Uring, &requests);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{completions, crash, fsck, info, mkfs, mount, sync, umount};
+use commands::{completions, crash, dump, fsck, info, mkfs, mount, sync, umount};
 use failure::Failure;
 
 /// A crash-consistent storage stack: every volume says exactly what a crash may lose.
@@ -43,6 +43,8 @@ enum Command {
     Fsck(fsck::Args),
     /// Show what a volume is
     Info(info::Args),
+    /// Show superblock and log of a volume that is not mounted, or one of its blocks
+    Dump(dump::Args),
     /// Make everything written to a mounted volume durable
     Sync(sync::Args),
     /// Explore what crashes can do
@@ -59,6 +61,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Umount(args) => umount::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Info(args) => info::run(&args),
+        Command::Dump(args) => dump::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Crash(command) => crash::run(&command),
         Command::Completions(args) => completions::run(&args),
@@ -94,6 +97,8 @@ mod tests {
             "steadfast umount DIR",
             "steadfast fsck --repair --json IMAGE",
             "steadfast info --json IMAGE",
+            "steadfast dump --json --log --bytes IMAGE",
+            "steadfast dump --block 7 IMAGE",
             "steadfast sync DIR",
             "steadfast crash self --seed 1 --images 10",
             "steadfast completions bash",
@@ -103,6 +108,8 @@ mod tests {
         for line in [
             "steadfast mkfs --contract none IMAGE",
             "steadfast mount IMAGE",
+            "steadfast dump --log --block 7 IMAGE",
+            "steadfast dump --bytes IMAGE",
             "steadfast",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");

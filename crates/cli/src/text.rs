@@ -25,6 +25,15 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(&text)
 }
 
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digit = |n: u8| char::from_digit(u32::from(n), 16).unwrap_or('?');
+    bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 15)])
+        .collect()
+}
+
 /// A volume's identity in the usual form.
 pub(crate) fn uuid(bytes: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
@@ -32,9 +41,7 @@ pub(crate) fn uuid(bytes: &[u8; 16]) -> String {
         if matches!(i, 4 | 6 | 8 | 10) {
             text.push('-');
         }
-        for digit in [byte >> 4, byte & 15] {
-            text.push(char::from_digit(u32::from(digit), 16).unwrap_or('?'));
-        }
+        text.push_str(&hex(&[*byte]));
     }
     text
 }

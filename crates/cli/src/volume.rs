@@ -8,10 +8,13 @@ use std::sync::Arc;
 use serde::Serialize;
 use steadfast_block::{BlockDevice, DeviceError, Direct, FileDevice, FileOptions};
 use steadfast_fs::{Fs, FsckOptions, JournalState, MkfsOptions, Outcome};
+use steadfast_journal::{Journal, LogItem, LogSummary};
 use steadfast_vfs::FileSystem;
 
 use crate::failure::Failure;
 use crate::mount_options::Options;
+
+pub(crate) use steadfast_fs::{BlockPlace, VolumeMap};
 
 /// The contract of every volume that this version makes.
 pub(crate) const CONTRACT_NAME: &str = "ordered";
@@ -41,6 +44,7 @@ pub(crate) fn open_device(
             _ => Direct::Off,
         },
         lock: access != Access::Peek,
+        ..FileOptions::default()
     };
     FileDevice::open(image, &options)
         .map(Arc::new)
@@ -326,6 +330,22 @@ pub(crate) fn summary(image: &Path, device: &Arc<FileDevice>) -> Result<Summary,
         },
         warning: info.warning,
     })
+}
+
+/// Reads where everything lies on a volume.
+pub(crate) fn map(image: &Path, device: &Arc<FileDevice>) -> Result<VolumeMap, Failure> {
+    VolumeMap::read(&**device).map_err(|e| Failure::at(image, e))
+}
+
+/// Shows a volume's log to `each`, item by item.
+pub(crate) fn dump_log(
+    image: &Path,
+    device: &Arc<FileDevice>,
+    map: &VolumeMap,
+    each: &mut dyn FnMut(LogItem<'_>),
+) -> Result<LogSummary, Failure> {
+    Journal::dump(&as_device(device), &map.journal(), &map.uuid(), each)
+        .map_err(|e| Failure::at(image, e))
 }
 
 /// What a crash exploration came to.

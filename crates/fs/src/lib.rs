@@ -28,6 +28,7 @@ mod handle;
 mod info;
 mod inode;
 pub mod layout;
+mod map;
 mod mkfs;
 mod mount;
 mod ops;
@@ -51,6 +52,7 @@ pub use fsck::{
 };
 pub use handle::Fs;
 pub use info::{JournalState, VolumeInfo, info};
+pub use map::{BlockPlace, VolumeMap};
 pub use mkfs::{Made, MkfsOptions, mkfs};
 pub use mount::{Faults, MountOptions};
 pub use steadfast_journal::Recovery;

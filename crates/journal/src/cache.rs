@@ -2,18 +2,21 @@
 //! committed in memory) and its *committed* image (acknowledged records only). The two
 //! share memory while they are equal; the first patch copies.
 //!
-//! Invariants: an entry with holds is never evicted; holds are one for each
-//! unacknowledged transaction that touched the block, one while the block has patches
-//! in the log past the durable tail, and one for each open operation that changes it.
-//! So an entry without holds equals its home block, and may be dropped.
+//! Invariants: an entry with holds is never evicted; holds are one for each operation that
+//! changes the block, from its first edit until its transaction is acknowledged, and one while
+//! the block has patches in the log past the durable tail. So an entry without holds equals its
+//! home block and may be dropped, and whose holds are all of one transaction (and the log), no
+//! other has a part in its current image. The seal's bytes are void in memory.
 //!
 //! A block is read from its home once at a time (`Slot::Loading`): no reader can
 //! install bytes that a checkpoint has overtaken (corner 8). No lock is held while
 //! the device reads (corner 9).
 
+use crate::core::BlockMap;
+use crate::patch::Edit;
 use crate::sync::{Condvar, Mutex, wait};
 use crate::{Error, Kind, Result};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
@@ -27,6 +30,17 @@ pub(crate) struct Entry {
     referenced: bool,
 }
 
+impl Entry {
+    pub(crate) fn unhold(&mut self, at: BlockNo, count: u32) {
+        debug_assert!(
+            self.holds >= count,
+            "{at:?}: {} holds, {count} undone",
+            self.holds
+        );
+        self.holds = self.holds.saturating_sub(count);
+    }
+}
+
 enum Slot {
     Loading,
     Ready(Entry),
@@ -34,7 +48,7 @@ enum Slot {
 
 #[derive(Default)]
 struct Shard {
-    slots: HashMap<u64, Slot>,
+    slots: BlockMap<Slot>,
     /// Second-chance queue of candidates for eviction; may hold stale names.
     clock: VecDeque<u64>,
 }
@@ -168,20 +182,22 @@ impl Cache {
         }
     }
 
+    /// Carries an operation's edits out on the current image, which the operation holds.
+    pub(crate) fn edit(&self, at: BlockNo, edits: &[Edit], bytes: &[u8]) {
+        let edited = self.with(at, |entry| {
+            let image = Arc::make_mut(&mut entry.current);
+            edits.iter().for_each(|edit| edit.apply(bytes, image));
+        });
+        debug_assert!(edited.is_some(), "{at:?} left the cache under an operation");
+    }
+
     pub(crate) fn hold(&self, at: BlockNo) {
         let held = self.with(at, |entry| entry.holds += 1);
         debug_assert!(held.is_some(), "{at:?} is held and not in memory");
     }
 
     pub(crate) fn unhold(&self, at: BlockNo, count: u32) {
-        self.with(at, |entry| {
-            debug_assert!(
-                entry.holds >= count,
-                "{at:?}: {} holds, {count} undone",
-                entry.holds
-            );
-            entry.holds = entry.holds.saturating_sub(count);
-        });
+        self.with(at, |entry| entry.unhold(at, count));
     }
 
     /// Forgets a block that was freed, unless somebody still holds it.

@@ -7,12 +7,12 @@
 //! One round at a time, and covered writes go to released blocks only, so no two writes to
 //! one home block are in flight.
 
-use crate::core::Round;
+use crate::core::{HomeImage, Round};
 use crate::engine::{Inner, WRITE_BLOCKS_MAX};
 use crate::layout::TailHeader;
+use crate::seal::place;
 use crate::{Region, Result};
-use std::sync::Arc;
-use steadfast_block::{Block, BlockDevice, BlockNo};
+use steadfast_block::{BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo};
 
 /// Where `blocks` log blocks from position `pos` lie: one or two runs on the device, each with
 /// the part of the record that belongs there (in blocks).
@@ -30,37 +30,55 @@ pub(crate) fn log_runs(
     runs
 }
 
-/// Writes images that are sorted by address to their homes, neighbours together.
-pub(crate) fn write_home(device: &dyn BlockDevice, images: &[(BlockNo, Arc<Block>)]) -> Result<()> {
+/// Writes images that are sorted by address to their homes, neighbours together, metadata
+/// blocks with their seals.
+pub(crate) fn write_home(device: &dyn BlockDevice, images: &[HomeImage]) -> Result<()> {
+    let mut buffer = BlockBuf::zeroed(images.len().min(WRITE_BLOCKS_MAX));
     let mut rest = images;
-    while let Some((first, _)) = rest.first() {
+    while let Some(first) = rest.first() {
         let run = rest
             .iter()
             .enumerate()
             .take(WRITE_BLOCKS_MAX)
-            .take_while(|(i, (at, _))| *at == first.offset(*i as u64))
+            .take_while(|(i, home)| home.at == first.at.offset(*i as u64))
             .count();
-        let segments: Vec<&[u8]> = rest[..run].iter().map(|(_, b)| &b[..]).collect();
-        device.write(*first, &segments)?;
+        let (blocks, _) = buffer.as_bytes_mut().as_chunks_mut::<BLOCK_SIZE>();
+        for (block, home) in blocks.iter_mut().zip(&rest[..run]) {
+            block.copy_from_slice(&home.image[..]);
+            if let Some(checksum) = home.checksum {
+                place(home.at, block, checksum);
+            }
+        }
+        device.write(first.at, &[&buffer.as_bytes()[..run * BLOCK_SIZE]])?;
         rest = &rest[run..];
     }
     Ok(())
 }
 
+/// Who wants a checkpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asker {
+    /// Nobody waits for it: it may use the flushes of commits.
+    Background,
+    /// Somebody does.
+    Caller,
+    /// The committer, which must not lay the record that another one's proof may need.
+    Committer,
+}
+
 impl Inner {
     /// Everything that is acknowledged now goes home.
-    pub(crate) fn checkpoint(&self) -> Result<()> {
+    pub(crate) fn checkpoint(&self, asker: Asker) -> Result<()> {
         let core = self.core.lock();
         core.check()?;
         let upto = core.acked_pos();
         drop(core);
-        self.checkpoint_past(upto, false)
+        self.checkpoint_past(upto, asker)
     }
 
     /// Runs rounds, or waits for the one under way, until the durable tail is at `upto` or
-    /// nothing is left to do. The committer (`leading`) does not lay the record that another
-    /// one's proof may need.
-    pub(crate) fn checkpoint_past(&self, upto: u64, leading: bool) -> Result<()> {
+    /// nothing is left to do.
+    pub(crate) fn checkpoint_past(&self, upto: u64, asker: Asker) -> Result<()> {
         let mut core = self.core.lock();
         loop {
             // Done is done, also when somebody closes the journal right after.
@@ -72,17 +90,22 @@ impl Inner {
                 return Ok(());
             }
             if core.checkpointing {
+                // Whoever runs it need not wait for others' flushes any more.
+                core.hurry += 1;
+                self.changed.notify_all();
                 core = self.wait(core);
+                core.hurry -= 1;
                 continue;
             }
             if let Some(round) = core.begin_round(&self.cache, &self.config.faults) {
                 drop(core);
-                self.run_round(round).map_err(|error| self.fail(&error))?;
+                self.run_round(round, asker)
+                    .map_err(|error| self.fail(&error))?;
                 core = self.core.lock();
                 continue;
             }
             // Something to be written home is covered by a record that is not proved yet.
-            if leading {
+            if asker == Asker::Committer {
                 return Ok(());
             }
             if let Some(batch) = self.lead(&mut core, true) {
@@ -97,15 +120,14 @@ impl Inner {
         }
     }
 
-    fn run_round(&self, round: Round) -> Result<()> {
-        let images: Vec<(BlockNo, Arc<Block>)> = round
-            .images
-            .iter()
-            .map(|(at, _, image)| (*at, Arc::clone(image)))
-            .collect();
-        write_home(&*self.device, &images)?;
+    fn run_round(&self, round: Round, asker: Asker) -> Result<()> {
+        let flush = || match asker {
+            Asker::Background => self.flush_with_others(),
+            Asker::Caller | Asker::Committer => self.flush(),
+        };
+        write_home(&*self.device, &round.images)?;
         if !self.config.faults.skip_home_flush {
-            self.flush()?;
+            flush()?;
         }
         if self.config.faults.trim_early {
             self.core.lock().trim_early(&round);
@@ -125,7 +147,7 @@ impl Inner {
         };
         self.write_header(&header)?;
         if !self.config.faults.trim_early {
-            self.flush()?;
+            flush()?;
         }
         let mut core = self.core.lock();
         let runs = core.end_round(&round, &self.cache);
@@ -155,7 +177,7 @@ impl Inner {
                 core = self.wait(core);
             } else if core.can_checkpoint() {
                 drop(core);
-                self.checkpoint()?;
+                self.checkpoint(Asker::Caller)?;
                 core = self.core.lock();
             } else {
                 break;

@@ -5,22 +5,21 @@
 //! If the record survives a cut and a covered block does not, the record fails its check.
 //! No step reads the device or waits for other streams' data.
 
-use crate::checkpoint::log_runs;
-use crate::core::{Batch, PostImage};
+use crate::cache::Entry;
+use crate::checkpoint::{Asker, log_runs};
+use crate::core::{Batch, PostImage, TxnBlock};
 use crate::engine::Inner;
 use crate::layout::{RecordId, RecordWriter};
-use crate::patch::Patch;
-use crate::seal::{checksum, seal};
-use crate::{Error, Kind, Result};
-use std::collections::BTreeMap;
+use crate::patch::{Edit, Patch};
+use crate::seal::checksum;
+use crate::{Error, Kind, META_BYTES, Result};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockNo};
 
-struct Laid {
-    kind: Kind,
-    patch: Patch,
-    image: Block,
-    holds: u32,
+/// One block of a batch: what its transactions changed, first to last.
+struct Parts<'a> {
+    at: BlockNo,
+    parts: &'a [(u64, &'a TxnBlock)],
 }
 
 impl Inner {
@@ -55,10 +54,11 @@ impl Inner {
     }
 
     fn acknowledge(&self, batch: Batch, post: Vec<PostImage>) {
+        let seq = batch.seq;
         let mut core = self.core.lock();
         let runs = core.acked(batch, post, &self.cache);
         let wants_checkpoint = core.wants_checkpoint();
-        self.unlock(core);
+        self.batch_ended(core, seq);
         if wants_checkpoint {
             self.wake_workers();
         }
@@ -74,7 +74,7 @@ impl Inner {
                 return Ok(());
             }
             let past = self.core.lock().acked_pos();
-            self.checkpoint_past(past, true)?;
+            self.checkpoint_past(past, Asker::Committer)?;
         }
         let limit = self.config.region.log_blocks * BLOCK_SIZE as u64;
         Err(Error::TooLarge {
@@ -96,71 +96,18 @@ impl Inner {
     /// Resolves the batch against the committed images: counters and newest values are fixed
     /// here, in log order; checksums are those of the images that the record leads to.
     fn lay(&self, batch: &Batch, id: RecordId) -> (BlockBuf, Vec<PostImage>) {
-        let mut laid: BTreeMap<u64, Laid> = BTreeMap::new();
-        for (_, txn) in &batch.txns {
-            for (&at, block) in &txn.blocks {
-                let entry = laid.entry(at).or_insert_with(|| Laid {
-                    kind: block.kind,
-                    patch: Patch::default(),
-                    image: self.committed(BlockNo(at)),
-                    holds: 0,
-                });
-                entry.holds += 1;
-                if let Some(values) = &block.values {
-                    let newest = self
-                        .cache
-                        .peek(BlockNo(at))
-                        .unwrap_or_else(|| Arc::clone(values));
-                    let values = if self.config.faults.lay_current {
-                        &newest
-                    } else {
-                        values
-                    };
-                    block.patch.apply(values, &newest, &mut entry.image);
-                    if self.config.faults.lay_current {
-                        entry.image = **values;
-                        entry.patch.touch_bytes(0, crate::META_BYTES);
-                    }
-                    entry.kind = block.kind;
-                }
-                entry.patch.absorb(&block.patch);
-            }
-        }
+        let mut parts: Vec<(u64, &TxnBlock)> = batch
+            .txns
+            .iter()
+            .flat_map(|(_, txn)| txn.blocks.iter().map(|(at, block)| (*at, &**block)))
+            .collect();
+        // Stable: the transactions of one block stay in their order.
+        parts.sort_by_key(|part| part.0);
         let mut writer = RecordWriter::new();
-        let mut post = Vec::with_capacity(laid.len());
-        for (
-            at,
-            Laid {
-                kind,
-                patch,
-                mut image,
-                holds,
-            },
-        ) in laid
-        {
-            let at = BlockNo(at);
-            if patch.revoke {
-                if !self.config.faults.drop_revoke {
-                    writer.revoke(at);
-                }
-                post.push(PostImage {
-                    at,
-                    holds,
-                    image: None,
-                });
-                continue;
-            }
-            let sum = (kind == Kind::Meta).then(|| checksum(&self.config.volume, at, &image));
-            let bits = patch.bits.as_ref().map(|b| b.runs()).unwrap_or_default();
-            writer.patches(at, patch.zero, sum, &patch.ranges(), &bits, &image);
-            if kind == Kind::Meta {
-                seal(&self.config.volume, at, &mut image);
-            }
-            post.push(PostImage {
-                at,
-                holds,
-                image: Some(Arc::new(image)),
-            });
+        let mut post = Vec::with_capacity(parts.len());
+        for parts in parts.chunk_by(|a, b| a.0 == b.0) {
+            let at = BlockNo(parts[0].0);
+            post.push(self.lay_block(&Parts { at, parts }, &mut writer));
         }
         for run in &batch.covered {
             writer.covered(run);
@@ -168,9 +115,89 @@ impl Inner {
         (writer.finish(&self.identity, id), post)
     }
 
-    fn committed(&self, at: BlockNo) -> Block {
-        self.cache
-            .with(at, |entry| *entry.committed)
-            .unwrap_or([0; BLOCK_SIZE])
+    fn lay_block(&self, block: &Parts<'_>, writer: &mut RecordWriter) -> PostImage {
+        let at = block.at;
+        let holds = block.parts.iter().map(|(_, part)| part.holds).sum();
+        let absorbed;
+        let patch = match block.parts {
+            [(_, only)] if !self.config.faults.lay_current => &only.patch,
+            _ => {
+                absorbed = self.absorb(block);
+                &absorbed
+            }
+        };
+        if patch.revoke {
+            if !self.config.faults.drop_revoke {
+                writer.revoke(at);
+            }
+            return PostImage {
+                at,
+                holds,
+                image: None,
+                checksum: 0,
+            };
+        }
+        let kind = block.parts.last().map_or(Kind::Data, |(_, part)| part.kind);
+        let image = self.image_after(block);
+        let checksum = match kind {
+            Kind::Meta => Some(checksum(&self.config.volume, at, &image)),
+            Kind::Data => None,
+        };
+        let bits = patch.bits.as_ref().map(|b| b.runs()).unwrap_or_default();
+        writer.patches(at, patch.zero, checksum, &patch.ranges(), &bits, &image);
+        PostImage {
+            at,
+            holds,
+            image: Some(image),
+            checksum: checksum.unwrap_or(0),
+        }
+    }
+
+    /// What a batch's transactions change in one block, as one patch.
+    fn absorb(&self, block: &Parts<'_>) -> Patch {
+        let mut patch = Patch::default();
+        for (_, part) in block.parts {
+            patch.absorb(&part.patch);
+        }
+        if self.config.faults.lay_current && !patch.revoke {
+            patch.take(&Edit::Bytes {
+                offset: 0,
+                len: META_BYTES as u16,
+                from: 0,
+            });
+        }
+        patch
+    }
+
+    /// The committed image of a block after the batch.
+    fn image_after(&self, block: &Parts<'_>) -> Arc<Block> {
+        // The common case: one transaction, and nobody else in the image that it froze.
+        if let [(_, only)] = block.parts
+            && only.alone
+            && only.patch.latest.is_none()
+            && !self.config.faults.absorb_frozen
+            && let Some(values) = &only.values
+        {
+            return Arc::clone(values);
+        }
+        let committed = |entry: &mut Entry| Arc::clone(&entry.committed);
+        let mut image =
+            (self.cache.with(block.at, committed)).unwrap_or_else(|| Arc::new([0; BLOCK_SIZE]));
+        let result = Arc::make_mut(&mut image);
+        for (_, part) in block.parts {
+            let Some(values) = &part.values else {
+                continue;
+            };
+            let newest = self.cache.peek(block.at);
+            let newest = newest.as_ref().unwrap_or(values);
+            if self.config.faults.lay_current {
+                *result = **newest;
+            } else if self.config.faults.absorb_frozen {
+                part.patch.apply(newest, newest, result);
+            } else {
+                part.patch.apply(values, newest, result);
+            }
+        }
+        image
     }
 }

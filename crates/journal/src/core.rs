@@ -20,9 +20,11 @@ mod close;
 mod settle;
 
 use crate::cache::Cache;
-use crate::layout::{Covered, RECORD_HEADER_BYTES};
-use crate::patch::Patch;
+use crate::layout::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
+use crate::patch::{Edit, Patch};
 use crate::{Access, Credits, Error, Kind, Object, Result, Stats, StreamId};
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
@@ -53,21 +55,63 @@ pub(crate) enum DataState {
 enum Phase {
     Running,
     Closed(DataState),
+    /// In the batch under way.
+    Committing,
 }
 
 pub(crate) struct TxnBlock {
     pub(crate) kind: Kind,
     pub(crate) patch: Patch,
-    /// `patch.log_bytes()`.
+    /// Upper bound of `patch.log_bytes()`.
     log_bytes: u64,
+    /// The bound is made exact when it passes this.
+    recount_at: u64,
+    /// Holds of the cache entry: one for each operation.
+    pub(crate) holds: u32,
     /// The values, once the transaction is closed.
     pub(crate) values: Option<Arc<Block>>,
+    /// No other transaction had a part in `values`: they are the committed image and this patch.
+    pub(crate) alone: bool,
+}
+
+impl TxnBlock {
+    fn new(kind: Kind) -> TxnBlock {
+        TxnBlock {
+            kind,
+            patch: Patch::default(),
+            log_bytes: ENTRY_BYTES as u64,
+            recount_at: BLOCK_SIZE as u64,
+            holds: 0,
+            values: None,
+            alone: false,
+        }
+    }
+
+    /// Makes the bound of the log bytes exact. It doubles before the next time, so that
+    /// counting costs little per edit.
+    fn recount(&mut self) {
+        self.log_bytes = self.patch.log_bytes();
+        self.recount_at = self.log_bytes * 2;
+    }
+}
+
+/// Maps keyed by block addresses. The hash is the same in every run, so that runs repeat.
+pub(crate) type BlockMap<V> = HashMap<u64, V, FixedState>;
+
+/// The keys of `map` in `first .. first + count`. O(the smaller of `count` and the map).
+fn keys_within<V>(map: &BlockMap<V>, (first, count): Run) -> Vec<u64> {
+    let run = first.0..first.0 + count;
+    if count < map.len() as u64 {
+        run.filter(|at| map.contains_key(at)).collect()
+    } else {
+        map.keys().copied().filter(|at| run.contains(at)).collect()
+    }
 }
 
 pub(crate) struct Txn {
     streams: BTreeSet<StreamId>,
     phase: Phase,
-    pub(crate) blocks: BTreeMap<u64, TxnBlock>,
+    pub(crate) blocks: BlockMap<Box<TxnBlock>>,
     pub(crate) data: Vec<DataRun>,
     frees: Vec<Run>,
     attached: BTreeSet<u64>,
@@ -115,11 +159,27 @@ impl OpChanges {
     }
 }
 
+/// One block's part of an operation, which the cache's current image shows already. The
+/// operation's hold of the cache entry goes with it.
 pub(crate) struct OpBlock {
     pub(crate) at: BlockNo,
     pub(crate) kind: Kind,
-    pub(crate) patch: Patch,
-    pub(crate) image: Arc<Block>,
+    /// The block begins a new life.
+    pub(crate) zero: bool,
+    /// The block was freed.
+    pub(crate) revoke: bool,
+    pub(crate) edits: SmallVec<[Edit; 2]>,
+}
+
+impl OpBlock {
+    /// Whether it cannot be reordered with another owner's patch.
+    fn overlaps(&self, patch: &Patch) -> bool {
+        self.zero
+            || self.revoke
+            || patch.zero
+            || patch.revoke
+            || self.edits.iter().any(|edit| patch.overlaps(edit))
+    }
 }
 
 /// A record to be laid.
@@ -136,8 +196,10 @@ pub(crate) struct PostImage {
     pub(crate) at: BlockNo,
     /// Transactions of the batch that touched it.
     pub(crate) holds: u32,
-    /// `None`: revoked.
+    /// `None`: revoked. The seal is placed when the image goes home.
     pub(crate) image: Option<Arc<Block>>,
+    /// Of a metadata block: the checksum that its record carries.
+    pub(crate) checksum: u64,
 }
 
 /// A checkpoint round.
@@ -145,7 +207,23 @@ pub(crate) struct Round {
     pub(crate) upto_seq: u64,
     pub(crate) upto_pos: u64,
     pub(crate) flushed_seq: u64,
-    pub(crate) images: Vec<(BlockNo, Kind, Arc<Block>)>,
+    pub(crate) images: Vec<HomeImage>,
+}
+
+/// A committed image on its way home.
+pub(crate) struct HomeImage {
+    pub(crate) at: BlockNo,
+    /// The checksum to be placed in its seal, if it is a metadata block.
+    pub(crate) checksum: Option<u64>,
+    pub(crate) image: Arc<Block>,
+}
+
+/// A block with patches in the log past the durable tail.
+struct Logged {
+    /// Sequence of the newest record.
+    seq: u64,
+    /// The checksum there, if it is a metadata block.
+    checksum: Option<u64>,
 }
 
 struct Freed {
@@ -185,11 +263,13 @@ pub(crate) struct Core {
     last_closed: BTreeMap<StreamId, TxnId>,
     /// Closed transactions in the order in which they closed.
     closed: VecDeque<TxnId>,
-    objects: HashMap<Object, Vec<(TxnId, Access)>>,
+    objects: HashMap<Object, Vec<(TxnId, Access)>, FixedState>,
     /// Unacknowledged transactions that touch a block.
-    dirty: BTreeMap<u64, Vec<TxnId>>,
-    /// Blocks with patches in the log past the durable tail: sequence of the newest, and kind.
-    logged: BTreeMap<u64, (u64, Kind)>,
+    dirty: BlockMap<SmallVec<[TxnId; 2]>>,
+    /// Runs of data written around the log by unacknowledged transactions: count, and whose.
+    around: BTreeMap<u64, (u64, TxnId)>,
+    /// Blocks with patches in the log past the durable tail.
+    logged: BTreeMap<u64, Logged>,
     freed: Vec<Freed>,
     /// Runs covered by the newest acknowledged record, which is not proved yet.
     unproved: Vec<Run>,
@@ -200,6 +280,16 @@ pub(crate) struct Core {
     /// Flushes under way, in the order in which they began.
     flushing: BTreeSet<u64>,
     next_flush: u64,
+    /// The newest flush that made everything before it durable.
+    flushed_upto: u64,
+    /// Threads that wait for the end of a batch, by the parity of its sequence number.
+    pub(crate) batch_waiters: [u32; 2],
+    /// How many threads seem to commit side by side.
+    crowd: u32,
+    /// Sequence of the batch under way.
+    in_flight: u64,
+    /// Threads that cannot go on before the checkpoint under way ends.
+    pub(crate) hurry: u32,
     /// Threads that wait for a change of the core, and those of them that wait for an
     /// operation to end.
     pub(crate) waiters: u32,
@@ -242,8 +332,9 @@ impl Core {
             running: BTreeMap::new(),
             last_closed: BTreeMap::new(),
             closed: VecDeque::new(),
-            objects: HashMap::new(),
-            dirty: BTreeMap::new(),
+            objects: HashMap::default(),
+            dirty: BlockMap::default(),
+            around: BTreeMap::new(),
             logged: BTreeMap::new(),
             freed: Vec::new(),
             unproved: Vec::new(),
@@ -251,6 +342,11 @@ impl Core {
             releasing: 0,
             flushing: BTreeSet::new(),
             next_flush: 0,
+            flushed_upto: 0,
+            batch_waiters: [0; 2],
+            crowd: 0,
+            in_flight: 0,
+            hurry: 0,
             waiters: 0,
             room_waiters: 0,
             open_ops: 0,
@@ -305,6 +401,32 @@ impl Core {
     pub(crate) fn flush_ends(&mut self, id: u64) -> u64 {
         self.flushing.remove(&id);
         self.next_flush
+    }
+
+    /// The flush succeeded, and so did those that it overlapped.
+    pub(crate) fn flushed(&mut self, id: u64) {
+        self.flushed_upto = self.flushed_upto.max(id);
+    }
+
+    /// Everything written before this flush began is durable.
+    pub(crate) fn flushed_upto(&self) -> u64 {
+        self.flushed_upto
+    }
+
+    /// The newest flush that has begun.
+    pub(crate) fn newest_flush(&self) -> u64 {
+        self.next_flush
+    }
+
+    /// Whether threads that commit side by side with the caller, who is about to lead, are
+    /// still missing.
+    pub(crate) fn expects_company(&self) -> bool {
+        !self.committing && self.committers() < self.crowd
+    }
+
+    /// Threads that commit: those that wait for a batch, and the one that leads.
+    pub(crate) fn committers(&self) -> u32 {
+        self.batch_waiters[0] + self.batch_waiters[1] + 1
     }
 
     /// Whether a flush that began as `newest` or earlier has not reported yet.
@@ -390,7 +512,7 @@ impl Core {
         let txn = Txn {
             streams: BTreeSet::from([stream]),
             phase: Phase::Running,
-            blocks: BTreeMap::new(),
+            blocks: BlockMap::default(),
             data: Vec::new(),
             frees: Vec::new(),
             attached: BTreeSet::new(),
@@ -433,12 +555,19 @@ impl Core {
                 None => continue,
             };
             for other in others {
-                id = self.relate(id, other, cache);
+                id = self.relate(id, other);
             }
         }
-        self.expand_frees(&mut changes, cache);
+        for run in changes.frees.iter().copied() {
+            id = self.relate_to_writers_around(id, run);
+        }
+        self.expand_frees(&mut changes);
         for block in &changes.blocks {
-            let touching = self.dirty.get(&block.at.0).cloned().unwrap_or_default();
+            id = self.relate_to_writers_around(id, (block.at, 1));
+            let touching = match self.dirty.get(&block.at.0) {
+                Some(ids) if ids[..] != [id] => ids.clone(),
+                _ => continue,
+            };
             for other in touching {
                 let other = self.resolve(other);
                 // A transaction whose blocks are with the committer is in flight: the next
@@ -446,10 +575,10 @@ impl Core {
                 let overlaps = self.txns.get(&other).is_some_and(|t| {
                     t.blocks
                         .get(&block.at.0)
-                        .is_some_and(|b| b.patch.overlaps(&block.patch))
+                        .is_some_and(|b| block.overlaps(&b.patch))
                 });
                 if other != id && overlaps {
-                    id = self.relate(id, other, cache);
+                    id = self.relate(id, other);
                 }
             }
         }
@@ -457,7 +586,7 @@ impl Core {
             self.register(id, object, access);
         }
         for block in std::mem::take(&mut changes.blocks) {
-            self.apply(id, block, cache);
+            self.join(id, block, cache);
         }
         let Some(txn) = self.txns.get_mut(&id) else {
             return id;
@@ -465,10 +594,7 @@ impl Core {
         let before = txn.need_blocks();
         txn.frees.append(&mut changes.frees);
         for (at, blocks) in &changes.data {
-            for (i, image) in blocks.iter().enumerate() {
-                let at = at.offset(i as u64);
-                cache.begin_life(at, Kind::Data, Arc::clone(image));
-            }
+            self.around.insert(at.0, (blocks.len() as u64, id));
             if changes.closing.is_none() {
                 txn.data_blocks += blocks.len() as u64;
                 self.uncommitted_blocks += blocks.len() as u64;
@@ -487,37 +613,41 @@ impl Core {
         id
     }
 
+    /// Who changes or frees blocks that an uncommitted transaction writes around the log depends on it.
+    fn relate_to_writers_around(&mut self, mut id: TxnId, (first, count): Run) -> TxnId {
+        if self.around.is_empty() {
+            return id;
+        }
+        let end = first.0 + count;
+        // Runs are disjoint: of those that begin before the end, the last ones reach in.
+        let owners: SmallVec<[TxnId; 2]> = self
+            .around
+            .range(..end)
+            .rev()
+            .take_while(|(at, (blocks, _))| *at + blocks > first.0)
+            .map(|(_, (_, owner))| *owner)
+            .collect();
+        for owner in owners {
+            id = self.relate(id, owner);
+        }
+        id
+    }
+
     /// Freed blocks that the log or a transaction knows get a revoke of their own.
-    fn expand_frees(&self, changes: &mut OpChanges, cache: &Cache) {
+    fn expand_frees(&self, changes: &mut OpChanges) {
         let mut revoked: BTreeSet<u64> = BTreeSet::new();
         for &(at, count) in &changes.frees {
-            revoked.extend(
-                self.dirty
-                    .range(at.0..at.0 + count)
-                    .map(|(block, _)| *block),
-            );
-            revoked.extend(
-                self.logged
-                    .range(at.0..at.0 + count)
-                    .map(|(block, _)| *block),
-            );
+            revoked.extend(keys_within(&self.dirty, (at, count)));
+            let logged = self.logged.range(at.0..at.0 + count);
+            revoked.extend(logged.map(|(block, _)| *block));
         }
-        changes.blocks.retain(|b| {
-            let freed = changes
-                .frees
-                .iter()
-                .any(|(at, n)| (at.0..at.0 + n).contains(&b.at.0));
-            if freed && !b.patch.zero {
-                cache.unhold(b.at, 1);
-            }
-            !freed
-        });
         for block in revoked {
             changes.blocks.push(OpBlock {
                 at: BlockNo(block),
                 kind: Kind::Data,
-                patch: Patch::revoked(),
-                image: Arc::new([0; BLOCK_SIZE]),
+                zero: false,
+                revoke: true,
+                edits: SmallVec::new(),
             });
         }
     }
@@ -536,7 +666,7 @@ impl Core {
     }
 
     /// `id` (running) depends on `other`: one transaction if it runs too, else one after the other.
-    fn relate(&mut self, id: TxnId, other: TxnId, cache: &Cache) -> TxnId {
+    fn relate(&mut self, id: TxnId, other: TxnId) -> TxnId {
         let other = self.resolve(other);
         if other == id || !self.txns.contains_key(&other) {
             return id;
@@ -547,10 +677,10 @@ impl Core {
             }
             return id;
         }
-        self.merge(id, other, cache)
+        self.merge(id, other)
     }
 
-    fn merge(&mut self, a: TxnId, b: TxnId, cache: &Cache) -> TxnId {
+    fn merge(&mut self, a: TxnId, b: TxnId) -> TxnId {
         let (keep, gone) = if self.txns[&a].blocks.len() >= self.txns[&b].blocks.len() {
             (a, b)
         } else {
@@ -598,10 +728,10 @@ impl Core {
                         let zero = mine.patch.zero | block.patch.zero;
                         mine.patch.absorb(&block.patch);
                         mine.patch.zero = zero && !mine.patch.revoke;
-                        mine.log_bytes = mine.patch.log_bytes();
+                        mine.recount();
                         into.log_bytes += mine.log_bytes;
                     }
-                    cache.unhold(BlockNo(at), 1);
+                    mine.holds += block.holds;
                 }
                 None => {
                     into.log_bytes += block.log_bytes;
@@ -620,63 +750,44 @@ impl Core {
         keep
     }
 
-    /// Applies one block's patch to the current image and to the transaction.
-    fn apply(&mut self, id: TxnId, block: OpBlock, cache: &Cache) {
-        let at = block.at;
-        if block.patch.zero {
-            cache.begin_life(at, block.kind, Arc::new([0; BLOCK_SIZE]));
-        }
-        if !block.patch.revoke {
-            let patched = cache.with(at, |entry| {
-                block
-                    .patch
-                    .apply_current(&block.image, Arc::make_mut(&mut entry.current));
-            });
-            debug_assert!(
-                patched.is_some(),
-                "{at:?} left the cache under an operation"
-            );
+    /// Adds one block's part of an operation to the transaction.
+    fn join(&mut self, id: TxnId, block: OpBlock, cache: &Cache) {
+        let at = block.at.0;
+        if block.revoke {
+            // Other blocks bring the operation's hold.
+            cache.hold(block.at);
         }
         let Some(txn) = self.txns.get_mut(&id) else {
             return;
         };
-        self.reserved_blocks -= txn.need_blocks();
-        match txn.blocks.get_mut(&at.0) {
-            Some(mine) => {
-                let grows = !mine.patch.has_place_for(&block.patch);
-                mine.patch.absorb(&block.patch);
-                if grows {
-                    txn.log_bytes -= mine.log_bytes;
-                    mine.log_bytes = mine.patch.log_bytes();
-                    txn.log_bytes += mine.log_bytes;
-                }
-                if !block.patch.revoke {
-                    mine.kind = block.kind;
-                }
-                if !block.patch.revoke {
-                    cache.unhold(at, 1);
-                }
+        let before = txn.need_blocks();
+        let mine = txn.blocks.entry(at).or_insert_with(|| {
+            let ids = self.dirty.entry(at).or_default();
+            ids.push(id);
+            Box::new(TxnBlock::new(block.kind))
+        });
+        let known = if mine.holds == 0 { 0 } else { mine.log_bytes };
+        mine.holds += 1;
+        if block.revoke {
+            mine.patch = Patch::revoked();
+            mine.recount();
+        } else {
+            debug_assert!(
+                !mine.patch.revoke,
+                "a freed block is changed before its release"
+            );
+            mine.kind = block.kind;
+            mine.patch.zero |= block.zero;
+            for edit in &block.edits {
+                mine.log_bytes += mine.patch.take(edit);
             }
-            None => {
-                // The operation's own hold becomes the transaction's.
-                if block.patch.revoke {
-                    cache.with(at, |entry| entry.holds += 1);
-                }
-                let log_bytes = block.patch.log_bytes();
-                txn.log_bytes += log_bytes;
-                txn.blocks.insert(
-                    at.0,
-                    TxnBlock {
-                        kind: block.kind,
-                        patch: block.patch,
-                        log_bytes,
-                        values: None,
-                    },
-                );
-                self.dirty.entry(at.0).or_default().push(id);
+            if mine.log_bytes > mine.recount_at {
+                mine.recount();
             }
         }
-        self.reserved_blocks += txn.need_blocks();
+        txn.log_bytes = txn.log_bytes + mine.log_bytes - known;
+        let after = txn.need_blocks();
+        self.reserved_blocks = self.reserved_blocks + after - before;
     }
 
     pub(crate) fn acked_pos(&self) -> u64 {

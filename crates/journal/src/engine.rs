@@ -1,26 +1,17 @@
-//! The threads around the core: admission, closing, syncing, and the two workers.
-//!
-//! There is no dedicated committer thread: whoever waits for a commit becomes the
-//! committer if nobody is (`Core::committing`), so a lone `sync` costs no thread switch and
-//! many share one record. The same holds for checkpoints. Without workers everything
-//! happens inside the callers, which makes a single-threaded run deterministic.
-//!
-//! Order of closing and committing one transaction:
-//! 1. gate: new operations are held back, open ones end; the client allocates in memory;
-//!    the transaction freezes; the gate opens (memory only);
-//! 2. its data blocks are written to their places, and hashed, or flushed if they are many;
-//! 3. the committer lays and writes the record, flushes, acknowledges.
+//! The journal as its callers see it, and what all of its threads share: the device, the
+//! cache, the core under its lock, and who is woken by what.
 
+use crate::applying::Applying;
 use crate::cache::Cache;
-use crate::core::{Batch, Blocked, Core, DataRun, Limits, OpChanges, Run, TxnId};
-use crate::layout::{Covered, Identity};
+use crate::checkpoint::Asker;
+use crate::core::{Core, Limits, Run, TxnId};
+use crate::layout::Identity;
 use crate::recover::{self, HeaderState, Recovery, Salvage};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait};
 use crate::workers::{checkpointer, flusher};
 use crate::{
-    COVERED_BLOCKS_MAX, Client, Config, Credits, Error, Kind, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN,
-    OP_LOG_SHARE, Object, Op, Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE,
-    Ticket, seal_holds,
+    Client, Config, Credits, Error, Kind, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, OP_LOG_SHARE, Object, Op,
+    Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
 };
 use std::sync::{Arc, Weak};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
@@ -39,9 +30,13 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) identity: Identity,
     pub(crate) cache: Cache,
+    pub(crate) applying: Applying,
     pub(crate) core: Mutex<Core>,
-    /// Something in the core changed that somebody may wait for.
+    /// Something in the core changed that somebody may wait for, but for the end of a batch.
     pub(crate) changed: Condvar,
+    /// Who waits for a batch waits here, by the parity of its sequence number: the end of a
+    /// batch wakes exactly its own threads, and one of the next batch to carry that out.
+    batches: [Condvar; 2],
     /// The workers have something to do.
     pub(crate) work: Condvar,
     client: Mutex<Option<Weak<dyn Client>>>,
@@ -153,8 +148,10 @@ impl Journal {
             config,
             identity,
             cache,
+            applying: Applying::default(),
             core: Mutex::new(core),
             changed: Condvar::new(),
+            batches: [Condvar::new(), Condvar::new()],
             work: Condvar::new(),
             client: Mutex::new(None),
             workers: Mutex::new(Vec::new()),
@@ -332,7 +329,7 @@ impl Journal {
     /// # Errors
     /// The sticky failure.
     pub fn checkpoint(&self) -> Result<()> {
-        self.inner.checkpoint()
+        self.inner.checkpoint(Asker::Caller)
     }
 }
 
@@ -357,7 +354,7 @@ impl Inner {
     pub(crate) fn fail(&self, error: &Error) -> Error {
         let mut core = self.core.lock();
         let error = core.fail(error);
-        self.unlock(core);
+        self.wake_everybody(core);
         error
     }
 
@@ -376,6 +373,39 @@ impl Inner {
         if anyone {
             self.changed.notify_all();
         }
+    }
+
+    /// A batch ended: its threads go on, and one of those that wait for the next leads it.
+    pub(crate) fn batch_ended(&self, core: MutexGuard<'_, Core>, seq: u64) {
+        let (this, next) = ((seq % 2) as usize, (seq % 2) as usize ^ 1);
+        let waiting = core.batch_waiters;
+        self.unlock(core);
+        if waiting[this] > 0 {
+            self.batches[this].notify_all();
+        }
+        if waiting[next] > 0 {
+            self.batches[next].notify_one();
+        }
+    }
+
+    /// Everybody looks again: a failure, or data that a batch waited for.
+    pub(crate) fn wake_everybody(&self, core: MutexGuard<'_, Core>) {
+        drop(core);
+        self.changed.notify_all();
+        self.batches.iter().for_each(Condvar::notify_all);
+    }
+
+    /// Waits until the batch that is to hold `ids` ends, or somebody must lead it.
+    pub(crate) fn wait_for_batch<'a>(
+        &self,
+        mut core: MutexGuard<'a, Core>,
+        ids: &[TxnId],
+    ) -> MutexGuard<'a, Core> {
+        let slot = (core.batch_of(ids) % 2) as usize;
+        core.batch_waiters[slot] += 1;
+        let mut core = wait(&self.batches[slot], core);
+        core.batch_waiters[slot] -= 1;
+        core
     }
 
     /// Tells the client of what left the quarantine (`Core::releasing` counts it until then).
@@ -403,6 +433,11 @@ impl Inner {
         })
     }
 
+    /// Holds a block in memory for an operation that changes it.
+    pub(crate) fn hold(&self, at: BlockNo, kind: Kind) -> Result<()> {
+        self.image(at, kind, true).map(drop)
+    }
+
     fn read_home(
         &self,
         at: BlockNo,
@@ -417,308 +452,11 @@ impl Inner {
         Ok(())
     }
 
-    // ---- operations ------------------------------------------------------------------------
-
-    fn admit(&self, stream: StreamId, credits: Credits) -> Result<()> {
-        if !self.has_workers() && self.core.lock().wants_checkpoint() {
-            self.checkpoint()?;
-        }
-        let mut core = self.core.lock();
-        loop {
-            core.check()?;
-            let blocked = match core.admit(stream, credits) {
-                Ok(()) => return Ok(()),
-                Err(blocked) => blocked,
-            };
-            if blocked == Blocked::Closing {
-                core = self.wait(core);
-                continue;
-            }
-            core.stats.waits += 1;
-            drop(core);
-            match blocked {
-                Blocked::Closing => {}
-                Blocked::Full(id) => self.close_full(id)?,
-                Blocked::Pages => self.relieve_pages()?,
-                Blocked::Log => self.relieve_log()?,
-            }
-            core = self.core.lock();
-        }
-    }
-
-    /// A stream's transaction is full: close it; the flusher commits it if there is one.
-    fn close_full(&self, id: TxnId) -> Result<()> {
-        let closed = self.close(|_| vec![id])?;
-        if self.has_workers() {
-            self.work.notify_all();
-            Ok(())
-        } else {
-            self.drive(&closed)
-        }
-    }
-
-    fn relieve_pages(&self) -> Result<()> {
-        let oldest = self.core.lock().closed_waiting();
-        match oldest {
-            Some(id) => self.drive(&[id]),
-            None => self.sync(None, &[]),
-        }
-    }
-
-    fn relieve_log(&self) -> Result<()> {
-        let mut core = self.core.lock();
-        if core.can_checkpoint() {
-            // Any progress of the tail is worth another attempt.
-            let past = core.positions().0 + 1;
-            drop(core);
-            return self.checkpoint_past(past, false);
-        }
-        if core.uncommitted_transactions() > 0 {
-            drop(core);
-            return self.sync(None, &[]);
-        }
-        // Only other open operations, or an empty record under way, can hold the space.
-        if core.open_ops > 0 || core.committing {
-            core.room_waiters += 1;
-            core = self.wait(core);
-            core.room_waiters -= 1;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn commit_op(&self, changes: OpChanges) -> TxnId {
-        let (credits, closing) = (changes.credits, changes.closing.is_some());
-        let early = if self.config.faults.reuse_early {
-            changes.frees.clone()
-        } else {
-            Vec::new()
-        };
-        let halfway = Halfway {
-            inner: self,
-            credits: (!closing).then_some(credits),
-        };
-        let mut core = self.core.lock();
-        let id = core.commit(changes, &self.cache);
-        std::mem::forget(halfway);
-        if !closing {
-            core.leave(credits);
-        }
-        self.op_left(core);
-        if !early.is_empty()
-            && let Some(client) = self.client()
-        {
-            client.released(&early);
-        }
-        id
-    }
-
-    pub(crate) fn abort_op(&self, credits: Credits) {
-        let mut core = self.core.lock();
-        core.leave(credits);
-        self.op_left(core);
-    }
-
-    /// An operation ended: closers wait for the last one, others for its reservation. Threads
-    /// that wait for a commit are not disturbed.
-    fn op_left(&self, core: MutexGuard<'_, Core>) {
-        if (core.closing && core.open_ops == 0) || core.room_waiters > 0 {
-            self.unlock(core);
-        }
-    }
-
-    // ---- closing ---------------------------------------------------------------------------
-
-    /// Closes the running ones of the chosen transactions; returns all chosen.
-    fn close(&self, choose: impl Fn(&Core) -> Vec<TxnId>) -> Result<Vec<TxnId>> {
-        let mut core = self.core.lock();
-        loop {
-            core.check()?;
-            let chosen = choose(&core);
-            if !core.any_running(&chosen) {
-                return Ok(chosen);
-            }
-            if !core.closing {
-                break;
-            }
-            core = self.wait(core);
-        }
-        core.closing = true;
-        while core.open_ops > 0 {
-            core = self.wait(core);
-        }
-        // Nothing is open: the choice cannot change any more but by the client's own work.
-        let chosen = choose(&core);
-        let result = loop {
-            let Some((id, stream, keys)) = core.take_attached(&chosen) else {
-                break Ok(());
-            };
-            drop(core);
-            let result = self.close_keys(id, stream, &keys);
-            core = self.core.lock();
-            if let Err(error) = result {
-                break Err(core.fail(&error));
-            }
-        };
-        if result.is_ok() {
-            core.freeze(&chosen, &self.cache);
-        }
-        core.closing = false;
-        self.unlock(core);
-        result.map(|()| chosen)
-    }
-
-    fn close_keys(&self, id: TxnId, stream: StreamId, keys: &[u64]) -> Result<()> {
-        let Some(client) = self.client() else {
-            // What the client put off is lost: the transaction can never be whole.
-            return Err(Error::Closed);
-        };
-        let _gate = Gate(self);
-        let op = Op::new(self, stream, Some(id), Credits::default());
-        client.close(op, keys).map(|_| ())
-    }
-
-    // ---- syncing ---------------------------------------------------------------------------
-
-    pub(crate) fn sync(&self, stream: Option<StreamId>, objects: &[Object]) -> Result<()> {
-        if self.config.read_only {
-            return Ok(());
-        }
-        let chosen = self.close(|core| core.concerned(stream, objects))?;
-        self.drive(&chosen)
-    }
-
-    /// Works, or waits for others who work, until `ids` are durable.
-    pub(crate) fn drive(&self, ids: &[TxnId]) -> Result<()> {
-        let mut core = self.core.lock();
-        loop {
-            if core.acknowledged(ids) {
-                return Ok(());
-            }
-            core.check()?;
-            if let Some((id, data)) = core.claim_data(ids) {
-                drop(core);
-                self.write_data(id, &data)?;
-            } else if let Some(batch) = self.lead(&mut core, false) {
-                drop(core);
-                self.commit_batch(batch)?;
-            } else {
-                core = self.wait(core);
-                continue;
-            }
-            core = self.core.lock();
-        }
-    }
-
-    /// Becomes the committer if nobody is and there is something to commit.
-    pub(crate) fn lead(&self, core: &mut MutexGuard<'_, Core>, empty: bool) -> Option<Batch> {
-        if core.committing {
-            None
-        } else {
-            core.next_batch(empty)
-        }
-    }
-
-    /// Writes a closed transaction's data blocks to their places. Few are hashed, to be covered
-    /// by the record; many are flushed here, where only their own stream waits.
-    fn write_data(&self, id: TxnId, data: &[DataRun]) -> Result<()> {
-        let written = self.write_runs(data);
-        match written {
-            Ok(covered) => {
-                let mut core = self.core.lock();
-                core.data_written(id, covered);
-                self.unlock(core);
-                Ok(())
-            }
-            Err(error) => Err(self.fail(&error)),
-        }
-    }
-
-    fn write_runs(&self, data: &[DataRun]) -> Result<Vec<Covered>> {
-        let mut blocks = 0;
-        for (at, images) in data {
-            for (i, chunk) in images.chunks(WRITE_BLOCKS_MAX).enumerate() {
-                let segments: Vec<&[u8]> = chunk.iter().map(|b| &b[..]).collect();
-                self.device
-                    .write(at.offset((i * WRITE_BLOCKS_MAX) as u64), &segments)?;
-            }
-            blocks += images.len() as u64;
-        }
-        self.core.lock().stats.around_blocks += blocks;
-        if blocks > COVERED_BLOCKS_MAX {
-            self.flush()?;
-            return Ok(Vec::new());
-        }
-        Ok(data
-            .iter()
-            .map(|(at, images)| Covered {
-                at: *at,
-                count: images.len() as u32,
-                hash: self.identity.covered_hash(*at, images.iter().map(|b| &**b)),
-            })
-            .collect())
-    }
-
-    /// Flushes the device. A device reports a lost write once, to whichever flush comes first:
-    /// so a success counts only when every flush that overlapped it has reported, too.
-    pub(crate) fn flush(&self) -> Result<()> {
-        let id = self.core.lock().flush_begins();
-        let result = if self.config.faults.skip_flush {
-            Ok(())
-        } else {
-            self.device.flush()
-        };
-        let mut core = self.core.lock();
-        let newest = core.flush_ends(id);
-        core.stats.flushes += 1;
-        if let Err(error) = result {
-            let error = core.fail(&error.into());
-            self.unlock(core);
-            return Err(error);
-        }
-        while core.flushing_since(newest) {
-            core = self.wait(core);
-        }
-        let failed = core.failure().cloned();
-        self.unlock(core);
-        failed.map_or(Ok(()), Err)
-    }
-
-    fn reclaim(&self) -> Result<bool> {
-        let (before, telling) = {
-            let core = self.core.lock();
-            (core.stats.released_blocks, core.releasing > 0)
-        };
-        self.sync(None, &[])?;
-        let mut core = self.core.lock();
-        // A checkpoint under way, or one record that proves the last, is all that can be
-        // missing; then the client must have heard of it.
-        while core.quarantined() || core.releasing > 0 {
-            core.check()?;
-            if core.releasing > 0 || core.checkpointing {
-                core = self.wait(core);
-            } else if let Some(batch) = self.lead(&mut core, true) {
-                drop(core);
-                self.commit_batch(batch)?;
-                core = self.core.lock();
-            } else if core.committing {
-                core = self.wait(core);
-            } else if core.can_checkpoint() {
-                // No room for a record: the next tail header proves as well.
-                drop(core);
-                self.checkpoint()?;
-                core = self.core.lock();
-            } else {
-                break;
-            }
-        }
-        Ok(telling || core.stats.released_blocks > before)
-    }
-
     // ---- shutting down -----------------------------------------------------------------------
 
     fn shut_down(&self) -> Result<()> {
         self.sync(None, &[])?;
-        self.checkpoint()?;
+        self.checkpoint(Asker::Caller)?;
         self.mark_clean()
     }
 
@@ -737,41 +475,5 @@ impl Inner {
         if self.has_workers() {
             self.work.notify_all();
         }
-    }
-}
-
-/// Opens the gate and stops the journal if the client panics in it, so that nobody waits for ever.
-struct Gate<'a>(&'a Inner);
-
-impl Drop for Gate<'_> {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            let mut core = self.0.core.lock();
-            core.fail(&Error::Corrupt {
-                what: "the storage program panicked while a transaction closed".into(),
-            });
-            core.closing = false;
-            self.0.unlock(core);
-        }
-    }
-}
-
-/// Stops the journal if it panics in the middle of a commit in memory, and ends the operation,
-/// so that nobody builds on half of it or waits for it.
-struct Halfway<'a> {
-    inner: &'a Inner,
-    credits: Option<Credits>,
-}
-
-impl Drop for Halfway<'_> {
-    fn drop(&mut self) {
-        let mut core = self.inner.core.lock();
-        core.fail(&Error::Corrupt {
-            what: "the journal panicked while an operation was committed".into(),
-        });
-        if let Some(credits) = self.credits {
-            core.leave(credits);
-        }
-        self.inner.unlock(core);
     }
 }

@@ -24,7 +24,7 @@
 //! the circular log apart. Hashes are BLAKE3, keyed by the volume: a header or record
 //! of another volume, epoch, sequence or lap never validates (corner 11).
 
-use crate::{Error, Result};
+use crate::{COVERED_BLOCKS_MAX, Error, Region, Result};
 use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockNo};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -50,6 +50,8 @@ pub(crate) const ENTRY_BYTES: usize = 24;
 pub(crate) const COVERED_BYTES: usize = 48;
 /// Largest record: as large as the largest log, for merged transactions may fill it.
 pub(crate) const RECORD_BLOCKS_MAX: u64 = 1 << 18;
+/// Longest covered run that a reader accepts.
+const COVERED_RUN_BLOCKS_MAX: u64 = 4096;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -113,7 +115,84 @@ const _: () = {
     assert!(size_of::<DiskEntry>() + 8 == ENTRY_BYTES);
     assert!(size_of::<DiskCovered>() == COVERED_BYTES);
     assert!(RECORD_BLOCKS_MAX * BLOCK_SIZE as u64 <= u32::MAX as u64);
+    assert!(COVERED_BLOCKS_MAX <= COVERED_RUN_BLOCKS_MAX);
 };
+
+/// Why a block is no tail header, or no start of a record, of this volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Zeros.
+    #[error("it was never written")]
+    Blank,
+    /// Something else.
+    #[error("it has no magic number")]
+    Magic,
+    /// Of a format that this version does not know.
+    #[error("it has format version {0}")]
+    Version(u32),
+    /// Written for another volume.
+    #[error("it belongs to another volume")]
+    Volume,
+    /// Flags or a length that nothing has.
+    #[error("its fields make no sense")]
+    Fields,
+    /// Damaged, or cut while it was written.
+    #[error("its hash does not hold")]
+    Hash,
+}
+
+impl Refusal {
+    /// What magic, version and volume say.
+    fn of(
+        id: &Identity,
+        block: &[u8],
+        magic: bool,
+        version: u32,
+        volume: &[u8; 16],
+    ) -> Option<Refusal> {
+        if !magic {
+            const ZEROS: Block = [0; BLOCK_SIZE];
+            let blank = (block.chunks(BLOCK_SIZE)).all(|part| *part == ZEROS[..part.len()]);
+            return Some(if blank {
+                Refusal::Blank
+            } else {
+                Refusal::Magic
+            });
+        }
+        if version != VERSION {
+            return Some(Refusal::Version(version));
+        }
+        (*volume != id.volume).then_some(Refusal::Volume)
+    }
+}
+
+/// The blocks that a record may name: those of the device without the journal's own.
+#[derive(Clone, Copy)]
+pub(crate) struct Homes<'a> {
+    pub(crate) region: &'a Region,
+    pub(crate) device_blocks: u64,
+}
+
+impl Homes<'_> {
+    /// What is wrong with a run of blocks.
+    fn refuse(&self, at: u64, count: u64) -> Option<&'static str> {
+        let end = at.saturating_add(count);
+        let Region {
+            headers,
+            log,
+            log_blocks,
+        } = self.region;
+        if at >= self.device_blocks || end > self.device_blocks {
+            Some("beyond the device")
+        } else if (at < log.0 + log_blocks && end > log.0)
+            || headers.iter().any(|h| (at..end).contains(&h.0))
+        {
+            Some("of the journal itself")
+        } else {
+            None
+        }
+    }
+}
 
 /// The volume's identity as the codecs need it.
 #[derive(Clone)]
@@ -130,7 +209,7 @@ impl Identity {
         }
     }
 
-    fn hasher(&self) -> blake3::Hasher {
+    pub(crate) fn hasher(&self) -> blake3::Hasher {
         blake3::Hasher::new_keyed(&self.key)
     }
 
@@ -198,20 +277,22 @@ impl TailHeader {
         block
     }
 
-    /// `None` if the block is no valid header of this volume.
-    pub(crate) fn decode(id: &Identity, block: &[u8]) -> Option<TailHeader> {
-        let (mut disk, _) = DiskTail::read_from_prefix(block).ok()?;
+    /// The header in a block, or why there is none of this volume.
+    pub(crate) fn decode(id: &Identity, block: &[u8]) -> std::result::Result<TailHeader, Refusal> {
+        let (mut disk, _) = DiskTail::read_from_prefix(block).map_err(|_| Refusal::Fields)?;
         let hash = std::mem::take(&mut disk.hash);
         let flags = disk.flags.get();
-        if disk.magic != TAIL_MAGIC
-            || disk.version.get() != VERSION
-            || disk.volume != id.volume
-            || flags & !(FLAG_VERDICT | FLAG_CLEAN) != 0
-            || *id.hasher().update(disk.as_bytes()).finalize().as_bytes() != hash
-        {
-            return None;
+        let magic = disk.magic == TAIL_MAGIC;
+        if let Some(refusal) = Refusal::of(id, block, magic, disk.version.get(), &disk.volume) {
+            return Err(refusal);
         }
-        Some(TailHeader {
+        if *id.hasher().update(disk.as_bytes()).finalize().as_bytes() != hash {
+            return Err(Refusal::Hash);
+        }
+        if flags & !(FLAG_VERDICT | FLAG_CLEAN) != 0 {
+            return Err(Refusal::Fields);
+        }
+        Ok(TailHeader {
             generation: disk.generation.get(),
             epoch: disk.epoch.get(),
             record_epoch: disk.record_epoch.get(),
@@ -370,20 +451,19 @@ pub(crate) struct RecordClaim {
 }
 
 impl RecordClaim {
-    /// `None` unless the block looks like the start of a record of this volume.
-    pub(crate) fn read(id: &Identity, block: &[u8]) -> Option<RecordClaim> {
-        let (header, _) = RecordHeader::ref_from_prefix(block).ok()?;
+    /// The claim, or why the block is no start of a record of this volume.
+    pub(crate) fn read(id: &Identity, block: &[u8]) -> std::result::Result<RecordClaim, Refusal> {
+        let (header, _) = RecordHeader::ref_from_prefix(block).map_err(|_| Refusal::Fields)?;
+        let magic = header.magic == RECORD_MAGIC;
+        if let Some(refusal) = Refusal::of(id, block, magic, header.version.get(), &header.volume) {
+            return Err(refusal);
+        }
         let blocks = u64::from(header.blocks.get());
         let bytes = RECORD_HEADER_BYTES as u64 + u64::from(header.body_bytes.get());
-        if header.magic != RECORD_MAGIC
-            || header.version.get() != VERSION
-            || header.volume != id.volume
-            || blocks != bytes.div_ceil(BLOCK_SIZE as u64)
-            || blocks > RECORD_BLOCKS_MAX
-        {
-            return None;
+        if blocks != bytes.div_ceil(BLOCK_SIZE as u64) || blocks > RECORD_BLOCKS_MAX {
+            return Err(Refusal::Fields);
         }
-        Some(RecordClaim {
+        Ok(RecordClaim {
             id: RecordId {
                 epoch: header.epoch.get(),
                 seq: header.seq.get(),
@@ -450,18 +530,15 @@ pub(crate) fn set_bits(image: &mut Block, first: usize, count: usize, value: boo
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) id: RecordId,
+    pub(crate) body_bytes: u64,
     pub(crate) entries: Vec<Entry>,
     pub(crate) covered: Vec<Covered>,
 }
 
 /// Decodes a whole record. `Ok(None)`: the hash does not hold, so this is no record.
 /// An error: the hash holds and the contents make no sense (our own bug or an attack).
-pub(crate) fn decode_record(
-    id: &Identity,
-    buf: &[u8],
-    device_blocks: u64,
-) -> Result<Option<Record>> {
-    let Some(claim) = RecordClaim::read(id, buf) else {
+pub(crate) fn decode_record(id: &Identity, buf: &[u8], homes: Homes<'_>) -> Result<Option<Record>> {
+    let Ok(claim) = RecordClaim::read(id, buf) else {
         return Ok(None);
     };
     let Ok((mut header, _)) = RecordHeader::read_from_prefix(buf) else {
@@ -482,10 +559,12 @@ pub(crate) fn decode_record(
     {
         return Ok(None);
     }
+    let region = homes.region;
     let bad = |what: &str| Error::Corrupt {
         what: format!(
-            "log record {} is authentic but malformed: {what}",
-            claim.id.seq
+            "log record {} at block {} is authentic but malformed: {what}",
+            claim.id.seq,
+            region.log.offset(claim.id.pos % region.log_blocks)
         ),
     };
     let mut rest = Cursor {
@@ -503,8 +582,8 @@ pub(crate) fn decode_record(
             meta: disk.flags & ENTRY_META != 0,
             ..Entry::default()
         };
-        if entry.at >= device_blocks {
-            return Err(bad("an entry names a block beyond the device"));
+        if let Some(which) = homes.refuse(entry.at, 1) {
+            return Err(bad(&format!("an entry names block {}, {which}", entry.at)));
         }
         if entry.meta && !entry.revoke {
             entry.checksum = rest
@@ -540,11 +619,13 @@ pub(crate) fn decode_record(
             .take()
             .ok_or_else(|| bad("a covered run is cut short"))?;
         let (at, count) = (disk.block.get(), disk.count.get());
-        if at
-            .checked_add(u64::from(count))
-            .is_none_or(|end| end > device_blocks)
-        {
-            return Err(bad("a covered run reaches beyond the device"));
+        if u64::from(count) > COVERED_RUN_BLOCKS_MAX {
+            return Err(bad(&format!("a covered run has {count} blocks")));
+        }
+        if let Some(which) = homes.refuse(at, u64::from(count)) {
+            return Err(bad(&format!(
+                "a run of {count} covered blocks at block {at} names blocks {which}"
+            )));
         }
         covered.push(Covered {
             at: BlockNo(at),
@@ -557,6 +638,7 @@ pub(crate) fn decode_record(
     }
     Ok(Some(Record {
         id: claim.id,
+        body_bytes: u64::from(header.body_bytes.get()),
         entries,
         covered,
     }))
@@ -589,6 +671,19 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use proptest::prelude::*;
+
+    const REGION: Region = Region {
+        headers: [BlockNo(90), BlockNo(91)],
+        log: BlockNo(92),
+        log_blocks: 8,
+    };
+
+    fn homes(device_blocks: u64) -> Homes<'static> {
+        Homes {
+            region: &REGION,
+            device_blocks,
+        }
+    }
 
     fn sample() -> (Identity, BlockBuf) {
         let id = Identity::new([3; 16]);
@@ -625,7 +720,9 @@ mod tests {
     #[test]
     fn a_record_decodes_to_what_was_written() {
         let (id, buf) = sample();
-        let record = decode_record(&id, buf.as_bytes(), 100).unwrap().unwrap();
+        let record = decode_record(&id, buf.as_bytes(), homes(100))
+            .unwrap()
+            .unwrap();
         assert_eq!(
             record.id,
             RecordId {
@@ -657,7 +754,7 @@ mod tests {
     fn corner_11_another_volume_never_validates() {
         let (_, buf) = sample();
         assert!(
-            decode_record(&Identity::new([4; 16]), buf.as_bytes(), 100)
+            decode_record(&Identity::new([4; 16]), buf.as_bytes(), homes(100))
                 .unwrap()
                 .is_none()
         );
@@ -666,7 +763,49 @@ mod tests {
     #[test]
     fn an_authentic_record_with_wild_addresses_is_an_error() {
         let (id, buf) = sample();
-        assert!(decode_record(&id, buf.as_bytes(), 20).is_err());
+        assert!(decode_record(&id, buf.as_bytes(), homes(20)).is_err());
+    }
+
+    /// A fuzzed image replayed a record over the tail headers: entries name homes only.
+    #[test]
+    fn an_authentic_record_that_names_the_journal_itself_is_an_error() {
+        let id = Identity::new([3; 16]);
+        let at = |write: &dyn Fn(&mut RecordWriter)| {
+            let mut writer = RecordWriter::new();
+            write(&mut writer);
+            let record = RecordId {
+                epoch: 2,
+                seq: 11,
+                pos: 43,
+                flushed_seq: 10,
+            };
+            let buf = writer.finish(&id, record);
+            match decode_record(&id, buf.as_bytes(), homes(100_000)) {
+                Err(error) => error.to_string(),
+                Ok(_) => String::new(),
+            }
+        };
+        let covered = |at: u64, count: u32| Covered {
+            at: BlockNo(at),
+            count,
+            hash: [0; 32],
+        };
+        for block in [90, 91, 92, 99] {
+            let said = at(&|w| w.patches(BlockNo(block), true, None, &[], &[], &[0; BLOCK_SIZE]));
+            let which = format!("names block {block}, of the journal itself");
+            assert!(
+                said.contains(&which) && said.contains("at block 95"),
+                "{said}"
+            );
+            assert!(!at(&|w| w.revoke(BlockNo(block))).is_empty());
+        }
+        for (from, count) in [(80, 11), (91, 1), (99, 2), (u64::MAX - 1, 5), (99_999, 2)] {
+            assert!(!at(&|w| w.covered(&covered(from, count))).is_empty());
+        }
+        assert!(at(&|w| w.covered(&covered(100, 5000))).contains("5000"));
+        for (from, count) in [(80, 10), (100, 4096)] {
+            assert_eq!(at(&|w| w.covered(&covered(from, count))), "");
+        }
     }
 
     #[test]
@@ -683,9 +822,12 @@ mod tests {
             clean: false,
         };
         let mut block = header.encode(&id);
-        assert_eq!(TailHeader::decode(&id, block.as_slice()), Some(header));
+        assert_eq!(TailHeader::decode(&id, block.as_slice()), Ok(header));
         block[57] ^= 1;
-        assert_eq!(TailHeader::decode(&id, block.as_slice()), None);
+        assert_eq!(
+            TailHeader::decode(&id, block.as_slice()),
+            Err(Refusal::Hash)
+        );
     }
 
     proptest! {
@@ -695,14 +837,14 @@ mod tests {
             let used = RECORD_HEADER_BYTES + 16 + 8 + 14 + 5 + 12 + 16 + 48;
             prop_assume!(at < used);
             buf.as_bytes_mut()[at] ^= 1 << bit;
-            prop_assert!(!matches!(decode_record(&id, buf.as_bytes(), 100), Ok(Some(_))));
+            prop_assert!(!matches!(decode_record(&id, buf.as_bytes(), homes(100)), Ok(Some(_))));
         }
 
         #[test]
         fn random_bytes_are_never_a_record(bytes in prop::collection::vec(any::<u8>(), 0..5000)) {
             let id = Identity::new([3; 16]);
-            prop_assert!(decode_record(&id, &bytes, 100).unwrap().is_none());
-            prop_assert!(TailHeader::decode(&id, &bytes).is_none());
+            prop_assert!(decode_record(&id, &bytes, homes(100)).unwrap().is_none());
+            prop_assert!(TailHeader::decode(&id, &bytes).is_err());
         }
     }
 }

@@ -16,21 +16,32 @@
 //! | `seal` | checksums of metadata blocks |
 //! | `patch`, `mask` | what an operation changes in a block |
 //! | `cache` | current and committed images |
+//! | `applying` | applying operations kept apart from freezing |
 //! | `core` | every decision; no I/O, no threads |
 //! | `op` | the open operation |
-//! | `engine` | admission, closing, syncing: the core's threads |
+//! | `engine` | the calls, and what the threads share |
+//! | `admit` | admission, commit in memory |
+//! | `drive` | closing, syncing, flushing |
 //! | `commit` | the committer: one record, one flush |
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `workers` | commit interval and checkpoints in the background |
 //! | `recover` | scan, verdict, replay |
+//! | `dump` | shows headers and log, changes nothing |
 //! | `lockmap` | locks for callers |
 
+mod admit;
+mod applying;
 mod cache;
 mod checkpoint;
 mod commit;
 mod core;
+mod drive;
+mod dump;
 mod engine;
 mod error;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod layout;
 mod lockmap;
 mod mask;
@@ -41,9 +52,13 @@ mod seal;
 mod sync;
 mod workers;
 
+pub use dump::{
+    CoveredItem, CoveredState, EntryItem, HeaderFound, HeaderItem, LogEnd, LogItem, LogSummary,
+    RecordItem,
+};
 pub use engine::Journal;
 pub use error::{Error, Result};
-pub use layout::TailHeader;
+pub use layout::{Refusal, TailHeader};
 pub use lockmap::{Access, LockSet, Lockmap};
 pub use op::Op;
 pub use recover::{HeaderState, Recovery, Salvage};
@@ -184,6 +199,10 @@ pub struct Faults {
     pub install_unproved: bool,
     /// Recovery goes on behind a record that it could not accept.
     pub replay_past_bad: bool,
+    /// Operations are absorbed into transactions that are closed and not laid yet.
+    pub absorb_frozen: bool,
+    /// Transactions freeze while operations are being applied.
+    pub freeze_beside_applying: bool,
 }
 
 /// What to wait for until an operation is durable.

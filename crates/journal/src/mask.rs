@@ -15,31 +15,43 @@ impl<const WORDS: usize> Default for Mask<WORDS> {
     }
 }
 
-impl<const WORDS: usize> Mask<WORDS> {
-    /// Adds `start .. start + len`.
-    pub(crate) fn insert(&mut self, start: usize, len: usize) {
-        let end = start + len;
-        let mut at = start;
-        while at < end {
+/// The words that `start .. start + len` touches, each with the positions concerned.
+fn words(start: usize, len: usize) -> impl Iterator<Item = (usize, u64)> {
+    let end = start + len;
+    let mut at = start;
+    std::iter::from_fn(move || {
+        (at < end).then(|| {
             let (word, bit) = (at / 64, at % 64);
             let n = (64 - bit).min(end - at);
-            self.0[word] |= (u64::MAX >> (64 - n)) << bit;
             at += n;
-        }
-    }
+            (word, (u64::MAX >> (64 - n)) << bit)
+        })
+    })
+}
 
-    pub(crate) fn intersects(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).any(|(a, b)| a & b != 0)
+impl<const WORDS: usize> Mask<WORDS> {
+    /// Positions that a mask has.
+    const LEN: usize = WORDS * 64;
+
+    /// Adds `start .. start + len`; returns how many of them are new.
+    pub(crate) fn insert(&mut self, start: usize, len: usize) -> usize {
+        let mut new = 0;
+        for (word, positions) in words(start, len) {
+            new += (positions & !self.0[word]).count_ones();
+            self.0[word] |= positions;
+        }
+        new as usize
     }
 
     /// Whether one of `start .. start + len` is in the set.
     pub(crate) fn meets(&self, start: usize, len: usize) -> bool {
-        (start..start + len).any(|at| self.0[at / 64] >> (at % 64) & 1 == 1)
+        words(start, len).any(|(word, positions)| self.0[word] & positions != 0)
     }
 
-    /// Whether `other` holds everything that this does.
-    pub(crate) fn is_within(&self, other: &Self) -> bool {
-        self.0.iter().zip(&other.0).all(|(a, b)| a & !b == 0)
+    /// Whether the position before `start` or the one at `start + len` is in the set.
+    pub(crate) fn adjoins(&self, start: usize, len: usize) -> bool {
+        let end = start + len;
+        (start > 0 && self.meets(start - 1, 1)) || (end < Self::LEN && self.meets(end, 1))
     }
 
     pub(crate) fn union(&mut self, other: &Self) {
@@ -94,7 +106,12 @@ mod tests {
             let mut plain = vec![false; 4096];
             for (start, len) in ranges {
                 let len = len.min(4096 - start);
-                mask.insert(start, len);
+                let new = plain[start..start + len].iter().filter(|in_set| !**in_set).count();
+                let some = plain[start..start + len].iter().any(|in_set| *in_set);
+                let beside = (start > 0 && plain[start - 1]) || plain.get(start + len) == Some(&true);
+                prop_assert_eq!(mask.meets(start, len), some);
+                prop_assert_eq!(mask.adjoins(start, len), beside);
+                prop_assert_eq!(mask.insert(start, len), new);
                 plain[start..start + len].fill(true);
             }
             let mut seen = vec![false; 4096];

@@ -1,25 +1,65 @@
-//! One operation: a private collection of patches that becomes visible atomically.
+//! One operation: a private collection of edits that becomes visible atomically.
 
-use crate::core::{DataRun, OpBlock, OpChanges, Run, TxnId};
+use crate::core::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId};
 use crate::engine::Inner;
-use crate::layout::set_bits;
-use crate::patch::{Patch, add_at};
+use crate::layout::ENTRY_BYTES;
+use crate::patch::{Edit, Patch};
 use crate::{Access, Credits, Kind, META_BYTES, Object, Result, StreamId, Ticket};
-use std::collections::HashMap;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
+/// Touched blocks that are searched one by one; more get an index.
+const SEARCHED_MAX: usize = 16;
+
 struct Touched {
+    at: BlockNo,
     kind: Kind,
-    view: Arc<Block>,
-    /// `None` while the block was only read. With a patch, the cache entry is held (unless
-    /// the block begins a new life here).
-    patch: Option<Box<Patch>>,
+    /// The block as this operation sees it, from its first read on.
+    view: Option<Arc<Block>>,
+    /// The block begins a new life here: its base is zeros.
+    life: bool,
+    /// The cache entry is held, because the block is changed.
+    held: bool,
+    edits: SmallVec<[Edit; 2]>,
+}
+
+impl Touched {
+    fn new(at: BlockNo, kind: Kind) -> Touched {
+        Touched {
+            at,
+            kind,
+            view: None,
+            life: false,
+            held: false,
+            edits: SmallVec::new(),
+        }
+    }
+
+    fn is_changed(&self) -> bool {
+        self.life || !self.edits.is_empty()
+    }
+
+    /// The image with this operation's edits.
+    fn edited(&self, mut image: Arc<Block>, bytes: &[u8]) -> Arc<Block> {
+        if !self.edits.is_empty() {
+            let block = Arc::make_mut(&mut image);
+            self.edits.iter().for_each(|edit| edit.apply(bytes, block));
+        }
+        image
+    }
+
+    /// Upper bound of the log bytes that the edits take.
+    fn log_bytes(&self) -> u64 {
+        let mut patch = Patch::default();
+        let grown: u64 = self.edits.iter().map(|edit| patch.take(edit)).sum();
+        ENTRY_BYTES as u64 + grown
+    }
 }
 
 /// An open operation. Its changes are seen by itself alone until [`commit`](Op::commit);
-/// dropping it undoes everything. While it is open no transaction closes, so it must not
-/// wait for anything but device reads, and its thread must not begin another.
+/// dropping it undoes everything. While it is open no transaction with delayed work closes, so
+/// it must not wait for anything but device reads, and its thread must not begin another.
 #[must_use = "an operation that is dropped is undone"]
 pub struct Op<'a> {
     inner: &'a Inner,
@@ -27,7 +67,11 @@ pub struct Op<'a> {
     closing: Option<TxnId>,
     credits: Credits,
     done: bool,
-    blocks: HashMap<u64, Touched>,
+    blocks: Vec<Touched>,
+    /// Where a block is in `blocks`, once there are more than a few.
+    index: BlockMap<usize>,
+    /// The bytes of all edits.
+    bytes: Vec<u8>,
     relations: Vec<(Object, Access)>,
     frees: Vec<Run>,
     data: Vec<DataRun>,
@@ -47,7 +91,9 @@ impl<'a> Op<'a> {
             closing,
             credits,
             done: false,
-            blocks: HashMap::new(),
+            blocks: Vec::new(),
+            index: BlockMap::default(),
+            bytes: Vec::new(),
             relations: Vec::new(),
             frees: Vec::new(),
             data: Vec::new(),
@@ -70,47 +116,94 @@ impl<'a> Op<'a> {
         }
     }
 
+    fn find(&self, at: BlockNo) -> Option<usize> {
+        if self.blocks.len() <= SEARCHED_MAX {
+            self.blocks.iter().rposition(|t| t.at == at)
+        } else {
+            self.index.get(&at.0).copied()
+        }
+    }
+
+    /// Where a block is that this operation writes around the log: run, and block in it.
+    fn find_around(&self, at: BlockNo) -> Option<(usize, usize)> {
+        let within = |(first, blocks): &DataRun| {
+            let i = at.0.checked_sub(first.0)? as usize;
+            (i < blocks.len()).then_some(i)
+        };
+        let mut runs = self.data.iter().enumerate();
+        runs.find_map(|(run, data)| Some((run, within(data)?)))
+    }
+
+    fn insert(&mut self, touched: Touched) -> usize {
+        let i = self.blocks.len();
+        if i == SEARCHED_MAX {
+            let known = self.blocks.iter().enumerate();
+            self.index = known.map(|(i, t)| (t.at.0, i)).collect();
+        }
+        if i >= SEARCHED_MAX {
+            self.index.insert(touched.at.0, i);
+        }
+        self.blocks.push(touched);
+        i
+    }
+
     /// The block as this operation sees it: everything committed in memory and its own writes.
     ///
     /// # Errors
     /// A read error, or [`Error::BadSeal`](crate::Error::BadSeal).
     pub fn read(&mut self, at: BlockNo, kind: Kind) -> Result<&Block> {
-        if !self.blocks.contains_key(&at.0) {
-            let view = self.inner.image(at, kind, false)?;
-            self.blocks.insert(
-                at.0,
-                Touched {
-                    kind,
-                    view,
-                    patch: None,
-                },
-            );
+        if let Some((run, i)) = self.find_around(at) {
+            return Ok(&self.data[run].1[i]);
         }
-        Ok(&self.blocks[&at.0].view)
+        let i = match self.find(at) {
+            Some(i) => i,
+            None => self.insert(Touched::new(at, kind)),
+        };
+        let touched = &mut self.blocks[i];
+        if touched.view.is_none() {
+            let base = if touched.life {
+                Arc::new([0; BLOCK_SIZE])
+            } else {
+                self.inner.image(at, kind, false)?
+            };
+            touched.view = Some(touched.edited(base, &self.bytes));
+        }
+        let view = touched
+            .view
+            .get_or_insert_with(|| Arc::new([0; BLOCK_SIZE]));
+        Ok(view)
     }
 
-    fn touch(&mut self, at: BlockNo, kind: Kind) -> Result<(&mut Patch, &mut Block)> {
-        let inner = self.inner;
-        let touched = match self.blocks.entry(at.0) {
-            std::collections::hash_map::Entry::Occupied(e) => e.into_mut(),
-            std::collections::hash_map::Entry::Vacant(e) => {
-                let view = inner.image(at, kind, true)?;
-                e.insert(Touched {
-                    kind,
-                    view,
-                    patch: Some(Box::default()),
-                })
-            }
+    /// Adds an edit, whose bytes were put into the buffer already.
+    fn edit(&mut self, at: BlockNo, kind: Kind, edit: Edit) -> Result<()> {
+        if let Some((run, i)) = self.find_around(at) {
+            edit.apply(&self.bytes, Arc::make_mut(&mut self.data[run].1[i]));
+            return Ok(());
+        }
+        let i = match self.find(at) {
+            Some(i) => i,
+            None => self.insert(Touched::new(at, kind)),
         };
+        let touched = &mut self.blocks[i];
         debug_assert!(touched.kind == kind, "{at:?} is used as two kinds");
-        if touched.patch.is_none() {
+        if !touched.held && !touched.life {
+            self.inner.hold(at, kind)?;
+            touched.held = true;
+        }
+        if let Some(view) = &mut touched.view {
             // The view may be older than the cache; only bytes of objects that the caller
             // has locked count, and they are the same.
-            inner.image(at, kind, true)?;
-            touched.patch = Some(Box::default());
+            edit.apply(&self.bytes, Arc::make_mut(view));
         }
-        let patch = touched.patch.get_or_insert_default();
-        Ok((patch, Arc::make_mut(&mut touched.view)))
+        touched.edits.push(edit);
+        Ok(())
+    }
+
+    /// Puts an edit's bytes into the buffer; returns where.
+    fn keep(&mut self, bytes: &[u8]) -> u32 {
+        let from = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(bytes);
+        from
     }
 
     fn check_bounds(kind: Kind, offset: usize, len: usize) {
@@ -137,10 +230,9 @@ impl<'a> Op<'a> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let (patch, view) = self.touch(at, kind)?;
-        patch.touch_bytes(offset, bytes.len());
-        view[offset..offset + bytes.len()].copy_from_slice(bytes);
-        Ok(())
+        let from = self.keep(bytes);
+        let (offset, len) = (offset as u16, bytes.len() as u16);
+        self.edit(at, kind, Edit::Bytes { offset, len, from })
     }
 
     /// Patches bytes that several streams write without relating (a directory's times): the
@@ -153,10 +245,12 @@ impl<'a> Op<'a> {
     /// If the range leaves the block's caller bytes: a bug of the caller.
     pub fn write_latest(&mut self, at: BlockNo, offset: usize, bytes: &[u8]) -> Result<()> {
         Self::check_bounds(Kind::Meta, offset, bytes.len());
-        let (patch, view) = self.touch(at, Kind::Meta)?;
-        patch.touch_latest(offset, bytes.len());
-        view[offset..offset + bytes.len()].copy_from_slice(bytes);
-        Ok(())
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let from = self.keep(bytes);
+        let (offset, len) = (offset as u16, bytes.len() as u16);
+        self.edit(at, Kind::Meta, Edit::Latest { offset, len, from })
     }
 
     /// Adds to a 64-bit counter. Additions of different streams commute and do not relate.
@@ -168,10 +262,8 @@ impl<'a> Op<'a> {
     /// If the counter leaves the block's caller bytes: a bug of the caller.
     pub fn add(&mut self, at: BlockNo, offset: usize, delta: i64) -> Result<()> {
         Self::check_bounds(Kind::Meta, offset, 8);
-        let (patch, view) = self.touch(at, Kind::Meta)?;
-        patch.add(offset, delta);
-        add_at(view, offset, delta);
-        Ok(())
+        let offset = offset as u16;
+        self.edit(at, Kind::Meta, Edit::Add { offset, delta })
     }
 
     /// Sets or clears bits of a bitmap block; bit `i` is bit `i % 8` of byte `i / 8`.
@@ -190,10 +282,12 @@ impl<'a> Op<'a> {
         if count == 0 {
             return Ok(());
         }
-        let (patch, view) = self.touch(at, Kind::Meta)?;
-        patch.touch_bits(first, count);
-        set_bits(view, first, count, value);
-        Ok(())
+        let edit = Edit::Bits {
+            first: first as u16,
+            count: count as u16,
+            value,
+        };
+        self.edit(at, Kind::Meta, edit)
     }
 
     /// Begins a new life of a newly allocated block: zeros, whatever its home holds. Mandatory
@@ -202,18 +296,26 @@ impl<'a> Op<'a> {
     /// # Errors
     /// None today; the signature leaves room for devices that must prepare a block.
     pub fn zero(&mut self, at: BlockNo, kind: Kind) -> Result<()> {
-        let patch = Some(Box::new(Patch::fresh()));
         let fresh = Touched {
-            kind,
-            view: Arc::new([0; BLOCK_SIZE]),
-            patch,
+            life: true,
+            ..Touched::new(at, kind)
         };
-        if let Some(old) = self.blocks.insert(at.0, fresh)
-            && old.patch.is_some_and(|p| !p.zero)
-        {
-            self.inner.cache.unhold(at, 1);
+        match self.find(at) {
+            Some(i) => {
+                let old = std::mem::replace(&mut self.blocks[i], fresh);
+                self.let_go(&old);
+            }
+            None => {
+                self.insert(fresh);
+            }
         }
         Ok(())
+    }
+
+    fn let_go(&self, touched: &Touched) {
+        if touched.held {
+            self.inner.cache.unhold(touched.at, 1);
+        }
     }
 
     /// Frees blocks: their patches in the log are void once this operation is durable. The
@@ -234,9 +336,19 @@ impl<'a> Op<'a> {
     /// # Errors
     /// None today.
     pub fn write_around(&mut self, at: BlockNo, data: Vec<Arc<Block>>) -> Result<()> {
-        if !data.is_empty() {
-            self.data.push((at, data));
+        if data.is_empty() {
+            return Ok(());
         }
+        let end = at.0 + data.len() as u64;
+        for i in 0..self.blocks.len() {
+            let touched = &self.blocks[i];
+            if (at.0..end).contains(&touched.at.0) {
+                let unchanged = Touched::new(touched.at, touched.kind);
+                let old = std::mem::replace(&mut self.blocks[i], unchanged);
+                self.let_go(&old);
+            }
+        }
+        self.data.push((at, data));
         Ok(())
     }
 
@@ -249,29 +361,54 @@ impl<'a> Op<'a> {
     /// Makes all changes visible at once, in memory. Not durable yet: see
     /// [`Journal::wait`](crate::Journal::wait).
     pub fn commit(mut self) -> Ticket {
-        self.done = true;
-        let mut blocks = Vec::with_capacity(self.blocks.len());
-        for (at, touched) in self.blocks.drain() {
-            if let Some(patch) = touched.patch {
-                blocks.push(OpBlock {
-                    at: BlockNo(at),
-                    kind: touched.kind,
-                    patch: *patch,
-                    image: touched.view,
-                });
-            }
-        }
-        blocks.sort_unstable_by_key(|b| b.at);
         debug_assert!(
-            self.closing.is_some()
-                || blocks.iter().map(|b| b.patch.log_bytes()).sum::<u64>()
-                    + self.attached.iter().map(|a| a.1.log_bytes).sum::<u64>()
-                    <= self.credits.log_bytes,
-            "an operation logs {} bytes and keeps {} with {} credits",
-            blocks.iter().map(|b| b.patch.log_bytes()).sum::<u64>(),
-            self.attached.iter().map(|a| a.1.log_bytes).sum::<u64>(),
+            self.closing.is_some() || self.log_bytes() <= self.credits.log_bytes,
+            "an operation logs {} bytes with {} credits",
+            self.log_bytes(),
             self.credits.log_bytes,
         );
+        self.done = true;
+        let mut touched = std::mem::take(&mut self.blocks);
+        let mut blocks = Vec::with_capacity(touched.len());
+        // An operation that stops half-way must stop the journal: others would build on it.
+        let applier = self.inner.applying.apply(self.stream);
+        let halfway = self
+            .inner
+            .halfway(self.closing.is_none().then_some(self.credits));
+        for touched in &mut touched {
+            // Nobody but the cache should hold the image: it would be copied for the edits.
+            touched.view = None;
+            if !touched.is_changed() {
+                continue;
+            }
+            let at = touched.at;
+            let dies = |run: &Run| (run.0.0..run.0.0 + run.1).contains(&at.0);
+            if self.frees.iter().any(dies) {
+                self.let_go(touched);
+                continue;
+            }
+            if touched.life {
+                let image = touched.edited(Arc::new([0; BLOCK_SIZE]), &self.bytes);
+                self.inner.cache.begin_life(at, touched.kind, image);
+            } else {
+                self.inner.cache.edit(at, &touched.edits, &self.bytes);
+            }
+            blocks.push(OpBlock {
+                at,
+                kind: touched.kind,
+                zero: touched.life,
+                revoke: false,
+                edits: std::mem::take(&mut touched.edits),
+            });
+        }
+        for (at, images) in &self.data {
+            for (i, image) in images.iter().enumerate() {
+                let at = at.offset(i as u64);
+                self.inner
+                    .cache
+                    .begin_life(at, Kind::Data, Arc::clone(image));
+            }
+        }
         let changes = OpChanges {
             stream: self.stream,
             closing: self.closing,
@@ -282,7 +419,16 @@ impl<'a> Op<'a> {
             data: std::mem::take(&mut self.data),
             attached: std::mem::take(&mut self.attached),
         };
-        Ticket(self.inner.commit_op(changes))
+        let id = self.inner.commit_op(changes);
+        std::mem::forget(halfway);
+        drop(applier);
+        Ticket(id)
+    }
+
+    /// Upper bound of what the operation logs, and keeps reserved for its delayed work.
+    fn log_bytes(&self) -> u64 {
+        let blocks: u64 = self.blocks.iter().map(Touched::log_bytes).sum();
+        blocks + self.attached.iter().map(|a| a.1.log_bytes).sum::<u64>()
     }
 }
 
@@ -291,10 +437,8 @@ impl Drop for Op<'_> {
         if self.done {
             return;
         }
-        for (at, touched) in self.blocks.drain() {
-            if touched.patch.is_some_and(|p| !p.zero) {
-                self.inner.cache.unhold(BlockNo(at), 1);
-            }
+        for touched in &self.blocks {
+            self.let_go(touched);
         }
         if self.closing.is_none() {
             self.inner.abort_op(self.credits);

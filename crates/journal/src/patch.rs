@@ -1,4 +1,8 @@
-//! What an operation or a transaction changes in one block.
+//! What an operation changes in a block, and what a transaction owns of it.
+//!
+//! An operation keeps *edits*, in order, with their bytes in one buffer of its own; they are
+//! carried out on the current image when it commits. A transaction keeps a *patch*: the set of
+//! bytes and bits that it owns, the values being in the image that it froze.
 
 use crate::layout::{ENTRY_BYTES, set_bits};
 use crate::mask::{BitMask, ByteMask, close_gaps};
@@ -6,9 +10,44 @@ use steadfast_block::Block;
 
 /// Ranges closer than this are logged as one: a range header costs as much.
 const RANGE_GAP_BYTES: usize = 4;
+/// Encoded bytes of a range header.
+const RANGE_BYTES: u64 = 4;
+/// Encoded bytes that one call that sets bits causes at most.
+const BITS_BYTES: u64 = 8;
 
-/// The part of a block that belongs to an operation or a transaction. The values are in
-/// an image kept beside it; `adds` are differences, resolved when the record is laid.
+/// One change of a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Edit {
+    /// New bytes; they lie in the operation's buffer at `from`.
+    Bytes { offset: u16, len: u16, from: u32 },
+    /// New bytes whose newest value is logged, whoever wrote it.
+    Latest { offset: u16, len: u16, from: u32 },
+    /// Bits, all to one value.
+    Bits { first: u16, count: u16, value: bool },
+    /// A difference of a 64-bit counter.
+    Add { offset: u16, delta: i64 },
+}
+
+impl Edit {
+    /// Carries the edit out; `bytes` is the operation's buffer.
+    pub(crate) fn apply(&self, bytes: &[u8], image: &mut Block) {
+        match *self {
+            Edit::Bytes { offset, len, from } | Edit::Latest { offset, len, from } => {
+                let (offset, len, from) = (offset as usize, len as usize, from as usize);
+                image[offset..offset + len].copy_from_slice(&bytes[from..from + len]);
+            }
+            Edit::Bits {
+                first,
+                count,
+                value,
+            } => set_bits(image, first as usize, count as usize, value),
+            Edit::Add { offset, delta } => add_at(image, offset as usize, delta),
+        }
+    }
+}
+
+/// The part of a block that belongs to a transaction. The values are in an image kept beside
+/// it; `adds` are differences, resolved when the record is laid.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Patch {
     /// The block begins a new life: its base is zeros.
@@ -34,71 +73,79 @@ impl Patch {
         }
     }
 
-    /// The patch of a block that begins a new life.
-    pub(crate) fn fresh() -> Patch {
-        Patch {
-            zero: true,
-            ..Patch::default()
+    /// Takes over a later edit of the same owner. Returns an upper bound of the encoded bytes
+    /// that it adds: exact for edits that touch no range or adjoin one, less a gap that closes.
+    pub(crate) fn take(&mut self, edit: &Edit) -> u64 {
+        let extend = |mask: &mut ByteMask, offset: u16, len: u16| {
+            let (offset, len) = (offset as usize, len as usize);
+            let known = mask.adjoins(offset, len) || mask.meets(offset, len);
+            mask.insert(offset, len) as u64 + if known { 0 } else { RANGE_BYTES }
+        };
+        match *edit {
+            Edit::Bytes { offset, len, .. } => extend(&mut self.bytes, offset, len),
+            Edit::Latest { offset, len, .. } => {
+                extend(self.latest.get_or_insert_default(), offset, len)
+            }
+            Edit::Bits { first, count, .. } => {
+                self.bits
+                    .get_or_insert_default()
+                    .insert(first as usize, count as usize);
+                self.bit_calls += 1;
+                BITS_BYTES
+            }
+            Edit::Add { offset, delta } => self.add(offset, delta),
         }
     }
 
-    /// Applies an operation's patch to the current image. Its private image holds the values.
-    pub(crate) fn apply_current(&self, values: &Block, image: &mut Block) {
-        for (start, len) in self.bytes.runs().into_iter().chain(self.latest_runs()) {
-            image[start..start + len].copy_from_slice(&values[start..start + len]);
-        }
-        self.apply_bits(values, image);
-        self.apply_adds(image);
-    }
-
-    fn latest_runs(&self) -> Vec<(usize, usize)> {
-        self.latest.as_ref().map(|l| l.runs()).unwrap_or_default()
-    }
-
-    fn apply_bits(&self, values: &Block, image: &mut Block) {
-        for (first, count) in self.bits.as_ref().map(|b| b.runs()).unwrap_or_default() {
-            for i in first..first + count {
-                set_bits(image, i, 1, values[i / 8] >> (i % 8) & 1 == 1);
+    fn add(&mut self, offset: u16, delta: i64) -> u64 {
+        match self.adds.iter_mut().find(|a| a.0 == offset) {
+            Some(add) => {
+                add.1 = add.1.wrapping_add(delta);
+                0
+            }
+            None => {
+                self.adds.push((offset, delta));
+                8 + RANGE_BYTES
             }
         }
     }
 
-    pub(crate) fn touch_bytes(&mut self, offset: usize, len: usize) {
-        self.bytes.insert(offset, len);
-    }
-
-    pub(crate) fn touch_latest(&mut self, offset: usize, len: usize) {
-        self.latest.get_or_insert_default().insert(offset, len);
-    }
-
-    pub(crate) fn touch_bits(&mut self, first: usize, count: usize) {
-        self.bits.get_or_insert_default().insert(first, count);
-        self.bit_calls += 1;
-    }
-
-    pub(crate) fn add(&mut self, offset: usize, delta: i64) {
-        match self.adds.iter_mut().find(|a| a.0 as usize == offset) {
-            Some(add) => add.1 = add.1.wrapping_add(delta),
-            None => self.adds.push((offset as u16, delta)),
+    /// Whether an edit of another owner cannot be reordered with this patch: they have bytes or
+    /// bits in common. Differences of one counter can be, and so can newest values.
+    pub(crate) fn overlaps(&self, edit: &Edit) -> bool {
+        let bytes = |(start, len): (usize, usize)| self.bytes.meets(start, len);
+        let bits = |(start, len): (usize, usize)| {
+            (self.bits.as_ref()).is_some_and(|bits| bits.meets(start * 8, len * 8))
+        };
+        let adds = |(start, len): (usize, usize)| {
+            let meets = |a: &(u16, i64)| (a.0 as usize) < start + len && start < a.0 as usize + 8;
+            self.adds.iter().any(meets)
+        };
+        let latest = |(start, len): (usize, usize)| {
+            (self.latest.as_ref()).is_some_and(|latest| latest.meets(start, len))
+        };
+        match *edit {
+            Edit::Bytes { offset, len, .. } => {
+                let run = (offset as usize, len as usize);
+                bytes(run) || bits(run) || adds(run) || latest(run)
+            }
+            Edit::Latest { offset, len, .. } => {
+                let run = (offset as usize, len as usize);
+                bytes(run) || bits(run) || adds(run)
+            }
+            Edit::Add { offset, .. } => {
+                let run = (offset as usize, 8);
+                bytes(run) || bits(run) || latest(run)
+            }
+            Edit::Bits { first, count, .. } => {
+                let (first, count) = (first as usize, count as usize);
+                let run = (first / 8, (first + count).div_ceil(8) - first / 8);
+                (self.bits.as_ref()).is_some_and(|bits| bits.meets(first, count))
+                    || bytes(run)
+                    || adds(run)
+                    || latest(run)
+            }
         }
-    }
-
-    /// Whether the two patches cannot be reordered: they own common bytes or bits, one sets a
-    /// counter that the other adds to, or one begins or ends the block's life.
-    pub(crate) fn overlaps(&self, other: &Patch) -> bool {
-        self.zero
-            || other.zero
-            || self.revoke
-            || other.revoke
-            || self.bytes.intersects(&other.bytes)
-            || self.sets_counters_of(other)
-            || other.sets_counters_of(self)
-            || matches!((&self.bits, &other.bits), (Some(a), Some(b)) if a.intersects(b))
-    }
-
-    fn sets_counters_of(&self, other: &Patch) -> bool {
-        let mut counters = other.adds.iter();
-        counters.any(|a| self.bytes.meets(a.0 as usize, 8))
     }
 
     /// Adds a later patch of the same owner.
@@ -118,7 +165,7 @@ impl Patch {
         }
         self.bit_calls += later.bit_calls;
         for &(offset, delta) in &later.adds {
-            self.add(offset as usize, delta);
+            self.add(offset, delta);
         }
         if let Some(latest) = &later.latest {
             self.latest.get_or_insert_default().union(latest);
@@ -134,41 +181,27 @@ impl Patch {
         for (start, len) in self.bytes.runs() {
             image[start..start + len].copy_from_slice(&values[start..start + len]);
         }
-        self.apply_bits(values, image);
-        self.apply_adds(image);
-        for (start, len) in self.latest_runs() {
-            image[start..start + len].copy_from_slice(&newest[start..start + len]);
+        for (first, count) in self.bits.as_ref().map(|b| b.runs()).unwrap_or_default() {
+            for i in first..first + count {
+                set_bits(image, i, 1, values[i / 8] >> (i % 8) & 1 == 1);
+            }
         }
-    }
-
-    /// Applies the counters' differences, but for counters whose value is owned already:
-    /// their bytes hold the sum.
-    fn apply_adds(&self, image: &mut Block) {
+        // The bytes of a counter that is owned, too, hold the sum already.
         for &(offset, delta) in &self.adds {
             if !self.bytes.meets(offset as usize, 8) {
                 add_at(image, offset as usize, delta);
             }
         }
-    }
-
-    /// Whether absorbing `later` leaves the encoded size as it is.
-    pub(crate) fn has_place_for(&self, later: &Patch) -> bool {
-        let known = |offset: u16| self.adds.iter().any(|a| a.0 == offset);
-        let newest_known = match (&later.latest, &self.latest) {
-            (None, _) => true,
-            (Some(theirs), Some(ours)) => theirs.is_within(ours),
-            (Some(_), None) => false,
-        };
-        !later.zero
-            && !later.revoke
-            && later.bits.is_none()
-            && later.bytes.is_within(&self.bytes)
-            && later.adds.iter().all(|a| known(a.0))
-            && newest_known
+        for (start, len) in self.latest.as_ref().map(|l| l.runs()).unwrap_or_default() {
+            image[start..start + len].copy_from_slice(&newest[start..start + len]);
+        }
     }
 
     /// Byte ranges to be logged.
     pub(crate) fn ranges(&self) -> Vec<(usize, usize)> {
+        if self.adds.is_empty() && self.latest.is_none() {
+            return close_gaps(self.bytes.runs(), RANGE_GAP_BYTES);
+        }
         let mut mask = self.bytes.clone();
         for &(offset, _) in &self.adds {
             mask.insert(offset as usize, 8);
@@ -182,9 +215,8 @@ impl Patch {
     /// Upper bound of the bytes that this patch takes in a record. `n` calls that set bits
     /// leave at most `2n - 1` runs of equal bits, of 4 bytes each.
     pub(crate) fn log_bytes(&self) -> u64 {
-        let ranges = self.ranges();
-        let bytes: usize = ranges.iter().map(|r| r.1 + 4).sum();
-        (ENTRY_BYTES + bytes) as u64 + self.bit_calls * 8
+        let bytes: u64 = self.ranges().iter().map(|r| r.1 as u64 + RANGE_BYTES).sum();
+        ENTRY_BYTES as u64 + bytes + self.bit_calls * BITS_BYTES
     }
 }
 
@@ -194,4 +226,76 @@ pub(crate) fn add_at(image: &mut Block, offset: usize, delta: i64) {
     value.copy_from_slice(&image[offset..offset + 8]);
     let sum = u64::from_le_bytes(value).wrapping_add_signed(delta);
     image[offset..offset + 8].copy_from_slice(&sum.to_le_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn edit() -> impl Strategy<Value = Edit> {
+        prop_oneof![
+            (0u16..500, 1u16..40).prop_map(|(offset, len)| Edit::Bytes {
+                offset,
+                len,
+                from: 0
+            }),
+            (0u16..500, 1u16..40).prop_map(|(offset, len)| Edit::Latest {
+                offset,
+                len,
+                from: 0
+            }),
+            (0u16..4000, 1u16..70).prop_map(|(first, count)| Edit::Bits {
+                first,
+                count,
+                value: true
+            }),
+            (0u16..60, any::<i64>()).prop_map(|(n, delta)| Edit::Add {
+                offset: n * 8,
+                delta
+            }),
+        ]
+    }
+
+    proptest! {
+        /// Log space is reserved by these bounds, so they must never be too small.
+        #[test]
+        fn the_growth_that_an_edit_reports_bounds_the_encoded_size(edits in prop::collection::vec(edit(), 0..30)) {
+            let mut patch = Patch::default();
+            let mut bound = ENTRY_BYTES as u64;
+            for edit in &edits {
+                bound += patch.take(edit);
+                prop_assert!(patch.log_bytes() <= bound, "{} > {bound}", patch.log_bytes());
+            }
+        }
+
+        /// Against a plain account of which bits of the block each of them uses, and how.
+        #[test]
+        fn edits_overlap_where_they_use_bits_in_common(ours in prop::collection::vec(edit(), 0..4), theirs in edit()) {
+            let uses = |edit: &Edit| match *edit {
+                Edit::Bytes { offset, len, .. } => (0, offset as usize * 8, len as usize * 8),
+                Edit::Bits { first, count, .. } => (0, first as usize, count as usize),
+                Edit::Latest { offset, len, .. } => (1, offset as usize * 8, len as usize * 8),
+                Edit::Add { offset, .. } => (2, offset as usize * 8, 64),
+            };
+            let bytes_only = |edit: &Edit| !matches!(edit, Edit::Bits { .. });
+            let mut patch = Patch::default();
+            let mut expected = false;
+            for edit in &ours {
+                patch.take(edit);
+                let (mut a, mut b) = (uses(edit), uses(&theirs));
+                // Bits are told apart among themselves; else whole bytes count.
+                if bytes_only(edit) || bytes_only(&theirs) {
+                    for run in [&mut a, &mut b] {
+                        let end = (run.1 + run.2).div_ceil(8) * 8;
+                        run.1 = run.1 / 8 * 8;
+                        run.2 = end - run.1;
+                    }
+                }
+                let commute = a.0 == b.0 && a.0 != 0;
+                expected |= !commute && a.1 < b.1 + b.2 && b.1 < a.1 + a.2;
+            }
+            prop_assert_eq!(patch.overlaps(&theirs), expected);
+        }
+    }
 }

@@ -27,14 +27,21 @@
 
 use crate::cache::Cache;
 use crate::checkpoint::{log_runs, write_home};
+use crate::core::HomeImage;
 use crate::engine::WRITE_BLOCKS_MAX;
-use crate::layout::{Entry, Identity, Record, RecordClaim, TailHeader, decode_record};
+use crate::layout::{
+    Covered, Entry, Homes, Identity, Record, RecordClaim, Refusal, TailHeader, decode_record,
+};
 use crate::seal::{META_BYTES, checksum, seal};
 use crate::{Config, Error, Kind, Region, Result};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockDevice, BlockNo};
+
+/// Laps of the log that are hashed in search of records past a gap, before the search is given
+/// up: each block may claim to begin a record as long as the log.
+const SEARCH_LAPS_MAX: u64 = 8;
 
 /// Images built before they are written home: bounds replay's memory.
 const REPLAY_IMAGES_MAX: usize = 4096;
@@ -118,10 +125,10 @@ pub(crate) fn format(device: &dyn BlockDevice, region: &Region, id: &Identity) -
 }
 
 /// A record with the bytes that its entries point into.
-struct Held {
-    record: Record,
-    blocks: u64,
-    bytes: BlockBuf,
+pub(crate) struct Held {
+    pub(crate) record: Record,
+    pub(crate) blocks: u64,
+    pub(crate) bytes: BlockBuf,
 }
 
 struct Recoverer<'a> {
@@ -131,6 +138,19 @@ struct Recoverer<'a> {
     region: Region,
     /// Present: damage is noted here and not fatal where something can be had in spite of it.
     salvage: Option<RefCell<&'a mut Salvage>>,
+    /// Log blocks that the search past a gap may still hash.
+    search: Cell<u64>,
+}
+
+/// The tail header in block `at`, or why there is none.
+pub(crate) fn read_header(
+    device: &dyn BlockDevice,
+    at: BlockNo,
+    id: &Identity,
+) -> Result<std::result::Result<TailHeader, Refusal>> {
+    let mut block = BlockBuf::zeroed(1);
+    device.read(at, block.as_bytes_mut())?;
+    Ok(TailHeader::decode(id, block.as_bytes()))
 }
 
 /// Reads both tail headers.
@@ -140,16 +160,56 @@ pub(crate) fn read_headers(
     id: &Identity,
 ) -> Result<[HeaderState; 2]> {
     let mut states = [HeaderState::Blank; 2];
-    let mut block = BlockBuf::zeroed(1);
     for (state, at) in states.iter_mut().zip(&region.headers) {
-        device.read(*at, block.as_bytes_mut())?;
-        *state = match TailHeader::decode(id, block.as_bytes()) {
-            Some(header) => HeaderState::Valid(header),
-            None if block.as_bytes().iter().all(|byte| *byte == 0) => HeaderState::Blank,
-            None => HeaderState::Invalid,
+        *state = match read_header(device, *at, id)? {
+            Ok(header) => HeaderState::Valid(header),
+            Err(Refusal::Blank) => HeaderState::Blank,
+            Err(_) => HeaderState::Invalid,
         };
     }
     Ok(states)
+}
+
+/// Whether the numbers of a header can be computed with.
+pub(crate) fn makes_sense(header: &TailHeader, region: &Region) -> bool {
+    header.tail_seq >= 1
+        && header.tail_pos < u64::MAX / 4
+        && header.tail_seq < u64::MAX / 4
+        && header.epoch < u64::MAX / 4
+        && header.record_epoch <= header.epoch
+        && header.generation < u64::MAX / 4
+        && header.verdict.is_none_or(|(pos, seq)| {
+            pos >= header.tail_pos
+                && pos - header.tail_pos <= region.log_blocks
+                && seq >= header.tail_seq
+        })
+}
+
+/// Reads log blocks, around the end of the log if need be.
+pub(crate) fn read_log(
+    device: &dyn BlockDevice,
+    region: &Region,
+    pos: u64,
+    blocks: u64,
+) -> Result<BlockBuf> {
+    let mut buf = BlockBuf::zeroed(blocks as usize);
+    for (at, range) in log_runs(region, pos, blocks) {
+        let bytes = range.start as usize * BLOCK_SIZE..range.end as usize * BLOCK_SIZE;
+        device.read(at, &mut buf.as_bytes_mut()[bytes])?;
+    }
+    Ok(buf)
+}
+
+/// Whether the blocks of a covered run hold what its hash says.
+pub(crate) fn covered_holds(
+    device: &dyn BlockDevice,
+    id: &Identity,
+    run: &Covered,
+) -> Result<bool> {
+    let mut buf = BlockBuf::zeroed(run.count as usize);
+    device.read(run.at, buf.as_bytes_mut())?;
+    let (blocks, _) = buf.as_bytes().as_chunks::<BLOCK_SIZE>();
+    Ok(id.covered_hash(run.at, blocks.iter()) == run.hash)
 }
 
 /// Recovers a journal; see the module's header.
@@ -166,6 +226,7 @@ pub(crate) fn recover(
         id,
         region: config.region,
         salvage: salvage.map(RefCell::new),
+        search: Cell::new(SEARCH_LAPS_MAX * config.region.log_blocks),
     };
     let (header, newer) = this.newest_header()?;
     let (chain, end) = match header.verdict {
@@ -217,9 +278,14 @@ pub(crate) fn recover(
             };
             this.write_header(&mut start, &verdict)?;
         }
-        let mut pending: Vec<(BlockNo, Arc<Block>)> = Vec::new();
+        let mut pending: Vec<HomeImage> = Vec::new();
         recovery.home_blocks = this.replay(&chain, &mut |at, _, image| {
-            pending.push((at, image));
+            // Replay has placed the seal.
+            pending.push(HomeImage {
+                at,
+                checksum: None,
+                image,
+            });
             if pending.len() >= REPLAY_IMAGES_MAX {
                 write_home(&**device, &std::mem::take(&mut pending))?;
             }
@@ -244,46 +310,46 @@ pub(crate) fn recover(
 
 impl Recoverer<'_> {
     fn newest_header(&self) -> Result<(TailHeader, usize)> {
-        let states = read_headers(&**self.device, &self.region, self.id)?;
+        let read = [
+            read_header(&**self.device, self.region.headers[0], self.id)?,
+            read_header(&**self.device, self.region.headers[1], self.id)?,
+        ];
         let mut best: Option<(TailHeader, usize)> = None;
-        for (slot, state) in states.iter().enumerate() {
-            if let HeaderState::Valid(header) = state
+        for (slot, header) in read.iter().enumerate() {
+            if let Ok(header) = header
                 && best.is_none_or(|(b, _)| header.generation > b.generation)
             {
                 best = Some((*header, slot));
             }
         }
-        let (header, slot) = best.ok_or_else(|| Error::Corrupt {
-            what: format!(
-                "neither tail header (blocks {} and {}) is valid",
-                self.region.headers[0], self.region.headers[1]
-            ),
-        })?;
-        let makes_sense = header.tail_seq >= 1
-            && header.tail_pos < u64::MAX / 4
-            && header.tail_seq < u64::MAX / 4
-            && header.epoch < u64::MAX / 4
-            && header.generation < u64::MAX / 4
-            && header.verdict.is_none_or(|(pos, seq)| {
-                pos >= header.tail_pos
-                    && pos - header.tail_pos <= self.region.log_blocks
-                    && seq >= header.tail_seq
-            });
-        if !makes_sense {
+        let Some((header, slot)) = best else {
+            let why = |slot: usize| {
+                let at = self.region.headers[slot];
+                let why = read[slot].err().unwrap_or(Refusal::Fields);
+                format!("block {at}: {why}")
+            };
             return Err(Error::Corrupt {
-                what: format!("tail header {slot} contradicts itself"),
+                what: format!("neither tail header is valid ({}; {})", why(0), why(1)),
+            });
+        };
+        if !makes_sense(&header, &self.region) {
+            return Err(Error::Corrupt {
+                what: format!(
+                    "the tail header in block {} contradicts itself: {header:?}",
+                    self.region.headers[slot]
+                ),
             });
         }
         // Headers are written in turns, each a generation after the other.
         let before = |other: &TailHeader| other.generation + 1 == header.generation;
-        if !matches!(&states[1 - slot], HeaderState::Valid(other) if before(other))
+        if !matches!(&read[1 - slot], Ok(other) if before(other))
             && let Some(epoch) = self.later_epoch(&header)?
         {
             return Err(Error::Corrupt {
                 what: format!(
-                    "tail header {} is lost, and the log has records of epoch {epoch}, which \
-                     the other header does not know",
-                    1 - slot
+                    "the tail header in block {} is lost, and the log has records of epoch \
+                     {epoch}, which the other header does not know",
+                    self.region.headers[1 - slot]
                 ),
             });
         }
@@ -300,7 +366,8 @@ impl Recoverer<'_> {
                 let here = |c: &RecordClaim| {
                     c.id.epoch > header.epoch && c.id.pos % self.region.log_blocks == at + i as u64
                 };
-                if let Some(claim) = RecordClaim::read(self.id, block).filter(here)
+                if let Some(claim) = RecordClaim::read(self.id, block).ok().filter(here)
+                    && self.may_search(&claim)?
                     && let Some(held) =
                         self.record_at(claim.id.pos, self.region.log_blocks, here)?
                 {
@@ -312,11 +379,27 @@ impl Recoverer<'_> {
         Ok(None)
     }
 
+    /// Whether one more claim past a gap may be looked into.
+    fn may_search(&self, claim: &RecordClaim) -> Result<bool> {
+        let rest = self.search.get().checked_sub(claim.blocks);
+        self.search.set(rest.unwrap_or(0));
+        if rest.is_none() {
+            self.lose(format!(
+                "the log at block {} is full of starts of records that are none",
+                self.region.log
+            ))?;
+        }
+        Ok(rest.is_some())
+    }
+
     /// Notes a loss if this recovery goes on past damage, else returns it as the error.
     fn lose(&self, what: String) -> Result<()> {
         match &self.salvage {
             Some(salvage) => {
-                salvage.borrow_mut().losses.push(what);
+                let losses = &mut salvage.borrow_mut().losses;
+                if losses.last() != Some(&what) {
+                    losses.push(what);
+                }
                 Ok(())
             }
             None => Err(Error::Corrupt { what }),
@@ -334,12 +417,7 @@ impl Recoverer<'_> {
     }
 
     fn read_log(&self, pos: u64, blocks: u64) -> Result<BlockBuf> {
-        let mut buf = BlockBuf::zeroed(blocks as usize);
-        for (at, range) in log_runs(&self.region, pos, blocks) {
-            let bytes = range.start as usize * BLOCK_SIZE..range.end as usize * BLOCK_SIZE;
-            self.device.read(at, &mut buf.as_bytes_mut()[bytes])?;
-        }
-        Ok(buf)
+        read_log(&**self.device, &self.region, pos, blocks)
     }
 
     /// The valid record at `pos`, if it is the one expected there. `room`: log blocks that it may take.
@@ -353,7 +431,7 @@ impl Recoverer<'_> {
             return Ok(None);
         }
         let first = self.read_log(pos, 1)?;
-        let Some(claim) = RecordClaim::read(self.id, first.as_bytes()) else {
+        let Ok(claim) = RecordClaim::read(self.id, first.as_bytes()) else {
             return Ok(None);
         };
         if claim.id.pos != pos || claim.blocks > room || !fits(&claim) {
@@ -364,7 +442,17 @@ impl Recoverer<'_> {
         } else {
             self.read_log(pos, claim.blocks)?
         };
-        let record = decode_record(self.id, bytes.as_bytes(), self.device.geometry().blocks)?;
+        let homes = Homes {
+            region: &self.region,
+            device_blocks: self.device.geometry().blocks,
+        };
+        let record = match decode_record(self.id, bytes.as_bytes(), homes) {
+            Err(Error::Corrupt { what }) => {
+                self.lose(what)?;
+                None
+            }
+            decoded => decoded?,
+        };
         Ok(record.map(|record| Held {
             record,
             blocks: claim.blocks,
@@ -442,7 +530,8 @@ impl Recoverer<'_> {
         format!("log record {seq} at block {at} is damaged ({why}): the medium lost committed data")
     }
 
-    /// Sequence of a valid record behind a gap at `pos`, if there is one in this lap.
+    /// Sequence of a valid record behind a gap at `pos`, if there is one in this lap. It may
+    /// reach over the tail: then a newer header is lost that gave that space free.
     fn later_record(&self, header: &TailHeader, pos: u64, seq: u64) -> Result<Option<u64>> {
         let lap_end = header.tail_pos + self.region.log_blocks;
         let mut at = pos + 1;
@@ -454,8 +543,10 @@ impl Recoverer<'_> {
                 let plausible = |c: &RecordClaim| {
                     c.id.pos == candidate && c.id.epoch == header.record_epoch && c.id.seq > seq
                 };
-                if RecordClaim::read(self.id, block).is_some_and(|c| plausible(&c))
-                    && let Some(held) = self.record_at(candidate, lap_end - candidate, plausible)?
+                if let Some(claim) = RecordClaim::read(self.id, block).ok().filter(plausible)
+                    && self.may_search(&claim)?
+                    && let Some(held) =
+                        self.record_at(candidate, self.region.log_blocks, plausible)?
                 {
                     return Ok(Some(held.record.id.seq));
                 }
@@ -468,10 +559,7 @@ impl Recoverer<'_> {
     /// The first covered run whose blocks do not hold what the record says.
     fn covered_mismatch(&self, record: &Record) -> Result<Option<BlockNo>> {
         for run in &record.covered {
-            let mut buf = BlockBuf::zeroed(run.count as usize);
-            self.device.read(run.at, buf.as_bytes_mut())?;
-            let (blocks, _) = buf.as_bytes().as_chunks::<BLOCK_SIZE>();
-            if self.id.covered_hash(run.at, blocks.iter()) != run.hash {
+            if !covered_holds(&**self.device, self.id, run)? {
                 return Ok(Some(run.at));
             }
         }

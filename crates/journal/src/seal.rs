@@ -19,7 +19,8 @@ pub(crate) fn checksum(volume: &[u8; 16], at: BlockNo, block: &Block) -> u64 {
     hasher.finish()
 }
 
-fn place(at: BlockNo, block: &mut Block, sum: u64) {
+/// Places the seal of a block whose checksum is known.
+pub(crate) fn place(at: BlockNo, block: &mut Block, sum: u64) {
     block[META_BYTES..META_BYTES + 8].copy_from_slice(&at.0.to_le_bytes());
     block[META_BYTES + 8..].copy_from_slice(&sum.to_le_bytes());
 }

@@ -14,7 +14,9 @@ use shuttle::sync as imp;
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::thread;
 
-pub(crate) use imp::{Condvar, MutexGuard};
+pub(crate) use imp::{
+    Condvar, MutexGuard, RwLockReadGuard as ReadGuard, RwLockWriteGuard as WriteGuard,
+};
 
 use std::time::Duration;
 
@@ -30,6 +32,24 @@ impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.0
             .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// A reader-writer lock without poisoning.
+#[derive(Debug, Default)]
+pub(crate) struct RwLock<T>(imp::RwLock<T>);
+
+impl<T> RwLock<T> {
+    pub(crate) fn read(&self) -> ReadGuard<'_, T> {
+        self.0
+            .read()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn write(&self) -> WriteGuard<'_, T> {
+        self.0
+            .write()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }

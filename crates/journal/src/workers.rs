@@ -1,6 +1,7 @@
 //! The two background threads: the flusher commits what nobody asks for, the checkpointer keeps
 //! the log from filling. Both hold the journal weakly and go when it goes.
 
+use crate::checkpoint::Asker;
 use crate::engine::Inner;
 use crate::sync::wait_timeout;
 use std::sync::Weak;
@@ -65,7 +66,7 @@ pub(crate) fn checkpointer(inner: &Weak<Inner>) {
         let wanted = core.wants_checkpoint();
         drop(core);
         if wanted {
-            let _ = inner.checkpoint();
+            let _ = inner.checkpoint(Asker::Background);
         }
     }
 }

@@ -789,3 +789,79 @@ fn costs() {
     println!("{second:.0} synced commits a second, one thread");
     println!("{:?}", journal.stats());
 }
+
+/// A patch, or the end, of a block that another stream has written around the log and not
+/// committed depends on that stream, whether the caller relates them or not: it was laid alone,
+/// and a cut left the patch in a block without its base.
+#[test]
+fn who_patches_or_frees_a_block_written_around_depends_on_its_writer() {
+    for frees in [false, true] {
+        let sim = fresh();
+        let journal = open(sim.clone());
+        let credits = Credits {
+            log_bytes: 400,
+            data_blocks: 1,
+        };
+        let mut op = journal.begin(StreamId(0), credits).unwrap();
+        let new = Arc::new([7; BLOCK_SIZE]);
+        op.write_around(BlockNo(DATA), vec![new]).unwrap();
+        op.write(BlockNo(META), Kind::Meta, 0, &[1; 8]).unwrap();
+        let _ = op.commit();
+        let mut op = journal.begin(StreamId(1), credits).unwrap();
+        if frees {
+            op.free(BlockNo(DATA), 1).unwrap();
+        } else {
+            op.write(BlockNo(DATA), Kind::Data, 0, &[9]).unwrap();
+        }
+        op.write(BlockNo(META), Kind::Meta, 8, &[2; 8]).unwrap();
+        let _ = op.commit();
+        journal.sync(StreamId(1), &[]).unwrap();
+        let after = cut(&sim);
+        assert_eq!(get(&after, META, 8), u64::from_le_bytes([2; 8]));
+        assert_eq!(get(&after, META, 0), u64::from_le_bytes([1; 8]), "{frees}");
+        if !frees {
+            let block = after.read(BlockNo(DATA), Kind::Data).unwrap();
+            assert_eq!(block[..2], [9, 7]);
+        }
+    }
+}
+
+/// Bits in bytes that another stream wrote depend on it: the frozen image of the bytes has them.
+#[test]
+fn bits_and_bytes_of_one_place_relate() {
+    let sim = fresh();
+    let journal = open(sim.clone());
+    put(&journal, 1, META, 16, 0x1100).unwrap();
+    let mut op = journal.begin(StreamId(0), small(200)).unwrap();
+    let bit = 16 * 8 + 8;
+    op.set_bits(BlockNo(META), bit, 1, false).unwrap();
+    op.write(BlockNo(META), Kind::Meta, 0, &[5; 8]).unwrap();
+    let _ = op.commit();
+    journal.sync(StreamId(1), &[]).unwrap();
+    let after = cut(&sim);
+    let seen = (get(&after, META, 16), get(&after, META, 0));
+    assert_eq!(seen, (0x1000, u64::from_le_bytes([5; 8])));
+}
+
+#[test]
+fn an_operation_sees_and_changes_what_it_writes_around() {
+    let sim = fresh();
+    let journal = open(sim.clone());
+    let credits = Credits {
+        log_bytes: 400,
+        data_blocks: 2,
+    };
+    let mut op = journal.begin(StreamId(0), credits).unwrap();
+    op.write(BlockNo(DATA + 1), Kind::Data, 0, &[1; 3]).unwrap();
+    let data = vec![Arc::new([7; BLOCK_SIZE]), Arc::new([8; BLOCK_SIZE])];
+    op.write_around(BlockNo(DATA), data).unwrap();
+    op.write(BlockNo(DATA), Kind::Data, 1, &[6]).unwrap();
+    assert_eq!(op.read(BlockNo(DATA), Kind::Data).unwrap()[..3], [7, 6, 7]);
+    assert_eq!(op.read(BlockNo(DATA + 1), Kind::Data).unwrap()[0], 8);
+    let ticket = op.commit();
+    journal.wait(ticket).unwrap();
+    let after = cut(&sim);
+    let block = |at| after.read(BlockNo(at), Kind::Data).unwrap();
+    assert_eq!(block(DATA)[..3], [7, 6, 7]);
+    assert_eq!(block(DATA + 1)[..3], [8; 3]);
+}

@@ -214,6 +214,16 @@ fn schedules_show_planted_faults() {
             acknowledge_early: true,
             ..Faults::default()
         },
+        Faults {
+            absorb_frozen: true,
+            ..Faults::default()
+        },
+        // An operation that comes after a transaction had changed the image that it froze:
+        // these schedules found it.
+        Faults {
+            freeze_beside_applying: true,
+            ..Faults::default()
+        },
     ];
     for faults in faults {
         let caught = std::panic::catch_unwind(|| explore(RandomScheduler::new(300), faults));

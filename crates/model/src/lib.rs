@@ -5,6 +5,7 @@
 //!   any file system;
 //! - [`snapshot`]: what can be observed, comparable, with readable differences;
 //! - [`ordered`]: the contract `ordered`: which trees a crash may leave;
+//! - [`log`]: the logical log: which disks a crash of a journal may leave;
 //! - [`memfs`]: the tree as a file system;
 //! - [`workload`]: operations to test with.
 //!
@@ -13,6 +14,7 @@
 
 pub mod data;
 mod hash;
+pub mod log;
 pub mod memfs;
 pub mod op;
 pub mod ordered;

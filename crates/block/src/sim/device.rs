@@ -11,7 +11,7 @@ use super::rng::Rng;
 use super::{CrashImage, Explorer, FlushOutcome, TraceEvent};
 use crate::{
     BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Result, SECTOR_SIZE,
-    check_count, check_range, check_segments,
+    check_count, check_range, check_segments, check_writes,
 };
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -225,8 +225,8 @@ impl SimDevice {
         })
     }
 
-    /// Records a write and lets it take its time.
-    fn put(&self, op: DeviceOp, at: BlockNo, data: Arc<[Arc<Block>]>) {
+    /// Records a write, which is in flight until it is ended; returns its position.
+    fn begin(&self, op: DeviceOp, at: BlockNo, data: Arc<[Arc<Block>]>) -> usize {
         let position = {
             let mut state = self.state_mut();
             state
@@ -239,9 +239,43 @@ impl SimDevice {
             position
         };
         self.reached(op, Phase::InFlight);
-        self.state_mut()
-            .in_flight
-            .retain(|other| *other != position);
+        position
+    }
+
+    /// Lets writes return.
+    fn end(&self, positions: &[usize]) {
+        let mut state = self.state_mut();
+        state.in_flight.retain(|other| !positions.contains(other));
+    }
+
+    /// Carries out writes that are in flight together until all of them have completed. If
+    /// one fails, each of them may be written, or not, or in part.
+    fn write_together(&self, writes: &[(BlockNo, &[&[u8]])]) -> Result<()> {
+        let op = DeviceOp::Write;
+        let mut failure = None;
+        let mut parts: Vec<(BlockNo, Arc<[Arc<Block>]>)> = Vec::with_capacity(writes.len());
+        for (at, segments) in writes {
+            let blocks = segments
+                .iter()
+                .flat_map(|segment| segment.as_chunks::<BLOCK_SIZE>().0);
+            let data: Arc<[Arc<Block>]> = blocks.map(share).collect();
+            let count = data.len() as u64;
+            self.writes.fetch_add(1, Relaxed);
+            self.blocks_written.fetch_add(count, Relaxed);
+            self.reached(op, Phase::Submitted);
+            let error = self.strike(op, *at, count);
+            failure = failure.or(error);
+            parts.push((*at, data));
+        }
+        let began: Vec<usize> = parts
+            .into_iter()
+            .map(|(at, data)| match failure {
+                None => self.begin(op, at, data),
+                Some(_) => self.begin(op, at, self.mixture(at, &data)),
+            })
+            .collect();
+        self.end(&began);
+        failure.map_or(Ok(()), Err)
     }
 
     /// What a failed write leaves: all old, all new, or some sectors of each.
@@ -288,24 +322,13 @@ impl BlockDevice for SimDevice {
     }
 
     fn write(&self, at: BlockNo, segments: &[&[u8]]) -> Result<()> {
-        let count = check_segments(at, segments, self.blocks())?;
-        self.writes.fetch_add(1, Relaxed);
-        self.blocks_written.fetch_add(count, Relaxed);
-        self.reached(DeviceOp::Write, Phase::Submitted);
-        let blocks = segments
-            .iter()
-            .flat_map(|segment| segment.as_chunks::<BLOCK_SIZE>().0);
-        let data: Arc<[Arc<Block>]> = blocks.map(share).collect();
-        match self.strike(DeviceOp::Write, at, count) {
-            None => {
-                self.put(DeviceOp::Write, at, data);
-                Ok(())
-            }
-            Some(error) => {
-                self.put(DeviceOp::Write, at, self.mixture(at, &data));
-                Err(error)
-            }
-        }
+        check_segments(at, segments, self.blocks())?;
+        self.write_together(&[(at, segments)])
+    }
+
+    fn write_scattered(&self, writes: &[(BlockNo, &[&[u8]])]) -> Result<()> {
+        check_writes(writes, self.blocks())?;
+        self.write_together(writes)
     }
 
     fn flush(&self) -> Result<()> {
@@ -336,11 +359,9 @@ impl BlockDevice for SimDevice {
         if let Some(error) = self.strike(DeviceOp::Discard, at, count) {
             return Err(error);
         }
-        self.put(
-            DeviceOp::Discard,
-            at,
-            (0..count).map(|_| DISCARDED.clone()).collect(),
-        );
+        let garbage = (0..count).map(|_| DISCARDED.clone()).collect();
+        let began = self.begin(DeviceOp::Discard, at, garbage);
+        self.end(&[began]);
         Ok(())
     }
 }

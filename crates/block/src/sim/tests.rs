@@ -573,6 +573,98 @@ fn a_flush_covers_only_writes_that_had_returned() {
     assert_eq!(contents::<1>(&sim, &whole_blocks(4)), BTreeSet::from([[1]]));
 }
 
+/// Writes whole blocks of the given bytes as one batch.
+fn put_scattered(device: &dyn BlockDevice, blocks: &[(u64, u8)]) -> crate::Result<()> {
+    let data: Vec<[u8; BLOCK_SIZE]> = blocks.iter().map(|(_, byte)| [*byte; BLOCK_SIZE]).collect();
+    let segments: Vec<[&[u8]; 1]> = data.iter().map(|block| [&block[..]]).collect();
+    let writes: Vec<(BlockNo, &[&[u8]])> = (blocks.iter().zip(&segments))
+        .map(|((at, _), segments)| (BlockNo(*at), &segments[..]))
+        .collect();
+    device.write_scattered(&writes)
+}
+
+#[test]
+fn corner_18_the_parts_of_a_batch_survive_in_any_subset() {
+    let sim = SimDevice::new(4);
+    put_scattered(&sim, &[(2, 1), (0, 1), (1, 1)]).unwrap();
+    assert_eq!(sim.counts().writes, 3);
+    assert_eq!(contents::<3>(&sim, &whole_blocks(3)).len(), 8);
+    sim.flush().unwrap();
+    assert_eq!(
+        contents::<3>(&sim, &whole_blocks(3)),
+        BTreeSet::from([[1, 1, 1]])
+    );
+}
+
+#[test]
+fn corner_18_a_flush_during_a_batch_covers_no_part_of_it() {
+    use std::sync::OnceLock;
+    let flushed: Arc<OnceLock<Arc<SimDevice>>> = Arc::default();
+    let sim = Arc::new(SimDevice::new(4).with_hook({
+        let flushed = flushed.clone();
+        move |op, phase| {
+            if (op, phase) == (DeviceOp::Write, Phase::InFlight) {
+                flushed.get().unwrap().flush().unwrap();
+            }
+        }
+    }));
+    flushed.set(sim.clone()).unwrap();
+    put_scattered(&*sim, &[(0, 1), (1, 1)]).unwrap();
+    assert_eq!(sim.counts().flushes, 2);
+    assert_eq!(contents::<2>(&sim, &whole_blocks(2)).len(), 4);
+    sim.flush().unwrap();
+    assert_eq!(
+        contents::<2>(&sim, &whole_blocks(2)),
+        BTreeSet::from([[1, 1]])
+    );
+}
+
+#[test]
+fn corner_18_where_one_part_of_a_batch_fails_the_others_are_anything() {
+    let mut outcomes = HashSet::new();
+    for seed in 0..200 {
+        let sim = SimDevice::new(4);
+        sim.set_seed(seed);
+        sim.inject(Fault::at(DeviceOp::Write, BlockNo(1)).with_errno(28));
+        sim.inject(Fault::at(DeviceOp::Write, BlockNo(2)));
+        let error = put_scattered(&sim, &[(0, 1), (1, 1), (2, 1)]).unwrap_err();
+        let DeviceError::Io { at, count, .. } = &error else {
+            panic!("{error}");
+        };
+        // The first in the order of the batch.
+        assert_eq!(
+            (*at, *count, error.raw_os_error()),
+            (BlockNo(1), 1, Some(28))
+        );
+        let whole = |at| match sectors(&sim, at) {
+            all if all == [0; SECTORS] => 'o',
+            all if all == [1; SECTORS] => 'n',
+            _ => 't',
+        };
+        outcomes.insert((whole(0), whole(2)));
+        put_scattered(&sim, &[(0, 2), (2, 2)]).unwrap();
+    }
+    assert_eq!(outcomes.len(), 9, "{outcomes:?}");
+}
+
+#[test]
+fn a_batch_that_cannot_be_written_whole_is_not_begun() {
+    let sim = SimDevice::new(4);
+    let error = put_scattered(&sim, &[(0, 1), (4, 1)]).unwrap_err();
+    assert!(matches!(
+        error,
+        DeviceError::OutOfRange { at: BlockNo(4), .. }
+    ));
+    assert_eq!(sim.trace_len(), 0);
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "overlap")]
+fn a_batch_whose_parts_overlap_is_a_bug_of_the_caller() {
+    let _ = put_scattered(&SimDevice::new(4), &[(0, 1), (1, 1), (0, 2)]);
+}
+
 #[test]
 fn several_threads_may_use_the_device() {
     let sim = SimDevice::new(64);

@@ -1,7 +1,7 @@
 //! The core's way from running to a batch: what a sync concerns, freezing, data written
 //! around the log, and the choice of the next record's transactions.
 
-use super::{Batch, Core, DataRun, DataState, Phase, Txn, TxnId};
+use super::{Batch, Core, DataRun, DataState, Phase, Txn, TxnId, keys_within};
 use crate::cache::Cache;
 use crate::layout::{Covered, RECORD_BLOCKS_MAX};
 use crate::{Object, StreamId};
@@ -38,6 +38,13 @@ impl Core {
         ids.iter().any(|id| self.is_running(self.resolve(*id)))
     }
 
+    pub(crate) fn any_attached(&self, ids: &[TxnId]) -> bool {
+        ids.iter().any(|id| {
+            let txn = self.txns.get(&self.resolve(*id));
+            txn.is_some_and(|t| t.phase == Phase::Running && !t.attached.is_empty())
+        })
+    }
+
     /// A running one of `ids` with attached keys, which it gives up.
     pub(crate) fn take_attached(&mut self, ids: &[TxnId]) -> Option<(TxnId, StreamId, Vec<u64>)> {
         for id in ids {
@@ -54,12 +61,9 @@ impl Core {
         None
     }
 
-    /// Closes the running ones of `ids`: from now on they own their bytes. Nothing is open.
+    /// Closes the running ones of `ids`: from now on they own their bytes. Operations may be
+    /// open; what they changed in the cache is no part of a transaction before they commit.
     pub(crate) fn freeze(&mut self, ids: &[TxnId], cache: &Cache) {
-        debug_assert_eq!(
-            self.open_ops, 0,
-            "a transaction closes under an open operation"
-        );
         let mut resolved: Vec<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
         resolved.sort_unstable();
         resolved.dedup();
@@ -77,10 +81,12 @@ impl Core {
             for (at, blocks) in &mut txn.data {
                 for (i, image) in blocks.iter_mut().enumerate() {
                     let at = at.offset(i as u64);
-                    if txn.blocks.remove(&at.0).is_some() {
+                    if let Some(patched) = txn.blocks.remove(&at.0) {
                         cache.with(at, |entry| {
-                            *image = Arc::clone(&entry.current);
-                            entry.committed = Arc::clone(&entry.current);
+                            let values = &entry.current;
+                            patched.patch.apply(values, values, Arc::make_mut(image));
+                            entry.committed = Arc::clone(image);
+                            entry.unhold(at, patched.holds);
                         });
                         if let Some(ids) = self.dirty.get_mut(&at.0) {
                             ids.retain(|t| *t != id);
@@ -88,15 +94,20 @@ impl Core {
                                 self.dirty.remove(&at.0);
                             }
                         }
-                        cache.unhold(at, 1);
                     }
                 }
             }
             for (at, block) in &mut txn.blocks {
-                if !block.patch.revoke {
-                    block.values = cache.peek(BlockNo(*at));
-                    debug_assert!(block.values.is_some());
+                if block.patch.revoke {
+                    continue;
                 }
+                let logged = u32::from(self.logged.contains_key(at));
+                cache.with(BlockNo(*at), |entry| {
+                    block.values = Some(Arc::clone(&entry.current));
+                    // Every operation and every transaction with a part in the image holds it.
+                    block.alone = entry.holds == block.holds + logged;
+                });
+                debug_assert!(block.values.is_some());
             }
             let data = if txn.data.is_empty() {
                 DataState::Ready(Vec::new())
@@ -157,6 +168,19 @@ impl Core {
             .all(|id| !self.txns.contains_key(&self.resolve(*id)))
     }
 
+    /// Sequence of the batch that is to hold `ids`: the one under way, if it has all that are
+    /// left of them, else the next.
+    pub(crate) fn batch_of(&self, ids: &[TxnId]) -> u64 {
+        if !self.committing {
+            return self.next_seq;
+        }
+        let chosen = |id: &TxnId| {
+            let txn = self.txns.get(&self.resolve(*id));
+            txn.is_none_or(|t| t.phase == Phase::Committing)
+        };
+        self.in_flight + u64::from(!ids.iter().all(chosen))
+    }
+
     pub(crate) fn closed_waiting(&self) -> Option<TxnId> {
         self.closed.front().copied()
     }
@@ -180,12 +204,9 @@ impl Core {
                 continue;
             }
             // A record never both covers and patches a block.
-            let patches_covered = covered.iter().any(|c| {
-                txn.blocks
-                    .range(c.at.0..c.at.0 + u64::from(c.count))
-                    .next()
-                    .is_some()
-            });
+            let patches_covered = covered
+                .iter()
+                .any(|c| !keys_within(&txn.blocks, (c.at, u64::from(c.count))).is_empty());
             if patches_covered || (need + txn.need_blocks() > room && !chosen.is_empty()) {
                 continue;
             }
@@ -202,6 +223,7 @@ impl Core {
             .filter_map(|id| Some((*id, self.txns.get_mut(id).map(take_body)?)))
             .collect();
         self.committing = true;
+        self.in_flight = self.next_seq;
         Some(Batch {
             seq: self.next_seq,
             pos: self.head_pos,
@@ -232,9 +254,10 @@ impl Core {
 
 /// Moves a closed transaction's contents out for the committer; what the core needs for its books stays.
 fn take_body(txn: &mut Txn) -> Txn {
+    txn.phase = Phase::Committing;
     Txn {
-        streams: txn.streams.clone(),
-        phase: Phase::Closed(DataState::Writing),
+        streams: BTreeSet::new(),
+        phase: Phase::Committing,
         blocks: std::mem::take(&mut txn.blocks),
         data: std::mem::take(&mut txn.data),
         frees: std::mem::take(&mut txn.frees),

@@ -1,12 +1,12 @@
 //! The core's way from acknowledged to home: committed images, the quarantine, the proof,
 //! checkpoint rounds.
 
-use super::{Batch, Core, Freed, PostImage, Round, Run, TxnId};
+use super::{Batch, Core, Freed, HomeImage, Logged, PostImage, Round, Run, TxnId};
 use crate::cache::Cache;
 use crate::{Faults, Kind};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use steadfast_block::{Block, BlockNo};
+use steadfast_block::BlockNo;
 
 impl Core {
     /// The batch is durable. Returns the runs that leave the quarantine.
@@ -23,6 +23,8 @@ impl Core {
             .map(|c| (c.at, u64::from(c.count)))
             .collect();
         let done: BTreeSet<TxnId> = batch.txns.iter().map(|(id, _)| *id).collect();
+        // Forgets those who left after a while.
+        self.crowd = self.committers().max(self.crowd - self.crowd.div_ceil(8));
         self.closed.retain(|id| !done.contains(id));
         for (id, txn) in batch.txns {
             if let Some(kept) = self.txns.remove(&id) {
@@ -54,6 +56,7 @@ impl Core {
                 }
             }
             for (at, blocks) in &txn.data {
+                self.around.remove(&at.0);
                 for i in 0..blocks.len() as u64 {
                     cache.unhold(at.offset(i), 1);
                 }
@@ -77,32 +80,30 @@ impl Core {
     /// The committed image of a block becomes what the batch left.
     fn settle(&mut self, block: PostImage, seq: u64, cache: &Cache) {
         let at = block.at;
-        let clean = !self.dirty.contains_key(&at.0);
-        match block.image {
-            None => {
-                let logged = u32::from(self.logged.remove(&at.0).is_some());
-                cache.unhold(at, block.holds + logged);
-                cache.forget(at);
+        let Some(image) = block.image else {
+            let logged = u32::from(self.logged.remove(&at.0).is_some());
+            cache.unhold(at, block.holds + logged);
+            cache.forget(at);
+            return;
+        };
+        let was_logged = u32::from(self.logged.contains_key(&at.0));
+        let kind = cache.with(at, |entry| {
+            // Nobody else has a part in the current image: it is this one. Share the memory.
+            if entry.holds == block.holds + was_logged {
+                debug_assert!(
+                    entry.current[..crate::META_BYTES] == image[..crate::META_BYTES],
+                    "{at:?}: the record and the current image disagree"
+                );
+                entry.current = Arc::clone(&image);
             }
-            Some(image) => {
-                let kind = cache.with(at, |entry| {
-                    if clean {
-                        debug_assert!(
-                            entry.current[..crate::META_BYTES] == image[..crate::META_BYTES],
-                            "{at:?}: the record and the current image disagree"
-                        );
-                        entry.current = Arc::clone(&image);
-                    }
-                    entry.committed = image;
-                    entry.kind
-                });
-                if let Some(kind) = kind {
-                    if self.logged.insert(at.0, (seq, kind)).is_none() {
-                        cache.hold(at);
-                    }
-                    cache.unhold(at, block.holds);
-                }
-            }
+            entry.committed = image;
+            // The log's own hold comes, or stays.
+            entry.unhold(at, block.holds + was_logged - 1);
+            entry.kind
+        });
+        if let Some(kind) = kind {
+            let checksum = (kind == Kind::Meta).then_some(block.checksum);
+            self.logged.insert(at.0, Logged { seq, checksum });
         }
     }
 
@@ -146,28 +147,28 @@ impl Core {
             return None;
         }
         self.checkpointing = true;
-        let mut images: Vec<(BlockNo, Kind, Arc<Block>)> = self
+        let mut images: Vec<HomeImage> = self
             .logged
             .iter()
-            .filter_map(|(at, (_, kind))| {
+            .filter_map(|(at, logged)| {
                 let at = BlockNo(*at);
-                Some((
+                Some(HomeImage {
                     at,
-                    *kind,
-                    cache.with(at, |entry| Arc::clone(&entry.committed))?,
-                ))
+                    checksum: logged.checksum,
+                    image: cache.with(at, |entry| Arc::clone(&entry.committed))?,
+                })
             })
             .collect();
         if faults.install_unproved {
             // Planted fault: patches of covered blocks go home before their own record is there.
             for at in self.unproved.iter().flat_map(|r| r.0.0..r.0.0 + r.1) {
-                images.extend(
-                    cache
-                        .peek(BlockNo(at))
-                        .map(|i| (BlockNo(at), Kind::Data, i)),
-                );
+                images.extend(cache.peek(BlockNo(at)).map(|image| HomeImage {
+                    at: BlockNo(at),
+                    checksum: None,
+                    image,
+                }));
             }
-            images.sort_unstable_by_key(|i| i.0);
+            images.sort_unstable_by_key(|i| i.at);
         }
         Some(Round {
             upto_seq: self.acked_seq,
@@ -187,14 +188,12 @@ impl Core {
         }
         self.stats.checkpoints += 1;
         self.stats.home_blocks += round.images.len() as u64;
-        for (at, ..) in &round.images {
-            if self
-                .logged
-                .get(&at.0)
-                .is_some_and(|(seq, _)| *seq <= round.upto_seq)
-            {
+        for home in &round.images {
+            let at = home.at;
+            let newest = self.logged.get(&at.0).map(|logged| logged.seq);
+            if newest.is_some_and(|seq| seq <= round.upto_seq) {
                 self.logged.remove(&at.0);
-                cache.unhold(*at, 1);
+                cache.unhold(at, 1);
             }
         }
         self.release()

@@ -2,8 +2,19 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use super::*;
+use crate::BlockBuf;
+use rustix::fs::{FileType, Mode};
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held by tests that start processes and by those that mind: between its fork and its start,
+/// a child holds everything that is open here, a partition's claim included.
+static FORKS: Mutex<()> = Mutex::new(());
+
+pub(super) fn no_other_forks() -> MutexGuard<'static, ()> {
+    FORKS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn image(dir: &tempfile::TempDir, blocks: u64) -> PathBuf {
     let path = dir.path().join("image");
@@ -24,6 +35,10 @@ fn read_only() -> FileOptions {
 
 fn block(byte: u8) -> Vec<u8> {
     vec![byte; BLOCK_SIZE]
+}
+
+fn is_aligned(buf: &[u8]) -> bool {
+    buf.as_ptr().addr().is_multiple_of(BLOCK_SIZE)
 }
 
 fn message(error: &DeviceError) -> String {
@@ -95,6 +110,7 @@ fn corner_19_readers_share_the_device_and_keep_writers_out() {
 
 #[test]
 fn corner_19_another_process_is_refused() {
+    let _guard = no_other_forks();
     let dir = tempfile::tempdir().unwrap();
     let path = image(&dir, 4);
     let device = open(&path, FileOptions::default()).unwrap();
@@ -386,15 +402,17 @@ fn corner_14_a_failed_flush_is_repeated_by_every_later_one() {
 struct Loop(String);
 
 impl Loop {
-    fn attach(path: &Path) -> Loop {
+    /// Needs root, a free loop device, and util-linux.
+    fn attach(path: &Path) -> std::result::Result<Loop, String> {
         let mut losetup = std::process::Command::new("losetup");
-        let out = losetup
-            .args(["--find", "--show"])
-            .arg(path)
-            .output()
-            .unwrap();
-        assert!(out.status.success(), "{out:?}");
-        Loop(String::from_utf8(out.stdout).unwrap().trim().to_owned())
+        let out = (losetup.args(["--find", "--show"]).arg(path).output())
+            .map_err(|error| error.to_string())?;
+        if out.status.success() {
+            let name = String::from_utf8(out.stdout).unwrap();
+            Ok(Loop(name.trim().to_owned()))
+        } else {
+            Err(String::from_utf8_lossy(&out.stderr).into_owned())
+        }
     }
 }
 
@@ -407,35 +425,57 @@ impl Drop for Loop {
     }
 }
 
+/// A loop device stands for a raw partition: the same code path, an `O_EXCL` open included.
 #[test]
-#[ignore = "needs root and a free loop device"]
 fn a_block_device_has_its_size_is_locked_and_never_resized() {
+    let _guard = no_other_forks();
     let dir = tempfile::tempdir().unwrap();
     let path = image(&dir, 1024);
-    let attached = Loop::attach(&path);
+    let attached = match Loop::attach(&path) {
+        Ok(attached) => attached,
+        Err(why) => return eprintln!("skipped: no loop device to be had: {why}"),
+    };
     for direct in [Direct::Off, Direct::Require] {
-        let options = FileOptions {
-            direct,
-            ..FileOptions::default()
-        };
-        let device = FileDevice::open(&attached.0, &options).unwrap();
-        assert_eq!(device.geometry().blocks, 1024);
-        assert_eq!(device.is_direct(), direct == Direct::Require);
-        let again = FileDevice::open(&attached.0, &FileOptions::default());
-        assert!(matches!(again, Err(DeviceError::Locked { .. })));
-        device.write(BlockNo(1023), &[&block(5)]).unwrap();
-        device.flush().unwrap();
-        device.discard(BlockNo(0), 1024).unwrap();
-        let mut read = block(1);
-        device.read(BlockNo(1023), &mut read).unwrap();
+        for engine in [Engine::Caller, Engine::Threads(2), Engine::Uring] {
+            let options = FileOptions {
+                direct,
+                engine,
+                ..FileOptions::default()
+            };
+            let device = FileDevice::open(&attached.0, &options).unwrap();
+            assert_eq!(device.geometry().blocks, 1024);
+            assert_eq!(device.is_direct(), direct == Direct::Require);
+            let again = FileDevice::open(&attached.0, &FileOptions::default());
+            assert!(matches!(again, Err(DeviceError::Locked { .. })));
+            device.write(BlockNo(1023), &[&block(5)]).unwrap();
+            let (six, seven) = (block(6), block(7));
+            let writes: [(BlockNo, &[&[u8]]); 2] = [(BlockNo(9), &[&six]), (BlockNo(3), &[&seven])];
+            device.write_scattered(&writes).unwrap();
+            device.flush().unwrap();
+            let (mut a, mut b, mut c) = (block(1), block(1), block(1));
+            let mut reads: [(BlockNo, &mut [u8]); 3] = [
+                (BlockNo(1023), &mut a),
+                (BlockNo(3), &mut b),
+                (BlockNo(9), &mut c),
+            ];
+            device.read_scattered(&mut reads).unwrap();
+            assert_eq!((a, b, c), (block(5), block(7), block(6)));
+            device.discard(BlockNo(0), 1024).unwrap();
+            device.read(BlockNo(1023), &mut block(1)).unwrap();
+        }
     }
     assert!(FileDevice::create(&attached.0, 1024, false).is_err());
     assert!(FileDevice::create(&attached.0, 1025, true).is_err());
-    assert_eq!(
-        FileDevice::create(&attached.0, 512, true)
-            .unwrap()
-            .geometry()
-            .blocks,
-        1024
-    );
+    let device = FileDevice::create(&attached.0, 512, true).unwrap();
+    assert_eq!(device.geometry().blocks, 1024);
+
+    // Corner 17: the kernel has a word for every block device.
+    let name = attached.0.trim_start_matches("/dev/");
+    let said = fs::read_to_string(format!("/sys/block/{name}/queue/write_cache"));
+    let expected = match said.as_deref().map(str::trim) {
+        Ok("write back") => WriteCache::WriteBack,
+        Ok("write through") => WriteCache::WriteThrough,
+        _ => WriteCache::Unknown,
+    };
+    assert_eq!(device.write_cache(), expected);
 }

@@ -1,0 +1,169 @@
+//! `steadfast dump`: shows what lies on a volume that is not mounted: superblock, the
+//! journal's tail headers and log, or one block.
+//!
+//! Damage is shown, not refused: the command fails only when there is no volume to read, or
+//! the image cannot be read where it must be. Nothing is ever written.
+
+mod block;
+mod log;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use steadfast_block::{BLOCK_SIZE, BlockNo};
+
+use crate::failure::Failure;
+use crate::volume::{self, Access, VolumeMap};
+use crate::{size, text};
+
+/// Bytes of a block.
+const BLOCK: u64 = BLOCK_SIZE as u64;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print it as one JSON object
+    #[arg(long)]
+    json: bool,
+    /// The log alone, with everything that its records say of each block
+    #[arg(long)]
+    log: bool,
+    /// With --log: the logged bytes, too, in hexadecimal
+    #[arg(long, requires = "log")]
+    bytes: bool,
+    /// One block alone: what it is, and its bytes
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["log", "bytes"])]
+    block: Option<u64>,
+    /// Image file or block device
+    image: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let device = volume::open_device(&args.image, Access::Look, None)?;
+    let map = volume::map(&args.image, &device)?;
+    if let Some(at) = args.block {
+        let shown = block::look(&args.image, &device, &map, BlockNo(at))?;
+        if args.json {
+            text::print_json(&shown)?;
+        } else {
+            text::print(&shown.lines())?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let detail = log::Detail {
+        entries: args.log || args.json,
+        bytes: args.bytes,
+    };
+    let superblock = (!args.log).then(|| Superblock::of(&map));
+    if args.json {
+        let log = log::gather(&args.image, &device, &map, detail)?;
+        text::print_json(&Shown {
+            image: args.image.display().to_string(),
+            superblock,
+            log,
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(superblock) = superblock {
+        text::print(&superblock.lines(&args.image))?;
+    }
+    log::print(&args.image, &device, &map, detail)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The one JSON object.
+#[derive(Serialize)]
+struct Shown {
+    image: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    superblock: Option<Superblock>,
+    log: log::Log,
+}
+
+/// What the superblock says.
+#[derive(Serialize)]
+struct Superblock {
+    uuid: String,
+    label: String,
+    contract: &'static str,
+    format_version: u32,
+    read_only: bool,
+    volume_blocks: u64,
+    volume_bytes: u64,
+    header_blocks: [u64; 2],
+    log_start_block: u64,
+    log_blocks: u64,
+    log_bytes: u64,
+    groups_start_block: u64,
+    groups: u64,
+    root_inode: u64,
+    orphan_inode: u64,
+    made_unix_seconds: i64,
+    note: Option<String>,
+}
+
+impl Superblock {
+    fn of(map: &VolumeMap) -> Superblock {
+        let journal = map.journal();
+        let (groups_start, groups) = map.groups();
+        Superblock {
+            uuid: text::uuid(&map.uuid()),
+            label: map.label().to_owned(),
+            contract: map.contract(),
+            format_version: map.version(),
+            read_only: map.read_only(),
+            volume_blocks: map.blocks(),
+            volume_bytes: map.blocks() * BLOCK,
+            header_blocks: journal.headers.map(|at| at.0),
+            log_start_block: journal.log.0,
+            log_blocks: journal.log_blocks,
+            log_bytes: journal.log_blocks * BLOCK,
+            groups_start_block: groups_start.0,
+            groups,
+            root_inode: map.root(),
+            orphan_inode: map.orphans(),
+            made_unix_seconds: map.made(),
+            note: map.warning().map(str::to_owned),
+        }
+    }
+
+    fn lines(&self, image: &std::path::Path) -> String {
+        let label = if self.label.is_empty() {
+            "(none)"
+        } else {
+            &self.label
+        };
+        let mut lines = vec![
+            format!("image:    {}", image.display()),
+            format!("label:    {label}"),
+            format!("uuid:     {}", self.uuid),
+            format!("contract: {}", self.contract),
+            format!(
+                "size:     {} ({} blocks of {BLOCK} B)",
+                size::show(self.volume_bytes),
+                self.volume_blocks
+            ),
+            format!(
+                "log:      {} (blocks {} to {}, tail headers in blocks {} and {})",
+                size::show(self.log_bytes),
+                self.log_start_block,
+                self.log_start_block + self.log_blocks - 1,
+                self.header_blocks[0],
+                self.header_blocks[1]
+            ),
+            format!(
+                "groups:   {} from block {} on",
+                self.groups, self.groups_start_block
+            ),
+            format!(
+                "inodes:   root {}, orphans {}",
+                self.root_inode, self.orphan_inode
+            ),
+        ];
+        if let Some(note) = &self.note {
+            lines.push(format!("note:     {note}"));
+        }
+        lines.push(String::new());
+        lines.join("\n")
+    }
+}

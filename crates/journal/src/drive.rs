@@ -1,0 +1,297 @@
+//! From running to durable: closing, syncing, and the flushes.
+//!
+//! There is no dedicated committer thread: whoever waits for a commit becomes the
+//! committer if nobody is (`Core::committing`), so a lone `sync` costs no thread switch and
+//! many share one record. The same holds for checkpoints. Without workers everything
+//! happens inside the callers, which makes a single-threaded run deterministic.
+//!
+//! Order of closing and committing one transaction:
+//! 1. if the client put work off for it, a gate: new operations are held back, open ones end,
+//!    the client allocates in memory; then the transaction freezes (memory only);
+//! 2. its data blocks are written to their places, and hashed, or flushed if they are many;
+//! 3. the committer lays and writes the record, flushes, acknowledges.
+
+use crate::checkpoint::Asker;
+use crate::core::{Batch, Core, DataRun, TxnId};
+use crate::engine::{Inner, WRITE_BLOCKS_MAX};
+use crate::layout::Covered;
+use crate::sync::{MutexGuard, thread, wait_timeout};
+use crate::{COVERED_BLOCKS_MAX, Credits, Error, Object, Op, Result, StreamId};
+use std::time::{Duration, Instant};
+
+/// How long a checkpoint waits for a commit's flush before it flushes by itself.
+const FLUSH_PATIENCE: Duration = Duration::from_millis(5);
+/// Turns that a leader gives others without seeing anybody come.
+const IDLE_TURNS_MAX: u32 = 2;
+
+impl Inner {
+    // ---- closing ---------------------------------------------------------------------------
+
+    /// Closes the running ones of the chosen transactions; returns all chosen. Without delayed
+    /// work that takes a moment under the core's lock: an open operation has no part in a
+    /// transaction yet, and comes after it. With delayed work, no operation is open meanwhile:
+    /// what the client allocates may be another stream's.
+    pub(crate) fn close(&self, choose: impl Fn(&Core) -> Vec<TxnId>) -> Result<Vec<TxnId>> {
+        let mut core = loop {
+            let still = (!self.config.faults.freeze_beside_applying).then(|| self.applying.still());
+            let mut core = self.core.lock();
+            core.check()?;
+            let chosen = choose(&core);
+            if !core.any_running(&chosen) {
+                return Ok(chosen);
+            }
+            if !core.closing {
+                if core.any_attached(&chosen) {
+                    break core;
+                }
+                core.freeze(&chosen, &self.cache);
+                self.unlock(core);
+                return Ok(chosen);
+            }
+            drop(still);
+            drop(self.wait(core));
+        };
+        core.closing = true;
+        while core.open_ops > 0 {
+            core = self.wait(core);
+        }
+        // Nothing is open: the choice cannot change any more but by the client's own work.
+        let chosen = choose(&core);
+        let result = loop {
+            let Some((id, stream, keys)) = core.take_attached(&chosen) else {
+                break Ok(());
+            };
+            drop(core);
+            let result = self.close_keys(id, stream, &keys);
+            core = self.core.lock();
+            if let Err(error) = result {
+                break Err(core.fail(&error));
+            }
+        };
+        if result.is_ok() {
+            core.freeze(&chosen, &self.cache);
+        }
+        core.closing = false;
+        if result.is_ok() {
+            self.unlock(core);
+        } else {
+            self.wake_everybody(core);
+        }
+        result.map(|()| chosen)
+    }
+
+    fn close_keys(&self, id: TxnId, stream: StreamId, keys: &[u64]) -> Result<()> {
+        let Some(client) = self.client() else {
+            // What the client put off is lost: the transaction can never be whole.
+            return Err(Error::Closed);
+        };
+        let _gate = Gate(self);
+        let op = Op::new(self, stream, Some(id), Credits::default());
+        client.close(op, keys).map(|_| ())
+    }
+
+    // ---- syncing ---------------------------------------------------------------------------
+
+    pub(crate) fn sync(&self, stream: Option<StreamId>, objects: &[Object]) -> Result<()> {
+        if self.config.read_only {
+            return Ok(());
+        }
+        let chosen = self.close(|core| core.concerned(stream, objects))?;
+        self.drive(&chosen)
+    }
+
+    /// Works, or waits for others who work, until `ids` are durable.
+    pub(crate) fn drive(&self, ids: &[TxnId]) -> Result<()> {
+        let mut core = self.core.lock();
+        let mut patience = Patience::default();
+        loop {
+            if core.acknowledged(ids) {
+                return Ok(());
+            }
+            core.check()?;
+            if let Some((id, data)) = core.claim_data(ids) {
+                drop(core);
+                self.write_data(id, &data)?;
+            } else if patience.expects_more(&core) {
+                drop(core);
+                thread::yield_now();
+            } else if let Some(batch) = self.lead(&mut core, false) {
+                drop(core);
+                self.commit_batch(batch)?;
+            } else {
+                core = self.wait_for_batch(core, ids);
+                continue;
+            }
+            core = self.core.lock();
+        }
+    }
+
+    /// Becomes the committer if nobody is and there is something to commit.
+    pub(crate) fn lead(&self, core: &mut MutexGuard<'_, Core>, empty: bool) -> Option<Batch> {
+        if core.committing {
+            None
+        } else {
+            core.next_batch(empty)
+        }
+    }
+
+    /// Writes a closed transaction's data blocks to their places. Few are hashed, to be covered
+    /// by the record; many are flushed here, where only their own stream waits.
+    fn write_data(&self, id: TxnId, data: &[DataRun]) -> Result<()> {
+        let written = self.write_runs(data);
+        match written {
+            Ok(covered) => {
+                let mut core = self.core.lock();
+                core.data_written(id, covered);
+                self.wake_everybody(core);
+                Ok(())
+            }
+            Err(error) => Err(self.fail(&error)),
+        }
+    }
+
+    fn write_runs(&self, data: &[DataRun]) -> Result<Vec<Covered>> {
+        let mut blocks = 0;
+        for (at, images) in data {
+            for (i, chunk) in images.chunks(WRITE_BLOCKS_MAX).enumerate() {
+                let segments: Vec<&[u8]> = chunk.iter().map(|b| &b[..]).collect();
+                self.device
+                    .write(at.offset((i * WRITE_BLOCKS_MAX) as u64), &segments)?;
+            }
+            blocks += images.len() as u64;
+        }
+        self.core.lock().stats.around_blocks += blocks;
+        if blocks > COVERED_BLOCKS_MAX {
+            self.flush()?;
+            return Ok(Vec::new());
+        }
+        Ok(data
+            .iter()
+            .map(|(at, images)| Covered {
+                at: *at,
+                count: images.len() as u32,
+                hash: self.identity.covered_hash(*at, images.iter().map(|b| &**b)),
+            })
+            .collect())
+    }
+
+    /// Flushes the device. A device reports a lost write once, to whichever flush comes first:
+    /// so a success counts only when every flush that overlapped it has reported, too.
+    pub(crate) fn flush(&self) -> Result<()> {
+        let id = self.core.lock().flush_begins();
+        let result = if self.config.faults.skip_flush {
+            Ok(())
+        } else {
+            self.device.flush()
+        };
+        let mut core = self.core.lock();
+        let newest = core.flush_ends(id);
+        core.stats.flushes += 1;
+        if let Err(error) = result {
+            let error = core.fail(&error.into());
+            self.wake_everybody(core);
+            return Err(error);
+        }
+        while core.flushing_since(newest) {
+            core = self.wait(core);
+        }
+        let failed = core.failure().cloned();
+        if failed.is_none() {
+            core.flushed(id);
+        }
+        self.unlock(core);
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes durable what was written, with the flush of a commit if one comes soon: a
+    /// checkpoint in the background then costs no flush of its own. Never waits for a commit
+    /// that may wait for the checkpoint (`Core::hurry`).
+    pub(crate) fn flush_with_others(&self) -> Result<()> {
+        let mut core = self.core.lock();
+        let before = core.newest_flush();
+        let begun = Instant::now();
+        while core.flushed_upto() <= before {
+            core.check()?;
+            let patience = FLUSH_PATIENCE.saturating_sub(begun.elapsed());
+            if core.hurry > 0 || core.stopped || patience.is_zero() {
+                drop(core);
+                return self.flush();
+            }
+            core.waiters += 1;
+            core = wait_timeout(&self.changed, core, patience);
+            core.waiters -= 1;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn reclaim(&self) -> Result<bool> {
+        let (before, telling) = {
+            let core = self.core.lock();
+            (core.stats.released_blocks, core.releasing > 0)
+        };
+        self.sync(None, &[])?;
+        let mut core = self.core.lock();
+        // A checkpoint under way, or one record that proves the last, is all that can be
+        // missing; then the client must have heard of it.
+        while core.quarantined() || core.releasing > 0 {
+            core.check()?;
+            if core.releasing > 0 || core.checkpointing {
+                core = self.wait(core);
+            } else if let Some(batch) = self.lead(&mut core, true) {
+                drop(core);
+                self.commit_batch(batch)?;
+                core = self.core.lock();
+            } else if core.committing {
+                core = self.wait(core);
+            } else if core.can_checkpoint() {
+                // No room for a record: the next tail header proves as well.
+                drop(core);
+                self.checkpoint(Asker::Caller)?;
+                core = self.core.lock();
+            } else {
+                break;
+            }
+        }
+        Ok(telling || core.stats.released_blocks > before)
+    }
+}
+
+/// How long one who could lead a batch waits for the threads that the last batch let go: they
+/// probably commit again, and share the record then.
+#[derive(Default)]
+struct Patience {
+    seen: u32,
+    idle_turns: u32,
+}
+
+impl Patience {
+    fn expects_more(&mut self, core: &Core) -> bool {
+        if !core.expects_company() || self.idle_turns >= IDLE_TURNS_MAX {
+            return false;
+        }
+        let here = core.committers();
+        self.idle_turns = if here > self.seen {
+            0
+        } else {
+            self.idle_turns + 1
+        };
+        self.seen = here;
+        true
+    }
+}
+
+/// Opens the gate and stops the journal if the client panics in it, so that nobody waits for ever.
+struct Gate<'a>(&'a Inner);
+
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let mut core = self.0.core.lock();
+            core.fail(&Error::Corrupt {
+                what: "the storage program panicked while a transaction closed".into(),
+            });
+            core.closing = false;
+            self.0.wake_everybody(core);
+        }
+    }
+}
