@@ -17,7 +17,7 @@
 //!   any more, whatever the engine and whether or not they failed; so no buffer is used after
 //!   that, and a flush that is called later covers them.
 //! * **Any buffer will do.** With `O_DIRECT`, buffers that are not aligned to a block take a
-//!   detour through aligned ones; aligned buffers ([`BlockBuf`]) are handed on as they are.
+//!   detour through aligned ones; aligned buffers ([`crate::BlockBuf`]) are handed on as they are.
 
 mod cache;
 mod engine;
