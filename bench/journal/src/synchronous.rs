@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_synchronous_run_wraps_the_log_and_counts_its_flushes() {
-        let figures = sync("memory", 2, Duration::from_millis(50)).unwrap();
+        let figures = sync("memory", 2, Duration::from_secs(1)).unwrap();
         assert!(figures.get("log_laps") >= LAPS as f64);
         assert!(figures.get("checkpoints") >= 1.0);
         let flushes = figures.get("flushes_per_commit");

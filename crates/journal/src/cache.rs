@@ -8,8 +8,9 @@
 //! home block and may be dropped, and whose holds are all of one transaction (and the log), no
 //! other has a part in its current image. The seal's bytes are void in memory.
 //!
-//! A block is read from its home once at a time (`Slot::Loading`): no reader can
-//! install bytes that a checkpoint has overtaken (corner 8). No lock is held while
+//! A block is read from its home once at a time (`Slot::Loading`), and what was read counts only
+//! if nothing happened to the slot meanwhile: no reader can install bytes that a checkpoint or a
+//! new life of the block has overtaken (corner 8). No lock is held while
 //! the device reads (corner 9).
 
 use crate::core::BlockMap;
@@ -42,13 +43,16 @@ impl Entry {
 }
 
 enum Slot {
-    Loading,
+    /// Being read from its home; the number tells this reader from later ones.
+    Loading(u64),
     Ready(Entry),
 }
 
 #[derive(Default)]
 struct Shard {
     slots: BlockMap<Slot>,
+    /// Loads so far.
+    loads: u64,
     /// Second-chance queue of candidates for eviction; may hold stale names.
     clock: VecDeque<u64>,
 }
@@ -92,7 +96,7 @@ impl Cache {
         at: BlockNo,
         kind: Kind,
         hold: bool,
-        load: impl FnOnce(&mut Block) -> Result<()>,
+        load: impl Fn(&mut Block) -> Result<()>,
     ) -> Result<Arc<Block>> {
         let (lock, loaded) = self.shard(at);
         let mut shard = lock.lock();
@@ -106,39 +110,40 @@ impl Cache {
                     entry.holds += u32::from(hold);
                     return Ok(Arc::clone(&entry.current));
                 }
-                Some(Slot::Loading) => shard = wait(loaded, shard),
-                None => break,
+                Some(Slot::Loading(_)) => {
+                    shard = wait(loaded, shard);
+                    continue;
+                }
+                None => {}
             }
-        }
-        shard.slots.insert(at.0, Slot::Loading);
-        drop(shard);
-        let mut image = Arc::new([0u8; BLOCK_SIZE]);
-        let result = load(Arc::make_mut(&mut image));
-        let mut shard = lock.lock();
-        loaded.notify_all();
-        match (shard.slots.get_mut(&at.0), result) {
-            // A new life of the block began meanwhile.
-            (Some(Slot::Ready(entry)), _) => {
-                entry.holds += u32::from(hold);
-                Ok(Arc::clone(&entry.current))
+            shard.loads += 1;
+            let load_no = shard.loads;
+            shard.slots.insert(at.0, Slot::Loading(load_no));
+            drop(shard);
+            let mut image = Arc::new([0u8; BLOCK_SIZE]);
+            let result = load(Arc::make_mut(&mut image));
+            shard = lock.lock();
+            loaded.notify_all();
+            if !matches!(shard.slots.get(&at.0), Some(Slot::Loading(no)) if *no == load_no) {
+                // A new life of the block began meanwhile, and may have left memory again:
+                // what was read is of no life any more.
+                continue;
             }
-            (_, Err(error)) => {
+            if let Err(error) = result {
                 shard.slots.remove(&at.0);
-                Err(error)
+                return Err(error);
             }
-            (_, Ok(())) => {
-                let entry = Entry {
-                    current: Arc::clone(&image),
-                    committed: Arc::clone(&image),
-                    kind,
-                    holds: u32::from(hold),
-                    referenced: true,
-                };
-                shard.slots.insert(at.0, Slot::Ready(entry));
-                shard.queue(at);
-                self.evict(&mut shard);
-                Ok(image)
-            }
+            let entry = Entry {
+                current: Arc::clone(&image),
+                committed: Arc::clone(&image),
+                kind,
+                holds: u32::from(hold),
+                referenced: true,
+            };
+            shard.slots.insert(at.0, Slot::Ready(entry));
+            shard.queue(at);
+            self.evict(&mut shard);
+            return Ok(image);
         }
     }
 
@@ -223,7 +228,7 @@ impl Cache {
                     entry.referenced = false;
                     shard.clock.push_back(at);
                 }
-                Some(Slot::Loading) => shard.clock.push_back(at),
+                Some(Slot::Loading(_)) => shard.clock.push_back(at),
                 None => {}
             }
         }

@@ -30,27 +30,29 @@ pub(crate) fn log_runs(
     runs
 }
 
-/// Writes images that are sorted by address to their homes, neighbours together, metadata
-/// blocks with their seals.
+/// Writes images that are sorted by address to their homes, metadata blocks with their seals:
+/// runs of neighbours, all at once as far as the device can.
 pub(crate) fn write_home(device: &dyn BlockDevice, images: &[HomeImage]) -> Result<()> {
     let mut buffer = BlockBuf::zeroed(images.len().min(WRITE_BLOCKS_MAX));
-    let mut rest = images;
-    while let Some(first) = rest.first() {
-        let run = rest
-            .iter()
-            .enumerate()
-            .take(WRITE_BLOCKS_MAX)
-            .take_while(|(i, home)| home.at == first.at.offset(*i as u64))
-            .count();
+    for images in images.chunks(WRITE_BLOCKS_MAX) {
         let (blocks, _) = buffer.as_bytes_mut().as_chunks_mut::<BLOCK_SIZE>();
-        for (block, home) in blocks.iter_mut().zip(&rest[..run]) {
+        for (block, home) in blocks.iter_mut().zip(images) {
             block.copy_from_slice(&home.image[..]);
             if let Some(checksum) = home.checksum {
                 place(home.at, block, checksum);
             }
         }
-        device.write(first.at, &[&buffer.as_bytes()[..run * BLOCK_SIZE]])?;
-        rest = &rest[run..];
+        let mut rest = buffer.as_bytes();
+        let runs: Vec<(BlockNo, [&[u8]; 1])> = images
+            .chunk_by(|a, b| b.at == a.at.offset(1))
+            .map(|run| {
+                let (bytes, behind) = rest.split_at(run.len() * BLOCK_SIZE);
+                rest = behind;
+                (run[0].at, [bytes])
+            })
+            .collect();
+        let writes: Vec<(BlockNo, &[&[u8]])> = runs.iter().map(|r| (r.0, &r.1[..])).collect();
+        device.write_scattered(&writes)?;
     }
     Ok(())
 }

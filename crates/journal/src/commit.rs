@@ -9,8 +9,8 @@ use crate::cache::Entry;
 use crate::checkpoint::{Asker, log_runs};
 use crate::core::{Batch, PostImage, TxnBlock};
 use crate::engine::Inner;
-use crate::layout::{RecordId, RecordWriter};
 use crate::patch::{Edit, Patch};
+use crate::record::{RecordId, RecordWriter};
 use crate::seal::checksum;
 use crate::{Error, Kind, META_BYTES, Result};
 use std::sync::Arc;
@@ -171,18 +171,19 @@ impl Inner {
 
     /// The committed image of a block after the batch.
     fn image_after(&self, block: &Parts<'_>) -> Arc<Block> {
-        // The common case: one transaction, and nobody else in the image that it froze.
+        let committed = |entry: &mut Entry| Arc::clone(&entry.committed);
+        let mut image =
+            (self.cache.with(block.at, committed)).unwrap_or_else(|| Arc::new([0; BLOCK_SIZE]));
+        // The common case: one transaction, nobody else in the image that it froze, and nobody
+        // has committed the block since.
         if let [(_, only)] = block.parts
-            && only.alone
+            && (only.alone_on.as_ref()).is_some_and(|base| Arc::ptr_eq(base, &image))
             && only.patch.latest.is_none()
             && !self.config.faults.absorb_frozen
             && let Some(values) = &only.values
         {
             return Arc::clone(values);
         }
-        let committed = |entry: &mut Entry| Arc::clone(&entry.committed);
-        let mut image =
-            (self.cache.with(block.at, committed)).unwrap_or_else(|| Arc::new([0; BLOCK_SIZE]));
         let result = Arc::make_mut(&mut image);
         for (_, part) in block.parts {
             let Some(values) = &part.values else {

@@ -20,8 +20,8 @@ mod close;
 mod settle;
 
 use crate::cache::Cache;
-use crate::layout::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
 use crate::patch::{Edit, Patch};
+use crate::record::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
 use crate::{Access, Credits, Error, Kind, Object, Result, Stats, StreamId};
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
@@ -70,8 +70,9 @@ pub(crate) struct TxnBlock {
     pub(crate) holds: u32,
     /// The values, once the transaction is closed.
     pub(crate) values: Option<Arc<Block>>,
-    /// No other transaction had a part in `values`: they are the committed image and this patch.
-    pub(crate) alone: bool,
+    /// If no other transaction had a part in `values`: the committed image then. As long as that
+    /// is the committed image, `values` is the one after this patch.
+    pub(crate) alone_on: Option<Arc<Block>>,
 }
 
 impl TxnBlock {
@@ -83,7 +84,7 @@ impl TxnBlock {
             recount_at: BLOCK_SIZE as u64,
             holds: 0,
             values: None,
-            alone: false,
+            alone_on: None,
         }
     }
 
@@ -599,7 +600,7 @@ impl Core {
                 txn.data_blocks += blocks.len() as u64;
                 self.uncommitted_blocks += blocks.len() as u64;
             }
-            txn.log_bytes += crate::layout::COVERED_BYTES as u64;
+            txn.log_bytes += crate::record::COVERED_BYTES as u64;
         }
         txn.data.append(&mut changes.data);
         for (key, credits) in changes.attached {
@@ -611,6 +612,15 @@ impl Core {
         self.reserved_blocks += txn.need_blocks();
         self.reserved_blocks -= before;
         id
+    }
+
+    /// A block of the run that has patches, in the log or on their way there: replay would put
+    /// them over data written around the log.
+    pub(crate) fn kept_from_around(&self, (first, count): Run) -> Option<BlockNo> {
+        let logged = self.logged.range(first.0..first.0 + count);
+        let found = logged.map(|(at, _)| *at).next();
+        let dirty = || keys_within(&self.dirty, (first, count)).into_iter().next();
+        found.or_else(dirty).map(BlockNo)
     }
 
     /// Who changes or frees blocks that an uncommitted transaction writes around the log depends on it.
@@ -740,7 +750,7 @@ impl Core {
                 }
             }
         }
-        into.log_bytes += from.data.len() as u64 * crate::layout::COVERED_BYTES as u64;
+        into.log_bytes += from.data.len() as u64 * crate::record::COVERED_BYTES as u64;
         into.data.extend(from.data);
         into.frees.extend(from.frees);
         into.attached.extend(from.attached);

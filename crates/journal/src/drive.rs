@@ -14,7 +14,7 @@
 use crate::checkpoint::Asker;
 use crate::core::{Batch, Core, DataRun, TxnId};
 use crate::engine::{Inner, WRITE_BLOCKS_MAX};
-use crate::layout::Covered;
+use crate::record::Covered;
 use crate::sync::{MutexGuard, thread, wait_timeout};
 use crate::{COVERED_BLOCKS_MAX, Credits, Error, Object, Op, Result, StreamId};
 use std::time::{Duration, Instant};

@@ -6,10 +6,10 @@
 //! The log is read twice, for only its last record tells which ones are proved.
 
 use crate::engine::Journal;
-use crate::layout::{
-    Covered, Entry, Homes, Identity, RecordClaim, Refusal, TailHeader, decode_record,
-};
-use crate::recover::{Held, Recovery, covered_holds, makes_sense, read_header, read_log};
+use crate::layout::{Homes, Identity, Refusal, TailHeader};
+use crate::record::{Covered, Entries, Entry, RecordClaim, decode_record};
+use crate::recover::{Recovery, covered_holds, makes_sense, read_header, read_log};
+use crate::replay::Held;
 use crate::{Config, Error, Kind, Region, Result};
 use std::sync::Arc;
 use steadfast_block::{BlockDevice, BlockNo};
@@ -99,7 +99,7 @@ impl RecordItem<'_> {
     /// The parts of it, one per block, in the order in which they are applied.
     pub fn entries(&self) -> impl ExactSizeIterator<Item = EntryItem<'_>> {
         let bytes = self.held.bytes.as_bytes();
-        let entries = self.held.record.entries.iter();
+        let entries = Entries::of(&self.held.record, bytes);
         entries.map(move |entry| EntryItem { entry, bytes })
     }
 }
@@ -107,7 +107,7 @@ impl RecordItem<'_> {
 /// What a record says of one block.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryItem<'a> {
-    entry: &'a Entry,
+    entry: Entry,
     bytes: &'a [u8],
 }
 
@@ -148,17 +148,12 @@ impl<'a> EntryItem<'a> {
 
     /// Byte ranges: offset in the block, and the bytes.
     pub fn ranges(&self) -> impl ExactSizeIterator<Item = (usize, &'a [u8])> {
-        let bytes = self.bytes;
-        self.entry.ranges.iter().map(move |&(offset, len, from)| {
-            let from = from as usize;
-            (offset as usize, &bytes[from..from + len as usize])
-        })
+        self.entry.ranges(self.bytes)
     }
 
     /// Runs of bits: first bit of the block, count, value.
     pub fn bit_runs(&self) -> impl ExactSizeIterator<Item = (usize, usize, bool)> {
-        let runs = self.entry.bits.iter();
-        runs.map(|&(first, count, value)| (first as usize, count as usize, value))
+        self.entry.bits(self.bytes)
     }
 }
 

@@ -50,6 +50,14 @@ pub enum Error {
         /// What it was asked as.
         kind: Kind,
     },
+    /// A block that the log has patches of was to be written around the log.
+    #[error(
+        "block {at} has patches that are logged or will be: it cannot be written around the log"
+    )]
+    Logged {
+        /// The block.
+        at: BlockNo,
+    },
     /// The region given does not fit the device or the format.
     #[error("bad journal region: {what}")]
     BadRegion {

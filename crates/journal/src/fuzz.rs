@@ -5,12 +5,14 @@
 //! bodies seal what they mutate, to reach the code behind the checks. Offsets are those of
 //! `layout`'s byte map, written down a second time.
 
-use crate::layout::{
-    Covered, Homes, Identity, RECORD_HEADER_BYTES, Record, RecordClaim, RecordId, RecordWriter,
-    TailHeader, decode_record,
+use crate::layout::{Homes, Identity, TailHeader};
+use crate::record::{
+    Covered, Entries, RECORD_HEADER_BYTES, Record, RecordClaim, RecordId, RecordWriter,
+    decode_record,
 };
-use crate::seal::seal;
+use crate::seal::{META_BYTES, seal};
 use crate::{Config, Credits, Error, Journal, Kind, LogItem, Recovery, Region, Result, StreamId};
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use steadfast_block::sim::{Fault, SimDevice};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceOp, MemDevice};
@@ -158,7 +160,7 @@ fn sealed_body(id: &Identity, data: &[u8]) {
 /// Does with a decoded record what recovery may do.
 fn use_record(record: &Record, buf: &[u8]) {
     let mut image = [0; BLOCK_SIZE];
-    for entry in &record.entries {
+    for entry in Entries::of(record, buf) {
         assert!(entry.at >= META && entry.at < BLOCKS);
         entry.apply(buf, &mut image);
     }
@@ -256,9 +258,10 @@ fn written_record(id: &Identity, choices: &mut Choices<'_>) {
     };
     assert_eq!(record.id, record_id);
     assert_eq!(record.covered, covered);
-    assert_eq!(record.entries.len(), written.len());
+    assert_eq!(record.entries, written.len());
     let base = choices.block();
-    for (entry, written) in record.entries.iter().zip(&written) {
+    let entries = Entries::of(&record, buf.as_bytes());
+    for (entry, written) in entries.zip(&written) {
         match written {
             Err(at) => assert!(entry.revoke && entry.at == *at),
             Ok(w) => {
@@ -272,11 +275,25 @@ fn written_record(id: &Identity, choices: &mut Choices<'_>) {
         }
     }
     let used = RECORD_HEADER_BYTES + record.body_bytes as usize;
-    buf.as_bytes_mut()[choices.below(used)] ^= 1 << choices.below(8);
-    assert!(!matches!(
-        decode_record(id, buf.as_bytes(), HOMES),
-        Ok(Some(_))
-    ));
+    let mut torn = buf.as_bytes().to_vec();
+    torn[choices.below(used)] ^= 1 << choices.below(8);
+    assert!(!matches!(decode_record(id, &torn, HOMES), Ok(Some(_))));
+
+    // Fields that make no sense, behind a hash that holds.
+    let buf = buf.as_bytes_mut();
+    for _ in 0..=choices.below(3) {
+        let near = choices.yes();
+        let at = RECORD_HEADER_BYTES + choices.below(if near { 64 } else { BLOCK_SIZE });
+        if at < used {
+            buf[at] = choices.word(1) as u8;
+        }
+    }
+    seal_record(id, buf);
+    match decode_record(id, buf, HOMES) {
+        Ok(Some(record)) => use_record(&record, buf),
+        Ok(None) => unreachable!("the hash holds"),
+        Err(error) => assert!(matches!(error, Error::Corrupt { .. }), "{error}"),
+    }
 }
 
 /// Any damage to a log or its headers, sealed or not: recovery gives an error or a state, the
@@ -481,7 +498,7 @@ fn foresees(bytes: &[u8], epoch: u64) -> bool {
 fn check_recovery(bytes: &[u8]) -> Option<u64> {
     let device = Arc::new(MemDevice::from_bytes(bytes));
     let seen = open(&device, true);
-    let dumped = dump(&device);
+    let (dumped, sums) = dump(&device);
     assert!(device.to_bytes() == bytes, "reading changed something");
     let text = |r: &Result<Recovery>| format!("{r:?}");
     let recovery = seen.as_ref().map(|(_, r)| r.clone()).map_err(Clone::clone);
@@ -500,6 +517,12 @@ fn check_recovery(bytes: &[u8]) -> Option<u64> {
         return None;
     };
     for (at, home) in (META..).zip(blocks.chunks_exact(BLOCK_SIZE)) {
+        if let Some(Some(sum)) = sums.get(&at) {
+            assert!(
+                home[META_BYTES + 8..] == sum.to_le_bytes(),
+                "block {at} has rotted"
+            );
+        }
         let mut block = [0; BLOCK_SIZE];
         let read = journal.read_data(BlockNo(at), &mut block);
         assert!(read.is_ok() && block == home, "block {at} differs");
@@ -518,8 +541,9 @@ fn check_recovery(bytes: &[u8]) -> Option<u64> {
     Some(recovery.records)
 }
 
-/// Dumps everything; returns what the dump says of recovery.
-fn dump(device: &Arc<MemDevice>) -> Result<Recovery> {
+/// Dumps everything; returns what the dump says of recovery, and the newest checksums.
+fn dump(device: &Arc<MemDevice>) -> (Result<Recovery>, HashMap<u64, Option<u64>>) {
+    let mut sums = HashMap::new();
     let (mut headers, mut records, mut accepted) = (0, 0, 0);
     let device: Arc<dyn BlockDevice> = device.clone();
     let summary = Journal::dump(&device, &REGION, &VOLUME, &mut |item| match item {
@@ -533,14 +557,27 @@ fn dump(device: &Arc<MemDevice>) -> Result<Recovery> {
                 assert!(entry.bit_runs().all(|(at, n, _)| at + n <= BLOCK_SIZE * 8));
             }
             assert!(bytes as u64 <= record.body_bytes());
+            // A revoke counts for all of its record.
+            for revoke in [false, true] {
+                let entries = record.entries().filter(|e| e.revoke() == revoke);
+                for entry in entries.filter(|_| record.accepted) {
+                    sums.insert(entry.block().0, entry.checksum());
+                }
+            }
         }
-    })?;
+    });
+    let summary = match summary {
+        Ok(summary) => summary,
+        Err(error) => return (Err(error), sums),
+    };
     assert_eq!((headers, records), (2, summary.records));
     if let Ok(recovery) = &summary.recovery {
         assert_eq!(recovery.records, accepted);
         assert!(summary.end.is_some());
+        let known = recovery.resumed || summary.proved_seq <= recovery.last_seq;
+        assert!(known, "a durable record was forgotten");
     }
-    summary.recovery
+    (summary.recovery, sums)
 }
 
 /// A salvage leaves a log that opens.

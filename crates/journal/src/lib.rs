@@ -12,7 +12,7 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | `layout` | tail headers and records, byte by byte |
+//! | `layout`, `record` | tail headers and records, byte by byte |
 //! | `seal` | checksums of metadata blocks |
 //! | `patch`, `mask` | what an operation changes in a block |
 //! | `cache` | current and committed images |
@@ -25,7 +25,7 @@
 //! | `commit` | the committer: one record, one flush |
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `workers` | commit interval and checkpoints in the background |
-//! | `recover` | scan, verdict, replay |
+//! | `recover`, `replay` | scan, verdict, replay |
 //! | `dump` | shows headers and log, changes nothing |
 //! | `lockmap` | locks for callers |
 
@@ -47,7 +47,9 @@ mod lockmap;
 mod mask;
 mod op;
 mod patch;
+mod record;
 mod recover;
+mod replay;
 mod seal;
 mod sync;
 mod workers;
@@ -70,7 +72,7 @@ use steadfast_block::BlockNo;
 /// Fewest blocks that a log may have.
 pub const LOG_BLOCKS_MIN: u64 = 64;
 /// Most blocks that a log may have (1 GiB): a record may fill the log, and its lengths fit their fields.
-pub const LOG_BLOCKS_MAX: u64 = layout::RECORD_BLOCKS_MAX;
+pub const LOG_BLOCKS_MAX: u64 = record::RECORD_BLOCKS_MAX;
 /// One operation may use this part of the log (its reciprocal).
 pub const OP_LOG_SHARE: u64 = 8;
 /// A running transaction closes at this part of the log (its reciprocal).

@@ -2,9 +2,9 @@
 
 use crate::core::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId};
 use crate::engine::Inner;
-use crate::layout::ENTRY_BYTES;
 use crate::patch::{Edit, Patch};
-use crate::{Access, Credits, Kind, META_BYTES, Object, Result, StreamId, Ticket};
+use crate::record::ENTRY_BYTES;
+use crate::{Access, Credits, Error, Kind, META_BYTES, Object, Result, StreamId, Ticket};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
@@ -331,13 +331,20 @@ impl<'a> Op<'a> {
 
     /// Writes newly allocated data blocks in place, outside the log. They are durable and
     /// visible together with the operation: the record covers them by hash, or they are
-    /// flushed before it.
+    /// flushed before it. Earlier changes of these blocks by this operation are void.
     ///
     /// # Errors
-    /// None today.
+    /// [`Error::Logged`] if a block has patches in the log or in an uncommitted operation: free
+    /// it first, or patch it.
     pub fn write_around(&mut self, at: BlockNo, data: Vec<Arc<Block>>) -> Result<()> {
         if data.is_empty() {
             return Ok(());
+        }
+        let run = (at, data.len() as u64);
+        if let Some(at) = self.inner.core.lock().kept_from_around(run)
+            && !self.inner.config.faults.reuse_early
+        {
+            return Err(Error::Logged { at });
         }
         let end = at.0 + data.len() as u64;
         for i in 0..self.blocks.len() {

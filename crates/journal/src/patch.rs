@@ -4,7 +4,8 @@
 //! carried out on the current image when it commits. A transaction keeps a *patch*: the set of
 //! bytes and bits that it owns, the values being in the image that it froze.
 
-use crate::layout::{ENTRY_BYTES, set_bits};
+use crate::layout::set_bits;
+use crate::record::ENTRY_BYTES;
 use crate::mask::{BitMask, ByteMask, close_gaps};
 use steadfast_block::Block;
 

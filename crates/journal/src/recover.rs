@@ -26,25 +26,22 @@
 //! header or a later record with `flushed_seq` at or past it. Else it ends the log.
 
 use crate::cache::Cache;
-use crate::checkpoint::{log_runs, write_home};
-use crate::core::HomeImage;
+use crate::checkpoint::log_runs;
 use crate::engine::WRITE_BLOCKS_MAX;
-use crate::layout::{
-    Covered, Entry, Homes, Identity, Record, RecordClaim, Refusal, TailHeader, decode_record,
-};
-use crate::seal::{META_BYTES, checksum, seal};
-use crate::{Config, Error, Kind, Region, Result};
+use crate::layout::{Homes, Identity, Refusal, TailHeader};
+use crate::record::{Covered, Record, RecordClaim, decode_record};
+use crate::replay::{Held, Made, Replay};
+use crate::{Config, Error, Region, Result};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockDevice, BlockNo};
+use steadfast_block::{BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo};
 
 /// Laps of the log that are hashed in search of records past a gap, before the search is given
 /// up: each block may claim to begin a record as long as the log.
 const SEARCH_LAPS_MAX: u64 = 8;
 
-/// Images built before they are written home: bounds replay's memory.
-const REPLAY_IMAGES_MAX: usize = 4096;
+/// Runs of home blocks that one request carries.
+const WRITE_RUNS_MAX: usize = 1024;
 
 /// What opening found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -122,13 +119,6 @@ pub(crate) fn format(device: &dyn BlockDevice, region: &Region, id: &Identity) -
     device.write(region.headers[1], &[&zeros.as_bytes()[..BLOCK_SIZE]])?;
     device.flush()?;
     Ok(())
-}
-
-/// A record with the bytes that its entries point into.
-pub(crate) struct Held {
-    pub(crate) record: Record,
-    pub(crate) blocks: u64,
-    pub(crate) bytes: BlockBuf,
 }
 
 struct Recoverer<'a> {
@@ -257,8 +247,11 @@ pub(crate) fn recover(
         seq: end_seq,
     };
     if config.read_only {
-        recovery.home_blocks = this.replay(&chain, &mut |at, kind, image| {
-            cache.begin_life(at, kind, image);
+        recovery.home_blocks = this.replay(&chain, &mut |made| {
+            let (images, _) = made.bytes.as_chunks::<BLOCK_SIZE>();
+            for ((at, kind), image) in made.blocks.iter().zip(images) {
+                cache.begin_life(*at, *kind, Arc::new(*image));
+            }
             Ok(())
         })?;
         return Ok((recovery, start));
@@ -278,20 +271,16 @@ pub(crate) fn recover(
             };
             this.write_header(&mut start, &verdict)?;
         }
-        let mut pending: Vec<HomeImage> = Vec::new();
-        recovery.home_blocks = this.replay(&chain, &mut |at, _, image| {
-            // Replay has placed the seal.
-            pending.push(HomeImage {
-                at,
-                checksum: None,
-                image,
-            });
-            if pending.len() >= REPLAY_IMAGES_MAX {
-                write_home(&**device, &std::mem::take(&mut pending))?;
+        recovery.home_blocks = this.replay(&chain, &mut |made| {
+            for runs in made.runs().chunks(WRITE_RUNS_MAX) {
+                let runs: Vec<(BlockNo, [&[u8]; 1])> =
+                    runs.iter().map(|(at, bytes)| (*at, [*bytes])).collect();
+                let writes: Vec<(BlockNo, &[&[u8]])> =
+                    runs.iter().map(|(at, bytes)| (*at, &bytes[..])).collect();
+                device.write_scattered(&writes)?;
             }
             Ok(())
         })?;
-        write_home(&**device, &pending)?;
         device.flush()?;
     }
     let fresh = TailHeader {
@@ -566,61 +555,18 @@ impl Recoverer<'_> {
         Ok(None)
     }
 
-    /// Brings every block that the chain patches up to date and hands it to `put`, in address order.
-    fn replay(
-        &self,
-        chain: &[Held],
-        put: &mut dyn FnMut(BlockNo, Kind, Arc<Block>) -> Result<()>,
-    ) -> Result<u64> {
-        let mut revoked: HashMap<u64, u64> = HashMap::new();
-        for held in chain {
-            for entry in held.record.entries.iter().filter(|e| e.revoke) {
-                revoked.insert(entry.at, held.record.id.seq);
+    /// Makes every block that the chain patches, and hands them to `put`.
+    fn replay(&self, chain: &[Held], put: &mut dyn FnMut(Made<'_>) -> Result<()>) -> Result<u64> {
+        let replay = Replay::new(&**self.device, &self.config.volume, chain);
+        let rotten = &mut |at| {
+            self.lose(format!(
+                "block {at} does not lead to its logged checksum: the medium damaged it"
+            ))?;
+            if let Some(salvage) = &self.salvage {
+                salvage.borrow_mut().rotten.push(at);
             }
-        }
-        let mut patches: BTreeMap<u64, Vec<(&Held, &Entry)>> = BTreeMap::new();
-        for held in chain {
-            for entry in held.record.entries.iter().filter(|e| !e.revoke) {
-                if revoked
-                    .get(&entry.at)
-                    .is_none_or(|seq| held.record.id.seq > *seq)
-                {
-                    patches.entry(entry.at).or_default().push((held, entry));
-                }
-            }
-        }
-        let count = patches.len() as u64;
-        for (at, list) in patches {
-            let at = BlockNo(at);
-            let mut image = Arc::new([0u8; BLOCK_SIZE]);
-            let block = Arc::make_mut(&mut image);
-            if !list.first().is_some_and(|(_, e)| e.zero) {
-                self.device.read(at, block)?;
-            }
-            let mut newest = (Kind::Data, 0);
-            for (held, entry) in list {
-                entry.apply(held.bytes.as_bytes(), block);
-                newest = (
-                    if entry.meta { Kind::Meta } else { Kind::Data },
-                    entry.checksum,
-                );
-            }
-            let (kind, sum) = newest;
-            // Every difference since the tail is in the log, so a torn home is whole now; what
-            // still differs from the recorded checksum has rotted, and is not sealed again.
-            if kind == Kind::Meta && checksum(&self.config.volume, at, block) != sum {
-                self.lose(format!(
-                    "block {at} does not lead to its logged checksum: the medium damaged it"
-                ))?;
-                if let Some(salvage) = &self.salvage {
-                    salvage.borrow_mut().rotten.push(at);
-                }
-                block[META_BYTES..].fill(0);
-            } else if kind == Kind::Meta {
-                seal(&self.config.volume, at, block);
-            }
-            put(at, kind, image)?;
-        }
-        Ok(count)
+            Ok(())
+        };
+        replay.run(rotten, put)
     }
 }

@@ -865,3 +865,37 @@ fn an_operation_sees_and_changes_what_it_writes_around() {
     assert_eq!(block(DATA)[..3], [7, 6, 7]);
     assert_eq!(block(DATA + 1)[..3], [8; 3]);
 }
+
+/// A transaction that froze alone on a block waits for its data, and others commit the block
+/// meanwhile: its record adds to what they left. It took its frozen image for the committed one, and
+/// their changes were gone (found by threads against the model).
+#[test]
+fn a_transaction_that_was_alone_when_it_froze_keeps_what_others_committed_since() {
+    let sim = fresh();
+    let slow = Slow::new(sim.clone());
+    let journal = open(slow.clone());
+    let credits = Credits {
+        log_bytes: 300,
+        data_blocks: 1,
+    };
+    let mut op = journal.begin(StreamId(1), credits).unwrap();
+    op.write_around(BlockNo(DATA), vec![Arc::new([1; BLOCK_SIZE])])
+        .unwrap();
+    op.write(BlockNo(META), Kind::Meta, 0, &1u64.to_le_bytes())
+        .unwrap();
+    let _ = op.commit();
+    slow.arm(Stop::WriteFrom(DATA));
+    let late = {
+        let journal = journal.clone();
+        spawn(move || journal.sync(StreamId(1), &[]))
+    };
+    slow.until_inside();
+    put(&journal, 2, META, 8, 2).unwrap();
+    journal.sync(StreamId(2), &[]).unwrap();
+    slow.let_go();
+    soon(&late, "the sync of slow data").unwrap();
+    journal.checkpoint().unwrap();
+    for journal in [journal, cut(&sim)] {
+        assert_eq!((get(&journal, META, 0), get(&journal, META, 8)), (1, 2));
+    }
+}

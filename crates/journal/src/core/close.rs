@@ -3,7 +3,7 @@
 
 use super::{Batch, Core, DataRun, DataState, Phase, Txn, TxnId, keys_within};
 use crate::cache::Cache;
-use crate::layout::{Covered, RECORD_BLOCKS_MAX};
+use crate::record::{Covered, RECORD_BLOCKS_MAX};
 use crate::{Object, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -105,7 +105,8 @@ impl Core {
                 cache.with(BlockNo(*at), |entry| {
                     block.values = Some(Arc::clone(&entry.current));
                     // Every operation and every transaction with a part in the image holds it.
-                    block.alone = entry.holds == block.holds + logged;
+                    let alone = entry.holds == block.holds + logged;
+                    block.alone_on = alone.then(|| Arc::clone(&entry.committed));
                 });
                 debug_assert!(block.values.is_some());
             }

@@ -1,11 +1,12 @@
 //! Carries a history out on a journal and on the specification, and compares: what is read
 //! while it runs, and what crashes leave, after recovery, read-only recovery and recovery cut again.
 
-use crate::disk::{META, REGION, config, contents, fresh, kind, model, shows};
+use crate::disk::{META, REGION, STARTS, config, contents, fresh, kind, model, shows};
 use crate::history::{Act, History, Step};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use steadfast_block::sim::{CrashImage, Cut, Limits, SimDevice};
 use steadfast_block::{BLOCK_SIZE, BlockNo};
@@ -30,7 +31,8 @@ pub(crate) struct Tally {
 /// Cuts that are looked at for each journal that was opened, and images of each.
 const CUTS: u64 = 8;
 const IMAGES: usize = 3;
-/// Places in a fixed metadata block.
+/// Places in a fixed metadata block, one for each kind of change: the journal relates bytes to bytes,
+/// bits to bits and counters that are set to those that are added to, and nothing else.
 const COUNTERS: usize = 132;
 const LATEST: usize = 158;
 const BITMAP: usize = 190;
@@ -243,16 +245,23 @@ pub(crate) fn drive(history: &History, faults: Faults, tally: &mut Tally) -> Res
         story: Vec::new(),
         tally,
     };
-    let mut result = history.steps.iter().try_for_each(|step| driver.step(step));
-    if result.is_ok() {
-        result = driver.look();
-    }
+    let all = || {
+        history
+            .steps
+            .iter()
+            .try_for_each(|step| driver.step(step))?;
+        driver.look()
+    };
+    // A panic wants its history told, too.
+    let result = catch_unwind(AssertUnwindSafe(all)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panic: {}", text.unwrap_or("of an unknown kind")))
+    });
     result.map_err(|e| {
-        let story = driver.story.join("\n");
-        format!(
-            "{e}\nhistory (log from {}):\n{story}\nspecification:\n{}",
-            driver.head, driver.log
-        )
+        let (story, start) = (driver.story.join("\n"), STARTS[history.start]);
+        let log = &driver.log;
+        format!("{e}\nhistory (log from {start}):\n{story}\nspecification:\n{log}")
     })
 }
 
@@ -420,13 +429,12 @@ impl Driver<'_> {
             return Ok(());
         }
         let at = self.sim.trace_len();
+        self.story
+            .push(format!("{:>3} {operation}", self.log.len()));
         let ticket = draft.op.commit();
         self.free.retain(|b| !draft.taken.contains(b));
         self.tally.operations += 1;
-        self.story
-            .push(format!("{:>3} {operation}", self.log.len()));
-        let empty = operation.changes.is_empty();
-        if !empty {
+        if !operation.changes.is_empty() {
             let position = self.log.apply(operation, at).map_err(|e| e.to_string())?;
             self.tickets.push((ticket, position));
         }
