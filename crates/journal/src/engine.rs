@@ -13,6 +13,7 @@ use crate::{
     Client, Config, Credits, Error, Kind, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, OP_LOG_SHARE, Object, Op,
     Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
 };
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 
@@ -22,7 +23,26 @@ pub(crate) const WRITE_BLOCKS_MAX: usize = 256;
 /// A journal over a device. Cheap to clone; all methods may be called from any thread.
 #[derive(Clone)]
 pub struct Journal {
-    inner: Arc<Inner>,
+    inner: Arc<Owner>,
+}
+
+/// What the handles share; the workers go when the last of them is gone.
+struct Owner(Arc<Inner>);
+
+impl Deref for Owner {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.core.lock().stopped = true;
+        self.0.work.notify_all();
+        self.0.changed.notify_all();
+    }
 }
 
 pub(crate) struct Inner {
@@ -159,7 +179,7 @@ impl Journal {
         };
         Ok((
             Journal {
-                inner: Arc::new(inner),
+                inner: Arc::new(Owner(Arc::new(inner))),
             },
             recovery,
         ))
@@ -177,8 +197,8 @@ impl Journal {
             return;
         }
         let mut workers = self.inner.workers.lock();
-        for run in [flusher as fn(&Weak<Inner>), checkpointer] {
-            let inner = Arc::downgrade(&self.inner);
+        for run in [flusher as fn(&Inner), checkpointer] {
+            let inner = Arc::clone(&self.inner.0);
             workers.push(thread::spawn(move || run(&inner)));
         }
     }
@@ -330,14 +350,6 @@ impl Journal {
     /// The sticky failure.
     pub fn checkpoint(&self) -> Result<()> {
         self.inner.checkpoint(Asker::Caller)
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        // Workers hold weak references: they are gone, or going, without being asked.
-        self.core.lock().stopped = true;
-        self.work.notify_all();
     }
 }
 

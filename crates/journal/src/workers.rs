@@ -1,38 +1,25 @@
 //! The two background threads: the flusher commits what nobody asks for, the checkpointer keeps
-//! the log from filling. Both hold the journal weakly and go when it goes.
+//! the log from filling. Both go when the journal is closed or its last handle dropped.
 
 use crate::checkpoint::Asker;
 use crate::engine::Inner;
 use crate::sync::wait_timeout;
-use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// How often a worker looks whether its journal is still there.
+/// How often the checkpointer looks for work that nobody told it of.
 const WORKER_WAIT: Duration = Duration::from_millis(250);
 
 /// Commits what has been running for the commit interval, and what was closed because it was full.
-pub(crate) fn flusher(inner: &Weak<Inner>) {
+pub(crate) fn flusher(inner: &Inner) {
+    let interval = inner.config.commit_interval;
     let mut last = Instant::now();
-    while let Some(inner) = inner.upgrade() {
-        let core = inner.core.lock();
-        if core.stopped || core.failure().is_some() {
-            return;
+    loop {
+        let mut core = inner.core.lock();
+        if core.closed_waiting().is_none() && !core.stopped {
+            let patience = interval.saturating_sub(last.elapsed());
+            core = wait_timeout(&inner.work, core, patience);
         }
-        let pending = core.closed_waiting();
-        let core = if pending.is_none() {
-            wait_timeout(
-                &inner.work,
-                core,
-                inner
-                    .config
-                    .commit_interval
-                    .saturating_sub(last.elapsed())
-                    .min(WORKER_WAIT),
-            )
-        } else {
-            core
-        };
-        if core.stopped {
+        if core.stopped || core.failure().is_some() {
             return;
         }
         let pending = core.closed_waiting();
@@ -41,7 +28,7 @@ pub(crate) fn flusher(inner: &Weak<Inner>) {
         if let Some(id) = pending {
             let _ = inner.drive(&[id]);
         }
-        if last.elapsed() >= inner.config.commit_interval {
+        if last.elapsed() >= interval {
             last = Instant::now();
             let _ = inner.sync(None, &[]);
         }
@@ -49,18 +36,13 @@ pub(crate) fn flusher(inner: &Weak<Inner>) {
 }
 
 /// Writes home when half of the log is waiting for it.
-pub(crate) fn checkpointer(inner: &Weak<Inner>) {
-    while let Some(inner) = inner.upgrade() {
-        let core = inner.core.lock();
-        if core.stopped || core.failure().is_some() {
-            return;
+pub(crate) fn checkpointer(inner: &Inner) {
+    loop {
+        let mut core = inner.core.lock();
+        if !core.wants_checkpoint() && !core.stopped {
+            core = wait_timeout(&inner.work, core, WORKER_WAIT);
         }
-        let core = if core.wants_checkpoint() {
-            core
-        } else {
-            wait_timeout(&inner.work, core, WORKER_WAIT)
-        };
-        if core.stopped {
+        if core.stopped || core.failure().is_some() {
             return;
         }
         let wanted = core.wants_checkpoint();

@@ -899,3 +899,26 @@ fn a_transaction_that_was_alone_when_it_froze_keeps_what_others_committed_since(
         assert_eq!((get(&journal, META, 0), get(&journal, META, 8)), (1, 2));
     }
 }
+
+/// The two workers kept each other's journal alive when its owner dropped it without closing it.
+#[test]
+fn the_workers_go_when_the_last_handle_is_dropped() {
+    let sim = fresh();
+    let config = Config {
+        commit_interval: Duration::from_millis(2),
+        ..Config::new(REGION, VOLUME)
+    };
+    let journal = Journal::open(sim.clone(), config).unwrap().0;
+    journal.start_workers();
+    let other = journal.clone();
+    put(&journal, 1, META, 0, 1).unwrap();
+    drop(journal);
+    put(&other, 1, META, 0, 2).unwrap();
+    other.sync_all().unwrap();
+    drop(other);
+    let begun = Instant::now();
+    while Arc::strong_count(&sim) > 1 {
+        assert!(begun.elapsed() < PATIENCE, "the workers stay for ever");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -31,14 +31,11 @@ pub(crate) struct Tally {
 /// Cuts that are looked at for each journal that was opened, and images of each.
 const CUTS: u64 = 8;
 const IMAGES: usize = 3;
-/// Places in a fixed metadata block, one for each kind of change: the journal relates bytes to bytes,
-/// bits to bits and counters that are set to those that are added to, and nothing else.
+/// Places in a fixed metadata block, one for each kind of change.
 const COUNTERS: usize = 132;
 const LATEST: usize = 158;
 const BITMAP: usize = 190;
 const MARKERS: usize = 202;
-/// Objects of the specification that stand for blocks.
-const BLOCK_OBJECTS: u64 = 1000;
 
 pub(crate) struct Rng(u64);
 
@@ -541,14 +538,12 @@ impl Driver<'_> {
                 };
                 let offset = usize::from(*offset).min(end - 1);
                 let len = usize::from(*len).min(end - offset);
-                draft.relate_block(block);
                 draft.bytes(&self.log, block, offset, &pattern(len))?;
             }
             Act::Free { pick } => {
                 let Some((block, _)) = self.pick_live(draft, *pick) else {
                     return Ok(());
                 };
-                draft.relate_block(block);
                 draft.op.free(BlockNo(block), 1)?;
                 draft.closed.insert(block);
                 draft.seen.remove(&block);
@@ -688,12 +683,6 @@ impl Draft<'_> {
         self.objects.push((object, log_access(access)));
     }
 
-    fn relate_block(&mut self, block: u64) {
-        self.op.relate(Object::Block(block), Access::Exclusive);
-        self.objects
-            .push((BLOCK_OBJECTS + block, log::Access::Exclusive));
-    }
-
     fn note(&mut self, log: &Log, change: Change) {
         let at = change.block();
         let seen = self
@@ -705,7 +694,6 @@ impl Draft<'_> {
     }
 
     fn begin(&mut self, block: u64, contents: &[u8], around: bool) {
-        self.relate_block(block);
         self.taken.insert(block);
         if around {
             // Its data is not in the operation's view.

@@ -150,7 +150,6 @@ impl Worker<'_> {
                 let free = self.shared.free.lock().unwrap().pop_first();
                 let contents = [self.tag as u8; BLOCK_SIZE];
                 if let Some(block) = free {
-                    op.relate(Object::Block(block), Access::Exclusive);
                     if self.rng.below(2) == 0 {
                         op.write_around(BlockNo(block), vec![Arc::new(contents)])
                             .unwrap();
@@ -165,7 +164,6 @@ impl Worker<'_> {
             }
             8 => {
                 if let Some(block) = self.blocks.first().copied() {
-                    op.relate(Object::Block(block), Access::Exclusive);
                     let half = [self.tag as u8; BLOCK_SIZE / 2];
                     op.write(BlockNo(block), Kind::Data, BLOCK_SIZE / 2, &half)
                         .unwrap();
@@ -178,7 +176,6 @@ impl Worker<'_> {
             }
             _ => {
                 if let Some(block) = self.blocks.pop() {
-                    op.relate(Object::Block(block), Access::Exclusive);
                     op.free(BlockNo(block), 1).unwrap();
                     ours.changes.push(Change::Free { block });
                 }
