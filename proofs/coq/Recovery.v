@@ -24,7 +24,8 @@ Definition verd_inv d R a i h (l : list rec) : Prop :=
 Definition repl_inv d R a i h (l : list rec) : Prop :=
   let k := h_tail h + length l in
   DI d R a ∧ cur (hdrs d i) = Some h ∧ (∀ h', cur (hdrs d (negb i)) = Some h' → h_gen h' < h_gen h) ∧
-  h_vd h = Some k ∧ hok d R a h ∧ l = drop (h_tail h) (take k R) ∧ home_is d R k.
+  h_vd h = Some k ∧ hok d R a h ∧ l = drop (h_tail h) (take k R) ∧ home_is d R k ∧
+  ∀ j x, poss (hdrs d j) x → x = cur (hdrs d j).
 Definition fresh_inv d R a i h k : Prop :=
   DI d R a ∧ cur (hdrs d i) = Some h ∧ ∃ hn, cur (hdrs d (negb i)) = Some hn ∧ h_gen h < h_gen hn ∧
   h_vd hn = None ∧ h_rep hn = h_ep hn ∧ h_tail hn = k ∧ h_fl hn = k ∧ h_pos hn = posn R k ∧
@@ -156,6 +157,7 @@ Proof.
   - eapply DI_definite; [exact Hb|done|done].
   - apply Hb.
   - apply Hb.
+  - by intros j x ->%poss_clean.
 Qed.
 
 Lemma ok_replay i h l d R a :
@@ -172,7 +174,7 @@ Proof.
     intros j r q Hr%poss_clean. eapply (He j r q). rewrite Hr. apply poss_cur. }
   assert (isbest (λ j, cur (hdrs d2 j)) (negb i) hv) as Hb.
   { split; [done|]. rewrite negb_involutive. simpl. rewrite Hi. intros h' [= <-]. simpl. lia. }
-  split_and!; try done; [|apply Hb].
+  split_and!; try done; [|apply Hb|by intros j x ->%poss_clean].
   eapply DI_definite; [exact Hb|done|done].
 Qed.
 
@@ -181,7 +183,7 @@ Lemma ok_fresh i h l d e R a :
   let d' := dclean d in
   fresh_inv (Disk (home d') (slots d') (wrh (negb i) (fresh h l e) (hdrs d'))) R a i h (h_tail h + length l).
 Proof.
-  intros Hle (HD&Hi&Hn&Hvd&Hok&Hl&Hhome). simpl.
+  intros Hle (HD&Hi&Hn&Hvd&Hok&Hl&Hhome&_). simpl.
   pose proof Hok as Hv. unfold Inv.hok in Hv. rewrite Hvd in Hv. destruct Hv as (He&Hpos&Hv).
   assert (slots_below (dclean d) e) as Hsb.
   { intros j r q Hr%poss_clean. assert (r_ep r ≤ h_ep h - 1); [|lia]. apply (He j r q). rewrite Hr. apply poss_cur. }

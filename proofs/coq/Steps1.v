@@ -52,7 +52,7 @@ Proof.
   - intros r b chk c fr HR Hc. destruct (i_cov r b chk c fr HR Hc) as (?&?&H'). split_and!; try apply H; try done.
     intros o. destruct (H' o) as (?&[? ?]&Hlow). destruct (Eh b o) as (E1&E2&E3&E4&E5).
     rewrite E1, E2. split_and!; [done|split; congruence|]. intros Hchk. specialize (Hlow Hchk). lia.
-  - destruct (cp v) as [| |sn]; [done|naive_solver|]. destruct i_cp as (r&HR&Hp&Hs&Hh).
+  - destruct (cp v) as [| |sn]; [done|destruct i_cp as (r&HR&Hp); exists r; auto|]. destruct i_cp as (r&HR&Hp&Hs&Hh).
     exists r. split_and!; [done|by apply Hl| |].
     + intros i Hi. destruct (Es ((r_pos r + i) `mod` N)) as (_&->&_). by apply Hs.
     + intros b o Hc. destruct (Eh b o) as (_&->&_). by apply Hh.
@@ -62,7 +62,7 @@ Proof.
   - destruct i_hdr as [H1 H2]. split; [intros x Hx; eapply H1, poss_persist; eauto|].
     intros h' Hx. eapply H2, poss_persist; eauto.
   - destruct (Ed (negb (nh v))) as (E1&E2&_).
-    destruct (kp v); rewrite ?E1, ?E2; [done|naive_solver| |done|done].
+    destruct (kp v); rewrite ?E1, ?E2; [done|destruct i_kp as [? ?]; auto| |done|done].
     destruct i_kp as (?&?&H3). split_and!; try lia; [auto|]. intros b o Hb. destruct (Eh b o) as (_&->&_). auto.
 Qed.
 
@@ -107,15 +107,13 @@ Proof.
     + unfold wrm, one, upd_st. rewrite !decide_True by done. simpl. destruct (Hq o) as [Hq1 Hq2].
       rewrite Hq2, bool_decide_eq_true_2 by done. split; [done|]. right. by left.
     + rewrite Hw, Hs by done. apply i_busy.
-  - destruct (kp v); try done; try naive_solver.
+  - destruct (kp v) as [|u img|u img sn|u|u sn]; [done|destruct i_kp as [? ?]; auto| |done|done].
     destruct i_kp as (?&Hrk&H3). split_and!; try lia; [auto|]. intros a' o Hb.
     assert (a' ≠ b). { intros ->. by apply Hround in Hrk. } rewrite Hw by done. auto.
 Qed.
-Lemma wrm_fin H img b o : fim img H b o = H b o ∨ (img b ≠ None ∧ fim img H b o = finish (H b o)).
-Proof. unfold fim. destruct (img b); auto. Qed.
 
 (** Completions change nothing but what is under way. *)
-Lemma fim_facts (img : addr → option (off → byte)) H b o :
+Lemma fim_facts (img : addr → option (off → byte)) (H : addr → off → cell byte) b o :
   cur (fim img H b o) = cur (H b o) ∧ old (fim img H b o) = old (H b o) ∧
   bad (fim img H b o) = bad (H b o) ∧ low (fim img H b o) = low (H b o) ∧
   (don (fim img H b o) = length (old (H b o)) ∨ img b = None ∧ don (fim img H b o) = don (H b o)) ∧
@@ -152,10 +150,10 @@ Proof.
   - destruct i_hdr as [H1 H2]. split; [done|]. intros h' Hp. destruct (H2 h' Hp) as [?|(u&Hu&->)]; [by left|right].
     exists u. split; [|done]. destruct Hkp as [<-|(u'&Hk&->)]; [done|]. rewrite Hk in Hu. by destruct Hu as [?|[? ?]].
   - destruct Hkp as [<-|(u&Hk&->)].
-    + destruct (kp v); try done; [naive_solver|]. destruct i_kp as (?&?&H3). split_and!; try lia; [auto|].
+    + destruct (kp v) as [|u img'|u img' sn|u|u sn]; [done|destruct i_kp as [? ?]; auto| |done|done]. destruct i_kp as (?&?&H3). split_and!; try lia; [auto|].
       intros b o Hb. destruct (fim_facts img H b o) as (_&->&_). auto.
     + rewrite Hk in i_kp. destruct i_kp as [? Hrk]. split_and!; try lia; [by apply Hr|].
-      intros b o Hb. destruct (fim_facts img H b o) as (_&->&_&_&[->|[? _]]&_); done.
+      intros b o Hb. simpl. destruct (fim_facts img H b o) as (_&->&_&_&[E|[E _]]&_); [exact E|done].
 Qed.
 Lemma ok_data_done b c H G D R a v :
   stt v b = Claimed → RI (Disk H G D) R a v → RI (Disk (fim (one b c) H) G D) R a v.
@@ -169,7 +167,7 @@ Lemma ok_round_flush u img H G D R a v :
   RI (Disk (fim img H) G D) R a (Vol (nh v) (hc v) (stt v) (cp v) (KF u img (snapof (Disk (fim img H) G D)))).
 Proof.
   intros Hk Hi. apply RI_fim; [done| |right; eauto].
-  intros b o. destruct (i_busy _ _ _ _ Hi b o) as [_ [Hd|[Hc|(u'&img'&Hk'&Hb)]]]; simpl in *; [|by right; left|].
+  intros b o. destruct (i_busy _ _ _ _ _ _ _ Hi b o) as [_ [Hd|[Hc|(u'&img'&Hk'&Hb)]]]; simpl in *; [|by right; left|].
   - left. destruct (fim_facts img H b o) as (_&_&_&_&[->|[_ ->]]&_); done.
   - left. unfold fim. rewrite Hk in Hk'. injection Hk' as <- <-. by destruct (img b).
 Qed.

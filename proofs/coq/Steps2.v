@@ -224,17 +224,17 @@ Proof.
   - apply (i_hbusy _ _ _ _ _ _ _ Hi).
   - destruct (i_hdr _ _ _ _ _ _ _ Hi) as [H1 H2]. split; [exact H1|]. intros h' Hp.
     destruct (H2 h' Hp) as [?|(u&Hu&->)]; [by left|right]. exists u. split; [exact Hu|].
-    unfold hnew. simpl. rewrite Hposn; [done|]. unfold tailmax in Htm. by destruct Hu as [Hu|[? Hu]]; rewrite Hu in Htm.
+    unfold hnew. simpl. rewrite Hposn; [done|]. unfold tailmax in Htm. destruct Hu as [Hu|[? Hu]]; rewrite Hu in Htm; lia.
   - pose proof (i_kp _ _ _ _ _ _ _ Hi) as Hk. simpl.
-    destruct (kp v) as [|u img|u img sn|u|u sn]; [done| | | |].
+    destruct (kp v) as [|u img|u img sn|u|u sn] in Hk |- *; [done| | | |].
     + destruct Hk as [? Hr]. split; [done|]. apply lay_round; [lia|exact Hr].
     + destruct Hk as (?&Hr&?). split; [done|]. split; [apply lay_round; [lia|exact Hr]|done].
-    + destruct Hk as [? Hr]. split; [done|]. rewrite Hr. unfold hnew. simpl. rewrite Hposn by lia. done.
-    + destruct Hk as (?&Hr&?). split; [done|]. rewrite Hr. unfold hnew. simpl. rewrite Hposn by lia. done.
+    + destruct Hk as [? Hr]. split; [done|]. etrans; [exact Hr|]. unfold hnew. simpl. rewrite Hposn by lia. done.
+    + destruct Hk as (?&Hr&?). split; [done|]. split; [|done]. etrans; [exact Hr|]. unfold hnew. simpl. rewrite Hposn by lia. done.
 Qed.
 End lay.
 
-Lemma poss_fis r G i x : poss (fis N r G i) x ↔ poss (G i) x.
+Lemma poss_fis (r : rec) G i x : poss (fis N r G i) x ↔ poss (G i) x.
 Proof. unfold fis. by destruct (part N (r_pos r) (r_len r) i). Qed.
 Lemma ok_commit_flush r H G D R a v :
   cp v = CW → R !! a = Some r → RI (Disk H G D) R a v →
@@ -292,7 +292,7 @@ Proof.
   - apply Hi.
   - destruct (i_hc _ _ _ _ _ _ _ Hi) as (?&?&?&?&?). split_and!; try done. lia.
   - apply (i_room _ _ _ _ _ _ _ Hi).
-  - intros j r0 Hj Hr0. destruct (decide (j = a)) as [->|]; [|apply (i_slots _ _ _ _ _ _ _ Hi); [lia|done]].
+  - intros j r0 Hj Hr0. destruct (decide (j = a)) as [->|]; [|apply (i_slots _ _ _ _ _ _ _ Hi j r0); [lia|exact Hr0]].
     assert (r0 = r) as -> by congruence. split; [by apply (i_ep _ _ _ _ _ _ _ Hi)|].
     intros i x Hlt Hx. rewrite <-(Hp i Hlt). apply poss_exact; [apply (i_sbusy _ _ _ _ _ _ _ Hi)| |done].
     rewrite <-(Hs i Hlt). apply Fs.
@@ -305,14 +305,14 @@ Proof.
     1-3: eapply good_S; [exact Hr|lia|rewrite E; intros []|exact Hg].
     eapply good_cover; [exact Hr|lia|exact E|apply Htch; [done|by rewrite E]|by eapply Hex].
   - intros b k Hk. apply (i_free _ _ _ _ _ _ _ Hi). right. lia.
-  - intros _ r0 b c fr. replace (S a - 1) with a by lia. rewrite Hr. intros [= <-] E.
+  - intros _ r0 b c fr. rewrite Nat.sub_0_r, Hr. intros [= <-] E.
     destruct (i_cov _ _ _ _ _ _ _ Hi r b true c fr Hr E) as (Ht&_&_). split; [done|]. split.
     + rewrite (sg_S _ _ _ _ _ Hr) by lia. rewrite tch_snoc, Htch, E; [done|lia|by rewrite E].
     + intros o w. by eapply Hex.
   - intros r0 b chk c fr []%Hnone.
   - lia.
   - intros b. pose proof (i_st _ _ _ _ _ _ _ Hi b) as Hst. rewrite Hn in Hst.
-    destruct (stt v b); [done|done|by destruct Hst|by destruct Hst].
+    destruct (stt v b); rewrite ?Hn; [exact Hst|exact Hst|by destruct Hst|by destruct Hst].
   - apply (i_busy _ _ _ _ _ _ _ Hi).
   - intros i. destruct (i_sbusy _ _ _ _ _ _ _ Hi i) as [? [?|[? _]]]; [by auto|congruence].
   - apply (i_hbusy _ _ _ _ _ _ _ Hi).

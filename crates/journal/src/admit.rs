@@ -2,36 +2,54 @@
 //! abort in memory.
 
 use crate::checkpoint::Asker;
-use crate::core::{Blocked, Core, OpChanges, TxnId};
+use crate::core::{Blocked, Core, OpChanges, TxnId, need_blocks};
 use crate::engine::Inner;
+use crate::lanes::{AllLanes, Lane};
 use crate::sync::MutexGuard;
-use crate::{Credits, Error, Result, StreamId};
+use crate::{Credits, Error, Result, StreamId, Ticket};
+use std::sync::atomic::Ordering::Acquire;
 
 impl Inner {
     pub(crate) fn admit(&self, stream: StreamId, credits: Credits) -> Result<()> {
         if !self.has_workers() && self.core.lock().wants_checkpoint() {
             self.checkpoint(Asker::Caller)?;
         }
-        let mut core = self.core.lock();
+        let need = need_blocks(credits.log_bytes);
         loop {
+            let mut lane = self.lanes.lane(stream);
+            let quick = !lane.slow && lane.credit >= need && credits.data_blocks == 0;
+            if quick && !self.refuses.load(Acquire) {
+                lane.credit -= need;
+                lane.open += 1;
+                return Ok(());
+            }
+            let mut core = self.core.lock();
             core.check()?;
             let blocked = match core.admit(stream, credits) {
-                Ok(()) => return Ok(()),
+                Ok(more) => {
+                    lane.credit += more;
+                    lane.open += 1;
+                    lane.slow = core.room_waiters > 0;
+                    return Ok(());
+                }
                 Err(blocked) => blocked,
             };
+            drop(lane);
             if blocked == Blocked::Closing {
-                core = self.wait(core);
+                drop(self.wait(core));
                 continue;
             }
-            core.stats.waits += 1;
             drop(core);
+            if blocked == Blocked::Log && self.take_back_credit() {
+                continue;
+            }
+            self.core.lock().stats.waits += 1;
             match blocked {
                 Blocked::Closing => {}
                 Blocked::Full(id) => self.close_full(id)?,
                 Blocked::Pages => self.relieve_pages()?,
                 Blocked::Log => self.relieve_log()?,
             }
-            core = self.core.lock();
         }
     }
 
@@ -54,66 +72,133 @@ impl Inner {
         }
     }
 
+    /// Takes back what lanes keep for operations to come: it may be all that is missing.
+    fn take_back_credit(&self) -> bool {
+        let (mut lanes, mut core) = self.told();
+        let any = lanes.credit() > 0;
+        lanes.slow_down(&mut core);
+        any
+    }
+
     fn relieve_log(&self) -> Result<()> {
-        let mut core = self.core.lock();
+        let (mut lanes, mut core) = self.told();
         if core.can_checkpoint() {
             // Any progress of the tail is worth another attempt.
             let past = core.positions().0 + 1;
             drop(core);
+            drop(lanes);
             return self.checkpoint_past(past, Asker::Caller);
         }
         if core.uncommitted_transactions() > 0 {
             drop(core);
+            drop(lanes);
             return self.sync(None, &[]);
         }
         // Only other open operations, or an empty record under way, can hold the space.
-        if core.open_ops > 0 || core.committing {
+        if lanes.open() > 0 || core.committing {
+            lanes.slow_down(&mut core);
             core.room_waiters += 1;
+            drop(lanes);
             core = self.wait(core);
             core.room_waiters -= 1;
         }
         Ok(())
     }
 
+    /// All lanes and the core, which knows of every committed operation.
+    pub(crate) fn told(&self) -> (AllLanes<'_>, MutexGuard<'_, Core>) {
+        let mut lanes = self.lanes.all();
+        let mut core = self.core.lock();
+        lanes.tell(&mut core, &self.cache);
+        (lanes, core)
+    }
+
     /// Guards the part of a commit that must be done to its end; forget it there.
-    pub(crate) fn halfway(&self, credits: Option<Credits>) -> Halfway<'_> {
+    pub(crate) fn halfway(&self, stream: Option<StreamId>) -> Halfway<'_> {
         Halfway {
             inner: self,
-            credits,
+            stream,
         }
     }
 
-    pub(crate) fn commit_op(&self, changes: OpChanges) -> TxnId {
-        let (credits, closing) = (changes.credits, changes.closing.is_some());
+    /// Commits an operation in memory. `apply` carries its edits out on the cache.
+    pub(crate) fn commit_op(&self, mut changes: OpChanges, apply: impl FnOnce()) -> Ticket {
+        let stream = changes.stream;
+        let ticket = |number| Ticket { stream, number };
+        if changes.closing.is_some() {
+            // Nothing freezes but what this operation closes.
+            apply();
+            self.core.lock().commit(changes, &self.cache);
+            return ticket(None);
+        }
+        if changes.is_empty() {
+            self.abort_op(stream, changes.reserved);
+            return ticket(None);
+        }
+        if changes.commutes() {
+            let mut lane = self.lanes.lane(stream);
+            apply();
+            let number = lane.push(changes);
+            lane.open -= 1;
+            self.tell_in_time(&mut lane, stream);
+            return ticket(Some(number));
+        }
         let early = if self.config.faults.reuse_early {
             changes.frees.clone()
         } else {
             Vec::new()
         };
+        let mut lanes = self.lanes.all();
+        apply();
         let mut core = self.core.lock();
-        let id = core.commit(changes, &self.cache);
-        if !closing {
-            core.leave(credits);
-        }
-        self.op_left(core);
+        lanes.tell(&mut core, &self.cache);
+        let lane = lanes.of(stream);
+        let reserved = std::mem::take(&mut changes.reserved);
+        let number = lane.push(changes);
+        lane.tell(&mut core, &self.cache);
+        lane.open -= 1;
+        self.op_left(lane, core, reserved);
+        drop(lanes);
         if !early.is_empty()
             && let Some(client) = self.client()
         {
             client.released(&early);
         }
-        id
+        ticket(Some(number))
     }
 
-    pub(crate) fn abort_op(&self, credits: Credits) {
-        let mut core = self.core.lock();
-        core.leave(credits);
-        self.op_left(core);
+    /// Tells the core what the lane has queued, if it is enough.
+    fn tell_in_time(&self, lane: &mut Lane, stream: StreamId) {
+        if !lane.wants_to_tell() {
+            return;
+        }
+        let core = if lane.must_tell() {
+            Some(self.core.lock())
+        } else {
+            self.core.try_lock()
+        };
+        if let Some(mut core) = core {
+            lane.tell(&mut core, &self.cache);
+            lane.slow |= core.is_full(stream);
+            self.op_left(lane, core, 0);
+        }
+    }
+
+    pub(crate) fn abort_op(&self, stream: StreamId, reserved: u64) {
+        let mut lane = self.lanes.lane(stream);
+        lane.open -= 1;
+        if lane.slow || lane.credit + reserved > lane.credit_max {
+            self.op_left(&mut lane, self.core.lock(), reserved);
+        } else {
+            lane.credit += reserved;
+        }
     }
 
     /// An operation ended: closers wait for the last one, others for its reservation. Threads
     /// that wait for a commit are not disturbed.
-    fn op_left(&self, core: MutexGuard<'_, Core>) {
-        if (core.closing && core.open_ops == 0) || core.room_waiters > 0 {
+    fn op_left(&self, lane: &mut Lane, mut core: MutexGuard<'_, Core>, reserved: u64) {
+        core.give_back(reserved);
+        if (core.closing && lane.open == 0) || core.room_waiters > 0 {
             self.unlock(core);
         }
     }
@@ -123,18 +208,17 @@ impl Inner {
 /// so that nobody builds on half of it or waits for it.
 pub(crate) struct Halfway<'a> {
     inner: &'a Inner,
-    credits: Option<Credits>,
+    stream: Option<StreamId>,
 }
 
 impl Drop for Halfway<'_> {
     fn drop(&mut self) {
-        let mut core = self.inner.core.lock();
-        core.fail(&Error::Corrupt {
+        if let Some(stream) = self.stream {
+            let mut lane = self.inner.lanes.lane(stream);
+            lane.open = lane.open.saturating_sub(1);
+        }
+        self.inner.fail(&Error::Corrupt {
             what: "the journal panicked while an operation was committed".into(),
         });
-        if let Some(credits) = self.credits {
-            core.leave(credits);
-        }
-        self.inner.wake_everybody(core);
     }
 }

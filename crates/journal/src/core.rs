@@ -22,13 +22,16 @@ mod settle;
 use crate::cache::Cache;
 use crate::patch::{Edit, Patch};
 use crate::record::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
-use crate::{Access, Credits, Error, Kind, Object, Result, Stats, StreamId};
+use crate::{Access, Credits, Error, Kind, Object, Result, Stats, StreamId, Ticket};
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Release};
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
+/// Most log blocks that a lane keeps for operations to come.
+const LANE_CREDIT_MAX: u64 = 64;
 /// Log blocks kept back for records that prove others (they carry no patches).
 const SPARE_BLOCKS: u64 = 4;
 
@@ -134,7 +137,7 @@ impl Txn {
     }
 }
 
-fn need_blocks(log_bytes: u64) -> u64 {
+pub(crate) fn need_blocks(log_bytes: u64) -> u64 {
     (log_bytes + RECORD_HEADER_BYTES as u64).div_ceil(BLOCK_SIZE as u64)
 }
 
@@ -143,7 +146,10 @@ pub(crate) struct OpChanges {
     pub(crate) stream: StreamId,
     /// Set while the transaction closes: the changes go exactly there.
     pub(crate) closing: Option<TxnId>,
-    pub(crate) credits: Credits,
+    /// Log blocks that were reserved for the operation.
+    pub(crate) reserved: u64,
+    /// Its number in its lane.
+    pub(crate) number: u64,
     pub(crate) relations: Vec<(Object, Access)>,
     pub(crate) blocks: Vec<OpBlock>,
     pub(crate) frees: Vec<Run>,
@@ -152,7 +158,16 @@ pub(crate) struct OpChanges {
 }
 
 impl OpChanges {
-    fn is_empty(&self) -> bool {
+    /// Whether it can be put off until something freezes: see `lanes`.
+    pub(crate) fn commutes(&self) -> bool {
+        let plain = |block: &OpBlock| !block.zero && !block.revoke;
+        self.frees.is_empty()
+            && self.data.is_empty()
+            && self.attached.is_empty()
+            && self.blocks.iter().all(plain)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
             && self.frees.is_empty()
             && self.data.is_empty()
@@ -262,6 +277,8 @@ pub(crate) struct Core {
     merged_into: HashMap<TxnId, TxnId>,
     running: BTreeMap<StreamId, TxnId>,
     last_closed: BTreeMap<StreamId, TxnId>,
+    /// For each stream its operations that are not durable: the last number, and the transaction.
+    marks: HashMap<StreamId, VecDeque<(u64, TxnId)>, FixedState>,
     /// Closed transactions in the order in which they closed.
     closed: VecDeque<TxnId>,
     objects: HashMap<Object, Vec<(TxnId, Access)>, FixedState>,
@@ -295,12 +312,13 @@ pub(crate) struct Core {
     /// operation to end.
     pub(crate) waiters: u32,
     pub(crate) room_waiters: u32,
-    pub(crate) open_ops: u32,
     pub(crate) closing: bool,
     pub(crate) committing: bool,
     pub(crate) checkpointing: bool,
     pub(crate) stopped: bool,
-    pub(crate) closed_for_good: bool,
+    closed_for_good: bool,
+    /// Failed or closed for good, for those who do not lock the core.
+    pub(crate) refuses: Arc<AtomicBool>,
     failed: Option<Error>,
     reserved_blocks: u64,
     uncommitted_blocks: u64,
@@ -332,6 +350,7 @@ impl Core {
             merged_into: HashMap::new(),
             running: BTreeMap::new(),
             last_closed: BTreeMap::new(),
+            marks: HashMap::default(),
             closed: VecDeque::new(),
             objects: HashMap::default(),
             dirty: BlockMap::default(),
@@ -350,12 +369,12 @@ impl Core {
             hurry: 0,
             waiters: 0,
             room_waiters: 0,
-            open_ops: 0,
             closing: false,
             committing: false,
             checkpointing: false,
             stopped: false,
             closed_for_good: false,
+            refuses: Arc::default(),
             failed: None,
             reserved_blocks: 0,
             uncommitted_blocks: 0,
@@ -375,11 +394,18 @@ impl Core {
 
     /// Keeps the first failure; it is reported from now on.
     pub(crate) fn fail(&mut self, error: &Error) -> Error {
+        self.refuses.store(true, Release);
         self.failed.get_or_insert_with(|| error.sticky()).clone()
     }
 
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failed.as_ref()
+    }
+
+    /// Refuses everything from now on.
+    pub(crate) fn close_for_good(&mut self) {
+        self.refuses.store(true, Release);
+        self.closed_for_good = true;
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -451,12 +477,13 @@ impl Core {
         self.acked_pos > self.durable_tail_pos
     }
 
-    /// Admits an operation, or says what it has to wait for.
+    /// Admits an operation, or says what it has to wait for. Reserves its log blocks, and
+    /// possibly more for others of its lane: returns how many more.
     pub(crate) fn admit(
         &mut self,
         stream: StreamId,
         credits: Credits,
-    ) -> std::result::Result<(), Blocked> {
+    ) -> std::result::Result<u64, Blocked> {
         if self.closing {
             return Err(Blocked::Closing);
         }
@@ -477,15 +504,39 @@ impl Core {
         if self.reserved_blocks + need + SPARE_BLOCKS > self.log_free() {
             return Err(Blocked::Log);
         }
-        self.open_ops += 1;
         self.reserved_blocks += need;
-        Ok(())
+        let more = self.lane_credit();
+        if (self.reserved_blocks + more + SPARE_BLOCKS) * 2 > self.log_free() {
+            return Ok(0);
+        }
+        self.reserved_blocks += more;
+        Ok(more)
     }
 
-    /// Ends an open operation, committed or not.
-    pub(crate) fn leave(&mut self, credits: Credits) {
-        self.open_ops -= 1;
-        self.reserved_blocks -= need_blocks(credits.log_bytes);
+    /// Log blocks that a lane may keep for operations to come.
+    pub(crate) fn lane_credit(&self) -> u64 {
+        (self.limits.log_blocks / 64).min(LANE_CREDIT_MAX)
+    }
+
+    /// Whether a stream's transaction has grown to its bound.
+    pub(crate) fn is_full(&self, stream: StreamId) -> bool {
+        let txn = self.running.get(&stream).and_then(|id| self.txns.get(id));
+        txn.is_some_and(|txn| txn.log_bytes + txn.held_bytes >= self.limits.txn_bytes_max)
+    }
+
+    /// Ends the reservation of log blocks that an operation or a lane had.
+    pub(crate) fn give_back(&mut self, blocks: u64) {
+        self.reserved_blocks -= blocks;
+    }
+
+    /// The transaction of an operation, if it is not durable yet.
+    pub(crate) fn transaction_of(&self, ticket: Ticket) -> Option<TxnId> {
+        let marks = self.marks.get(&ticket.stream)?;
+        let mark = match ticket.number {
+            Some(number) => marks.iter().find(|(last, _)| *last >= number),
+            None => marks.back(),
+        };
+        mark.map(|(_, id)| self.resolve(*id))
     }
 
     // ---- operations ------------------------------------------------------------------
@@ -531,19 +582,13 @@ impl Core {
     }
 
     /// Puts a finished operation into its stream's running transaction, atomically. Related
-    /// running transactions merge; closed ones come before.
-    pub(crate) fn commit(&mut self, mut changes: OpChanges, cache: &Cache) -> TxnId {
+    /// running transactions merge; closed ones come before. Its reservation stays.
+    pub(crate) fn commit(&mut self, mut changes: OpChanges, cache: &Cache) {
         self.stats.operations += 1;
         let mut id = match changes.closing {
             Some(closing) => self.resolve(closing),
-            None if changes.is_empty() => {
-                // It depends on its stream at most; `TxnId(0)` was always durable.
-                return self
-                    .running
-                    .get(&changes.stream)
-                    .copied()
-                    .unwrap_or(TxnId(0));
-            }
+            // It depends on its stream at most.
+            None if changes.is_empty() => return,
             None => self.running_txn(changes.stream),
         };
         for (object, access) in &changes.relations {
@@ -589,8 +634,9 @@ impl Core {
         for block in std::mem::take(&mut changes.blocks) {
             self.join(id, block, cache);
         }
+        self.mark(changes.stream, changes.number, id);
         let Some(txn) = self.txns.get_mut(&id) else {
-            return id;
+            return;
         };
         let before = txn.need_blocks();
         txn.frees.append(&mut changes.frees);
@@ -611,7 +657,18 @@ impl Core {
         }
         self.reserved_blocks += txn.need_blocks();
         self.reserved_blocks -= before;
-        id
+    }
+
+    /// Notes that the stream's operations up to `number` are in a transaction.
+    fn mark(&mut self, stream: StreamId, number: u64, id: TxnId) {
+        let merged = &self.merged_into;
+        let marks = self.marks.entry(stream).or_default();
+        match marks.back_mut() {
+            Some((last, of)) if merged.get(of).copied().unwrap_or(*of) == id => {
+                *last = number.max(*last);
+            }
+            _ => marks.push_back((number, id)),
+        }
     }
 
     /// A block of the run that has patches, in the log or on their way there: replay would put

@@ -32,29 +32,39 @@ impl Inner {
     /// transaction yet, and comes after it. With delayed work, no operation is open meanwhile:
     /// what the client allocates may be another stream's.
     pub(crate) fn close(&self, choose: impl Fn(&Core) -> Vec<TxnId>) -> Result<Vec<TxnId>> {
-        let mut core = loop {
-            let still = (!self.config.faults.freeze_beside_applying).then(|| self.applying.still());
-            let mut core = self.core.lock();
+        let (mut lanes, mut core) = loop {
+            let (lanes, mut core) = if self.config.faults.freeze_beside_applying {
+                (None, self.core.lock())
+            } else {
+                let (lanes, core) = self.told();
+                (Some(lanes), core)
+            };
             core.check()?;
             let chosen = choose(&core);
             if !core.any_running(&chosen) {
                 return Ok(chosen);
             }
-            if !core.closing {
-                if core.any_attached(&chosen) {
-                    break core;
-                }
-                core.freeze(&chosen, &self.cache);
-                self.unlock(core);
-                return Ok(chosen);
+            if core.closing {
+                drop(lanes);
+                drop(self.wait(core));
+                continue;
             }
-            drop(still);
-            drop(self.wait(core));
+            match lanes {
+                Some(lanes) if core.any_attached(&chosen) => break (lanes, core),
+                _ => {}
+            }
+            core.freeze(&chosen, &self.cache);
+            self.unlock(core);
+            return Ok(chosen);
         };
         core.closing = true;
-        while core.open_ops > 0 {
-            core = self.wait(core);
+        lanes.slow_down(&mut core);
+        while lanes.open() > 0 {
+            drop(lanes);
+            drop(self.wait(core));
+            (lanes, core) = self.told();
         }
+        drop(lanes);
         // Nothing is open: the choice cannot change any more but by the client's own work.
         let chosen = choose(&core);
         let result = loop {

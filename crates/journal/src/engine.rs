@@ -1,10 +1,10 @@
 //! The journal as its callers see it, and what all of its threads share: the device, the
 //! cache, the core under its lock, and who is woken by what.
 
-use crate::applying::Applying;
 use crate::cache::Cache;
 use crate::checkpoint::Asker;
 use crate::core::{Core, Limits, Run, TxnId};
+use crate::lanes::Lanes;
 use crate::layout::Identity;
 use crate::recover::{self, HeaderState, Recovery, Salvage};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait};
@@ -14,6 +14,7 @@ use crate::{
     Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
 };
 use std::ops::Deref;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 
@@ -50,7 +51,9 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) identity: Identity,
     pub(crate) cache: Cache,
-    pub(crate) applying: Applying,
+    pub(crate) lanes: Lanes,
+    /// The core's word that it refuses everything.
+    pub(crate) refuses: Arc<AtomicBool>,
     pub(crate) core: Mutex<Core>,
     /// Something in the core changed that somebody may wait for, but for the end of a batch.
     pub(crate) changed: Condvar,
@@ -61,7 +64,7 @@ pub(crate) struct Inner {
     pub(crate) work: Condvar,
     client: Mutex<Option<Weak<dyn Client>>>,
     workers: Mutex<Vec<thread::JoinHandle<()>>>,
-    has_workers: std::sync::atomic::AtomicBool,
+    has_workers: AtomicBool,
 }
 
 fn check_region(region: &Region, blocks: u64) -> Result<()> {
@@ -168,14 +171,15 @@ impl Journal {
             config,
             identity,
             cache,
-            applying: Applying::default(),
+            lanes: Lanes::new(core.lane_credit()),
+            refuses: Arc::clone(&core.refuses),
             core: Mutex::new(core),
             changed: Condvar::new(),
             batches: [Condvar::new(), Condvar::new()],
             work: Condvar::new(),
             client: Mutex::new(None),
             workers: Mutex::new(Vec::new()),
-            has_workers: std::sync::atomic::AtomicBool::new(false),
+            has_workers: AtomicBool::new(false),
         };
         Ok((
             Journal {
@@ -295,7 +299,8 @@ impl Journal {
     /// # Errors
     /// The sticky failure.
     pub fn wait(&self, ticket: Ticket) -> Result<()> {
-        let closed = self.inner.close(|_| vec![ticket.0])?;
+        let of = |core: &Core| core.transaction_of(ticket).into_iter().collect();
+        let closed = self.inner.close(of)?;
         self.inner.drive(&closed)
     }
 
@@ -320,7 +325,7 @@ impl Journal {
             self.inner.shut_down()
         };
         self.inner.stop_workers();
-        self.inner.core.lock().closed_for_good = true;
+        self.inner.core.lock().close_for_good();
         result
     }
 
@@ -333,13 +338,13 @@ impl Journal {
     /// What the journal did so far.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        self.inner.core.lock().stats
+        self.inner.told().1.stats
     }
 
     /// Log positions `(durable tail, head)` in blocks, and how many transactions are not durable.
     #[must_use]
     pub fn usage(&self) -> (u64, u64, usize) {
-        let core = self.inner.core.lock();
+        let (_lanes, core) = self.inner.told();
         let (tail, head) = core.positions();
         (tail, head, core.uncommitted_transactions())
     }

@@ -16,7 +16,7 @@
 //! | `seal` | checksums of metadata blocks |
 //! | `patch`, `mask` | what an operation changes in a block |
 //! | `cache` | current and committed images |
-//! | `applying` | applying operations kept apart from freezing |
+//! | `lanes` | where operations begin and end without the core's lock |
 //! | `core` | every decision; no I/O, no threads |
 //! | `op` | the open operation |
 //! | `engine` | the calls, and what the threads share |
@@ -30,7 +30,6 @@
 //! | `lockmap` | locks for callers |
 
 mod admit;
-mod applying;
 mod cache;
 mod checkpoint;
 mod commit;
@@ -42,6 +41,7 @@ mod error;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+mod lanes;
 mod layout;
 mod lockmap;
 mod mask;
@@ -203,13 +203,17 @@ pub struct Faults {
     pub replay_past_bad: bool,
     /// Operations are absorbed into transactions that are closed and not laid yet.
     pub absorb_frozen: bool,
-    /// Transactions freeze while operations are being applied.
+    /// Transactions freeze while operations are being applied, or wait in their lanes.
     pub freeze_beside_applying: bool,
 }
 
 /// What to wait for until an operation is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ticket(pub(crate) core::TxnId);
+pub struct Ticket {
+    pub(crate) stream: StreamId,
+    /// Number of the operation in its lane; `None`: the last one of its stream.
+    pub(crate) number: Option<u64>,
+}
 
 /// What a journal did since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

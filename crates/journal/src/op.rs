@@ -1,6 +1,6 @@
 //! One operation: a private collection of edits that becomes visible atomically.
 
-use crate::core::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId};
+use crate::core::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId, need_blocks};
 use crate::engine::Inner;
 use crate::patch::{Edit, Patch};
 use crate::record::ENTRY_BYTES;
@@ -341,7 +341,7 @@ impl<'a> Op<'a> {
             return Ok(());
         }
         let run = (at, data.len() as u64);
-        if let Some(at) = self.inner.core.lock().kept_from_around(run)
+        if let Some(at) = self.inner.told().1.kept_from_around(run)
             && !self.inner.config.faults.reuse_early
         {
             return Err(Error::Logged { at });
@@ -376,60 +376,69 @@ impl<'a> Op<'a> {
         );
         self.done = true;
         let mut touched = std::mem::take(&mut self.blocks);
+        let dies = |touched: &Touched| {
+            let at = touched.at.0;
+            let dies = |run: &Run| (run.0.0..run.0.0 + run.1).contains(&at);
+            self.frees.iter().any(dies)
+        };
+        touched.retain(|touched| {
+            let lives = touched.is_changed() && !dies(touched);
+            if !lives {
+                self.let_go(touched);
+            }
+            lives
+        });
         let mut blocks = Vec::with_capacity(touched.len());
-        // An operation that stops half-way must stop the journal: others would build on it.
-        let applier = self.inner.applying.apply(self.stream);
-        let halfway = self
-            .inner
-            .halfway(self.closing.is_none().then_some(self.credits));
         for touched in &mut touched {
             // Nobody but the cache should hold the image: it would be copied for the edits.
-            touched.view = None;
-            if !touched.is_changed() {
-                continue;
-            }
-            let at = touched.at;
-            let dies = |run: &Run| (run.0.0..run.0.0 + run.1).contains(&at.0);
-            if self.frees.iter().any(dies) {
-                self.let_go(touched);
-                continue;
-            }
-            if touched.life {
-                let image = touched.edited(Arc::new([0; BLOCK_SIZE]), &self.bytes);
-                self.inner.cache.begin_life(at, touched.kind, image);
-            } else {
-                self.inner.cache.edit(at, &touched.edits, &self.bytes);
+            if !touched.life {
+                touched.view = None;
             }
             blocks.push(OpBlock {
-                at,
+                at: touched.at,
                 kind: touched.kind,
                 zero: touched.life,
                 revoke: false,
-                edits: std::mem::take(&mut touched.edits),
+                edits: touched.edits.clone(),
             });
         }
-        for (at, images) in &self.data {
-            for (i, image) in images.iter().enumerate() {
-                let at = at.offset(i as u64);
-                self.inner
-                    .cache
-                    .begin_life(at, Kind::Data, Arc::clone(image));
-            }
-        }
+        let data = std::mem::take(&mut self.data);
+        let lives: Vec<DataRun> = data.clone();
         let changes = OpChanges {
             stream: self.stream,
             closing: self.closing,
-            credits: self.credits,
+            reserved: match self.closing {
+                None => need_blocks(self.credits.log_bytes),
+                Some(_) => 0,
+            },
+            number: 0,
             relations: std::mem::take(&mut self.relations),
             blocks,
             frees: std::mem::take(&mut self.frees),
-            data: std::mem::take(&mut self.data),
+            data,
             attached: std::mem::take(&mut self.attached),
         };
-        let id = self.inner.commit_op(changes);
+        // An operation that stops half-way must stop the journal: others would build on it.
+        let halfway = (self.inner).halfway(self.closing.is_none().then_some(self.stream));
+        let (cache, bytes) = (&self.inner.cache, &self.bytes);
+        let ticket = self.inner.commit_op(changes, || {
+            for touched in touched {
+                let at = touched.at;
+                if touched.life {
+                    let image = touched.edited(Arc::new([0; BLOCK_SIZE]), bytes);
+                    cache.begin_life(at, touched.kind, image);
+                } else {
+                    cache.edit(at, &touched.edits, bytes);
+                }
+            }
+            for (at, images) in lives {
+                for (i, image) in images.into_iter().enumerate() {
+                    cache.begin_life(at.offset(i as u64), Kind::Data, image);
+                }
+            }
+        });
         std::mem::forget(halfway);
-        drop(applier);
-        Ticket(id)
+        ticket
     }
 
     /// Upper bound of what the operation logs, and keeps reserved for its delayed work.
@@ -448,7 +457,8 @@ impl Drop for Op<'_> {
             self.let_go(touched);
         }
         if self.closing.is_none() {
-            self.inner.abort_op(self.credits);
+            let reserved = need_blocks(self.credits.log_bytes);
+            self.inner.abort_op(self.stream, reserved);
         }
     }
 }

@@ -14,9 +14,7 @@ use shuttle::sync as imp;
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::thread;
 
-pub(crate) use imp::{
-    Condvar, MutexGuard, RwLockReadGuard as ReadGuard, RwLockWriteGuard as WriteGuard,
-};
+pub(crate) use imp::{Condvar, MutexGuard};
 
 use std::time::Duration;
 
@@ -34,23 +32,14 @@ impl<T> Mutex<T> {
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
-}
 
-/// A reader-writer lock without poisoning.
-#[derive(Debug, Default)]
-pub(crate) struct RwLock<T>(imp::RwLock<T>);
-
-impl<T> RwLock<T> {
-    pub(crate) fn read(&self) -> ReadGuard<'_, T> {
-        self.0
-            .read()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    pub(crate) fn write(&self) -> WriteGuard<'_, T> {
-        self.0
-            .write()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    /// The lock, if nobody holds it.
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        match self.0.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::{Batch, Core, Freed, HomeImage, Logged, PostImage, Round, Run, TxnId};
 use crate::cache::Cache;
-use crate::{Faults, Kind};
+use crate::{Faults, Kind, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use steadfast_block::BlockNo;
@@ -38,6 +38,7 @@ impl Core {
                     }
                 }
                 for stream in &kept.streams {
+                    self.forget_marks(*stream);
                     if self.last_closed.get(stream) == Some(&id) {
                         self.last_closed.remove(stream);
                     }
@@ -75,6 +76,17 @@ impl Core {
         }
         self.unproved = covered;
         self.release()
+    }
+
+    /// Drops what is durable from the marks of a stream.
+    fn forget_marks(&mut self, stream: StreamId) {
+        let Some(mut marks) = self.marks.remove(&stream) else {
+            return;
+        };
+        marks.retain(|(_, id)| self.txns.contains_key(&self.resolve(*id)));
+        if !marks.is_empty() {
+            self.marks.insert(stream, marks);
+        }
     }
 
     /// The committed image of a block becomes what the batch left.

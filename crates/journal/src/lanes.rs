@@ -1,0 +1,131 @@
+//! Lanes: where operations begin and end without the core's lock.
+//!
+//! Each stream has a lane (streams share them). A lane keeps log space that the core reserved for
+//! operations to come, counts the open ones, and queues those that are committed and whose
+//! contents the core has not been told of yet: telling it of many at once costs a fraction.
+//! The core is told before anything is decided that depends on it:
+//!
+//! * a transaction freezes only while all lanes are locked and empty. So an operation's edits, which
+//!   are carried out under its lane's lock, are in the images that a transaction freezes exactly if
+//!   the operation is part of it or of one that runs beside it;
+//! * an operation that begins or ends the life of a block, or brings data or delayed work, is told
+//!   at once, after everything that is queued. The others commute until something freezes: who
+//!   touches the same bytes or objects merges, whatever the order.
+//!
+//! Order of locks: lanes, ascending; then the core. Nobody waits under a lane's lock.
+
+use crate::StreamId;
+use crate::cache::Cache;
+use crate::core::{Core, OpChanges};
+use crate::sync::{Mutex, MutexGuard};
+
+const LANES: usize = 8;
+/// Queued operations at which the core is told, if nobody holds it.
+const QUEUE_TARGET: usize = 32;
+/// Queued operations at which the core is told in any case.
+const QUEUE_MAX: usize = 128;
+
+#[derive(Default)]
+pub(crate) struct Lane {
+    /// Operations that are open.
+    pub(crate) open: u32,
+    /// Log blocks reserved for operations to come, and how many it may keep.
+    pub(crate) credit: u64,
+    pub(crate) credit_max: u64,
+    /// The core wants to be asked for every beginning, and told of every end.
+    pub(crate) slow: bool,
+    /// Number of the last operation that was committed.
+    number: u64,
+    queue: Vec<OpChanges>,
+    /// Log blocks reserved for queued operations.
+    queued: u64,
+}
+
+impl Lane {
+    /// A committed operation, the next of its lane.
+    pub(crate) fn push(&mut self, mut changes: OpChanges) -> u64 {
+        self.number += 1;
+        changes.number = self.number;
+        self.queued += changes.reserved;
+        self.queue.push(changes);
+        self.number
+    }
+
+    pub(crate) fn wants_to_tell(&self) -> bool {
+        self.must_tell() || self.queue.len() >= QUEUE_TARGET
+    }
+
+    pub(crate) fn must_tell(&self) -> bool {
+        self.slow || self.queue.len() >= QUEUE_MAX || self.queued > self.credit_max
+    }
+
+    /// Tells the core of everything that is queued.
+    pub(crate) fn tell(&mut self, core: &mut Core, cache: &Cache) {
+        for changes in self.queue.drain(..) {
+            self.credit += changes.reserved;
+            core.commit(changes, cache);
+        }
+        self.queued = 0;
+        let keeps = if self.slow { 0 } else { self.credit_max };
+        let excess = self.credit.saturating_sub(keeps);
+        self.credit -= excess;
+        core.give_back(excess);
+    }
+}
+
+/// A lane on cache lines of its own.
+#[repr(align(128))]
+struct Padded(Mutex<Lane>);
+
+pub(crate) struct Lanes([Padded; LANES]);
+
+/// All lanes, locked.
+pub(crate) struct AllLanes<'a>([MutexGuard<'a, Lane>; LANES]);
+
+impl Lanes {
+    /// Lanes that keep up to `credit_max` log blocks each.
+    pub(crate) fn new(credit_max: u64) -> Lanes {
+        Lanes(std::array::from_fn(|_| {
+            Padded(Mutex::new(Lane {
+                credit_max,
+                ..Lane::default()
+            }))
+        }))
+    }
+
+    pub(crate) fn lane(&self, stream: StreamId) -> MutexGuard<'_, Lane> {
+        self.0[stream.0 as usize % LANES].0.lock()
+    }
+
+    pub(crate) fn all(&self) -> AllLanes<'_> {
+        AllLanes(std::array::from_fn(|i| self.0[i].0.lock()))
+    }
+}
+
+impl AllLanes<'_> {
+    pub(crate) fn of(&mut self, stream: StreamId) -> &mut Lane {
+        &mut self.0[stream.0 as usize % LANES]
+    }
+
+    pub(crate) fn tell(&mut self, core: &mut Core, cache: &Cache) {
+        for lane in &mut self.0 {
+            lane.tell(core, cache);
+        }
+    }
+
+    /// From now on the core is asked for every beginning, and told of every end.
+    pub(crate) fn slow_down(&mut self, core: &mut Core) {
+        for lane in &mut self.0 {
+            lane.slow = true;
+            core.give_back(std::mem::take(&mut lane.credit));
+        }
+    }
+
+    pub(crate) fn open(&self) -> u32 {
+        self.0.iter().map(|lane| lane.open).sum()
+    }
+
+    pub(crate) fn credit(&self) -> u64 {
+        self.0.iter().map(|lane| lane.credit).sum()
+    }
+}
