@@ -46,9 +46,11 @@ pub(crate) fn open_device(
         lock: access != Access::Peek,
         ..FileOptions::default()
     };
-    FileDevice::open(image, &options)
-        .map(Arc::new)
-        .map_err(|e| device_failure(image, &e))
+    let device = FileDevice::open(image, &options).map_err(|e| device_failure(image, &e))?;
+    if let Some(refusal) = device.engine_refusal() {
+        eprintln!("steadfast: note: {}: {refusal}", image.display());
+    }
+    Ok(Arc::new(device))
 }
 
 fn as_device(device: &Arc<FileDevice>) -> Arc<dyn BlockDevice> {
