@@ -79,7 +79,10 @@ impl Store {
 }
 
 /// The journal operation of a [`Work`]: its own, or one lent for the time of `Client::close`.
-#[expect(clippy::large_enum_variant, reason = "lives on the stack of one operation")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "lives on the stack of one operation"
+)]
 enum Slot<'a> {
     Own(Op<'a>),
     Lent(&'a mut (dyn Patches + 'a)),

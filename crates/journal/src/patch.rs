@@ -5,8 +5,8 @@
 //! bytes and bits that it owns, the values being in the image that it froze.
 
 use crate::layout::set_bits;
-use crate::record::ENTRY_BYTES;
 use crate::mask::{BitMask, ByteMask, close_gaps};
+use crate::record::ENTRY_BYTES;
 use steadfast_block::Block;
 
 /// Ranges closer than this are logged as one: a range header costs as much.
