@@ -112,6 +112,7 @@ impl Inner {
         for run in &batch.covered {
             writer.covered(run);
         }
+        self.core.lock().stats.record_bytes += writer.bytes();
         (writer.finish(&self.identity, id), post)
     }
 

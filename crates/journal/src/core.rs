@@ -846,6 +846,7 @@ impl Core {
             mine.kind = block.kind;
             mine.patch.zero |= block.zero;
             for edit in &block.edits {
+                self.stats.changed_bytes += edit.changed_bytes();
                 mine.log_bytes += mine.patch.take(edit);
             }
             if mine.log_bytes > mine.recount_at {

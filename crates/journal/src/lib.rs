@@ -228,6 +228,13 @@ pub struct Stats {
     pub commits: u64,
     /// Transactions in them.
     pub batched_transactions: u64,
+    /// Most transactions in one of them.
+    pub largest_batch: u64,
+    /// Bytes that operations changed: bytes written, bits rounded up, eight for each addition.
+    /// Data written around the log does not count.
+    pub changed_bytes: u64,
+    /// Bytes of the records, without what fills their last blocks.
+    pub record_bytes: u64,
     /// Device flushes, all causes.
     pub flushes: u64,
     /// Blocks written to the log.

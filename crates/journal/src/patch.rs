@@ -30,6 +30,15 @@ pub(crate) enum Edit {
 }
 
 impl Edit {
+    /// Bytes that it changes; bits are rounded up.
+    pub(crate) fn changed_bytes(&self) -> u64 {
+        match *self {
+            Edit::Bytes { len, .. } | Edit::Latest { len, .. } => u64::from(len),
+            Edit::Bits { count, .. } => u64::from(count).div_ceil(8),
+            Edit::Add { .. } => 8,
+        }
+    }
+
     /// Carries the edit out; `bytes` is the operation's buffer.
     pub(crate) fn apply(&self, bytes: &[u8], image: &mut Block) {
         match *self {

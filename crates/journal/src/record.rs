@@ -86,6 +86,11 @@ pub(crate) struct RecordWriter {
 }
 
 impl RecordWriter {
+    /// Bytes of the record so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        (RECORD_HEADER_BYTES + self.body.len()) as u64
+    }
+
     pub(crate) fn new() -> RecordWriter {
         RecordWriter {
             body: Vec::with_capacity(BLOCK_SIZE),

@@ -922,3 +922,27 @@ fn the_workers_go_when_the_last_handle_is_dropped() {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+#[test]
+fn the_statistics_tell_what_was_changed_and_what_was_logged_for_it() {
+    let journal = open(fresh());
+    let before = journal.stats();
+    for stream in 1..4 {
+        put(&journal, stream, META + u64::from(stream), 0, 7).unwrap();
+    }
+    let mut op = journal.begin(StreamId(1), small(200)).unwrap();
+    op.set_bits(BlockNo(META), 9, 10, true).unwrap();
+    op.add(BlockNo(META), 64, 1).unwrap();
+    let _ = op.commit();
+    journal.sync_all().unwrap();
+    let after = journal.stats();
+    assert_eq!(after.changed_bytes - before.changed_bytes, 3 * 8 + 2 + 8);
+    assert_eq!(
+        (after.commits - before.commits, after.largest_batch),
+        (1, 3)
+    );
+    let logged = after.record_bytes - before.record_bytes;
+    // A header, four blocks' entries, and what changed.
+    assert!((112 + 4 * 24 + 34..400).contains(&logged), "{logged}");
+    assert_eq!(after.log_blocks - before.log_blocks, 1);
+}

@@ -17,6 +17,7 @@ impl Core {
         self.committing = false;
         self.stats.commits += 1;
         self.stats.batched_transactions += batch.txns.len() as u64;
+        self.stats.largest_batch = self.stats.largest_batch.max(batch.txns.len() as u64);
         let covered: Vec<Run> = batch
             .covered
             .iter()
