@@ -193,14 +193,23 @@ fn explore(scheduler: impl Scheduler + 'static, faults: Faults) {
     shuttle::Runner::new(scheduler, config).run(move || scenario(faults));
 }
 
+/// Schedules of each kind; `STEADFAST_LONG=1` multiplies them.
+fn schedules() -> usize {
+    if std::env::var_os("STEADFAST_LONG").is_some() {
+        100_000
+    } else {
+        2_000
+    }
+}
+
 #[test]
 fn random_schedules_keep_every_streams_prefix() {
-    explore(RandomScheduler::new(600), Faults::default());
+    explore(RandomScheduler::new(schedules()), Faults::default());
 }
 
 #[test]
 fn schedules_with_few_preemptions_keep_every_streams_prefix() {
-    explore(PctScheduler::new(4, 600), Faults::default());
+    explore(PctScheduler::new(4, schedules()), Faults::default());
 }
 
 #[test]
