@@ -4,24 +4,26 @@
 use crate::checkpoint::Asker;
 use crate::core::{Blocked, Core, OpChanges, TxnId, need_blocks};
 use crate::engine::Inner;
-use crate::lanes::{AllLanes, Lane};
+use crate::lanes::{AllLanes, Lane, LaneId};
 use crate::sync::MutexGuard;
 use crate::{Credits, Error, Result, StreamId, Ticket};
 use std::sync::atomic::Ordering::Acquire;
 
 impl Inner {
-    pub(crate) fn admit(&self, stream: StreamId, credits: Credits) -> Result<()> {
+    /// Admits an operation; returns its lane.
+    pub(crate) fn admit(&self, stream: StreamId, credits: Credits) -> Result<LaneId> {
         if !self.has_workers() && self.core.lock().wants_checkpoint() {
             self.checkpoint(Asker::Caller)?;
         }
         let need = need_blocks(credits.log_bytes);
+        let id = LaneId::mine(stream);
         loop {
-            let mut lane = self.lanes.lane(stream);
+            let mut lane = self.lanes.lane(id);
             let quick = !lane.slow && lane.credit >= need && credits.data_blocks == 0;
             if quick && !self.refuses.load(Acquire) {
                 lane.credit -= need;
                 lane.open += 1;
-                return Ok(());
+                return Ok(id);
             }
             let mut core = self.core.lock();
             core.check()?;
@@ -30,7 +32,7 @@ impl Inner {
                     lane.credit += more;
                     lane.open += 1;
                     lane.slow = core.room_waiters > 0;
-                    return Ok(());
+                    return Ok(id);
                 }
                 Err(blocked) => blocked,
             };
@@ -114,34 +116,31 @@ impl Inner {
     }
 
     /// Guards the part of a commit that must be done to its end; forget it there.
-    pub(crate) fn halfway(&self, stream: Option<StreamId>) -> Halfway<'_> {
-        Halfway {
-            inner: self,
-            stream,
-        }
+    pub(crate) fn halfway(&self, lane: Option<LaneId>) -> Halfway<'_> {
+        Halfway { inner: self, lane }
     }
 
     /// Commits an operation in memory. `apply` carries its edits out on the cache.
     pub(crate) fn commit_op(&self, mut changes: OpChanges, apply: impl FnOnce()) -> Ticket {
         let stream = changes.stream;
-        let ticket = |number| Ticket { stream, number };
-        if changes.closing.is_some() {
+        let ticket = |operation| Ticket { stream, operation };
+        let Some(id) = changes.lane else {
             // Nothing freezes but what this operation closes.
             apply();
             self.core.lock().commit(changes, &self.cache);
             return ticket(None);
-        }
+        };
         if changes.is_empty() {
-            self.abort_op(stream, changes.reserved);
+            self.abort_op(id, changes.reserved);
             return ticket(None);
         }
         if changes.commutes() {
-            let mut lane = self.lanes.lane(stream);
+            let mut lane = self.lanes.lane(id);
             apply();
             let number = lane.push(changes);
             lane.open -= 1;
             self.tell_in_time(&mut lane, stream);
-            return ticket(Some(number));
+            return ticket(Some((id, number)));
         }
         let early = if self.config.faults.reuse_early {
             changes.frees.clone()
@@ -152,7 +151,7 @@ impl Inner {
         apply();
         let mut core = self.core.lock();
         lanes.tell(&mut core, &self.cache);
-        let lane = lanes.of(stream);
+        let lane = lanes.of(id);
         let reserved = std::mem::take(&mut changes.reserved);
         let number = lane.push(changes);
         lane.tell(&mut core, &self.cache);
@@ -164,7 +163,7 @@ impl Inner {
         {
             client.released(&early);
         }
-        ticket(Some(number))
+        ticket(Some((id, number)))
     }
 
     /// Tells the core what the lane has queued, if it is enough.
@@ -184,8 +183,8 @@ impl Inner {
         }
     }
 
-    pub(crate) fn abort_op(&self, stream: StreamId, reserved: u64) {
-        let mut lane = self.lanes.lane(stream);
+    pub(crate) fn abort_op(&self, lane: LaneId, reserved: u64) {
+        let mut lane = self.lanes.lane(lane);
         lane.open -= 1;
         if lane.slow || lane.credit + reserved > lane.credit_max {
             self.op_left(&mut lane, self.core.lock(), reserved);
@@ -208,13 +207,13 @@ impl Inner {
 /// so that nobody builds on half of it or waits for it.
 pub(crate) struct Halfway<'a> {
     inner: &'a Inner,
-    stream: Option<StreamId>,
+    lane: Option<LaneId>,
 }
 
 impl Drop for Halfway<'_> {
     fn drop(&mut self) {
-        if let Some(stream) = self.stream {
-            let mut lane = self.inner.lanes.lane(stream);
+        if let Some(lane) = self.lane {
+            let mut lane = self.inner.lanes.lane(lane);
             lane.open = lane.open.saturating_sub(1);
         }
         self.inner.fail(&Error::Corrupt {

@@ -20,6 +20,7 @@ mod close;
 mod settle;
 
 use crate::cache::Cache;
+use crate::lanes::LaneId;
 use crate::patch::{Edit, Patch};
 use crate::record::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
 use crate::{Access, Credits, Error, Kind, Object, Result, Stats, StreamId, Ticket};
@@ -148,7 +149,8 @@ pub(crate) struct OpChanges {
     pub(crate) closing: Option<TxnId>,
     /// Log blocks that were reserved for the operation.
     pub(crate) reserved: u64,
-    /// Its number in its lane.
+    /// The lane that it was admitted in, and its number there.
+    pub(crate) lane: Option<LaneId>,
     pub(crate) number: u64,
     pub(crate) relations: Vec<(Object, Access)>,
     pub(crate) blocks: Vec<OpBlock>,
@@ -277,8 +279,9 @@ pub(crate) struct Core {
     merged_into: HashMap<TxnId, TxnId>,
     running: BTreeMap<StreamId, TxnId>,
     last_closed: BTreeMap<StreamId, TxnId>,
-    /// For each stream its operations that are not durable: the last number, and the transaction.
-    marks: HashMap<StreamId, VecDeque<(u64, TxnId)>, FixedState>,
+    /// For each stream its operations that are not durable, oldest first: lane, last number of the
+    /// lane in a transaction, and the transaction.
+    marks: HashMap<StreamId, Vec<(LaneId, u64, TxnId)>, FixedState>,
     /// Closed transactions in the order in which they closed.
     closed: VecDeque<TxnId>,
     objects: HashMap<Object, Vec<(TxnId, Access)>, FixedState>,
@@ -531,12 +534,15 @@ impl Core {
 
     /// The transaction of an operation, if it is not durable yet.
     pub(crate) fn transaction_of(&self, ticket: Ticket) -> Option<TxnId> {
-        let marks = self.marks.get(&ticket.stream)?;
-        let mark = match ticket.number {
-            Some(number) => marks.iter().find(|(last, _)| *last >= number),
-            None => marks.back(),
+        let Some((lane, number)) = ticket.operation else {
+            let last = || self.last_closed.get(&ticket.stream);
+            return self.running.get(&ticket.stream).or_else(last).copied();
         };
-        mark.map(|(_, id)| self.resolve(*id))
+        let marks = self.marks.get(&ticket.stream)?;
+        let mut marks = marks
+            .iter()
+            .filter(|(of, last, _)| *of == lane && *last >= number);
+        marks.next().map(|(_, _, id)| self.resolve(*id))
     }
 
     // ---- operations ------------------------------------------------------------------
@@ -634,7 +640,9 @@ impl Core {
         for block in std::mem::take(&mut changes.blocks) {
             self.join(id, block, cache);
         }
-        self.mark(changes.stream, changes.number, id);
+        if let Some(lane) = changes.lane {
+            self.mark(changes.stream, lane, changes.number, id);
+        }
         let Some(txn) = self.txns.get_mut(&id) else {
             return;
         };
@@ -659,15 +667,16 @@ impl Core {
         self.reserved_blocks -= before;
     }
 
-    /// Notes that the stream's operations up to `number` are in a transaction.
-    fn mark(&mut self, stream: StreamId, number: u64, id: TxnId) {
+    /// Notes that the stream's operations of the lane up to `number` are in a transaction.
+    fn mark(&mut self, stream: StreamId, lane: LaneId, number: u64, id: TxnId) {
         let merged = &self.merged_into;
         let marks = self.marks.entry(stream).or_default();
-        match marks.back_mut() {
-            Some((last, of)) if merged.get(of).copied().unwrap_or(*of) == id => {
-                *last = number.max(*last);
-            }
-            _ => marks.push_back((number, id)),
+        let known = |(of, _, txn): &&mut (LaneId, u64, TxnId)| {
+            *of == lane && merged.get(txn).copied().unwrap_or(*txn) == id
+        };
+        match marks.iter_mut().rev().find(known) {
+            Some((_, last, _)) => *last = number,
+            None => marks.push((lane, number, id)),
         }
     }
 

@@ -96,7 +96,7 @@ impl Inner {
             return Err(Error::Closed);
         };
         let _gate = Gate(self);
-        let op = Op::new(self, stream, Some(id), Credits::default());
+        let op = Op::new(self, stream, Err(id), Credits::default());
         client.close(op, keys).map(|_| ())
     }
 

@@ -236,8 +236,8 @@ impl Journal {
                 limit: TXN_DATA_BLOCKS_MAX * block,
             });
         }
-        self.inner.admit(stream, credits)?;
-        Ok(Op::new(&self.inner, stream, None, credits))
+        let lane = self.inner.admit(stream, credits)?;
+        Ok(Op::new(&self.inner, stream, Ok(lane), credits))
     }
 
     /// The current image of a block: everything that was committed in memory.

@@ -1,6 +1,6 @@
 //! Lanes: where operations begin and end without the core's lock.
 //!
-//! Each stream has a lane (streams share them). A lane keeps log space that the core reserved for
+//! Each thread has a lane (more threads share them). A lane keeps log space that the core reserved for
 //! operations to come, counts the open ones, and queues those that are committed and whose
 //! contents the core has not been told of yet: telling it of many at once costs a fraction.
 //! The core is told before anything is decided that depends on it:
@@ -24,6 +24,27 @@ const LANES: usize = 8;
 const QUEUE_TARGET: usize = 32;
 /// Queued operations at which the core is told in any case.
 const QUEUE_MAX: usize = 128;
+
+/// Which lane.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LaneId(u8);
+
+impl LaneId {
+    /// The lane of this thread's operations.
+    #[cfg(not(feature = "shuttle"))]
+    pub(crate) fn mine(_: StreamId) -> LaneId {
+        use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+        static NEXT: AtomicU8 = AtomicU8::new(0);
+        thread_local!(static MINE: LaneId = LaneId(NEXT.fetch_add(1, Relaxed)));
+        MINE.with(|mine| *mine)
+    }
+
+    /// Explored threads are one thread to the system: streams tell them apart.
+    #[cfg(feature = "shuttle")]
+    pub(crate) fn mine(stream: StreamId) -> LaneId {
+        LaneId(stream.0 as u8)
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Lane {
@@ -93,8 +114,8 @@ impl Lanes {
         }))
     }
 
-    pub(crate) fn lane(&self, stream: StreamId) -> MutexGuard<'_, Lane> {
-        self.0[stream.0 as usize % LANES].0.lock()
+    pub(crate) fn lane(&self, lane: LaneId) -> MutexGuard<'_, Lane> {
+        self.0[lane.0 as usize % LANES].0.lock()
     }
 
     pub(crate) fn all(&self) -> AllLanes<'_> {
@@ -103,8 +124,8 @@ impl Lanes {
 }
 
 impl AllLanes<'_> {
-    pub(crate) fn of(&mut self, stream: StreamId) -> &mut Lane {
-        &mut self.0[stream.0 as usize % LANES]
+    pub(crate) fn of(&mut self, lane: LaneId) -> &mut Lane {
+        &mut self.0[lane.0 as usize % LANES]
     }
 
     pub(crate) fn tell(&mut self, core: &mut Core, cache: &Cache) {

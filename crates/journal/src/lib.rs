@@ -211,8 +211,8 @@ pub struct Faults {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
     pub(crate) stream: StreamId,
-    /// Number of the operation in its lane; `None`: the last one of its stream.
-    pub(crate) number: Option<u64>,
+    /// Lane of the operation, and its number there; `None`: all of its stream so far.
+    pub(crate) operation: Option<(lanes::LaneId, u64)>,
 }
 
 /// What a journal did since it was opened.

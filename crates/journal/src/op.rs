@@ -2,6 +2,7 @@
 
 use crate::core::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId, need_blocks};
 use crate::engine::Inner;
+use crate::lanes::LaneId;
 use crate::patch::{Edit, Patch};
 use crate::record::ENTRY_BYTES;
 use crate::{Access, Credits, Error, Kind, META_BYTES, Object, Result, StreamId, Ticket};
@@ -64,7 +65,9 @@ impl Touched {
 pub struct Op<'a> {
     inner: &'a Inner,
     stream: StreamId,
+    /// The transaction that it closes, or the lane that it was admitted in.
     closing: Option<TxnId>,
+    lane: Option<LaneId>,
     credits: Credits,
     done: bool,
     blocks: Vec<Touched>,
@@ -82,13 +85,14 @@ impl<'a> Op<'a> {
     pub(crate) fn new(
         inner: &'a Inner,
         stream: StreamId,
-        closing: Option<TxnId>,
+        admitted: std::result::Result<LaneId, TxnId>,
         credits: Credits,
     ) -> Op<'a> {
         Op {
             inner,
             stream,
-            closing,
+            closing: admitted.err(),
+            lane: admitted.ok(),
             credits,
             done: false,
             blocks: Vec::new(),
@@ -407,10 +411,8 @@ impl<'a> Op<'a> {
         let changes = OpChanges {
             stream: self.stream,
             closing: self.closing,
-            reserved: match self.closing {
-                None => need_blocks(self.credits.log_bytes),
-                Some(_) => 0,
-            },
+            reserved: self.lane.map_or(0, |_| need_blocks(self.credits.log_bytes)),
+            lane: self.lane,
             number: 0,
             relations: std::mem::take(&mut self.relations),
             blocks,
@@ -419,7 +421,7 @@ impl<'a> Op<'a> {
             attached: std::mem::take(&mut self.attached),
         };
         // An operation that stops half-way must stop the journal: others would build on it.
-        let halfway = (self.inner).halfway(self.closing.is_none().then_some(self.stream));
+        let halfway = self.inner.halfway(self.lane);
         let (cache, bytes) = (&self.inner.cache, &self.bytes);
         let ticket = self.inner.commit_op(changes, || {
             for touched in touched {
@@ -456,9 +458,9 @@ impl Drop for Op<'_> {
         for touched in &self.blocks {
             self.let_go(touched);
         }
-        if self.closing.is_none() {
+        if let Some(lane) = self.lane {
             let reserved = need_blocks(self.credits.log_bytes);
-            self.inner.abort_op(self.stream, reserved);
+            self.inner.abort_op(lane, reserved);
         }
     }
 }
