@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// How long a checkpoint waits for a commit's flush before it flushes by itself.
 const FLUSH_PATIENCE: Duration = Duration::from_millis(5);
 /// Turns that a leader gives others without seeing anybody come.
-const IDLE_TURNS_MAX: u32 = 2;
+const IDLE_TURNS_MAX: u32 = 8;
 
 impl Inner {
     // ---- closing ---------------------------------------------------------------------------
