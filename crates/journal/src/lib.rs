@@ -124,7 +124,10 @@ pub enum Object {
 /// Upper bounds of what an operation uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Credits {
-    /// Encoded bytes in the log.
+    /// Encoded bytes in the log: for each block changed, or freed while the log has patches of it,
+    /// 24 bytes, and 4 for each range of changed bytes besides the bytes; 8 for each call that
+    /// sets bits; 48 for each run written around the log. An operation that uses more than it
+    /// asked for may find the log full: the journal then stops.
     pub log_bytes: u64,
     /// Data blocks that stay uncommitted in memory.
     pub data_blocks: u64,
