@@ -520,7 +520,7 @@ fn hunt(
 /// Seeds per hunt; `STEADFAST_LONG=1` multiplies them.
 fn seeds(n: u64) -> std::ops::Range<u64> {
     let factor = if std::env::var_os("STEADFAST_LONG").is_some() {
-        100
+        110
     } else {
         1
     };
