@@ -305,3 +305,41 @@ impl Drop for Gate<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::engine::Inner;
+    use crate::{Config, Journal, Region};
+    use std::sync::Arc;
+    use std::thread;
+    use steadfast_block::{BlockNo, MemDevice};
+
+    /// A checkpoint's writes may complete while a commit's flush is under way, which then says
+    /// nothing of them: whoever waits for others' flushes waits for one that begins later.
+    #[test]
+    fn a_flush_that_began_before_the_writes_were_complete_does_not_count() {
+        let region = Region {
+            headers: [BlockNo(0), BlockNo(1)],
+            log: BlockNo(2),
+            log_blocks: 64,
+        };
+        let device = Arc::new(MemDevice::new(80));
+        Journal::format(&*device, &region, &[3; 16]).unwrap();
+        let (journal, _) = Journal::open(device, Config::new(region, [3; 16])).unwrap();
+        let inner: &Inner = journal.inner();
+        let begun = inner.core.lock().flush_begins();
+        thread::scope(|scope| {
+            let rider = scope.spawn(|| inner.flush_with_others());
+            while inner.core.lock().waiters == 0 && !rider.is_finished() {
+                thread::yield_now();
+            }
+            let mut core = inner.core.lock();
+            core.flush_ends(begun);
+            core.flushed(begun);
+            inner.unlock(core);
+            rider.join().unwrap().unwrap();
+        });
+        assert_eq!(journal.stats().flushes, 1, "a flush of its own was needed");
+    }
+}

@@ -189,6 +189,11 @@ impl Journal {
         ))
     }
 
+    #[cfg(all(test, not(feature = "shuttle")))]
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
     /// Names the program whose delayed work closing calls for, and who hears of released blocks.
     pub fn set_client(&self, client: Weak<dyn Client>) {
         *self.inner.client.lock() = Some(client);

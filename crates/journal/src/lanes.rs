@@ -19,13 +19,13 @@ use crate::cache::Cache;
 use crate::core::{Core, OpChanges};
 use crate::sync::{Mutex, MutexGuard};
 
-const LANES: usize = 8;
+const LANES: u8 = 8;
 /// Queued operations at which the core is told, if nobody holds it.
 const QUEUE_TARGET: usize = 32;
 /// Queued operations at which the core is told in any case.
 const QUEUE_MAX: usize = 128;
 
-/// Which lane.
+/// Which lane; below [`LANES`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LaneId(u8);
 
@@ -35,14 +35,14 @@ impl LaneId {
     pub(crate) fn mine(_: StreamId) -> LaneId {
         use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
         static NEXT: AtomicU8 = AtomicU8::new(0);
-        thread_local!(static MINE: LaneId = LaneId(NEXT.fetch_add(1, Relaxed)));
+        thread_local!(static MINE: LaneId = LaneId(NEXT.fetch_add(1, Relaxed) % LANES));
         MINE.with(|mine| *mine)
     }
 
     /// Explored threads are one thread to the system: streams tell them apart.
     #[cfg(feature = "shuttle")]
     pub(crate) fn mine(stream: StreamId) -> LaneId {
-        LaneId(stream.0 as u8)
+        LaneId((stream.0 % u32::from(LANES)) as u8)
     }
 }
 
@@ -98,10 +98,10 @@ impl Lane {
 #[repr(align(128))]
 struct Padded(Mutex<Lane>);
 
-pub(crate) struct Lanes([Padded; LANES]);
+pub(crate) struct Lanes([Padded; LANES as usize]);
 
 /// All lanes, locked.
-pub(crate) struct AllLanes<'a>([MutexGuard<'a, Lane>; LANES]);
+pub(crate) struct AllLanes<'a>([MutexGuard<'a, Lane>; LANES as usize]);
 
 impl Lanes {
     /// Lanes that keep up to `credit_max` log blocks each.
@@ -115,7 +115,7 @@ impl Lanes {
     }
 
     pub(crate) fn lane(&self, lane: LaneId) -> MutexGuard<'_, Lane> {
-        self.0[lane.0 as usize % LANES].0.lock()
+        self.0[usize::from(lane.0)].0.lock()
     }
 
     pub(crate) fn all(&self) -> AllLanes<'_> {
@@ -125,7 +125,7 @@ impl Lanes {
 
 impl AllLanes<'_> {
     pub(crate) fn of(&mut self, lane: LaneId) -> &mut Lane {
-        &mut self.0[lane.0 as usize % LANES]
+        &mut self.0[usize::from(lane.0)]
     }
 
     pub(crate) fn tell(&mut self, core: &mut Core, cache: &Cache) {
