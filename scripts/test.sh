@@ -55,6 +55,10 @@ run() {
   fi
 }
 
+lints() {
+  cargo clippy --quiet --workspace --all-targets --locked -- -D warnings &&
+    cargo clippy --quiet -p steadfast-journal --features shuttle,trace --all-targets --locked -- -D warnings
+}
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked; }
 # bench_driver NAME [cargo options…]: a program of bench/, which is a workspace of its own.
 bench_driver() {
@@ -63,6 +67,13 @@ bench_driver() {
   cargo fmt --manifest-path "$manifest" -- --check &&
     CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked "$@" -- -D warnings &&
     CARGO_TARGET_DIR=$target cargo test --quiet --manifest-path "$manifest" --locked "$@"
+}
+# The engine that tries the obligations about the codecs is a workspace of its own, too.
+obligations() {
+  local manifest=proofs/smt/Cargo.toml target=$TARGET/smt
+  cargo fmt --manifest-path "$manifest" -- --check &&
+    CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked -- -D warnings &&
+    CARGO_TARGET_DIR=$target cargo test --quiet --manifest-path "$manifest" --locked
 }
 # go-journal comes from the module proxy: without it, only the form is checked.
 go_driver() {
@@ -75,20 +86,33 @@ go_driver() {
   fi
   (cd bench/gojournal && go mod verify && go vet .)
 }
+# The checkers of traces come from the proofs.
+schedules() {
+  cargo test --quiet -p steadfast-journal --features shuttle,trace --test shuttle --locked -- --nocapture
+}
 release() { cargo build --quiet --release --locked -p steadfast-cli; }
 scripts_parse() {
   local file
-  for file in scripts/*.sh bench/run bench/*.sh .ci/run; do bash -n "$file" || return; done
+  for file in scripts/*.sh bench/run bench/*.sh .ci/run proofs/check proofs/*/{build,code,mutants,run,test}; do
+    [ -e "$file" ] || continue; bash -n "$file" || return; done
   # Where the checker is installed, it must have nothing to say.
   if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh bench/run bench/*.sh .ci/run; fi
 }
 
 run "format" cargo fmt --all --check
 run "scripts" scripts_parse
-run "lints (clippy)" cargo clippy --quiet --workspace --all-targets --locked -- -D warnings
+run "lints (clippy)" lints
 run "documentation" documentation
 run "tests" cargo test --quiet --workspace --locked --no-fail-fast
-run "journal under explored schedules" cargo test --quiet -p steadfast-journal --features shuttle --test shuttle --locked
+if [ "$(id -u)" = 0 ] || command -v coqc >/dev/null; then
+  run "engine of the obligations" obligations
+  run "proofs" proofs/check ${long:+--all} --oracle "$TARGET/oracle"
+  export STEADFAST_ORACLE=$TARGET/oracle/oracle
+  run "journal under explored schedules, their traces checked" schedules
+else
+  say ""
+  say "left out, because Coq is missing and only root can install it: proofs, journal under explored schedules"
+fi
 run "load generator of the benchmarks" bench_driver load
 # The embedded stores beside it take minutes to compile.
 run "journal driver of the benchmarks" bench_driver journal ${long:+--features peers}

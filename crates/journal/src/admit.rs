@@ -5,6 +5,7 @@ use crate::checkpoint::Asker;
 use crate::core::{Blocked, Core, OpChanges, TxnId, need_blocks};
 use crate::engine::Inner;
 use crate::lanes::{AllLanes, Lane, LaneId};
+use crate::probe::Decision;
 use crate::sync::MutexGuard;
 use crate::{Credits, Error, Result, StreamId, Ticket};
 use std::sync::atomic::Ordering::Acquire;
@@ -123,11 +124,14 @@ impl Inner {
     /// Commits an operation in memory. `apply` carries its edits out on the cache.
     pub(crate) fn commit_op(&self, mut changes: OpChanges, apply: impl FnOnce()) -> Ticket {
         let stream = changes.stream;
+        changes.name = self.config.probe.name();
         let ticket = |operation| Ticket { stream, operation };
         let Some(id) = changes.lane else {
             // Nothing freezes but what this operation closes.
             apply();
-            self.core.lock().commit(changes, &self.cache);
+            let mut core = self.core.lock();
+            self.tell_committed(&changes);
+            core.commit(changes, &self.cache);
             return ticket(None);
         };
         if changes.is_empty() {
@@ -137,6 +141,7 @@ impl Inner {
         if changes.commutes() {
             let mut lane = self.lanes.lane(id);
             apply();
+            self.tell_committed(&changes);
             let number = lane.push(changes);
             lane.open -= 1;
             self.tell_in_time(&mut lane, stream);
@@ -153,6 +158,7 @@ impl Inner {
         lanes.tell(&mut core, &self.cache);
         let lane = lanes.of(id);
         let reserved = std::mem::take(&mut changes.reserved);
+        self.tell_committed(&changes);
         let number = lane.push(changes);
         lane.tell(&mut core, &self.cache);
         lane.open -= 1;
@@ -164,6 +170,14 @@ impl Inner {
             client.released(&early);
         }
         ticket(Some((id, number)))
+    }
+
+    fn tell_committed(&self, changes: &OpChanges) {
+        self.config.probe.tell(|| Decision::Committed {
+            name: changes.name,
+            stream: changes.stream,
+            parts: changes.parts(),
+        });
     }
 
     /// Tells the core what the lane has queued, if it is enough.

@@ -22,6 +22,7 @@ mod settle;
 
 use crate::lanes::LaneId;
 use crate::patch::{Edit, Patch};
+use crate::probe::{OpName, Probe};
 use crate::record::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
 use crate::{Access, Credits, Error, Kind, Object, Result, Stats, StreamId, Ticket};
 use foldhash::fast::FixedState;
@@ -126,6 +127,8 @@ pub(crate) struct Txn {
     held_bytes: u64,
     data_blocks: u64,
     objects: Vec<Object>,
+    /// Its operations, for whoever watches.
+    names: Vec<OpName>,
     /// Transactions that must be laid before this one.
     after: BTreeSet<TxnId>,
     /// Names of transactions that merged into this one.
@@ -144,6 +147,7 @@ pub(crate) fn need_blocks(log_bytes: u64) -> u64 {
 
 /// What an operation brings to its transaction.
 pub(crate) struct OpChanges {
+    pub(crate) name: OpName,
     pub(crate) stream: StreamId,
     /// Set while the transaction closes: the changes go exactly there.
     pub(crate) closing: Option<TxnId>,
@@ -272,6 +276,7 @@ pub(crate) struct Limits {
 }
 
 pub(crate) struct Core {
+    pub(crate) probe: Probe,
     pub(crate) limits: Limits,
     next_txn: u64,
     txns: BTreeMap<TxnId, Txn>,
@@ -339,6 +344,7 @@ pub(crate) struct Core {
 impl Core {
     /// A core with an empty log at `pos`, the next record being `seq`.
     pub(crate) fn new(
+        probe: Probe,
         limits: Limits,
         epoch: u64,
         generation: u64,
@@ -347,6 +353,7 @@ impl Core {
         seq: u64,
     ) -> Core {
         Core {
+            probe,
             limits,
             next_txn: 1,
             txns: BTreeMap::new(),

@@ -7,7 +7,7 @@
 
 use crate::engine::Journal;
 use crate::layout::{Homes, Identity, Refusal, TailHeader};
-use crate::record::{Covered, Entries, Entry, RecordClaim, decode_record};
+use crate::record::{Covered, Entries, Entry, RecordClaim, decode_expected};
 use crate::recover::{Recovery, covered_holds, makes_sense, read_header, read_log};
 use crate::replay::Held;
 use crate::{Config, Error, Kind, Region, Result};
@@ -368,8 +368,10 @@ impl Walker<'_> {
             region: self.region,
             device_blocks: self.device.geometry().blocks,
         };
-        match decode_record(self.id, bytes.as_bytes(), homes) {
-            Ok(Some(record)) => Ok(Held {
+        // The bytes that are shown are those that are judged.
+        let same = |read: &RecordClaim| read.id == claim.id && read.blocks == claim.blocks;
+        match decode_expected(self.id, bytes.as_bytes(), homes, same) {
+            Ok(Some((record, _))) => Ok(Held {
                 record,
                 blocks: claim.blocks,
                 bytes,

@@ -159,6 +159,7 @@ impl Journal {
             uncommitted_blocks_max: config.uncommitted_blocks_max,
         };
         let core = Core::new(
+            config.probe.clone(),
             limits,
             start.epoch,
             start.generation,

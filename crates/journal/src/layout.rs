@@ -1,5 +1,5 @@
-//! The on-disk format of the journal, the codec of its tail headers, and what records share
-//! with them; records are in `record`.
+//! The on-disk format of the journal; what its codecs (`codec`) need of the volume; tail headers.
+//! Records are in `record`.
 //!
 //! ```text
 //! tail header (one block each, two of them, in different blocks)
@@ -26,83 +26,29 @@
 //! of another volume, epoch, sequence or lap never validates (corner 11).
 
 use crate::Region;
+use crate::codec::record::Bounds;
+use crate::codec::tail::{self, TAIL_BYTES};
+use crate::codec::{self, Bytes, HASH_BYTES, Keyed};
+use std::fmt;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-const TAIL_MAGIC: [u8; 8] = *b"STDFTAIL";
-pub(crate) const VERSION: u32 = 1;
+pub use crate::codec::Refusal;
+pub use crate::codec::tail::TailHeader;
 
-/// Recovery decided what it accepts, and may not have finished replaying it.
-const FLAG_VERDICT: u32 = 1;
-/// The journal was closed with an empty log.
-const FLAG_CLEAN: u32 = 2;
+const _: () = assert!(codec::BLOCK_BYTES == BLOCK_SIZE as u64 && TAIL_BYTES == 128);
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct DiskTail {
-    magic: [u8; 8],
-    version: U32,
-    flags: U32,
-    volume: [u8; 16],
-    generation: U64,
-    epoch: U64,
-    record_epoch: U64,
-    tail_pos: U64,
-    tail_seq: U64,
-    end_pos: U64,
-    end_seq: U64,
-    flushed_seq: U64,
-    hash: [u8; 32],
-}
+impl std::error::Error for Refusal {}
 
-const _: () = assert!(size_of::<DiskTail>() == 128);
-
-/// Why a block is no tail header, or no start of a record, of this volume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// Zeros.
-    #[error("it was never written")]
-    Blank,
-    /// Something else.
-    #[error("it has no magic number")]
-    Magic,
-    /// Of a format that this version does not know.
-    #[error("it has format version {0}")]
-    Version(u32),
-    /// Written for another volume.
-    #[error("it belongs to another volume")]
-    Volume,
-    /// Flags or a length that nothing has.
-    #[error("its fields make no sense")]
-    Fields,
-    /// Damaged, or cut while it was written.
-    #[error("its hash does not hold")]
-    Hash,
-}
-
-impl Refusal {
-    /// What magic, version and volume say.
-    pub(crate) fn of(
-        id: &Identity,
-        block: &[u8],
-        magic: bool,
-        version: u32,
-        volume: &[u8; 16],
-    ) -> Option<Refusal> {
-        if !magic {
-            const ZEROS: Block = [0; BLOCK_SIZE];
-            let blank = (block.chunks(BLOCK_SIZE)).all(|part| *part == ZEROS[..part.len()]);
-            return Some(if blank {
-                Refusal::Blank
-            } else {
-                Refusal::Magic
-            });
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Blank => f.write_str("it was never written"),
+            Refusal::Magic => f.write_str("it has no magic number"),
+            Refusal::Version(version) => write!(f, "it has format version {version}"),
+            Refusal::Volume => f.write_str("it belongs to another volume"),
+            Refusal::Fields => f.write_str("its fields make no sense"),
+            Refusal::Hash => f.write_str("its hash does not hold"),
         }
-        if version != VERSION {
-            return Some(Refusal::Version(version));
-        }
-        (*volume != id.volume).then_some(Refusal::Volume)
     }
 }
 
@@ -114,22 +60,12 @@ pub(crate) struct Homes<'a> {
 }
 
 impl Homes<'_> {
-    /// What is wrong with a run of blocks.
-    pub(crate) fn refuse(&self, at: u64, count: u64) -> Option<&'static str> {
-        let end = at.saturating_add(count);
-        let Region {
-            headers,
-            log,
-            log_blocks,
-        } = self.region;
-        if at >= self.device_blocks || end > self.device_blocks {
-            Some("beyond the device")
-        } else if (at < log.0 + log_blocks && end > log.0)
-            || headers.iter().any(|h| (at..end).contains(&h.0))
-        {
-            Some("of the journal itself")
-        } else {
-            None
+    pub(crate) fn bounds(&self) -> Bounds<u64> {
+        Bounds {
+            headers: self.region.headers.map(|at| at.0),
+            log: self.region.log.0,
+            log_blocks: self.region.log_blocks,
+            device_blocks: self.device_blocks,
         }
     }
 }
@@ -168,80 +104,41 @@ impl Identity {
     }
 }
 
-/// A tail header: where the log begins, and recovery's verdict while it replays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TailHeader {
-    /// Grows with every header written; the higher of two valid ones counts.
-    pub generation: u64,
-    /// Epoch of the mount that wrote it.
-    pub epoch: u64,
-    /// Epoch of the records from the tail on.
-    pub record_epoch: u64,
-    /// Position of the first record that is not known to be written home.
-    pub tail_pos: u64,
-    /// Its sequence number.
-    pub tail_seq: u64,
-    /// Present while recovery replays: one past the last accepted record (position, sequence).
-    pub verdict: Option<(u64, u64)>,
-    /// Highest sequence number known durable when it was written.
-    pub flushed_seq: u64,
-    /// Closed with an empty log.
-    pub clean: bool,
+impl<'a> Keyed<&'a [u8]> for Identity {
+    type Out = Vec<u8>;
+
+    fn volume(&self) -> [u64; 2] {
+        let volume = self.volume.as_slice();
+        [volume.word::<8>(0), volume.word::<8>(8)]
+    }
+
+    fn digest(&self, head: &'a [u8], body: Option<&'a [u8]>) -> [u8; 32] {
+        let mut hasher = self.hasher();
+        hasher.update(head).update(&[0; HASH_BYTES as usize]);
+        *hasher
+            .update(body.unwrap_or_default())
+            .finalize()
+            .as_bytes()
+    }
+
+    fn seal(&self, out: &mut Vec<u8>, body: Option<&'a [u8]>) {
+        let digest = self.digest(out, body);
+        out.extend_from_slice(&digest);
+    }
 }
 
 impl TailHeader {
     pub(crate) fn encode(&self, id: &Identity) -> Box<Block> {
-        let mut disk = DiskTail {
-            magic: TAIL_MAGIC,
-            version: VERSION.into(),
-            flags: (if self.verdict.is_some() {
-                FLAG_VERDICT
-            } else {
-                0
-            } | if self.clean { FLAG_CLEAN } else { 0 })
-            .into(),
-            volume: id.volume,
-            generation: self.generation.into(),
-            epoch: self.epoch.into(),
-            record_epoch: self.record_epoch.into(),
-            tail_pos: self.tail_pos.into(),
-            tail_seq: self.tail_seq.into(),
-            end_pos: self.verdict.map_or(0, |v| v.0).into(),
-            end_seq: self.verdict.map_or(0, |v| v.1).into(),
-            flushed_seq: self.flushed_seq.into(),
-            hash: [0; 32],
-        };
-        disk.hash = *id.hasher().update(disk.as_bytes()).finalize().as_bytes();
+        let mut bytes = Vec::with_capacity(TAIL_BYTES as usize);
+        tail::encode(self, id, &mut bytes);
         let mut block = Box::new([0u8; BLOCK_SIZE]);
-        block[..size_of::<DiskTail>()].copy_from_slice(disk.as_bytes());
+        block[..bytes.len()].copy_from_slice(&bytes);
         block
     }
 
     /// The header in a block, or why there is none of this volume.
     pub(crate) fn decode(id: &Identity, block: &[u8]) -> Result<TailHeader, Refusal> {
-        let (mut disk, _) = DiskTail::read_from_prefix(block).map_err(|_| Refusal::Fields)?;
-        let hash = std::mem::take(&mut disk.hash);
-        let flags = disk.flags.get();
-        let magic = disk.magic == TAIL_MAGIC;
-        if let Some(refusal) = Refusal::of(id, block, magic, disk.version.get(), &disk.volume) {
-            return Err(refusal);
-        }
-        if *id.hasher().update(disk.as_bytes()).finalize().as_bytes() != hash {
-            return Err(Refusal::Hash);
-        }
-        if flags & !(FLAG_VERDICT | FLAG_CLEAN) != 0 {
-            return Err(Refusal::Fields);
-        }
-        Ok(TailHeader {
-            generation: disk.generation.get(),
-            epoch: disk.epoch.get(),
-            record_epoch: disk.record_epoch.get(),
-            tail_pos: disk.tail_pos.get(),
-            tail_seq: disk.tail_seq.get(),
-            verdict: (flags & FLAG_VERDICT != 0).then(|| (disk.end_pos.get(), disk.end_seq.get())),
-            flushed_seq: disk.flushed_seq.get(),
-            clean: flags & FLAG_CLEAN != 0,
-        })
+        tail::decode(id, block)
     }
 }
 

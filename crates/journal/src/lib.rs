@@ -13,6 +13,7 @@
 //! | module | job |
 //! |---|---|
 //! | `layout`, `record` | tail headers and records, byte by byte |
+//! | `codec` | their codecs, and the scan's decisions, as `proofs/smt` reads them, too |
 //! | `seal` | checksums of metadata blocks |
 //! | `patch`, `mask` | what an operation changes in a block |
 //! | `cache` | current and committed images |
@@ -26,12 +27,14 @@
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `workers` | commit interval and checkpoints in the background |
 //! | `recover`, `replay` | scan, verdict, replay |
+//! | `probe`, `trace` | the core's decisions and the device's requests, as the proved checker reads them |
 //! | `dump` | shows headers and log, changes nothing |
 //! | `lockmap` | locks for callers |
 
 mod admit;
 mod cache;
 mod checkpoint;
+mod codec;
 mod commit;
 mod core;
 mod drive;
@@ -47,11 +50,15 @@ mod lockmap;
 mod mask;
 mod op;
 mod patch;
+mod probe;
 mod record;
 mod recover;
 mod replay;
 mod seal;
 mod sync;
+#[cfg(feature = "trace")]
+#[doc(hidden)]
+pub mod trace;
 mod workers;
 
 pub use dump::{
@@ -63,6 +70,7 @@ pub use error::{Error, Result};
 pub use layout::{Refusal, TailHeader};
 pub use lockmap::{Access, LockSet, Lockmap};
 pub use op::Op;
+pub use probe::Probe;
 pub use recover::{HeaderState, Recovery, Salvage};
 pub use seal::{META_BYTES, SEAL_BYTES, seal, seal_holds};
 
@@ -161,6 +169,8 @@ pub struct Config {
     pub cache_blocks_max: usize,
     /// Planted faults, for the crash harness alone.
     pub faults: Faults,
+    /// Who hears of the core's decisions.
+    pub probe: Probe,
 }
 
 impl Config {
@@ -175,6 +185,7 @@ impl Config {
             uncommitted_blocks_max: 2 * TXN_DATA_BLOCKS_MAX,
             cache_blocks_max: 16384,
             faults: Faults::default(),
+            probe: Probe::default(),
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::core::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId, need_blocks
 use crate::engine::Inner;
 use crate::lanes::LaneId;
 use crate::patch::{Edit, Patch};
+use crate::probe::OpName;
 use crate::record::ENTRY_BYTES;
 use crate::{Access, Credits, Error, Kind, META_BYTES, Object, Result, StreamId, Ticket};
 use smallvec::SmallVec;
@@ -257,7 +258,8 @@ impl<'a> Op<'a> {
         self.edit(at, Kind::Meta, Edit::Latest { offset, len, from })
     }
 
-    /// Adds to a 64-bit counter. Additions of different streams commute and do not relate.
+    /// Adds to a 64-bit counter. Additions of different streams commute and do not relate, so a
+    /// counter has one place: nobody adds or writes at a part of it.
     ///
     /// # Errors
     /// The block's present contents could not be read.
@@ -409,6 +411,7 @@ impl<'a> Op<'a> {
         let data = std::mem::take(&mut self.data);
         let lives: Vec<DataRun> = data.clone();
         let changes = OpChanges {
+            name: OpName::default(),
             stream: self.stream,
             closing: self.closing,
             reserved: self.lane.map_or(0, |_| need_blocks(self.credits.log_bytes)),

@@ -1,82 +1,29 @@
-//! Records: the codec of what one commit writes into the log. The format is in `layout`.
+//! Records: what one commit writes into the log, built and taken apart. The format is in `layout`,
+//! its codec in `codec::record`.
 
-use crate::layout::{Homes, Identity, Refusal, VERSION, set_bits};
+use crate::codec::record::{
+    self as codec, CHECKSUM_BYTES, COVERED_RUN_BLOCKS_MAX, CoveredRun, Cursor, ENTRY_HEADER_BYTES,
+    Malformed, RUN_BITS_MAX,
+};
+use crate::layout::{Homes, Identity, Refusal, set_bits};
 use crate::{COVERED_BLOCKS_MAX, Error, Result};
+use std::fmt;
 use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockNo};
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-const RECORD_MAGIC: [u8; 8] = *b"STDFRECD";
-
-const ENTRY_ZERO: u8 = 1;
-const ENTRY_REVOKE: u8 = 2;
-const ENTRY_META: u8 = 4;
+pub(crate) use codec::{Entry, RECORD_BLOCKS_MAX, RecordClaim, RecordId};
 
 /// Bytes of a record before its body.
-pub(crate) const RECORD_HEADER_BYTES: usize = size_of::<RecordHeader>();
+pub(crate) const RECORD_HEADER_BYTES: usize = codec::HEADER_BYTES as usize;
 /// Encoded bytes of an entry without ranges, the checksum included.
-pub(crate) const ENTRY_BYTES: usize = 24;
+pub(crate) const ENTRY_BYTES: usize = (ENTRY_HEADER_BYTES + CHECKSUM_BYTES) as usize;
 /// Encoded bytes of a covered run.
-pub(crate) const COVERED_BYTES: usize = 48;
-/// Largest record: as large as the largest log, for merged transactions may fill it.
-pub(crate) const RECORD_BLOCKS_MAX: u64 = 1 << 18;
-/// Longest covered run that a reader accepts.
-const COVERED_RUN_BLOCKS_MAX: u64 = 4096;
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RecordHeader {
-    magic: [u8; 8],
-    version: U32,
-    reserved: U32,
-    volume: [u8; 16],
-    epoch: U64,
-    seq: U64,
-    pos: U64,
-    flushed_seq: U64,
-    body_bytes: U32,
-    blocks: U32,
-    entries: U32,
-    covered: U32,
-    hash: [u8; 32],
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct DiskEntry {
-    block: U64,
-    flags: u8,
-    zero: u8,
-    ranges: U16,
-    bit_runs: U16,
-    zero2: U16,
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct DiskCovered {
-    block: U64,
-    count: U32,
-    zero: U32,
-    hash: [u8; 32],
-}
+pub(crate) const COVERED_BYTES: usize = codec::COVERED_BYTES as usize;
 
 const _: () = {
-    assert!(size_of::<RecordHeader>() == 112);
-    assert!(size_of::<DiskEntry>() + 8 == ENTRY_BYTES);
-    assert!(size_of::<DiskCovered>() == COVERED_BYTES);
+    assert!(RECORD_HEADER_BYTES == 112 && ENTRY_BYTES == 24 && COVERED_BYTES == 48);
     assert!(RECORD_BLOCKS_MAX * BLOCK_SIZE as u64 <= u32::MAX as u64);
     assert!(COVERED_BLOCKS_MAX <= COVERED_RUN_BLOCKS_MAX);
 };
-
-/// What identifies a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RecordId {
-    pub(crate) epoch: u64,
-    pub(crate) seq: u64,
-    pub(crate) pos: u64,
-    pub(crate) flushed_seq: u64,
-}
 
 /// Builds a record.
 pub(crate) struct RecordWriter {
@@ -101,7 +48,7 @@ impl RecordWriter {
 
     /// The block was freed: earlier patches of it are void.
     pub(crate) fn revoke(&mut self, at: BlockNo) {
-        self.entry(at, ENTRY_REVOKE, 0, 0);
+        self.entry(at, false, true, None, [0, 0]);
     }
 
     /// Patches of one block; values are taken from `image`. `checksum` is that of a metadata block.
@@ -116,90 +63,57 @@ impl RecordWriter {
     ) {
         let bit = |i: usize| image[i / 8] >> (i % 8) & 1;
         // A run of bits in the mask may hold both values: one encoded run each.
+        let longest = RUN_BITS_MAX as usize;
         let mut bit_runs: Vec<(usize, usize, u8)> = Vec::with_capacity(bits.len());
         for &(first, count) in bits {
             for i in first..first + count {
                 match bit_runs.last_mut() {
-                    Some(run) if run.0 + run.1 == i && run.2 == bit(i) && run.1 < 0x7fff => {
+                    Some(run) if run.0 + run.1 == i && run.2 == bit(i) && run.1 < longest => {
                         run.1 += 1;
                     }
                     _ => bit_runs.push((i, 1, bit(i))),
                 }
             }
         }
-        let flags =
-            if zero { ENTRY_ZERO } else { 0 } | if checksum.is_some() { ENTRY_META } else { 0 };
-        self.entry(at, flags, ranges.len() as u16, bit_runs.len() as u16);
-        if let Some(sum) = checksum {
-            self.body.extend_from_slice(&sum.to_le_bytes());
-        }
+        let parts = [ranges.len() as u64, bit_runs.len() as u64];
+        self.entry(at, zero, false, checksum, parts);
         for &(offset, len) in ranges {
-            self.body.extend_from_slice(&(offset as u16).to_le_bytes());
-            self.body.extend_from_slice(&(len as u16).to_le_bytes());
-            self.body.extend_from_slice(&image[offset..offset + len]);
+            let bytes = &image[offset..offset + len];
+            codec::put_range(offset as u64, bytes, &mut self.body);
         }
         for (first, count, value) in bit_runs {
-            self.body.extend_from_slice(&(first as u16).to_le_bytes());
-            self.body
-                .extend_from_slice(&(count as u16 | u16::from(value) << 15).to_le_bytes());
+            codec::put_bit_run(first as u64, count as u64, value == 1, &mut self.body);
         }
     }
 
-    fn entry(&mut self, at: BlockNo, flags: u8, ranges: u16, bit_runs: u16) {
+    fn entry(&mut self, at: BlockNo, zero: bool, revoke: bool, sum: Option<u64>, parts: [u64; 2]) {
         debug_assert_eq!(self.covered, 0, "entries come before covered runs");
-        let disk = DiskEntry {
-            block: at.0.into(),
-            flags,
-            zero: 0,
-            ranges: ranges.into(),
-            bit_runs: bit_runs.into(),
-            zero2: 0.into(),
-        };
-        self.body.extend_from_slice(disk.as_bytes());
+        codec::put_entry(at.0, zero, revoke, sum, parts, &mut self.body);
         self.entries += 1;
     }
 
     /// A run of blocks written outside the log, with its hash.
     pub(crate) fn covered(&mut self, run: &Covered) {
-        let disk = DiskCovered {
-            block: run.at.0.into(),
-            count: run.count.into(),
-            zero: 0.into(),
+        let run = CoveredRun {
+            at: run.at.0,
+            count: u64::from(run.count),
             hash: run.hash,
         };
-        self.body.extend_from_slice(disk.as_bytes());
+        codec::put_covered(&run, &mut self.body);
         self.covered += 1;
     }
 
     /// The record's blocks, ready to be written at its position.
     pub(crate) fn finish(self, id: &Identity, record: RecordId) -> BlockBuf {
-        let bytes = RECORD_HEADER_BYTES + self.body.len();
-        let blocks = bytes.div_ceil(BLOCK_SIZE);
-        let mut header = RecordHeader {
-            magic: RECORD_MAGIC,
-            version: VERSION.into(),
-            reserved: 0.into(),
-            volume: id.volume,
-            epoch: record.epoch.into(),
-            seq: record.seq.into(),
-            pos: record.pos.into(),
-            flushed_seq: record.flushed_seq.into(),
-            body_bytes: (self.body.len() as u32).into(),
-            blocks: (blocks as u32).into(),
-            entries: self.entries.into(),
-            covered: self.covered.into(),
-            hash: [0; 32],
-        };
-        header.hash = *id
-            .hasher()
-            .update(header.as_bytes())
-            .update(&self.body)
-            .finalize()
-            .as_bytes();
-        let mut buf = BlockBuf::zeroed(blocks);
+        let mut header = Vec::with_capacity(RECORD_HEADER_BYTES);
+        let (entries, covered) = (u64::from(self.entries), u64::from(self.covered));
+        let body = self.body.as_slice();
+        codec::put_header(id, &record, entries, covered, body, &mut header);
+        let bytes = header.len() + body.len();
+        let mut buf = BlockBuf::zeroed(bytes.div_ceil(BLOCK_SIZE));
         let out = buf.as_bytes_mut();
-        out[..RECORD_HEADER_BYTES].copy_from_slice(header.as_bytes());
-        out[RECORD_HEADER_BYTES..bytes].copy_from_slice(&self.body);
+        out[..header.len()].copy_from_slice(&header);
+        out[header.len()..bytes].copy_from_slice(body);
         buf
     }
 }
@@ -212,50 +126,11 @@ pub(crate) struct Covered {
     pub(crate) hash: [u8; 32],
 }
 
-/// What the first block of a would-be record says of itself, before its hash is checked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RecordClaim {
-    pub(crate) id: RecordId,
-    pub(crate) blocks: u64,
-}
-
 impl RecordClaim {
     /// The claim, or why the block is no start of a record of this volume.
     pub(crate) fn read(id: &Identity, block: &[u8]) -> std::result::Result<RecordClaim, Refusal> {
-        let (header, _) = RecordHeader::ref_from_prefix(block).map_err(|_| Refusal::Fields)?;
-        let magic = header.magic == RECORD_MAGIC;
-        if let Some(refusal) = Refusal::of(id, block, magic, header.version.get(), &header.volume) {
-            return Err(refusal);
-        }
-        let blocks = u64::from(header.blocks.get());
-        let bytes = RECORD_HEADER_BYTES as u64 + u64::from(header.body_bytes.get());
-        if blocks != bytes.div_ceil(BLOCK_SIZE as u64) || blocks > RECORD_BLOCKS_MAX {
-            return Err(Refusal::Fields);
-        }
-        Ok(RecordClaim {
-            id: RecordId {
-                epoch: header.epoch.get(),
-                seq: header.seq.get(),
-                pos: header.pos.get(),
-                flushed_seq: header.flushed_seq.get(),
-            },
-            blocks,
-        })
+        codec::claim(id, block)
     }
-}
-
-/// One block's part of a record, whose ranges and bit runs lie inside the block.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    pub(crate) at: u64,
-    pub(crate) zero: bool,
-    pub(crate) revoke: bool,
-    pub(crate) meta: bool,
-    pub(crate) checksum: u64,
-    ranges: u16,
-    bit_runs: u16,
-    /// Where the ranges begin in the record.
-    body: usize,
 }
 
 impl Entry {
@@ -265,7 +140,10 @@ impl Entry {
         record: &'a [u8],
     ) -> impl ExactSizeIterator<Item = (usize, &'a [u8])> + use<'a> {
         let mut rest = Cursor::new(record, self.body);
-        (0..self.ranges).map(move |_| rest.range().unwrap_or_default())
+        (0..self.ranges as usize).map(move |_| {
+            let (offset, bytes) = rest.range().unwrap_or_default();
+            (offset as usize, bytes)
+        })
     }
 
     /// Bit runs: first, count, value.
@@ -277,7 +155,10 @@ impl Entry {
         for _ in 0..self.ranges {
             let _ = rest.range();
         }
-        (0..self.bit_runs).map(move |_| rest.bit_run().unwrap_or_default())
+        (0..self.bit_runs as usize).map(move |_| {
+            let (first, count, value) = rest.bit_run().unwrap_or_default();
+            (first as usize, count as usize, value)
+        })
     }
 
     /// Applies the patches to `image`; `record` is the one that the entry was decoded from.
@@ -299,26 +180,26 @@ impl Entry {
 /// The entries of a record that was decoded, from its bytes.
 #[derive(Clone)]
 pub(crate) struct Entries<'a> {
-    rest: Cursor<'a>,
+    rest: Cursor<&'a [u8]>,
     left: usize,
 }
 
 impl<'a> Entries<'a> {
     pub(crate) fn of(record: &Record, bytes: &'a [u8]) -> Entries<'a> {
         Entries {
-            rest: Cursor::new(bytes, RECORD_HEADER_BYTES),
+            rest: Cursor::new(bytes, codec::HEADER_BYTES),
             left: record.entries,
         }
     }
 
     /// The entry that begins at `from`, as [`Entries::position`] told.
     pub(crate) fn at(bytes: &[u8], from: usize) -> Option<Entry> {
-        Cursor::new(bytes, from).entry().ok()
+        Cursor::new(bytes, from as u64).entry().ok()
     }
 
     /// Where the next entry begins.
     pub(crate) fn position(&self) -> usize {
-        self.rest.at
+        self.rest.at as usize
     }
 }
 
@@ -347,152 +228,60 @@ pub(crate) struct Record {
     pub(crate) covered: Vec<Covered>,
 }
 
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Malformed::Part(what) => f.write_str(what),
+            Malformed::Entry(at, which) => write!(f, "an entry names block {at}, {which}"),
+            Malformed::RunLength(count) => write!(f, "a covered run has {count} blocks"),
+            Malformed::Run(at, count, which) => write!(
+                f,
+                "a run of {count} covered blocks at block {at} names blocks {which}"
+            ),
+        }
+    }
+}
+
 /// Decodes a whole record. `Ok(None)`: the hash does not hold, so this is no record.
 /// An error: the hash holds and the contents make no sense (our own bug or an attack).
+#[cfg(any(test, feature = "fuzz", feature = "trace"))]
 pub(crate) fn decode_record(id: &Identity, buf: &[u8], homes: Homes<'_>) -> Result<Option<Record>> {
-    let Ok(claim) = RecordClaim::read(id, buf) else {
+    Ok(decode_expected(id, buf, homes, |_| true)?.map(|(record, _)| record))
+}
+
+/// Decodes a whole record that makes the claim that is expected. `Ok(None)`: this is not that record.
+pub(crate) fn decode_expected(
+    id: &Identity,
+    buf: &[u8],
+    homes: Homes<'_>,
+    expected: impl Fn(&RecordClaim) -> bool,
+) -> Result<Option<(Record, RecordClaim)>> {
+    let Some((claim, body)) = codec::authentic(id, buf, expected) else {
         return Ok(None);
     };
-    let Ok((mut header, _)) = RecordHeader::read_from_prefix(buf) else {
-        return Ok(None);
-    };
-    let body_end = RECORD_HEADER_BYTES + header.body_bytes.get() as usize;
-    let Some(body) = buf.get(RECORD_HEADER_BYTES..body_end) else {
-        return Ok(None);
-    };
-    let hash = std::mem::take(&mut header.hash);
-    if *id
-        .hasher()
-        .update(header.as_bytes())
-        .update(body)
-        .finalize()
-        .as_bytes()
-        != hash
-    {
-        return Ok(None);
-    }
-    let region = homes.region;
-    let bad = |what: &str| Error::Corrupt {
-        what: format!(
-            "log record {} at block {} is authentic but malformed: {what}",
-            claim.id.seq,
-            region.log.offset(claim.id.pos % region.log_blocks)
-        ),
-    };
-    let mut rest = Cursor {
-        buf,
-        at: RECORD_HEADER_BYTES,
-        end: body_end,
-    };
-    for _ in 0..header.entries.get() {
-        let entry = rest.entry().map_err(bad)?;
-        if let Some(which) = homes.refuse(entry.at, 1) {
-            return Err(bad(&format!("an entry names block {}, {which}", entry.at)));
-        }
-    }
     let mut covered = Vec::new();
-    for _ in 0..header.covered.get() {
-        let disk: DiskCovered = rest
-            .take()
-            .ok_or_else(|| bad("a covered run is cut short"))?;
-        let (at, count) = (disk.block.get(), disk.count.get());
-        if u64::from(count) > COVERED_RUN_BLOCKS_MAX {
-            return Err(bad(&format!("a covered run has {count} blocks")));
-        }
-        if let Some(which) = homes.refuse(at, u64::from(count)) {
-            return Err(bad(&format!(
-                "a run of {count} covered blocks at block {at} names blocks {which}"
-            )));
-        }
+    let checked = codec::check(&claim, body, &homes.bounds(), |run| {
         covered.push(Covered {
-            at: BlockNo(at),
-            count,
-            hash: disk.hash,
+            at: BlockNo(run.at),
+            count: run.count as u32,
+            hash: run.hash,
+        });
+    });
+    if let Err(what) = checked {
+        let region = homes.region;
+        let at = region.log.offset(claim.id.pos % region.log_blocks);
+        let seq = claim.id.seq;
+        return Err(Error::Corrupt {
+            what: format!("log record {seq} at block {at} is authentic but malformed: {what}"),
         });
     }
-    if rest.at != rest.end {
-        return Err(bad("bytes are left over"));
-    }
-    Ok(Some(Record {
+    let record = Record {
         id: claim.id,
-        body_bytes: u64::from(header.body_bytes.get()),
-        entries: header.entries.get() as usize,
+        body_bytes: claim.body_bytes,
+        entries: claim.entries as usize,
         covered,
-    }))
-}
-
-#[derive(Clone)]
-struct Cursor<'a> {
-    buf: &'a [u8],
-    at: usize,
-    end: usize,
-}
-
-impl<'a> Cursor<'a> {
-    fn new(buf: &'a [u8], at: usize) -> Cursor<'a> {
-        let end = buf.len();
-        Cursor { buf, at, end }
-    }
-
-    fn take<T: FromBytes>(&mut self) -> Option<T> {
-        let (value, _) = T::read_from_prefix(self.buf.get(self.at..self.end)?).ok()?;
-        self.at += size_of::<T>();
-        Some(value)
-    }
-
-    fn skip(&mut self, bytes: usize) -> Option<&'a [u8]> {
-        let end = self.at.checked_add(bytes).filter(|end| *end <= self.end)?;
-        let skipped = self.buf.get(self.at..end)?;
-        self.at = end;
-        Some(skipped)
-    }
-
-    /// An entry with all of its ranges and bit runs, or what is wrong with it.
-    fn entry(&mut self) -> std::result::Result<Entry, &'static str> {
-        let cut_short = "an entry is cut short";
-        let disk: DiskEntry = self.take().ok_or(cut_short)?;
-        let mut entry = Entry {
-            at: disk.block.get(),
-            zero: disk.flags & ENTRY_ZERO != 0,
-            revoke: disk.flags & ENTRY_REVOKE != 0,
-            meta: disk.flags & ENTRY_META != 0,
-            checksum: 0,
-            ranges: disk.ranges.get(),
-            bit_runs: disk.bit_runs.get(),
-            body: 0,
-        };
-        if entry.meta && !entry.revoke {
-            entry.checksum = self.take::<U64>().ok_or(cut_short)?.get();
-        }
-        entry.body = self.at;
-        for _ in 0..entry.ranges {
-            let (offset, bytes) = self.range().ok_or("a range is cut short")?;
-            if offset + bytes.len() > BLOCK_SIZE {
-                return Err("a range reaches beyond its block");
-            }
-        }
-        for _ in 0..entry.bit_runs {
-            let (first, count, _) = self.bit_run().ok_or("a bit run is cut short")?;
-            if first + count > BLOCK_SIZE * 8 {
-                return Err("a bit run reaches beyond its block");
-            }
-        }
-        Ok(entry)
-    }
-
-    fn range(&mut self) -> Option<(usize, &'a [u8])> {
-        let offset: U16 = self.take()?;
-        let len: U16 = self.take()?;
-        let bytes = self.skip(len.get() as usize)?;
-        Some((offset.get() as usize, bytes))
-    }
-
-    fn bit_run(&mut self) -> Option<(usize, usize, bool)> {
-        let first: U16 = self.take()?;
-        let run: U16 = self.take()?;
-        let (count, value) = (run.get() & 0x7fff, run.get() >> 15 == 1);
-        Some((first.get() as usize, count as usize, value))
-    }
+    };
+    Ok(Some((record, claim)))
 }
 
 #[cfg(test)]

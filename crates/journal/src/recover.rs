@@ -27,9 +27,11 @@
 
 use crate::cache::Cache;
 use crate::checkpoint::log_runs;
+use crate::codec::scan::Scan;
+use crate::codec::tail;
 use crate::engine::WRITE_BLOCKS_MAX;
 use crate::layout::{Homes, Identity, Refusal, TailHeader};
-use crate::record::{Covered, Record, RecordClaim, decode_record};
+use crate::record::{Covered, Record, RecordClaim, decode_expected};
 use crate::replay::{Held, Made, Replay};
 use crate::{Config, Error, Region, Result};
 use std::cell::{Cell, RefCell};
@@ -162,17 +164,7 @@ pub(crate) fn read_headers(
 
 /// Whether the numbers of a header can be computed with.
 pub(crate) fn makes_sense(header: &TailHeader, region: &Region) -> bool {
-    header.tail_seq >= 1
-        && header.tail_pos < u64::MAX / 4
-        && header.tail_seq < u64::MAX / 4
-        && header.epoch < u64::MAX / 4
-        && header.record_epoch <= header.epoch
-        && header.generation < u64::MAX / 4
-        && header.verdict.is_none_or(|(pos, seq)| {
-            pos >= header.tail_pos
-                && pos - header.tail_pos <= region.log_blocks
-                && seq >= header.tail_seq
-        })
+    tail::makes_sense(header, region.log_blocks)
 }
 
 /// Reads log blocks, around the end of the log if need be.
@@ -261,14 +253,7 @@ pub(crate) fn recover(
     }
     if !chain.is_empty() {
         if header.verdict.is_none() && !config.faults.replay_before_verdict {
-            let verdict = TailHeader {
-                generation: header.generation + 1,
-                epoch: start.epoch,
-                verdict: Some((end_pos, end_seq)),
-                flushed_seq: end_seq - 1,
-                clean: false,
-                ..header
-            };
+            let verdict = tail::judged(&header, end_pos, end_seq);
             this.write_header(&mut start, &verdict)?;
         }
         recovery.home_blocks = this.replay(&chain, &mut |made| {
@@ -283,16 +268,7 @@ pub(crate) fn recover(
         })?;
         device.flush()?;
     }
-    let fresh = TailHeader {
-        generation: start.generation + 1,
-        epoch: start.epoch,
-        record_epoch: start.epoch,
-        tail_pos: end_pos,
-        tail_seq: end_seq,
-        verdict: None,
-        flushed_seq: end_seq - 1,
-        clean: false,
-    };
+    let fresh = tail::empty(start.generation, start.epoch, end_pos, end_seq);
     this.write_header(&mut start, &fresh)?;
     Ok((recovery, start))
 }
@@ -303,15 +279,9 @@ impl Recoverer<'_> {
             read_header(&**self.device, self.region.headers[0], self.id)?,
             read_header(&**self.device, self.region.headers[1], self.id)?,
         ];
-        let mut best: Option<(TailHeader, usize)> = None;
-        for (slot, header) in read.iter().enumerate() {
-            if let Ok(header) = header
-                && best.is_none_or(|(b, _)| header.generation > b.generation)
-            {
-                best = Some((*header, slot));
-            }
-        }
-        let Some((header, slot)) = best else {
+        let valid = |slot: usize| read[slot].as_ref().ok();
+        let best = tail::newest([valid(0), valid(1)]);
+        let Some((header, slot)) = best.and_then(|slot| Some((*valid(slot)?, slot))) else {
             let why = |slot: usize| {
                 let at = self.region.headers[slot];
                 let why = read[slot].err().unwrap_or(Refusal::Fields);
@@ -329,9 +299,7 @@ impl Recoverer<'_> {
                 ),
             });
         }
-        // Headers are written in turns, each a generation after the other.
-        let before = |other: &TailHeader| other.generation + 1 == header.generation;
-        if !matches!(&read[1 - slot], Ok(other) if before(other))
+        if !valid(1 - slot).is_some_and(|other| tail::follows(&header, other))
             && let Some(epoch) = self.later_epoch(&header)?
         {
             return Err(Error::Corrupt {
@@ -353,12 +321,14 @@ impl Recoverer<'_> {
             let buf = self.read_log(at, n)?;
             for (i, block) in buf.as_bytes().chunks_exact(BLOCK_SIZE).enumerate() {
                 let here = |c: &RecordClaim| {
-                    c.id.epoch > header.epoch && c.id.pos % self.region.log_blocks == at + i as u64
+                    c.id.epoch > header.epoch
+                        && c.id.pos % self.region.log_blocks == at + i as u64
+                        && c.blocks <= self.region.log_blocks
                 };
                 if let Some(claim) = RecordClaim::read(self.id, block).ok().filter(here)
                     && self.may_search(&claim)?
-                    && let Some(held) =
-                        self.record_at(claim.id.pos, self.region.log_blocks, here)?
+                    && let Some((held, _)) =
+                        self.record_at(claim.id.pos, |c| c.id.pos == claim.id.pos && here(c))?
                 {
                     return Ok(Some(held.record.id.epoch));
                 }
@@ -409,23 +379,18 @@ impl Recoverer<'_> {
         read_log(&**self.device, &self.region, pos, blocks)
     }
 
-    /// The valid record at `pos`, if it is the one expected there. `room`: log blocks that it may take.
+    /// The valid record at `pos`, if it is the one expected there. What the first block claims only
+    /// tells how much to read: the medium may say something else when it is asked again.
     fn record_at(
         &self,
         pos: u64,
-        room: u64,
-        fits: impl Fn(&RecordClaim) -> bool,
-    ) -> Result<Option<Held>> {
-        if room == 0 {
-            return Ok(None);
-        }
+        expected: impl Fn(&RecordClaim) -> bool,
+    ) -> Result<Option<(Held, RecordClaim)>> {
         let first = self.read_log(pos, 1)?;
-        let Ok(claim) = RecordClaim::read(self.id, first.as_bytes()) else {
+        let claim = RecordClaim::read(self.id, first.as_bytes());
+        let Some(claim) = claim.ok().filter(&expected) else {
             return Ok(None);
         };
-        if claim.id.pos != pos || claim.blocks > room || !fits(&claim) {
-            return Ok(None);
-        }
         let bytes = if claim.blocks == 1 {
             first
         } else {
@@ -435,34 +400,47 @@ impl Recoverer<'_> {
             region: &self.region,
             device_blocks: self.device.geometry().blocks,
         };
-        let record = match decode_record(self.id, bytes.as_bytes(), homes) {
+        let decoded = match decode_expected(self.id, bytes.as_bytes(), homes, expected) {
             Err(Error::Corrupt { what }) => {
                 self.lose(what)?;
                 None
             }
             decoded => decoded?,
         };
-        Ok(record.map(|record| Held {
-            record,
-            blocks: claim.blocks,
-            bytes,
+        Ok(decoded.map(|(record, claim)| {
+            let held = Held {
+                record,
+                blocks: claim.blocks,
+                bytes,
+            };
+            (held, claim)
+        }))
+    }
+
+    /// The next record of the walk, which goes behind it.
+    fn next(&self, scan: &mut Scan) -> Result<Option<Held>> {
+        if scan.room() == 0 {
+            return Ok(None);
+        }
+        let found = self.record_at(scan.pos, |claim| scan.expects(claim))?;
+        Ok(found.map(|(held, claim)| {
+            scan.take(&claim);
+            held
         }))
     }
 
     /// The records of an earlier recovery's verdict: all of them must be there.
     fn judged(&self, header: &TailHeader, end_seq: u64) -> Result<Vec<Held>> {
         let mut chain = Vec::new();
-        let mut pos = header.tail_pos;
-        for seq in header.tail_seq..end_seq {
-            let room = self.region.log_blocks - (pos - header.tail_pos);
-            let fits = |c: &RecordClaim| c.id.seq == seq && c.id.epoch == header.record_epoch;
-            let Some(held) = self.record_at(pos, room, fits)? else {
+        let mut scan = Scan::new(header, self.region.log_blocks);
+        while scan.seq < end_seq {
+            let Some(held) = self.next(&mut scan)? else {
                 self.lose(format!(
-                    "log record {seq} at position {pos} was accepted by an earlier recovery and is damaged now"
+                    "log record {} at position {} was accepted by an earlier recovery and is damaged now",
+                    scan.seq, scan.pos
                 ))?;
                 break;
             };
-            pos += held.blocks;
             chain.push(held);
         }
         Ok(chain)
@@ -470,23 +448,17 @@ impl Recoverer<'_> {
 
     fn scan(&self, header: &TailHeader) -> Result<(Vec<Held>, String)> {
         let mut chain: Vec<Held> = Vec::new();
-        let (mut pos, mut seq, mut proved) = (header.tail_pos, header.tail_seq, header.flushed_seq);
-        let expected =
-            |c: &RecordClaim, seq: u64| c.id.seq == seq && c.id.epoch == header.record_epoch;
-        loop {
-            let room = self.region.log_blocks - (pos - header.tail_pos);
-            let Some(held) = self.record_at(pos, room, |c| expected(c, seq))? else {
-                break;
-            };
-            proved = proved.max(held.record.id.flushed_seq);
-            pos += held.blocks;
-            seq += 1;
+        let mut scan = Scan::new(header, self.region.log_blocks);
+        while let Some(held) = self.next(&mut scan)? {
             chain.push(held);
         }
+        let Scan {
+            pos, seq, proved, ..
+        } = scan;
         if proved >= seq {
             self.lose(self.damaged(pos, seq, "a header or record proves that it was durable"))?;
         } else if !(header.clean && chain.is_empty())
-            && let Some(later) = self.later_record(header, pos, seq)?
+            && let Some(later) = self.later_record(header, &scan)?
         {
             let why = format!("record {later} behind it is valid");
             if self.config.faults.replay_past_bad {
@@ -519,23 +491,25 @@ impl Recoverer<'_> {
         format!("log record {seq} at block {at} is damaged ({why}): the medium lost committed data")
     }
 
-    /// Sequence of a valid record behind a gap at `pos`, if there is one in this lap. It may
+    /// Sequence of a valid record behind the gap that ended the scan, if there is one in this lap. It may
     /// reach over the tail: then a newer header is lost that gave that space free.
-    fn later_record(&self, header: &TailHeader, pos: u64, seq: u64) -> Result<Option<u64>> {
-        let lap_end = header.tail_pos + self.region.log_blocks;
-        let mut at = pos + 1;
+    fn later_record(&self, header: &TailHeader, scan: &Scan) -> Result<Option<u64>> {
+        let lap_end = scan.lap_end();
+        let mut at = scan.pos + 1;
         while at < lap_end {
             let n = (lap_end - at).min(WRITE_BLOCKS_MAX as u64);
             let buf = self.read_log(at, n)?;
             for (i, block) in buf.as_bytes().chunks_exact(BLOCK_SIZE).enumerate() {
                 let candidate = at + i as u64;
                 let plausible = |c: &RecordClaim| {
-                    c.id.pos == candidate && c.id.epoch == header.record_epoch && c.id.seq > seq
+                    c.id.pos == candidate
+                        && c.id.epoch == header.record_epoch
+                        && c.id.seq > scan.seq
+                        && c.blocks <= self.region.log_blocks
                 };
                 if let Some(claim) = RecordClaim::read(self.id, block).ok().filter(plausible)
                     && self.may_search(&claim)?
-                    && let Some(held) =
-                        self.record_at(candidate, self.region.log_blocks, plausible)?
+                    && let Some((held, _)) = self.record_at(candidate, plausible)?
                 {
                     return Ok(Some(held.record.id.seq));
                 }
@@ -568,5 +542,92 @@ impl Recoverer<'_> {
             Ok(())
         };
         replay.run(rotten, put)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::record::{RecordId, RecordWriter};
+    use crate::{Journal, Kind};
+    use steadfast_block::{DeviceError, Geometry, MemDevice};
+
+    const REGION: Region = Region {
+        headers: [BlockNo(0), BlockNo(1)],
+        log: BlockNo(2),
+        log_blocks: 64,
+    };
+    const VOLUME: [u8; 16] = [7; 16];
+
+    /// A medium that shows the log's first block as it once was, and then as it is now.
+    struct Flickering {
+        medium: MemDevice,
+        once: Vec<u8>,
+    }
+
+    impl BlockDevice for Flickering {
+        fn geometry(&self) -> Geometry {
+            self.medium.geometry()
+        }
+
+        fn read(&self, at: BlockNo, buf: &mut [u8]) -> std::result::Result<(), DeviceError> {
+            self.medium.read(at, buf)?;
+            if at == REGION.log && buf.len() == BLOCK_SIZE {
+                buf.copy_from_slice(&self.once[..BLOCK_SIZE]);
+            }
+            Ok(())
+        }
+
+        fn write(&self, at: BlockNo, segments: &[&[u8]]) -> std::result::Result<(), DeviceError> {
+            self.medium.write(at, segments)
+        }
+
+        fn flush(&self) -> std::result::Result<(), DeviceError> {
+            self.medium.flush()
+        }
+
+        fn discard(&self, at: BlockNo, count: u64) -> std::result::Result<(), DeviceError> {
+            self.medium.discard(at, count)
+        }
+    }
+
+    /// A record of two blocks that fills block 70 with `byte`.
+    fn record(seq: u64, byte: u8) -> Vec<u8> {
+        let mut writer = RecordWriter::new();
+        let image = [byte; BLOCK_SIZE];
+        writer.patches(BlockNo(70), false, None, &[(0, BLOCK_SIZE)], &[], &image);
+        let id = RecordId {
+            epoch: 1,
+            seq,
+            pos: 0,
+            flushed_seq: 0,
+        };
+        let buf = writer.finish(&Identity::new(VOLUME), id);
+        buf.as_bytes().to_vec()
+    }
+
+    /// The record's first block was read, found to be the expected one, and read again with the
+    /// others: what was accepted was only known to be a record of this volume.
+    #[test]
+    fn the_record_that_is_accepted_is_the_one_whose_bytes_were_checked() {
+        for (seq, accepted) in [(1, 1), (9, 0)] {
+            let medium = MemDevice::new(80);
+            Journal::format(&medium, &REGION, &VOLUME).unwrap();
+            medium.write(REGION.log, &[&record(seq, 0xee)]).unwrap();
+            let device: Arc<dyn BlockDevice> = Arc::new(Flickering {
+                medium,
+                once: record(1, 0x11),
+            });
+            let config = Config {
+                read_only: true,
+                ..Config::new(REGION, VOLUME)
+            };
+            let (journal, recovery) = Journal::open(Arc::clone(&device), config).unwrap();
+            assert_eq!(recovery.records, accepted, "{}", recovery.end);
+            let expected = if accepted == 1 { 0xee } else { 0 };
+            let block = journal.read(BlockNo(70), Kind::Data).unwrap();
+            assert!(block.iter().all(|byte| *byte == expected));
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! The core's way from running to a batch: what a sync concerns, freezing, data written
 //! around the log, and the choice of the next record's transactions.
 
-use super::{Batch, Core, DataRun, DataState, Phase, Txn, TxnId, keys_within};
+use super::{Batch, Core, DataRun, DataState, Phase, Run, Txn, TxnId, keys_within};
 use crate::cache::Cache;
+use crate::probe::Decision;
 use crate::record::{Covered, RECORD_BLOCKS_MAX};
 use crate::{Object, StreamId};
 use std::collections::BTreeSet;
@@ -116,6 +117,7 @@ impl Core {
                 DataState::Pending
             };
             txn.phase = Phase::Closed(data);
+            self.probe.tell(|| Decision::Frozen(txn.names.clone()));
             for stream in &txn.streams {
                 self.running.remove(stream);
                 self.last_closed.insert(*stream, id);
@@ -242,6 +244,19 @@ impl Core {
         );
         self.next_seq += 1;
         self.head_pos += blocks;
+        self.probe.tell(|| {
+            let txns = || batch.txns.iter().map(|(_, txn)| txn);
+            let around = |txn: &Txn| -> Vec<Run> {
+                let runs = txn.data.iter();
+                runs.map(|(at, blocks)| (*at, blocks.len() as u64))
+                    .collect()
+            };
+            Decision::Laid {
+                names: txns().flat_map(|txn| txn.names.iter().copied()).collect(),
+                frees: txns().flat_map(|txn| txn.frees.iter().copied()).collect(),
+                around: txns().flat_map(around).collect(),
+            }
+        });
         for (id, txn) in &batch.txns {
             self.reserved_blocks -= txn.need_blocks();
             if let Some(kept) = self.txns.get_mut(id) {
@@ -267,6 +282,7 @@ fn take_body(txn: &mut Txn) -> Txn {
         held_bytes: txn.held_bytes,
         data_blocks: txn.data_blocks,
         objects: Vec::new(),
+        names: std::mem::take(&mut txn.names),
         after: BTreeSet::new(),
         merged: Vec::new(),
     }

@@ -32,6 +32,7 @@ impl Core {
             held_bytes: 0,
             data_blocks: 0,
             objects: Vec::new(),
+            names: Vec::new(),
             after: after.copied().into_iter().collect(),
             merged: Vec::new(),
         };
@@ -101,6 +102,7 @@ impl Core {
             return;
         };
         let before = txn.need_blocks();
+        txn.names.push(changes.name);
         txn.frees.append(&mut changes.frees);
         for (at, blocks) in &changes.data {
             self.around.insert(at.0, (blocks.len() as u64, id));
@@ -273,6 +275,7 @@ impl Core {
         into.log_bytes += from.data.len() as u64 * crate::record::COVERED_BYTES as u64;
         into.data.extend(from.data);
         into.frees.extend(from.frees);
+        into.names.extend(from.names);
         into.attached.extend(from.attached);
         into.held_bytes += from.held_bytes;
         into.data_blocks += from.data_blocks;

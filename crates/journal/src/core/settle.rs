@@ -3,6 +3,7 @@
 
 use super::{Batch, Core, Freed, HomeImage, Logged, PostImage, Round, Run, TxnId};
 use crate::cache::Cache;
+use crate::probe::Decision;
 use crate::{Faults, Kind, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ impl Core {
     /// The batch is durable. Returns the runs that leave the quarantine.
     pub(crate) fn acked(&mut self, batch: Batch, post: Vec<PostImage>, cache: &Cache) -> Vec<Run> {
         debug_assert_eq!(batch.seq, self.acked_seq + 1);
+        self.probe.tell(|| Decision::Acknowledged);
         self.acked_seq = batch.seq;
         self.acked_pos = self.head_pos;
         self.committing = false;
@@ -136,6 +138,9 @@ impl Core {
         });
         self.stats.released_blocks += out.iter().map(|r| r.1).sum::<u64>();
         self.releasing += u32::from(!out.is_empty());
+        if !out.is_empty() {
+            self.probe.tell(|| Decision::Released(out.clone()));
+        }
         out
     }
 
@@ -183,6 +188,8 @@ impl Core {
             }
             images.sort_unstable_by_key(|i| i.at);
         }
+        let chosen = || images.iter().map(|image| image.at).collect();
+        self.probe.tell(|| Decision::Round(chosen()));
         Some(Round {
             upto_seq: self.acked_seq,
             upto_pos: self.acked_pos,
@@ -195,6 +202,7 @@ impl Core {
     pub(crate) fn end_round(&mut self, round: &Round, cache: &Cache) -> Vec<Run> {
         self.durable_tail_pos = self.durable_tail_pos.max(round.upto_pos);
         self.checkpointing = false;
+        self.probe.tell(|| Decision::Trimmed);
         self.proved_seq = self.proved_seq.max(round.flushed_seq);
         if self.proved_seq >= self.acked_seq {
             self.unproved.clear();
@@ -214,6 +222,7 @@ impl Core {
 
     /// Planted fault: the space is reused although the tail header is not durable.
     pub(crate) fn trim_early(&mut self, round: &Round) {
+        self.probe.tell(|| Decision::Trimmed);
         self.durable_tail_pos = self.durable_tail_pos.max(round.upto_pos);
     }
 }
