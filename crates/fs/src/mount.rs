@@ -110,8 +110,6 @@ impl Fs {
         let volume = found.volume;
         let read_only = options.read_only || found.read_only || device.geometry().read_only;
         let config = Config {
-            region: volume.region(),
-            volume: volume.uuid,
             read_only,
             commit_interval: options.commit_interval,
             uncommitted_blocks_max: options
@@ -120,6 +118,7 @@ impl Fs {
                 .max(16),
             cache_blocks_max: (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize,
             faults: options.faults.journal,
+            ..Config::new(volume.region(), volume.uuid)
         };
         let (journal, recovery) =
             Journal::open(device, config).map_err(Error::journal("opening the journal"))?;
