@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{completions, crash, dump, fsck, info, mkfs, mount, sync, umount};
+use commands::{completions, crash, dump, fsck, info, mkfs, mount, put, sync, umount};
 use failure::Failure;
 
 /// A crash-consistent storage stack: every volume says exactly what a crash may lose.
@@ -47,6 +47,8 @@ enum Command {
     Dump(dump::Args),
     /// Make everything written to a mounted volume durable
     Sync(sync::Args),
+    /// Replace a file with standard input so that a crash leaves the old content or the new
+    Put(put::Args),
     /// Explore what crashes can do
     #[command(subcommand)]
     Crash(crash::Command),
@@ -63,6 +65,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Info(args) => info::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Sync(args) => sync::run(&args),
+        Command::Put(args) => put::run(&args),
         Command::Crash(command) => crash::run(&command),
         Command::Completions(args) => completions::run(&args),
     }
@@ -100,7 +103,10 @@ mod tests {
             "steadfast dump --json --log --bytes IMAGE",
             "steadfast dump --block 7 IMAGE",
             "steadfast sync DIR",
+            "steadfast put FILE",
+            "steadfast put --recover FILE",
             "steadfast crash self --seed 1 --images 10",
+            "steadfast crash put --size 8K --tears --json",
             "steadfast completions bash",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");

@@ -395,3 +395,79 @@ pub(crate) fn explore_crashes(
             .collect(),
     })
 }
+
+/// Crash states of one way to replace a file.
+#[derive(Serialize)]
+pub(crate) struct PutExplored {
+    /// `ordered`, or `weakest`: no more than POSIX promises.
+    pub(crate) file_system: &'static str,
+    pub(crate) variant: String,
+    /// The steps are right, so that there must be no violation.
+    pub(crate) right: bool,
+    /// The file was there before.
+    pub(crate) exists: bool,
+    /// Commits of the volume were put between the steps.
+    pub(crate) commits: bool,
+    pub(crate) disks: u64,
+    pub(crate) exhaustive: bool,
+    pub(crate) trees: Vec<PutTree>,
+    pub(crate) violations: u64,
+    pub(crate) examples: Vec<String>,
+    pub(crate) seconds: f64,
+}
+
+/// A tree that crashes leave, and on how many disks.
+#[derive(Serialize)]
+pub(crate) struct PutTree {
+    pub(crate) text: String,
+    pub(crate) disks: u64,
+}
+
+/// Explores every crash state of the replacement of a file by so many bytes, and of
+/// replacements with bugs, here and on the weakest file system.
+pub(crate) fn explore_put(bytes: u64, tears: bool) -> Result<Vec<PutExplored>, Failure> {
+    use steadfast_crash::replace::{Options, Variant, explore, explore_weakest};
+    let mut all = Vec::new();
+    for variant in Variant::ALL {
+        for exists in [false, true] {
+            for (file_system, commits) in
+                [("ordered", false), ("ordered", true), ("weakest", false)]
+            {
+                let options = Options {
+                    bytes,
+                    exists,
+                    commits,
+                    tears,
+                    variant,
+                    mutation: None,
+                };
+                let explored = match file_system {
+                    "weakest" => explore_weakest(&options),
+                    _ => explore(&options),
+                };
+                let report =
+                    explored.map_err(|e| Failure::new(format!("crash exploration: {e}")))?;
+                let trees = report.trees.into_iter();
+                all.push(PutExplored {
+                    file_system,
+                    variant: variant.text().to_owned(),
+                    right: variant == Variant::Whole,
+                    exists,
+                    commits,
+                    disks: report.disks,
+                    exhaustive: report.exhaustive,
+                    trees: trees
+                        .map(|tree| PutTree {
+                            text: tree.text,
+                            disks: tree.disks,
+                        })
+                        .collect(),
+                    violations: report.violations,
+                    examples: report.examples,
+                    seconds: report.elapsed.as_secs_f64(),
+                });
+            }
+        }
+    }
+    Ok(all)
+}

@@ -7,6 +7,7 @@
 //! | `record` | runs a scenario and notes which operation the trace belongs to |
 //! | `check` | one crash image: recover, compare, fsck, cut the recovery, use the volume |
 //! | `explore` | all of it, within a budget, on several threads; shrinks what it finds |
+//! | `replace` | every crash state of `steadfast::atomic_replace` |
 //!
 //! A crash test that cannot fail proves nothing: [`Mutation`] plants a bug, and
 //! [`explore`] must report it.
@@ -14,6 +15,7 @@
 mod check;
 mod explore;
 mod record;
+pub mod replace;
 mod scenario;
 #[cfg(test)]
 mod tests;

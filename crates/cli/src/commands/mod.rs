@@ -7,6 +7,7 @@ pub(crate) mod fsck;
 pub(crate) mod info;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod put;
 pub(crate) mod serve;
 pub(crate) mod sync;
 pub(crate) mod umount;
