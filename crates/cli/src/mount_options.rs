@@ -12,6 +12,9 @@ const COMMIT_SECONDS_MAX: u64 = 3600;
 /// Smallest page cache.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 
+/// Contracts that volumes may have.
+const CONTRACTS: [&str; 3] = ["ordered", "metadata-prefix", "sync"];
+
 /// What can be asked for with `-o`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Options {
@@ -35,12 +38,14 @@ pub(crate) struct Options {
     pub(crate) cache_bytes: Option<u64>,
     /// Longest time that a change stays uncommitted.
     pub(crate) commit: Option<Duration>,
+    /// The volume must run under this contract.
+    pub(crate) contract: Option<String>,
     /// Where the server writes its messages.
     pub(crate) log: Option<PathBuf>,
 }
 
 /// The options, as they are shown to who asked for an unknown one.
-const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, commit=SECONDS, direct, buffered, \
+pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, \
     noatime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, defaults";
 
 /// Reads the arguments of all `-o`; of two that contradict each other, the later holds.
@@ -74,6 +79,16 @@ fn apply(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), S
                 return Err("option 'cache': 1M is the least".to_owned());
             }
             options.cache_bytes = Some(bytes);
+        }
+        "contract" => {
+            let name = needed()?;
+            if !CONTRACTS.contains(&name) {
+                return Err(format!(
+                    "option 'contract': '{name}' is none of {}",
+                    CONTRACTS.join(", ")
+                ));
+            }
+            options.contract = Some(name.to_owned());
         }
         "log" => {
             let path = needed()?;
@@ -179,6 +194,8 @@ mod tests {
             "cache=1K",
             "cache=1X",
             "commit=0",
+            "contract=none",
+            "contract",
             "relatime",
             "ro=1",
             "log=",
@@ -191,6 +208,7 @@ mod tests {
     fn the_list_names_every_option_that_is_understood() {
         for name in KNOWN.split(", ") {
             let word = name
+                .replace("=NAME", "=ordered")
                 .replace("=N", "=2")
                 .replace("=SIZE", "=2M")
                 .replace("=SECONDS", "=2");

@@ -161,6 +161,18 @@ pub(crate) fn mount(
     device: Arc<FileDevice>,
     options: &Options,
 ) -> Result<(Volume, Vec<String>), Failure> {
+    if let Some(contract) = &options.contract {
+        let found = steadfast_fs::info(as_device(&device)).map_err(|e| Failure::at(image, e))?;
+        if found.contract != contract {
+            return Err(Failure::at(
+                image,
+                format!(
+                    "runs under the contract '{}', not '{contract}': a volume's contract is chosen when it is made",
+                    found.contract
+                ),
+            ));
+        }
+    }
     let mut wanted = steadfast_fs::MountOptions::default();
     wanted.read_only = options.read_only;
     if let Some(interval) = options.commit {

@@ -21,6 +21,12 @@ pub(crate) struct Args {
     dir: PathBuf,
 }
 
+impl Args {
+    pub(crate) fn new(dir: PathBuf) -> Args {
+        Args { dir }
+    }
+}
+
 /// How long a server that has closed its image may take to end.
 const LINGER: Duration = Duration::from_secs(5);
 /// Users of a busy mount that are named.
@@ -44,7 +50,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn find(dir: &Path) -> Result<MountEntry, Failure> {
+/// The volume mounted at a directory.
+pub(crate) fn find(dir: &Path) -> Result<MountEntry, Failure> {
     let mount =
         mountinfo::mount_at(dir).map_err(|e| Failure::new(format!("list of mounts: {e}")))?;
     match mount {
