@@ -15,7 +15,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{completions, crash, dump, fsck, helper, info, man, mkfs, mount, put, sync, umount};
+use commands::{
+    completions, crash, dump, fsck, helper, info, man, mkfs, mount, put, shutdown, stat, sync,
+    umount,
+};
 use failure::Failure;
 
 /// A crash-consistent storage stack: every volume says exactly what a crash may lose.
@@ -47,6 +50,10 @@ enum Command {
     Dump(dump::Args),
     /// Make everything written to a mounted volume durable
     Sync(sync::Args),
+    /// Show live counters of a mounted volume
+    Stat(stat::Args),
+    /// End all access to a mounted volume at once, for tests of crashes
+    Shutdown(shutdown::Args),
     /// Replace a file with standard input so that a crash leaves the old content or the new
     Put(put::Args),
     /// Explore what crashes can do
@@ -69,6 +76,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Info(args) => info::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Sync(args) => sync::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Shutdown(args) => shutdown::run(&args),
         Command::Put(args) => put::run(&args),
         Command::Crash(command) => crash::run(&command),
         Command::Completions(args) => completions::run(&args),
@@ -113,6 +122,9 @@ mod tests {
             "steadfast dump --json --log --bytes IMAGE",
             "steadfast dump --block 7 IMAGE",
             "steadfast sync DIR",
+            "steadfast stat --json DIR",
+            "steadfast stat --watch 5 --count 2 DIR",
+            "steadfast shutdown --first log DIR",
             "steadfast put FILE",
             "steadfast put --recover FILE",
             "steadfast crash self --seed 1 --images 10",

@@ -12,7 +12,7 @@ use steadfast_block::BlockDevice;
 use steadfast_journal::{Object, Recovery, StreamId};
 use steadfast_vfs::{
     AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileKind, FileSystem, Ino, NewNode,
-    RenameMode, Result, Seek, SetAttr, StatFs, XattrMode,
+    RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, XattrMode,
 };
 
 /// A mounted volume.
@@ -240,5 +240,13 @@ impl FileSystem for Fs {
             return Ok(());
         }
         self.mounted.store.journal.sync_all().map_err(from_journal)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.mounted.counters()
+    }
+
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
+        self.mounted.shut_down(how)
     }
 }

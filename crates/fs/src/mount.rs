@@ -8,7 +8,7 @@
 //! [`Fs`] here is the volume's state, shared by whoever uses it and by the journal, which
 //! calls it to place delayed data. What users hold is [`crate::handle::Fs`].
 
-use crate::error::Error;
+use crate::error::{Error, from_journal};
 use crate::inode::{self, Inode, Table};
 use crate::layout::{DiskInode, DiskTime};
 use crate::orphan;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 use steadfast_journal::{Client, Config, Journal, Op, Recovery, Ticket};
-use steadfast_vfs::{Clock, Errno, Ino, Result, Stream, SystemClock};
+use steadfast_vfs::{Clock, Errno, Ino, Result, Shutdown, Stream, SystemClock};
 
 /// How to mount.
 #[derive(Clone)]
@@ -167,6 +167,47 @@ impl Fs {
             .journal
             .close()
             .map_err(Error::journal("unmounting"))
+    }
+
+    /// Goes down now, with what `how` names made durable first. Unmounting then has nothing to do.
+    pub(crate) fn shut_down(&self, how: Shutdown) -> Result<()> {
+        let journal = &self.store.journal;
+        if how != Shutdown::Nothing && !self.read_only {
+            journal.sync_all().map_err(from_journal)?;
+            if how == Shutdown::Everything {
+                journal.checkpoint().map_err(from_journal)?;
+            }
+        }
+        if !self.unmounted.swap(true, Ordering::AcqRel) {
+            journal.abandon();
+        }
+        Ok(())
+    }
+
+    /// Counters by name.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let journal = &self.store.journal;
+        let stats = journal.stats();
+        let (tail, head, uncommitted) = journal.usage();
+        vec![
+            ("operations", stats.operations),
+            ("changed_bytes", stats.changed_bytes),
+            ("transactions", stats.transactions),
+            ("merges", stats.merges),
+            ("commits", stats.commits),
+            ("batched_transactions", stats.batched_transactions),
+            ("largest_batch", stats.largest_batch),
+            ("record_bytes", stats.record_bytes),
+            ("log_blocks", stats.log_blocks),
+            ("data_blocks", stats.around_blocks),
+            ("flushes", stats.flushes),
+            ("checkpoints", stats.checkpoints),
+            ("home_blocks", stats.home_blocks),
+            ("released_blocks", stats.released_blocks),
+            ("waits", stats.waits),
+            ("log_blocks_used_now", head.saturating_sub(tail)),
+            ("uncommitted_transactions_now", uncommitted as u64),
+        ]
     }
 
     /// What was found wrong on the way, in words; each is told once.

@@ -15,6 +15,7 @@ use fuser::{Config, SessionACL};
 use steadfast_vfs::FileSystem;
 
 use crate::convert::NodeNumbers;
+use crate::counters::Counters;
 use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::mount::{self, MountError, Mounted, Unmount};
@@ -165,6 +166,7 @@ pub fn mount(
             stateless_open: options.allow_other || superuser,
         },
         turns: Arc::clone(&turns),
+        counters: Counters::default(),
     };
     let mut config = Config::default();
     // The kernel decides who is let in (`allow_other` or not); no second check here.

@@ -11,5 +11,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod put;
 pub(crate) mod serve;
+pub(crate) mod shutdown;
+pub(crate) mod stat;
 pub(crate) mod sync;
 pub(crate) mod umount;

@@ -37,7 +37,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mount = find(&dir)?;
     // Asked before it is gone. A dead mount has no server.
     let server = server_pid(&dir).ok().and_then(start_time);
-    let clean_before = server.is_some();
+    // One that was shut down on purpose is not closed cleanly.
+    let shut_down = steadfast_fuse::stats(&dir)
+        .is_ok_and(|stats| stats.contains(&("shut_down_now".to_owned(), 1)));
+    let clean_before = server.is_some() && !shut_down;
     match unmount(&dir, Unmount::IfIdle) {
         Ok(()) => {}
         Err(e) if e.kind() == ErrorKind::ResourceBusy => return Err(busy(&mount)),
