@@ -28,6 +28,8 @@ pub(crate) struct Options {
     pub(crate) set_id: bool,
     /// Programs are not executed.
     pub(crate) no_exec: bool,
+    /// Reading changes access times, as `relatime` has it.
+    pub(crate) relatime: bool,
     /// May cover another mount.
     pub(crate) over: bool,
     /// Around the host's page cache (`Some(true)`), through it (`Some(false)`).
@@ -46,7 +48,7 @@ pub(crate) struct Options {
 
 /// The options, as they are shown to who asked for an unknown one.
 pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, \
-    noatime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, defaults";
+    noatime, relatime, atime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, defaults";
 
 /// Reads the arguments of all `-o`; of two that contradict each other, the later holds.
 pub(crate) fn parse(arguments: &[String]) -> Result<Options, String> {
@@ -97,10 +99,12 @@ fn apply(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), S
             }
             options.log = Some(path.into());
         }
-        "atime" | "relatime" | "strictatime" => {
-            return Err(format!(
-                "option '{name}' is not available in this version: reading changes no access times"
-            ));
+        "strictatime" => {
+            return Err(
+                "option 'strictatime' is not available: 'relatime' notes the first read after \
+                 a change, and one a day"
+                    .to_owned(),
+            );
         }
         flag => {
             let known = set_flag(options, flag);
@@ -129,8 +133,9 @@ fn set_flag(options: &mut Options, flag: &str) -> bool {
         "over" => options.over = true,
         "direct" => options.direct = Some(true),
         "buffered" => options.direct = Some(false),
-        // Reading changes no access times in any case.
-        "defaults" | "noatime" => {}
+        "relatime" | "atime" => options.relatime = true,
+        "noatime" => options.relatime = false,
+        "defaults" => {}
         _ => return false,
     }
     true
@@ -166,6 +171,8 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(options, Ok(expected));
+        assert!(read("noatime,relatime").is_ok_and(|options| options.relatime));
+        assert_eq!(read("relatime,noatime"), Ok(Options::default()));
         assert_eq!(read("ro,rw,,defaults, noatime"), Ok(Options::default()));
         assert_eq!(
             parse(&["ro".to_owned(), "rw".to_owned()]),
@@ -196,7 +203,7 @@ mod tests {
             "commit=0",
             "contract=none",
             "contract",
-            "relatime",
+            "strictatime",
             "ro=1",
             "log=",
         ] {

@@ -131,6 +131,43 @@ fn what_would_change_hands_or_may_not_be_written_is_refused() {
 }
 
 #[test]
+fn what_does_not_fit_leaves_the_file_as_it_was_and_no_other() {
+    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        println!("skipped: mounting needs /dev/fuse and root here");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mnt = dir.path().join("mnt");
+    fs::create_dir(&mnt).unwrap();
+    for args in [
+        &["mkfs", "--size", "16M", "img"][..],
+        &["mount", "img", "mnt"],
+    ] {
+        let child = start(Path::new(PROGRAM), args, dir.path(), None);
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    let outcome = std::panic::catch_unwind(|| {
+        assert!(put(&mnt, "file", b"old").status.success());
+        let output = put(&mnt, "file", &vec![1; 32 << 20]);
+        assert_eq!(output.status.code(), Some(1));
+        let said = said(&output);
+        assert!(
+            said.contains("No space left") && said.contains("as it was"),
+            "{said}"
+        );
+        assert_eq!(fs::read(mnt.join("file")).unwrap(), b"old");
+        assert_eq!(names(&mnt), ["file"]);
+        // The space is back.
+        assert!(put(&mnt, "file", &vec![2; 4 << 20]).status.success());
+    });
+    let child = start(Path::new(PROGRAM), &["umount", "mnt"], dir.path(), None);
+    let unmounted = child.wait_with_output().unwrap();
+    outcome.unwrap();
+    assert!(unmounted.status.success(), "{}", said(&unmounted));
+}
+
+#[test]
 fn on_a_volume_what_was_put_survives_the_server_being_killed() {
     if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
         println!("skipped: mounting needs /dev/fuse and root here");

@@ -242,6 +242,10 @@ impl FileSystem for Fs {
         self.mounted.store.journal.sync_all().map_err(from_journal)
     }
 
+    fn accessed(&self, caller: &Caller, ino: Ino) -> Result<()> {
+        self.mounted.op_accessed(caller, ino)
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.mounted.counters()
     }

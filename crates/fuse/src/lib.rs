@@ -40,6 +40,7 @@ mod pointed;
 mod requests;
 mod server;
 mod session;
+mod shared;
 mod turns;
 
 pub use control::{

@@ -13,7 +13,7 @@
 //!   write), and long timeouts cost nothing. With a second front end the timeouts are
 //!   to be zero.
 //!
-//! Neighbours: `session` (mounts and runs it), `steadfast_vfs` (what it calls).
+//! Neighbours: `session` (mounts and runs it), `shared` (what its threads have in common), `steadfast_vfs` (what it calls).
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo,
@@ -34,11 +34,9 @@ use steadfast_vfs::{Attr, Caller, FileKind, FileSystem, Ino, NewNode, Seek, SetA
 use crate::control::XATTR_SHUTDOWN;
 use crate::convert::{self, NodeNumbers};
 use crate::counters::{Asked, Counters};
-use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::listing::NOTHING;
-use crate::nodes::Nodes;
-use crate::options::LogHook;
+use crate::shared::{Policy, Shared};
 use crate::turns::{Turn, Turns};
 
 /// Longest write that the kernel sends in one request.
@@ -47,50 +45,6 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 const READ_BYTES_MAX: usize = 16 << 20;
 /// Read-ahead and other background requests that the kernel keeps in flight.
 const BACKGROUND_MAX: u16 = 64;
-
-/// What the session shares with the protocol threads.
-pub(crate) struct Shared {
-    pub(crate) fs: Arc<dyn FileSystem>,
-    pub(crate) gate: Gate,
-    pub(crate) nodes: Nodes,
-    pub(crate) log: Option<LogHook>,
-}
-
-impl Shared {
-    /// Runs one call of the file system and maps its error.
-    pub(crate) fn call<T>(
-        &self,
-        what: &'static str,
-        call: impl FnOnce(&dyn FileSystem) -> steadfast_vfs::Result<T>,
-    ) -> Result<T, Errno> {
-        match self.gate.pass(|| call(&*self.fs)) {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => {
-                if let (Some(log), Some(detail)) = (&self.log, &error.detail) {
-                    log(&format!("{what}: {}: {detail}", error.errno.text()));
-                }
-                Err(convert::errno(&error))
-            }
-            Err(shut) => {
-                if let (Some(log), Some(said)) = (&self.log, self.gate.failure()) {
-                    log(&format!(
-                        "{what}: refused ({shut:?}) after a failed request: {said}"
-                    ));
-                }
-                Err(Errno::EIO)
-            }
-        }
-    }
-}
-
-/// How the server answers, decided once at mount.
-pub(crate) struct Policy {
-    pub(crate) entry_timeout: Duration,
-    pub(crate) attr_timeout: Duration,
-    /// `open` has nothing to decide (the kernel checks permissions, or only the
-    /// superuser is let in): the kernel is told to stop asking.
-    pub(crate) stateless_open: bool,
-}
 
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
@@ -134,6 +88,15 @@ impl Server {
             self.shared.nodes.remember(fs, caller, attr.ino)?;
             Ok(attr)
         })
+    }
+
+    /// Notes a read where access times are wanted. That it could not be noted is no
+    /// reason to refuse what was read.
+    fn accessed(&self, caller: &Caller, ino: Ino) {
+        if self.policy.relatime {
+            let noted = || self.shared.fs.accessed(caller, ino);
+            let _ = self.shared.gate.pass(noted);
+        }
     }
 
     fn reply_entry(&self, reply: ReplyEntry, result: Result<Attr, Errno>) {
@@ -254,12 +217,14 @@ impl fuser::Filesystem for Server {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_HAS_IOCTL_DIR,
             InitFlags::FUSE_EXPORT_SUPPORT,
             InitFlags::FUSE_ASYNC_DIO,
         ] {
             let _ = config.add_capabilities(wanted);
+        }
+        if !self.policy.relatime {
+            let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         }
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -359,7 +324,10 @@ impl fuser::Filesystem for Server {
         let _turn = self.begin(request, Asked::Readlink);
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         match self.shared.call("readlink", |fs| fs.readlink(&caller, ino)) {
-            Ok(target) => reply.data(&target),
+            Ok(target) => {
+                self.accessed(&caller, ino);
+                reply.data(&target);
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -513,7 +481,10 @@ impl fuser::Filesystem for Server {
                 .map(drop)
         });
         match opened {
-            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(()) => reply.opened(
+                FileHandle(0),
+                self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE),
+            ),
             Err(errno) => reply.error(errno),
         }
     }
@@ -546,7 +517,7 @@ impl fuser::Filesystem for Server {
                 &self.attr(&attr),
                 convert::generation(&attr),
                 FileHandle(0),
-                FopenFlags::FOPEN_KEEP_CACHE,
+                self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE),
             ),
             // The kernel believed that the name was free: it is to look again.
             Err(errno) if errno.code() == Errno::EEXIST.code() && flags & EXCLUSIVE == 0 => {
@@ -583,6 +554,7 @@ impl fuser::Filesystem for Server {
                 Ok(len) => {
                     let read = &buffer[..len.min(size)];
                     self.counters.add(Asked::BytesRead, read.len() as u64);
+                    self.accessed(&caller, ino);
                     reply.data(read);
                 }
                 Err(errno) => reply.error(errno),
@@ -669,7 +641,7 @@ impl fuser::Filesystem for Server {
         match self.ask(request, self.ino(node), 4) {
             Ok(()) => {
                 let cache = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
-                reply.opened(FileHandle(0), cache);
+                reply.opened(FileHandle(0), self.policy.keep(cache));
             }
             Err(errno) => reply.error(errno),
         }
@@ -692,7 +664,10 @@ impl fuser::Filesystem for Server {
             })
         });
         match listed {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                self.accessed(&caller, ino);
+                reply.ok();
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -711,7 +686,10 @@ impl fuser::Filesystem for Server {
             self.list_with_attributes(fs, &caller, ino, offset, &mut reply)
         });
         match listed {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                self.accessed(&caller, ino);
+                reply.ok();
+            }
             Err(errno) => reply.error(errno),
         }
     }

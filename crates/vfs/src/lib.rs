@@ -382,6 +382,14 @@ pub trait FileSystem: Send + Sync {
     /// Commits every stream.
     fn sync(&self) -> Result<()>;
 
+    /// Notes that an inode was read, where access times are wanted: `read`, `readdir` and
+    /// `readlink` change none by themselves. As `relatime`: noted is the first read after a
+    /// change, and one a day.
+    fn accessed(&self, caller: &Caller, ino: Ino) -> Result<()> {
+        let _ = (caller, ino);
+        Ok(())
+    }
+
     /// Counters, by name, since the mount. What ends in `_now` goes up and down.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()

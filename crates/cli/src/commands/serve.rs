@@ -99,7 +99,7 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.devices = options.devices;
     fuse.set_id = options.set_id;
     fuse.no_exec = options.no_exec;
-    fuse.no_atime = true;
+    fuse.relatime = options.relatime;
     fuse.over = options.over;
     if let Some(threads) = options.threads {
         fuse.threads = threads;
