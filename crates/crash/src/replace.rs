@@ -392,7 +392,7 @@ pub fn explore(options: &Options) -> Result<Report, String> {
     Ok(report)
 }
 
-/// Judges the steps of a replacement on the weakest file system: see [`weakest`].
+/// Judges the steps of a replacement on the weakest file system: the least that POSIX promises.
 ///
 /// # Errors
 /// When there are too many bytes.

@@ -15,8 +15,8 @@ pub const IOCTL_SYNC: u32 = 0x5301;
 /// Reading this attribute commits every stream of the volume; its value is empty.
 pub const XATTR_SYNC: &str = "system.steadfast.sync";
 
-/// `FS_IOC_SHUTDOWN` as ext4 and XFS have it, with a pointer to one of the numbers of
-/// [`shutdown_of`].
+/// `FS_IOC_SHUTDOWN` as ext4 and XFS have it, with a pointer to a 32-bit number: 0 makes
+/// everything durable first, 1 in the log, 2 nothing more.
 pub const IOCTL_SHUTDOWN: u32 = 0x8004_587d;
 
 /// Setting this attribute shuts down; its value is `everything`, `log` or `nothing`:
