@@ -251,6 +251,9 @@ impl FileSystem for Fs {
     }
 
     fn shutdown(&self, how: Shutdown) -> Result<()> {
+        if how != Shutdown::Nothing {
+            self.sync()?;
+        }
         self.mounted.shut_down(how)
     }
 }

@@ -169,14 +169,12 @@ impl Fs {
             .map_err(Error::journal("unmounting"))
     }
 
-    /// Goes down now, with what `how` names made durable first. Unmounting then has nothing to do.
+    /// Goes down now; what is durable in the log goes to its place first if `how` says so.
+    /// Unmounting then has nothing to do.
     pub(crate) fn shut_down(&self, how: Shutdown) -> Result<()> {
         let journal = &self.store.journal;
-        if how != Shutdown::Nothing && !self.read_only {
-            journal.sync_all().map_err(from_journal)?;
-            if how == Shutdown::Everything {
-                journal.checkpoint().map_err(from_journal)?;
-            }
+        if how == Shutdown::Everything && !self.read_only {
+            journal.checkpoint().map_err(from_journal)?;
         }
         if !self.unmounted.swap(true, Ordering::AcqRel) {
             journal.abandon();
