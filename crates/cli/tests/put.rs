@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -130,82 +130,115 @@ fn what_would_change_hands_or_may_not_be_written_is_refused() {
     assert_eq!(names(dir.path()), ["not", "program", "writable"]);
 }
 
+/// A mounted volume; it goes away with this.
+struct Volume {
+    dir: tempfile::TempDir,
+    mnt: PathBuf,
+}
+
+impl Volume {
+    fn mounted(size: &str) -> Option<Volume> {
+        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+            println!("skipped: mounting needs /dev/fuse and root here");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mnt = dir.path().join("mnt");
+        fs::create_dir(&mnt).unwrap();
+        let volume = Volume { dir, mnt };
+        volume.run(&["mkfs", "--size", size, "img"]);
+        volume.run(&["mount", "img", "mnt"]);
+        Some(volume)
+    }
+
+    #[track_caller]
+    fn run(&self, args: &[&str]) {
+        let mut command = Command::new(PROGRAM);
+        command.args(args).current_dir(self.dir.path());
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+    }
+
+    fn file(&self) -> PathBuf {
+        self.mnt.join("file")
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        let _ = steadfast_fuse::unmount(&self.mnt, steadfast_fuse::Unmount::Detach);
+    }
+}
+
 #[test]
 fn what_does_not_fit_leaves_the_file_as_it_was_and_no_other() {
-    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-        println!("skipped: mounting needs /dev/fuse and root here");
+    let Some(volume) = Volume::mounted("16M") else {
         return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let mnt = dir.path().join("mnt");
-    fs::create_dir(&mnt).unwrap();
-    for args in [
-        &["mkfs", "--size", "16M", "img"][..],
-        &["mount", "img", "mnt"],
-    ] {
-        let child = start(Path::new(PROGRAM), args, dir.path(), None);
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", said(&output));
-    }
-    let outcome = std::panic::catch_unwind(|| {
-        assert!(put(&mnt, "file", b"old").status.success());
-        let output = put(&mnt, "file", &vec![1; 32 << 20]);
-        assert_eq!(output.status.code(), Some(1));
-        let said = said(&output);
-        assert!(
-            said.contains("No space left") && said.contains("as it was"),
-            "{said}"
-        );
-        assert_eq!(fs::read(mnt.join("file")).unwrap(), b"old");
-        assert_eq!(names(&mnt), ["file"]);
-        // The space is back.
-        assert!(put(&mnt, "file", &vec![2; 4 << 20]).status.success());
+    };
+    assert!(put(&volume.mnt, "file", b"old").status.success());
+    let output = put(&volume.mnt, "file", &vec![1; 32 << 20]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = said(&output);
+    assert!(
+        said.contains("No space left") && said.contains("as it was"),
+        "{said}"
+    );
+    assert_eq!(fs::read(volume.file()).unwrap(), b"old");
+    assert_eq!(names(&volume.mnt), ["file"]);
+    // The space is back.
+    let fits = put(&volume.mnt, "file", &vec![2; 4 << 20]);
+    assert!(fits.status.success());
+    volume.run(&["umount", "mnt"]);
+}
+
+#[test]
+fn of_writers_at_a_time_on_a_volume_one_wins_whole() {
+    let Some(volume) = Volume::mounted("64M") else {
+        return;
+    };
+    let path = volume.file();
+    steadfast::atomic_replace(&path, &[0; 9000]).unwrap();
+    std::thread::scope(|scope| {
+        for n in 1..=4_u8 {
+            let path = &path;
+            scope.spawn(move || {
+                for _ in 0..10 {
+                    steadfast::atomic_replace(path, &[n; 9000]).unwrap();
+                    let seen = fs::read(path).unwrap();
+                    assert_eq!(seen.len(), 9000);
+                    assert!(seen.iter().all(|byte| *byte == seen[0]));
+                }
+            });
+        }
     });
-    let child = start(Path::new(PROGRAM), &["umount", "mnt"], dir.path(), None);
-    let unmounted = child.wait_with_output().unwrap();
-    outcome.unwrap();
-    assert!(unmounted.status.success(), "{}", said(&unmounted));
+    assert_eq!(names(&volume.mnt), ["file"]);
+    volume.run(&["umount", "mnt"]);
+    volume.run(&["fsck", "img"]);
 }
 
 #[test]
 fn on_a_volume_what_was_put_survives_the_server_being_killed() {
-    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-        println!("skipped: mounting needs /dev/fuse and root here");
+    let Some(volume) = Volume::mounted("64M") else {
         return;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let mnt = dir.path().join("mnt");
-    fs::create_dir(&mnt).unwrap();
-    let run = |args: &[&str]| {
-        let mut command = Command::new(PROGRAM);
-        command.args(args).current_dir(dir.path());
-        let output = command.stdin(Stdio::null()).output().unwrap();
-        assert!(output.status.success(), "{args:?}: {}", said(&output));
     };
-    run(&["mkfs", "--size", "64M", "img"]);
-    run(&["mount", "img", "mnt"]);
-    let outcome = std::panic::catch_unwind(|| {
-        fs::write(mnt.join("file"), "old").unwrap();
-        fs::set_permissions(mnt.join("file"), fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(put(&mnt, "file", b"new").status.success());
-        assert_eq!(names(&mnt), ["file"]);
-        let server = steadfast_fuse::server_pid(&mnt).unwrap();
-        let server = rustix::process::Pid::from_raw(server.cast_signed()).unwrap();
-        rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
-        let begun = Instant::now();
-        while rustix::process::test_kill_process(server).is_ok()
-            && begun.elapsed() < Duration::from_secs(10)
-        {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    });
-    let _ = steadfast_fuse::unmount(&mnt, steadfast_fuse::Unmount::Detach);
-    outcome.unwrap();
-    run(&["mount", "img", "mnt"]);
-    let found = fs::read(mnt.join("file"));
-    let mode = fs::metadata(mnt.join("file")).map(|m| m.permissions().mode() & 0o7777);
-    run(&["umount", "mnt"]);
-    assert_eq!(found.unwrap(), b"new");
-    assert_eq!(mode.unwrap(), 0o640);
-    run(&["fsck", "img"]);
+    fs::write(volume.file(), "old").unwrap();
+    fs::set_permissions(volume.file(), fs::Permissions::from_mode(0o640)).unwrap();
+    assert!(put(&volume.mnt, "file", b"new").status.success());
+    assert_eq!(names(&volume.mnt), ["file"]);
+    let server = steadfast_fuse::server_pid(&volume.mnt).unwrap();
+    let server = rustix::process::Pid::from_raw(server.cast_signed()).unwrap();
+    rustix::process::kill_process(server, rustix::process::Signal::KILL).unwrap();
+    let begun = Instant::now();
+    while rustix::process::test_kill_process(server).is_ok()
+        && begun.elapsed() < Duration::from_secs(10)
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    steadfast_fuse::unmount(&volume.mnt, steadfast_fuse::Unmount::Detach).unwrap();
+    volume.run(&["mount", "img", "mnt"]);
+    assert_eq!(fs::read(volume.file()).unwrap(), b"new");
+    let mode = fs::metadata(volume.file()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o640);
+    volume.run(&["umount", "mnt"]);
+    volume.run(&["fsck", "img"]);
 }
