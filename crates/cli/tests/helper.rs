@@ -78,6 +78,11 @@ fn mount_and_umount_of_the_system_work_with_the_helpers() {
         grep -q ' fuse.steadfast .*allow_other' /proc/self/mounts
         cat mnt/file
         umount -l mnt
+        # Lazily means that it returns before the image is closed.
+        for i in $(seq 300); do
+            if $STEADFAST info --json img | grep -q '\"state\": \"clean\"'; then break; fi
+            sleep 0.1
+        done
         if mount -t steadfast -o frobnicate img mnt; then echo 'unknown option'; exit 1; fi
         if mount -t steadfast -o contract=sync img mnt; then echo 'another contract'; exit 1; fi
         if umount.steadfast mnt; then echo 'nothing was mounted'; exit 1; fi
