@@ -14,10 +14,7 @@ use steadfast_vfs::FileSystem;
 use crate::failure::Failure;
 use crate::mount_options::Options;
 
-pub(crate) use steadfast_fs::{BlockPlace, VolumeMap};
-
-/// The contract of every volume that this version makes.
-pub(crate) const CONTRACT_NAME: &str = "ordered";
+pub(crate) use steadfast_fs::{BlockPlace, Contract, VolumeMap};
 
 /// What an image is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,11 +125,13 @@ pub(crate) struct Made {
 pub(crate) fn make(
     device: &FileDevice,
     label: &str,
+    contract: Contract,
     log_blocks: Option<u64>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Made, Failure> {
     let options = MkfsOptions {
         label: label.to_owned(),
+        contract,
         log_blocks,
         root_uid: rustix::process::geteuid().as_raw(),
         root_gid: rustix::process::getegid().as_raw(),
@@ -319,7 +318,7 @@ pub(crate) fn summary(image: &Path, device: &Arc<FileDevice>) -> Result<Summary,
         uuid: info.uuid,
         label: info.label,
         version: info.version,
-        contract: info.contract,
+        contract: info.contract.name(),
         made: info.made,
         blocks: info.blocks,
         log_blocks: info.log_blocks,
@@ -353,6 +352,7 @@ pub(crate) fn dump_log(
 /// What a crash exploration came to.
 #[derive(Serialize)]
 pub(crate) struct Explored {
+    pub(crate) contract: &'static str,
     pub(crate) seed: u64,
     pub(crate) images: u64,
     pub(crate) recoveries_cut: u64,
@@ -366,12 +366,14 @@ pub(crate) struct Explored {
 
 /// Explores crashes of this stack. `progress` is told how many images of how many are done.
 pub(crate) fn explore_crashes(
+    contract: Contract,
     seed: u64,
     images: u64,
     jobs: usize,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Explored, Failure> {
     let options = steadfast_crash::Options {
+        contract,
         seed,
         images,
         jobs,
@@ -380,6 +382,7 @@ pub(crate) fn explore_crashes(
     let report = steadfast_crash::explore(&options, &|p| progress(p.images, p.wanted))
         .map_err(|e| Failure::new(format!("crash exploration: {e}")))?;
     Ok(Explored {
+        contract: contract.name(),
         seed,
         images: report.images,
         recoveries_cut: report.recoveries,

@@ -353,7 +353,6 @@ fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
     let p = Place::new();
     p.refused(&["mkfs", "img"], 1, &["does not exist", "--size"]);
     for option in [
-        ["--contract", "sync"],
         ["--contract", "metadata-prefix"],
         ["--on", "flash"],
         ["--on", "pm"],
@@ -372,7 +371,10 @@ fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
     assert_eq!(made["volume_bytes"], 64 << 20);
     p.refused(&["mkfs", "img"], 1, &["volume 'one'", "--force"]);
     assert_eq!(p.json(&["info", "--json", "img"])["uuid"], made["uuid"]);
+    p.ok(&["mkfs", "--force", "--contract", "sync", "img"]);
+    assert_eq!(p.json(&["info", "--json", "img"])["contract"], "sync");
     p.ok(&["mkfs", "--force", "--label", "two", "img"]);
+    assert_eq!(p.json(&["info", "--json", "img"])["contract"], "ordered");
     assert_eq!(p.json(&["info", "--json", "img"])["label"], "two");
     p.ok(&["mkfs", "--force", "--size", "32M", "img"]);
     assert_eq!(fs::metadata(p.path("img")).unwrap().len(), 32 << 20);

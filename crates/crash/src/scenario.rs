@@ -12,12 +12,14 @@ pub(crate) enum Syncs {
     Never,
     /// `fsync` of what the operation touched, after each.
     Fsync,
+    /// `fdatasync` of it, after each.
+    Fdatasync,
     /// `sync` after the first.
     Between,
 }
 
 /// How many ways of syncing a pair there are.
-pub(crate) const SYNCS: [Syncs; 3] = [Syncs::Never, Syncs::Fsync, Syncs::Between];
+pub(crate) const SYNCS: [Syncs; 4] = [Syncs::Never, Syncs::Fsync, Syncs::Fdatasync, Syncs::Between];
 
 /// A workload: steps on a volume that begins with a durable set-up.
 #[derive(Clone, Debug)]
@@ -43,8 +45,8 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// What to fsync after an operation: the inode that it made, changed or uncovered.
-fn touched(op: &Op) -> Op {
+/// The sync of what an operation touched: the inode that it made, changed or uncovered.
+fn touched(op: &Op, syncs: Syncs) -> Op {
     let file = match op {
         Op::Mknod { path, .. } | Op::Mkdir { path, .. } | Op::Symlink { path, .. } => {
             Target::Path(path.clone())
@@ -63,7 +65,11 @@ fn touched(op: &Op) -> Op {
         | Op::RemoveXattr { file, .. } => file.clone(),
         _ => return Op::Sync,
     };
-    Op::Fsync { file }
+    if syncs == Syncs::Fdatasync {
+        Op::Fdatasync { file }
+    } else {
+        Op::Fsync { file }
+    }
 }
 
 /// The number of pairs.
@@ -83,12 +89,12 @@ pub(crate) fn pair(index: usize) -> Scenario {
     let mut list = vec![ops[a].clone()];
     match syncs {
         Syncs::Never => {}
-        Syncs::Fsync => list.push(touched(&ops[a])),
+        Syncs::Fsync | Syncs::Fdatasync => list.push(touched(&ops[a], syncs)),
         Syncs::Between => list.push(Op::Sync),
     }
     list.push(ops[b].clone());
-    if syncs == Syncs::Fsync {
-        list.push(touched(&ops[b]));
+    if matches!(syncs, Syncs::Fsync | Syncs::Fdatasync) {
+        list.push(touched(&ops[b], syncs));
     }
     list.push(Op::Sync);
     let steps = list

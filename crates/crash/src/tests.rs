@@ -1,7 +1,7 @@
-//! The explorer finds nothing in the stack, and finds every planted bug.
+//! The explorer finds nothing in the stack, and finds every planted bug, under each contract.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::{Mutation, Options, explore};
+use crate::{Contract, Mutation, Options, explore};
 
 fn story(report: &crate::Report) -> String {
     report
@@ -13,22 +13,33 @@ fn story(report: &crate::Report) -> String {
 }
 
 #[test]
-fn a_cut_leaves_an_allowed_prefix_at_every_point() {
-    let options = Options {
-        seed: 5,
-        images: 1_500,
-        ..Options::default()
-    };
-    let report = explore(&options, &|_| {}).unwrap();
-    assert!(report.violations.is_empty(), "{}", story(&report));
-    assert!(
-        report.images >= 1_500 && report.recoveries > 50 && report.used > 50,
-        "{report:?}"
-    );
+fn a_cut_leaves_what_the_contract_allows_at_every_point() {
+    for contract in Contract::ALL {
+        let options = Options {
+            contract,
+            seed: 5,
+            images: 1_500,
+            ..Options::default()
+        };
+        let report = explore(&options, &|_| {}).unwrap();
+        assert!(report.violations.is_empty(), "{}", story(&report));
+        assert!(
+            report.images >= 1_500 && report.recoveries > 50 && report.used > 50,
+            "{contract}: {report:?}"
+        );
+    }
 }
 
+/// Under each contract.
 fn is_found(mutation: Mutation) {
+    for contract in Contract::ALL {
+        is_found_under(contract, mutation);
+    }
+}
+
+fn is_found_under(contract: Contract, mutation: Mutation) {
     let options = Options {
+        contract,
         seed: 4,
         images: 60_000,
         mutation: Some(mutation),
@@ -37,11 +48,11 @@ fn is_found(mutation: Mutation) {
     let report = explore(&options, &|_| {}).unwrap();
     assert!(
         !report.violations.is_empty(),
-        "{mutation:?} is missed by {} images",
+        "{mutation:?} is missed by {} images under '{contract}'",
         report.images
     );
     println!(
-        "{mutation:?} after {} images:\n{}",
+        "{mutation:?} under '{contract}' after {} images:\n{}",
         report.images,
         story(&report)
     );
@@ -55,6 +66,11 @@ fn a_skipped_flush_is_found() {
 #[test]
 fn an_early_acknowledgement_is_found() {
     is_found(Mutation::AcknowledgeEarly);
+}
+
+#[test]
+fn corner_04_data_after_metadata_is_found() {
+    is_found(Mutation::DataAfterMetadata);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::reader::Current;
 use crate::truncate::{slice_bytes, zero_written};
 use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE, Work};
 use steadfast_block::BLOCK_SIZE;
-use steadfast_journal::{Access, Credits, Object, StreamId};
+use steadfast_journal::{Access, Credits, Object};
 use steadfast_vfs::{AllocateMode, Caller, Errno, Error, Ino, Result, Seek};
 
 /// Most blocks that one operation allocates.
@@ -318,7 +318,7 @@ impl Fs {
                 )));
             }
         }
-        let stream = StreamId(caller.stream.0);
+        let stream = self.store.stream(caller.stream);
         journal
             .sync(stream, &[Object::File(inode.ino)])
             .map_err(from_journal)?;

@@ -23,7 +23,7 @@ use crate::reader::{Current, Reader};
 use crate::superblock::Volume;
 use crate::work::{COST_BLOCK, COST_RANGE, Store, Work};
 use steadfast_block::{BLOCK_SIZE, BlockNo};
-use steadfast_journal::{Access, Credits, Kind, Object, StreamId};
+use steadfast_journal::{Access, Credits, Kind, Object};
 use steadfast_vfs::{Caller, Errno, Error, FileKind, Ino, Result};
 
 /// Bytes of a page.
@@ -178,7 +178,7 @@ impl Fs {
             if granted.log_bytes > store.journal.op_bytes_max() && !inode.shared().pages.is_empty()
             {
                 // What must be kept for the delayed pages outgrows a small log: place them first.
-                let stream = StreamId(caller.stream.0);
+                let stream = store.stream(caller.stream);
                 store
                     .journal
                     .sync(stream, &[Object::File(ino)])

@@ -14,11 +14,12 @@
 //! 3. inode locks (`inode::Inode`), in the order of their numbers; never while waiting for a commit;
 //! 4. allocator and table locks, held for moments.
 //!
-//! Contract: DESIGN section 2 (`ordered`); paper 004, sections 3 and 4.
+//! Contracts: DESIGN section 2 ([`Contract`]); paper 004, sections 3 and 4.
 
 mod alloc;
 mod allocate;
 mod btree;
+mod contract;
 mod data;
 mod dir;
 mod error;
@@ -45,6 +46,7 @@ mod work;
 mod writeback;
 mod xattr;
 
+pub use contract::Contract;
 pub use error::Error;
 pub use fsck::{
     Finding, FsckOptions, FsckReport, Outcome, Place, Problem, Progress, ProgressSink, Severity,

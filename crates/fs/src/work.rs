@@ -48,6 +48,11 @@ impl Store {
         })
     }
 
+    /// The journal's stream of a caller's.
+    pub(crate) fn stream(&self, stream: Stream) -> StreamId {
+        StreamId(self.volume.contract.stream(stream).0)
+    }
+
     /// Begins an operation of at most `credits`. May wait for commits: hold no lock.
     ///
     /// # Errors
@@ -55,7 +60,7 @@ impl Store {
     pub(crate) fn begin(&self, stream: Stream, credits: Credits) -> Result<Work<'_>> {
         let op = self
             .journal
-            .begin(StreamId(stream.0), credits)
+            .begin(self.stream(stream), credits)
             .map_err(refused)?;
         Ok(Work::new(self, Slot::Own(op)))
     }

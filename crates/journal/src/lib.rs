@@ -186,6 +186,8 @@ pub struct Faults {
     pub skip_flush: bool,
     /// Commits are acknowledged before their record is written.
     pub acknowledge_early: bool,
+    /// Data goes to its place after the record that says it is there.
+    pub data_late: bool,
     /// Freed blocks may be reused at once.
     pub reuse_early: bool,
     /// Recovery believes records without checking the blocks they cover.

@@ -3,6 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
+use crate::commands::mkfs::{Contract, Kind, offered};
 use crate::failure::Failure;
 use crate::text;
 use crate::volume::{self, Explored};
@@ -16,6 +17,9 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// The contract that is explored
+    #[arg(long, value_enum, default_value_t = Contract::Ordered)]
+    contract: Contract,
     /// Seed of everything random; the same seed repeats a run
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -32,14 +36,16 @@ pub(crate) struct Args {
 
 pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
     let Command::Own(args) = command;
+    let contract = offered(Kind::Block, args.contract)?;
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = args.jobs.unwrap_or(processors).max(1);
     let watched = std::io::stderr().is_terminal();
-    let explored = volume::explore_crashes(args.seed, args.images, jobs, &|done, wanted| {
-        if watched {
-            let _ = write!(std::io::stderr(), "\r{done} of {wanted} crash images\x1b[K");
-        }
-    })?;
+    let explored =
+        volume::explore_crashes(contract, args.seed, args.images, jobs, &|done, wanted| {
+            if watched {
+                let _ = write!(std::io::stderr(), "\r{done} of {wanted} crash images\x1b[K");
+            }
+        })?;
     if watched {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
@@ -52,7 +58,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure::new(format!(
-        "{} violations of the contract; 'steadfast crash self --seed {} --images {}' repeats them",
+        "{} violations of the contract; 'steadfast crash self --contract {contract} --seed {} --images {}' repeats them",
         explored.violations.len(),
         args.seed,
         args.images
@@ -62,10 +68,11 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
 fn lines(explored: &Explored) -> String {
     let mut lines: Vec<String> = explored.violations.clone();
     lines.push(format!(
-        "{} crash images checked in {:.1} s, {} violations of 'ordered' (seed {})",
+        "{} crash images checked in {:.1} s, {} violations of '{}' (seed {})",
         explored.images,
         explored.seconds,
         explored.violations.len(),
+        explored.contract,
         explored.seed
     ));
     lines.push(format!(
