@@ -32,18 +32,43 @@ pub enum Mutation {
     SizeBeforeData,
     /// An open file without names is not listed as an orphan.
     ForgetOrphan,
+    /// Blocks with patches in the log are overwritten in place.
+    InPlaceOverLogged,
+    /// Blocks that an unproved record covers are overwritten in place.
+    InPlaceUnproved,
+    /// Overwrites go in place behind the end of the file that is durable.
+    InPlacePastEnd,
+    /// `fdatasync` flushes data without committing the metadata that leads to it.
+    UnstableFdatasync,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 6] = [
+    pub const ALL: [Mutation; 10] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
         Mutation::ReuseEarly,
         Mutation::SizeBeforeData,
         Mutation::ForgetOrphan,
+        Mutation::InPlaceOverLogged,
+        Mutation::InPlaceUnproved,
+        Mutation::InPlacePastEnd,
+        Mutation::UnstableFdatasync,
     ];
+
+    /// Whether it breaks anything under this contract.
+    #[must_use]
+    pub fn concerns(self, contract: Contract) -> bool {
+        use Mutation::{InPlaceOverLogged, InPlacePastEnd, InPlaceUnproved, UnstableFdatasync};
+        let in_place = [
+            InPlaceOverLogged,
+            InPlaceUnproved,
+            InPlacePastEnd,
+            UnstableFdatasync,
+        ];
+        contract == Contract::MetadataPrefix || !in_place.contains(&self)
+    }
 
     fn faults(mutation: Option<Mutation>) -> Faults {
         let mut faults = Faults::default();
@@ -55,6 +80,10 @@ impl Mutation {
             Some(Mutation::ReuseEarly) => faults.journal.reuse_early = true,
             Some(Mutation::SizeBeforeData) => faults.size_before_data = true,
             Some(Mutation::ForgetOrphan) => faults.forget_orphan = true,
+            Some(Mutation::InPlaceOverLogged) => faults.journal.in_place_over_logged = true,
+            Some(Mutation::InPlaceUnproved) => faults.journal.in_place_unproved = true,
+            Some(Mutation::InPlacePastEnd) => faults.in_place_past_end = true,
+            Some(Mutation::UnstableFdatasync) => faults.fdatasync_without_metadata = true,
         }
         faults
     }

@@ -30,10 +30,12 @@ fn a_cut_leaves_what_the_contract_allows_at_every_point() {
     }
 }
 
-/// Under each contract.
+/// Under each contract that it breaks.
 fn is_found(mutation: Mutation) {
     for contract in Contract::ALL {
-        is_found_under(contract, mutation);
+        if mutation.concerns(contract) {
+            is_found_under(contract, mutation);
+        }
     }
 }
 
@@ -86,4 +88,24 @@ fn corner_26_a_size_before_its_data_is_found() {
 #[test]
 fn corner_29_a_forgotten_orphan_is_found() {
     is_found(Mutation::ForgetOrphan);
+}
+
+#[test]
+fn corner_03_an_overwrite_in_place_of_a_logged_block_is_found() {
+    is_found(Mutation::InPlaceOverLogged);
+}
+
+#[test]
+fn corner_05_an_overwrite_in_place_of_an_unproved_block_is_found() {
+    is_found(Mutation::InPlaceUnproved);
+}
+
+#[test]
+fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
+    is_found(Mutation::InPlacePastEnd);
+}
+
+#[test]
+fn corner_27_fdatasync_without_the_metadata_that_leads_to_the_data_is_found() {
+    is_found(Mutation::UnstableFdatasync);
 }

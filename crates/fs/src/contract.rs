@@ -10,19 +10,23 @@ pub enum Contract {
     /// Of each stream the newest requests: a prefix survives, data included.
     #[default]
     Ordered,
+    /// The newest changes of metadata; data that was overwritten since the last `fdatasync` may be old
+    /// or new in each sector.
+    MetadataPrefix,
     /// Nothing that a call which returned has done.
     Sync,
 }
 
 impl Contract {
     /// All of them.
-    pub const ALL: [Contract; 2] = [Contract::Ordered, Contract::Sync];
+    pub const ALL: [Contract; 3] = [Contract::Ordered, Contract::MetadataPrefix, Contract::Sync];
 
     /// What people type.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Contract::Ordered => "ordered",
+            Contract::MetadataPrefix => "metadata-prefix",
             Contract::Sync => "sync",
         }
     }
@@ -31,6 +35,7 @@ impl Contract {
     pub(crate) fn number(self) -> u32 {
         match self {
             Contract::Ordered => 1,
+            Contract::MetadataPrefix => 2,
             Contract::Sync => 3,
         }
     }
@@ -45,7 +50,7 @@ impl Contract {
     pub(crate) fn stream(self, stream: Stream) -> Stream {
         match self {
             Contract::Ordered => stream,
-            Contract::Sync => Stream::default(),
+            Contract::MetadataPrefix | Contract::Sync => Stream::default(),
         }
     }
 }

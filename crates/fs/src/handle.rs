@@ -180,11 +180,16 @@ impl FileSystem for Fs {
         Ok(offset)
     }
 
-    fn fsync(&self, caller: &Caller, ino: Ino, _data_only: bool) -> Result<()> {
+    fn fsync(&self, caller: &Caller, ino: Ino, data_only: bool) -> Result<()> {
         if self.mounted.read_only {
             return Ok(());
         }
-        let object = match self.mounted.read_inode(ino)?.kind() {
+        let kind = self.mounted.read_inode(ino)?.kind();
+        if self.contract() == Contract::MetadataPrefix {
+            let metadata = !data_only || kind != FileKind::Regular;
+            return self.mounted.sync_file(ino, metadata);
+        }
+        let object = match kind {
             FileKind::Directory => Object::Directory(ino),
             _ => Object::File(ino),
         };
@@ -253,6 +258,9 @@ impl FileSystem for Fs {
         if self.mounted.read_only {
             return Ok(());
         }
-        self.mounted.store.journal.sync_all().map_err(from_journal)
+        self.mounted.write_out_all()?;
+        let journal = &self.mounted.store.journal;
+        journal.sync_all().map_err(from_journal)?;
+        journal.flush_in_place().map_err(from_journal)
     }
 }

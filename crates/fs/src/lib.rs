@@ -26,6 +26,7 @@ mod error;
 mod extents;
 mod fsck;
 mod handle;
+mod in_place;
 mod info;
 mod inode;
 pub mod layout;

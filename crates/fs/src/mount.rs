@@ -72,6 +72,10 @@ pub struct Faults {
     pub size_before_data: bool,
     /// An inode that loses its last name while open is not listed as an orphan.
     pub forget_orphan: bool,
+    /// Overwrites of a file go in place also behind the end that is durable.
+    pub in_place_past_end: bool,
+    /// `fdatasync` never commits metadata.
+    pub fdatasync_without_metadata: bool,
     /// Those of the journal.
     pub journal: steadfast_journal::Faults,
 }
@@ -90,6 +94,8 @@ pub(crate) struct Fs {
     pub(crate) faults: Faults,
     /// Nothing may be changed.
     pub(crate) read_only: bool,
+    /// Most overwrites that wait to be written in place, in blocks.
+    pub(crate) in_place_blocks_max: u64,
     /// Held by renames that move a directory to another parent: the shape of the tree
     /// above any directory stands still.
     moves: Mutex<()>,
@@ -109,15 +115,13 @@ impl Fs {
         let found = superblock::load(&*device)?;
         let volume = found.volume;
         let read_only = options.read_only || found.read_only || device.geometry().read_only;
+        let uncommitted_blocks = options.uncommitted_bytes.div_ceil(BLOCK_SIZE as u64);
         let config = Config {
             region: volume.region(),
             volume: volume.uuid,
             read_only,
             commit_interval: options.commit_interval,
-            uncommitted_blocks_max: options
-                .uncommitted_bytes
-                .div_ceil(BLOCK_SIZE as u64)
-                .max(16),
+            uncommitted_blocks_max: uncommitted_blocks.max(16),
             cache_blocks_max: (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize,
             faults: options.faults.journal,
         };
@@ -136,6 +140,7 @@ impl Fs {
             clock: Arc::clone(&options.clock),
             faults: options.faults.clone(),
             read_only,
+            in_place_blocks_max: uncommitted_blocks,
             moves: Mutex::new(()),
             unmounted: AtomicBool::new(false),
             warnings: Mutex::new(found.warning.into_iter().collect()),
@@ -163,6 +168,8 @@ impl Fs {
         if self.unmounted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // A failure stops the journal, which says so.
+        let _ = self.write_out_all();
         self.store
             .journal
             .close()
@@ -252,6 +259,11 @@ impl Client for Fs {
 
     fn released(&self, runs: &[(BlockNo, u64)]) {
         self.store.alloc.released(&self.store.volume, runs);
+    }
+
+    fn interval_passed(&self) {
+        // A failure stops the journal, and reaches the next caller.
+        let _ = self.write_out_all();
     }
 }
 

@@ -8,6 +8,7 @@
 
 use crate::alloc::{Allocator, Purpose, bit_of, is_used};
 use crate::error::{damaged, from_journal, refused};
+use crate::in_place::Book;
 use crate::reader::{Image, Reader};
 use crate::superblock::Volume;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) struct Store {
     pub(crate) volume: Volume,
     /// Free space.
     pub(crate) alloc: Allocator,
+    /// What is written in place.
+    pub(crate) in_place: Book,
 }
 
 impl Store {
@@ -45,6 +48,7 @@ impl Store {
             journal,
             volume,
             alloc,
+            in_place: Book::default(),
         })
     }
 

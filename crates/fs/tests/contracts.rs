@@ -192,3 +192,157 @@ fn under_sync_threads_share_flushes_and_nobody_holds_a_lock_meanwhile() {
     );
     fs.unmount().unwrap();
 }
+
+/// A file of so many blocks whose present content has been written home.
+fn settled_file(fs: &Fs, name: &str, blocks: usize) -> Ino {
+    let ino = create(fs, name);
+    let root = Caller::root();
+    fs.write(&root, ino, 0, &vec![1; blocks * 4096]).unwrap();
+    fs.fsync(&root, ino, false).unwrap();
+    // The next record proves the one that covers the data.
+    fs.mkdir(&root, fs.root(), format!("{name} d").as_bytes(), 0o755)
+        .unwrap();
+    fs.sync().unwrap();
+    ino
+}
+
+#[test]
+fn under_metadata_prefix_overwrites_bypass_the_log_and_fdatasync_costs_one_flush() {
+    let device = Arc::new(MemDevice::new(16_384));
+    make(&*device, Contract::MetadataPrefix);
+    let fs = mount(device.clone());
+    let root = Caller::root();
+    let ino = settled_file(&fs, "f", 1000);
+    let before = fs.journal_stats();
+    for block in 0..1000 {
+        fs.write(&root, ino, block * 4096, &[2; 4096]).unwrap();
+    }
+    // Part of a block.
+    fs.write(&root, ino, 5000, &[3; 10]).unwrap();
+    fs.fsync(&root, ino, true).unwrap();
+    let after = fs.journal_stats();
+    assert_eq!(after.in_place_blocks - before.in_place_blocks, 1000);
+    assert_eq!(after.flushes - before.flushes, 1);
+    assert_eq!(
+        after.log_blocks, before.log_blocks,
+        "nothing but times changed, which fdatasync leaves"
+    );
+    // Nothing was written since: nothing to flush.
+    fs.fsync(&root, ino, true).unwrap();
+    assert_eq!(fs.journal_stats().flushes, after.flushes);
+    // What is on the device is what was written.
+    let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
+    let again = mount(copy);
+    let mut block = [0; 4096];
+    again.read(&root, ino, 4096, &mut block).unwrap();
+    let at = 5000 - 4096;
+    assert!(block[at..at + 10] == [3; 10] && block[..at] == [2; 904][..at] && block[at + 10] == 2);
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn corner_03_a_block_with_patches_in_the_log_is_patched_again_and_fdatasync_commits_that() {
+    let device = Arc::new(MemDevice::new(4096));
+    make(&*device, Contract::MetadataPrefix);
+    let fs = mount(device.clone());
+    let root = Caller::root();
+    let ino = settled_file(&fs, "f", 4);
+    // Zeroes the rest of the last block: a patch.
+    let set = SetAttr {
+        size: Some(3 * 4096 + 100),
+        ..SetAttr::default()
+    };
+    fs.setattr(&root, ino, &set).unwrap();
+    fs.fsync(&root, ino, false).unwrap();
+    let before = fs.journal_stats();
+    fs.write(&root, ino, 3 * 4096, &[2; 50]).unwrap();
+    fs.write(&root, ino, 0, &[2; 4096]).unwrap();
+    fs.fsync(&root, ino, true).unwrap();
+    let after = fs.journal_stats();
+    assert_eq!(after.in_place_blocks - before.in_place_blocks, 1);
+    assert_eq!(after.commits - before.commits, 1);
+    let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
+    let again = mount(copy);
+    let mut data = [0; 3 * 4096 + 100];
+    again.read(&root, ino, 0, &mut data).unwrap();
+    assert!(data[..4096] == [2; 4096] && data[3 * 4096..][..50] == [2; 50]);
+    assert!(data[3 * 4096 + 50..] == [1; 50]);
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn waiting_overwrites_are_read_truncated_punched_and_forgotten_like_other_data() {
+    let device = Arc::new(MemDevice::new(4096));
+    make(&*device, Contract::MetadataPrefix);
+    let fs = mount(device.clone());
+    let root = Caller::root();
+    let ino = settled_file(&fs, "f", 8);
+    let read = |fs: &Fs| {
+        let mut data = vec![0xee; 8 * 4096];
+        let len = fs.read(&root, ino, 0, &mut data).unwrap();
+        data.truncate(len);
+        data
+    };
+    let mut expected = vec![1; 8 * 4096];
+    fs.write(&root, ino, 3000, &[2; 6000]).unwrap();
+    expected[3000..9000].fill(2);
+    assert_eq!(read(&fs), expected);
+    fs.fallocate(&root, ino, AllocateMode::PunchHole, 8500, 8000)
+        .unwrap();
+    expected[8500..16_500].fill(0);
+    assert_eq!(read(&fs), expected);
+    fs.write(&root, ino, 20_000, &[3; 5000]).unwrap();
+    expected[20_000..25_000].fill(3);
+    let set = SetAttr {
+        size: Some(24_000),
+        ..SetAttr::default()
+    };
+    fs.setattr(&root, ino, &set).unwrap();
+    expected.truncate(24_000);
+    assert_eq!(read(&fs), expected);
+    fs.fsync(&root, ino, true).unwrap();
+    let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
+    assert_eq!(read(&mount(copy)), expected);
+    // A file that goes away takes its overwrites with it.
+    let other = settled_file(&fs, "g", 8);
+    fs.write(&root, other, 0, &[4; 8 * 4096]).unwrap();
+    let before = fs.journal_stats().in_place_blocks;
+    fs.unlink(&root, fs.root(), b"g").unwrap();
+    fs.sync().unwrap();
+    assert_eq!(fs.journal_stats().in_place_blocks, before);
+    fs.unmount().unwrap();
+    let report = fsck(device, &FsckOptions::default()).unwrap();
+    assert_eq!(report.outcome(), Outcome::Clean, "{:?}", report.findings);
+}
+
+#[test]
+fn overwrites_go_home_by_themselves_when_many_wait_and_within_the_commit_interval() {
+    let device = Arc::new(MemDevice::new(8192));
+    make(&*device, Contract::MetadataPrefix);
+    let root = Caller::root();
+    let mut options = MountOptions::default();
+    options.background = false;
+    options.uncommitted_bytes = 64 * 4096;
+    let (fs, _) = Fs::mount(device.clone(), &options).unwrap();
+    let ino = settled_file(&fs, "f", 100);
+    for block in 0..100 {
+        fs.write(&root, ino, block * 4096, &[2; 4096]).unwrap();
+    }
+    assert!(fs.journal_stats().in_place_blocks >= 60);
+    // Written, not flushed: fdatasync knows.
+    let flushes = fs.journal_stats().flushes;
+    fs.fsync(&root, ino, true).unwrap();
+    assert_eq!(fs.journal_stats().flushes, flushes + 1);
+    fs.unmount().unwrap();
+    drop(fs);
+    options.background = true;
+    options.commit_interval = Duration::from_millis(20);
+    let (fs, _) = Fs::mount(device, &options).unwrap();
+    fs.write(&root, ino, 0, &[3; 4096]).unwrap();
+    let begun = std::time::Instant::now();
+    while fs.journal_stats().in_place_blocks == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "never written");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs.unmount().unwrap();
+}

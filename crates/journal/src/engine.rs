@@ -189,7 +189,6 @@ impl Journal {
         ))
     }
 
-    #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn inner(&self) -> &Inner {
         &self.inner
     }

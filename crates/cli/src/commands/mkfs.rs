@@ -115,11 +115,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 pub(crate) fn offered(kind: Kind, contract: Contract) -> Result<volume::Contract, Failure> {
     match (kind, contract) {
         (Kind::Block, Contract::Ordered) => Ok(volume::Contract::Ordered),
+        (Kind::Block, Contract::MetadataPrefix) => Ok(volume::Contract::MetadataPrefix),
         (Kind::Block, Contract::Sync) => Ok(volume::Contract::Sync),
-        (Kind::Block, other) => Err(Failure::new(format!(
-            "contract '{}' is not available in this version, 'ordered' and 'sync' are; nothing was changed",
-            name_of(&other)
-        ))),
         (kind, _) => Err(Failure::new(format!(
             "volumes on '{}' are not available in this version, on 'block' they are; nothing was changed",
             name_of(&kind)
