@@ -249,6 +249,15 @@ fn try_scenario(
     })
 }
 
+/// Checks crash images of one scenario; returns how many.
+#[cfg(test)]
+pub(crate) fn one(options: &Options, scenario: &Scenario) -> Result<u64, String> {
+    let template = Template::new(options.contract)?;
+    let mut counts = Counts::default();
+    try_scenario(&template, scenario, options, options.images, &mut counts)?;
+    Ok(counts.images)
+}
+
 fn cut_everywhere(
     run: &Recording,
     options: &Options,

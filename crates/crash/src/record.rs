@@ -38,13 +38,15 @@ pub enum Mutation {
     InPlaceUnproved,
     /// Overwrites go in place behind the end of the file that is durable.
     InPlacePastEnd,
+    /// Patches over data written in place do not hold their whole sectors.
+    NarrowPatches,
     /// `fdatasync` flushes data without committing the metadata that leads to it.
     UnstableFdatasync,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 10] = [
+    pub const ALL: [Mutation; 11] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
@@ -54,17 +56,21 @@ impl Mutation {
         Mutation::InPlaceOverLogged,
         Mutation::InPlaceUnproved,
         Mutation::InPlacePastEnd,
+        Mutation::NarrowPatches,
         Mutation::UnstableFdatasync,
     ];
 
     /// Whether it breaks anything under this contract.
     #[must_use]
     pub fn concerns(self, contract: Contract) -> bool {
-        use Mutation::{InPlaceOverLogged, InPlacePastEnd, InPlaceUnproved, UnstableFdatasync};
+        use Mutation::{
+            InPlaceOverLogged, InPlacePastEnd, InPlaceUnproved, NarrowPatches, UnstableFdatasync,
+        };
         let in_place = [
             InPlaceOverLogged,
             InPlaceUnproved,
             InPlacePastEnd,
+            NarrowPatches,
             UnstableFdatasync,
         ];
         contract == Contract::MetadataPrefix || !in_place.contains(&self)
@@ -83,6 +89,7 @@ impl Mutation {
             Some(Mutation::InPlaceOverLogged) => faults.journal.in_place_over_logged = true,
             Some(Mutation::InPlaceUnproved) => faults.journal.in_place_unproved = true,
             Some(Mutation::InPlacePastEnd) => faults.in_place_past_end = true,
+            Some(Mutation::NarrowPatches) => faults.narrow_patches = true,
             Some(Mutation::UnstableFdatasync) => faults.fdatasync_without_metadata = true,
         }
         faults

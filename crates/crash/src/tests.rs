@@ -1,7 +1,8 @@
 //! The explorer finds nothing in the stack, and finds every planted bug, under each contract.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::{Contract, Mutation, Options, explore};
+use crate::{Contract, Mutation, Options, Scenario, explore};
+use steadfast_model::Step;
 
 fn story(report: &crate::Report) -> String {
     report
@@ -108,4 +109,36 @@ fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
 #[test]
 fn corner_27_fdatasync_without_the_metadata_that_leads_to_the_data_is_found() {
     is_found(Mutation::UnstableFdatasync);
+}
+
+/// Story: an overwrite went in place and was not flushed. The file grew, so that the next overwrite was a
+/// patch, of the middle of a sector. The record survived a cut, the write in place did not: replay made
+/// a sector of old bytes and the newest ones, which it had never been.
+#[test]
+fn a_patch_over_what_was_written_in_place_holds_whole_sectors() {
+    let parse = |line: &&str| line.parse().unwrap();
+    let lines = [
+        "write /a 502 #103*1107",
+        "append /a #104*423",
+        "write /a 1333 #106*1679",
+    ];
+    let steps = lines.iter().map(parse).map(|op| Step::new(0, op));
+    let scenario = Scenario {
+        name: "a patch over what was written in place".into(),
+        setup: ["mknod /a file 644 0", "write /a 0 #1*20000"]
+            .iter()
+            .map(parse)
+            .collect(),
+        steps: steps.collect(),
+    };
+    let mut options = Options {
+        contract: Contract::MetadataPrefix,
+        images: 5_000,
+        ..Options::default()
+    };
+    let images = explore::one(&options, &scenario).unwrap();
+    assert!(images > 20, "{images}");
+    options.mutation = Some(Mutation::NarrowPatches);
+    let what = explore::one(&options, &scenario).unwrap_err();
+    assert!(what.contains("hold none of the values"), "{what}");
 }

@@ -24,12 +24,14 @@ use crate::reader::{Current, Reader};
 use crate::superblock::Volume;
 use crate::work::{COST_BLOCK, COST_RANGE, Store, Work};
 use std::sync::Arc;
-use steadfast_block::{BLOCK_SIZE, BlockNo};
+use steadfast_block::{BLOCK_SIZE, BlockNo, SECTOR_SIZE};
 use steadfast_journal::{Access, Credits, Kind, Object};
 use steadfast_vfs::{Caller, Errno, Error, FileKind, Ino, Result};
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
+/// Bytes that a crash leaves whole.
+const SECTOR: u64 = SECTOR_SIZE as u64;
 /// Most pages that one operation writes.
 const CHUNK_PAGES_MAX: u64 = 256;
 /// Attempts to begin an operation whose file changes in between, before giving up.
@@ -250,7 +252,7 @@ impl Fs {
             match target {
                 Target::Written(block) => {
                     debug_assert!(!state.pages.places.contains_key(&page), "it waits");
-                    work.write(*block, Kind::Data, piece.offset, piece.bytes)?;
+                    patch_data(&mut work, *block, &piece, self.patch_unit())?;
                 }
                 Target::InPlace(home) => {
                     let mut block = match state.pages.places.get(&page) {
@@ -410,8 +412,8 @@ fn plan_in(
         match target {
             Target::Delayed | Target::InPlace(_) => {}
             Target::Written(_) => {
-                let from = at.max(page * PAGE);
-                let to = (at + count).min((page + 1) * PAGE);
+                let from = at.max(page * PAGE) / SECTOR * SECTOR;
+                let to = (at + count).min((page + 1) * PAGE).next_multiple_of(SECTOR);
                 own_bytes += COST_BLOCK + COST_RANGE + (to - from);
             }
             Target::New {
@@ -434,6 +436,19 @@ fn plan_in(
         needs,
         attach_bytes,
     })
+}
+
+/// Patches a part of a written block, in whole units: what else is in its first and its last one
+/// may have been written in place and not be durable yet, and belongs to the value that is patched.
+fn patch_data(work: &mut Work<'_>, block: BlockNo, piece: &Piece<'_>, unit: usize) -> Result<()> {
+    let end = piece.offset + piece.bytes.len();
+    let (from, to) = (piece.offset / unit * unit, end.next_multiple_of(unit));
+    if (from, to) == (piece.offset, end) {
+        return work.write(block, Kind::Data, from, piece.bytes);
+    }
+    let mut bytes = work.read(block, Kind::Data)?[from..to].to_vec();
+    bytes[piece.offset - from..end - from].copy_from_slice(piece.bytes);
+    work.write(block, Kind::Data, from, &bytes)
 }
 
 /// Lets written blocks be overwritten in place, unless the journal keeps them from it. What

@@ -14,7 +14,8 @@
 //!   first, and looks again under the inode's lock;
 //! * it is written out under that lock, exclusive: no block has two writes in flight.
 //!
-//! Else the write is a patch, as under `ordered`. `fdatasync` commits metadata when the file's size or
+//! Else the write is a patch, of whole sectors: one that held only the bytes written would be put, by a replay,
+//! over what the sector was before an overwrite in place that is not durable. `fdatasync` commits metadata when the file's size or
 //! allocation changed or a patch of it is not durable ([`Book`]): only then are its blocks the
 //! same in every tree, and all its data outside of transactions (*block stability*).
 
@@ -24,7 +25,7 @@ use crate::mount::Fs;
 use crate::pages::Pages;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use steadfast_block::{Block, BlockNo};
+use steadfast_block::{Block, BlockNo, SECTOR_SIZE};
 use steadfast_journal::Ticket;
 use steadfast_vfs::{Ino, Result};
 
@@ -145,6 +146,15 @@ impl Fs {
     pub(crate) fn may_write_in_place(&self, ino: Ino) -> bool {
         self.writes_in_place()
             && (self.faults.in_place_past_end || self.is_durable(ino, Concerns::Size))
+    }
+
+    /// Data is patched in whole units of so many bytes.
+    pub(crate) fn patch_unit(&self) -> usize {
+        if self.writes_in_place() && !self.faults.narrow_patches {
+            SECTOR_SIZE
+        } else {
+            1
+        }
     }
 
     /// The file's overwrites go to their homes. Hold no lock and no operation.

@@ -74,6 +74,8 @@ pub struct Faults {
     pub forget_orphan: bool,
     /// Overwrites of a file go in place also behind the end that is durable.
     pub in_place_past_end: bool,
+    /// Patches of data hold the bytes written, not their whole sectors.
+    pub narrow_patches: bool,
     /// `fdatasync` never commits metadata.
     pub fdatasync_without_metadata: bool,
     /// Those of the journal.

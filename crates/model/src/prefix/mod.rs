@@ -12,7 +12,8 @@
 //!   rest: size and appended data appear together;
 //! - `fdatasync(x)` leaves x the newest value of each sector in every tree (figure 7). If x was
 //!   made, or its size changed, or it was truncated, punched or preallocated since the first tree,
-//!   metadata is committed first: x is not *block stable* (section 6.1), and an append is covered;
+//!   metadata is committed first up to there: older trees go, in which x is not *block stable*
+//!   (section 6.1), and an append is covered;
 //! - `fsync(x)`, and `fdatasync` of what is no regular file, also leave the last tree only
 //!   (figure 4), whatever x is; `sync` does so for all files;
 //! - every other call that changes the tree adds a tree (figure 3).

@@ -7,7 +7,7 @@
 use crate::op::Call;
 use crate::snapshot::{Entry, Snapshot};
 use crate::tree::{Body, ROOT, Tree};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use steadfast_vfs::{AllocateMode, Caller, FileKind, Ino, Time};
@@ -32,8 +32,10 @@ struct Member {
 #[derive(Clone, Debug)]
 pub struct TreeSequence {
     trees: Vec<Arc<Member>>,
-    /// Files that were made, or changed in size or allocation, since the first tree.
-    unstable: BTreeSet<Ino>,
+    /// How many trees have left the sequence: the number of the first.
+    gone: u64,
+    /// Number of the tree in which a file was made, or last changed in size or allocation.
+    shaped: BTreeMap<Ino, u64>,
 }
 
 /// Numbers of the sectors that bytes lie in.
@@ -169,7 +171,8 @@ impl TreeSequence {
     pub fn new(tree: Tree) -> TreeSequence {
         TreeSequence {
             trees: vec![Member::new(tree, BTreeMap::new())],
-            unstable: BTreeSet::new(),
+            gone: 0,
+            shaped: BTreeMap::new(),
         }
     }
 
@@ -254,16 +257,33 @@ impl TreeSequence {
 
     /// Only the last tree is left: metadata is durable (figure 4).
     fn truncate(&mut self) {
-        self.trees.drain(..self.trees.len() - 1);
-        self.unstable.clear();
+        self.commit_upto(self.newest());
+    }
+
+    /// Number of the last tree.
+    fn newest(&self) -> u64 {
+        self.gone + self.trees.len() as u64 - 1
+    }
+
+    /// Metadata is durable at least as far as this tree.
+    fn commit_upto(&mut self, number: u64) {
+        let drop = number
+            .saturating_sub(self.gone)
+            .min(self.newest() - self.gone);
+        self.trees.drain(..drop as usize);
+        self.gone += drop;
+        let gone = self.gone;
+        self.shaped.retain(|_, number| *number > gone);
     }
 
     /// Figures 4 and 7.
     fn fsync(&mut self, ino: Ino, data_only: bool) {
         let attr = self.latest().getattr(ino);
         let is_file = attr.is_ok_and(|attr| attr.kind == FileKind::Regular);
-        if !data_only || !is_file || self.unstable.contains(&ino) {
+        if !data_only || !is_file {
             self.truncate();
+        } else if let Some(number) = self.shaped.get(&ino) {
+            self.commit_upto(*number);
         }
         self.change_all(ino, |member| drop(member.older.remove(&ino)));
     }
@@ -305,7 +325,7 @@ impl TreeSequence {
         member.tree = tree;
         let start = offset.max(size);
         if start < end {
-            self.unstable.insert(ino);
+            self.shaped.insert(ino, self.newest() + 1);
             member.change_older(ino, &(start..end), |at| data[(at - offset) as usize]);
         }
         self.push(member);
@@ -335,10 +355,13 @@ impl TreeSequence {
             _ => None,
         };
         if let Some((ino, bytes)) = zeroed {
-            self.unstable.insert(ino);
+            self.shaped.insert(ino, self.newest() + 1);
             member.change_older(ino, &bytes, |_| 0);
         }
-        self.unstable.extend(born..member.tree.next_ino());
+        let number = self.newest() + 1;
+        for ino in born..member.tree.next_ino() {
+            self.shaped.insert(ino, number);
+        }
         self.push(member);
     }
 
