@@ -21,14 +21,13 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-# From 60,840 images on, every pair of operations is run.
-crash_images=61000
+# From 89,660 images on, every pair of operations is run.
+crash_images=90000
 fsx_ops=30000
 fsx_seeds=(1 2 3)
 demo_rounds=2
 if [ -n "$long" ]; then
-  # From 60,840 images on, every pair of operations is run.
-  crash_images=610000
+  crash_images=900000
   fsx_ops=400000
   fsx_seeds=(1 2 3 4 5 6)
   demo_rounds=10
@@ -119,7 +118,10 @@ run "journal driver of the benchmarks" bench_driver journal ${long:+--features p
 if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
 run "release build" release
 if [ -x "$STEADFAST" ]; then
-  run "crash exploration, $crash_images images" "$STEADFAST" crash self --images "$crash_images"
+  for contract in ordered metadata-prefix sync; do
+    run "crash exploration of '$contract', $crash_images images" \
+      "$STEADFAST" crash self --contract "$contract" --images "$crash_images"
+  done
 
   reason=$(fuse_reason)
   if [ -n "$reason" ]; then

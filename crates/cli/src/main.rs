@@ -2,7 +2,7 @@
 //!
 //! One file per command under `commands`; everything that touches a volume goes
 //! through `volume`. Exit codes: 0 done; 1 failed; 2 wrong usage; `fsck` has its own
-//! (0 clean, 1 repaired, 4 damage left, 8 could not run). DESIGN section 9.
+//! (0 clean, 1 repaired, 4 damage left, 8 could not run), and so have the helpers of mount(8).
 
 mod commands;
 mod failure;
@@ -15,7 +15,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use commands::{completions, crash, dump, fsck, info, mkfs, mount, sync, umount};
+use commands::{
+    completions, crash, dump, fsck, helper, info, man, mkfs, mount, put, shutdown, stat, sync,
+    umount,
+};
 use failure::Failure;
 
 /// A crash-consistent storage stack: every volume says exactly what a crash may lose.
@@ -47,11 +50,21 @@ enum Command {
     Dump(dump::Args),
     /// Make everything written to a mounted volume durable
     Sync(sync::Args),
+    /// Show live counters of a mounted volume
+    Stat(stat::Args),
+    /// End all access to a mounted volume at once, for tests of crashes
+    Shutdown(shutdown::Args),
+    /// Replace a file with standard input so that a crash leaves the old content or the new
+    Put(put::Args),
     /// Explore what crashes can do
     #[command(subcommand)]
     Crash(crash::Command),
     /// Print a completion script for a shell
     Completions(completions::Args),
+    /// Install the names under which mount(8), umount(8) and fstab(5) find this program
+    InstallHelper(helper::Args),
+    /// Write the manual: a page for each command, steadfast(7) and mount.steadfast(8)
+    Man(man::Args),
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
@@ -63,12 +76,21 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Info(args) => info::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Sync(args) => sync::run(&args),
+        Command::Stat(args) => stat::run(&args),
+        Command::Shutdown(args) => shutdown::run(&args),
+        Command::Put(args) => put::run(&args),
         Command::Crash(command) => crash::run(&command),
         Command::Completions(args) => completions::run(&args),
+        Command::InstallHelper(args) => helper::install(&args),
+        Command::Man(args) => man::run(&args),
     }
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if let Some(role) = arguments.next().and_then(|name| helper::Role::of(&name)) {
+        return helper::run(role, arguments);
+    }
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(failure) => {
@@ -100,8 +122,17 @@ mod tests {
             "steadfast dump --json --log --bytes IMAGE",
             "steadfast dump --block 7 IMAGE",
             "steadfast sync DIR",
+            "steadfast stat --json DIR",
+            "steadfast stat --watch 5 --count 2 DIR",
+            "steadfast shutdown --first log DIR",
+            "steadfast put FILE",
+            "steadfast put --recover FILE",
             "steadfast crash self --seed 1 --images 10",
+            "steadfast crash put --size 8K --tears --json",
             "steadfast completions bash",
+            "steadfast man DIR",
+            "steadfast install-helper",
+            "steadfast install-helper --remove DIR",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
         }

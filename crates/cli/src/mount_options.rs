@@ -12,6 +12,9 @@ const COMMIT_SECONDS_MAX: u64 = 3600;
 /// Smallest page cache.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 
+/// Contracts that volumes may have.
+const CONTRACTS: [&str; 3] = ["ordered", "metadata-prefix", "sync"];
+
 /// What can be asked for with `-o`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Options {
@@ -25,6 +28,8 @@ pub(crate) struct Options {
     pub(crate) set_id: bool,
     /// Programs are not executed.
     pub(crate) no_exec: bool,
+    /// Reading changes access times, as `relatime` has it.
+    pub(crate) relatime: bool,
     /// May cover another mount.
     pub(crate) over: bool,
     /// Around the host's page cache (`Some(true)`), through it (`Some(false)`).
@@ -35,13 +40,15 @@ pub(crate) struct Options {
     pub(crate) cache_bytes: Option<u64>,
     /// Longest time that a change stays uncommitted.
     pub(crate) commit: Option<Duration>,
+    /// The volume must run under this contract.
+    pub(crate) contract: Option<String>,
     /// Where the server writes its messages.
     pub(crate) log: Option<PathBuf>,
 }
 
 /// The options, as they are shown to who asked for an unknown one.
-const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, commit=SECONDS, direct, buffered, \
-    noatime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, defaults";
+pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, \
+    noatime, relatime, atime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, defaults";
 
 /// Reads the arguments of all `-o`; of two that contradict each other, the later holds.
 pub(crate) fn parse(arguments: &[String]) -> Result<Options, String> {
@@ -75,6 +82,16 @@ fn apply(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), S
             }
             options.cache_bytes = Some(bytes);
         }
+        "contract" => {
+            let name = needed()?;
+            if !CONTRACTS.contains(&name) {
+                return Err(format!(
+                    "option 'contract': '{name}' is none of {}",
+                    CONTRACTS.join(", ")
+                ));
+            }
+            options.contract = Some(name.to_owned());
+        }
         "log" => {
             let path = needed()?;
             if path.is_empty() {
@@ -82,10 +99,12 @@ fn apply(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), S
             }
             options.log = Some(path.into());
         }
-        "atime" | "relatime" | "strictatime" => {
-            return Err(format!(
-                "option '{name}' is not available in this version: reading changes no access times"
-            ));
+        "strictatime" => {
+            return Err(
+                "option 'strictatime' is not available: 'relatime' notes the first read after \
+                 a change, and one a day"
+                    .to_owned(),
+            );
         }
         flag => {
             let known = set_flag(options, flag);
@@ -114,8 +133,9 @@ fn set_flag(options: &mut Options, flag: &str) -> bool {
         "over" => options.over = true,
         "direct" => options.direct = Some(true),
         "buffered" => options.direct = Some(false),
-        // Reading changes no access times in any case.
-        "defaults" | "noatime" => {}
+        "relatime" | "atime" => options.relatime = true,
+        "noatime" => options.relatime = false,
+        "defaults" => {}
         _ => return false,
     }
     true
@@ -151,6 +171,8 @@ mod tests {
             ..Options::default()
         };
         assert_eq!(options, Ok(expected));
+        assert!(read("noatime,relatime").is_ok_and(|options| options.relatime));
+        assert_eq!(read("relatime,noatime"), Ok(Options::default()));
         assert_eq!(read("ro,rw,,defaults, noatime"), Ok(Options::default()));
         assert_eq!(
             parse(&["ro".to_owned(), "rw".to_owned()]),
@@ -179,7 +201,9 @@ mod tests {
             "cache=1K",
             "cache=1X",
             "commit=0",
-            "relatime",
+            "contract=none",
+            "contract",
+            "strictatime",
             "ro=1",
             "log=",
         ] {
@@ -191,6 +215,7 @@ mod tests {
     fn the_list_names_every_option_that_is_understood() {
         for name in KNOWN.split(", ") {
             let word = name
+                .replace("=NAME", "=ordered")
                 .replace("=N", "=2")
                 .replace("=SIZE", "=2M")
                 .replace("=SECONDS", "=2");

@@ -14,10 +14,7 @@ use steadfast_vfs::FileSystem;
 use crate::failure::Failure;
 use crate::mount_options::Options;
 
-pub(crate) use steadfast_fs::{BlockPlace, VolumeMap};
-
-/// The contract of every volume that this version makes.
-pub(crate) const CONTRACT_NAME: &str = "ordered";
+pub(crate) use steadfast_fs::{BlockPlace, Contract, VolumeMap};
 
 /// What an image is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -128,11 +125,13 @@ pub(crate) struct Made {
 pub(crate) fn make(
     device: &FileDevice,
     label: &str,
+    contract: Contract,
     log_blocks: Option<u64>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Made, Failure> {
     let options = MkfsOptions {
         label: label.to_owned(),
+        contract,
         log_blocks,
         root_uid: rustix::process::geteuid().as_raw(),
         root_gid: rustix::process::getegid().as_raw(),
@@ -161,6 +160,18 @@ pub(crate) fn mount(
     device: Arc<FileDevice>,
     options: &Options,
 ) -> Result<(Volume, Vec<String>), Failure> {
+    if let Some(contract) = &options.contract {
+        let found = steadfast_fs::info(as_device(&device)).map_err(|e| Failure::at(image, e))?;
+        if found.contract.name() != contract {
+            return Err(Failure::at(
+                image,
+                format!(
+                    "runs under the contract '{}', not '{contract}': a volume's contract is chosen when it is made",
+                    found.contract
+                ),
+            ));
+        }
+    }
     let mut wanted = steadfast_fs::MountOptions::default();
     wanted.read_only = options.read_only;
     if let Some(interval) = options.commit {
@@ -319,7 +330,7 @@ pub(crate) fn summary(image: &Path, device: &Arc<FileDevice>) -> Result<Summary,
         uuid: info.uuid,
         label: info.label,
         version: info.version,
-        contract: info.contract,
+        contract: info.contract.name(),
         made: info.made,
         blocks: info.blocks,
         log_blocks: info.log_blocks,
@@ -353,6 +364,7 @@ pub(crate) fn dump_log(
 /// What a crash exploration came to.
 #[derive(Serialize)]
 pub(crate) struct Explored {
+    pub(crate) contract: &'static str,
     pub(crate) seed: u64,
     pub(crate) images: u64,
     pub(crate) recoveries_cut: u64,
@@ -366,12 +378,14 @@ pub(crate) struct Explored {
 
 /// Explores crashes of this stack. `progress` is told how many images of how many are done.
 pub(crate) fn explore_crashes(
+    contract: Contract,
     seed: u64,
     images: u64,
     jobs: usize,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Explored, Failure> {
     let options = steadfast_crash::Options {
+        contract,
         seed,
         images,
         jobs,
@@ -380,6 +394,7 @@ pub(crate) fn explore_crashes(
     let report = steadfast_crash::explore(&options, &|p| progress(p.images, p.wanted))
         .map_err(|e| Failure::new(format!("crash exploration: {e}")))?;
     Ok(Explored {
+        contract: contract.name(),
         seed,
         images: report.images,
         recoveries_cut: report.recoveries,
@@ -394,4 +409,87 @@ pub(crate) fn explore_crashes(
             .map(|v| format!("{}\n{}", v.what, v.scenario))
             .collect(),
     })
+}
+
+/// Crash states of one way to replace a file.
+#[derive(Serialize)]
+pub(crate) struct PutExplored {
+    /// The contract of the volume, or `weakest`: no more than POSIX promises.
+    pub(crate) file_system: &'static str,
+    pub(crate) variant: String,
+    /// The steps are right, so that there must be no violation.
+    pub(crate) right: bool,
+    /// The file was there before.
+    pub(crate) exists: bool,
+    /// Commits of the volume were put between the steps.
+    pub(crate) commits: bool,
+    pub(crate) disks: u64,
+    pub(crate) exhaustive: bool,
+    pub(crate) trees: Vec<PutTree>,
+    pub(crate) violations: u64,
+    pub(crate) examples: Vec<String>,
+    pub(crate) seconds: f64,
+}
+
+/// A tree that crashes leave, and on how many disks.
+#[derive(Serialize)]
+pub(crate) struct PutTree {
+    pub(crate) text: String,
+    pub(crate) disks: u64,
+}
+
+/// Explores every crash state of the replacement of a file by so many bytes, and of
+/// replacements with bugs, here and on the weakest file system.
+pub(crate) fn explore_put(
+    contract: Contract,
+    bytes: u64,
+    tears: bool,
+) -> Result<Vec<PutExplored>, Failure> {
+    use steadfast_crash::replace::{Options, Variant, explore, explore_weakest};
+    let mut all = Vec::new();
+    for variant in Variant::ALL {
+        for exists in [false, true] {
+            for (file_system, commits) in [
+                (contract.name(), false),
+                (contract.name(), true),
+                ("weakest", false),
+            ] {
+                let options = Options {
+                    contract,
+                    bytes,
+                    exists,
+                    commits,
+                    tears,
+                    variant,
+                    mutation: None,
+                };
+                let explored = match file_system {
+                    "weakest" => explore_weakest(&options),
+                    _ => explore(&options),
+                };
+                let report =
+                    explored.map_err(|e| Failure::new(format!("crash exploration: {e}")))?;
+                let trees = report.trees.into_iter();
+                all.push(PutExplored {
+                    file_system,
+                    variant: variant.text().to_owned(),
+                    right: variant == Variant::Whole,
+                    exists,
+                    commits,
+                    disks: report.disks,
+                    exhaustive: report.exhaustive,
+                    trees: trees
+                        .map(|tree| PutTree {
+                            text: tree.text,
+                            disks: tree.disks,
+                        })
+                        .collect(),
+                    violations: report.violations,
+                    examples: report.examples,
+                    seconds: report.elapsed.as_secs_f64(),
+                });
+            }
+        }
+    }
+    Ok(all)
 }

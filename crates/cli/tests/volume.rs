@@ -352,12 +352,7 @@ fn what_is_no_volume_is_refused_by_name_and_left_alone() {
 fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
     let p = Place::new();
     p.refused(&["mkfs", "img"], 1, &["does not exist", "--size"]);
-    for option in [
-        ["--contract", "sync"],
-        ["--contract", "metadata-prefix"],
-        ["--on", "flash"],
-        ["--on", "pm"],
-    ] {
+    for option in [["--on", "flash"], ["--on", "pm"]] {
         let args = ["mkfs", "--size", "64M", option[0], option[1], "img"];
         p.refused(&args, 1, &["not available", option[1]]);
     }
@@ -372,7 +367,12 @@ fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
     assert_eq!(made["volume_bytes"], 64 << 20);
     p.refused(&["mkfs", "img"], 1, &["volume 'one'", "--force"]);
     assert_eq!(p.json(&["info", "--json", "img"])["uuid"], made["uuid"]);
+    for contract in ["sync", "metadata-prefix"] {
+        p.ok(&["mkfs", "--force", "--contract", contract, "img"]);
+        assert_eq!(p.json(&["info", "--json", "img"])["contract"], contract);
+    }
     p.ok(&["mkfs", "--force", "--label", "two", "img"]);
+    assert_eq!(p.json(&["info", "--json", "img"])["contract"], "ordered");
     assert_eq!(p.json(&["info", "--json", "img"])["label"], "two");
     p.ok(&["mkfs", "--force", "--size", "32M", "img"]);
     assert_eq!(fs::metadata(p.path("img")).unwrap().len(), 32 << 20);

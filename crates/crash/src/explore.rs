@@ -1,6 +1,7 @@
 //! The exploration: scenarios within a budget of images, on several threads, and the
 //! shrinking of what they find.
 
+use crate::Contract;
 use crate::check::{self, Counts, Depth};
 use crate::record::{Mutation, Recording, Template, moment};
 use crate::scenario::{Scenario, pair, pairs, random};
@@ -16,7 +17,7 @@ const DEEP_EVERY: u64 = 8;
 /// Fewest images that are checked of a pair of operations.
 const PAIR_IMAGES_MIN: u64 = 8;
 /// With so many images, every pair of operations is run.
-pub const ALL_PAIRS_IMAGES: u64 = 60_840;
+pub const ALL_PAIRS_IMAGES: u64 = 89_660;
 
 /// A scenario with a budget below this is sampled instead of walked through.
 const IMAGES_ORDERED_MIN: u64 = 1000;
@@ -26,6 +27,8 @@ const ROUNDS_MAX: usize = 64;
 /// What to explore.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    /// The contract of the volumes.
+    pub contract: Contract,
     /// Decides the order of the pairs, the random sequences, and what is sampled.
     pub seed: u64,
     /// Crash images to check at least. Three fifths of them are of pairs of operations, the
@@ -40,6 +43,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            contract: Contract::default(),
             seed: 1,
             images: 10_000,
             jobs: jobs(),
@@ -114,7 +118,7 @@ struct Shared<'a> {
 /// When not even an empty volume can be made.
 pub fn explore(options: &Options, progress: &(dyn Fn(Progress) + Sync)) -> Result<Report, String> {
     let began = Instant::now();
-    let template = Template::new()?;
+    let template = Template::new(options.contract)?;
     let shared = Shared {
         options,
         template: &template,
@@ -243,6 +247,15 @@ fn try_scenario(
             .or_else(|| panic.downcast_ref::<&str>().copied());
         Err(format!("panic: {}", text.unwrap_or("without a message")))
     })
+}
+
+/// Checks crash images of one scenario; returns how many.
+#[cfg(test)]
+pub(crate) fn one(options: &Options, scenario: &Scenario) -> Result<u64, String> {
+    let template = Template::new(options.contract)?;
+    let mut counts = Counts::default();
+    try_scenario(&template, scenario, options, options.images, &mut counts)?;
+    Ok(counts.images)
 }
 
 fn cut_everywhere(

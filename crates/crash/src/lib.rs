@@ -1,19 +1,23 @@
 //! Crash exploration of our own stack: runs a workload on `fs` over the simulated device,
-//! cuts the power everywhere, and checks what is left against the contract `ordered`.
+//! cuts the power everywhere, and checks what is left against the volume's contract.
 //!
 //! | module | job |
 //! |---|---|
 //! | `scenario` | what is run: all pairs of operations over a small name space, and random sequences |
+//! | `promise` | the model's history under the contract, and what it allows |
 //! | `record` | runs a scenario and notes which operation the trace belongs to |
 //! | `check` | one crash image: recover, compare, fsck, cut the recovery, use the volume |
 //! | `explore` | all of it, within a budget, on several threads; shrinks what it finds |
+//! | `replace` | every crash state of `steadfast::atomic_replace` |
 //!
 //! A crash test that cannot fail proves nothing: [`Mutation`] plants a bug, and
 //! [`explore`] must report it.
 
 mod check;
 mod explore;
+mod promise;
 mod record;
+pub mod replace;
 mod scenario;
 #[cfg(test)]
 mod tests;
@@ -21,3 +25,4 @@ mod tests;
 pub use explore::{ALL_PAIRS_IMAGES, Options, Progress, Report, Violation, explore};
 pub use record::Mutation;
 pub use scenario::Scenario;
+pub use steadfast_fs::Contract;

@@ -2,13 +2,14 @@
 //! called and answered.
 
 use crate::check::make_orphan;
+use crate::promise::Promise;
 use crate::scenario::Scenario;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use steadfast_block::BlockDevice;
 use steadfast_block::sim::{Image, SimDevice};
-use steadfast_fs::{Faults, Fs, MkfsOptions, MountOptions, mkfs};
-use steadfast_model::{Handles, History, Op, Rules, Snapshot, Step, Tree, ordered};
+use steadfast_fs::{Contract, Faults, Fs, MkfsOptions, MountOptions, mkfs};
+use steadfast_model::{Handles, Op, Snapshot, Step, Tree, ordered};
 use steadfast_vfs::{Caller, Clock, FileSystem, Time};
 
 /// Blocks of the volumes that are explored.
@@ -23,23 +24,57 @@ pub enum Mutation {
     SkipFlush,
     /// Commits are acknowledged before their record is durable.
     AcknowledgeEarly,
+    /// Data goes to its place after the record that says it is there.
+    DataAfterMetadata,
     /// Freed blocks are reused before the freeing is durable.
     ReuseEarly,
     /// A file's size is committed before its data.
     SizeBeforeData,
     /// An open file without names is not listed as an orphan.
     ForgetOrphan,
+    /// Blocks with patches in the log are overwritten in place.
+    InPlaceOverLogged,
+    /// Blocks that an unproved record covers are overwritten in place.
+    InPlaceUnproved,
+    /// Overwrites go in place behind the end of the file that is durable.
+    InPlacePastEnd,
+    /// Patches over data written in place do not hold their whole sectors.
+    NarrowPatches,
+    /// `fdatasync` flushes data without committing the metadata that leads to it.
+    UnstableFdatasync,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 5] = [
+    pub const ALL: [Mutation; 11] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
+        Mutation::DataAfterMetadata,
         Mutation::ReuseEarly,
         Mutation::SizeBeforeData,
         Mutation::ForgetOrphan,
+        Mutation::InPlaceOverLogged,
+        Mutation::InPlaceUnproved,
+        Mutation::InPlacePastEnd,
+        Mutation::NarrowPatches,
+        Mutation::UnstableFdatasync,
     ];
+
+    /// Whether it breaks anything under this contract.
+    #[must_use]
+    pub fn concerns(self, contract: Contract) -> bool {
+        use Mutation::{
+            InPlaceOverLogged, InPlacePastEnd, InPlaceUnproved, NarrowPatches, UnstableFdatasync,
+        };
+        let in_place = [
+            InPlaceOverLogged,
+            InPlaceUnproved,
+            InPlacePastEnd,
+            NarrowPatches,
+            UnstableFdatasync,
+        ];
+        contract == Contract::MetadataPrefix || !in_place.contains(&self)
+    }
 
     fn faults(mutation: Option<Mutation>) -> Faults {
         let mut faults = Faults::default();
@@ -47,9 +82,15 @@ impl Mutation {
             None => {}
             Some(Mutation::SkipFlush) => faults.journal.skip_flush = true,
             Some(Mutation::AcknowledgeEarly) => faults.journal.acknowledge_early = true,
+            Some(Mutation::DataAfterMetadata) => faults.journal.data_late = true,
             Some(Mutation::ReuseEarly) => faults.journal.reuse_early = true,
             Some(Mutation::SizeBeforeData) => faults.size_before_data = true,
             Some(Mutation::ForgetOrphan) => faults.forget_orphan = true,
+            Some(Mutation::InPlaceOverLogged) => faults.journal.in_place_over_logged = true,
+            Some(Mutation::InPlaceUnproved) => faults.journal.in_place_unproved = true,
+            Some(Mutation::InPlacePastEnd) => faults.in_place_past_end = true,
+            Some(Mutation::NarrowPatches) => faults.narrow_patches = true,
+            Some(Mutation::UnstableFdatasync) => faults.fdatasync_without_metadata = true,
         }
         faults
     }
@@ -74,7 +115,7 @@ impl Clock for SetClock {
 /// A run whose trace can be cut.
 pub(crate) struct Recording {
     pub(crate) sim: Arc<SimDevice>,
-    pub(crate) history: History,
+    pub(crate) history: Promise,
     /// Free blocks of the volume when it was empty.
     pub(crate) empty_free: u64,
 }
@@ -93,14 +134,16 @@ pub(crate) fn mount_options(clock: Arc<dyn Clock>, mutation: Option<Mutation>) -
 
 /// An empty volume.
 pub(crate) struct Template {
+    contract: Contract,
     empty: Image,
     empty_free: u64,
 }
 
 impl Template {
-    pub(crate) fn new() -> Result<Template, String> {
+    pub(crate) fn new(contract: Contract) -> Result<Template, String> {
         let sim = Arc::new(SimDevice::new(VOLUME_BLOCKS));
         let options = MkfsOptions {
+            contract,
             uuid: Some([7; 16]),
             log_blocks: Some(LOG_BLOCKS),
             now: Some(Time::default()),
@@ -118,7 +161,11 @@ impl Template {
         make_orphan(&fs).map_err(call)?;
         fs.sync().map_err(call)?;
         let empty_free = fs.statfs().map_err(call)?.blocks_free;
-        Ok(Template { empty, empty_free })
+        Ok(Template {
+            contract,
+            empty,
+            empty_free,
+        })
     }
 
     /// Runs the scenario. An error says where the file system did not do what the model does.
@@ -148,20 +195,14 @@ impl Template {
         }
         let sim = Arc::new(SimDevice::from_image(image));
         let fs = self.mount(sim.clone(), clock.clone(), mutation)?;
-        // A refused operation binds nothing, like a lookup: the kernel answers many itself.
-        let rules = Rules {
-            split: ordered::atomic,
-            failures_bind: false,
-            ..Rules::default()
-        };
-        let mut history = History::with_rules(tree, rules);
+        let mut history = Promise::new(self.contract, tree);
         let mut handles = Handles::default();
         for (i, step) in scenario.steps.iter().enumerate() {
             clock.set(step.at);
             sim.mark(called(i));
             let result = step.op.run(&*fs, &step.caller, &mut handles);
             sim.mark(answered(i));
-            history.record(step, result).map_err(|e| e.to_string())?;
+            history.record(step, result)?;
         }
         // Handles that are still open are closed, as a dying process's are; then the clean end
         // is cut as well.
@@ -172,7 +213,7 @@ impl Template {
             sim.mark(called(i));
             let result = step.op.run(&*fs, &step.caller, &mut handles);
             sim.mark(answered(i));
-            history.record(&step, result).map_err(|e| e.to_string())?;
+            history.record(&step, result)?;
         }
         let found = Snapshot::of_fs(&*fs).map_err(|e| e.to_string())?;
         let live = Snapshot::of_tree(history.current());

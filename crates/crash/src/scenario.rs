@@ -12,12 +12,14 @@ pub(crate) enum Syncs {
     Never,
     /// `fsync` of what the operation touched, after each.
     Fsync,
+    /// `fdatasync` of it, after each.
+    Fdatasync,
     /// `sync` after the first.
     Between,
 }
 
 /// How many ways of syncing a pair there are.
-pub(crate) const SYNCS: [Syncs; 3] = [Syncs::Never, Syncs::Fsync, Syncs::Between];
+pub(crate) const SYNCS: [Syncs; 4] = [Syncs::Never, Syncs::Fsync, Syncs::Fdatasync, Syncs::Between];
 
 /// A workload: steps on a volume that begins with a durable set-up.
 #[derive(Clone, Debug)]
@@ -43,8 +45,8 @@ impl fmt::Display for Scenario {
     }
 }
 
-/// What to fsync after an operation: the inode that it made, changed or uncovered.
-fn touched(op: &Op) -> Op {
+/// The sync of what an operation touched: the inode that it made, changed or uncovered.
+fn touched(op: &Op, syncs: Syncs) -> Op {
     let file = match op {
         Op::Mknod { path, .. } | Op::Mkdir { path, .. } | Op::Symlink { path, .. } => {
             Target::Path(path.clone())
@@ -63,7 +65,11 @@ fn touched(op: &Op) -> Op {
         | Op::RemoveXattr { file, .. } => file.clone(),
         _ => return Op::Sync,
     };
-    Op::Fsync { file }
+    if syncs == Syncs::Fdatasync {
+        Op::Fdatasync { file }
+    } else {
+        Op::Fsync { file }
+    }
 }
 
 /// The number of pairs.
@@ -83,12 +89,12 @@ pub(crate) fn pair(index: usize) -> Scenario {
     let mut list = vec![ops[a].clone()];
     match syncs {
         Syncs::Never => {}
-        Syncs::Fsync => list.push(touched(&ops[a])),
+        Syncs::Fsync | Syncs::Fdatasync => list.push(touched(&ops[a], syncs)),
         Syncs::Between => list.push(Op::Sync),
     }
     list.push(ops[b].clone());
-    if syncs == Syncs::Fsync {
-        list.push(touched(&ops[b]));
+    if matches!(syncs, Syncs::Fsync | Syncs::Fdatasync) {
+        list.push(touched(&ops[b], syncs));
     }
     list.push(Op::Sync);
     let steps = list
@@ -109,8 +115,14 @@ fn time(i: usize) -> Time {
     }
 }
 
-/// A random sequence on an empty volume; every third one has two streams.
+/// A random sequence; every third one has two streams, every fourth one mostly overwrites. Every
+/// second one begins with the set-up of the pairs, whose files have been written home; the others
+/// with an empty volume.
 pub(crate) fn random(seed: u64, index: u64) -> Scenario {
+    let number = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index);
+    if index % 4 == 3 {
+        return overwrites(seed, index, number);
+    }
     let streams = if index % 3 == 2 { 2 } else { 1 };
     let shape = Shape {
         streams,
@@ -121,7 +133,6 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
         ..Shape::default()
     };
     let length = if streams == 2 { 24 } else { 30 };
-    let number = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index);
     let mut steps: Vec<Step> = Workload::new(number, shape).take(length).collect();
     steps.push(Step::new(0, Op::Sync).at(Time {
         secs: 5000,
@@ -129,7 +140,66 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
     }));
     Scenario {
         name: format!("random sequence {index} of seed {seed}, {streams} stream(s)"),
-        setup: Vec::new(),
+        setup: if index % 2 == 1 {
+            small_space().0
+        } else {
+            Vec::new()
+        },
         steps,
+    }
+}
+
+/// Two files that are overwritten, made longer and shorter, punched, renamed and synced.
+fn overwrites(seed: u64, index: u64, number: u64) -> Scenario {
+    let mut state = number | 1;
+    let mut below = move |n: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % n
+    };
+    let setup = [
+        "mknod /a file 644 0",
+        "write /a 0 #1*20000",
+        "mknod /b file 644 0",
+        "write /b 0 #2*9000",
+    ];
+    let mut lines = Vec::new();
+    for n in 0..30 {
+        let file = if below(3) == 0 { "/b" } else { "/a" };
+        let (at, len) = (below(20_000), below(3000) + 1);
+        lines.push(match below(20) {
+            0..9 => format!("write {file} {at} #{}*{len}", 100 + n),
+            9 => format!("write {file} {} #{}*4096", at / 4096 * 4096, 100 + n),
+            10 => format!("append {file} #{}*{}", 100 + n, len / 4 + 1),
+            11 => format!("setattr {file} size={at}"),
+            12 => format!("fallocate {file} punch {at} {len}"),
+            13 => "rename /a /b exchange".to_string(),
+            14 => format!("mkdir /d{n} 755"),
+            15 => "sync".to_string(),
+            16 => format!("fsync {file}"),
+            _ => format!("fdatasync {file}"),
+        });
+    }
+    lines.push("sync".to_string());
+    let ops = lines.iter().filter_map(|line| line.parse().ok());
+    let steps = ops.enumerate().map(|(i, op)| Step::new(0, op).at(time(i)));
+    Scenario {
+        name: format!("random sequence {index} of seed {seed}, mostly overwrites"),
+        steps: steps.collect(),
+        setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_overwrites_parses() {
+        for index in 0..50 {
+            let scenario = overwrites(1, index, index);
+            assert_eq!((scenario.setup.len(), scenario.steps.len()), (4, 31));
+        }
     }
 }

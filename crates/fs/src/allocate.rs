@@ -9,6 +9,7 @@ use crate::btree;
 use crate::data::{ATTEMPTS_MAX, PAGE, check_end, require_file, shape};
 use crate::error::from_journal;
 use crate::extents::{self, Extent};
+use crate::in_place::Concerns;
 use crate::inode::{self, Inode, Place, State};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
@@ -18,7 +19,7 @@ use crate::reader::Current;
 use crate::truncate::{slice_bytes, zero_written};
 use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE, Work};
 use steadfast_block::BLOCK_SIZE;
-use steadfast_journal::{Access, Credits, Object, StreamId};
+use steadfast_journal::{Access, Credits, Object};
 use steadfast_vfs::{AllocateMode, Caller, Errno, Error, Ino, Result, Seek};
 
 /// Most blocks that one operation allocates.
@@ -82,6 +83,7 @@ impl Fs {
         loop {
             let step = self.store.with_space(|| {
                 self.settle(caller.stream, ino)?;
+                self.write_out(ino)?;
                 self.fill_some(caller, &inode, at, to, grow)
             })?;
             match step {
@@ -142,7 +144,7 @@ impl Fs {
         )?;
         work.relate(Object::File(inode.ino), Access::Exclusive);
         let mut state = inode.exclusive();
-        if state.pages.cut.is_some() {
+        if state.pages.cut.is_some() || !state.pages.places.is_empty() {
             return Ok(Step::Retry);
         }
         let old = inode::read(volume, &mut work, inode.ino)?;
@@ -199,6 +201,7 @@ impl Fs {
         loop {
             let step = self.store.with_space(|| {
                 self.settle(caller.stream, ino)?;
+                self.write_out(ino)?;
                 self.punch_some(caller, &inode, edges, first, to)
             })?;
             match step {
@@ -248,7 +251,7 @@ impl Fs {
         work.use_emergency_space();
         work.relate(Object::File(inode.ino), Access::Exclusive);
         let mut state = inode.exclusive();
-        if state.pages.cut.is_some() {
+        if state.pages.cut.is_some() || !state.pages.places.is_empty() {
             return Ok(Step::Retry);
         }
         let old = inode::read(volume, &mut work, inode.ino)?;
@@ -318,7 +321,7 @@ impl Fs {
                 )));
             }
         }
-        let stream = StreamId(caller.stream.0);
+        let stream = self.store.stream(caller.stream);
         journal
             .sync(stream, &[Object::File(inode.ino)])
             .map_err(from_journal)?;
@@ -377,7 +380,8 @@ impl Fs {
         end.state.pages.reserved += more.keep();
         end.state.pages.log_bytes += log_bytes;
         pages(end.state);
-        end.work.commit();
+        let ticket = end.work.commit();
+        self.note_change(end.ino, Concerns::Size, ticket);
         Ok(())
     }
 

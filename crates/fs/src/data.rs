@@ -1,8 +1,8 @@
 //! Reading and writing file data.
 //!
-//! A write of one page goes one of three ways: into a delayed page that is there already;
-//! as a patch of the journal over a written block (selective data journaling: order is kept);
-//! or into a new delayed page, for which space and log bytes are kept from then on. Size,
+//! A write of one page goes one of these ways: into a delayed page that is there already;
+//! as a patch of the journal over a written block (selective data journaling: order is kept), or in
+//! place where the contract lets it (`in_place`); or into a new delayed page, for which space and log bytes are kept from then on. Size,
 //! times and mode change in the same operation. A write too large for one operation becomes
 //! several, split at page boundaries, in order (corner 62).
 //!
@@ -13,6 +13,7 @@
 use crate::btree;
 use crate::error::{damaged, from_journal};
 use crate::extents::{self, Extent};
+use crate::in_place::Concerns;
 use crate::inode::{self, Inode, Place, State};
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
@@ -22,12 +23,15 @@ use crate::perm;
 use crate::reader::{Current, Reader};
 use crate::superblock::Volume;
 use crate::work::{COST_BLOCK, COST_RANGE, Store, Work};
-use steadfast_block::{BLOCK_SIZE, BlockNo};
-use steadfast_journal::{Access, Credits, Kind, Object, StreamId};
+use std::sync::Arc;
+use steadfast_block::{BLOCK_SIZE, BlockNo, SECTOR_SIZE};
+use steadfast_journal::{Access, Credits, Kind, Object};
 use steadfast_vfs::{Caller, Errno, Error, FileKind, Ino, Result};
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
+/// Bytes that a crash leaves whole.
+const SECTOR: u64 = SECTOR_SIZE as u64;
 /// Most pages that one operation writes.
 const CHUNK_PAGES_MAX: u64 = 256;
 /// Attempts to begin an operation whose file changes in between, before giving up.
@@ -38,8 +42,10 @@ pub(crate) const ATTEMPTS_MAX: usize = 64;
 enum Target {
     /// In memory already.
     Delayed,
-    /// In a written block.
+    /// In a written block, to be patched.
     Written(BlockNo),
+    /// In a written block, to be overwritten in place.
+    InPlace(BlockNo),
     /// Nowhere, or in an unwritten extent.
     New { over_unwritten: bool },
 }
@@ -142,6 +148,7 @@ impl Fs {
                 Err(_) if written > 0 => break,
                 Err(error) => return Err(error),
             }
+            self.write_out_surplus()?;
             if written == data.len() {
                 break;
             }
@@ -162,7 +169,7 @@ impl Fs {
         for _ in 0..ATTEMPTS_MAX {
             self.settle(caller.stream, ino)?;
             // A look ahead, to ask for credits before taking the lock.
-            let (peeked, mut count) = {
+            let (peeked, mut count, waits) = {
                 let state = inode.shared();
                 let mut reader = Current(&store.journal);
                 let disk = inode::read(&store.volume, &mut reader, ino)?;
@@ -172,13 +179,21 @@ impl Fs {
                 if data.is_empty() {
                     return Ok((at, 0));
                 }
-                largest_plan(store, &mut reader, &state, &disk, at, data.len())?
+                let may = self.may_write_in_place(ino);
+                let (plan, count) =
+                    largest_plan(store, &mut reader, &state, &disk, at, data.len(), may)?;
+                // What the write makes longer must have nothing that waits.
+                let waits = at + count > disk.size.get() && !state.pages.places.is_empty();
+                (plan, count, waits)
             };
+            if waits {
+                self.write_out(ino)?;
+            }
             let granted = peeked.credits();
             if granted.log_bytes > store.journal.op_bytes_max() && !inode.shared().pages.is_empty()
             {
                 // What must be kept for the delayed pages outgrows a small log: place them first.
-                let stream = StreamId(caller.stream.0);
+                let stream = store.stream(caller.stream);
                 store
                     .journal
                     .sync(stream, &[Object::File(ino)])
@@ -201,9 +216,11 @@ impl Fs {
                     .min(data.len() as u64);
             }
             check_end(at, count as usize)?;
-            let plan = plan(&mut work, &state, &old, at, count)?;
+            let may = self.may_write_in_place(ino);
+            let plan = plan_in(store, &mut work, &state, &old, at, count, may)?;
+            let waits = at + count > old.size.get() && !state.pages.places.is_empty();
             // The file changed since the look ahead: ask again.
-            if !covers(&granted, &plan.credits()) {
+            if waits || !covers(&granted, &plan.credits()) {
                 continue;
             }
             let data = &data[..count as usize];
@@ -229,9 +246,25 @@ impl Fs {
         plan: &Plan,
     ) -> Result<()> {
         let store = work.store();
-        for (target, piece) in plan.targets.iter().zip(pieces(at, data)) {
-            if let Target::Written(block) = target {
-                work.write(*block, Kind::Data, piece.offset, piece.bytes)?;
+        // Blocks to be overwritten in place, as they will be.
+        let mut places = Vec::new();
+        for ((target, piece), page) in plan.targets.iter().zip(pieces(at, data)).zip(plan.first..) {
+            match target {
+                Target::Written(block) => {
+                    debug_assert!(!state.pages.places.contains_key(&page), "it waits");
+                    patch_data(&mut work, *block, &piece, self.patch_unit())?;
+                }
+                Target::InPlace(home) => {
+                    let mut block = match state.pages.places.get(&page) {
+                        Some((_, block)) => Arc::clone(block),
+                        None if piece.bytes.len() == BLOCK_SIZE => Arc::new([0; BLOCK_SIZE]),
+                        None => Arc::new(*work.read(*home, Kind::Data)?),
+                    };
+                    Arc::make_mut(&mut block)[piece.offset..][..piece.bytes.len()]
+                        .copy_from_slice(piece.bytes);
+                    places.push((page, (*home, block)));
+                }
+                Target::Delayed | Target::New { .. } => {}
             }
         }
         let now = self.now();
@@ -256,7 +289,7 @@ impl Fs {
         state.pages.log_bytes += plan.attach_bytes;
         for ((target, piece), page) in plan.targets.iter().zip(pieces(at, data)).zip(plan.first..) {
             match *target {
-                Target::Written(_) => {}
+                Target::Written(_) | Target::InPlace(_) => {}
                 Target::Delayed => state.pages.write(page, piece.offset, piece.bytes, false),
                 Target::New { over_unwritten } => {
                     state
@@ -265,7 +298,21 @@ impl Fs {
                 }
             }
         }
-        work.commit();
+        if !places.is_empty() {
+            state.pages.places.extend(places);
+            let waiting = state.pages.places.len() as u64;
+            store.in_place.set_waiting(inode.ino, waiting);
+        }
+        let patched = |target: &Target| !matches!(target, Target::InPlace(_));
+        let concerns = if new.size != old.size {
+            Some(Concerns::Size)
+        } else {
+            plan.targets.iter().any(patched).then_some(Concerns::Data)
+        };
+        let ticket = work.commit();
+        if let Some(concerns) = concerns {
+            self.note_change(inode.ino, concerns, ticket);
+        }
         Ok(())
     }
 }
@@ -308,13 +355,14 @@ fn largest_plan(
     disk: &DiskInode,
     at: u64,
     len: usize,
+    may_in_place: bool,
 ) -> Result<(Plan, u64)> {
     let limit = store.journal.op_bytes_max() / 4 * 3;
     let mut pages = CHUNK_PAGES_MAX;
     loop {
         let end = (at / PAGE + pages) * PAGE;
         let count = (end - at).min(len as u64);
-        let plan = plan_in(&store.volume, reader, state, disk, at, count)?;
+        let plan = plan_in(store, reader, state, disk, at, count, may_in_place)?;
         if plan.credits().log_bytes <= limit || pages == 1 {
             return Ok((plan, count));
         }
@@ -322,19 +370,17 @@ fn largest_plan(
     }
 }
 
-fn plan(work: &mut Work<'_>, state: &State, disk: &DiskInode, at: u64, count: u64) -> Result<Plan> {
-    let volume = work.volume();
-    plan_in(volume, work, state, disk, at, count)
-}
-
+/// `may_in_place`: the file's size is durable, and the contract lets overwrites go in place.
 fn plan_in(
-    volume: &Volume,
+    store: &Store,
     reader: &mut impl Reader,
     state: &State,
     disk: &DiskInode,
     at: u64,
     count: u64,
+    may_in_place: bool,
 ) -> Result<Plan> {
+    let volume = &store.volume;
     let (first, end) = page_range(at, count);
     let mut targets = vec![
         Target::New {
@@ -353,6 +399,9 @@ fn plan_in(
             };
         }
     }
+    if may_in_place && at + count <= disk.size.get() {
+        choose_places(store, state, first, &mut targets);
+    }
     for (page, _) in state.pages.range(first, end) {
         targets[(page - first) as usize] = Target::Delayed;
     }
@@ -361,10 +410,10 @@ fn plan_in(
     let mut own_bytes = COST_INODE;
     for (target, page) in targets.iter().zip(first..) {
         match target {
-            Target::Delayed => {}
+            Target::Delayed | Target::InPlace(_) => {}
             Target::Written(_) => {
-                let from = at.max(page * PAGE);
-                let to = (at + count).min((page + 1) * PAGE);
+                let from = at.max(page * PAGE) / SECTOR * SECTOR;
+                let to = (at + count).min((page + 1) * PAGE).next_multiple_of(SECTOR);
                 own_bytes += COST_BLOCK + COST_RANGE + (to - from);
             }
             Target::New {
@@ -387,6 +436,40 @@ fn plan_in(
         needs,
         attach_bytes,
     })
+}
+
+/// Patches a part of a written block, in whole units: what else is in its first and its last one
+/// may have been written in place and not be durable yet, and belongs to the value that is patched.
+fn patch_data(work: &mut Work<'_>, block: BlockNo, piece: &Piece<'_>, unit: usize) -> Result<()> {
+    let end = piece.offset + piece.bytes.len();
+    let (from, to) = (piece.offset / unit * unit, end.next_multiple_of(unit));
+    if (from, to) == (piece.offset, end) {
+        return work.write(block, Kind::Data, from, piece.bytes);
+    }
+    let mut bytes = work.read(block, Kind::Data)?[from..to].to_vec();
+    bytes[piece.offset - from..end - from].copy_from_slice(piece.bytes);
+    work.write(block, Kind::Data, from, &bytes)
+}
+
+/// Lets written blocks be overwritten in place, unless the journal keeps them from it. What
+/// waits already stays allowed.
+fn choose_places(store: &Store, state: &State, first: u64, targets: &mut [Target]) {
+    let written = targets.iter().filter_map(|target| match target {
+        Target::Written(block) => Some((*block, 1)),
+        _ => None,
+    });
+    let runs: Vec<(BlockNo, u64)> = written.collect();
+    if runs.is_empty() {
+        return;
+    }
+    let kept = store.journal.kept_from_place(&runs);
+    for (target, page) in targets.iter_mut().zip(first..) {
+        if let Target::Written(block) = *target
+            && (state.pages.places.contains_key(&page) || !kept.contains(&block))
+        {
+            *target = Target::InPlace(block);
+        }
+    }
 }
 
 /// Reads bytes that lie before the end of the file.
@@ -420,7 +503,9 @@ pub(crate) fn read_range(
         done = stop;
     }
     buf[(done - offset) as usize..].fill(0);
-    for (page, block) in pages.range(first, end) {
+    let places = pages.places.range(first..end);
+    let places = places.map(|(page, (_, block))| (*page, block));
+    for (page, block) in places.chain(pages.range(first, end)) {
         let start = (page * PAGE).max(offset);
         let stop = ((page + 1) * PAGE).min(offset + len);
         buf[(start - offset) as usize..(stop - offset) as usize]

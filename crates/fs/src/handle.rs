@@ -5,14 +5,15 @@
 //! when a commit releases some (corner 1). Dropping it unmounts: it is not the state
 //! itself that is dropped then, because the journal still needs that to place delayed data.
 
+use crate::contract::Contract;
 use crate::error::{Error, from_journal};
 use crate::mount::{self, MountOptions};
 use std::sync::Arc;
 use steadfast_block::BlockDevice;
-use steadfast_journal::{Object, Recovery, StreamId};
+use steadfast_journal::{Object, Recovery};
 use steadfast_vfs::{
     AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileKind, FileSystem, Ino, NewNode,
-    RenameMode, Result, Seek, SetAttr, StatFs, XattrMode,
+    RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, Stream, XattrMode,
 };
 
 /// A mounted volume.
@@ -48,6 +49,12 @@ impl Fs {
         self.mounted.read_only || self.mounted.store.journal.failed().is_some()
     }
 
+    /// What a crash may lose.
+    #[must_use]
+    pub fn contract(&self) -> Contract {
+        self.mounted.store.volume.contract
+    }
+
     /// The journal's counters.
     #[must_use]
     pub fn journal_stats(&self) -> steadfast_journal::Stats {
@@ -58,6 +65,23 @@ impl Fs {
     #[must_use]
     pub fn take_warnings(&self) -> Vec<String> {
         self.mounted.take_warnings()
+    }
+
+    /// Runs a change, and answers it.
+    fn change<T>(&self, run: impl FnMut() -> Result<T>) -> Result<T> {
+        self.answer(self.mounted.change(run))
+    }
+
+    /// The answer to a call that may have changed something: under `sync`, what it did is
+    /// durable first, also what a call did that failed half-way. All threads are of one stream:
+    /// those that come together share a record and its flush. No lock is held.
+    fn answer<T>(&self, result: Result<T>) -> Result<T> {
+        if self.contract() != Contract::Sync {
+            return result;
+        }
+        let stream = self.mounted.store.stream(Stream::default());
+        let durable = self.mounted.store.journal.sync(stream, &[]);
+        result.and_then(|value| durable.map(|()| value).map_err(from_journal))
     }
 }
 
@@ -82,8 +106,7 @@ impl FileSystem for Fs {
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.mounted
-            .change(|| self.mounted.op_setattr(caller, ino, set))
+        self.change(|| self.mounted.op_setattr(caller, ino, set))
     }
 
     fn access(&self, caller: &Caller, ino: Ino, mask: u8) -> Result<()> {
@@ -91,18 +114,15 @@ impl FileSystem for Fs {
     }
 
     fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
-        self.mounted
-            .change(|| self.mounted.op_mknod(caller, parent, name, node))
+        self.change(|| self.mounted.op_mknod(caller, parent, name, node))
     }
 
     fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], perm: u16) -> Result<Attr> {
-        self.mounted
-            .change(|| self.mounted.op_mkdir(caller, parent, name, perm))
+        self.change(|| self.mounted.op_mkdir(caller, parent, name, perm))
     }
 
     fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        self.mounted
-            .change(|| self.mounted.op_symlink(caller, parent, name, target))
+        self.change(|| self.mounted.op_symlink(caller, parent, name, target))
     }
 
     fn readlink(&self, _caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
@@ -110,18 +130,15 @@ impl FileSystem for Fs {
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.mounted
-            .change(|| self.mounted.op_link(caller, ino, parent, name))
+        self.change(|| self.mounted.op_link(caller, ino, parent, name))
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
-        self.mounted
-            .change(|| self.mounted.op_remove(caller, parent, name, false))
+        self.change(|| self.mounted.op_remove(caller, parent, name, false))
     }
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
-        self.mounted
-            .change(|| self.mounted.op_remove(caller, parent, name, true))
+        self.change(|| self.mounted.op_remove(caller, parent, name, true))
     }
 
     fn rename(
@@ -131,8 +148,7 @@ impl FileSystem for Fs {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
-        self.mounted
-            .change(|| self.mounted.op_rename(caller, from, to, mode))
+        self.change(|| self.mounted.op_rename(caller, from, to, mode))
     }
 
     fn open(&self, _caller: &Caller, ino: Ino) -> Result<()> {
@@ -149,14 +165,14 @@ impl FileSystem for Fs {
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.mounted.writable()?;
-        self.mounted
-            .write_file(caller, ino, Some(offset), data)
-            .map(|(_, written)| written)
+        let written = self.mounted.write_file(caller, ino, Some(offset), data);
+        self.answer(written).map(|(_, written)| written)
     }
 
     fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
         self.mounted.writable()?;
-        let (offset, written) = self.mounted.write_file(caller, ino, None, data)?;
+        let written = self.mounted.write_file(caller, ino, None, data);
+        let (offset, written) = self.answer(written)?;
         if written < data.len() {
             let why = format!("only {written} of {} bytes could be appended", data.len());
             return Err(steadfast_vfs::Error::new(Errno::NoSpc, why));
@@ -164,15 +180,20 @@ impl FileSystem for Fs {
         Ok(offset)
     }
 
-    fn fsync(&self, caller: &Caller, ino: Ino, _data_only: bool) -> Result<()> {
+    fn fsync(&self, caller: &Caller, ino: Ino, data_only: bool) -> Result<()> {
         if self.mounted.read_only {
             return Ok(());
         }
-        let object = match self.mounted.read_inode(ino)?.kind() {
+        let kind = self.mounted.read_inode(ino)?.kind();
+        if self.contract() == Contract::MetadataPrefix {
+            let metadata = !data_only || kind != FileKind::Regular;
+            return self.mounted.sync_file(ino, metadata);
+        }
+        let object = match kind {
             FileKind::Directory => Object::Directory(ino),
             _ => Object::File(ino),
         };
-        let stream = StreamId(caller.stream.0);
+        let stream = self.mounted.store.stream(caller.stream);
         self.mounted
             .store
             .journal
@@ -189,7 +210,7 @@ impl FileSystem for Fs {
         len: u64,
     ) -> Result<()> {
         self.mounted.writable()?;
-        self.mounted.allocate_file(caller, ino, mode, offset, len)
+        self.answer(self.mounted.allocate_file(caller, ino, mode, offset, len))
     }
 
     fn seek(&self, _caller: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
@@ -218,8 +239,7 @@ impl FileSystem for Fs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.mounted
-            .change(|| self.mounted.op_setxattr(caller, ino, name, value, mode))
+        self.change(|| self.mounted.op_setxattr(caller, ino, name, value, mode))
     }
 
     fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
@@ -227,8 +247,7 @@ impl FileSystem for Fs {
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.mounted
-            .change(|| self.mounted.op_removexattr(caller, ino, name))
+        self.change(|| self.mounted.op_removexattr(caller, ino, name))
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -239,6 +258,27 @@ impl FileSystem for Fs {
         if self.mounted.read_only {
             return Ok(());
         }
-        self.mounted.store.journal.sync_all().map_err(from_journal)
+        self.mounted.write_out_all()?;
+        let journal = &self.mounted.store.journal;
+        journal.sync_all().map_err(from_journal)?;
+        journal.flush_in_place().map_err(from_journal)
+    }
+
+    fn accessed(&self, caller: &Caller, ino: Ino) -> Result<()> {
+        match self.mounted.op_accessed(caller, ino) {
+            Ok(false) => Ok(()),
+            noted => self.answer(noted.map(drop)),
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.mounted.counters()
+    }
+
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
+        if how != Shutdown::Nothing {
+            self.sync()?;
+        }
+        self.mounted.shut_down(how)
     }
 }

@@ -1,6 +1,7 @@
 //! What a volume is and how full it is, without mounting it: superblock, journal, bitmaps.
 //! Reads only, and only a few blocks per group; a log that waits is applied in memory.
 
+use crate::contract::Contract;
 use crate::error::Error;
 use crate::layout::{GROUP_META, META_BYTES, VERSION};
 use crate::superblock::load;
@@ -43,7 +44,7 @@ pub struct VolumeInfo {
     /// Format version.
     pub version: u32,
     /// Contract.
-    pub contract: &'static str,
+    pub contract: Contract,
     /// Seconds since 1970 when it was made.
     pub made: i64,
     /// Bytes of a block.
@@ -90,7 +91,7 @@ pub fn info(device: Arc<dyn BlockDevice>) -> Result<VolumeInfo, Error> {
         uuid: volume.uuid,
         label: volume.label.clone(),
         version: VERSION,
-        contract: "ordered",
+        contract: volume.contract,
         made: volume.made,
         block_size: BLOCK_SIZE as u32,
         blocks: volume.blocks,

@@ -80,7 +80,7 @@ pub struct Superblock {
     pub orphan_ino: U64,
     /// Key of the directory hash.
     pub hash_key: [u8; 16],
-    /// The contract: 1 = `ordered`.
+    /// The contract: 1 = `ordered`, 2 = `metadata-prefix`, 3 = `sync`.
     pub contract: U32,
     /// Zero.
     pub reserved: U32,
@@ -89,9 +89,6 @@ pub struct Superblock {
     /// Label, UTF-8, padded with zeros.
     pub label: [u8; 64],
 }
-
-/// Contract `ordered` in [`Superblock::contract`].
-pub const CONTRACT_ORDERED: u32 = 1;
 
 /// A point in time on disk: 12 bytes.
 #[derive(

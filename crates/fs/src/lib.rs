@@ -14,17 +14,19 @@
 //! 3. inode locks (`inode::Inode`), in the order of their numbers; never while waiting for a commit;
 //! 4. allocator and table locks, held for moments.
 //!
-//! Contract: DESIGN section 2 (`ordered`); paper 004, sections 3 and 4.
+//! Contracts: DESIGN section 2 ([`Contract`]); paper 004, sections 3 and 4.
 
 mod alloc;
 mod allocate;
 mod btree;
+mod contract;
 mod data;
 mod dir;
 mod error;
 mod extents;
 mod fsck;
 mod handle;
+mod in_place;
 mod info;
 mod inode;
 pub mod layout;
@@ -45,6 +47,7 @@ mod work;
 mod writeback;
 mod xattr;
 
+pub use contract::Contract;
 pub use error::Error;
 pub use fsck::{
     Finding, FsckOptions, FsckReport, Outcome, Place, Problem, Progress, ProgressSink, Severity,

@@ -73,7 +73,7 @@ impl VolumeMap {
     /// Contract.
     #[must_use]
     pub fn contract(&self) -> &'static str {
-        "ordered"
+        self.volume.contract.name()
     }
 
     /// Seconds since 1970 when it was made.

@@ -7,11 +7,10 @@
 //! commit never waits for a sparse image's host file system to allocate.
 
 use crate::btree;
+use crate::contract::Contract;
 use crate::error::Error;
 use crate::inode::{self, Place, S_ISVTX};
-use crate::layout::{
-    CONTRACT_ORDERED, DiskInode, GROUP_BLOCKS, GROUP_META, INODE_BYTES, MAGIC, Superblock, VERSION,
-};
+use crate::layout::{DiskInode, GROUP_BLOCKS, GROUP_META, INODE_BYTES, MAGIC, Superblock, VERSION};
 use crate::superblock::{GROUP_BLOCKS_MIN, LOG_BLOCKS_MIN, LOG_START, Volume};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 use steadfast_journal::{Journal, seal};
@@ -32,6 +31,8 @@ const LABEL_BYTES: usize = 64;
 pub struct MkfsOptions {
     /// Name of the volume, at most 64 bytes.
     pub label: String,
+    /// What a crash may lose.
+    pub contract: Contract,
     /// Identity; random if not given.
     pub uuid: Option<[u8; 16]>,
     /// Blocks of the log; by default a sixteenth of the device, at most 64 MiB.
@@ -53,6 +54,7 @@ impl Default for MkfsOptions {
     fn default() -> MkfsOptions {
         MkfsOptions {
             label: String::new(),
+            contract: Contract::default(),
             uuid: None,
             log_blocks: None,
             root_perm: 0o755,
@@ -189,6 +191,7 @@ fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
         hash_key: random.bytes()?,
         made: options.now.unwrap_or_else(|| SystemClock.now()).secs,
         label: options.label.clone(),
+        contract: options.contract,
     };
     let block = inode_block(&volume);
     volume.root = Place { block, slot: 0 }.ino();
@@ -264,7 +267,7 @@ fn superblock(volume: &Volume, at: BlockNo) -> Block {
         root_ino: volume.root.into(),
         orphan_ino: volume.orphans.into(),
         hash_key: volume.hash_key,
-        contract: CONTRACT_ORDERED.into(),
+        contract: volume.contract.number().into(),
         reserved: 0.into(),
         made: volume.made.into(),
         label,

@@ -8,7 +8,7 @@
 //! [`Fs`] here is the volume's state, shared by whoever uses it and by the journal, which
 //! calls it to place delayed data. What users hold is [`crate::handle::Fs`].
 
-use crate::error::Error;
+use crate::error::{Error, from_journal};
 use crate::inode::{self, Inode, Table};
 use crate::layout::{DiskInode, DiskTime};
 use crate::orphan;
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 use steadfast_journal::{Client, Config, Journal, Op, Recovery, Ticket};
-use steadfast_vfs::{Clock, Errno, Ino, Result, Stream, SystemClock};
+use steadfast_vfs::{Clock, Errno, Ino, Result, Shutdown, Stream, SystemClock};
 
 /// How to mount.
 #[derive(Clone)]
@@ -72,6 +72,12 @@ pub struct Faults {
     pub size_before_data: bool,
     /// An inode that loses its last name while open is not listed as an orphan.
     pub forget_orphan: bool,
+    /// Overwrites of a file go in place also behind the end that is durable.
+    pub in_place_past_end: bool,
+    /// Patches of data hold the bytes written, not their whole sectors.
+    pub narrow_patches: bool,
+    /// `fdatasync` never commits metadata.
+    pub fdatasync_without_metadata: bool,
     /// Those of the journal.
     pub journal: steadfast_journal::Faults,
 }
@@ -90,6 +96,8 @@ pub(crate) struct Fs {
     pub(crate) faults: Faults,
     /// Nothing may be changed.
     pub(crate) read_only: bool,
+    /// Most overwrites that wait to be written in place, in blocks.
+    pub(crate) in_place_blocks_max: u64,
     /// Held by renames that move a directory to another parent: the shape of the tree
     /// above any directory stands still.
     moves: Mutex<()>,
@@ -109,13 +117,11 @@ impl Fs {
         let found = superblock::load(&*device)?;
         let volume = found.volume;
         let read_only = options.read_only || found.read_only || device.geometry().read_only;
+        let uncommitted_blocks = options.uncommitted_bytes.div_ceil(BLOCK_SIZE as u64);
         let config = Config {
             read_only,
             commit_interval: options.commit_interval,
-            uncommitted_blocks_max: options
-                .uncommitted_bytes
-                .div_ceil(BLOCK_SIZE as u64)
-                .max(16),
+            uncommitted_blocks_max: uncommitted_blocks.max(16),
             cache_blocks_max: (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize,
             faults: options.faults.journal,
             ..Config::new(volume.region(), volume.uuid)
@@ -135,6 +141,7 @@ impl Fs {
             clock: Arc::clone(&options.clock),
             faults: options.faults.clone(),
             read_only,
+            in_place_blocks_max: uncommitted_blocks,
             moves: Mutex::new(()),
             unmounted: AtomicBool::new(false),
             warnings: Mutex::new(found.warning.into_iter().collect()),
@@ -162,10 +169,51 @@ impl Fs {
         if self.unmounted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // A failure stops the journal, which says so.
+        let _ = self.write_out_all();
         self.store
             .journal
             .close()
             .map_err(Error::journal("unmounting"))
+    }
+
+    /// Goes down now; what is durable in the log goes to its place first if `how` says so.
+    /// Unmounting then has nothing to do.
+    pub(crate) fn shut_down(&self, how: Shutdown) -> Result<()> {
+        let journal = &self.store.journal;
+        if how == Shutdown::Everything && !self.read_only {
+            journal.checkpoint().map_err(from_journal)?;
+        }
+        if !self.unmounted.swap(true, Ordering::AcqRel) {
+            journal.abandon();
+        }
+        Ok(())
+    }
+
+    /// Counters by name.
+    pub(crate) fn counters(&self) -> Vec<(&'static str, u64)> {
+        let journal = &self.store.journal;
+        let stats = journal.stats();
+        let (tail, head, uncommitted) = journal.usage();
+        vec![
+            ("operations", stats.operations),
+            ("changed_bytes", stats.changed_bytes),
+            ("transactions", stats.transactions),
+            ("merges", stats.merges),
+            ("commits", stats.commits),
+            ("batched_transactions", stats.batched_transactions),
+            ("largest_batch", stats.largest_batch),
+            ("record_bytes", stats.record_bytes),
+            ("log_blocks", stats.log_blocks),
+            ("data_blocks", stats.around_blocks),
+            ("flushes", stats.flushes),
+            ("checkpoints", stats.checkpoints),
+            ("home_blocks", stats.home_blocks),
+            ("released_blocks", stats.released_blocks),
+            ("waits", stats.waits),
+            ("log_blocks_used_now", head.saturating_sub(tail)),
+            ("uncommitted_transactions_now", uncommitted as u64),
+        ]
     }
 
     /// What was found wrong on the way, in words; each is told once.
@@ -251,6 +299,11 @@ impl Client for Fs {
 
     fn released(&self, runs: &[(BlockNo, u64)]) {
         self.store.alloc.released(&self.store.volume, runs);
+    }
+
+    fn interval_passed(&self) {
+        // A failure stops the journal, and reaches the next caller.
+        let _ = self.write_out_all();
     }
 }
 

@@ -110,7 +110,7 @@ fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
         return Ok(true);
     }
     node.relate(&mut work);
-    truncate::forget(store, &mut state);
+    truncate::forget(fs, ino, &mut state);
     let done = if node.old.is_dir() {
         dir::free_all(&mut work, ino, &node.old)?;
         true

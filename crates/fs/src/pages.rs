@@ -15,7 +15,7 @@ use crate::layout::{INODE_BYTES, ROOT_ITEMS};
 use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use steadfast_block::{BLOCK_SIZE, Block};
+use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
 /// Pages of a file that may go into the record instead of to a place of their own.
 pub(crate) const SMALL_PAGES_MAX: usize = 2;
@@ -38,6 +38,8 @@ pub(crate) struct Pages {
     pub(crate) reserved: u64,
     /// Log bytes attached to the running transaction.
     pub(crate) log_bytes: u64,
+    /// Overwrites that wait to be written in place: home and content (`in_place`).
+    pub(crate) places: BTreeMap<u64, (BlockNo, Arc<Block>)>,
     /// A truncation is under way: the extents from this block on are dead and still to be freed.
     pub(crate) cut: Option<u64>,
     /// Left behind by the planted fault `size_before_data`.
@@ -104,7 +106,7 @@ impl Tally {
 impl Pages {
     /// Whether nothing hangs on the inode's object: no pages, no truncation under way.
     pub(crate) fn is_idle(&self) -> bool {
-        self.map.is_empty() && self.cut.is_none()
+        self.map.is_empty() && self.cut.is_none() && self.places.is_empty()
     }
 
     /// Whether no page is delayed.

@@ -4,10 +4,10 @@
 //! a superblock is believed before it was checked against the device's size, so the
 //! numbers in a [`Volume`] can be computed with freely.
 
+use crate::contract::Contract;
 use crate::error::Error;
 use crate::layout::{
-    CONTRACT_ORDERED, GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, Superblock,
-    VERSION,
+    GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, Superblock, VERSION,
 };
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 use steadfast_journal::{Region, seal_holds};
@@ -46,6 +46,8 @@ pub(crate) struct Volume {
     pub(crate) made: i64,
     /// Name that people gave it.
     pub(crate) label: String,
+    /// What a crash may lose.
+    pub(crate) contract: Contract,
 }
 
 impl Volume {
@@ -136,9 +138,9 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
     if sb.features_incompat.get() != 0 {
         return unsupported(format!("features {:#x}", sb.features_incompat.get()));
     }
-    if sb.contract.get() != CONTRACT_ORDERED {
+    let Some(contract) = Contract::from_number(sb.contract.get()) else {
         return unsupported(format!("contract number {}", sb.contract));
-    }
+    };
     let damaged = |why: String| {
         Err(Error::Damaged {
             what: "superblock",
@@ -185,6 +187,7 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
         hash_key: sb.hash_key,
         made: sb.made.get(),
         label: String::from_utf8_lossy(label).into_owned(),
+        contract,
     };
     for ino in [volume.root, volume.orphans] {
         if !volume.is_data(BlockNo(ino / INODE_SLOTS)) || ino % INODE_SLOTS >= INODES_PER_BLOCK {

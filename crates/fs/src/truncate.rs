@@ -12,6 +12,7 @@
 use crate::data::{PAGE, require_file};
 use crate::error::damaged;
 use crate::extents::{self, BLOCKS_MAX};
+use crate::in_place::Concerns;
 use crate::inode::{self, Inode, Place, State};
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
@@ -201,10 +202,11 @@ pub(crate) fn free_slice(work: &mut Work<'_>, disk: &mut DiskInode) -> Result<bo
 }
 
 /// Drops everything delayed of an inode that goes away; directly before the commit.
-pub(crate) fn forget(store: &Store, state: &mut State) {
+pub(crate) fn forget(fs: &Fs, ino: Ino, state: &mut State) {
     state.pages.drop_range(0, u64::MAX);
     let reserved = state.pages.settle();
-    store.alloc.unreserve(reserved);
+    fs.store.alloc.unreserve(reserved);
+    fs.forget_places(ino, &mut state.pages);
     state.pages.cut = None;
 }
 
@@ -277,7 +279,8 @@ impl Fs {
             }
             state.pages.cut = None;
         }
-        work.commit();
+        let ticket = work.commit();
+        self.note_change(ino, Concerns::Size, ticket);
         Ok(())
     }
 }

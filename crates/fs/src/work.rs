@@ -8,6 +8,7 @@
 
 use crate::alloc::{Allocator, Purpose, bit_of, is_used};
 use crate::error::{damaged, from_journal, refused};
+use crate::in_place::Book;
 use crate::reader::{Image, Reader};
 use crate::superblock::Volume;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(crate) struct Store {
     pub(crate) volume: Volume,
     /// Free space.
     pub(crate) alloc: Allocator,
+    /// What is written in place.
+    pub(crate) in_place: Book,
 }
 
 impl Store {
@@ -45,7 +48,13 @@ impl Store {
             journal,
             volume,
             alloc,
+            in_place: Book::default(),
         })
+    }
+
+    /// The journal's stream of a caller's.
+    pub(crate) fn stream(&self, stream: Stream) -> StreamId {
+        StreamId(self.volume.contract.stream(stream).0)
     }
 
     /// Begins an operation of at most `credits`. May wait for commits: hold no lock.
@@ -55,7 +64,7 @@ impl Store {
     pub(crate) fn begin(&self, stream: Stream, credits: Credits) -> Result<Work<'_>> {
         let op = self
             .journal
-            .begin(StreamId(stream.0), credits)
+            .begin(self.stream(stream), credits)
             .map_err(refused)?;
         Ok(Work::new(self, Slot::Own(op)))
     }

@@ -7,11 +7,24 @@
 use std::io;
 use std::path::Path;
 
+use steadfast_vfs::Shutdown;
+
 /// `_IO('S', 1)`: commits every stream of the volume; returns when that is durable.
 pub const IOCTL_SYNC: u32 = 0x5301;
 
 /// Reading this attribute commits every stream of the volume; its value is empty.
 pub const XATTR_SYNC: &str = "system.steadfast.sync";
+
+/// `FS_IOC_SHUTDOWN` as ext4 and XFS have it, with a pointer to a 32-bit number: 0 makes
+/// everything durable first, 1 in the log, 2 nothing more.
+pub const IOCTL_SHUTDOWN: u32 = 0x8004_587d;
+
+/// Setting this attribute shuts down; its value is `everything`, `log` or `nothing`:
+/// what is made durable first.
+pub const XATTR_SHUTDOWN: &str = "system.steadfast.shutdown";
+
+/// Its value is the counters since the mount, by line: name, space, value.
+pub const XATTR_STATS: &str = "system.steadfast.stats";
 
 /// Its value is the decimal process id of the server, as the server sees itself.
 pub const XATTR_SERVER: &str = "system.steadfast.server";
@@ -25,6 +38,67 @@ pub fn sync(path: &Path) -> io::Result<()> {
     let mut buf = [0u8; 8];
     rustix::fs::getxattr(path, XATTR_SYNC, &mut buf)?;
     Ok(())
+}
+
+/// The flags of `FS_IOC_SHUTDOWN`: `FSOP_GOING_FLAGS_DEFAULT`, `_LOGFLUSH`, `_NOLOGFLUSH`.
+#[must_use]
+pub(crate) fn shutdown_of(flags: u32) -> Option<Shutdown> {
+    match flags {
+        0 => Some(Shutdown::Everything),
+        1 => Some(Shutdown::Log),
+        2 => Some(Shutdown::Nothing),
+        _ => None,
+    }
+}
+
+const SHUTDOWN_NAMES: [(&str, Shutdown); 3] = [
+    ("everything", Shutdown::Everything),
+    ("log", Shutdown::Log),
+    ("nothing", Shutdown::Nothing),
+];
+
+pub(crate) fn shutdown_named(name: &[u8]) -> Option<Shutdown> {
+    let mut names = SHUTDOWN_NAMES.iter();
+    names
+        .find(|(known, _)| known.as_bytes() == name)
+        .map(|(_, how)| *how)
+}
+
+/// Ends all access to the volume mounted at (or above) `path`, at once.
+///
+/// # Errors
+/// EPERM if the caller is neither root nor who mounted; else as for [`sync`].
+pub fn shut_down(path: &Path, how: Shutdown) -> io::Result<()> {
+    let name = SHUTDOWN_NAMES.iter().find(|(_, known)| *known == how);
+    let name = name.map_or("", |(name, _)| name);
+    let flags = rustix::fs::XattrFlags::empty();
+    Ok(rustix::fs::setxattr(
+        path,
+        XATTR_SHUTDOWN,
+        name.as_bytes(),
+        flags,
+    )?)
+}
+
+/// Most bytes of counters.
+const STATS_BYTES_MAX: usize = 64 << 10;
+
+/// Counters of the server behind the mount at (or above) `path`, by name, since the mount.
+/// What ends in `_now` goes up and down; `shut_down_now` is 1 after [`shut_down`].
+///
+/// # Errors
+/// As for [`sync`].
+pub fn stats(path: &Path) -> io::Result<Vec<(String, u64)>> {
+    let mut buf = vec![0u8; STATS_BYTES_MAX];
+    let len = rustix::fs::getxattr(path, XATTR_STATS, &mut buf[..])?;
+    let text = String::from_utf8_lossy(&buf[..len]);
+    let pairs = text.lines().map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    });
+    pairs
+        .collect::<Option<Vec<_>>>()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no counters"))
 }
 
 /// Process id of the server behind the mount at (or above) `path`.

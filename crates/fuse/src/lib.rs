@@ -28,6 +28,7 @@
 
 mod control;
 mod convert;
+mod counters;
 mod gate;
 mod identity;
 mod listing;
@@ -35,11 +36,17 @@ mod mount;
 pub mod mountinfo;
 mod nodes;
 mod options;
+mod pointed;
+mod requests;
 mod server;
 mod session;
+mod shared;
 mod turns;
 
-pub use control::{IOCTL_SYNC, XATTR_SERVER, XATTR_SYNC, server_pid, sync};
+pub use control::{
+    IOCTL_SHUTDOWN, IOCTL_SYNC, XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, server_pid,
+    shut_down, stats, sync,
+};
 pub use identity::{DefaultStream, StreamResolver};
 pub use mount::{MountError, Unmount, check_mount_point, unmount};
 pub use options::{LogHook, MountOptions, THREADS_MAX};

@@ -173,7 +173,7 @@ fn mount_directly(path: &Path, options: &MountOptions) -> Result<Option<OwnedFd>
     flags.set(MountFlags::NODEV, !options.devices);
     flags.set(MountFlags::NOSUID, !options.set_id);
     flags.set(MountFlags::NOEXEC, options.no_exec);
-    flags.set(MountFlags::NOATIME, options.no_atime);
+    flags.set(MountFlags::NOATIME, !options.relatime);
     match rustix::mount::mount(&options.source, path, FS_TYPE, flags, Some(data.as_c_str())) {
         Ok(()) => Ok(Some(device.into())),
         Err(Errno::PERM) if uid != 0 => Ok(None),
@@ -201,7 +201,7 @@ fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
     };
     also(options.read_only, "ro");
     also(options.no_exec, "noexec");
-    also(options.no_atime, "noatime");
+    also(!options.relatime, "noatime");
     also(options.devices, "dev");
     also(options.set_id, "suid");
     also(options.allow_other, "allow_other");

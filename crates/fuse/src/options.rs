@@ -31,8 +31,10 @@ pub struct MountOptions {
     pub set_id: bool,
     /// Programs are not executed.
     pub no_exec: bool,
-    /// The mount says that reading changes no access times.
-    pub no_atime: bool,
+    /// Reading changes access times, as `relatime` has it. The kernel then asks at each open,
+    /// and forgets what it has cached of the file: it would not tell of reads that it
+    /// answers by itself. Without this, the mount says that there are no access times.
+    pub relatime: bool,
     /// May cover another mount.
     pub over: bool,
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
@@ -59,7 +61,7 @@ impl MountOptions {
             devices: false,
             set_id: false,
             no_exec: false,
-            no_atime: false,
+            relatime: false,
             over: false,
             threads: 16,
             entry_timeout: TIMEOUT,

@@ -13,7 +13,7 @@
 //!   write), and long timeouts cost nothing. With a second front end the timeouts are
 //!   to be zero.
 //!
-//! Neighbours: `session` (mounts and runs it), `steadfast_vfs` (what it calls).
+//! Neighbours: `session` (mounts and runs it), `shared` (what its threads have in common), `steadfast_vfs` (what it calls).
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo,
@@ -31,14 +31,13 @@ use fuser::{
 };
 use steadfast_vfs::{Attr, Caller, FileKind, FileSystem, Ino, NewNode, Seek, SetAttr};
 
-use crate::control::{IOCTL_SYNC, XATTR_SERVER, XATTR_SYNC};
+use crate::control::XATTR_SHUTDOWN;
 use crate::convert::{self, NodeNumbers};
-use crate::gate::Gate;
+use crate::counters::{Asked, Counters};
 use crate::identity::Identity;
 use crate::listing::NOTHING;
-use crate::nodes::Nodes;
-use crate::options::LogHook;
-use crate::turns::Turns;
+use crate::shared::{Policy, Shared};
+use crate::turns::{Turn, Turns};
 
 /// Longest write that the kernel sends in one request.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -47,56 +46,13 @@ const READ_BYTES_MAX: usize = 16 << 20;
 /// Read-ahead and other background requests that the kernel keeps in flight.
 const BACKGROUND_MAX: u16 = 64;
 
-/// What the session shares with the protocol threads.
-pub(crate) struct Shared {
-    pub(crate) fs: Arc<dyn FileSystem>,
-    pub(crate) gate: Gate,
-    pub(crate) nodes: Nodes,
-    pub(crate) log: Option<LogHook>,
-}
-
-impl Shared {
-    /// Runs one call of the file system and maps its error.
-    fn call<T>(
-        &self,
-        what: &'static str,
-        call: impl FnOnce(&dyn FileSystem) -> steadfast_vfs::Result<T>,
-    ) -> Result<T, Errno> {
-        match self.gate.pass(|| call(&*self.fs)) {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => {
-                if let (Some(log), Some(detail)) = (&self.log, &error.detail) {
-                    log(&format!("{what}: {}: {detail}", error.errno.text()));
-                }
-                Err(convert::errno(&error))
-            }
-            Err(shut) => {
-                if let (Some(log), Some(said)) = (&self.log, self.gate.failure()) {
-                    log(&format!(
-                        "{what}: refused ({shut:?}) after a failed request: {said}"
-                    ));
-                }
-                Err(Errno::EIO)
-            }
-        }
-    }
-}
-
-/// How the server answers, decided once at mount.
-pub(crate) struct Policy {
-    pub(crate) entry_timeout: Duration,
-    pub(crate) attr_timeout: Duration,
-    /// `open` has nothing to decide (the kernel checks permissions, or only the
-    /// superuser is let in): the kernel is told to stop asking.
-    pub(crate) stateless_open: bool,
-}
-
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
     pub(crate) numbers: NodeNumbers,
     pub(crate) identity: Identity,
     pub(crate) policy: Policy,
     pub(crate) turns: Arc<Turns>,
+    pub(crate) counters: Counters,
 }
 
 thread_local! {
@@ -105,6 +61,13 @@ thread_local! {
 }
 
 impl Server {
+    /// Begins a request: a turn, counted.
+    fn begin(&self, request: &Request, asked: Asked) -> Turn<'_> {
+        let turn = self.turns.begin(request.pid());
+        self.counters.add(asked, 1);
+        turn
+    }
+
     fn ino(&self, node: INodeNo) -> Ino {
         self.numbers.ino(node)
     }
@@ -125,6 +88,15 @@ impl Server {
             self.shared.nodes.remember(fs, caller, attr.ino)?;
             Ok(attr)
         })
+    }
+
+    /// Notes a read where access times are wanted. That it could not be noted is no
+    /// reason to refuse what was read.
+    fn accessed(&self, caller: &Caller, ino: Ino) {
+        if self.policy.relatime {
+            let noted = || self.shared.fs.accessed(caller, ino);
+            let _ = self.shared.gate.pass(noted);
+        }
     }
 
     fn reply_entry(&self, reply: ReplyEntry, result: Result<Attr, Errno>) {
@@ -177,7 +149,7 @@ impl Server {
     }
 
     /// Commits every stream.
-    fn sync_all(&self) -> Result<(), Errno> {
+    pub(crate) fn sync_all(&self) -> Result<(), Errno> {
         self.turns.may_wait();
         self.shared.call("sync", |fs| fs.sync())
     }
@@ -245,12 +217,14 @@ impl fuser::Filesystem for Server {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_HAS_IOCTL_DIR,
             InitFlags::FUSE_EXPORT_SUPPORT,
             InitFlags::FUSE_ASYNC_DIO,
         ] {
             let _ = config.add_capabilities(wanted);
+        }
+        if !self.policy.relatime {
+            let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         }
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
@@ -258,7 +232,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Lookup);
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let found = self.reference("lookup", &caller, |fs| {
             fs.lookup(&caller, parent, name.as_bytes())
@@ -279,6 +253,7 @@ impl fuser::Filesystem for Server {
 
     fn forget(&self, _request: &Request, node: INodeNo, count: u64) {
         // The protocol crate hands over a batch one by one.
+        self.counters.add(Asked::Forget, 1);
         let _turn = self.turns.begin_some();
         let ino = self.ino(node);
         let _ = self
@@ -294,7 +269,7 @@ impl fuser::Filesystem for Server {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Getattr);
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.reply_attr(
             reply,
@@ -320,7 +295,7 @@ impl fuser::Filesystem for Server {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Setattr);
         let decided_by_groups = mode.is_some() || uid.is_some() || gid.is_some();
         let caller = if decided_by_groups {
             self.identity.owner(request)
@@ -346,10 +321,13 @@ impl fuser::Filesystem for Server {
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Readlink);
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         match self.shared.call("readlink", |fs| fs.readlink(&caller, ino)) {
-            Ok(target) => reply.data(&target),
+            Ok(target) => {
+                self.accessed(&caller, ino);
+                reply.data(&target);
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -364,7 +342,7 @@ impl fuser::Filesystem for Server {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Mknod);
         let Some(kind) = convert::node_kind(mode) else {
             return reply.error(Errno::EINVAL);
         };
@@ -389,7 +367,7 @@ impl fuser::Filesystem for Server {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Mkdir);
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         let made = self.reference("mkdir", &caller, |fs| {
             fs.mkdir(&caller, parent, name.as_bytes(), convert::perm(mode))
@@ -398,7 +376,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Unlink);
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let name = name.as_bytes();
         reply_empty(
@@ -409,7 +387,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Rmdir);
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let name = name.as_bytes();
         reply_empty(
@@ -427,7 +405,7 @@ impl fuser::Filesystem for Server {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Symlink);
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         let made = self.reference("symlink", &caller, |fs| {
             fs.symlink(
@@ -450,7 +428,7 @@ impl fuser::Filesystem for Server {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Rename);
         let Some(mode) = convert::rename_mode(flags) else {
             return reply.error(Errno::EINVAL);
         };
@@ -472,7 +450,7 @@ impl fuser::Filesystem for Server {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Link);
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let parent = self.ino(new_parent);
         let made = self.reference("link", &caller, |fs| {
@@ -482,7 +460,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Open);
         if self.policy.stateless_open {
             // The kernel stops asking, keeps its page cache over opens, and sends no RELEASE.
             return reply.error(Errno::ENOSYS);
@@ -503,7 +481,10 @@ impl fuser::Filesystem for Server {
                 .map(drop)
         });
         match opened {
-            Ok(()) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(()) => reply.opened(
+                FileHandle(0),
+                self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE),
+            ),
             Err(errno) => reply.error(errno),
         }
     }
@@ -518,7 +499,7 @@ impl fuser::Filesystem for Server {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Create);
         /// `O_EXCL`.
         const EXCLUSIVE: i32 = 0o200;
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
@@ -536,7 +517,7 @@ impl fuser::Filesystem for Server {
                 &self.attr(&attr),
                 convert::generation(&attr),
                 FileHandle(0),
-                FopenFlags::FOPEN_KEEP_CACHE,
+                self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE),
             ),
             // The kernel believed that the name was free: it is to look again.
             Err(errno) if errno.code() == Errno::EEXIST.code() && flags & EXCLUSIVE == 0 => {
@@ -557,7 +538,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Read);
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let size = (size as usize).min(READ_BYTES_MAX);
         self.turns.may_wait();
@@ -570,7 +551,12 @@ impl fuser::Filesystem for Server {
                 .shared
                 .call("read", |fs| fs.read(&caller, ino, offset, target))
             {
-                Ok(len) => reply.data(&buffer[..len.min(size)]),
+                Ok(len) => {
+                    let read = &buffer[..len.min(size)];
+                    self.counters.add(Asked::BytesRead, read.len() as u64);
+                    self.accessed(&caller, ino);
+                    reply.data(read);
+                }
                 Err(errno) => reply.error(errno),
             }
         });
@@ -588,7 +574,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Write);
         // The kernel follows a write with an fsync of its own where O_SYNC or O_DSYNC
         // ask for it; and it has turned O_APPEND into an offset, under the inode's lock.
         let caller = if write_flags.contains(WriteFlags::FUSE_WRITE_CACHE) {
@@ -601,7 +587,10 @@ impl fuser::Filesystem for Server {
             .shared
             .call("write", |fs| fs.write(&caller, ino, offset, data))
         {
-            Ok(len) => reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
+            Ok(len) => {
+                self.counters.add(Asked::BytesWritten, len as u64);
+                reply.written(u32::try_from(len).unwrap_or(u32::MAX));
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -614,7 +603,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Flush);
         // Nothing happens at close(2): the kernel writes back stores made through mmap
         // by itself, and stops asking after this answer.
         reply.error(Errno::ENOSYS);
@@ -628,7 +617,7 @@ impl fuser::Filesystem for Server {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Fsync);
         self.sync_node(request, node, data_only, reply);
     }
 
@@ -640,19 +629,19 @@ impl fuser::Filesystem for Server {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Fsync);
         self.sync_node(request, node, data_only, reply);
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Opendir);
         if self.policy.stateless_open {
             return reply.error(Errno::ENOSYS);
         }
         match self.ask(request, self.ino(node), 4) {
             Ok(()) => {
                 let cache = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
-                reply.opened(FileHandle(0), cache);
+                reply.opened(FileHandle(0), self.policy.keep(cache));
             }
             Err(errno) => reply.error(errno),
         }
@@ -666,7 +655,7 @@ impl fuser::Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Readdir);
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let listed = self.shared.call("readdir", |fs| {
             fs.readdir(&caller, ino, offset, &mut |entry| {
@@ -675,7 +664,10 @@ impl fuser::Filesystem for Server {
             })
         });
         match listed {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                self.accessed(&caller, ino);
+                reply.ok();
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -688,19 +680,22 @@ impl fuser::Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Readdir);
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let listed = self.shared.call("readdirplus", |fs| {
             self.list_with_attributes(fs, &caller, ino, offset, &mut reply)
         });
         match listed {
-            Ok(()) => reply.ok(),
+            Ok(()) => {
+                self.accessed(&caller, ino);
+                reply.ok();
+            }
             Err(errno) => reply.error(errno),
         }
     }
 
     fn statfs(&self, request: &Request, _node: INodeNo, reply: ReplyStatfs) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Statfs);
         match self.shared.call("statfs", |fs| fs.statfs()) {
             Ok(s) => reply.statfs(
                 s.blocks,
@@ -726,7 +721,10 @@ impl fuser::Filesystem for Server {
         position: u32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Setxattr);
+        if name == XATTR_SHUTDOWN {
+            return reply_empty(reply, self.shut_down_by_name(request, value));
+        }
         if !xattr_offered(name.as_bytes()) {
             return reply.error(Errno::EOPNOTSUPP);
         }
@@ -748,12 +746,9 @@ impl fuser::Filesystem for Server {
         size: u32,
         reply: ReplyXattr,
     ) {
-        let _turn = self.turns.begin(request.pid());
-        if name == XATTR_SYNC {
-            return reply_xattr(reply, size, self.sync_all().map(|()| Vec::new()));
-        }
-        if name == XATTR_SERVER {
-            return reply_xattr(reply, size, Ok(std::process::id().to_string().into_bytes()));
+        let _turn = self.begin(request, Asked::Getxattr);
+        if let Some(value) = self.own_attribute(name.as_bytes()) {
+            return reply_xattr(reply, size, value);
         }
         if !xattr_offered(name.as_bytes()) {
             return reply.error(Errno::EOPNOTSUPP);
@@ -766,7 +761,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Listxattr);
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let names = self
             .shared
@@ -784,7 +779,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Removexattr);
         if !xattr_offered(name.as_bytes()) {
             return reply.error(Errno::EOPNOTSUPP);
         }
@@ -798,7 +793,7 @@ impl fuser::Filesystem for Server {
     }
 
     fn access(&self, request: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Access);
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let mask = (mask.bits() & 0o7) as u8;
         reply_empty(
@@ -819,11 +814,8 @@ impl fuser::Filesystem for Server {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        let _turn = self.turns.begin(request.pid());
-        if command != IOCTL_SYNC {
-            return reply.error(Errno::ENOTTY);
-        }
-        match self.sync_all() {
+        let _turn = self.begin(request, Asked::Ioctl);
+        match self.own_command(request, command) {
             Ok(()) => reply.ioctl(0, &[]),
             Err(errno) => reply.error(errno),
         }
@@ -839,7 +831,7 @@ impl fuser::Filesystem for Server {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Fallocate);
         let Some(mode) = convert::allocate_mode(mode) else {
             return reply.error(Errno::EOPNOTSUPP);
         };
@@ -859,7 +851,7 @@ impl fuser::Filesystem for Server {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let _turn = self.turns.begin(request.pid());
+        let _turn = self.begin(request, Asked::Lseek);
         /// `SEEK_DATA`.
         const DATA: i32 = 3;
         /// `SEEK_HOLE`.

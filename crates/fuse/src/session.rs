@@ -15,12 +15,14 @@ use fuser::{Config, SessionACL};
 use steadfast_vfs::FileSystem;
 
 use crate::convert::NodeNumbers;
+use crate::counters::Counters;
 use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::mount::{self, MountError, Mounted, Unmount};
 use crate::nodes::Nodes;
 use crate::options::{MountOptions, THREADS_MAX};
-use crate::server::{Policy, Server, Shared};
+use crate::server::Server;
+use crate::shared::{Policy, Shared};
 use crate::turns::Turns;
 
 /// How a session came to its end.
@@ -162,9 +164,11 @@ pub fn mount(
         policy: Policy {
             entry_timeout: options.entry_timeout,
             attr_timeout: options.attr_timeout,
-            stateless_open: options.allow_other || superuser,
+            stateless_open: (options.allow_other || superuser) && !options.relatime,
+            relatime: options.relatime,
         },
         turns: Arc::clone(&turns),
+        counters: Counters::default(),
     };
     let mut config = Config::default();
     // The kernel decides who is let in (`allow_other` or not); no second check here.

@@ -49,6 +49,11 @@ impl Inner {
         }
         self.write_record(id.pos, &record)?;
         self.flush()?;
+        if self.config.faults.data_late {
+            for (_, txn) in &batch.txns {
+                self.write_runs(&txn.data)?;
+            }
+        }
         self.acknowledge(batch, post);
         Ok(())
     }

@@ -248,6 +248,14 @@ struct Logged {
     checksum: Option<u64>,
 }
 
+/// Operations of one stream and lane, by their numbers there, that are in a transaction.
+struct Mark {
+    lane: LaneId,
+    first: u64,
+    last: u64,
+    id: TxnId,
+}
+
 struct Freed {
     seq: u64,
     run: Run,
@@ -284,9 +292,8 @@ pub(crate) struct Core {
     merged_into: HashMap<TxnId, TxnId>,
     running: BTreeMap<StreamId, TxnId>,
     last_closed: BTreeMap<StreamId, TxnId>,
-    /// For each stream its operations that are not durable, oldest first: lane, last number of the
-    /// lane in a transaction, and the transaction.
-    marks: HashMap<StreamId, Vec<(LaneId, u64, TxnId)>, FixedState>,
+    /// For each stream its operations that are not durable, oldest first.
+    marks: HashMap<StreamId, Vec<Mark>, FixedState>,
     /// Closed transactions in the order in which they closed.
     closed: VecDeque<TxnId>,
     objects: HashMap<Object, Vec<(TxnId, Access)>, FixedState>,
@@ -308,6 +315,8 @@ pub(crate) struct Core {
     next_flush: u64,
     /// The newest flush that made everything before it durable.
     flushed_upto: u64,
+    /// The newest flush that had begun when something was last written in place.
+    in_place_after: Option<u64>,
     /// Threads that wait for the end of a batch, by the parity of its sequence number.
     pub(crate) batch_waiters: [u32; 2],
     /// How many threads seem to commit side by side.
@@ -373,6 +382,7 @@ impl Core {
             flushing: BTreeSet::new(),
             next_flush: 0,
             flushed_upto: 0,
+            in_place_after: None,
             batch_waiters: [0; 2],
             crowd: 0,
             in_flight: 0,
@@ -448,6 +458,18 @@ impl Core {
     /// Everything written before this flush began is durable.
     pub(crate) fn flushed_upto(&self) -> u64 {
         self.flushed_upto
+    }
+
+    /// These runs were written in place, outside of transactions.
+    pub(crate) fn written_in_place(&mut self, runs: &[Run]) {
+        self.in_place_after = Some(self.next_flush);
+        self.stats.in_place_blocks += runs.iter().map(|run| run.1).sum::<u64>();
+    }
+
+    /// Whether no flush that began since has made it durable.
+    pub(crate) fn wants_place_flush(&self) -> bool {
+        self.in_place_after
+            .is_some_and(|after| self.flushed_upto <= after)
     }
 
     /// The newest flush that has begun.
@@ -548,8 +570,8 @@ impl Core {
         let marks = self.marks.get(&ticket.stream)?;
         let mut marks = marks
             .iter()
-            .filter(|(of, last, _)| *of == lane && *last >= number);
-        marks.next().map(|(_, _, id)| self.resolve(*id))
+            .filter(|mark| mark.lane == lane && (mark.first..=mark.last).contains(&number));
+        marks.next().map(|mark| self.resolve(mark.id))
     }
 
     pub(crate) fn resolve(&self, id: TxnId) -> TxnId {

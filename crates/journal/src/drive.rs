@@ -148,7 +148,11 @@ impl Inner {
     /// Writes a closed transaction's data blocks to their places. Few are hashed, to be covered
     /// by the record; many are flushed here, where only their own stream waits.
     fn write_data(&self, id: TxnId, data: &[DataRun]) -> Result<()> {
-        let written = self.write_runs(data);
+        let written = if self.config.faults.data_late {
+            Ok(Vec::new())
+        } else {
+            self.write_runs(data)
+        };
         match written {
             Ok(covered) => {
                 let mut core = self.core.lock();
@@ -160,7 +164,7 @@ impl Inner {
         }
     }
 
-    fn write_runs(&self, data: &[DataRun]) -> Result<Vec<Covered>> {
+    pub(crate) fn write_runs(&self, data: &[DataRun]) -> Result<Vec<Covered>> {
         let mut blocks = 0;
         for (at, images) in data {
             for (i, chunk) in images.chunks(WRITE_BLOCKS_MAX).enumerate() {

@@ -190,7 +190,6 @@ impl Journal {
         ))
     }
 
-    #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn inner(&self) -> &Inner {
         &self.inner
     }
@@ -333,6 +332,14 @@ impl Journal {
         self.inner.stop_workers();
         self.inner.core.lock().close_for_good();
         result
+    }
+
+    /// Stops at once, as if the power had failed: what is not durable is lost, and every later
+    /// call fails with [`Error::Closed`]. When this returns, the background threads have
+    /// ended; calls of other threads that are under way may still write.
+    pub fn abandon(&self) {
+        self.inner.fail(&Error::Closed);
+        self.inner.stop_workers();
     }
 
     /// The first failure, if there was one: nothing has been written since.

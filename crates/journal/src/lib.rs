@@ -26,6 +26,7 @@
 //! | `commit` | the committer: one record, one flush |
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `workers` | commit interval and checkpoints in the background |
+//! | `place` | data written in place, outside of transactions |
 //! | `recover`, `replay` | scan, verdict, replay |
 //! | `probe`, `trace` | the core's decisions and the device's requests, as the proved checker reads them |
 //! | `dump` | shows headers and log, changes nothing |
@@ -50,6 +51,7 @@ mod lockmap;
 mod mask;
 mod op;
 mod patch;
+mod place;
 mod probe;
 mod record;
 mod recover;
@@ -197,6 +199,12 @@ pub struct Faults {
     pub skip_flush: bool,
     /// Commits are acknowledged before their record is written.
     pub acknowledge_early: bool,
+    /// Blocks with patches in the log may be written in place.
+    pub in_place_over_logged: bool,
+    /// Blocks that an unproved record covers may be written in place.
+    pub in_place_unproved: bool,
+    /// Data goes to its place after the record that says it is there.
+    pub data_late: bool,
     /// Freed blocks may be reused at once.
     pub reuse_early: bool,
     /// Recovery believes records without checking the blocks they cover.
@@ -255,6 +263,8 @@ pub struct Stats {
     pub log_blocks: u64,
     /// Data blocks written around the log.
     pub around_blocks: u64,
+    /// Data blocks written in place, outside of transactions.
+    pub in_place_blocks: u64,
     /// Checkpoint rounds.
     pub checkpoints: u64,
     /// Blocks written home by them.
@@ -279,4 +289,8 @@ pub trait Client: Send + Sync {
 
     /// These runs of freed blocks left the quarantine: they may be allocated again.
     fn released(&self, runs: &[(BlockNo, u64)]);
+
+    /// The commit interval has passed: what the client keeps outside of transactions should be
+    /// written in place now. Called by the flusher alone.
+    fn interval_passed(&self) {}
 }

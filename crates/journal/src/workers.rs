@@ -30,7 +30,11 @@ pub(crate) fn flusher(inner: &Inner) {
         }
         if last.elapsed() >= interval {
             last = Instant::now();
+            if let Some(client) = inner.client() {
+                client.interval_passed();
+            }
             let _ = inner.sync(None, &[]);
+            let _ = inner.flush_in_place();
         }
     }
 }

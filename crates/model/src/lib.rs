@@ -4,7 +4,8 @@
 //! - [`op`]: operations as values with a one-line text form, run on the tree or on
 //!   any file system;
 //! - [`snapshot`]: what can be observed, comparable, with readable differences;
-//! - [`ordered`]: the contract `ordered`: which trees a crash may leave;
+//! - [`ordered`]: the contracts `ordered` and `sync`: which trees a crash may leave;
+//! - [`prefix`]: the contract `metadata-prefix`, likewise: tree sequences;
 //! - [`log`]: the logical log: which disks a crash of a journal may leave;
 //! - [`memfs`]: the tree as a file system;
 //! - [`workload`]: operations to test with.
@@ -19,6 +20,7 @@ pub mod memfs;
 pub mod op;
 pub mod ordered;
 mod pmap;
+pub mod prefix;
 pub mod snapshot;
 pub mod tree;
 pub mod workload;
@@ -27,5 +29,6 @@ pub use hash::Hasher128;
 pub use memfs::{MemFs, TestClock};
 pub use op::{Call, Data, Handles, Op, OpResult, Outcome, Path, Seen, Step, Target};
 pub use ordered::{Cut, History, Rules, Violation};
+pub use prefix::{PrefixHistory, PrefixViolation, TreeSequence};
 pub use snapshot::{Digest, Observe, Snapshot};
 pub use tree::{Limits, ROOT, Tree};

@@ -369,10 +369,12 @@ pub fn small_space() -> (Vec<Op>, Vec<Op>) {
         "write /a 100 #4*50",
         "write /a 3000 #5*9000",
         "write /d/x 9000 #6*10",
+        "write /a 6500 #9*100",
         "append /a #7*300",
         "append /d/x #8*5000",
         "setattr /a size=0",
         "setattr /a size=4000",
+        "setattr /a size=7000",
         "setattr /d/x size=20000",
         "setattr /a perm=600 uid=7",
         "setattr /d perm=1777",
@@ -395,7 +397,7 @@ mod tests {
     #[test]
     fn the_small_space_parses_and_every_operation_of_it_succeeds_after_the_set_up() {
         let (setup, ops) = small_space();
-        assert_eq!((setup.len(), ops.len()), (8, 39));
+        assert_eq!((setup.len(), ops.len()), (8, 41));
         let mut tree = Tree::new(Time::default());
         for op in &setup {
             assert!(

@@ -271,6 +271,17 @@ pub struct StatFs {
     pub name_max: u32,
 }
 
+/// What is made durable before a file system goes down ([`FileSystem::shutdown`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shutdown {
+    /// Everything, at its place: nothing is left to recover.
+    Everything,
+    /// Everything, in the log: the next mount replays it.
+    Log,
+    /// Nothing more: as if the power failed now.
+    Nothing,
+}
+
 /// A mounted file system. All calls may come from any thread; each is atomic with
 /// respect to all others unless it says otherwise.
 ///
@@ -370,4 +381,24 @@ pub trait FileSystem: Send + Sync {
     fn statfs(&self) -> Result<StatFs>;
     /// Commits every stream.
     fn sync(&self) -> Result<()>;
+
+    /// Notes that an inode was read, where access times are wanted: `read`, `readdir` and
+    /// `readlink` change none by themselves. As `relatime`: noted is the first read after a
+    /// change, and one a day.
+    fn accessed(&self, caller: &Caller, ino: Ino) -> Result<()> {
+        let _ = (caller, ino);
+        Ok(())
+    }
+
+    /// Counters, by name, since the mount. What ends in `_now` goes up and down.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    /// Goes down now: when this has returned, nothing is written any more, and every call
+    /// that changes or syncs fails. EOPNOTSUPP if that is not offered.
+    fn shutdown(&self, how: Shutdown) -> Result<()> {
+        let _ = how;
+        Err(Errno::OpNotSupp.into())
+    }
 }

@@ -68,7 +68,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    offered(args.on, args.contract)?;
+    let contract = offered(args.on, args.contract)?;
     let image = &args.image;
     let before = match std::fs::metadata(image) {
         Ok(metadata) => Some(metadata),
@@ -79,6 +79,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let made = volume::make(
         &device,
         &args.label,
+        contract,
         args.log_size.map(|bytes| bytes / BLOCK_SIZE as u64),
         &mut progress(),
     );
@@ -99,7 +100,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         size::show(made.blocks * BLOCK_SIZE as u64),
         size::show(made.free_blocks * BLOCK_SIZE as u64),
         size::show(made.log_blocks * BLOCK_SIZE as u64),
-        volume::CONTRACT_NAME,
+        contract,
         if made.label.is_empty() {
             "(none)"
         } else {
@@ -111,13 +112,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Refuses what this version does not have, before anything is touched.
-fn offered(kind: Kind, contract: Contract) -> Result<(), Failure> {
+pub(crate) fn offered(kind: Kind, contract: Contract) -> Result<volume::Contract, Failure> {
     match (kind, contract) {
-        (Kind::Block, Contract::Ordered) => Ok(()),
-        (Kind::Block, other) => Err(Failure::new(format!(
-            "contract '{}' is not available in this version, 'ordered' is; nothing was changed",
-            name_of(&other)
-        ))),
+        (Kind::Block, Contract::Ordered) => Ok(volume::Contract::Ordered),
+        (Kind::Block, Contract::MetadataPrefix) => Ok(volume::Contract::MetadataPrefix),
+        (Kind::Block, Contract::Sync) => Ok(volume::Contract::Sync),
         (kind, _) => Err(Failure::new(format!(
             "volumes on '{}' are not available in this version, on 'block' they are; nothing was changed",
             name_of(&kind)

@@ -29,6 +29,27 @@ pub(crate) struct Args {
     dir: PathBuf,
 }
 
+impl Args {
+    /// A mount in the background.
+    pub(crate) fn new(options: Vec<String>, image: PathBuf, dir: PathBuf) -> Args {
+        Args {
+            options,
+            foreground: false,
+            background: false,
+            image,
+            dir,
+        }
+    }
+}
+
+/// Checks that the options are known, and that the mount point can be used.
+pub(crate) fn check(args: &Args) -> Result<ExitCode, Failure> {
+    let options = mount_options::parse(&args.options).map_err(Failure::usage)?;
+    steadfast_fuse::check_mount_point(&args.dir, options.over)
+        .map_err(|e| Failure::new(e.to_string()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let options = mount_options::parse(&args.options).map_err(Failure::usage)?;
     if args.foreground || args.background {

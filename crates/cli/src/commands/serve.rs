@@ -99,7 +99,7 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.devices = options.devices;
     fuse.set_id = options.set_id;
     fuse.no_exec = options.no_exec;
-    fuse.no_atime = true;
+    fuse.relatime = options.relatime;
     fuse.over = options.over;
     if let Some(threads) = options.threads {
         fuse.threads = threads;
@@ -142,6 +142,7 @@ fn announce(
             image.display(),
             session.mount_point().display()
         )?;
+        tell_service_manager();
         return out.flush();
     }
     writeln!(out, "{READY}")?;
@@ -153,6 +154,25 @@ fn announce(
     rustix::stdio::dup2_stdout(&nothing)?;
     rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&nothing))?;
     std::env::set_current_dir("/")
+}
+
+/// Tells systemd (`Type=notify`), if it has started this, that the mount answers.
+fn tell_service_manager() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name),
+        None => SocketAddr::from_pathname(&name),
+    };
+    let told =
+        address.and_then(|address| UnixDatagram::unbound()?.send_to_addr(b"READY=1", &address));
+    if let Err(e) = told {
+        notice(&format!("telling systemd that the mount answers: {e}"));
+    }
 }
 
 fn catch_signals(tell: Sender<Event>) -> Result<signal_hook::iterator::Handle, Failure> {

@@ -29,6 +29,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 /// The Steadfast mount that a file or directory belongs to.
 pub(crate) fn mount_of(path: &Path) -> Result<MountEntry, Failure> {
+    // A mount point first by its name: a volume that was shut down answers no questions.
+    let there = mountinfo::resolve(path).and_then(|path| mountinfo::mount_at(&path));
+    if let Ok(Some(mount)) = there
+        && mount.is_ours()
+    {
+        return Ok(mount);
+    }
     let stat = rustix::fs::stat(path).map_err(|e| Failure::at(path, e))?;
     let device = format!(
         "{}:{}",

@@ -21,6 +21,12 @@ pub(crate) struct Args {
     dir: PathBuf,
 }
 
+impl Args {
+    pub(crate) fn new(dir: PathBuf) -> Args {
+        Args { dir }
+    }
+}
+
 /// How long a server that has closed its image may take to end.
 const LINGER: Duration = Duration::from_secs(5);
 /// Users of a busy mount that are named.
@@ -31,7 +37,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mount = find(&dir)?;
     // Asked before it is gone. A dead mount has no server.
     let server = server_pid(&dir).ok().and_then(start_time);
-    let clean_before = server.is_some();
+    // One that was shut down on purpose is not closed cleanly.
+    let shut_down = steadfast_fuse::stats(&dir)
+        .is_ok_and(|stats| stats.contains(&("shut_down_now".to_owned(), 1)));
+    let clean_before = server.is_some() && !shut_down;
     match unmount(&dir, Unmount::IfIdle) {
         Ok(()) => {}
         Err(e) if e.kind() == ErrorKind::ResourceBusy => return Err(busy(&mount)),
@@ -44,7 +53,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn find(dir: &Path) -> Result<MountEntry, Failure> {
+/// The volume mounted at a directory.
+pub(crate) fn find(dir: &Path) -> Result<MountEntry, Failure> {
     let mount =
         mountinfo::mount_at(dir).map_err(|e| Failure::new(format!("list of mounts: {e}")))?;
     match mount {

@@ -2,6 +2,7 @@
 
 use super::log;
 use crate::data::require_file;
+use crate::in_place::Concerns;
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
@@ -19,10 +20,14 @@ impl Fs {
             return Err(Errno::Inval.into());
         }
         loop {
+            if set.size.is_some() {
+                self.write_out(ino)?;
+            }
             if let Some(attr) = self.set_once(caller, ino, set)? {
                 return Ok(attr);
             }
-            // A truncation is under way; what makes the file longer comes after it.
+            // A truncation is under way, which what makes the file longer comes after; or data
+            // was written in place meanwhile.
             self.settle(caller.stream, ino)?;
         }
     }
@@ -49,6 +54,9 @@ impl Fs {
         let mut orphan_lock = None;
         let mut node = self.node(ino)?;
         self.may_change(caller, &node.old, set)?;
+        if set.size.is_some() && !state.pages.places.is_empty() {
+            return Ok(None);
+        }
         if is_nothing(set) {
             return Ok(Some(node.old.attr(ino, state.pages.len())));
         }
@@ -85,7 +93,10 @@ impl Fs {
         if let Some(resized) = resized {
             resized.apply(store, &mut state);
         }
-        work.commit();
+        let ticket = work.commit();
+        if set.size.is_some() {
+            self.note_change(ino, Concerns::Size, ticket);
+        }
         let attr = node.new.attr(ino, state.pages.len());
         drop(orphan_lock);
         drop(state);

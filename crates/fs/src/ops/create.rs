@@ -2,6 +2,7 @@
 
 use super::{alive, is_dots, load_dir, log, object};
 use crate::dir::{self, Dir};
+use crate::in_place::Concerns;
 use crate::inode::{Locked, Place, mode_of};
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES, LINK_MAX};
 use crate::mount::Fs;
@@ -127,7 +128,10 @@ impl Fs {
         if disk.is_dir() {
             dir.add_links(&mut work, 1)?;
         }
-        work.commit();
+        let ticket = work.commit();
+        if new.kind == FileKind::Regular {
+            self.note_change(ino, Concerns::Size, ticket);
+        }
         Ok(disk.attr(ino, 0))
     }
 

@@ -8,6 +8,7 @@
 //!
 //! All of it is atomic: an error anywhere drops the work, and nothing remains (corner 30).
 
+mod accessed;
 mod attr;
 mod create;
 mod look;

@@ -117,7 +117,7 @@ impl Fs {
         }
         let open = inode.is_open();
         if !open && self.free_inode(work, node, farewell)? {
-            truncate::forget(&self.store, state);
+            truncate::forget(self, node.ino, state);
             return Ok(After::NOTHING);
         }
         node.store(work)?;

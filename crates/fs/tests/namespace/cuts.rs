@@ -32,26 +32,37 @@ fn fragmented() -> Arc<SimDevice> {
     Arc::new(SimDevice::from_image(device.image()))
 }
 
+/// Runs `work` on the volume while somebody commits all the time, so that there is something to cut
+/// between the operations; returns the device, and where its trace began.
+fn committed_between(work: &impl Fn(&Fs)) -> (Arc<SimDevice>, usize) {
+    // On a busy machine the other thread may not have its turn in time.
+    for _ in 0..100 {
+        let device = fragmented();
+        let fs = mount_sim(&device);
+        let start = device.trace_len();
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Acquire) {
+                    fs.sync().unwrap();
+                }
+            });
+            work(&fs);
+            done.store(true, Ordering::Release);
+        });
+        fs.sync().unwrap();
+        if device.trace_len() > start + 4 {
+            return (device, start);
+        }
+    }
+    panic!("nothing was committed in between");
+}
+
 /// Runs `work` on the volume, cuts at every point, mounts, and lets `check` look.
 fn cut_everywhere(work: impl Fn(&Fs), check: impl Fn(&Fs)) {
-    let device = fragmented();
-    let fs = mount_sim(&device);
-    let start = device.trace_len();
-    // Somebody commits all the time, so that there is something to cut between the operations.
-    let done = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Acquire) {
-                fs.sync().unwrap();
-            }
-        });
-        work(&fs);
-        done.store(true, Ordering::Release);
-    });
-    fs.sync().unwrap();
+    let (device, start) = committed_between(&work);
     let mut explorer = device.explorer();
     let end = explorer.len();
-    assert!(end > start + 4, "nothing was committed in between");
     for position in start..=end {
         let cut = explorer.cut(position);
         let images: [CrashImage; 2] = [cut.everything(), cut.durable().clone().into()];

@@ -5,7 +5,7 @@ use crate::common::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 use steadfast_block::{BlockDevice, MemDevice};
-use steadfast_fs::{Fs, MkfsOptions, mkfs};
+use steadfast_fs::{Contract, Fs, MkfsOptions, mkfs};
 use steadfast_model::workload::{Shape, Workload};
 use steadfast_model::{Handles, Observe, Snapshot, Step, TestClock, Tree};
 use steadfast_vfs::{FileSystem, Time};
@@ -13,6 +13,7 @@ use steadfast_vfs::{FileSystem, Time};
 /// What the volume is like beside the workload.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
+    contract: Contract,
     log_blocks: Option<u64>,
     /// As little memory and as few delayed pages as possible.
     tight: bool,
@@ -20,6 +21,7 @@ struct Setting {
 }
 
 const ROOMY: Setting = Setting {
+    contract: Contract::Ordered,
     log_blocks: None,
     tight: false,
     background: false,
@@ -53,11 +55,16 @@ fn run(seed: u64, shape: Shape, setting: Setting, steps: usize) -> Result<(), Te
     let clock = TestClock::new();
     clock.set(start);
     let device = Arc::new(MemDevice::new(32 * 256));
-    let Setting { log_blocks, .. } = setting;
+    let Setting {
+        contract,
+        log_blocks,
+        ..
+    } = setting;
     let made = MkfsOptions {
         seed: Some(seed),
         now: Some(start),
         log_blocks,
+        contract,
         ..MkfsOptions::default()
     };
     mkfs(&*device, &made, &mut |_, _| {}).unwrap();
@@ -104,12 +111,13 @@ proptest! {
     fn the_file_system_does_what_the_model_does(
         seed: u64, streams in 1u32..4, names in 2u32..6, depth in 1u32..5,
         handles: bool, users: bool, odd_names: bool, sync_every in 0u64..20,
-        small_log: bool, tight: bool, background: bool,
+        small_log: bool, tight: bool, background: bool, contract in 0usize..3,
     ) {
         let shape = Shape {
             streams, names, depth, sync_every, handles, users, odd_names, ..Shape::default()
         };
-        let setting = Setting { log_blocks: small_log.then_some(64), tight, background };
+        let contract = Contract::ALL[contract];
+        let setting = Setting { contract, log_blocks: small_log.then_some(64), tight, background };
         run(seed, shape, setting, 400)?;
     }
 }
@@ -122,7 +130,8 @@ fn the_file_system_does_what_the_model_does_for_long() {
         users: true,
         ..Shape::default()
     };
-    for seed in 0..4 {
-        run(seed, shape, ROOMY, 3000).unwrap();
+    for seed in 0..6 {
+        let contract = Contract::ALL[seed as usize % 3];
+        run(seed, shape, Setting { contract, ..ROOMY }, 3000).unwrap();
     }
 }

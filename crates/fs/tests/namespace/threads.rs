@@ -4,7 +4,7 @@ use crate::common::*;
 use std::sync::Arc;
 use std::time::Duration;
 use steadfast_block::MemDevice;
-use steadfast_fs::{Fs, MkfsOptions, mkfs};
+use steadfast_fs::{Contract, Fs, MkfsOptions, mkfs};
 use steadfast_model::workload::{Shape, Workload};
 use steadfast_model::{Handles, Snapshot};
 use steadfast_vfs::FileSystem;
@@ -16,10 +16,11 @@ fn background(device: &Arc<MemDevice>) -> Arc<Fs> {
     Fs::mount(Arc::clone(device) as _, &options).unwrap().0
 }
 
-fn made(log_blocks: Option<u64>) -> Arc<MemDevice> {
+fn made(log_blocks: Option<u64>, contract: Contract) -> Arc<MemDevice> {
     let device = Arc::new(MemDevice::new(64 * 256));
     let options = MkfsOptions {
         log_blocks,
+        contract,
         ..MkfsOptions::default()
     };
     mkfs(&*device, &options, &mut |_, _| {}).unwrap();
@@ -28,8 +29,15 @@ fn made(log_blocks: Option<u64>) -> Arc<MemDevice> {
 
 #[test]
 fn random_operations_of_many_threads_leave_a_whole_volume() {
-    for (round, log_blocks) in [None, Some(64)].into_iter().enumerate() {
-        let device = made(log_blocks);
+    let settings = [
+        (None, Contract::Ordered),
+        (Some(64), Contract::Ordered),
+        (None, Contract::MetadataPrefix),
+        (Some(64), Contract::MetadataPrefix),
+        (None, Contract::Sync),
+    ];
+    for (round, (log_blocks, contract)) in settings.into_iter().enumerate() {
+        let device = made(log_blocks, contract);
         let fs = background(&device);
         std::thread::scope(|scope| {
             let fs = &fs;
@@ -64,7 +72,7 @@ fn random_operations_of_many_threads_leave_a_whole_volume() {
 
 #[test]
 fn a_volume_that_is_dropped_without_unmount_keeps_everything() {
-    let device = made(None);
+    let device = made(None, Contract::Ordered);
     for inline in [false, true] {
         let fs = if inline {
             mount(&device)

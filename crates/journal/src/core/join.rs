@@ -1,11 +1,13 @@
 //! The core's way from an operation to a running transaction: whom it relates to, merging, and
 //! what the transaction owns afterwards.
 
-use super::{BlockMap, Core, OpBlock, OpChanges, Phase, Run, Txn, TxnBlock, TxnId, keys_within};
+use super::{
+    BlockMap, Core, Mark, OpBlock, OpChanges, Phase, Run, Txn, TxnBlock, TxnId, keys_within,
+};
 use crate::cache::Cache;
 use crate::lanes::LaneId;
 use crate::patch::Patch;
-use crate::{Access, Kind, Object, StreamId};
+use crate::{Access, Faults, Kind, Object, StreamId};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use steadfast_block::BlockNo;
@@ -123,16 +125,21 @@ impl Core {
         self.reserved_blocks -= before;
     }
 
-    /// Notes that the stream's operations of the lane up to `number` are in a transaction.
+    /// Notes that the stream's operation `number` of the lane is in a transaction.
     fn mark(&mut self, stream: StreamId, lane: LaneId, number: u64, id: TxnId) {
         let merged = &self.merged_into;
         let marks = self.marks.entry(stream).or_default();
-        let known = |(of, _, txn): &&mut (LaneId, u64, TxnId)| {
-            *of == lane && merged.get(txn).copied().unwrap_or(*txn) == id
+        let known = |mark: &&mut Mark| {
+            mark.lane == lane && merged.get(&mark.id).copied().unwrap_or(mark.id) == id
         };
         match marks.iter_mut().rev().find(known) {
-            Some((_, last, _)) => *last = number,
-            None => marks.push((lane, number, id)),
+            Some(mark) => mark.last = number,
+            None => marks.push(Mark {
+                lane,
+                first: number,
+                last: number,
+                id,
+            }),
         }
     }
 
@@ -143,6 +150,28 @@ impl Core {
         let found = logged.map(|(at, _)| *at).next();
         let dirty = || keys_within(&self.dirty, (first, count)).into_iter().next();
         found.or_else(dirty).map(BlockNo)
+    }
+
+    /// Adds the blocks of the run that must not be written in place (module `place`).
+    pub(crate) fn kept_from_place(&self, run: Run, faults: &Faults, kept: &mut BTreeSet<BlockNo>) {
+        let end = run.0.0 + run.1;
+        if !faults.in_place_over_logged {
+            let logged = self.logged.range(run.0.0..end);
+            kept.extend(logged.map(|(at, _)| BlockNo(*at)));
+        }
+        kept.extend(keys_within(&self.dirty, run).into_iter().map(BlockNo));
+        let around = self.around.range(..end).rev();
+        let mut runs: Vec<Run> = around
+            .take_while(|(at, (blocks, _))| *at + blocks > run.0.0)
+            .map(|(at, (blocks, _))| (BlockNo(*at), *blocks))
+            .collect();
+        if !faults.in_place_unproved {
+            runs.extend(self.unproved.iter().copied());
+        }
+        for (at, count) in runs {
+            let both = at.0.max(run.0.0)..(at.0 + count).min(end);
+            kept.extend(both.map(BlockNo));
+        }
     }
 
     /// Who changes or frees blocks that an uncommitted transaction writes around the log depends on it.

@@ -86,7 +86,7 @@ impl Core {
         let Some(mut marks) = self.marks.remove(&stream) else {
             return;
         };
-        marks.retain(|(_, _, id)| self.txns.contains_key(&self.resolve(*id)));
+        marks.retain(|mark| self.txns.contains_key(&self.resolve(mark.id)));
         if !marks.is_empty() {
             self.marks.insert(stream, marks);
         }

@@ -64,6 +64,8 @@ pub enum Why {
 /// A tree that a crash must not leave.
 #[derive(Clone, Debug)]
 pub struct Violation {
+    /// `ordered` or `sync`.
+    pub contract: &'static str,
     /// When the power failed.
     pub cut: Cut,
     /// What is wrong.
@@ -75,9 +77,10 @@ pub struct Violation {
 }
 
 impl Violation {
-    pub(super) fn bad_cut(cut: Cut, ops: usize) -> Violation {
+    pub(super) fn bad_cut(contract: &'static str, cut: Cut, ops: usize) -> Violation {
         let lines = vec![format!("the history has {ops} operations")];
         Violation {
+            contract,
             cut,
             why: Why::BadCut,
             nearest: Vec::new(),
@@ -91,7 +94,8 @@ impl fmt::Display for Violation {
         let Cut { acked, issued } = self.cut;
         writeln!(
             f,
-            "contract 'ordered' violated, {issued} operations called, {acked} answered:"
+            "contract '{}' violated, {issued} operations called, {acked} answered:",
+            self.contract
         )?;
         let list = |f: &mut fmt::Formatter<'_>, ops: &[String]| {
             ops.iter().try_for_each(|o| writeln!(f, "  {o}"))
@@ -134,6 +138,10 @@ const NEAREST_MAX: usize = 400;
 const LISTED_MAX: usize = 8;
 
 impl History {
+    pub(super) fn contract(&self) -> &'static str {
+        if self.rules.sync { "sync" } else { "ordered" }
+    }
+
     fn op_text(&self, position: usize) -> String {
         format!("{position}: {}", self.ops[position].step)
     }
@@ -175,6 +183,7 @@ impl History {
         };
         let (nearest, diff) = self.nearest(found, &least, &most);
         Violation {
+            contract: self.contract(),
             cut,
             why,
             nearest,

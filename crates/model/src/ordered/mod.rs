@@ -1,4 +1,4 @@
-//! The contract `ordered`: which trees a crash may leave.
+//! The contracts `ordered` and `sync`: which trees a crash may leave.
 //!
 //! For each stream, the tree is the result of a prefix of the stream's operations that
 //! contains everything up to its last sync and everything fsynced by anyone. Streams
@@ -14,6 +14,8 @@
 //! - `fsync(x)` by S: everything before it of S, and of every other stream up to its
 //!   last operation on x (data, attributes, links, entries of a directory, the
 //!   operation that made x).
+//!
+//! Under `sync` ([`Rules::sync`]) every answered call demands everything up to it, of all streams.
 //!
 //! A write longer than a block may be in the tree as a prefix of its blocks
 //! ([`Rules::split`]).
@@ -60,6 +62,8 @@ pub struct Rules {
     /// A failed call builds on what made it fail, so it is in no tree without that.
     /// If false, failed calls are treated like lookups: they bind nothing.
     pub failures_bind: bool,
+    /// The contract is `sync`: what was answered is durable.
+    pub sync: bool,
     /// Most operations that are called and not yet answered at any time.
     pub outstanding_max: usize,
     /// Most states that are kept; beyond it [`RecordError::TooManyStates`].
@@ -72,6 +76,7 @@ impl Default for Rules {
             observe: Observe::CONTENT,
             split: split_at_blocks,
             failures_bind: true,
+            sync: false,
             outstanding_max: 1,
             states_max: 200_000,
         }
@@ -201,7 +206,7 @@ impl fmt::Display for RecordError {
 impl std::error::Error for RecordError {}
 
 /// Errors with which a file system may refuse what the model can do.
-fn is_refusal(errno: Errno) -> bool {
+pub(crate) fn is_refusal(errno: Errno) -> bool {
     use Errno::{Io, NoMem, NoSpc, OpNotSupp, RoFs};
     matches!(errno, Io | NoMem | NoSpc | OpNotSupp | RoFs)
 }
@@ -407,6 +412,9 @@ impl History {
             }
             _ => {}
         }
+        if self.rules.sync && result.is_some() {
+            self.raise_floor(position, stream, &Call::Sync);
+        }
         let pieces_end = self.states.pieces_of(stream);
         self.ops.push(Recorded {
             step: step.clone(),
@@ -504,7 +512,11 @@ impl History {
         let outstanding = cut.issued.checked_sub(cut.acked);
         if cut.issued > self.ops.len() || outstanding.is_none_or(|n| n > self.rules.outstanding_max)
         {
-            return Some(Err(Box::new(Violation::bad_cut(cut, self.ops.len()))));
+            return Some(Err(Box::new(Violation::bad_cut(
+                self.contract(),
+                cut,
+                self.ops.len(),
+            ))));
         }
         let (least, most) = (self.least(cut.acked), self.most(cut.issued));
         let observe = self.observe();

@@ -1,0 +1,127 @@
+//! `steadfast man`: writes the manual: a page for each command, from its own help; and those
+//! that are written by hand, `mount.steadfast(8)` and `steadfast(7)`.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
+
+use crate::failure::Failure;
+use crate::text;
+
+/// What stands behind the options of a page.
+const SEE_ALSO: &str = "steadfast(1), steadfast(7), mount.steadfast(8)";
+
+/// Pages that are written by hand.
+pub(crate) const WRITTEN: [(&str, &str); 2] = [
+    (
+        "mount.steadfast.8",
+        include_str!("../../man/mount.steadfast.8"),
+    ),
+    ("steadfast.7", include_str!("../../man/steadfast.7")),
+];
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Directory for the pages, such as /usr/local/share/man: they go to man1, man7 and man8 in it
+    dir: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    for (name, page) in pages()? {
+        let section = name.rsplit('.').next().unwrap_or("1");
+        let dir = args.dir.join(format!("man{section}"));
+        std::fs::create_dir_all(&dir).map_err(|e| Failure::at(&dir, e))?;
+        let path = dir.join(&name);
+        steadfast::atomic_replace(&path, page.as_bytes())
+            .map_err(|e| Failure::new(e.to_string()))?;
+        text::print(&path.display().to_string())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// All pages by their names.
+fn pages() -> Result<Vec<(String, String)>, Failure> {
+    let mut root = crate::Cli::command().disable_help_subcommand(true);
+    root.build();
+    let mut pages = Vec::new();
+    add(&root, "steadfast", &mut pages)?;
+    pages.extend(WRITTEN.map(|(name, page)| (name.to_owned(), page.to_owned())));
+    Ok(pages)
+}
+
+fn add(command: &Command, name: &str, pages: &mut Vec<(String, String)>) -> Result<(), Failure> {
+    let file = format!("{name}.1");
+    let failed = |e: std::io::Error| Failure::at(Path::new(&file), e);
+    let man = Man::new(command.clone().display_name(name.to_owned()))
+        .title(name.to_uppercase())
+        .source(format!("steadfast {}", env!("CARGO_PKG_VERSION")))
+        .manual("Steadfast");
+    let mut page = Vec::new();
+    man.render(&mut page).map_err(failed)?;
+    let mut page = String::from_utf8_lossy(&page).into_owned();
+    page.push_str(&format!(".SH \"SEE ALSO\"\n{SEE_ALSO}\n"));
+    pages.push((file, page));
+    for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+        add(sub, &format!("{name}-{}", sub.get_name()), pages)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_and_every_option_is_on_it() {
+        let pages = pages().unwrap_or_default();
+        let page = |name: &str| pages.iter().find(|(n, _)| n == name).map(|(_, page)| page);
+        let mut todo = vec![(crate::Cli::command(), "steadfast".to_owned())];
+        let mut seen = 0;
+        while let Some((command, name)) = todo.pop() {
+            let text = page(&format!("{name}.1"));
+            assert!(text.is_some(), "{name}");
+            seen += 1;
+            for option in command.get_arguments().filter(|a| !a.is_hide_set()) {
+                if let (Some(long), Some(text)) = (option.get_long(), text) {
+                    let long = long.replace('-', "\\-");
+                    assert!(text.contains(&format!("\\-\\-{long}")), "{name}: {long}");
+                }
+            }
+            let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+            todo.extend(subs.map(|sub| (sub.clone(), format!("{name}-{}", sub.get_name()))));
+        }
+        assert_eq!(pages.len(), seen + WRITTEN.len());
+        let mount = page("steadfast-mount.1").map_or("", String::as_str);
+        assert!(
+            !mount.contains("background"),
+            "internal options stay inside"
+        );
+    }
+
+    #[test]
+    fn the_page_of_mount_options_names_them_all() {
+        let (_, page) = WRITTEN[0].1.split_once(".SH OPTIONS").unwrap_or_default();
+        let words: Vec<&str> = page
+            .split(|c: char| !c.is_alphanumeric() && c != '_')
+            .collect();
+        for option in crate::mount_options::KNOWN.split(", ") {
+            let name = option.split('=').next().unwrap_or(option).trim();
+            assert!(words.contains(&name), "option '{name}' is not on the page");
+        }
+    }
+
+    #[test]
+    fn the_pages_written_by_hand_begin_with_their_title_and_hold_plain_roff() {
+        for (name, page) in WRITTEN {
+            let (title, section) = name.rsplit_once('.').unwrap_or((name, ""));
+            let head = format!(".TH {} {section} ", title.to_uppercase());
+            assert!(page.starts_with(&head), "{name}");
+            for line in page.lines() {
+                assert!(line.is_ascii() && line.len() <= 140, "{name}: {line}");
+                assert!(!line.ends_with(' '), "{name}: {line}");
+            }
+        }
+    }
+}

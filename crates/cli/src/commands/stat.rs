@@ -1,0 +1,148 @@
+//! `steadfast stat`: live counters of a mounted volume.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+use steadfast_fuse::mountinfo::MountEntry;
+
+use crate::commands::sync;
+use crate::failure::Failure;
+use crate::{size, text};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Print it as JSON (with --watch, one object by line)
+    #[arg(long)]
+    json: bool,
+    /// Print what has changed every so many seconds, until interrupted
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+          value_parser = clap::value_parser!(u64).range(1..=86400))]
+    watch: Option<u64>,
+    /// Stop watching after so many times
+    #[arg(long, value_name = "TIMES", requires = "watch")]
+    count: Option<u64>,
+    /// Any file or directory of the mounted volume
+    #[arg(value_name = "DIR")]
+    path: PathBuf,
+}
+
+/// Counters at one moment.
+struct Counters {
+    at: Instant,
+    values: Vec<(String, u64)>,
+}
+
+impl Counters {
+    fn of(path: &Path) -> Result<Counters, Failure> {
+        let mut values = steadfast_fuse::stats(path)
+            .map_err(|e| Failure::at(path, format!("reading the counters: {e}")))?;
+        // A volume that was shut down has no space to tell of.
+        if let Ok(space) = rustix::fs::statvfs(path) {
+            values.push(("volume_bytes_now".into(), space.f_blocks * space.f_frsize));
+            values.push(("free_bytes_now".into(), space.f_bfree * space.f_frsize));
+        }
+        Ok(Counters {
+            at: Instant::now(),
+            values,
+        })
+    }
+
+    fn get(&self, name: &str) -> u64 {
+        let mut values = self.values.iter();
+        values
+            .find(|(n, _)| n == name)
+            .map_or(0, |(_, value)| *value)
+    }
+
+    /// What was counted since; levels as they are now.
+    fn since(&self, before: &Counters) -> Vec<(String, u64)> {
+        let values = self.values.iter();
+        values
+            .map(|(name, value)| match is_level(name) {
+                true => (name.clone(), *value),
+                false => (name.clone(), value.saturating_sub(before.get(name))),
+            })
+            .collect()
+    }
+}
+
+/// Whether it goes up and down.
+fn is_level(name: &str) -> bool {
+    name.ends_with("_now")
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let mount = sync::mount_of(&args.path)?;
+    let first = Counters::of(&args.path)?;
+    let Some(seconds) = args.watch else {
+        if args.json {
+            text::print_json(&object(&mount, &first.values))?;
+        } else {
+            text::print(&lines(&mount, &first.values, None))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let mut before = first;
+    let mut times = 0;
+    while args.count.is_none_or(|count| times < count) {
+        thread::sleep(Duration::from_secs(seconds));
+        let now = Counters::of(&args.path)?;
+        let elapsed = now.at.duration_since(before.at).as_secs_f64();
+        let changes = now.since(&before);
+        if args.json {
+            let mut object = object(&mount, &changes);
+            object.insert("seconds".into(), elapsed.into());
+            let line = serde_json::to_string(&object);
+            text::print(&line.map_err(|e| Failure::new(e.to_string()))?)?;
+        } else {
+            text::print(&lines(&mount, &changes, Some(elapsed)))?;
+        }
+        before = now;
+        times += 1;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn object(mount: &MountEntry, values: &[(String, u64)]) -> Map<String, Value> {
+    let mut object = Map::new();
+    let path = |path: &Path| Value::from(path.to_string_lossy());
+    object.insert("image".into(), path(&mount.source));
+    object.insert("mounted_at".into(), path(&mount.mount_point));
+    let values = values.iter();
+    object.extend(values.map(|(name, value)| (name.clone(), Value::from(*value))));
+    object
+}
+
+/// For people: what is not zero; by second if a time is given.
+fn lines(mount: &MountEntry, values: &[(String, u64)], seconds: Option<f64>) -> String {
+    let mut lines = vec![match seconds {
+        None => format!(
+            "{} at {}, since the mount:",
+            mount.source.display(),
+            mount.mount_point.display()
+        ),
+        Some(seconds) => format!("in {seconds:.1} s:"),
+    }];
+    for (name, value) in values.iter().filter(|(_, value)| *value > 0) {
+        let shown = match name.contains("bytes") {
+            true => size::show(*value),
+            false => value.to_string(),
+        };
+        let rate = match seconds {
+            Some(seconds) if !is_level(name) && seconds > 0.0 => {
+                let rate = *value as f64 / seconds;
+                match name.contains("bytes") {
+                    true => format!("  {}/s", size::show(rate as u64)),
+                    false => format!("  {rate:.1}/s"),
+                }
+            }
+            _ => String::new(),
+        };
+        let label = name.trim_end_matches("_now").replace('_', " ");
+        lines.push(format!("  {label:<26} {shown:>12}{rate}"));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,152 @@
+//! `mount -t fuse.steadfast`, entries in fstab, and umount(8), with the helpers in a private
+//! mount namespace whose /sbin has them.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_steadfast");
+
+fn steadfast(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(args).current_dir(dir).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let out = String::from_utf8_lossy(&output.stdout);
+    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
+}
+
+/// A directory with a volume `img`, a mount point `mnt`, and the helpers in `sbin`.
+fn place() -> Option<tempfile::TempDir> {
+    if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+        println!("skipped: mounting needs /dev/fuse and root here");
+        return None;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["mnt", "sbin"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    for args in [
+        &["mkfs", "--size", "64M", "img"][..],
+        &["install-helper", "sbin"],
+    ] {
+        let output = steadfast(dir.path(), args);
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    Some(dir)
+}
+
+/// Runs a script where /sbin has the helpers, too; nothing of it is left afterwards.
+fn in_namespace(dir: &Path, script: &str) -> Option<Output> {
+    let prepare = "mount -t overlay overlay -o lowerdir=$PWD/sbin:/usr/sbin /usr/sbin || exit 77\n";
+    let output = Command::new("timeout")
+        .args(["60", "unshare", "-m", "sh", "-ec"])
+        .arg(format!("{prepare}{script}"))
+        .current_dir(dir)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    if output.status.code() == Some(77) {
+        println!("skipped: no overlay over /usr/sbin: {}", said(&output));
+        return None;
+    }
+    Some(output)
+}
+
+#[test]
+fn mount_and_umount_of_the_system_work_with_the_helpers() {
+    let Some(dir) = place() else { return };
+    let script = "
+        trap 'umount -l mnt 2>/dev/null || true' EXIT
+        mount -t fuse.steadfast -o noauto,x-test.y,cache=8M,contract=ordered img mnt
+        grep -q ' fuse.steadfast rw' /proc/self/mounts
+        echo content > mnt/file
+        umount mnt
+        # The image is closed when umount returns.
+        $STEADFAST info --json img | grep -q '\"state\": \"clean\"'
+        mount -t steadfast -o ro img mnt
+        cat mnt/file
+        if touch mnt/new 2>/dev/null; then echo 'not read-only'; exit 1; fi
+        if mount -o remount,rw mnt; then echo 'remounted'; exit 1; fi
+        umount mnt
+        echo \"$PWD/img $PWD/mnt fuse.steadfast allow_other,nofail,x-systemd.automount,user 0 0\" > fstab
+        mount -T fstab -a
+        grep -q ' fuse.steadfast .*allow_other' /proc/self/mounts
+        cat mnt/file
+        umount -l mnt
+        # Lazily means that it returns before the image is closed.
+        for i in $(seq 300); do
+            if $STEADFAST info --json img | grep -q '\"state\": \"clean\"'; then break; fi
+            sleep 0.1
+        done
+        if mount -t steadfast -o frobnicate img mnt; then echo 'unknown option'; exit 1; fi
+        if mount -t steadfast -o contract=sync img mnt; then echo 'another contract'; exit 1; fi
+        if umount.steadfast mnt; then echo 'nothing was mounted'; exit 1; fi
+        echo done
+    ";
+    let script = format!("STEADFAST={PROGRAM}\n{script}");
+    let Some(output) = in_namespace(dir.path(), &script) else {
+        return;
+    };
+    let text = said(&output);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(text.matches("content\n").count(), 2, "{text}");
+    assert!(text.contains("done\n"), "{text}");
+    assert!(text.contains("unknown option 'frobnicate'"), "{text}");
+    assert!(text.contains("runs under the contract 'ordered'"), "{text}");
+}
+
+#[test]
+fn helpers_are_installed_beside_nothing_else_and_removed() {
+    let Some(dir) = place() else { return };
+    let sbin = dir.path().join("sbin");
+    let count = || fs::read_dir(&sbin).unwrap().count();
+    assert_eq!(count(), 4);
+    // Again, for a program that has moved.
+    assert!(
+        steadfast(dir.path(), &["install-helper", "sbin"])
+            .status
+            .success()
+    );
+    assert!(
+        steadfast(dir.path(), &["install-helper", "--remove", "sbin"])
+            .status
+            .success()
+    );
+    assert_eq!(count(), 0);
+    fs::write(sbin.join("mount.steadfast"), "another program").unwrap();
+    let output = steadfast(dir.path(), &["install-helper", "sbin"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("left alone"), "{}", said(&output));
+    assert_eq!(count(), 1);
+}
+
+#[test]
+fn a_service_manager_is_told_when_the_mount_answers() {
+    let Some(dir) = place() else { return };
+    let name = dir.path().join("socket");
+    let socket = UnixDatagram::bind(&name).unwrap();
+    socket
+        .set_read_timeout(Some(std::time::Duration::from_secs(30)))
+        .unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["mount", "--foreground", "img", "mnt"]);
+    command.current_dir(dir.path()).env("NOTIFY_SOCKET", &name);
+    let mut server = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut buffer = [0; 64];
+    let told = socket.recv(&mut buffer);
+    let mounted = steadfast_fuse::server_pid(&dir.path().join("mnt"));
+    let pid = rustix::process::Pid::from_child(&server);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success());
+    assert_eq!(&buffer[..told.unwrap()], b"READY=1");
+    assert_eq!(mounted.unwrap(), server.id());
+}

@@ -1,0 +1,75 @@
+//! What was done to a volume and what its contract therefore allows: the model's history
+//! under that contract.
+
+use steadfast_fs::Contract;
+use steadfast_model::{History, OpResult, PrefixHistory, Rules, Snapshot, Step, Tree, ordered};
+
+/// A history under one of the contracts.
+pub(crate) enum Promise {
+    /// `ordered` and `sync`.
+    Ordered(Box<History>),
+    /// `metadata-prefix`.
+    Prefix(PrefixHistory),
+}
+
+impl Promise {
+    /// A volume that begins with a durable tree.
+    pub(crate) fn new(contract: Contract, initial: Tree) -> Promise {
+        if contract == Contract::MetadataPrefix {
+            return Promise::Prefix(PrefixHistory::new(initial));
+        }
+        // A refused operation binds nothing, like a lookup: the kernel answers many itself.
+        let rules = Rules {
+            split: ordered::atomic,
+            failures_bind: false,
+            sync: contract == Contract::Sync,
+            ..Rules::default()
+        };
+        Promise::Ordered(Box::new(History::with_rules(initial, rules)))
+    }
+
+    /// Notes an operation that was answered. An error says what the model answers.
+    pub(crate) fn record(&mut self, step: &Step, result: OpResult) -> Result<(), String> {
+        let recorded = match self {
+            Promise::Ordered(history) => history.record(step, result),
+            Promise::Prefix(history) => history.record(step, result),
+        };
+        recorded.map(drop).map_err(|e| e.to_string())
+    }
+
+    /// Operations noted.
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Promise::Ordered(history) => history.len(),
+            Promise::Prefix(history) => history.len(),
+        }
+    }
+
+    /// The tree after all of them.
+    pub(crate) fn current(&self) -> &Tree {
+        match self {
+            Promise::Ordered(history) => history.current(),
+            Promise::Prefix(history) => history.current(),
+        }
+    }
+
+    /// Whether a cut at `moment` may leave what was found; an error explains why not.
+    pub(crate) fn check(&self, found: &Snapshot, moment: ordered::Cut) -> Result<(), String> {
+        match self {
+            Promise::Ordered(history) => {
+                if history.allows(&found.digest(), moment) {
+                    return Ok(());
+                }
+                // The full check explains.
+                match history.check(found, moment) {
+                    Err(violation) => Err(violation.to_string()),
+                    Ok(_) => Err("the two checks of the model disagree".into()),
+                }
+            }
+            Promise::Prefix(history) => match history.check(found, moment) {
+                Ok(_) => Ok(()),
+                Err(violation) => Err(violation.to_string()),
+            },
+        }
+    }
+}

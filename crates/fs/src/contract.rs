@@ -1,0 +1,62 @@
+//! The contracts: what a crash may lose (DESIGN section 2). A volume is made for one, and its
+//! superblock says which.
+
+use std::fmt;
+use steadfast_vfs::Stream;
+
+/// What a crash may lose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Contract {
+    /// Of each stream the newest requests: a prefix survives, data included.
+    #[default]
+    Ordered,
+    /// The newest changes of metadata; data that was overwritten since the last `fdatasync` may be old
+    /// or new in each sector.
+    MetadataPrefix,
+    /// Nothing that a call which returned has done.
+    Sync,
+}
+
+impl Contract {
+    /// All of them.
+    pub const ALL: [Contract; 3] = [Contract::Ordered, Contract::MetadataPrefix, Contract::Sync];
+
+    /// What people type.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Contract::Ordered => "ordered",
+            Contract::MetadataPrefix => "metadata-prefix",
+            Contract::Sync => "sync",
+        }
+    }
+
+    /// What the superblock holds.
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Contract::Ordered => 1,
+            Contract::MetadataPrefix => 2,
+            Contract::Sync => 3,
+        }
+    }
+
+    pub(crate) fn from_number(number: u32) -> Option<Contract> {
+        Contract::ALL
+            .into_iter()
+            .find(|contract| contract.number() == number)
+    }
+
+    /// The journal's stream of a caller's: only `ordered` tells streams apart.
+    pub(crate) fn stream(self, stream: Stream) -> Stream {
+        match self {
+            Contract::Ordered => stream,
+            Contract::MetadataPrefix | Contract::Sync => Stream::default(),
+        }
+    }
+}
+
+impl fmt::Display for Contract {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

@@ -1,0 +1,348 @@
+//! What the contracts other than `ordered` promise to callers: when a call is durable, and whom
+//! it waits for. What a crash leaves is explored in `steadfast-crash`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use steadfast_block::sim::{CrashImage, Limits, SimDevice};
+use steadfast_block::{BlockDevice, BlockNo, Geometry, MemDevice, Result};
+use steadfast_fs::{
+    Contract, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, info, mkfs,
+};
+use steadfast_vfs::{AllocateMode, Caller, FileKind, FileSystem, Ino, NewNode, SetAttr, XattrMode};
+
+/// A device whose flushes take their time, and are counted.
+struct SlowFlush {
+    inner: MemDevice,
+    flushes: AtomicU64,
+    flush_time: Duration,
+}
+
+impl BlockDevice for SlowFlush {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+    fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
+        self.inner.read(at, buf)
+    }
+    fn write(&self, at: BlockNo, segments: &[&[u8]]) -> Result<()> {
+        self.inner.write(at, segments)
+    }
+    fn flush(&self) -> Result<()> {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(self.flush_time);
+        self.inner.flush()
+    }
+    fn discard(&self, at: BlockNo, count: u64) -> Result<()> {
+        self.inner.discard(at, count)
+    }
+}
+
+fn make(device: &dyn BlockDevice, contract: Contract) {
+    let options = MkfsOptions {
+        contract,
+        ..MkfsOptions::default()
+    };
+    mkfs(device, &options, &mut |_, _| {}).unwrap();
+}
+
+fn mount(device: Arc<dyn BlockDevice>) -> Arc<Fs> {
+    let mut options = MountOptions::default();
+    options.background = false;
+    Fs::mount(device, &options).unwrap().0
+}
+
+const FILE: NewNode = NewNode {
+    kind: FileKind::Regular,
+    perm: 0o644,
+    rdev: 0,
+};
+
+fn create(fs: &Fs, name: &str) -> Ino {
+    let root = Caller::root();
+    fs.mknod(&root, fs.root(), name.as_bytes(), &FILE)
+        .unwrap()
+        .ino
+}
+
+#[test]
+fn the_volume_knows_its_contract_and_keeps_it_through_mount_and_repair() {
+    for contract in Contract::ALL {
+        let device = Arc::new(MemDevice::new(4096));
+        make(&*device, contract);
+        assert_eq!(info(device.clone()).unwrap().contract, contract);
+        let fs = mount(device.clone());
+        assert_eq!(fs.contract(), contract);
+        fs.unmount().unwrap();
+        drop(fs);
+        // The superblock is restored from its copy.
+        device.write(BlockNo(0), &[&[0; 4096]]).unwrap();
+        let options = FsckOptions {
+            repair: true,
+            ..FsckOptions::default()
+        };
+        let report = fsck(device.clone(), &options).unwrap();
+        assert_eq!(report.outcome(), Outcome::Repaired);
+        assert_eq!(info(device).unwrap().contract, contract);
+    }
+}
+
+/// The volume as a cut right now leaves it that loses everything which was not flushed.
+fn cut(device: &SimDevice) -> Arc<Fs> {
+    let mut explorer = device.explorer();
+    let limits = Limits {
+        exhaustive_writes: 0,
+        sampled: 0,
+        tears: false,
+        seed: 1,
+    };
+    let at = explorer.len();
+    // The second image is that without any unflushed write, if there are any.
+    let image: CrashImage = explorer.cut(at).images(&limits).take(2).last().unwrap();
+    mount(Arc::new(SimDevice::from_image(image)))
+}
+
+#[test]
+fn under_sync_every_kind_of_call_is_durable_when_it_returns() {
+    let device = Arc::new(SimDevice::new(2048));
+    make(&*device, Contract::Sync);
+    let fs = mount(device.clone());
+    let root = Caller::root();
+    let same = |what: &str| {
+        let found = steadfast_model::Snapshot::of_fs(&*cut(&device)).unwrap();
+        let live = steadfast_model::Snapshot::of_fs(&*fs).unwrap();
+        let diff = live.diff(&found, steadfast_model::snapshot::Observe::ALL);
+        assert!(diff.lines.is_empty(), "after {what}: {diff}");
+    };
+    let ino = create(&fs, "f");
+    same("mknod");
+    fs.write(&root, ino, 10, &[1; 9000]).unwrap();
+    same("write");
+    fs.append(&root, ino, &[2; 100]).unwrap();
+    same("append");
+    fs.write(&root, ino, 0, &[3; 4096]).unwrap();
+    same("overwrite");
+    fs.mkdir(&root, fs.root(), b"d", 0o755).unwrap();
+    same("mkdir");
+    fs.symlink(&root, fs.root(), b"l", b"target").unwrap();
+    same("symlink");
+    fs.link(&root, ino, fs.root(), b"g").unwrap();
+    same("link");
+    let mut set = SetAttr {
+        size: Some(5000),
+        ..SetAttr::default()
+    };
+    fs.setattr(&root, ino, &set).unwrap();
+    same("truncate");
+    (set.size, set.perm) = (None, Some(0o600));
+    fs.setattr(&root, ino, &set).unwrap();
+    same("chmod");
+    fs.setxattr(&root, ino, b"user.k", b"v", XattrMode::Any)
+        .unwrap();
+    same("setxattr");
+    fs.removexattr(&root, ino, b"user.k").unwrap();
+    same("removexattr");
+    for mode in [
+        AllocateMode::Allocate,
+        AllocateMode::PunchHole,
+        AllocateMode::ZeroRange,
+    ] {
+        fs.fallocate(&root, ino, mode, 100, 20_000).unwrap();
+        same("fallocate");
+    }
+    let top = fs.root();
+    fs.rename(&root, (top, b"f"), (top, b"h"), Default::default())
+        .unwrap();
+    same("rename");
+    fs.unlink(&root, top, b"g").unwrap();
+    same("unlink");
+    fs.rmdir(&root, top, b"d").unwrap();
+    same("rmdir");
+}
+
+#[test]
+fn under_sync_threads_share_flushes_and_nobody_holds_a_lock_meanwhile() {
+    const THREADS: u64 = 4;
+    const FILES: u64 = 25;
+    let device = Arc::new(SlowFlush {
+        inner: MemDevice::new(4096),
+        flushes: AtomicU64::new(0),
+        flush_time: Duration::from_millis(4),
+    });
+    make(&*device, Contract::Sync);
+    let fs = mount(device.clone());
+    let before = device.flushes.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let fs = &fs;
+            scope.spawn(move || {
+                for file in 0..FILES {
+                    create(fs, &format!("{thread} {file}"));
+                }
+            });
+        }
+    });
+    let flushes = device.flushes.load(Ordering::Relaxed) - before;
+    // All work in one directory: with its lock held in a flush, each file would cost one.
+    assert!(
+        flushes < THREADS * FILES * 2 / 3,
+        "{flushes} flushes for {} files",
+        THREADS * FILES
+    );
+    fs.unmount().unwrap();
+}
+
+/// A file of so many blocks whose present content has been written home.
+fn settled_file(fs: &Fs, name: &str, blocks: usize) -> Ino {
+    let ino = create(fs, name);
+    let root = Caller::root();
+    fs.write(&root, ino, 0, &vec![1; blocks * 4096]).unwrap();
+    fs.fsync(&root, ino, false).unwrap();
+    // The next record proves the one that covers the data.
+    fs.mkdir(&root, fs.root(), format!("{name} d").as_bytes(), 0o755)
+        .unwrap();
+    fs.sync().unwrap();
+    ino
+}
+
+#[test]
+fn under_metadata_prefix_overwrites_bypass_the_log_and_fdatasync_costs_one_flush() {
+    let device = Arc::new(MemDevice::new(16_384));
+    make(&*device, Contract::MetadataPrefix);
+    let fs = mount(device.clone());
+    let root = Caller::root();
+    let ino = settled_file(&fs, "f", 1000);
+    let before = fs.journal_stats();
+    for block in 0..1000 {
+        fs.write(&root, ino, block * 4096, &[2; 4096]).unwrap();
+    }
+    // Part of a block.
+    fs.write(&root, ino, 5000, &[3; 10]).unwrap();
+    fs.fsync(&root, ino, true).unwrap();
+    let after = fs.journal_stats();
+    assert_eq!(after.in_place_blocks - before.in_place_blocks, 1000);
+    assert_eq!(after.flushes - before.flushes, 1);
+    assert_eq!(
+        after.log_blocks, before.log_blocks,
+        "nothing but times changed, which fdatasync leaves"
+    );
+    // Nothing was written since: nothing to flush.
+    fs.fsync(&root, ino, true).unwrap();
+    assert_eq!(fs.journal_stats().flushes, after.flushes);
+    // What is on the device is what was written.
+    let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
+    let again = mount(copy);
+    let mut block = [0; 4096];
+    again.read(&root, ino, 4096, &mut block).unwrap();
+    let at = 5000 - 4096;
+    assert!(block[at..at + 10] == [3; 10] && block[..at] == [2; 904][..at] && block[at + 10] == 2);
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn corner_03_a_block_with_patches_in_the_log_is_patched_again_and_fdatasync_commits_that() {
+    let device = Arc::new(MemDevice::new(4096));
+    make(&*device, Contract::MetadataPrefix);
+    let fs = mount(device.clone());
+    let root = Caller::root();
+    let ino = settled_file(&fs, "f", 4);
+    // Zeroes the rest of the last block: a patch.
+    let set = SetAttr {
+        size: Some(3 * 4096 + 100),
+        ..SetAttr::default()
+    };
+    fs.setattr(&root, ino, &set).unwrap();
+    fs.fsync(&root, ino, false).unwrap();
+    let before = fs.journal_stats();
+    fs.write(&root, ino, 3 * 4096, &[2; 50]).unwrap();
+    fs.write(&root, ino, 0, &[2; 4096]).unwrap();
+    fs.fsync(&root, ino, true).unwrap();
+    let after = fs.journal_stats();
+    assert_eq!(after.in_place_blocks - before.in_place_blocks, 1);
+    assert_eq!(after.commits - before.commits, 1);
+    let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
+    let again = mount(copy);
+    let mut data = [0; 3 * 4096 + 100];
+    again.read(&root, ino, 0, &mut data).unwrap();
+    assert!(data[..4096] == [2; 4096] && data[3 * 4096..][..50] == [2; 50]);
+    assert!(data[3 * 4096 + 50..] == [1; 50]);
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn waiting_overwrites_are_read_truncated_punched_and_forgotten_like_other_data() {
+    let device = Arc::new(MemDevice::new(4096));
+    make(&*device, Contract::MetadataPrefix);
+    let fs = mount(device.clone());
+    let root = Caller::root();
+    let ino = settled_file(&fs, "f", 8);
+    let read = |fs: &Fs| {
+        let mut data = vec![0xee; 8 * 4096];
+        let len = fs.read(&root, ino, 0, &mut data).unwrap();
+        data.truncate(len);
+        data
+    };
+    let mut expected = vec![1; 8 * 4096];
+    fs.write(&root, ino, 3000, &[2; 6000]).unwrap();
+    expected[3000..9000].fill(2);
+    assert_eq!(read(&fs), expected);
+    fs.fallocate(&root, ino, AllocateMode::PunchHole, 8500, 8000)
+        .unwrap();
+    expected[8500..16_500].fill(0);
+    assert_eq!(read(&fs), expected);
+    fs.write(&root, ino, 20_000, &[3; 5000]).unwrap();
+    expected[20_000..25_000].fill(3);
+    let set = SetAttr {
+        size: Some(24_000),
+        ..SetAttr::default()
+    };
+    fs.setattr(&root, ino, &set).unwrap();
+    expected.truncate(24_000);
+    assert_eq!(read(&fs), expected);
+    fs.fsync(&root, ino, true).unwrap();
+    let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
+    assert_eq!(read(&mount(copy)), expected);
+    // A file that goes away takes its overwrites with it.
+    let other = settled_file(&fs, "g", 8);
+    fs.write(&root, other, 0, &[4; 8 * 4096]).unwrap();
+    let before = fs.journal_stats().in_place_blocks;
+    fs.unlink(&root, fs.root(), b"g").unwrap();
+    fs.sync().unwrap();
+    assert_eq!(fs.journal_stats().in_place_blocks, before);
+    fs.unmount().unwrap();
+    let report = fsck(device, &FsckOptions::default()).unwrap();
+    assert_eq!(report.outcome(), Outcome::Clean, "{:?}", report.findings);
+}
+
+#[test]
+fn overwrites_go_home_by_themselves_when_many_wait_and_within_the_commit_interval() {
+    let device = Arc::new(MemDevice::new(8192));
+    make(&*device, Contract::MetadataPrefix);
+    let root = Caller::root();
+    let mut options = MountOptions::default();
+    options.background = false;
+    options.uncommitted_bytes = 64 * 4096;
+    let (fs, _) = Fs::mount(device.clone(), &options).unwrap();
+    let ino = settled_file(&fs, "f", 100);
+    for block in 0..100 {
+        fs.write(&root, ino, block * 4096, &[2; 4096]).unwrap();
+    }
+    assert!(fs.journal_stats().in_place_blocks >= 60);
+    // Written, not flushed: fdatasync knows.
+    let flushes = fs.journal_stats().flushes;
+    fs.fsync(&root, ino, true).unwrap();
+    assert_eq!(fs.journal_stats().flushes, flushes + 1);
+    fs.unmount().unwrap();
+    drop(fs);
+    options.background = true;
+    options.commit_interval = Duration::from_millis(20);
+    let (fs, _) = Fs::mount(device, &options).unwrap();
+    fs.write(&root, ino, 0, &[3; 4096]).unwrap();
+    let begun = std::time::Instant::now();
+    while fs.journal_stats().in_place_blocks == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20), "never written");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    fs.unmount().unwrap();
+}

@@ -1,0 +1,70 @@
+//! How often the kernel asked for what, and how many bytes went each way.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! asked {
+    ($($name:ident = $text:literal;)*) => {
+        /// What the kernel asks for.
+        #[derive(Clone, Copy, Debug)]
+        pub(crate) enum Asked { $($name,)* }
+
+        const NAMES: &[&str] = &[$($text,)*];
+    };
+}
+
+asked! {
+    Lookup = "requests_lookup";
+    Forget = "requests_forget";
+    Getattr = "requests_getattr";
+    Setattr = "requests_setattr";
+    Readlink = "requests_readlink";
+    Mknod = "requests_mknod";
+    Mkdir = "requests_mkdir";
+    Unlink = "requests_unlink";
+    Rmdir = "requests_rmdir";
+    Symlink = "requests_symlink";
+    Rename = "requests_rename";
+    Link = "requests_link";
+    Open = "requests_open";
+    Create = "requests_create";
+    Read = "requests_read";
+    Write = "requests_write";
+    Flush = "requests_flush";
+    Fsync = "requests_fsync";
+    Opendir = "requests_opendir";
+    Readdir = "requests_readdir";
+    Statfs = "requests_statfs";
+    Setxattr = "requests_setxattr";
+    Getxattr = "requests_getxattr";
+    Listxattr = "requests_listxattr";
+    Removexattr = "requests_removexattr";
+    Access = "requests_access";
+    Ioctl = "requests_ioctl";
+    Fallocate = "requests_fallocate";
+    Lseek = "requests_lseek";
+    // Not requests: bytes.
+    BytesRead = "bytes_read";
+    BytesWritten = "bytes_written";
+}
+
+/// A number for each of them, since the mount.
+#[derive(Debug)]
+pub(crate) struct Counters([AtomicU64; NAMES.len()]);
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Counters {
+    pub(crate) fn add(&self, asked: Asked, n: u64) {
+        self.0[asked as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// All by name.
+    pub(crate) fn list(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let values = self.0.iter().map(|value| value.load(Ordering::Relaxed));
+        NAMES.iter().copied().zip(values)
+    }
+}

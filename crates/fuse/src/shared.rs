@@ -1,0 +1,69 @@
+//! What all protocol threads have in common: the file system behind its gate, and how the
+//! server answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fuser::{Errno, FopenFlags};
+use steadfast_vfs::FileSystem;
+
+use crate::convert;
+use crate::gate::Gate;
+use crate::nodes::Nodes;
+use crate::options::LogHook;
+
+/// What the session shares with the protocol threads.
+pub(crate) struct Shared {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) gate: Gate,
+    pub(crate) nodes: Nodes,
+    pub(crate) log: Option<LogHook>,
+}
+
+impl Shared {
+    /// Runs one call of the file system and maps its error.
+    pub(crate) fn call<T>(
+        &self,
+        what: &'static str,
+        call: impl FnOnce(&dyn FileSystem) -> steadfast_vfs::Result<T>,
+    ) -> Result<T, Errno> {
+        match self.gate.pass(|| call(&*self.fs)) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(error)) => {
+                if let (Some(log), Some(detail)) = (&self.log, &error.detail) {
+                    log(&format!("{what}: {}: {detail}", error.errno.text()));
+                }
+                Err(convert::errno(&error))
+            }
+            Err(shut) => {
+                if let (Some(log), Some(said)) = (&self.log, self.gate.failure()) {
+                    log(&format!(
+                        "{what}: refused ({shut:?}) after a failed request: {said}"
+                    ));
+                }
+                Err(Errno::EIO)
+            }
+        }
+    }
+}
+
+/// How the server answers, decided once at mount.
+pub(crate) struct Policy {
+    pub(crate) entry_timeout: Duration,
+    pub(crate) attr_timeout: Duration,
+    /// `open` has nothing to decide (the kernel checks permissions, or only the
+    /// superuser is let in): the kernel is told to stop asking.
+    pub(crate) stateless_open: bool,
+    /// Reads are noted, and so the kernel must not answer them by itself.
+    pub(crate) relatime: bool,
+}
+
+impl Policy {
+    /// What the kernel may keep in its caches when a file is opened.
+    pub(crate) fn keep(&self, cached: FopenFlags) -> FopenFlags {
+        match self.relatime {
+            true => FopenFlags::empty(),
+            false => cached,
+        }
+    }
+}

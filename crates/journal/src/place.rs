@@ -1,0 +1,98 @@
+//! Data written in place, outside of any transaction (paper 000, sections 5.4 and 6.2: log bypass).
+//!
+//! A crash leaves each sector of such a block with its old or its new bytes, until
+//! [`Journal::flush_in_place`] returned. The rules, each needed:
+//!
+//! * a block with patches in a transaction or in the log past the durable tail is not written
+//!   in place: replay would put old bytes over newer ones. Nor, therefore, is a block whose home write may be in flight;
+//! * a block that an uncommitted or unproved record covers is not written in place: the record
+//!   would fail its check, and with it what was acknowledged (design section 3.2);
+//! * the caller owns the block, and nobody patches, frees or writes it meanwhile: the
+//!   caller's lock. So a freed block has no write in flight.
+
+use crate::core::Run;
+use crate::engine::{Inner, Journal, WRITE_BLOCKS_MAX};
+use crate::{Error, Result, Ticket};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use steadfast_block::{Block, BlockNo};
+
+impl Journal {
+    /// Those blocks of the runs that must not be written in place now. A block that is not among
+    /// them stays so until somebody patches, frees or writes it through an operation.
+    #[must_use]
+    pub fn kept_from_place(&self, runs: &[(BlockNo, u64)]) -> BTreeSet<BlockNo> {
+        let inner: &Inner = self.inner();
+        let faults = &inner.config.faults;
+        let (_lanes, core) = inner.told();
+        let mut kept = BTreeSet::new();
+        for run in runs {
+            core.kept_from_place(*run, faults, &mut kept);
+        }
+        kept
+    }
+
+    /// Writes data blocks to their homes. See the module's header; not durable before
+    /// [`Journal::flush_in_place`], or anything else that flushes.
+    ///
+    /// # Errors
+    /// [`Error::Logged`] if a block is among [`Journal::kept_from_place`]; then nothing was
+    /// written. The device's error, which is sticky.
+    pub fn write_in_place(&self, data: &[(BlockNo, Vec<Arc<Block>>)]) -> Result<()> {
+        let inner: &Inner = self.inner();
+        if inner.config.read_only {
+            return Err(Error::ReadOnly);
+        }
+        let runs: Vec<Run> = (data.iter())
+            .map(|(at, blocks)| (*at, blocks.len() as u64))
+            .collect();
+        if let Some(at) = self.kept_from_place(&runs).first() {
+            return Err(Error::Logged { at: *at });
+        }
+        inner.core.lock().check()?;
+        for (at, blocks) in data {
+            for (i, chunk) in blocks.chunks(WRITE_BLOCKS_MAX).enumerate() {
+                let segments: Vec<&[u8]> = chunk.iter().map(|b| &b[..]).collect();
+                let at = at.offset((i * WRITE_BLOCKS_MAX) as u64);
+                let written = inner.device.write(at, &segments);
+                written.map_err(|error| inner.fail(&error.into()))?;
+            }
+            for (i, block) in (0..).zip(blocks) {
+                // Whoever has the block in memory has the new bytes, current and committed.
+                inner.cache.with(at.offset(i), |entry| {
+                    entry.current = Arc::clone(block);
+                    entry.committed = Arc::clone(block);
+                });
+            }
+        }
+        inner.core.lock().written_in_place(&runs);
+        Ok(())
+    }
+
+    /// Makes everything durable that was written in place; does nothing if a flush that
+    /// began since did so.
+    ///
+    /// # Errors
+    /// The sticky failure.
+    pub fn flush_in_place(&self) -> Result<()> {
+        self.inner().flush_in_place()
+    }
+
+    /// Which of these operations are durable.
+    #[must_use]
+    pub fn are_durable(&self, tickets: &[Ticket]) -> Vec<bool> {
+        let (_lanes, core) = self.inner().told();
+        let durable = |ticket: &Ticket| core.transaction_of(*ticket).is_none();
+        tickets.iter().map(durable).collect()
+    }
+}
+
+impl Inner {
+    pub(crate) fn flush_in_place(&self) -> Result<()> {
+        let core = self.core.lock();
+        core.check()?;
+        let needed = core.wants_place_flush();
+        drop(core);
+        if needed { self.flush() } else { Ok(()) }
+    }
+}
