@@ -55,7 +55,7 @@ impl BitAnd for Word {
         match (self.0.as_number(), other.0.as_number()) {
             (_, Some(bits)) => Word(self.0.masked(bits)),
             (Some(bits), _) => Word(other.0.masked(bits)),
-            _ => unimplemented!("masks are numbers"),
+            _ => unreachable!("masks are numbers"),
         }
     }
 }

@@ -393,7 +393,7 @@ impl Hashed {
     fn head_bytes(&self) -> u64 {
         match self.head.span().as_number() {
             Some(bytes) => bytes,
-            None => unimplemented!("heads have a fixed length"),
+            None => unreachable!("heads have a fixed length"),
         }
     }
 
@@ -489,7 +489,7 @@ pub fn hash(volume: [Term; 2], head: View, zeros: u64, body: Option<View>) -> Te
 pub fn last_hashed() -> Hashed {
     with(|path| match path.hashed.last() {
         Some(last) => *last,
-        None => unimplemented!("nothing was hashed"),
+        None => unreachable!("nothing was hashed"),
     })
 }
 
