@@ -4,7 +4,7 @@
 #
 #   scripts/test.sh [--long]
 #
-#   --long   the long tier: more crash images, longer runs (adds about an hour at most)
+#   --long   the long tier: more crash images, a million schedules, all mutants, longer runs (adds some hours)
 #
 # Runs all steps even if one fails, then names those that failed. Exits 0, 1 (something failed) or 3 (something needed
 # is missing). Without root or /dev/fuse, says which steps it leaves out.
