@@ -19,34 +19,38 @@ prepare_fs() {
 
 IMAGE_MIB=1024
 
-# volume SYSTEM BACKING: formats and mounts it; sets MOUNTED.
+# volume SYSTEM BACKING: formats and mounts it; sets MOUNTED. "steadfast" is the contract `ordered`.
 volume() {
   local system=$1 backing=$2 dir
   case $backing in disk) dir=$DISK_WORK ;; memory) dir=$MEMORY_WORK ;; esac
   local image=$dir/$system.img
   MOUNTED=$dir/$system
   mkdir -p "$MOUNTED"
-  prewrite "$image" "$IMAGE_MIB"
   case $system in
-    steadfast)
-      "$STEADFAST" mkfs --force "$image" >/dev/null || die "steadfast mkfs failed"
+    steadfast*)
+      prewrite "$image" "$IMAGE_MIB"
+      local contract=${system#steadfast}
+      contract=${contract#-}
+      "$STEADFAST" mkfs --force --contract "${contract:-ordered}" "$image" >/dev/null || die "steadfast mkfs failed"
       # On a disk, past the host's page cache, as the loop device does it; memory has nothing to go past.
       if [ "$backing" = disk ]; then sf_mount "$image" "$MOUNTED" -o direct; else sf_mount "$image" "$MOUNTED"; fi
       ;;
     ext4)
+      prewrite "$image" "$IMAGE_MIB"
       # Nothing is left for later that would run into the measurement, and the file stays written.
       mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0,nodiscard "$image"
       loop_attach "$image" --direct-io=on 2>/dev/null || loop_attach "$image" || die "no loop device for $image"
       on_exit detach "$MOUNTED"
       mount -t ext4 -o data=ordered,nodiscard "$LOOP" "$MOUNTED"
       ;;
+    pass-through) pass_through_mount "$MOUNTED" ;;
   esac
 }
 
 # Nothing of one run is left to be written in the next.
 settle() {
   case $1 in
-    steadfast) "$STEADFAST" sync "$2" >/dev/null ;;
+    steadfast*) "$STEADFAST" sync "$2" >/dev/null ;;
     *) sync -f "$2" ;;
   esac
 }
@@ -75,55 +79,112 @@ make_repository() {
   git -C "$1" gc -q
 }
 
-# measure ROW UNIT BETTER SYSTEM DIR AMOUNT COMMAND…: runs it in a fresh directory, records AMOUNT / seconds, or
-# seconds in milliseconds where less is better.
+# An archive of 5,000 small files in 50 directories, the same everywhere.
+make_archive() {
+  local tree=$MEMORY_WORK/tree
+  awk -v tree="$tree" 'BEGIN {
+    for (d = 0; d < 50; d++) {
+      system("mkdir -p " tree "/dir-" d)
+      for (f = 0; f < 100; f++) {
+        name = tree "/dir-" d "/file-" f
+        for (l = 0; l < 10 + (d * 100 + f) % 150; l++) printf "line %d of file %d in directory %d\n", l, f, d >name
+        close(name)
+      }
+    }
+  }'
+  tar -cf "$1" -C "$MEMORY_WORK" tree
+  rm -rf "$tree"
+}
+
+# note ROW UNIT BETTER SYSTEM VALUE: one result. What the peers did stands beside both contracts.
+note() {
+  case $4 in
+    steadfast) record "$@" ;;
+    steadfast-*) record "$1+${4#steadfast-}" "$2" "$3" steadfast "$5" ;;
+    *)
+      record "$@"
+      record "$1+metadata-prefix" "$2" "$3" "$4" "$5"
+      ;;
+  esac
+}
+
+# measure ROW UNIT BETTER SYSTEM DIR AMOUNT COMMAND…: runs it in DIR/run, records AMOUNT / seconds, or seconds in
+# milliseconds where less is better.
 measure() {
   local row=$1 unit=$2 better=$3 system=$4 dir=$5 amount=$6 seconds
   shift 6
-  mkdir "$dir/run"
+  mkdir -p "$dir/run"
   settle "$system" "$dir"
   seconds=$("$LOAD" "${@//DIR/$dir/run}") || die "$row on $system failed"
-  record "$row" "$unit" "$better" "$system" "$(awk -v better="$better" -v amount="$amount" -v s="$seconds" \
+  note "$row" "$unit" "$better" "$system" "$(awk -v better="$better" -v amount="$amount" -v s="$seconds" \
     'BEGIN { printf "%.6f", better == "higher" ? amount / s : s * 1000 }')"
-  rm -rf "$dir/run"
-  settle "$system" "$dir"
+}
+
+# each ROW UNIT BETTER AMOUNT COMMAND…: measures on each system, in this run's order.
+each() {
+  local row=$1 unit=$2 better=$3 amount=$4 system
+  shift 4
+  case " ${only:-$row} " in *" $row "*) ;; *) return 0 ;; esac
+  for system in "${systems[@]}"; do
+    measure "$row-$backing" "$unit" "$better" "$system" "${at[$system]}" "$amount" "$@"
+    # What the next row begins with; a tree is removed by a row of its own.
+    [ "$row" = untar ] || rm -rf "${at[$system]}/run"
+    settle "$system" "${at[$system]}"
+  done
 }
 
 bench_fs() {
-  local files=2000 mib=100 run backing system systems results=$RESULTS
-  if [ -n "$quick" ]; then files=200 mib=20; fi
-  local repository=$MEMORY_WORK/repository.git
+  local files=2000 mib=100 overwritten=50 rounds=500 rows=1000 reads=5000
+  if [ -n "$quick" ]; then files=200 mib=20 overwritten=20 rounds=50 rows=100 reads=500; fi
+  local only=${STEADFAST_BENCH_ROWS:-} run backing system results=$RESULTS
+  local all systems i
+  local repository=$MEMORY_WORK/repository.git archive=$MEMORY_WORK/tree.tar
   make_repository "$repository"
+  make_archive "$archive"
 
-  for backing in disk memory; do
+  for backing in ${STEADFAST_BENCH_BACKINGS:-disk memory}; do
     say "$backing: preparing"
+    all=(steadfast steadfast-metadata-prefix ext4)
+    # It keeps nothing: beside a disk it would say nothing.
+    if [ "$backing" = memory ] && [ "$(type -t pass_through_mount)" = function ]; then all+=(pass-through); fi
     declare -A at=()
-    for system in steadfast ext4; do
+    for system in "${all[@]}"; do
       volume "$system" "$backing"
       at[$system]=$MOUNTED
     done
     # Run 0 warms up and does not count.
     for ((run = 0; run <= runs; run++)); do
       say "$backing: run $run of $runs"
-      systems=(steadfast ext4)
-      if ((run % 2)); then systems=(ext4 steadfast); fi
+      # Everybody is first in turn.
+      systems=()
+      for ((i = 0; i < ${#all[@]}; i++)); do systems+=("${all[(run + i) % ${#all[@]}]}"); done
       RESULTS=$results
       if ((run == 0)); then RESULTS=/dev/null; fi
-      for system in "${systems[@]}"; do
-        measure "smallfile-$backing" files/s higher "$system" "${at[$system]}" "$files" smallfile DIR "$files"
-      done
-      for system in "${systems[@]}"; do
-        measure "append-$backing" MiB/s higher "$system" "${at[$system]}" "$mib" append DIR "$mib"
-      done
-      for system in "${systems[@]}"; do
-        measure "clone-$backing" ms lower "$system" "${at[$system]}" 1 clone "$repository" DIR/clone
-      done
+      each smallfile-1 files/s higher "$files" smallfile DIR "$files" 1
+      each smallfile-4 files/s higher "$files" smallfile DIR "$files" 4
+      each varmail rounds/s higher "$rounds" varmail DIR "$rounds" 4
+      each sqlite-delete tx/s higher "$rows" sqlite DIR delete "$rows"
+      each sqlite-wal tx/s higher "$rows" sqlite DIR wal "$rows"
+      each append MiB/s higher "$mib" append DIR "$mib"
+      each largefile MiB/s higher "$overwritten" largefile DIR "$overwritten"
+      each read-sequential MiB/s higher "$mib" read-sequential DIR "$mib"
+      each read-random reads/s higher "$reads" read-random DIR "$mib" "$reads"
+      each untar files/s higher 5000 untar "$archive" DIR
+      each remove files/s higher 5000 remove DIR/tree
+      each clone ms lower 1 clone "$repository" DIR/clone
     done
     # The volumes must have survived it.
-    sf_umount "${at[steadfast]}"
-    sf_fsck "$(dirname "${at[steadfast]}")/steadfast.img"
-    detach "${at[ext4]}"
+    for system in "${all[@]}"; do
+      case $system in
+        steadfast*)
+          sf_umount "${at[$system]}"
+          sf_fsck "$(dirname "${at[$system]}")/$system.img"
+          ;;
+        *) detach "${at[$system]}" ;;
+      esac
+      rm -f "$(dirname "${at[$system]}")/$system.img"
+    done
   done
   RESULTS=$results
-  report "files=$files" "append_mib=$mib"
+  report "files=$files" "append_mib=$mib" "overwritten_mib=$overwritten" "rounds=$rounds" "rows=$rows" "reads=$reads"
 }

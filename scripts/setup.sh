@@ -12,7 +12,7 @@ needs=(cc:gcc git:git mount:mount)
 case $purpose in
   demo)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base) ;;
   test)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base fallocate:util-linux) ;;
-  bench) needs+=(fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount go:golang-go) ;;
+  bench) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount go:golang-go) ;;
   *) echo "setup.sh: unknown purpose '$purpose': demo, test or bench" >&2; exit 2 ;;
 esac
 

@@ -4,9 +4,16 @@
 //! and one JSON object. It knows nothing about mounts and file systems: `bench/run` prepares those.
 //!
 //! ```text
-//! load smallfile DIR COUNT     create, write 100 bytes, fsync, close; COUNT times, one thread
-//! load append DIR MIB          append MIB mebibytes in pieces of 1 MiB to a new file, then one fsync
-//! load clone SOURCE DEST       git clone of a local repository
+//! load smallfile DIR COUNT THREADS    create, write 100 bytes, fsync, close; COUNT times
+//! load varmail DIR ROUNDS THREADS     delete; create, write, fsync; read, append, fsync; read: 16 KiB each
+//! load append DIR MIB                 append MIB mebibytes in pieces of 1 MiB to a new file, then one fsync
+//! load largefile DIR MIB              overwrite MIB mebibytes in pieces of 4 KiB, an fsync for each 10 MiB
+//! load read-sequential DIR MIB        read a file that is not cached, from the beginning to the end
+//! load read-random DIR MIB COUNT      read COUNT blocks of 4 KiB anywhere in it
+//! load sqlite DIR MODE COUNT          COUNT transactions of one insert each, journal MODE delete or wal
+//! load untar ARCHIVE DIR              unpack an archive
+//! load remove TREE                    rm -rf
+//! load clone SOURCE DEST              git clone of a local repository
 //! load report [--json] --subject NAME [KEY=VALUE…] <RESULTS
 //! ```
 //!
@@ -20,8 +27,9 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: load smallfile DIR COUNT | append DIR MIB | clone SOURCE DEST | \
-                     report [--json] --subject NAME [KEY=VALUE...]";
+const USAGE: &str = "usage: load WORKLOAD ARGUMENTS... | report [--json] --subject NAME [KEY=VALUE...]; \
+                     WORKLOAD: smallfile, varmail, append, largefile, read-sequential, read-random, sqlite, \
+                     untar, remove, clone";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -41,8 +49,23 @@ fn main() -> ExitCode {
 fn run(args: &[String]) -> Result<String, String> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let seconds = match words.as_slice() {
-        ["smallfile", dir, count] => workload::smallfile(Path::new(dir), number(count)?)?,
+        ["smallfile", dir, count, threads] => {
+            workload::smallfile(Path::new(dir), number(count)?, number(threads)?)?
+        }
+        ["varmail", dir, rounds, threads] => {
+            workload::varmail(Path::new(dir), number(rounds)?, number(threads)?)?
+        }
         ["append", dir, mib] => workload::append(Path::new(dir), number(mib)?)?,
+        ["largefile", dir, mib] => workload::largefile(Path::new(dir), number(mib)?)?,
+        ["read-sequential", dir, mib] => workload::sequential_reads(Path::new(dir), number(mib)?)?,
+        ["read-random", dir, mib, count] => {
+            workload::random_reads(Path::new(dir), number(mib)?, number(count)?)?
+        }
+        ["sqlite", dir, mode @ ("delete" | "wal"), count] => {
+            workload::sqlite(Path::new(dir), mode, number(count)?)?
+        }
+        ["untar", archive, dir] => workload::untar(Path::new(archive), Path::new(dir))?,
+        ["remove", tree] => workload::remove(Path::new(tree))?,
         ["clone", source, dest] => workload::clone(Path::new(source), Path::new(dest))?,
         ["report", options @ ..] => return report::run(options, io::stdin().lock()),
         _ => return Err(USAGE.to_owned()),

@@ -1,77 +1,23 @@
 //! The workloads. Each runs once, checks what the system answered, and returns the seconds of the part that counts:
-//! making the file names and the data is not in it.
+//! making names and data, and files that only have to be there, is not in it.
 
-use std::fs::File;
-use std::io::{self, Write as _};
+mod files;
+mod programs;
+mod spool;
+
+pub(crate) use files::{append, largefile, random_reads, sequential_reads};
+pub(crate) use programs::{clone, remove, sqlite, untar};
+pub(crate) use spool::{smallfile, varmail};
+
+use std::io;
 use std::path::Path;
-use std::process::Command;
-use std::time::Instant;
-
-const SMALL_FILE_BYTES: usize = 100;
-const APPEND_PIECE_BYTES: usize = 1 << 20;
-
-/// Creates `count` files in `dir`, each with 100 bytes and made durable before the next: the mail spool's habit.
-pub(crate) fn smallfile(dir: &Path, count: u32) -> Result<f64, String> {
-    let data = pattern(SMALL_FILE_BYTES);
-    let paths: Vec<_> = (0..count)
-        .map(|i| dir.join(format!("small-{i:06}")))
-        .collect();
-    let start = Instant::now();
-    for path in &paths {
-        let written = File::create_new(path).and_then(|mut file| {
-            file.write_all(&data)?;
-            file.sync_all()
-        });
-        written.map_err(|e| failed("create, write and fsync", path, &e))?;
-    }
-    Ok(start.elapsed().as_secs_f64())
-}
-
-/// Appends `mib` mebibytes to a new file in `dir`, then makes it durable.
-pub(crate) fn append(dir: &Path, mib: u32) -> Result<f64, String> {
-    let data = pattern(APPEND_PIECE_BYTES);
-    let path = dir.join("append");
-    let start = Instant::now();
-    let written = File::create_new(&path).and_then(|mut file| {
-        for _ in 0..mib {
-            file.write_all(&data)?;
-        }
-        file.sync_all()
-    });
-    written.map_err(|e| failed("append to", &path, &e))?;
-    Ok(start.elapsed().as_secs_f64())
-}
-
-/// Clones the repository at `source` into the new directory `dest`, objects copied, work tree checked out.
-pub(crate) fn clone(source: &Path, dest: &Path) -> Result<f64, String> {
-    let start = Instant::now();
-    let status = Command::new("git")
-        .args(["clone", "--quiet", "--no-hardlinks"])
-        .arg(source)
-        .arg(dest)
-        .status()
-        .map_err(|e| format!("could not start git: {e}"))?;
-    let seconds = start.elapsed().as_secs_f64();
-    if status.success() {
-        Ok(seconds)
-    } else {
-        Err(format!(
-            "git clone of {} into {} failed: {status}",
-            source.display(),
-            dest.display()
-        ))
-    }
-}
 
 /// Bytes that are neither zero nor repeat within a block, the same in every run.
 fn pattern(len: usize) -> Vec<u8> {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = Random::new(0);
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
+        bytes.extend_from_slice(&random.next().to_le_bytes());
     }
     bytes.truncate(len);
     bytes
@@ -81,23 +27,84 @@ fn failed(what: &str, path: &Path, error: &io::Error) -> String {
     format!("could not {what} {}: {error}", path.display())
 }
 
+/// Marsaglia's xorshift: a fixed sequence per seed.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Random {
+        Random(0x2545_f491_4f6c_dd1d_u64.wrapping_add(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `bound`.
+    fn below(&mut self, bound: u64) -> u64 {
+        (self.next() >> 11) % bound
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::fs;
+    use std::path::PathBuf;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let dir = std::env::temp_dir().join(format!("steadfast-{name}-{}", std::process::id()));
+            fs::create_dir_all(&dir).unwrap();
+            Scratch(dir)
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
 
     #[test]
     fn the_workloads_leave_the_files_they_are_named_for() {
-        let dir = std::env::temp_dir().join(format!("steadfast-load-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).unwrap();
-        assert!(smallfile(&dir, 3).unwrap() > 0.0);
-        assert!(append(&dir, 2).unwrap() > 0.0);
-        let small = std::fs::read(dir.join("small-000002")).unwrap();
-        let appended = std::fs::metadata(dir.join("append")).unwrap().len();
-        let again = smallfile(&dir, 3);
-        std::fs::remove_dir_all(&dir).unwrap();
-        assert_eq!(small, pattern(100));
-        assert_eq!(appended, 2 << 20);
-        assert!(again.unwrap_err().contains("small-000000"));
+        let dir = Scratch::new("load-files");
+        let dir = dir.0.as_path();
+        assert!(smallfile(dir, 6, 2).unwrap() > 0.0);
+        assert!(append(dir, 2).unwrap() > 0.0);
+        assert!(largefile(dir, 11).unwrap() > 0.0);
+        assert_eq!(
+            fs::read(dir.join("small-1-000002")).unwrap(),
+            pattern(spool::SMALL_FILE_BYTES)
+        );
+        assert_eq!(fs::metadata(dir.join("append")).unwrap().len(), 2 << 20);
+        assert_eq!(fs::metadata(dir.join("large")).unwrap().len(), 11 << 20);
+        let again = smallfile(dir, 3, 1);
+        assert!(again.unwrap_err().contains("small-0-000000"));
+    }
+
+    #[test]
+    fn what_is_read_is_what_was_written() {
+        let dir = Scratch::new("load-reads");
+        let dir = dir.0.as_path();
+        assert!(sequential_reads(dir, 2).unwrap() > 0.0);
+        assert!(random_reads(dir, 2, 100).unwrap() > 0.0);
+        let file = dir.join("read");
+        assert_eq!(fs::metadata(&file).unwrap().len(), 2 << 20);
+    }
+
+    #[test]
+    fn a_mail_spool_keeps_its_number_of_files() {
+        let dir = Scratch::new("load-varmail");
+        assert!(varmail(&dir.0, 40, 2).unwrap() > 0.0);
+        assert_eq!(
+            fs::read_dir(&dir.0).unwrap().count() as u64,
+            2 * spool::MAILBOXES
+        );
     }
 }

@@ -1,0 +1,116 @@
+//! Many small files, each made durable at once: the habits of mail servers.
+
+use super::{Random, failed, pattern};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+use std::thread;
+use std::time::Instant;
+
+pub(super) const SMALL_FILE_BYTES: usize = 100;
+/// Files of one mail thread, as far as they go in one run.
+pub(super) const MAILBOXES: u64 = 50;
+const MAIL_BYTES: usize = 16 << 10;
+
+/// Creates `count` files in `dir`, each with 100 bytes and made durable before the next, on so many threads.
+pub(crate) fn smallfile(dir: &Path, count: u32, threads: u32) -> Result<f64, String> {
+    let data = pattern(SMALL_FILE_BYTES);
+    let paths = |thread: u32| -> Vec<PathBuf> {
+        (0..count / threads)
+            .map(|i| dir.join(format!("small-{thread}-{i:06}")))
+            .collect()
+    };
+    side_by_side(threads, paths, |paths| {
+        for path in &*paths {
+            let written = File::create_new(path).and_then(|mut file| {
+                file.write_all(&data)?;
+                file.sync_all()
+            });
+            written.map_err(|e| failed("create, write and fsync", path, &e))?;
+        }
+        Ok(())
+    })
+}
+
+/// Filebench's varmail in its order: delete a mail; write one and make it durable; read one, add to it, make it durable; read
+/// one. `rounds` in all, on so many threads, each with a set of mails of its own in the one directory.
+pub(crate) fn varmail(dir: &Path, rounds: u32, threads: u32) -> Result<f64, String> {
+    let data = pattern(MAIL_BYTES);
+    let mails = |thread: u32| -> Vec<PathBuf> {
+        (0..MAILBOXES)
+            .map(|i| dir.join(format!("mail-{thread}-{i:04}")))
+            .collect()
+    };
+    for thread in 0..threads {
+        for path in mails(thread) {
+            fs::write(&path, &data).map_err(|e| failed("prepare", &path, &e))?;
+        }
+    }
+    side_by_side(
+        threads,
+        |thread| (Random::new(u64::from(thread)), mails(thread)),
+        |(random, paths)| {
+            let mut buffer = Vec::new();
+            for _ in 0..rounds / threads {
+                let mut pick = || &paths[random.below(MAILBOXES) as usize];
+                let path = pick();
+                round_of_mail(path, pick(), pick(), &data, &mut buffer)
+                    .map_err(|e| failed("work on", path, &e))?;
+            }
+            Ok(())
+        },
+    )
+}
+
+fn round_of_mail(
+    new: &Path,
+    grown: &Path,
+    read: &Path,
+    data: &[u8],
+    buffer: &mut Vec<u8>,
+) -> io::Result<()> {
+    fs::remove_file(new)?;
+    let mut file = File::create_new(new)?;
+    file.write_all(data)?;
+    file.sync_all()?;
+    drop(file);
+    let mut file = OpenOptions::new().read(true).append(true).open(grown)?;
+    buffer.clear();
+    file.read_to_end(buffer)?;
+    file.write_all(data)?;
+    file.sync_all()?;
+    drop(file);
+    buffer.clear();
+    File::open(read)?.read_to_end(buffer)?;
+    Ok(())
+}
+
+/// Prepares each thread's work, then starts all at once; the seconds until the last has ended.
+fn side_by_side<W: Send>(
+    threads: u32,
+    prepare: impl Fn(u32) -> W,
+    work: impl Fn(&mut W) -> Result<(), String> + Sync,
+) -> Result<f64, String> {
+    let barrier = Barrier::new(threads as usize + 1);
+    let (barrier, work) = (&barrier, &work);
+    thread::scope(|scope| {
+        let started: Vec<_> = (0..threads)
+            .map(|thread| {
+                let mut part = prepare(thread);
+                scope.spawn(move || {
+                    barrier.wait();
+                    work(&mut part)
+                })
+            })
+            .collect();
+        barrier.wait();
+        let start = Instant::now();
+        for thread in started {
+            thread
+                .join()
+                .map_err(|_| "a thread panicked".to_owned())??;
+        }
+        Ok(start.elapsed().as_secs_f64())
+    })
+}
