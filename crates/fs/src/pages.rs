@@ -172,21 +172,14 @@ impl Pages {
             Arc::make_mut(block)[offset..offset + bytes.len()].copy_from_slice(bytes);
             return;
         }
-        let block = match Block::try_from(bytes) {
-            Ok(whole) => whole,
-            Err(_) => {
-                let mut block = [0; BLOCK_SIZE];
-                block[offset..offset + bytes.len()].copy_from_slice(bytes);
-                block
-            }
-        };
+        let block = page_of(offset, bytes);
         let last = page
             .checked_sub(1)
             .is_some_and(|last| self.map.contains_key(&last));
         let next = self.map.contains_key(&(page + 1));
         self.runs = self.runs + 1 - u64::from(last) - u64::from(next);
         self.over_unwritten += u64::from(over_unwritten);
-        self.map.insert(page, Arc::new(block));
+        self.map.insert(page, block);
     }
 
     /// Zeroes a part of a page, if it is there.
@@ -221,6 +214,18 @@ impl Pages {
         self.log_bytes = 0;
         std::mem::take(&mut self.reserved)
     }
+}
+
+/// A page of zeros but for these bytes; a whole one is copied once, to where it stays.
+pub(crate) fn page_of(offset: usize, bytes: &[u8]) -> Arc<Block> {
+    if bytes.len() == BLOCK_SIZE
+        && let Ok(whole) = Arc::<Block>::try_from(Arc::<[u8]>::from(bytes))
+    {
+        return whole;
+    }
+    let mut block = Arc::new([0; BLOCK_SIZE]);
+    Arc::make_mut(&mut block)[offset..offset + bytes.len()].copy_from_slice(bytes);
+    block
 }
 
 fn count_runs(pages: impl Iterator<Item = u64>) -> u64 {

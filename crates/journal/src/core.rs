@@ -280,6 +280,8 @@ pub(crate) struct Limits {
     pub(crate) log_blocks: u64,
     pub(crate) txn_bytes_max: u64,
     pub(crate) txn_data_blocks_max: u64,
+    /// From so many on a transaction closes if its data can be written at once.
+    pub(crate) txn_data_blocks_early: u64,
     pub(crate) uncommitted_blocks_max: u64,
 }
 
@@ -521,8 +523,13 @@ impl Core {
         }
         if let Some(&id) = self.running.get(&stream) {
             let txn = &self.txns[&id];
+            let data_blocks_max = if self.closed.is_empty() {
+                self.limits.txn_data_blocks_early
+            } else {
+                self.limits.txn_data_blocks_max
+            };
             if txn.log_bytes + txn.held_bytes + credits.log_bytes > self.limits.txn_bytes_max
-                || txn.data_blocks + credits.data_blocks > self.limits.txn_data_blocks_max
+                || (txn.data_blocks > 0 && txn.data_blocks + credits.data_blocks > data_blocks_max)
             {
                 return Err(Blocked::Full(id));
             }

@@ -11,7 +11,7 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait};
 use crate::workers::{checkpointer, flusher};
 use crate::{
     Client, Config, Credits, Error, Kind, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, OP_LOG_SHARE, Object, Op,
-    Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
+    Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_EARLY, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
 };
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
@@ -156,6 +156,8 @@ impl Journal {
             log_blocks: config.region.log_blocks,
             txn_bytes_max: config.region.log_blocks / TXN_LOG_SHARE * BLOCK_SIZE as u64,
             txn_data_blocks_max: TXN_DATA_BLOCKS_MAX,
+            // Without workers nobody would write it meanwhile.
+            txn_data_blocks_early: TXN_DATA_BLOCKS_MAX,
             uncommitted_blocks_max: config.uncommitted_blocks_max,
         };
         let core = Core::new(
@@ -205,6 +207,7 @@ impl Journal {
         if self.inner.config.read_only || self.inner.has_workers.swap(true, order) {
             return;
         }
+        self.inner.core.lock().limits.txn_data_blocks_early = TXN_DATA_BLOCKS_EARLY;
         let mut workers = self.inner.workers.lock();
         for run in [flusher as fn(&Inner), checkpointer] {
             let inner = Arc::clone(&self.inner.0);

@@ -91,6 +91,9 @@ pub const TXN_LOG_SHARE: u64 = 4;
 pub const COVERED_BLOCKS_MAX: u64 = 256;
 /// A running transaction closes at this many uncommitted data blocks (32 MiB).
 pub const TXN_DATA_BLOCKS_MAX: u64 = 8192;
+/// In the background it closes already at this many (8 MiB), if no other waits to be written: then
+/// the device works while the next grows.
+pub const TXN_DATA_BLOCKS_EARLY: u64 = 2048;
 
 const _: () = {
     assert!(

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Blocks in a bounce buffer (256 KiB).
-const BOUNCE_BLOCKS: usize = 64;
+/// Blocks in a bounce buffer (1 MiB).
+const BOUNCE_BLOCKS: usize = 256;
 /// Bounce buffers kept for the next request.
 const BOUNCE_BUFFERS_MAX: usize = 4;
 /// Segments that the kernel takes in one call (its `UIO_MAXIOV`).
