@@ -1,5 +1,6 @@
 //! One large file: appended to, overwritten, read.
 
+use super::spool::create_new;
 use super::{Random, failed, pattern};
 use rustix::fs::{Advice, fadvise};
 use std::fs::File;
@@ -20,7 +21,7 @@ pub(crate) fn append(dir: &Path, mib: u32) -> Result<f64, String> {
     let data = pattern(APPEND_PIECE_BYTES);
     let path = dir.join("append");
     let start = Instant::now();
-    let written = File::create_new(&path).and_then(|mut file| {
+    let written = create_new(&path).and_then(|mut file| {
         for _ in 0..mib {
             file.write_all(&data)?;
         }

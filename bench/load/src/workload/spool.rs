@@ -23,7 +23,7 @@ pub(crate) fn smallfile(dir: &Path, count: u32, threads: u32) -> Result<f64, Str
     };
     side_by_side(threads, paths, |paths| {
         for path in &*paths {
-            let written = File::create_new(path).and_then(|mut file| {
+            let written = create_new(path).and_then(|mut file| {
                 file.write_all(&data)?;
                 file.sync_all()
             });
@@ -71,7 +71,7 @@ fn round_of_mail(
     buffer: &mut Vec<u8>,
 ) -> io::Result<()> {
     fs::remove_file(new)?;
-    let mut file = File::create_new(new)?;
+    let mut file = create_new(new)?;
     file.write_all(data)?;
     file.sync_all()?;
     drop(file);
@@ -84,6 +84,11 @@ fn round_of_mail(
     buffer.clear();
     File::open(read)?.read_to_end(buffer)?;
     Ok(())
+}
+
+/// A new file, open for writing alone, as `creat(2)` gives it.
+pub(super) fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).open(path)
 }
 
 /// Prepares each thread's work, then starts all at once; the seconds until the last has ended.
