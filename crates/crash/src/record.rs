@@ -126,6 +126,8 @@ pub(crate) fn mount_options(clock: Arc<dyn Clock>, mutation: Option<Mutation>) -
     options.background = false;
     options.commit_interval = Duration::from_secs(3600);
     options.cache_bytes = 1 << 20;
+    // The files are small: most of them are to be covered all the same.
+    options.small_bytes = 4096;
     options.clock = clock;
     options.seed = Some(1);
     options.faults = Mutation::faults(mutation);

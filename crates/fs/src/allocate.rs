@@ -309,7 +309,10 @@ impl Fs {
                 level: shape.level + 1,
                 items: None,
             };
-            let needs = state.pages.tally_with(&[], 0, disk.size.get()).needs(grown);
+            let needs = state
+                .pages
+                .tally_with(&[], 0, disk.size.get(), self.store.small_bytes_max)
+                .needs(grown);
             let log_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
             if log_bytes <= journal.op_bytes_max() / 4 {
                 return Ok(Some((
@@ -341,7 +344,10 @@ impl Fs {
             level: peeked.level + 1,
             items: None,
         };
-        let needs = state.pages.tally_with(&[], 0, disk.size.get()).needs(grown);
+        let needs = state
+            .pages
+            .tally_with(&[], 0, disk.size.get(), self.store.small_bytes_max)
+            .needs(grown);
         let more = needs.log_bytes.saturating_sub(state.pages.log_bytes);
         Ok(shape.level <= peeked.level && more <= slack.log_bytes)
     }
@@ -356,7 +362,10 @@ impl Fs {
         new.mode = perm::mode_after_write(end.caller, old.mode.get(), old.gid.get()).into();
         (new.mtime, new.ctime) = (now, now);
         // With the old size: what may go into the record does not grow by this.
-        let tally = end.state.pages.tally_with(&[], 0, old.size.get());
+        let tally = end
+            .state
+            .pages
+            .tally_with(&[], 0, old.size.get(), store.small_bytes_max);
         let needs = tally.needs(shape(volume, &new)?);
         let more = store
             .alloc

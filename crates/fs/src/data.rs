@@ -425,7 +425,9 @@ fn plan_in(
         }
     }
     let size = disk.size.get().max(at + count);
-    let tally = state.pages.tally_with(&new, over_unwritten, size);
+    let tally = state
+        .pages
+        .tally_with(&new, over_unwritten, size, store.small_bytes_max);
     let needs = tally.needs(shape(volume, disk)?);
     let attach_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
     Ok(Plan {

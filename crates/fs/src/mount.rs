@@ -12,6 +12,7 @@ use crate::error::{Error, from_journal};
 use crate::inode::{self, Inode, Table};
 use crate::layout::{DiskInode, DiskTime};
 use crate::orphan;
+use crate::pages::SMALL_BYTES_DEFAULT;
 use crate::reader::Current;
 use crate::slots::Slots;
 use crate::superblock;
@@ -35,6 +36,9 @@ pub struct MountOptions {
     pub cache_bytes: u64,
     /// Bound of data written but not yet committed.
     pub uncommitted_bytes: u64,
+    /// Bytes of a small file that go through the log when it is synced; larger ones are written to their
+    /// places at once.
+    pub small_bytes: u64,
     /// Commit and checkpoint in threads of their own. Without it the callers do everything,
     /// in an order that depends on nothing but the calls.
     pub background: bool,
@@ -55,6 +59,7 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(5),
             cache_bytes: 64 << 20,
             uncommitted_bytes: 32 << 20,
+            small_bytes: SMALL_BYTES_DEFAULT,
             background: true,
             clock: Arc::new(SystemClock),
             seed: None,
@@ -133,7 +138,8 @@ impl Fs {
             Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
             None => getrandom::fill(&mut seed).map_err(|e| Error::Random(e.to_string()))?,
         }
-        let store = Store::new(journal, volume).map_err(Error::call("counting the free space"))?;
+        let store = Store::new(journal, volume, options.small_bytes)
+            .map_err(Error::call("counting the free space"))?;
         let fs = Arc::new(Fs {
             store,
             slots: Slots::new(seed),

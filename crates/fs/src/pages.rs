@@ -17,10 +17,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
-/// Pages of a file that may go into the record instead of to a place of their own.
-pub(crate) const SMALL_PAGES_MAX: usize = 2;
-/// Bytes of those pages together.
-pub(crate) const SMALL_BYTES_MAX: u64 = BLOCK_SIZE as u64;
+/// Bytes of a file that may go into the record instead of to a place of their own: as long as one
+/// longer write takes less time than a second one.
+pub(crate) const SMALL_BYTES_DEFAULT: u64 = 5 * BLOCK_SIZE as u64;
+
+/// Pages that so many bytes may lie in.
+pub(crate) fn small_pages(small_bytes_max: u64) -> usize {
+    small_bytes_max.div_ceil(BLOCK_SIZE as u64) as usize + 1
+}
 /// Log bytes of changing an inode in any way, its body included.
 pub(crate) const COST_INODE: u64 = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
 /// Log bytes of one page's own extent: its bit, its item, its place in the covered list.
@@ -94,7 +98,7 @@ impl Tally {
             nodes = self.runs * (u64::from(shape.level) + 1) + added / 64 + 2;
         }
         if self.small_bytes > 0 {
-            log_bytes += self.small_bytes + SMALL_PAGES_MAX as u64 * 2 * (COST_BLOCK + COST_RANGE);
+            log_bytes += self.small_bytes + self.pages * 2 * (COST_BLOCK + COST_RANGE);
         }
         Needs {
             blocks: self.pages + nodes,
@@ -131,8 +135,15 @@ impl Pages {
     }
 
     /// The tally as it would be with `new` more pages (sorted, none of them here yet),
-    /// `over_unwritten` of them over unwritten extents, in a file of `size` bytes.
-    pub(crate) fn tally_with(&self, new: &[u64], over_unwritten: u64, size: u64) -> Tally {
+    /// `over_unwritten` of them over unwritten extents, in a file of `size` bytes, of which so
+    /// many may go into the record.
+    pub(crate) fn tally_with(
+        &self,
+        new: &[u64],
+        over_unwritten: u64,
+        size: u64,
+        small_bytes_max: u64,
+    ) -> Tally {
         let mut runs = self.runs;
         for (index, page) in new.iter().enumerate() {
             let joins_new = index > 0 && new[index - 1] + 1 == *page;
@@ -145,7 +156,7 @@ impl Pages {
         }
         let count = self.map.len() + new.len();
         let mut small_bytes = 0;
-        if count <= SMALL_PAGES_MAX {
+        if count <= small_pages(small_bytes_max) {
             let all = self.map.keys().chain(new);
             small_bytes = all
                 .map(|page| {
@@ -153,7 +164,7 @@ impl Pages {
                         .min(BLOCK_SIZE as u64)
                 })
                 .sum();
-            if small_bytes > SMALL_BYTES_MAX {
+            if small_bytes > small_bytes_max {
                 small_bytes = 0;
             }
         }
@@ -253,7 +264,7 @@ mod tests {
                 if add {
                     let new: Vec<u64> =
                         (from..from + len).filter(|page| pages.get(*page).is_none()).collect();
-                    let foreseen = pages.tally_with(&new, 0, u64::MAX);
+                    let foreseen = pages.tally_with(&new, 0, u64::MAX, 4096);
                     for page in from..from + len {
                         pages.write(page, 0, &[1], false);
                     }

@@ -35,6 +35,8 @@ pub(crate) struct Store {
     pub(crate) alloc: Allocator,
     /// What is written in place.
     pub(crate) in_place: Book,
+    /// Bytes of a file that may go into the record instead of to a place of their own.
+    pub(crate) small_bytes_max: u64,
 }
 
 impl Store {
@@ -42,13 +44,14 @@ impl Store {
     ///
     /// # Errors
     /// A block bitmap cannot be read or is damaged.
-    pub(crate) fn new(journal: Journal, volume: Volume) -> Result<Store> {
+    pub(crate) fn new(journal: Journal, volume: Volume, small_bytes_max: u64) -> Result<Store> {
         let alloc = Allocator::load(&journal, &volume)?;
         Ok(Store {
             journal,
             volume,
             alloc,
             in_place: Book::default(),
+            small_bytes_max,
         })
     }
 

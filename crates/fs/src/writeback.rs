@@ -2,19 +2,18 @@
 //! wrote get blocks, and extents that lead to them.
 //!
 //! Contiguous pages become contiguous blocks where space allows, next to the file's extent
-//! before them. Whole pages are written in place, covered by the record. When a transaction
-//! is so small that the record's own block has room (the small write before an fsync), the
-//! bytes go into the record instead, and the block is written at the next checkpoint.
+//! before them. Pages are written in place, covered by the record. When they are few (the small
+//! write before an fsync), their bytes go into the record instead: one write to the device, not two, before
+//! the flush. The blocks are written at the next checkpoint, or never if the file is gone by then.
 //!
 //! Nothing here fails for lack of space or log: both were kept when the pages were written.
 
-use crate::data::PAGE;
 use crate::error::damaged;
 use crate::extents::{self, Change, Extent};
 use crate::inode::{self, Inode, Locked, Place, State};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
-use crate::pages::{SMALL_BYTES_MAX, SMALL_PAGES_MAX};
+use crate::pages::small_pages;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -65,7 +64,7 @@ impl Fs {
         let mut new = old;
         let kept = state.pages.log_bytes;
         let pages = state.pages.take();
-        let small = small_files && is_small(&pages, kept);
+        let small = small_files && is_small(&pages, kept, self.store.small_bytes_max);
         for run in contiguous(&pages) {
             close_run(work, &mut new, place.block, &run, small)?;
         }
@@ -78,13 +77,13 @@ impl Fs {
 }
 
 /// Whether the pages' bytes go into the record: few, and kept for.
-fn is_small(pages: &BTreeMap<u64, Arc<Block>>, kept: u64) -> bool {
-    if pages.len() > SMALL_PAGES_MAX {
+fn is_small(pages: &BTreeMap<u64, Arc<Block>>, kept: u64, bytes_max: u64) -> bool {
+    if pages.len() > small_pages(bytes_max) {
         return false;
     }
     let bytes: u64 = pages.values().map(|block| used(block) as u64).sum();
     let overhead = pages.len() as u64 * 2 * (COST_BLOCK + COST_RANGE);
-    bytes <= SMALL_BYTES_MAX && bytes + overhead <= kept
+    bytes <= bytes_max && bytes + overhead <= kept
 }
 
 /// Bytes of a page up to the last that is not zero.
@@ -208,5 +207,3 @@ fn write(work: &mut Work<'_>, at: BlockNo, blocks: Vec<Arc<Block>>, small: bool)
     }
     Ok(())
 }
-
-const _: () = assert!(SMALL_PAGES_MAX as u64 * PAGE >= SMALL_BYTES_MAX);

@@ -246,7 +246,7 @@ fn corner_03_a_block_with_patches_in_the_log_is_patched_again_and_fdatasync_comm
     make(&*device, Contract::MetadataPrefix);
     let fs = mount(device.clone());
     let root = Caller::root();
-    let ino = settled_file(&fs, "f", 4);
+    let ino = settled_file(&fs, "f", 8);
     // Zeroes the rest of the last block: a patch.
     let set = SetAttr {
         size: Some(3 * 4096 + 100),

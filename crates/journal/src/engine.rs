@@ -11,7 +11,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait};
 use crate::workers::{checkpointer, flusher};
 use crate::{
     Client, Config, Credits, Error, Kind, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, OP_LOG_SHARE, Object, Op,
-    Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_EARLY, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
+    Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_EARLY, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE,
+    Ticket, seal_holds,
 };
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
