@@ -3,6 +3,7 @@
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+mod data;
 mod found;
 
 use std::sync::mpsc::{Receiver, channel};

@@ -1,0 +1,56 @@
+//! Large data: when a transaction closes because of it, and who writes it.
+
+use super::*;
+use steadfast_journal::{TXN_DATA_BLOCKS_EARLY, TXN_DATA_BLOCKS_MAX};
+
+const RUN: u64 = 256;
+
+/// Journals data in runs of 256 blocks, until so many blocks are in transactions.
+fn write(journal: &Journal, blocks: u64) {
+    for run in 0..blocks / RUN {
+        let credits = Credits {
+            log_bytes: 300,
+            data_blocks: RUN,
+        };
+        let mut op = journal.begin(StreamId(0), credits).unwrap();
+        let data = vec![Arc::new([run as u8 + 1; BLOCK_SIZE]); RUN as usize];
+        op.write_around(BlockNo(DATA + run * RUN), data).unwrap();
+        let _ = op.commit();
+    }
+}
+
+fn journal(blocks: u64) -> Journal {
+    let device = Arc::new(MemDevice::new(DATA + blocks));
+    prepare(&*device, &REGION);
+    open(device)
+}
+
+#[test]
+fn with_workers_a_large_append_is_written_while_it_grows() {
+    let blocks = TXN_DATA_BLOCKS_EARLY + RUN;
+    let journal = journal(blocks);
+    journal.start_workers();
+    write(&journal, blocks);
+    // Closed by the operation that would have made it larger; the flusher writes it, unasked.
+    assert_eq!(journal.stats().transactions, 1);
+    let begun = Instant::now();
+    while journal.stats().commits == 0 {
+        assert!(begun.elapsed() < PATIENCE, "nobody writes it");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(journal.stats().around_blocks, TXN_DATA_BLOCKS_EARLY);
+    journal.sync_all().unwrap();
+    assert_eq!(journal.stats().around_blocks, blocks);
+    journal.close().unwrap();
+}
+
+#[test]
+fn without_workers_nothing_is_written_before_a_transaction_is_full() {
+    let blocks = TXN_DATA_BLOCKS_MAX + RUN;
+    let journal = journal(blocks);
+    write(&journal, TXN_DATA_BLOCKS_MAX);
+    assert_eq!(journal.stats().transactions, 0);
+    journal.sync_all().unwrap();
+    assert_eq!(journal.stats().transactions, 1);
+    journal.close().unwrap();
+}
