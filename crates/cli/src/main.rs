@@ -21,11 +21,6 @@ use commands::{
 };
 use failure::Failure;
 
-/// The server allocates and frees a block for each page that passes, on several threads: the C library's allocator
-/// spends more time giving memory back and taking it again than the file system does on all the rest.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// A crash-consistent storage stack: every volume says exactly what a crash may lose.
 #[derive(Debug, Parser)]
 #[command(

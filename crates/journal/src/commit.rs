@@ -108,7 +108,8 @@ impl Inner {
             .collect();
         // Stable: the transactions of one block stay in their order.
         parts.sort_by_key(|part| part.0);
-        let mut writer = RecordWriter::new();
+        let blocks: u64 = batch.txns.iter().map(|(_, txn)| txn.need_blocks()).sum();
+        let mut writer = RecordWriter::new(blocks as usize * BLOCK_SIZE);
         let mut post = Vec::with_capacity(parts.len());
         for parts in parts.chunk_by(|a, b| a.0 == b.0) {
             let at = BlockNo(parts[0].0);

@@ -136,7 +136,7 @@ pub(crate) struct Txn {
 }
 
 impl Txn {
-    fn need_blocks(&self) -> u64 {
+    pub(crate) fn need_blocks(&self) -> u64 {
         need_blocks(self.log_bytes + self.held_bytes)
     }
 }

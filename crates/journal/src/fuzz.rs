@@ -221,7 +221,7 @@ impl Written {
 }
 
 fn written_record(id: &Identity, choices: &mut Choices<'_>) {
-    let mut writer = RecordWriter::new();
+    let mut writer = RecordWriter::new(BLOCK_SIZE);
     let mut written = Vec::new();
     for _ in 0..choices.below(5) {
         if choices.word(1) < 40 {

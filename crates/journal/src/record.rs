@@ -38,9 +38,10 @@ impl RecordWriter {
         (RECORD_HEADER_BYTES + self.body.len()) as u64
     }
 
-    pub(crate) fn new() -> RecordWriter {
+    /// For a record of about so many bytes.
+    pub(crate) fn new(bytes: usize) -> RecordWriter {
         RecordWriter {
-            body: Vec::with_capacity(BLOCK_SIZE),
+            body: Vec::with_capacity(bytes),
             entries: 0,
             covered: 0,
         }
@@ -310,7 +311,7 @@ mod tests {
         let mut image = [0u8; BLOCK_SIZE];
         image[10..20].copy_from_slice(b"0123456789");
         set_bits(&mut image, 800, 20, true);
-        let mut writer = RecordWriter::new();
+        let mut writer = RecordWriter::new(BLOCK_SIZE);
         writer.patches(
             BlockNo(7),
             true,
@@ -392,7 +393,7 @@ mod tests {
     fn an_authentic_record_that_names_the_journal_itself_is_an_error() {
         let id = Identity::new([3; 16]);
         let at = |write: &dyn Fn(&mut RecordWriter)| {
-            let mut writer = RecordWriter::new();
+            let mut writer = RecordWriter::new(BLOCK_SIZE);
             write(&mut writer);
             let record = RecordId {
                 epoch: 2,

@@ -594,7 +594,7 @@ mod tests {
 
     /// A record of two blocks that fills block 70 with `byte`.
     fn record(seq: u64, byte: u8) -> Vec<u8> {
-        let mut writer = RecordWriter::new();
+        let mut writer = RecordWriter::new(BLOCK_SIZE);
         let image = [byte; BLOCK_SIZE];
         writer.patches(BlockNo(70), false, None, &[(0, BLOCK_SIZE)], &[], &image);
         let id = RecordId {
