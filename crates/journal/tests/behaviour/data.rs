@@ -13,7 +13,8 @@ fn write(journal: &Journal, blocks: u64) {
             data_blocks: RUN,
         };
         let mut op = journal.begin(StreamId(0), credits).unwrap();
-        let data = vec![Arc::new([run as u8 + 1; BLOCK_SIZE]); RUN as usize];
+        let page = Arc::new([run as u8 + 1; BLOCK_SIZE]);
+        let data = vec![page; RUN as usize];
         op.write_around(BlockNo(DATA + run * RUN), data).unwrap();
         let _ = op.commit();
     }
