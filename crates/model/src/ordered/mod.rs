@@ -206,9 +206,34 @@ impl fmt::Display for RecordError {
 impl std::error::Error for RecordError {}
 
 /// Errors with which a file system may refuse what the model can do.
-pub(crate) fn is_refusal(errno: Errno) -> bool {
+fn is_refusal(errno: Errno) -> bool {
     use Errno::{Io, NoMem, NoSpc, OpNotSupp, RoFs};
     matches!(errno, Io | NoMem | NoSpc | OpNotSupp | RoFs)
+}
+
+/// Whether what was reported is a refusal of what the model can do; an error if it is neither that nor
+/// what the model reports.
+pub(crate) fn is_refused(
+    position: usize,
+    step: &Step,
+    expected: OpResult,
+    result: Option<OpResult>,
+) -> Result<bool, RecordError> {
+    match result {
+        Some(found) if found != expected => {
+            if found.err().is_some_and(is_refusal) {
+                return Ok(true);
+            }
+            let step = Box::new(step.clone());
+            Err(RecordError::Mismatch {
+                position,
+                step,
+                expected,
+                found,
+            })
+        }
+        _ => Ok(false),
+    }
 }
 
 /// The least prefixes that the first syncs demand, in pieces per stream.
@@ -349,21 +374,7 @@ impl History {
             Ok(call) => whole.call(call, &step.caller, step.at),
             Err(e) => Err(*e),
         };
-        let mut refused = false;
-        if let Some(found) = result
-            && found != expected
-        {
-            refused = found.err().is_some_and(is_refusal);
-            if !refused {
-                let step = Box::new(step.clone());
-                return Err(RecordError::Mismatch {
-                    position,
-                    step,
-                    expected,
-                    found,
-                });
-            }
-        }
+        let refused = is_refused(position, step, expected, result)?;
         let stream = self.stream_index(step.caller.stream);
         if let Some(answered) = position.checked_sub(self.rules.outstanding_max) {
             let least = self.least(answered + 1);

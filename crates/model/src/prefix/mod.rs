@@ -32,7 +32,7 @@ mod tests;
 pub use sequence::{SECTOR_BYTES, TreeSequence};
 
 use crate::op::{Call, Handles, OpResult, Step};
-use crate::ordered::{Cut, RecordError, is_refusal};
+use crate::ordered::{Cut, RecordError, is_refused};
 use crate::snapshot::{Diff, Observe, Snapshot};
 use crate::tree::Tree;
 use std::fmt;
@@ -158,21 +158,7 @@ impl PrefixHistory {
     fn add(&mut self, step: &Step, found: Option<OpResult>) -> Result<usize, RecordError> {
         let position = self.ops.len();
         let expected = self.expected(step);
-        let mut refused = expected.is_err();
-        if let Some(found) = found
-            && found != expected
-        {
-            refused = found.err().is_some_and(is_refusal);
-            if !refused {
-                let step = Box::new(step.clone());
-                return Err(RecordError::Mismatch {
-                    position,
-                    step,
-                    expected,
-                    found,
-                });
-            }
-        }
+        let refused = is_refused(position, step, expected, found)? || expected.is_err();
         let mut next = self.present().clone();
         let call = next.latest().resolve(&step.op, &step.caller);
         let mut shrinks = false;
