@@ -7,6 +7,7 @@
 mod commands;
 mod failure;
 mod mount_options;
+mod progress;
 mod size;
 mod text;
 mod volume;
@@ -16,8 +17,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, crash, dump, fsck, helper, info, man, mkfs, mount, put, shutdown, stat, sync,
-    umount,
+    completions, crash, dump, fsck, grow, helper, info, man, mkfs, mount, put, shutdown, stat,
+    sync, umount,
 };
 use failure::Failure;
 
@@ -44,9 +45,11 @@ enum Command {
     Umount(umount::Args),
     /// Check a volume that is not mounted, and repair it if asked to
     Fsck(fsck::Args),
+    /// Make a volume that is not mounted larger
+    Grow(grow::Args),
     /// Show what a volume is
     Info(info::Args),
-    /// Show superblock and log of a volume that is not mounted, or one of its blocks
+    /// Show superblock and log of a volume that is not mounted, or one of its inodes, directories or blocks
     Dump(dump::Args),
     /// Make everything written to a mounted volume durable
     Sync(sync::Args),
@@ -73,6 +76,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Mount(args) => mount::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Grow(args) => grow::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Sync(args) => sync::run(&args),
@@ -118,9 +122,15 @@ mod tests {
             "steadfast mount IMAGE DIR",
             "steadfast umount DIR",
             "steadfast fsck --repair --json IMAGE",
+            "steadfast fsck --progress IMAGE",
+            "steadfast grow IMAGE",
+            "steadfast grow --size 2T --json IMAGE",
             "steadfast info --json IMAGE",
             "steadfast dump --json --log --bytes IMAGE",
             "steadfast dump --block 7 IMAGE",
+            "steadfast dump --superblock --json IMAGE",
+            "steadfast dump --inode 4711 IMAGE",
+            "steadfast dump --directory /a/b --json IMAGE",
             "steadfast sync DIR",
             "steadfast stat --json DIR",
             "steadfast stat --watch 5 --count 2 DIR",
@@ -141,6 +151,8 @@ mod tests {
             "steadfast mount IMAGE",
             "steadfast dump --log --block 7 IMAGE",
             "steadfast dump --bytes IMAGE",
+            "steadfast dump --inode a/b IMAGE",
+            "steadfast dump --inode 7 --directory 7 IMAGE",
             "steadfast",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");

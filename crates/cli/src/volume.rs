@@ -14,7 +14,7 @@ use steadfast_vfs::FileSystem;
 use crate::failure::Failure;
 use crate::mount_options::Options;
 
-pub(crate) use steadfast_fs::{BlockPlace, Contract, VolumeMap};
+pub(crate) use steadfast_fs::{BlockPlace, Contract, InodeShown, Inspector, LeafShown, VolumeMap};
 
 /// What an image is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +25,9 @@ pub(crate) enum Access {
     Look,
     /// Reading, even while somebody writes.
     Peek,
+    /// Reading very much, while nobody writes: around the host's page cache where it can be,
+    /// with many requests at once.
+    Scan,
 }
 
 /// Opens an image. `direct`: around the host's page cache; by default where it can be.
@@ -37,7 +40,7 @@ pub(crate) fn open_device(
         read_only: access != Access::Change,
         direct: match (direct, access) {
             (Some(true), _) => Direct::Require,
-            (None, Access::Change) => Direct::Prefer,
+            (None, Access::Change | Access::Scan) => Direct::Prefer,
             _ => Direct::Off,
         },
         lock: access != Access::Peek,
@@ -80,6 +83,36 @@ pub(crate) fn device_failure(image: &Path, error: &DeviceError) -> Failure {
     } else {
         Failure::at(image, format!("{text}{advice}"))
     }
+}
+
+/// What growing a volume came to.
+pub(crate) struct Grown {
+    pub(crate) blocks_before: u64,
+    pub(crate) blocks: u64,
+    pub(crate) groups: u64,
+    /// Log records that were replayed first.
+    pub(crate) replayed: u64,
+}
+
+/// Makes a volume as long as its device.
+pub(crate) fn grow(
+    image: &Path,
+    device: &Arc<FileDevice>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Grown, Failure> {
+    let grown =
+        steadfast_fs::grow(as_device(device), progress).map_err(|e| Failure::at(image, e))?;
+    Ok(Grown {
+        blocks_before: grown.blocks_before,
+        blocks: grown.blocks,
+        groups: grown.groups,
+        replayed: grown.recovery.records,
+    })
+}
+
+/// Opens a volume for a look at its inodes.
+pub(crate) fn inspect(image: &Path, device: &Arc<FileDevice>) -> Result<Inspector, Failure> {
+    Inspector::open(as_device(device)).map_err(|e| Failure::at(image, e))
 }
 
 /// What an image holds.
@@ -263,9 +296,11 @@ pub(crate) fn check(
     image: &Path,
     device: &Arc<FileDevice>,
     repair: bool,
+    progress: impl Fn(&str, u64, u64) + Send + Sync + 'static,
 ) -> Result<Checked, Failure> {
     let options = FsckOptions {
         repair,
+        progress: Some(Arc::new(move |p| progress(p.step, p.done, p.total))),
         ..FsckOptions::default()
     };
     let report =

@@ -337,3 +337,119 @@ fn what_cannot_be_dumped_is_refused_by_name() {
     drop(held);
     p.dump(&[]);
 }
+
+/// A directory of some files, one of them of two pieces with an attribute, and a link; in the log.
+fn leave_files(p: &Place) {
+    use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode, XattrMode};
+    let (fs, _) = steadfast_fs::Fs::mount(p.device(), &Default::default()).unwrap();
+    let me = &Caller::root();
+    let dir = fs.mkdir(me, fs.root(), b"dir", 0o750).unwrap().ino;
+    let node = NewNode {
+        kind: FileKind::Regular,
+        perm: 0o640,
+        rdev: 0,
+    };
+    for name in ["one", "two", "t\nhree"] {
+        let ino = fs.mknod(me, dir, name.as_bytes(), &node).unwrap().ino;
+        fs.write(me, ino, 0, &[1; 4096]).unwrap();
+        fs.write(me, ino, 40_960, &[2; 100]).unwrap();
+        fs.setxattr(me, ino, b"user.k", b"\x01v", XattrMode::Any)
+            .unwrap();
+    }
+    fs.symlink(me, dir, b"link", b"../else").unwrap();
+    fs.shutdown(steadfast_vfs::Shutdown::Log).unwrap();
+}
+
+#[test]
+fn an_inode_is_shown_by_number_and_by_path_with_the_log_applied() {
+    let p = Place::with_volume();
+    leave_files(&p);
+    let file = p.json(&["--inode", "/dir/one"]);
+    assert_eq!(file["kind"], "file");
+    assert_eq!(file["mode"], "0640");
+    assert_eq!(file["size"], 41_060);
+    assert_eq!(file["extents"].as_array().unwrap().len(), 2);
+    assert_eq!(file["extents"][1]["file_block"], 10);
+    assert_eq!(file["xattrs"][0]["name"], "user.k");
+    assert_eq!(file["xattrs"][0]["value"], "0176");
+    assert_eq!(file["damage"], serde_json::json!([]));
+    let number = file["inode"].as_u64().unwrap();
+    let (block, slot) = (file["block"].as_u64(), file["slot"].as_u64());
+    assert_eq!(block.unwrap() * 16 + slot.unwrap(), number);
+    let by_number = p.dump(&["--inode", &number.to_string()]);
+    assert_eq!(by_number, p.dump(&["--inode", "/dir/one"]));
+    for words in [
+        "size:       41060 B",
+        "from file block 10 on",
+        "user.k = 0176",
+    ] {
+        assert!(by_number.contains(words), "{by_number}");
+    }
+    let link = p.json(&["--inode", "/dir/link"]);
+    assert_eq!(
+        (&link["kind"], &link["target"]),
+        (&"symlink".into(), &"../else".into())
+    );
+    assert_eq!(p.json(&["--inode", "/dir"])["entries"], 4);
+
+    for (what, words) in [
+        ("/dir/none", "does not exist on the volume"),
+        ("/dir/one/x", "no directory"),
+        ("16", "is no inode"),
+        ("18446744073709551615", "is no inode"),
+    ] {
+        p.refused(&["dump", "--inode", what, "img"], 1, &["img", what, words]);
+    }
+    p.refused(
+        &["dump", "--inode", "dir", "img"],
+        2,
+        &["begins with a slash"],
+    );
+}
+
+#[test]
+fn a_directory_is_shown_leaf_by_leaf() {
+    let p = Place::with_volume();
+    leave_files(&p);
+    let dir = p.json(&["--directory", "/dir"]);
+    assert_eq!(dir["entries"], 4);
+    let entries = dir["leaves"][0]["entries"].as_array().unwrap();
+    let mut names: Vec<_> = entries
+        .iter()
+        .map(|e| e["name"].as_str().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["link", "one", "t\\nhree", "two"]);
+    // Four entries of two units each.
+    assert_eq!(dir["leaves"][0]["free_bytes"], 4080 - 4 * 32);
+    let text = p.dump(&["--directory", "/dir"]);
+    assert!(
+        text.contains("4 entries") && text.contains("t\\nhree"),
+        "{text}"
+    );
+    // What lies at home is the empty volume: a damaged leaf is shown as such.
+    let leaf = dir["leaves"][0]["block"].as_u64().unwrap();
+    p.ok(&["fsck", "--repair", "img"]);
+    p.overwrite(leaf, 20, b"rot");
+    let dir = p.json(&["--directory", "/dir"]);
+    let damage = dir["leaves"][0]["damage"].as_str().unwrap();
+    assert!(!damage.is_empty(), "{dir}");
+    p.refused(
+        &["dump", "--directory", "/dir/one", "img"],
+        1,
+        &["/dir/one", "cannot be read"],
+    );
+    let root = p.json(&["--inode", "/"])["inode"].to_string();
+    assert!(p.dump(&["--directory", &root]).contains("dir"));
+}
+
+#[test]
+fn the_superblock_is_shown_alone() {
+    let p = Place::with_volume();
+    let all = p.dump(&[]);
+    let superblock = p.dump(&["--superblock"]);
+    assert!(all.starts_with(superblock.trim_end()), "{superblock}");
+    let shown = p.json(&["--superblock"]);
+    assert_eq!(shown["volume_bytes"], 16 << 20);
+    assert_eq!(shown, p.json(&[])["superblock"]);
+}

@@ -426,3 +426,104 @@ fn completions_and_help_are_printed() {
     assert_eq!(p.run(&["mount"]).status.code(), Some(2));
     assert_eq!(p.run(&["frobnicate"]).status.code(), Some(2));
 }
+
+#[test]
+fn a_volume_grows_with_its_image_and_says_what_it_has() {
+    let p = Place::with_volume();
+    let before = p.json(&["info", "--json", "img"]);
+    let grown = p.json(&["grow", "--size", "300M", "--json", "img"]);
+    assert_eq!(grown["bytes_before"], 64 << 20);
+    assert_eq!(grown["bytes"], 300 << 20);
+    assert_eq!(fs::metadata(p.path("img")).unwrap().len(), 300 << 20);
+    let after = p.json(&["info", "--json", "img"]);
+    assert_eq!(after["volume_bytes"], 300 << 20);
+    assert_eq!(after["uuid"], before["uuid"]);
+    assert_eq!(after["state"], "clean");
+    p.ok(&["fsck", "img"]);
+    // To the size that the image has, which somebody made larger.
+    let image = OpenOptions::new().write(true).open(p.path("img")).unwrap();
+    image.set_len(400 << 20).unwrap();
+    let said = p.ok(&["grow", "img"]);
+    assert!(said.contains("grown from 300 MiB to 400 MiB"), "{said}");
+    let said = p.ok(&["grow", "img"]);
+    assert!(
+        said.contains("fills its image of 400 MiB already"),
+        "{said}"
+    );
+    p.ok(&["fsck", "img"]);
+}
+
+#[test]
+fn corner_34_what_cannot_grow_is_refused_and_keeps_its_size() {
+    let p = Place::with_volume();
+    let len = || fs::metadata(p.path("img")).unwrap().len();
+    p.refused(
+        &["grow", "--size", "32M", "img"],
+        1,
+        &["img", "32 MiB", "cannot shrink"],
+    );
+    let image = OpenOptions::new().write(true).open(p.path("img")).unwrap();
+    image.set_len(96 << 20).unwrap();
+    p.refused(
+        &["grow", "--size", "80M", "img"],
+        1,
+        &["img", "80 MiB", "leave out --size"],
+    );
+    image.set_len(32 << 20).unwrap();
+    p.refused(&["grow", "--size", "1G", "img"], 1, &["img", "cut short"]);
+    assert_eq!(len(), 32 << 20);
+    p.refused(&["grow", "absent"], 1, &["absent", "No such file"]);
+    fs::write(p.path("text"), "words\n".repeat(100_000)).unwrap();
+    p.refused(
+        &["grow", "--size", "1G", "text"],
+        1,
+        &["text", "no Steadfast volume"],
+    );
+    assert_eq!(fs::metadata(p.path("text")).unwrap().len(), 600_000);
+}
+
+#[test]
+fn corner_34_a_mounted_volume_does_not_grow() {
+    let p = mountable!();
+    p.ok(&["mount", "img", "mnt"]);
+    p.refused(
+        &["grow", "--size", "1G", "img"],
+        1,
+        &["img", "in use", "steadfast umount"],
+    );
+    p.ok(&["umount", "mnt"]);
+    assert_eq!(fs::metadata(p.path("img")).unwrap().len(), 64 << 20);
+    p.ok(&["grow", "--size", "1G", "img"]);
+    p.ok(&["mount", "img", "mnt"]);
+    let space = rustix::fs::statvfs(p.path("mnt")).unwrap();
+    assert!(space.f_blocks * space.f_frsize > 1000 << 20);
+    p.ok(&["umount", "mnt"]);
+}
+
+#[test]
+fn progress_is_told_where_it_is_asked_for_and_nowhere_else() {
+    let p = Place::with_volume();
+    for (args, word) in [
+        (&["fsck", "img"][..], "checking inodes: "),
+        (&["mkfs", "--force", "img"], "writing log and bitmaps: "),
+        (&["grow", "--size", "200M", "img"], "writing bitmaps: "),
+    ] {
+        let quiet = p.run(args);
+        assert!(
+            quiet.status.success() && quiet.stderr.is_empty(),
+            "{args:?}"
+        );
+        if args[0] == "grow" {
+            continue; // it has grown
+        }
+        let told = p.run(&[&args[..1], &["--progress"], &args[1..]].concat());
+        let said = String::from_utf8_lossy(&told.stderr).into_owned();
+        assert!(
+            told.status.success() && said.contains(word),
+            "{args:?}: {said}"
+        );
+    }
+    let told = p.run(&["grow", "--progress", "--size", "900M", "img"]);
+    let said = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(said.contains("writing bitmaps: "), "{said}");
+}

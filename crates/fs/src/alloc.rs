@@ -8,9 +8,11 @@
 //! Delayed pages *reserve* blocks when they are written, so that allocating them at commit
 //! cannot fail (corner 24). A few blocks are kept for operations that free space.
 //!
-//! Available maps are built from the current bitmap blocks: at mount for counting, and kept
-//! up to a bound; the others are loaded when their group is first used. Invariant: a group
-//! is loaded before any of its bits changes.
+//! Nothing is read before it is needed, so that a mount costs the same for every size of volume. A
+//! group is *counted* when the number of its available blocks is known, and *loaded* when its
+//! map is in memory, where it stays (4 KiB). Invariant: a group is loaded before any of its bits
+//! changes; so the bitmap of one that is not is at rest, and may be read at any time. The sum
+//! of the counted groups is less than what is free: whoever finds it too small counts more.
 
 use crate::error::{damaged, from_journal};
 use crate::layout::{GROUP_BLOCKS, GROUP_META};
@@ -18,12 +20,14 @@ use crate::superblock::Volume;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_block::{Block, BlockNo};
 use steadfast_journal::{Journal, Kind};
-use steadfast_vfs::{Errno, Result};
+use steadfast_vfs::{Errno, Error, Result};
 
 /// Words of a map.
 const WORDS: usize = (GROUP_BLOCKS / 64) as usize;
-/// Groups whose maps stay in memory from mount on (4 KiB each).
-const LOADED_AT_MOUNT: usize = 2048;
+/// Groups that are counted at a time.
+const COUNTED_AT_ONCE: usize = 256;
+/// In place of a number: the group is not counted.
+const UNKNOWN: u32 = u32::MAX;
 /// Most blocks kept for operations that free space.
 const EMERGENCY_MAX: u64 = 64;
 
@@ -51,12 +55,20 @@ pub(crate) struct Space {
 
 /// Free space of a volume. See the module's header.
 pub(crate) struct Allocator {
+    journal: Journal,
+    volume: Volume,
     state: Mutex<State>,
 }
 
 struct State {
     groups: Vec<Group>,
-    /// Sum of the groups' available blocks.
+    /// Available blocks of each group, or [`UNKNOWN`].
+    available_in: Vec<u32>,
+    /// Groups that are not counted.
+    uncounted: usize,
+    /// All groups before this one are counted.
+    count_from: usize,
+    /// Sum of the counted groups' available blocks.
     available: u64,
     /// Promised to delayed pages.
     reserved: u64,
@@ -64,10 +76,15 @@ struct State {
     emergency: u64,
     /// Freed, not yet released.
     quarantined: u64,
+    /// Groups that could not be read: looked at again when space runs out. And why.
+    unread: Vec<usize>,
+    unread_why: Option<Error>,
+    /// Why a group cannot be used, to be told.
+    unusable: Option<Error>,
 }
 
+#[derive(Default)]
 struct Group {
-    available: u32,
     map: Option<Box<[u64; WORDS]>>,
     /// Longest run that can be there is shorter than this (0: unknown).
     run_below: u32,
@@ -93,43 +110,83 @@ impl Drop for Reservation<'_> {
 }
 
 impl Allocator {
-    /// Reads every block bitmap. O(groups) reads.
-    ///
-    /// # Errors
-    /// A bitmap cannot be read.
-    pub(crate) fn load(journal: &Journal, volume: &Volume) -> Result<Allocator> {
-        let mut groups = Vec::with_capacity(volume.groups as usize);
-        let mut available = 0;
-        for group in 0..volume.groups {
-            let map = available_map(journal, volume, group)?;
-            let count = map.iter().map(|word| word.count_ones()).sum::<u32>();
-            available += u64::from(count);
-            let keep = groups.len() < LOADED_AT_MOUNT;
-            groups.push(Group {
-                available: count,
-                map: keep.then_some(map),
-                run_below: 0,
-            });
-        }
+    /// Knows nothing yet, and reads nothing.
+    pub(crate) fn new(journal: Journal, volume: Volume) -> Allocator {
+        let groups = usize::try_from(volume.groups).unwrap_or(usize::MAX);
         let emergency = (volume.data_blocks() / 64).min(EMERGENCY_MAX);
-        Ok(Allocator {
+        Allocator {
+            journal,
+            volume,
             state: Mutex::new(State {
-                groups,
-                available,
+                groups: std::iter::repeat_with(Group::default)
+                    .take(groups)
+                    .collect(),
+                available_in: vec![UNKNOWN; groups],
+                uncounted: groups,
+                count_from: 0,
+                available: 0,
                 reserved: 0,
                 emergency,
                 quarantined: 0,
+                unread: Vec::new(),
+                unread_why: None,
+                unusable: None,
             }),
-        })
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Free and reserved blocks.
+    /// Locks the state when so many groups are counted that `purpose` may have `blocks`, or all.
+    fn counted(&self, purpose: Purpose, blocks: u64) -> MutexGuard<'_, State> {
+        let mut again = true;
+        loop {
+            let mut state = self.lock();
+            if state.limit(purpose) >= blocks {
+                return state;
+            }
+            let mut groups = state.next_uncounted();
+            if groups.is_empty() {
+                // A read that failed once may not fail for ever.
+                if !std::mem::take(&mut again) || state.unread.is_empty() {
+                    return state;
+                }
+                groups = state.forget_unread();
+            }
+            drop(state);
+            self.count(&groups);
+        }
+    }
+
+    /// Counts these groups: reads their bitmaps, all at once.
+    fn count(&self, groups: &[usize]) {
+        let first = |group: &usize| self.volume.group_start(*group as u64);
+        let bitmaps: Vec<BlockNo> = groups.iter().map(first).collect();
+        let found = self.journal.read_scattered(&bitmaps, Kind::Meta);
+        let counts: Vec<Result<u32>> = (groups.iter().zip(found))
+            .map(|(group, block)| {
+                let len = self.volume.group_len(*group as u64) as usize;
+                let map = invert(&*block.map_err(from_journal)?, len);
+                Ok(map.iter().map(|word| word.count_ones()).sum())
+            })
+            .collect();
+        let mut state = self.lock();
+        for (group, count) in groups.iter().zip(counts) {
+            // If it was counted meanwhile, its bits may have changed as well.
+            if state.available_in[*group] == UNKNOWN {
+                match count {
+                    Ok(count) => state.set_available(*group, count),
+                    Err(error) => state.give_up(*group, error),
+                }
+            }
+        }
+    }
+
+    /// Free and reserved blocks. The first call reads every block bitmap.
     pub(crate) fn space(&self) -> Space {
-        let state = self.lock();
+        let state = self.counted(Purpose::Normal, u64::MAX);
         let free = (state.available + state.quarantined)
             .saturating_sub(state.reserved)
             .saturating_sub(state.emergency);
@@ -139,9 +196,24 @@ impl Allocator {
         }
     }
 
+    /// Whether so many blocks are free, those in quarantine included. Counts no more than it must.
+    pub(crate) fn has_free(&self, blocks: u64) -> bool {
+        let state = self.counted(Purpose::Normal, blocks);
+        let free = (state.available + state.quarantined)
+            .saturating_sub(state.reserved)
+            .saturating_sub(state.emergency);
+        free >= blocks
+    }
+
     /// Blocks that an ordinary operation could have at once.
     pub(crate) fn allocatable(&self) -> u64 {
-        self.lock().limit(Purpose::Normal)
+        self.counted(Purpose::Normal, u64::MAX)
+            .limit(Purpose::Normal)
+    }
+
+    /// Why a group cannot be used, if that came up; told once.
+    pub(crate) fn take_unusable(&self) -> Option<Error> {
+        self.lock().unusable.take()
     }
 
     /// Reserves blocks for delayed pages.
@@ -149,9 +221,9 @@ impl Allocator {
     /// # Errors
     /// ENOSPC.
     pub(crate) fn reserve(&self, blocks: u64) -> Result<Reservation<'_>> {
-        let mut state = self.lock();
+        let mut state = self.counted(Purpose::Normal, blocks);
         if blocks > 0 && state.limit(Purpose::Normal) < blocks {
-            return Err(Errno::NoSpc.into());
+            return Err(state.no_space());
         }
         state.reserved += blocks;
         Ok(Reservation {
@@ -168,79 +240,83 @@ impl Allocator {
     }
 
     /// Loads the map of the group that `at` lies in.
-    pub(crate) fn ensure_loaded(
-        &self,
-        journal: &Journal,
-        volume: &Volume,
-        at: BlockNo,
-    ) -> Result<()> {
-        match volume.group_of(at) {
-            Some(group) => self.load_group(journal, volume, group as usize).map(drop),
+    pub(crate) fn ensure_loaded(&self, at: BlockNo) -> Result<()> {
+        match self.volume.group_of(at) {
+            Some(group) => self.load_group(group as usize).map(drop),
             None => Err(damaged(format!("block {at} lies outside of all groups"))),
         }
     }
 
     /// Locks the state with `group` loaded. The device is read without the lock.
-    fn load_group(
-        &self,
-        journal: &Journal,
-        volume: &Volume,
-        group: usize,
-    ) -> Result<MutexGuard<'_, State>> {
+    fn load_group(&self, group: usize) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
         if state.groups[group].map.is_some() {
             return Ok(state);
         }
         drop(state);
-        let map = available_map(journal, volume, group as u64)?;
+        let at = self.volume.group_start(group as u64);
+        let block = self.journal.read(at, Kind::Meta).map_err(from_journal)?;
+        let map = invert(&block, self.volume.group_len(group as u64) as usize);
         let mut state = self.lock();
-        let slot = &mut state.groups[group];
         // Whoever changes bits loads first: if it is still absent, nothing changed meanwhile.
-        if slot.map.is_none() {
-            slot.available = map.iter().map(|word| word.count_ones()).sum();
-            slot.map = Some(map);
+        if state.groups[group].map.is_none() {
+            let count = map.iter().map(|word| word.count_ones()).sum();
+            state.set_available(group, count);
+            state.groups[group].map = Some(map);
         }
         Ok(state)
     }
 
     /// Claims between one and `max` consecutive available blocks of one group, near `goal`:
     /// from `goal` itself if it is available, else the first run of `max` blocks, else the
-    /// longest of its group, else the same in the following groups.
+    /// longest of its group, else the same in the following groups. Groups that cannot be read
+    /// are passed over.
     ///
     /// # Errors
-    /// ENOSPC when `purpose` may not have a single block.
+    /// ENOSPC when `purpose` may not have a single block; what is wrong with a group, if that
+    /// may be why.
     pub(crate) fn claim(
         &self,
-        journal: &Journal,
-        volume: &Volume,
         goal: BlockNo,
         max: u64,
         purpose: Purpose,
     ) -> Result<(BlockNo, u64)> {
-        let start = volume.group_of(goal).unwrap_or(0);
+        let volume = &self.volume;
+        let groups = volume.groups as usize;
+        let start = volume.group_of(goal).unwrap_or(0) as usize;
+        let mut failure = None;
+        drop(self.counted(purpose, max.min(GROUP_BLOCKS)));
         // Groups without a run worth taking are passed over in the first round.
-        for wanted in [max.clamp(1, 64), 1] {
-            for step in 0..volume.groups {
-                let group = ((start + step) % volume.groups) as usize;
-                {
-                    let state = self.lock();
-                    if state.limit(purpose) == 0 {
-                        return Err(Errno::NoSpc.into());
-                    }
-                    let have = &state.groups[group];
-                    if u64::from(have.available) < wanted
-                        || (have.run_below > 0 && u64::from(have.run_below) <= wanted)
-                    {
+        'rounds: for wanted in [max.clamp(1, 64), 1] {
+            let mut step = 0;
+            while step < groups {
+                let state = self.counted(purpose, 1);
+                if state.limit(purpose) == 0 {
+                    failure.get_or_insert(state.no_space());
+                    break 'rounds;
+                }
+                let Some(next) = state.next_roomy(start, step, wanted) else {
+                    break;
+                };
+                drop(state);
+                step = next + 1;
+                let group = (start + next) % groups;
+                let mut state = match self.load_group(group) {
+                    Ok(state) => state,
+                    Err(error) => {
+                        if error != Errno::Io {
+                            self.lock().give_up(group, error.clone());
+                        }
+                        failure = Some(error);
                         continue;
                     }
-                }
-                let mut state = self.load_group(journal, volume, group)?;
+                };
                 let max = max.min(state.limit(purpose));
                 if max == 0 {
-                    return Err(Errno::NoSpc.into());
+                    break 'rounds;
                 }
                 let first = volume.group_start(group as u64);
-                let hint = if step == 0 {
+                let hint = if next == 0 {
                     goal.0.saturating_sub(first.0) as usize
                 } else {
                     0
@@ -250,12 +326,12 @@ impl Allocator {
                 }
             }
         }
-        Err(Errno::NoSpc.into())
+        Err(failure.unwrap_or_else(|| Errno::NoSpc.into()))
     }
 
     /// Makes claimed blocks available again: the operation was given up.
-    pub(crate) fn unclaim(&self, volume: &Volume, at: BlockNo, count: u64) {
-        self.lock().make_available(volume, at, count);
+    pub(crate) fn unclaim(&self, at: BlockNo, count: u64) {
+        self.lock().make_available(&self.volume, at, count);
     }
 
     /// An operation that frees `count` blocks is about to commit: they enter quarantine.
@@ -264,10 +340,10 @@ impl Allocator {
     }
 
     /// These runs left the quarantine.
-    pub(crate) fn released(&self, volume: &Volume, runs: &[(BlockNo, u64)]) {
+    pub(crate) fn released(&self, runs: &[(BlockNo, u64)]) {
         let mut state = self.lock();
         for &(at, count) in runs {
-            let made = state.make_available(volume, at, count);
+            let made = state.make_available(&self.volume, at, count);
             state.quarantined = state.quarantined.saturating_sub(made);
         }
     }
@@ -283,6 +359,82 @@ impl State {
             Purpose::Freeing => self.available.saturating_sub(self.reserved),
             Purpose::Delayed => self.available,
         }
+    }
+
+    /// Groups that are to be counted next.
+    fn next_uncounted(&mut self) -> Vec<usize> {
+        if self.uncounted == 0 {
+            return Vec::new();
+        }
+        let known = self.available_in[self.count_from..]
+            .iter()
+            .take_while(|count| **count != UNKNOWN)
+            .count();
+        self.count_from += known;
+        (self.count_from..self.groups.len())
+            .filter(|group| self.available_in[*group] == UNKNOWN)
+            .take(COUNTED_AT_ONCE)
+            .collect()
+    }
+
+    fn set_available(&mut self, group: usize, count: u32) {
+        let known = &mut self.available_in[group];
+        if *known == UNKNOWN {
+            self.uncounted -= 1;
+        } else {
+            self.available -= u64::from(*known);
+        }
+        *known = count;
+        self.available += u64::from(count);
+    }
+
+    /// A group that cannot be read has nothing to give, a damaged one for good.
+    fn give_up(&mut self, group: usize, error: Error) {
+        if self.groups[group].map.is_some() {
+            return;
+        }
+        self.set_available(group, 0);
+        if error == Errno::Io {
+            self.unread.push(group);
+            self.unread_why = Some(error);
+        } else {
+            self.unusable.get_or_insert(error);
+        }
+    }
+
+    /// Groups that could not be read are uncounted again.
+    fn forget_unread(&mut self) -> Vec<usize> {
+        let mut groups = std::mem::take(&mut self.unread);
+        groups.retain(|group| self.groups[*group].map.is_none());
+        for group in &groups {
+            self.available_in[*group] = UNKNOWN;
+            self.uncounted += 1;
+            self.count_from = self.count_from.min(*group);
+        }
+        self.unread_why = None;
+        groups
+    }
+
+    /// Why there is no space, as far as that can be known.
+    fn no_space(&self) -> Error {
+        let why = self.unread_why.clone();
+        why.unwrap_or_else(|| Errno::NoSpc.into())
+    }
+
+    /// The first group from `start + step` on (in steps from `start`) that may have a run of `wanted`.
+    fn next_roomy(&self, start: usize, step: usize, wanted: u64) -> Option<usize> {
+        let groups = self.groups.len();
+        (step..groups).find(|step| {
+            let group = match start + step {
+                group if group < groups => group,
+                beyond => beyond - groups,
+            };
+            u64::from(self.available_in[group]) >= wanted
+                && match u64::from(self.groups[group].run_below) {
+                    0 => true,
+                    below => below > wanted,
+                }
+        })
     }
 
     /// Takes up to `max` blocks of a loaded group, if it has a run of at least `wanted`
@@ -309,7 +461,7 @@ impl State {
             found
         };
         set(map, index, count, false);
-        slot.available -= count as u32;
+        self.available_in[group] -= count as u32;
         self.available -= count as u64;
         Some((index, count))
     }
@@ -323,14 +475,15 @@ impl State {
             return 0;
         };
         let index = (at.0 - volume.group_start(group).0) as usize;
-        let slot = &mut self.groups[group as usize];
+        let group = group as usize;
+        let slot = &mut self.groups[group];
         slot.run_below = 0;
         // Never so: what was claimed or freed was loaded before. It will find the bits clear on disk.
         let Some(map) = slot.map.as_deref_mut() else {
             return 0;
         };
         let made = set(map, index, count as usize, true);
-        slot.available += made as u32;
+        self.available_in[group] += made as u32;
         self.available += made as u64;
         made as u64
     }
@@ -348,13 +501,6 @@ pub(crate) fn bit_of(volume: &Volume, at: BlockNo) -> Result<(BlockNo, usize)> {
 /// Whether a bit of a bitmap block is set.
 pub(crate) fn is_used(bitmap: &Block, bit: usize) -> bool {
     bitmap[bit / 8] >> (bit % 8) & 1 == 1
-}
-
-/// The available blocks of a group, from its current bitmap: bit set = available.
-fn available_map(journal: &Journal, volume: &Volume, group: u64) -> Result<Box<[u64; WORDS]>> {
-    let at = volume.group_start(group);
-    let block = journal.read(at, Kind::Meta).map_err(from_journal)?;
-    Ok(invert(&block, volume.group_len(group) as usize))
 }
 
 /// Turns a bitmap of used blocks into one of available blocks. The group's own bitmaps and
@@ -438,137 +584,4 @@ fn longest(map: &[u64; WORDS], hint: usize, max: usize) -> Option<(usize, usize)
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-    use crate::testing::bare;
-    use crate::work::Work;
-    use proptest::prelude::*;
-    use std::collections::BTreeSet;
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-
-        #[test]
-        fn corner_30_no_block_is_allocated_twice_and_aborts_give_back(
-            steps in prop::collection::vec((0u64..400, 1u64..40, 0u8..8), 1..80)
-        ) {
-            let bare = bare(512);
-            let (alloc, volume) = (&bare.store.alloc, &bare.store.volume);
-            let before = alloc.space().free;
-            let mut owned: BTreeSet<u64> = BTreeSet::new();
-            for (at, count, kind) in steps {
-                let mut work = bare.begin(4096);
-                match kind {
-                    0..=3 => {
-                        let goal = volume.group_start(0).offset(at);
-                        match work.allocate_run(goal, count) {
-                            Ok((first, got)) => {
-                                prop_assert!(got >= 1 && got <= count);
-                                prop_assert!(volume.run_is_data(first, got));
-                                prop_assert!((first.0..first.0 + got).all(|b| !owned.contains(&b)));
-                                if kind == 0 {
-                                    drop(work);
-                                } else {
-                                    owned.extend(first.0..first.0 + got);
-                                    work.commit();
-                                }
-                            }
-                            Err(error) => {
-                                prop_assert!(error == Errno::NoSpc);
-                                drop(work);
-                            }
-                        }
-                    }
-                    4..=6 => {
-                        let mut run = owned.range(at..).copied();
-                        let Some(first) = run.next() else { continue };
-                        let got = 1 + run
-                            .enumerate()
-                            .take_while(|(i, b)| *b == first + 1 + *i as u64)
-                            .count() as u64;
-                        let got = got.min(count);
-                        work.free_run(BlockNo(first), got).unwrap();
-                        if kind == 4 {
-                            drop(work);
-                        } else {
-                            work.commit();
-                            (first..first + got).for_each(|b| {
-                                owned.remove(&b);
-                            });
-                        }
-                    }
-                    _ => {
-                        drop(work);
-                        bare.store.journal.sync_all().unwrap();
-                    }
-                }
-                prop_assert_eq!(alloc.space().free + owned.len() as u64, before);
-            }
-            // What the bitmaps on disk say is what was counted.
-            bare.store.journal.reclaim().unwrap();
-            let again = Allocator::load(&bare.store.journal, volume).unwrap();
-            prop_assert_eq!(again.space().free, alloc.space().free);
-        }
-    }
-
-    #[test]
-    fn corner_1_a_freed_block_is_not_allocated_before_the_free_is_durable() {
-        let bare = bare(512);
-        let take = |work: &mut Work<'_>| {
-            let mut taken = Vec::new();
-            while let Ok((at, count)) = work.allocate_run(BlockNo(0), 1000) {
-                taken.push((at, count));
-            }
-            taken
-        };
-        let mut work = bare.begin(20_000);
-        let taken = take(&mut work);
-        work.commit();
-        let mut work = bare.begin(20_000);
-        let (at, count) = taken[0];
-        work.free_run(at, count).unwrap();
-        work.commit();
-        assert!(take(&mut bare.begin(4096)).is_empty());
-        assert!(bare.store.journal.reclaim().unwrap());
-        assert_eq!(
-            take(&mut bare.begin(4096))
-                .iter()
-                .map(|run| run.1)
-                .sum::<u64>(),
-            count
-        );
-    }
-
-    #[test]
-    fn corner_24_what_is_reserved_is_left_to_delayed_pages() {
-        let bare = bare(512);
-        let alloc = &bare.store.alloc;
-        let free = alloc.space().free;
-        let reservation = alloc.reserve(free).unwrap();
-        assert!(bare.begin(4096).allocate_block(BlockNo(0)).unwrap_err() == Errno::NoSpc);
-        assert!(alloc.reserve(1).is_err_and(|error| error == Errno::NoSpc));
-        let mut freeing = bare.begin(4096);
-        freeing.use_emergency_space();
-        assert!(freeing.allocate_block(BlockNo(0)).is_ok());
-        drop(freeing);
-        drop(reservation);
-        assert_eq!(alloc.space().free, free);
-        assert!(bare.begin(4096).allocate_block(BlockNo(0)).is_ok());
-    }
-
-    #[test]
-    fn runs_are_found_across_words_and_from_the_goal_on() {
-        let mut map = [0u64; WORDS];
-        set(&mut map, 60, 10, true);
-        set(&mut map, 200, 300, true);
-        assert_eq!(longest(&map, 0, 8), Some((60, 8)));
-        assert_eq!(longest(&map, 0, 64), Some((200, 64)));
-        assert_eq!(longest(&map, 65, 5), Some((65, 5)));
-        assert_eq!(longest(&map, 490, 1000), Some((200, 300)));
-        assert_eq!(run_at(&map, 450, 100), 50);
-        assert_eq!(run_at(&map, 500, 100), 0);
-        set(&mut map, 0, WORDS * 64, false);
-        assert_eq!(longest(&map, 7, 1), None);
-    }
-}
+mod tests;

@@ -73,7 +73,7 @@ impl Fs {
         let inode = self.table.get(ino);
         self.store.with_space(|| {
             let missing = self.missing(&inode, from, to)?;
-            if missing > self.store.alloc.space().free {
+            if !self.store.alloc.has_free(missing) {
                 return Err(Errno::NoSpc.into());
             }
             Ok(())

@@ -9,14 +9,16 @@
 //! replaced by an empty one before anything else is touched, so that nothing old is ever
 //! replayed over a repair.
 //!
-//! Cost: a pass reads every metadata block about three times, no file data except the
-//! targets of long symbolic links. Memory: see [`check`].
+//! Cost: a pass reads every metadata block about twice, in the order of their addresses as far as
+//! that is known, hundreds at a time; no file data except the targets of long symbolic links.
+//! Memory: see [`check`].
 //!
 //! | module | job |
 //! |---|---|
 //! | `finding` | what can be found, how bad it is, what a repair does |
 //! | `source` | reading blocks that may be damaged |
 //! | `check` | the state of a pass and the order of its steps |
+//! | `table` | what is known of every inode slot |
 //! | `inodes`, `tree`, `files`, `dirs`, `space` | the steps |
 //! | `plan` | what to write, and in which order |
 
@@ -29,6 +31,7 @@ mod inodes;
 mod plan;
 mod source;
 mod space;
+mod table;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -37,7 +40,7 @@ pub use finding::{Finding, Place, Problem, Severity};
 
 use crate::error::Error;
 use crate::layout::Superblock;
-use crate::superblock::{Refusal, Volume, decode};
+use crate::superblock::{Refusal, Volume, copy_places, decode};
 use check::Check;
 use finding::Log;
 use source::Source;
@@ -163,8 +166,8 @@ impl FsckReport {
 /// There is no volume ([`Error::NotAVolume`]), it is cut short or of a newer format, or the
 /// device fails in a way that stops the check. Damage is no error: it is reported.
 pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckReport, Error> {
-    let mut log = Log::new(options.findings_max);
-    let found = Superblocks::load(&*device, &mut log)?;
+    // Before the log is applied: enough to find the journal.
+    let found = Superblocks::load(&*device, None, &mut Log::new(0))?;
     if options.repair {
         if found.read_only {
             let what =
@@ -177,8 +180,10 @@ pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckR
             ));
         }
     }
+    let mut log = Log::new(options.findings_max);
+    let (mut source, recovery) = open_journal(&device, &found.volume, options.repair, &mut log)?;
+    let found = Superblocks::load(&*device, Some(&mut source), &mut log)?;
     let volume = &found.volume;
-    let (source, recovery) = open_journal(&device, volume, options.repair, &mut log)?;
     let mut report = FsckReport {
         repair: options.repair,
         recovery,
@@ -212,7 +217,7 @@ pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckR
         }
         writes.apply(&*device, &volume.uuid)?;
         let mut log = Log::new(options.findings_max);
-        Superblocks::load(&*device, &mut log)?;
+        Superblocks::load(&*device, None, &mut log)?;
         let source = Source::home(device.clone(), volume.uuid);
         check = Check::new(volume.clone(), source, log, progress, now);
     }
@@ -314,16 +319,27 @@ struct Superblocks {
 }
 
 impl Superblocks {
-    fn load(device: &dyn BlockDevice, log: &mut Log) -> Result<Superblocks, Error> {
+    /// From their homes, or with the log applied if that is what `source` shows.
+    fn load(
+        device: &dyn BlockDevice,
+        mut source: Option<&mut Source>,
+        log: &mut Log,
+    ) -> Result<Superblocks, Error> {
         let blocks = device.geometry().blocks;
-        let read = |at: BlockNo| -> Result<(Block, Volume, bool), Refusal> {
-            let mut block = [0; BLOCK_SIZE];
-            device
-                .read(at, &mut block)
-                .map_err(|e| Refusal::NotOne(e.to_string()))?;
+        let mut read = |at: BlockNo| -> Result<(Block, Volume, bool), Refusal> {
+            let replayed = source.as_mut().and_then(|source| source.replayed_block(at));
+            let block = match replayed {
+                Some(block) => block,
+                None => {
+                    let mut block = [0; BLOCK_SIZE];
+                    device
+                        .read(at, &mut block)
+                        .map_err(|e| Refusal::NotOne(e.to_string()))?;
+                    block
+                }
+            };
             decode(&block, at, blocks).map(|(volume, read_only)| (block, volume, read_only))
         };
-        let end = BlockNo(blocks.saturating_sub(1));
         let first = match read(BlockNo(0)) {
             Ok(first) => first,
             Err(Refusal::Unusable(
@@ -336,10 +352,18 @@ impl Superblocks {
                     Refusal::NotOne(why) => (why, Error::NotAVolume),
                     Refusal::Unusable(error) => (error.to_string(), error),
                 };
-                let (block, volume, read_only) = match read(end) {
-                    Ok(copy) if copy.1.blocks == blocks => copy,
-                    Err(Refusal::Unusable(error @ Error::Unsupported { .. })) => return Err(error),
-                    _ => return Err(error),
+                let mut copy = None;
+                for at in copy_places(blocks) {
+                    match read(at) {
+                        Ok(found) if found.1.blocks == at.0 + 1 => copy = copy.or(Some(found)),
+                        Err(Refusal::Unusable(error @ Error::Unsupported { .. })) => {
+                            return Err(error);
+                        }
+                        _ => {}
+                    }
+                }
+                let Some((block, volume, read_only)) = copy else {
+                    return Err(error);
                 };
                 log.add(
                     Problem::SuperblockDamaged,

@@ -4,9 +4,9 @@
 use crate::contract::Contract;
 use crate::error::Error;
 use crate::layout::{GROUP_META, META_BYTES, VERSION};
-use crate::superblock::load;
+use crate::superblock::{load, reload};
 use std::sync::Arc;
-use steadfast_block::{BLOCK_SIZE, BlockDevice};
+use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 use steadfast_journal::{Config, Journal, Kind, Recovery};
 
 /// State of a volume's journal.
@@ -76,17 +76,20 @@ pub struct VolumeInfo {
 /// # Errors
 /// As for a mount: [`Error::NotAVolume`], cut short, or of a newer format.
 pub fn info(device: Arc<dyn BlockDevice>) -> Result<VolumeInfo, Error> {
-    let found = load(&*device)?;
-    let volume = &found.volume;
+    let mut found = load(&*device)?;
     let config = Config {
         read_only: true,
         cache_blocks_max: 64,
-        ..Config::new(volume.region(), volume.uuid)
+        ..Config::new(found.volume.region(), found.volume.uuid)
     };
     let (journal, state) = match Journal::open(device.clone(), config) {
-        Ok((journal, recovery)) => (Some(journal), state(&recovery)),
+        Ok((journal, recovery)) => {
+            found = reload(&journal, device.geometry().blocks, found)?;
+            (Some(journal), state(&recovery))
+        }
         Err(error) => (None, JournalState::Damaged(error.to_string())),
     };
+    let volume = &found.volume;
     let mut info = VolumeInfo {
         uuid: volume.uuid,
         label: volume.label.clone(),
@@ -105,27 +108,43 @@ pub fn info(device: Arc<dyn BlockDevice>) -> Result<VolumeInfo, Error> {
         warning: found.warning,
         journal: state,
     };
-    for group in 0..volume.groups {
-        let start = volume.group_start(group);
-        let len = volume.group_len(group);
-        let read = |at| match &journal {
-            Some(journal) => journal.read(at, Kind::Meta).ok().map(|block| *block),
+    let read = |blocks: &[BlockNo]| -> Vec<Option<Arc<Block>>> {
+        match &journal {
+            Some(journal) => journal
+                .read_scattered(blocks, Kind::Meta)
+                .into_iter()
+                .map(Result::ok)
+                .collect(),
             None => {
-                let mut block = [0; BLOCK_SIZE];
-                let whole = device.read(at, &mut block).is_ok()
-                    && steadfast_journal::seal_holds(&volume.uuid, at, &block);
-                whole.then_some(block)
+                let sound = |at: &BlockNo| {
+                    let mut block = [0; BLOCK_SIZE];
+                    let whole = device.read(*at, &mut block).is_ok()
+                        && steadfast_journal::seal_holds(&volume.uuid, *at, &block);
+                    whole.then(|| Arc::new(block))
+                };
+                blocks.iter().map(sound).collect()
             }
-        };
-        let (Some(used), Some(inodes)) = (read(start), read(start.offset(1))) else {
-            info.groups_unreadable += 1;
-            continue;
-        };
-        info.free_blocks += len.saturating_sub(ones(&used[..META_BYTES], len).max(GROUP_META));
-        info.inode_blocks += ones(&inodes[..META_BYTES], len);
+        }
+    };
+    for first in (0..volume.groups).step_by(GROUPS_AT_ONCE as usize) {
+        let groups = first..(first + GROUPS_AT_ONCE).min(volume.groups);
+        let bitmaps = |group| [0, 1].map(|bitmap| volume.group_start(group).offset(bitmap));
+        let blocks: Vec<BlockNo> = groups.clone().flat_map(bitmaps).collect();
+        for (group, found) in groups.zip(read(&blocks).chunks_exact(2)) {
+            let len = volume.group_len(group);
+            let [Some(used), Some(inodes)] = found else {
+                info.groups_unreadable += 1;
+                continue;
+            };
+            info.free_blocks += len.saturating_sub(ones(&used[..META_BYTES], len).max(GROUP_META));
+            info.inode_blocks += ones(&inodes[..META_BYTES], len);
+        }
     }
     Ok(info)
 }
+
+/// Groups whose bitmaps are read together.
+const GROUPS_AT_ONCE: u64 = 128;
 
 fn state(recovery: &Recovery) -> JournalState {
     // Recovery names the epoch that a mount would begin.

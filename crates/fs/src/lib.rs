@@ -25,10 +25,12 @@ mod dir;
 mod error;
 mod extents;
 mod fsck;
+mod grow;
 mod handle;
 mod in_place;
 mod info;
 mod inode;
+mod inspect;
 pub mod layout;
 mod map;
 mod mkfs;
@@ -53,8 +55,10 @@ pub use fsck::{
     Finding, FsckOptions, FsckReport, Outcome, Place, Problem, Progress, ProgressSink, Severity,
     Usage, fsck,
 };
+pub use grow::{Grown, grow};
 pub use handle::Fs;
 pub use info::{JournalState, VolumeInfo, info};
+pub use inspect::{EntryShown, ExtentAt, InodeShown, Inspector, LeafShown, TreeNode};
 pub use map::{BlockPlace, VolumeMap};
 pub use mkfs::{Made, MkfsOptions, mkfs};
 pub use mount::{Faults, MountOptions};

@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::inode::{self, Place, S_ISVTX};
 use crate::layout::{DiskInode, GROUP_BLOCKS, GROUP_META, INODE_BYTES, MAGIC, Superblock, VERSION};
 use crate::superblock::{GROUP_BLOCKS_MIN, LOG_BLOCKS_MIN, LOG_START, Volume};
-use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
+use std::ops::Range;
+use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockDevice, BlockNo};
 use steadfast_journal::{Journal, seal};
 use steadfast_vfs::{Clock, FileKind, SystemClock, Time};
 use zerocopy::{FromZeros, IntoBytes};
@@ -23,6 +24,8 @@ const LOG_BLOCKS_DEFAULT_MAX: u64 = 16_384;
 const LOG_SHARE: u64 = 16;
 /// Blocks for files and directories that a volume has at least.
 const DATA_BLOCKS_MIN: u64 = 16;
+/// Groups whose bitmaps are written together.
+const GROUPS_AT_ONCE: u64 = 128;
 /// Bytes of a label.
 const LABEL_BYTES: usize = 64;
 
@@ -116,14 +119,9 @@ pub fn mkfs(
         .map_err(Error::journal("writing the log"))?;
     progress(volume.log_blocks, total);
 
-    for group in 0..volume.groups {
-        let at = volume.group_start(group);
-        let (mut used, mut inodes) = bitmaps(&volume, group);
-        seal(&volume.uuid, at, &mut used);
-        seal(&volume.uuid, at.offset(1), &mut inodes);
-        write(at, &[&used, &inodes])?;
-        progress(volume.log_blocks + (group + 1) * GROUP_META, total);
-    }
+    write_bitmaps(device, &volume, 0..volume.groups, &mut |groups| {
+        progress(volume.log_blocks + groups * GROUP_META, total);
+    })?;
     let at = inode_block(&volume);
     let mut block = first_inodes(&volume, options)?;
     seal(&volume.uuid, at, &mut block);
@@ -204,9 +202,40 @@ fn inode_block(volume: &Volume) -> BlockNo {
     volume.group_start(0).offset(GROUP_META)
 }
 
+/// Writes the bitmaps of new groups, many at once; `progress` is told how many are written.
+pub(crate) fn write_bitmaps(
+    device: &dyn BlockDevice,
+    volume: &Volume,
+    groups: Range<u64>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<(), Error> {
+    let mut buffer = BlockBuf::zeroed((GROUPS_AT_ONCE * GROUP_META) as usize);
+    for first in groups.clone().step_by(GROUPS_AT_ONCE as usize) {
+        let together = first..(first + GROUPS_AT_ONCE).min(groups.end);
+        let (blocks, _) = buffer.as_bytes_mut().as_chunks_mut::<BLOCK_SIZE>();
+        for (group, pair) in together.clone().zip(blocks.chunks_exact_mut(2)) {
+            let at = volume.group_start(group);
+            let (used, inodes) = bitmaps(volume, group);
+            pair.copy_from_slice(&[used, inodes]);
+            seal(&volume.uuid, at, &mut pair[0]);
+            seal(&volume.uuid, at.offset(1), &mut pair[1]);
+        }
+        let pairs = buffer.as_bytes().chunks_exact(2 * BLOCK_SIZE);
+        let runs: Vec<(BlockNo, [&[u8]; 1])> = (together.clone().zip(pairs))
+            .map(|(group, pair)| (volume.group_start(group), [pair]))
+            .collect();
+        let writes: Vec<(BlockNo, &[&[u8]])> = runs.iter().map(|r| (r.0, &r.1[..])).collect();
+        device
+            .write_scattered(&writes)
+            .map_err(Error::device("writing the bitmaps"))?;
+        progress(together.end - groups.start);
+    }
+    Ok(())
+}
+
 /// Block bitmap and inode-block bitmap of a new group. Bits behind a short group's end are
 /// set in the first one.
-fn bitmaps(volume: &Volume, group: u64) -> (Block, Block) {
+pub(crate) fn bitmaps(volume: &Volume, group: u64) -> (Block, Block) {
     let mut used = [0; BLOCK_SIZE];
     let mut inodes = [0; BLOCK_SIZE];
     let mut set = |bit: u64| used[bit as usize / 8] |= 1 << (bit % 8);

@@ -1,7 +1,7 @@
 //! Mounting: from a device to a [`Fs`] and back.
 //!
-//! A mount reads the superblock, lets the journal recover, counts the free space and
-//! finishes what the orphan directory lists. From then on all state lives in the
+//! A mount reads the superblock, lets the journal recover and finishes what the orphan directory
+//! lists: its time depends on these and not on the size of the volume. From then on all state lives in the
 //! journal's current image, in the allocator, in the free slots and in the inode
 //! table; unmounting commits and checkpoints everything.
 //!
@@ -120,8 +120,8 @@ impl Fs {
         options: &MountOptions,
     ) -> std::result::Result<(Arc<Fs>, Recovery), Error> {
         let found = superblock::load(&*device)?;
-        let volume = found.volume;
-        let read_only = options.read_only || found.read_only || device.geometry().read_only;
+        let geometry = device.geometry();
+        let read_only = options.read_only || found.read_only || geometry.read_only;
         let uncommitted_blocks = options.uncommitted_bytes.div_ceil(BLOCK_SIZE as u64);
         let config = Config {
             read_only,
@@ -129,17 +129,18 @@ impl Fs {
             uncommitted_blocks_max: uncommitted_blocks.max(16),
             cache_blocks_max: (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize,
             faults: options.faults.journal,
-            ..Config::new(volume.region(), volume.uuid)
+            ..Config::new(found.volume.region(), found.volume.uuid)
         };
         let (journal, recovery) =
             Journal::open(device, config).map_err(Error::journal("opening the journal"))?;
+        let found = superblock::reload(&journal, geometry.blocks, found)?;
+        let volume = found.volume;
         let mut seed = [0; 16];
         match options.seed {
             Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
             None => getrandom::fill(&mut seed).map_err(|e| Error::Random(e.to_string()))?,
         }
-        let store = Store::new(journal, volume, options.small_bytes)
-            .map_err(Error::call("counting the free space"))?;
+        let store = Store::new(journal, volume, options.small_bytes);
         let fs = Arc::new(Fs {
             store,
             slots: Slots::new(seed),
@@ -224,6 +225,9 @@ impl Fs {
 
     /// What was found wrong on the way, in words; each is told once.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
+        if let Some(error) = self.store.alloc.take_unusable() {
+            self.warn(format!("some free space cannot be used: {error}"));
+        }
         std::mem::take(&mut *self.warnings.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -304,7 +308,7 @@ impl Client for Fs {
     }
 
     fn released(&self, runs: &[(BlockNo, u64)]) {
-        self.store.alloc.released(&self.store.volume, runs);
+        self.store.alloc.released(runs);
     }
 
     fn interval_passed(&self) {

@@ -10,7 +10,7 @@ use crate::layout::{
     GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, Superblock, VERSION,
 };
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Region, seal_holds};
+use steadfast_journal::{Error as JournalError, Journal, Kind, Region, seal, seal_holds};
 use steadfast_vfs::Ino;
 use zerocopy::FromBytes;
 
@@ -202,6 +202,39 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
     Ok((volume, sb.features_ro.get() != 0))
 }
 
+/// The volume as it is when the log has been replayed: growing it is an operation, too.
+/// `found` is what [`load`] returned before. The superblock's copy serves on if block 0 is
+/// beyond what the log repairs.
+///
+/// # Errors
+/// As for [`load`]; the device fails.
+pub(crate) fn reload(journal: &Journal, device_blocks: u64, found: Found) -> Result<Found, Error> {
+    let at = BlockNo(0);
+    let mut block = match journal.read(at, Kind::Meta) {
+        Ok(block) => *block,
+        Err(JournalError::BadSeal { .. }) => return Ok(found),
+        Err(error) => return Err(Error::journal("reading the superblock")(error)),
+    };
+    // In memory the seal is void.
+    seal(&found.volume.uuid, at, &mut block);
+    match decode(&block, at, device_blocks) {
+        Ok((volume, read_only)) => Ok(Found {
+            volume,
+            read_only,
+            warning: None,
+        }),
+        Err(Refusal::Unusable(error)) => Err(error),
+        Err(Refusal::NotOne(_)) => Ok(found),
+    }
+}
+
+/// Where a copy may lie: a volume may end a few blocks before its device. A copy counts only at
+/// its own place: an earlier volume of another size leaves old ones behind.
+pub(crate) fn copy_places(device_blocks: u64) -> impl Iterator<Item = BlockNo> {
+    let first = device_blocks.saturating_sub(GROUP_BLOCKS_MIN + 1);
+    (first..device_blocks).rev().map(BlockNo)
+}
+
 /// A superblock that was found.
 pub(crate) struct Found {
     /// What it says.
@@ -239,11 +272,9 @@ pub(crate) fn load(device: &dyn BlockDevice) -> Result<Found, Error> {
         Err(Refusal::Unusable(error)) => return Err(error),
         Err(Refusal::NotOne(why)) => why,
     };
-    // A volume may end a few blocks before its device. A copy counts only at its own place:
-    // an earlier volume of another size leaves old ones behind.
-    for at in (device_blocks - GROUP_BLOCKS_MIN - 1..device_blocks).rev() {
-        match read(BlockNo(at)) {
-            Ok((volume, read_only)) if volume.blocks == at + 1 => {
+    for at in copy_places(device_blocks) {
+        match read(at) {
+            Ok((volume, read_only)) if volume.blocks == at.0 + 1 => {
                 let warning = format!(
                     "the superblock in block 0 cannot be used ({why}); its copy in block {at} \
                      served: run 'steadfast fsck --repair' to restore it"

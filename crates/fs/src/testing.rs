@@ -37,7 +37,7 @@ impl Client for Bare {
     }
 
     fn released(&self, runs: &[(BlockNo, u64)]) {
-        self.store.alloc.released(&self.store.volume, runs);
+        self.store.alloc.released(runs);
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>) -> Arc<Bare> {
     let config = Config::new(volume.region(), volume.uuid);
     let (journal, _) = Journal::open(device, config).unwrap();
     let bare = Arc::new(Bare {
-        store: Store::new(journal, volume, 4096).unwrap(),
+        store: Store::new(journal, volume, 4096),
     });
     let client: Weak<dyn Client> = Arc::<Bare>::downgrade(&bare);
     bare.store.journal.set_client(client);

@@ -40,19 +40,15 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the store of a recovered journal: counts the free space of every group.
-    ///
-    /// # Errors
-    /// A block bitmap cannot be read or is damaged.
-    pub(crate) fn new(journal: Journal, volume: Volume, small_bytes_max: u64) -> Result<Store> {
-        let alloc = Allocator::load(&journal, &volume)?;
-        Ok(Store {
+    /// The store of a recovered journal. Reads nothing.
+    pub(crate) fn new(journal: Journal, volume: Volume, small_bytes_max: u64) -> Store {
+        Store {
+            alloc: Allocator::new(journal.clone(), volume.clone()),
             journal,
             volume,
-            alloc,
             in_place: Book::default(),
             small_bytes_max,
-        })
+        }
     }
 
     /// The journal's stream of a caller's.
@@ -326,10 +322,7 @@ impl<'a> Work<'a> {
     /// ENOSPC when no block is to be had.
     pub(crate) fn allocate_run(&mut self, goal: BlockNo, max: u64) -> Result<(BlockNo, u64)> {
         let store = self.store;
-        let (at, count) =
-            store
-                .alloc
-                .claim(&store.journal, &store.volume, goal, max, self.purpose)?;
+        let (at, count) = store.alloc.claim(goal, max, self.purpose)?;
         self.claimed.push((at, count));
         let (bitmap, bit) = bit_of(&store.volume, at)?;
         self.set_bits(bitmap, bit, count as usize, true)?;
@@ -349,9 +342,7 @@ impl<'a> Work<'a> {
             )));
         }
         // Loaded before its bits are cleared, or blocks in quarantine would look free.
-        store
-            .alloc
-            .ensure_loaded(&store.journal, &store.volume, at)?;
+        store.alloc.ensure_loaded(at)?;
         let (bitmap, bit) = bit_of(&store.volume, at)?;
         // The own view may lag behind others' allocations, and the current image behind ours.
         let current = store
@@ -398,7 +389,7 @@ impl Drop for Work<'_> {
         let Some(op) = self.op.take() else { return };
         drop(op);
         for (at, count) in self.claimed.drain(..) {
-            self.store.alloc.unclaim(&self.store.volume, at, count);
+            self.store.alloc.unclaim(at, count);
         }
         for f in self.at_end.drain(..) {
             f(false);

@@ -276,6 +276,10 @@ pub(crate) enum Blocked {
     Log,
 }
 
+/// Blocks with patches in the log at which a checkpoint begins (128 MiB in memory, twice that where
+/// the images differ).
+const LOGGED_BLOCKS_MAX: usize = 32_768;
+
 pub(crate) struct Limits {
     pub(crate) log_blocks: u64,
     pub(crate) txn_bytes_max: u64,
@@ -501,9 +505,11 @@ impl Core {
         self.limits.log_blocks - (self.head_pos - self.durable_tail_pos)
     }
 
-    /// Whether more than half of the log waits for a checkpoint that could free it.
+    /// Whether more than half of the log waits for a checkpoint that could free it, or more blocks
+    /// are held in memory by small patches in the log than there should be.
     pub(crate) fn wants_checkpoint(&self) -> bool {
         (self.acked_pos - self.durable_tail_pos) * 2 > self.limits.log_blocks
+            || self.logged.len() > LOGGED_BLOCKS_MAX && self.can_checkpoint()
     }
 
     /// Whether a checkpoint could free anything.

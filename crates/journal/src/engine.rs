@@ -17,7 +17,7 @@ use crate::{
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
-use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
+use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockDevice, BlockNo};
 
 /// Most blocks that one device write of data or home blocks carries.
 pub(crate) const WRITE_BLOCKS_MAX: usize = 256;
@@ -257,6 +257,12 @@ impl Journal {
         self.inner.image(at, kind, false)
     }
 
+    /// The current images of scattered blocks that nobody changes meanwhile, for a look at very many:
+    /// those not in memory are read from the device all at once, and do not stay. An answer for each.
+    pub fn read_scattered(&self, at: &[BlockNo], kind: Kind) -> Vec<Result<Arc<Block>>> {
+        self.inner.images(at, kind)
+    }
+
     /// Reads consecutive data blocks: current images where they are in memory, else from
     /// the device, in runs.
     ///
@@ -465,6 +471,38 @@ impl Inner {
             }
             Ok(())
         })
+    }
+
+    fn images(&self, at: &[BlockNo], kind: Kind) -> Vec<Result<Arc<Block>>> {
+        let known = |at: &BlockNo| {
+            self.cache.with(*at, |entry| match entry.kind == kind {
+                true => Ok(Arc::clone(&entry.current)),
+                false => Err(Error::WrongKind { at: *at, kind }),
+            })
+        };
+        let mut images: Vec<Option<Result<Arc<Block>>>> = at.iter().map(known).collect();
+        let missing: Vec<usize> = (0..at.len()).filter(|i| images[*i].is_none()).collect();
+        let mut buffer = BlockBuf::zeroed(missing.len());
+        let (blocks, _) = buffer.as_bytes_mut().as_chunks_mut::<BLOCK_SIZE>();
+        let mut reads: Vec<(BlockNo, &mut [u8])> = (missing.iter().zip(blocks))
+            .map(|(i, block)| (at[*i], &mut block[..]))
+            .collect();
+        if self.device.read_scattered(&mut reads).is_ok() {
+            for (i, (at, bytes)) in missing.into_iter().zip(reads) {
+                let mut image = Arc::new([0u8; BLOCK_SIZE]);
+                Arc::make_mut(&mut image).copy_from_slice(bytes);
+                let sound = kind == Kind::Data || seal_holds(&self.config.volume, at, &image);
+                images[i] = Some(if sound {
+                    Ok(image)
+                } else {
+                    Err(Error::BadSeal { at })
+                });
+            }
+        }
+        // After a failure each on its own: one bad block says nothing of the others.
+        let each = images.into_iter().zip(at);
+        each.map(|(image, at)| image.unwrap_or_else(|| self.image(*at, kind, false)))
+            .collect()
     }
 
     /// Holds a block in memory for an operation that changes it.

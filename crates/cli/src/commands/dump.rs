@@ -1,10 +1,12 @@
 //! `steadfast dump`: shows what lies on a volume that is not mounted: superblock, the
-//! journal's tail headers and log, or one block.
+//! journal's tail headers and log; one inode or directory, with the log applied; or one block.
 //!
 //! Damage is shown, not refused: the command fails only when there is no volume to read, or
 //! the image cannot be read where it must be. Nothing is ever written.
 
 mod block;
+mod directory;
+mod inode;
 mod log;
 
 use std::path::PathBuf;
@@ -14,7 +16,7 @@ use serde::Serialize;
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 
 use crate::failure::Failure;
-use crate::volume::{self, Access, VolumeMap};
+use crate::volume::{self, Access, Inspector, VolumeMap};
 use crate::{size, text};
 
 /// Bytes of a block.
@@ -31,11 +33,77 @@ pub(crate) struct Args {
     /// With --log: the logged bytes, too, in hexadecimal
     #[arg(long, requires = "log")]
     bytes: bool,
+    /// The superblock alone
+    #[arg(long, conflicts_with_all = ["log", "bytes"])]
+    superblock: bool,
+    /// One inode alone, by its number or its path from the root directory on (with a slash in
+    /// front): its fields, extents, tree nodes and extended attributes
+    #[arg(long, value_name = "NUMBER|PATH", conflicts_with_all = ["log", "bytes", "superblock"])]
+    inode: Option<Which>,
+    /// One directory alone, likewise: its index, its leaves and their entries
+    #[arg(long, value_name = "NUMBER|PATH", conflicts_with_all = ["log", "bytes", "superblock", "inode"])]
+    directory: Option<Which>,
     /// One block alone: what it is, and its bytes
-    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["log", "bytes"])]
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = ["log", "bytes", "superblock", "inode", "directory"])]
     block: Option<u64>,
     /// Image file or block device
     image: PathBuf,
+}
+
+/// An inode, as it is named on the command line.
+#[derive(Clone, Debug)]
+pub(crate) enum Which {
+    /// By its number.
+    Number(u64),
+    /// By its path.
+    Path(String),
+}
+
+impl std::str::FromStr for Which {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Which, String> {
+        if text.starts_with('/') {
+            return Ok(Which::Path(text.to_owned()));
+        }
+        text.parse().map(Which::Number).map_err(|_| {
+            format!("'{text}' is neither an inode number nor a path that begins with a slash")
+        })
+    }
+}
+
+impl Which {
+    fn resolve(&self, image: &std::path::Path, inspector: &Inspector) -> Result<u64, Failure> {
+        match self {
+            Which::Number(ino) => Ok(*ino),
+            Which::Path(path) => {
+                (inspector.resolve(path.as_bytes())).map_err(|error| self.failure(image, &error))
+            }
+        }
+    }
+
+    fn failure(&self, image: &std::path::Path, error: &steadfast_vfs::Error) -> Failure {
+        use steadfast_vfs::Errno;
+        let what = match self {
+            Which::Number(ino) => format!("inode {ino}"),
+            Which::Path(path) => path.clone(),
+        };
+        let why = match *error {
+            ref error if *error == Errno::NoEnt => "does not exist on the volume".to_owned(),
+            ref error if *error == Errno::Stale => "is no inode of the volume".to_owned(),
+            ref error if *error == Errno::NotDir => "is, or leads through, no directory".to_owned(),
+            ref error => format!("cannot be read: {error}"),
+        };
+        Failure::at(image, format!("{what} {why}"))
+    }
+}
+
+/// Names and targets as they are shown: what is no text is escaped.
+fn name(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.chars().any(char::is_control) => text.to_owned(),
+        _ => bytes.escape_ascii().to_string(),
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
@@ -47,6 +115,28 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             text::print_json(&shown)?;
         } else {
             text::print(&shown.lines())?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(which) = &args.inode {
+        let shown = inode::look(&args.image, &device, which)?;
+        if args.json {
+            text::print_json(&shown)?;
+        } else {
+            text::print(&shown.lines())?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(which) = &args.directory {
+        directory::print(&args.image, &device, which, args.json)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.superblock {
+        let superblock = Superblock::of(&map);
+        if args.json {
+            text::print_json(&superblock)?;
+        } else {
+            text::print(superblock.lines(&args.image).trim_end())?;
         }
         return Ok(ExitCode::SUCCESS);
     }

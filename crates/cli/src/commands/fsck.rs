@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use steadfast_block::BLOCK_SIZE;
 
 use crate::failure::{Code, Failure};
+use crate::progress::Meter;
 use crate::volume::{self, Access, Checked, Verdict};
 use crate::{size, text};
 
@@ -19,6 +20,9 @@ pub(crate) struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
+    /// Show progress also where standard error is no terminal
+    #[arg(long)]
+    progress: bool,
     /// Image file or block device
     image: PathBuf,
 }
@@ -42,10 +46,18 @@ fn check(args: &Args) -> Result<Checked, Failure> {
     let access = if args.repair {
         Access::Change
     } else {
-        Access::Look
+        Access::Scan
     };
     let device = volume::open_device(&args.image, access, None)?;
-    volume::check(&args.image, &device, args.repair)
+    let meter = Meter::new(args.progress);
+    volume::check(
+        &args.image,
+        &device,
+        args.repair,
+        move |step, done, total| {
+            meter.show(&format!("checking {step}"), done, total);
+        },
+    )
 }
 
 fn show(args: &Args, checked: &Checked) -> Result<(), Failure> {

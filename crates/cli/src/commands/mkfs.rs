@@ -4,7 +4,6 @@
 //! the image already is only overwritten with `--force`; an image in use never is.
 
 use std::fs::Metadata;
-use std::io::{IsTerminal, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +13,7 @@ use clap::ValueEnum;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, FileDevice};
 
 use crate::failure::Failure;
+use crate::progress::Meter;
 use crate::volume::{self, Access, Held};
 use crate::{size, text};
 
@@ -63,6 +63,9 @@ pub(crate) struct Args {
     /// Overwrite what is there
     #[arg(long)]
     force: bool,
+    /// Show progress also where standard error is no terminal
+    #[arg(long)]
+    progress: bool,
     /// Image file or block device
     image: PathBuf,
 }
@@ -76,13 +79,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Err(e) => return Err(Failure::at(image, e)),
     };
     let device = open(args, before.as_ref())?;
+    let meter = Meter::new(args.progress);
     let made = volume::make(
         &device,
         &args.label,
         contract,
         args.log_size.map(|bytes| bytes / BLOCK_SIZE as u64),
-        &mut progress(),
+        &mut |done, total| meter.show("writing log and bitmaps", done, total),
     );
+    drop(meter);
     drop(device);
     let made = match made {
         Ok(made) => made,
@@ -196,20 +201,4 @@ fn has_data(image: &Path, device: &FileDevice) -> Result<bool, Failure> {
         }
     }
     Ok(false)
-}
-
-/// Shows how far the log has been written, on a terminal.
-fn progress() -> impl FnMut(u64, u64) {
-    let mut shown = u64::MAX;
-    let watched = std::io::stderr().is_terminal();
-    move |done, total| {
-        let percent = (done.min(total) * 100).checked_div(total).unwrap_or(100);
-        if watched && percent != shown {
-            shown = percent;
-            let end = if percent == 100 { "\r\x1b[K" } else { "" };
-            let mut out = std::io::stderr();
-            let _ = write!(out, "\rwriting log and bitmaps: {percent} %{end}");
-            let _ = out.flush();
-        }
-    }
 }

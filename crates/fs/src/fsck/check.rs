@@ -9,32 +9,23 @@
 //! (sealed, listed), then trees, directory and attribute blocks (sealed, pointed to),
 //! then file data. Who comes second loses the block.
 //!
-//! Memory: a bit per block, eight bytes per inode slot, the items of one tree, and the damage.
+//! Memory: a bit per block of the groups in use, four bytes per inode slot, the items of one tree,
+//! what is read ahead, and the damage.
 
 use super::bits::Bits;
 use super::finding::{Log, Place, Problem};
 use super::source::Source;
+use super::table::{Slot, Table};
+use super::tree::children;
 use super::{Progress, Usage};
-use crate::layout::{DiskInode, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, Item};
+use crate::layout::{DiskInode, INODE_SLOTS, Item};
 use crate::superblock::Volume;
 use std::collections::{BTreeMap, BTreeSet};
 use steadfast_block::BlockNo;
 use steadfast_vfs::{FileKind, Ino, Time};
 
-/// What is known of an inode slot.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Slot {
-    /// Its kind; `None`: the slot is free.
-    pub(super) kind: Option<FileKind>,
-    /// Of a directory: it has been reached. Of others: it has a name.
-    pub(super) named: bool,
-    /// It has blocks of metadata that are to be claimed.
-    pub(super) meta: bool,
-    /// It has an extent tree.
-    pub(super) data: bool,
-    /// Names found.
-    pub(super) links: u32,
-}
+/// Inodes that are looked at together, so that what they need can be read ahead.
+const WINDOW: usize = 1024;
 
 /// What is to change in a directory.
 #[derive(Default)]
@@ -51,10 +42,10 @@ pub(super) struct Check<'a> {
     pub(super) source: Source,
     pub(super) log: Log,
     pub(super) progress: &'a dyn Fn(Progress),
-    /// Blocks that have an owner.
+    /// Blocks that have an owner; the bitmaps themselves are left out.
     pub(super) used: Bits,
     /// Inode blocks and their slots.
-    pub(super) table: BTreeMap<u64, [Slot; INODES_PER_BLOCK as usize]>,
+    pub(super) table: Table,
     /// Blocks that the inode-block bitmap lists and that hold no inodes, with the reason.
     pub(super) suspects: Vec<(u64, String)>,
     /// Groups whose inode-block bitmap is unreadable.
@@ -80,6 +71,9 @@ pub(super) struct Check<'a> {
     /// The lost-and-found directory, and whether its name is taken by something else.
     pub(super) lost_found: Option<Ino>,
     pub(super) lost_found_taken: bool,
+    /// Directories that were walked, of how many.
+    pub(super) walked: u64,
+    pub(super) directories: u64,
     pub(super) usage: Usage,
     pub(super) now: Time,
 }
@@ -93,13 +87,14 @@ impl<'a> Check<'a> {
         now: Time,
     ) -> Check<'a> {
         let used = Bits::new(vol.blocks);
+        let table = Table::new(&vol);
         Check {
             vol,
             source,
             log,
             progress,
             used,
-            table: BTreeMap::new(),
+            table,
             suspects: Vec::new(),
             blind: Vec::new(),
             blank: BTreeSet::new(),
@@ -113,6 +108,8 @@ impl<'a> Check<'a> {
             orphans: BTreeSet::new(),
             lost_found: None,
             lost_found_taken: false,
+            walked: 0,
+            directories: 0,
             usage: Usage::default(),
             now,
         }
@@ -140,13 +137,7 @@ impl<'a> Check<'a> {
 
     /// What is known of an inode; `None` where no inode block is.
     pub(super) fn slot(&self, ino: Ino) -> Option<Slot> {
-        let slots = self.table.get(&(ino / INODE_SLOTS))?;
-        slots.get((ino % INODE_SLOTS) as usize).copied()
-    }
-
-    pub(super) fn slot_mut(&mut self, ino: Ino) -> Option<&mut Slot> {
-        let slots = self.table.get_mut(&(ino / INODE_SLOTS))?;
-        slots.get_mut((ino % INODE_SLOTS) as usize)
+        self.table.get(ino)
     }
 
     /// What kind of inode it is; `None` if there is none.
@@ -156,16 +147,59 @@ impl<'a> Check<'a> {
 
     /// The inodes whose slots are `wanted`, in order.
     pub(super) fn inodes_where(&self, wanted: impl Fn(&Slot) -> bool) -> Vec<Ino> {
-        self.table
-            .iter()
-            .flat_map(|(at, slots)| {
-                (0u64..)
-                    .zip(slots)
-                    .map(move |(i, s)| (at * INODE_SLOTS + i, s))
-            })
-            .filter(|(_, slot)| slot.kind.is_some() && wanted(slot))
-            .map(|(ino, _)| ino)
-            .collect()
+        self.table.window(0, usize::MAX, wanted)
+    }
+
+    /// Looks at all inodes whose slots are `wanted`, in order; what they need is read ahead.
+    /// `look` makes no inode `wanted` that was not before.
+    pub(super) fn for_inodes(
+        &mut self,
+        step: &'static str,
+        wanted: impl Fn(&Slot) -> bool,
+        mut look: impl FnMut(&mut Self, Ino),
+    ) {
+        let all = self.table.slots_from(0);
+        let total = all.filter(|(_, slot)| slot.kind.is_some() && wanted(slot));
+        let total = total.count() as u64;
+        let (mut from, mut done) = (0, 0);
+        loop {
+            let inos = self.table.window(from, WINDOW, &wanted);
+            let Some(last) = inos.last() else { return };
+            from = last + 1;
+            self.step(step, done, total);
+            done += inos.len() as u64;
+            self.read_ahead_for(&inos);
+            for ino in inos {
+                look(self, ino);
+            }
+        }
+    }
+
+    /// Reads ahead what a look at these inodes begins with: their blocks, their attributes, the
+    /// upper end of their trees.
+    pub(super) fn read_ahead_for(&mut self, inos: &[Ino]) {
+        self.source
+            .read_ahead(inos.iter().map(|ino| ino / INODE_SLOTS));
+        let mut blocks = Vec::new();
+        for ino in inos {
+            let Some(slot) = self.slot(*ino).filter(|slot| slot.meta) else {
+                continue;
+            };
+            let inode = self.inode(*ino);
+            if inode.xattr_block.get() != 0 {
+                blocks.push(inode.xattr_block.get());
+            }
+            if slot.data || slot.kind == Some(FileKind::Directory) {
+                blocks.extend(children(&inode.body, slot.data));
+            }
+        }
+        self.read_ahead(blocks);
+    }
+
+    /// Reads ahead blocks that something names.
+    pub(super) fn read_ahead(&mut self, mut blocks: Vec<u64>) {
+        blocks.retain(|at| self.vol.is_data(BlockNo(*at)));
+        self.source.read_ahead(blocks);
     }
 
     /// The two directories that are never reached by a name.
@@ -206,8 +240,7 @@ impl<'a> Check<'a> {
                 .unwrap_or(self.vol.groups_end());
             self.usage.used += at - start;
         }
-        self.usage.used -= self.vol.groups * GROUP_META;
-        for slot in self.table.values().flatten() {
+        for (_, slot) in self.table.slots_from(0) {
             match slot.kind {
                 Some(FileKind::Directory) => self.usage.directories += 1,
                 Some(FileKind::Regular) => self.usage.files += 1,

@@ -1,7 +1,9 @@
 //! Directories: their leaves, their entries, and the walk from the root directory.
 
-use super::check::{Changes, Check, Slot};
+use super::check::{Changes, Check};
 use super::finding::{Place, Problem};
+use super::source::AHEAD_BLOCKS;
+use super::table::Slot;
 use super::tree::Tree;
 use crate::layout::{
     COOKIE_MAX, COOKIE_SPARE_BITS, DIR_UNIT, DIR_UNITS, DirEntryHeader, INODE_SLOTS, Item,
@@ -15,6 +17,8 @@ use steadfast_vfs::{FileKind, Ino, NAME_MAX};
 use zerocopy::FromBytes;
 
 const HEADER: usize = size_of::<DirEntryHeader>();
+/// Directories that are looked at together, so that what they need can be read ahead.
+const DIRECTORIES_AT_ONCE: usize = 256;
 /// Cookies that tell entries with one hash apart.
 pub(super) const COOKIE_SPARE: u64 = 1 << COOKIE_SPARE_BITS;
 /// The directory for what has lost its name.
@@ -122,7 +126,11 @@ impl Check<'_> {
     /// Claims the leaves that an index names; takes out those that cannot be used.
     pub(super) fn check_leaves(&mut self, dir: Ino, tree: &mut Tree) {
         let mut kept: Vec<Item> = Vec::with_capacity(tree.items.len());
-        for item in &tree.items {
+        for (index, item) in tree.items.iter().enumerate() {
+            if index % AHEAD_BLOCKS == 0 {
+                let next = tree.items[index..].iter().take(AHEAD_BLOCKS);
+                self.read_ahead(next.map(|item| item.block.get()).collect());
+            }
             let at = item.block.get();
             if !self.vol.is_data(BlockNo(at)) || item.len.get() != 1 || item.flags.get() != 0 {
                 self.log.add(
@@ -334,27 +342,30 @@ impl Check<'_> {
 
     /// Step 6: every directory that can be reached, from the root on.
     pub(super) fn walk_directories(&mut self) {
+        let all = self.table.slots_from(0);
+        let directories = all.filter(|(_, slot)| slot.kind == Some(FileKind::Directory));
+        self.directories = directories.count() as u64;
         self.reach(self.vol.orphans);
         self.walk_from(self.vol.root, self.vol.root);
     }
 
     fn reach(&mut self, dir: Ino) {
-        if let Some(slot) = self.slot_mut(dir) {
-            slot.named = true;
-        }
+        self.table.update(dir, |slot| slot.named = true);
     }
 
     /// Walks from `top`, whose parent is to be `parent`.
     pub(super) fn walk_from(&mut self, top: Ino, parent: Ino) {
         self.reach(top);
         let mut stack = vec![(top, parent)];
-        let mut done = 0;
-        while let Some((dir, parent)) = stack.pop() {
-            if done % 256 == 0 {
-                self.step("directories", done, done + stack.len() as u64 + 1);
+        while !stack.is_empty() {
+            self.step("directories", self.walked, self.directories);
+            let next = stack.split_off(stack.len().saturating_sub(DIRECTORIES_AT_ONCE));
+            let dirs: Vec<Ino> = next.iter().map(|(dir, _)| *dir).collect();
+            self.read_ahead_for(&dirs);
+            for (dir, parent) in next.into_iter().rev() {
+                self.walked += 1;
+                self.walk_directory(dir, parent, &mut stack);
             }
-            done += 1;
-            self.walk_directory(dir, parent, &mut stack);
         }
     }
 
@@ -369,7 +380,12 @@ impl Check<'_> {
             self.edit(dir, |inode| inode.parent = parent.into());
         }
         let mut counts = Counts::default();
-        for (at, low, high) in self.leaves(dir) {
+        let leaves = self.leaves(dir);
+        for (index, (at, low, high)) in leaves.iter().copied().enumerate() {
+            if index % AHEAD_BLOCKS == 0 {
+                let next = leaves[index..].iter().take(AHEAD_BLOCKS);
+                self.read_ahead(next.map(|(at, ..)| *at).collect());
+            }
             let Ok(leaf) = self.source.meta(at) else {
                 continue;
             };
@@ -427,10 +443,10 @@ impl Check<'_> {
             self.lost_found = (kind == FileKind::Directory).then_some(ino);
             self.lost_found_taken = kind != FileKind::Directory;
         }
-        if let Some(slot) = self.slot_mut(ino) {
+        self.table.update(ino, |slot| {
             slot.named = true;
             slot.links = slot.links.saturating_add(1);
-        }
+        });
         Some(kind)
     }
 
@@ -523,10 +539,10 @@ impl Check<'_> {
             return self.free_inode(ino);
         }
         self.attach.push((ino, kind));
-        if let Some(slot) = self.slot_mut(ino) {
+        self.table.update(ino, |slot| {
             slot.named = true;
             slot.links = 1;
-        }
+        });
     }
 
     /// Lost directories: the topmost ones get a name, the others are reached from them.
@@ -566,22 +582,23 @@ impl Check<'_> {
 
     /// Step 8: the link counts of everything that is no directory.
     pub(super) fn compare_links(&mut self) {
-        let inos = self.inodes_where(|slot| slot.kind != Some(FileKind::Directory) && slot.named);
-        for (done, ino) in (0..).zip(&inos) {
-            if done % 1024 == 0 {
-                self.step("links", done, inos.len() as u64);
-            }
-            let names = self.slot(*ino).map_or(0, |slot| u64::from(slot.links));
-            let links = self.inode(*ino).nlink.get();
+        // Most have one name and say so: they need no second look.
+        let wanted = |slot: &Slot| {
+            let plain = slot.single && slot.links == 1;
+            slot.kind != Some(FileKind::Directory) && slot.named && !plain
+        };
+        self.for_inodes("links", wanted, |check, ino| {
+            let names = check.slot(ino).map_or(0, |slot| u64::from(slot.links));
+            let links = check.inode(ino).nlink.get();
             if names != links {
-                self.log.add(
+                check.log.add(
                     Problem::LinkCount,
-                    Place::ino(*ino),
+                    Place::ino(ino),
                     format!("its link count is {links}, and it has {names} names"),
                 );
-                self.edit(*ino, |inode| inode.nlink = names.into());
+                check.edit(ino, |inode| inode.nlink = names.into());
             }
-        }
+        });
     }
 
     /// Last step: finds a name for every inode that something was found about. Silent.

@@ -3,6 +3,7 @@
 
 use super::check::Check;
 use super::finding::{Place, Problem};
+use super::table::Slot;
 use crate::layout::{DiskInode, EXTENT_UNWRITTEN, FILE_BYTES_MAX, INLINE_BYTES, Item};
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_vfs::{FileKind, Ino, SYMLINK_MAX};
@@ -10,22 +11,16 @@ use steadfast_vfs::{FileKind, Ino, SYMLINK_MAX};
 impl Check<'_> {
     /// Step 4: claims the data of files.
     pub(super) fn claim_data(&mut self) {
-        let inos = self.inodes_where(|slot| slot.data);
-        for (done, ino) in (0..).zip(&inos) {
-            if done % 1024 == 0 {
-                self.step("files", done, inos.len() as u64);
-            }
-            self.claim_data_of(*ino);
-        }
-        let inline = self.inodes_where(|slot| slot.kind == Some(FileKind::Symlink) && !slot.data);
-        for ino in inline {
-            let inode = self.inode(ino);
+        self.for_inodes("files", |slot| slot.data, Check::claim_data_of);
+        let inline = |slot: &Slot| slot.kind == Some(FileKind::Symlink) && !slot.data;
+        self.for_inodes("symbolic links", inline, |check, ino| {
+            let inode = check.inode(ino);
             let size = inode.size.get() as usize; // at most INLINE_BYTES: else it has data
             let (target, rest) = inode.body.split_at(size.min(INLINE_BYTES));
             if target.is_empty() || target.contains(&0) || rest.iter().any(|byte| *byte != 0) {
-                self.bad_symlink(ino, "its target is malformed");
+                check.bad_symlink(ino, "its target is malformed");
             }
-        }
+        });
     }
 
     fn bad_symlink(&mut self, ino: Ino, why: &str) {

@@ -1,7 +1,9 @@
 //! Inode blocks and inodes: finds them, checks their fields, and claims their metadata.
 
-use super::check::{Check, Slot};
+use super::check::Check;
 use super::finding::{Place, Problem};
+use super::source::AHEAD_BLOCKS;
+use super::table::Slot;
 use super::tree::{Mode, Tree};
 use crate::layout::{
     DiskInode, DiskTime, FILE_BYTES_MAX, GROUP_META, INLINE_BYTES, INODE_BYTES, INODE_SLOTS,
@@ -13,6 +15,8 @@ use steadfast_vfs::{FileKind, Ino};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const S_IFMT: u32 = 0o170_000;
+/// Groups whose bitmaps are read together.
+pub(super) const GROUPS_AT_ONCE: u64 = 64;
 /// Nanoseconds in a second.
 const NANOS: u32 = 1_000_000_000;
 
@@ -155,9 +159,7 @@ impl Check<'_> {
         self.trees.remove(&ino);
         self.dirs.remove(&ino);
         self.edits.insert(ino, DiskInode::new_zeroed());
-        if let Some(slot) = self.slot_mut(ino) {
-            *slot = Slot::default();
-        }
+        self.table.update(ino, |slot| *slot = Slot::default());
     }
 
     /// The tree of an inode that was checked before.
@@ -175,40 +177,67 @@ impl Check<'_> {
     /// Step 1: finds the inode blocks and checks the fields of every inode.
     pub(super) fn scan_inode_blocks(&mut self) {
         let groups = self.vol.groups;
-        for group in 0..groups {
-            self.step("inodes", group, groups);
-            let start = self.vol.group_start(group).0;
-            for bitmap in start..start + GROUP_META {
-                self.used.insert(bitmap);
+        for first in (0..groups).step_by(GROUPS_AT_ONCE as usize) {
+            let together = first..(first + GROUPS_AT_ONCE).min(groups);
+            self.read_bitmaps_ahead(together.clone());
+            let mut listed = Vec::new();
+            for group in together.clone() {
+                self.list_inode_blocks(group, &mut listed);
             }
-            if let Err(bad) = self.source.meta(start) {
-                self.log.add(
-                    Problem::BlockBitmapUnreadable,
-                    Place::block(start),
-                    format!("the block bitmap of group {group} {bad}"),
-                );
-            }
-            match self.source.meta(start + 1) {
-                Ok(bitmap) => {
-                    for index in GROUP_META..self.vol.group_len(group) {
-                        if bitmap[(index / 8) as usize] >> (index % 8) & 1 == 1 {
-                            self.inode_block(start + index);
-                        }
-                    }
-                }
-                Err(bad) => {
-                    self.log.add(
-                        Problem::InodeBitmapUnreadable,
-                        Place::block(start + 1),
-                        format!("the inode-block bitmap of group {group} {bad}"),
-                    );
-                    self.blind.push(group);
+            let mut done = 0;
+            for blocks in listed.chunks(AHEAD_BLOCKS) {
+                // The share of these groups' blocks, counted as groups.
+                let share = (together.end - first) * done / listed.len() as u64;
+                self.step("inodes", first + share, groups);
+                done += blocks.len() as u64;
+                self.source.read_ahead(blocks.iter().copied());
+                for at in blocks {
+                    self.inode_block(*at);
                 }
             }
         }
         for ino in [self.vol.root, self.vol.orphans] {
-            if !self.table.contains_key(&(ino / INODE_SLOTS)) {
+            if !self.table.contains(ino / INODE_SLOTS) {
                 self.inode_block(ino / INODE_SLOTS);
+            }
+        }
+    }
+
+    /// Reads the bitmaps of several groups.
+    pub(super) fn read_bitmaps_ahead(&mut self, groups: std::ops::Range<u64>) {
+        let vol = &self.vol;
+        let bitmaps = groups.flat_map(|group| {
+            let start = vol.group_start(group).0;
+            start..start + GROUP_META
+        });
+        self.source.read_ahead(bitmaps);
+    }
+
+    /// Adds the blocks that a group's bitmap lists as inode blocks.
+    fn list_inode_blocks(&mut self, group: u64, listed: &mut Vec<u64>) {
+        let start = self.vol.group_start(group).0;
+        if let Err(bad) = self.source.meta(start) {
+            self.log.add(
+                Problem::BlockBitmapUnreadable,
+                Place::block(start),
+                format!("the block bitmap of group {group} {bad}"),
+            );
+        }
+        match self.source.meta(start + 1) {
+            Ok(bitmap) => {
+                for index in GROUP_META..self.vol.group_len(group) {
+                    if bitmap[(index / 8) as usize] >> (index % 8) & 1 == 1 {
+                        listed.push(start + index);
+                    }
+                }
+            }
+            Err(bad) => {
+                self.log.add(
+                    Problem::InodeBitmapUnreadable,
+                    Place::block(start + 1),
+                    format!("the inode-block bitmap of group {group} {bad}"),
+                );
+                self.blind.push(group);
             }
         }
     }
@@ -249,8 +278,7 @@ impl Check<'_> {
             }
         };
         self.used.insert(at);
-        self.table
-            .insert(at, [Slot::default(); INODES_PER_BLOCK as usize]);
+        self.table.insert(at);
         if block[INODES_PER_BLOCK as usize * INODE_BYTES..META_BYTES]
             .iter()
             .any(|b| *b != 0)
@@ -333,14 +361,14 @@ impl Check<'_> {
         if !meta && !data {
             self.compare_blocks(ino, 0);
         }
-        if let Some(slot) = self.slot_mut(ino) {
-            *slot = Slot {
-                kind: Some(kind),
-                meta,
-                data,
-                ..Slot::default()
-            };
-        }
+        let known = Slot {
+            kind: Some(kind),
+            meta,
+            data,
+            single: inode.nlink.get() == 1,
+            ..Slot::default()
+        };
+        self.table.update(ino, |slot| *slot = known);
     }
 
     fn check_common(&mut self, ino: Ino, inode: &mut DiskInode) {
@@ -459,13 +487,7 @@ impl Check<'_> {
 
     /// Step 2: claims attribute blocks, tree nodes and directory leaves.
     pub(super) fn claim_metadata(&mut self) {
-        let inos = self.inodes_where(|slot| slot.meta);
-        for (done, ino) in (0..).zip(&inos) {
-            if done % 1024 == 0 {
-                self.step("metadata", done, inos.len() as u64);
-            }
-            self.claim_metadata_of(*ino);
-        }
+        self.for_inodes("metadata", |slot| slot.meta, Check::claim_metadata_of);
     }
 
     fn claim_metadata_of(&mut self, ino: Ino) {
@@ -591,7 +613,7 @@ impl Check<'_> {
 
     /// The same without file data, for the steps before that is claimed; false if it is none.
     pub(super) fn adopt_inodes(&mut self, at: u64) -> bool {
-        if !self.vol.is_data(BlockNo(at)) || self.used.get(at) || self.table.contains_key(&at) {
+        if !self.vol.is_data(BlockNo(at)) || self.used.get(at) || self.table.contains(at) {
             return false;
         }
         let Ok(block) = self.source.meta(at) else {

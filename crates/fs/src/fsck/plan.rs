@@ -11,11 +11,12 @@
 //!
 //! Only where no free block is left, new nodes are written over those that they replace.
 
-use super::check::{Changes, Check, Slot};
+use super::check::{Changes, Check};
 use super::dirs::{
     COOKIE_SPARE, LOST_FOUND, cookie_base, entries, kind_of_number, name_fault, units,
 };
 use super::inodes::inode_at;
+use super::table::Slot;
 use super::tree::{Mode, build, nodes_needed};
 use crate::error::Error;
 use crate::layout::{
@@ -154,13 +155,13 @@ impl Check<'_> {
                 inode.parent = self.vol.root.into();
                 inode.mode = 0o040_700.into();
                 self.edits.insert(dir, inode);
-                if let Some(slot) = self.slot_mut(dir) {
+                self.table.update(dir, |slot| {
                     *slot = Slot {
                         kind: Some(FileKind::Directory),
                         named: true,
                         ..Slot::default()
                     };
-                }
+                });
                 let mut name = LOST_FOUND.to_vec();
                 if self.lost_found_taken {
                     name.extend_from_slice(format!("-{dir}").as_bytes());
@@ -193,34 +194,23 @@ impl Check<'_> {
     /// A free inode slot, in a new block if need be. One that holds no inode on disk either,
     /// while there is one: a repair that is cut must not leave a name on somebody else's inode.
     fn new_slot(&mut self) -> Option<Ino> {
-        let free = |slots: &[Slot]| -> Vec<u64> {
-            let numbered = (0u64..).zip(slots);
-            numbered
-                .filter(|(_, slot)| slot.kind.is_none())
-                .map(|(index, _)| index)
-                .collect()
-        };
-        let all: Vec<Ino> = self
-            .table
-            .iter()
-            .flat_map(|(at, slots)| {
-                free(slots)
-                    .into_iter()
-                    .map(move |slot| at * INODE_SLOTS + slot)
-            })
-            .collect();
-        let never_used = all.iter().copied().find(|ino| {
+        let mut any = None;
+        for (ino, slot) in self.table.slots_from(0) {
+            if slot.kind.is_some() {
+                continue;
+            }
+            any.get_or_insert(ino);
             let block = self.source.meta(ino / INODE_SLOTS);
             let slot = (ino % INODE_SLOTS) as usize;
-            block.is_ok_and(|block| inode_at(&block, slot).as_bytes().iter().all(|b| *b == 0))
-        });
-        if never_used.is_some() {
-            return never_used;
+            let blank = |block: &Block| inode_at(block, slot).as_bytes().iter().all(|b| *b == 0);
+            if block.is_ok_and(|block| blank(&block)) {
+                return Some(ino);
+            }
         }
         let Some(at) = self.allocate() else {
-            return all.first().copied();
+            return any;
         };
-        self.table.insert(at, Default::default());
+        self.table.insert(at);
         self.blank.insert(at);
         Some(at * INODE_SLOTS)
     }
@@ -366,16 +356,18 @@ impl Check<'_> {
     /// Inode blocks with their corrected inodes; those without inodes are freed.
     fn plan_inodes(&mut self, writes: &mut Writes) {
         let home = [self.vol.root / INODE_SLOTS, self.vol.orphans / INODE_SLOTS];
-        let empty: Vec<u64> = self
-            .table
-            .iter()
-            .filter(|(at, slots)| {
-                !home.contains(at) && slots.iter().all(|slot| slot.kind.is_none())
-            })
-            .map(|(at, _)| *at)
-            .collect();
+        let mut empty: Vec<u64> = Vec::new();
+        let mut last = (0, false);
+        for (ino, slot) in self.table.slots_from(0) {
+            let (at, used) = (ino / INODE_SLOTS, slot.kind.is_some());
+            last = (at, used || last == (at, true));
+            let end = ino % INODE_SLOTS + 1 == INODES_PER_BLOCK;
+            if end && !last.1 && !home.contains(&at) {
+                empty.push(at);
+            }
+        }
         for at in empty {
-            self.table.remove(&at);
+            self.table.remove(at);
             self.used.remove(at);
         }
         let edits = std::mem::take(&mut self.edits);
@@ -385,7 +377,7 @@ impl Check<'_> {
             .chain(self.blank.iter().copied());
         let mut blocks: BTreeMap<u64, Block> = BTreeMap::new();
         for at in touched {
-            if !self.table.contains_key(&at) || blocks.contains_key(&at) {
+            if !self.table.contains(at) || blocks.contains_key(&at) {
                 continue;
             }
             let known = if self.blank.contains(&at) {

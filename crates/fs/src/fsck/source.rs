@@ -5,11 +5,15 @@
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Error as JournalError, Journal, Kind, seal_holds};
+use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockDevice, BlockNo};
+use steadfast_journal::{Error as JournalError, Journal, Kind, seal, seal_holds};
 
 /// Blocks kept in memory; inode blocks are asked for once per inode.
 const CACHE_BLOCKS: usize = 4096;
+/// Blocks that are read ahead at a time.
+pub(super) const AHEAD_BLOCKS: usize = 1024;
+/// Neighbours that are read by one request.
+const RUN_BLOCKS: usize = 64;
 
 /// Why a block cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub(super) struct Source {
     origin: Origin,
     volume: [u8; 16],
     cache: HashMap<u64, Result<Rc<Block>, Bad>>,
+    /// Where blocks are read ahead to.
+    ahead: BlockBuf,
 }
 
 impl Source {
@@ -48,6 +54,7 @@ impl Source {
             origin: Origin::Home(device),
             volume,
             cache: HashMap::new(),
+            ahead: BlockBuf::zeroed(0),
         }
     }
 
@@ -59,7 +66,20 @@ impl Source {
             origin: Origin::Replayed(journal, rotten),
             volume,
             cache: HashMap::new(),
+            ahead: BlockBuf::zeroed(0),
         }
+    }
+
+    /// A metadata block with the log applied, sealed; `None` where the log was not applied in memory,
+    /// or the block is not sound.
+    pub(super) fn replayed_block(&mut self, at: BlockNo) -> Option<Block> {
+        let Origin::Replayed(..) = self.origin else {
+            return None;
+        };
+        let mut block = self.load(at.0, Kind::Meta).ok()?;
+        // In memory the seal is void.
+        seal(&self.volume, at, &mut block);
+        Some(block)
     }
 
     /// A metadata block whose seal holds.
@@ -73,6 +93,62 @@ impl Source {
         }
         self.cache.insert(at, block.clone());
         block
+    }
+
+    /// Reads metadata blocks ahead, the first [`AHEAD_BLOCKS`] of them, in the order of their
+    /// addresses and all at once. What cannot be read so is found out when it is asked for.
+    pub(super) fn read_ahead(&mut self, blocks: impl IntoIterator<Item = u64>) {
+        let mut wanted: Vec<u64> = blocks
+            .into_iter()
+            .filter(|at| !self.cache.contains_key(at))
+            .take(AHEAD_BLOCKS)
+            .collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        if wanted.len() < 2 {
+            return;
+        }
+        if self.cache.len() + wanted.len() > CACHE_BLOCKS {
+            self.cache.clear();
+        }
+        match &self.origin {
+            Origin::Home(device) => {
+                if self.ahead.as_bytes().is_empty() {
+                    self.ahead = BlockBuf::zeroed(AHEAD_BLOCKS);
+                }
+                let mut rest = self.ahead.as_bytes_mut();
+                let mut reads: Vec<(BlockNo, &mut [u8])> = Vec::new();
+                let runs = wanted.chunk_by(|a, b| a + 1 == *b);
+                for run in runs.flat_map(|run| run.chunks(RUN_BLOCKS)) {
+                    let (bytes, behind) = rest.split_at_mut(run.len() * BLOCK_SIZE);
+                    rest = behind;
+                    reads.push((BlockNo(run[0]), bytes));
+                }
+                if device.read_scattered(&mut reads).is_err() {
+                    return;
+                }
+                let blocks = reads.iter().flat_map(|(_, bytes)| bytes.as_chunks().0);
+                for (at, block) in wanted.into_iter().zip(blocks) {
+                    let sound = seal_holds(&self.volume, BlockNo(at), block);
+                    let read = if sound {
+                        Ok(Rc::new(*block))
+                    } else {
+                        Err(Bad::Seal)
+                    };
+                    self.cache.insert(at, read);
+                }
+            }
+            Origin::Replayed(journal, rotten) => {
+                wanted.retain(|at| !rotten.contains(at));
+                let blocks: Vec<BlockNo> = wanted.iter().map(|at| BlockNo(*at)).collect();
+                for (at, block) in wanted
+                    .into_iter()
+                    .zip(journal.read_scattered(&blocks, Kind::Meta))
+                {
+                    self.cache.insert(at, told(block).map(Rc::new));
+                }
+            }
+        }
     }
 
     /// A block of file data.
@@ -96,13 +172,17 @@ impl Source {
             Origin::Replayed(_, rotten) if kind == Kind::Meta && rotten.contains(&at.0) => {
                 Err(Bad::Seal)
             }
-            Origin::Replayed(journal, _) => match journal.read(at, kind) {
-                Ok(block) => Ok(*block),
-                Err(JournalError::BadSeal { .. }) => Err(Bad::Seal),
-                // The log changes it as the other kind than the tree that names it says.
-                Err(JournalError::WrongKind { .. }) => Err(Bad::Seal),
-                Err(error) => Err(Bad::Read(error.to_string())),
-            },
+            Origin::Replayed(journal, _) => told(journal.read(at, kind)),
         }
+    }
+}
+
+fn told(read: Result<Arc<Block>, JournalError>) -> Result<Block, Bad> {
+    match read {
+        Ok(block) => Ok(*block),
+        Err(JournalError::BadSeal { .. }) => Err(Bad::Seal),
+        // The log changes it as the other kind than the tree that names it says.
+        Err(JournalError::WrongKind { .. }) => Err(Bad::Seal),
+        Err(error) => Err(Bad::Read(error.to_string())),
     }
 }

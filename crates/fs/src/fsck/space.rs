@@ -2,7 +2,8 @@
 
 use super::check::Check;
 use super::finding::{Place, Problem};
-use crate::layout::{GROUP_BLOCKS, META_BYTES};
+use super::inodes::GROUPS_AT_ONCE;
+use crate::layout::{GROUP_BLOCKS, GROUP_META, META_BYTES};
 use steadfast_block::{BLOCK_SIZE, Block};
 
 /// The two bitmaps of a group.
@@ -32,7 +33,10 @@ impl Check<'_> {
             blocks: [0; BLOCK_SIZE],
             inodes: [0; BLOCK_SIZE],
         };
-        let mut at = start;
+        for bitmap in 0..GROUP_META {
+            bitmaps.blocks[(bitmap / 8) as usize] |= 1 << (bitmap % 8);
+        }
+        let mut at = start + GROUP_META;
         while let Some(used) = self.used.next(at, start + len, true) {
             bitmaps.blocks[((used - start) / 8) as usize] |= 1 << ((used - start) % 8);
             at = used + 1;
@@ -40,12 +44,8 @@ impl Check<'_> {
         for behind in len..GROUP_BLOCKS {
             bitmaps.blocks[(behind / 8) as usize] |= 1 << (behind % 8);
         }
-        for inodes in self
-            .table
-            .range(start..start + len)
-            .map(|(at, _)| at - start)
-        {
-            bitmaps.inodes[(inodes / 8) as usize] |= 1 << (inodes % 8);
+        for place in self.table.places(group) {
+            bitmaps.inodes[usize::from(place / 8)] |= 1 << (place % 8);
         }
         bitmaps
     }
@@ -54,7 +54,10 @@ impl Check<'_> {
     pub(super) fn compare_bitmaps(&mut self) {
         let groups = self.vol.groups;
         for group in 0..groups {
-            self.step("bitmaps", group, groups);
+            if group % GROUPS_AT_ONCE == 0 {
+                self.step("bitmaps", group, groups);
+                self.read_bitmaps_ahead(group..(group + GROUPS_AT_ONCE).min(groups));
+            }
             let start = self.vol.group_start(group).0;
             let expected = self.expected_bitmaps(group);
             if let Ok(found) = self.source.meta(start) {

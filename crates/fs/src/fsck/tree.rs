@@ -76,6 +76,18 @@ fn parse(bytes: &[u8], capacity: usize) -> Result<Parsed, String> {
     })
 }
 
+/// The metadata blocks that a root names: nodes, or a directory's leaves.
+pub(super) fn children(body: &[u8; INLINE_BYTES], data: bool) -> Vec<u64> {
+    match parse(body, ROOT_ITEMS) {
+        Ok(root) if root.level > 0 || !data => blocks_of(&root.items),
+        _ => Vec::new(),
+    }
+}
+
+fn blocks_of(items: &[Item]) -> Vec<u64> {
+    items.iter().map(|item| item.block.get()).collect()
+}
+
 impl Check<'_> {
     /// Walks the tree whose root is `body`.
     pub(super) fn walk_tree(&mut self, owner: Ino, body: &[u8; INLINE_BYTES], mode: Mode) -> Tree {
@@ -133,6 +145,7 @@ impl Check<'_> {
             self.tree_finding(mode, Problem::TreeItem, owner, at, why, tree);
             first.key = low.into();
         }
+        self.read_ahead(blocks_of(&kept));
         for (index, item) in kept.iter().enumerate() {
             let above = kept.get(index + 1).map_or(high, |next| next.key.get());
             self.walk_node(
