@@ -169,7 +169,7 @@ impl Fs {
                         unwritten: true,
                     };
                     let change = extents::insert(&mut work, &mut new.body, extent)?;
-                    new.blocks = change.apply(new.blocks.get() + len).into();
+                    new.blocks = change.apply(new.blocks.get().saturating_add(len)).into();
                     at = start + len;
                     runs += 1;
                 }

@@ -165,6 +165,9 @@ impl<'a> Op<'a> {
             None => self.insert(Touched::new(at, kind)),
         };
         let touched = &mut self.blocks[i];
+        if touched.kind != kind {
+            return Err(Error::WrongKind { at, kind });
+        }
         if touched.view.is_none() {
             let base = if touched.life {
                 Arc::new([0; BLOCK_SIZE])
@@ -190,7 +193,9 @@ impl<'a> Op<'a> {
             None => self.insert(Touched::new(at, kind)),
         };
         let touched = &mut self.blocks[i];
-        debug_assert!(touched.kind == kind, "{at:?} is used as two kinds");
+        if touched.kind != kind {
+            return Err(Error::WrongKind { at, kind });
+        }
         if !touched.held && !touched.life {
             self.inner.hold(at, kind)?;
             touched.held = true;
