@@ -15,6 +15,8 @@
 
 mod check;
 mod explore;
+#[cfg(test)]
+mod failing;
 mod promise;
 mod record;
 pub mod replace;
