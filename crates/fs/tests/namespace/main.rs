@@ -6,6 +6,7 @@ mod attrs;
 mod big;
 mod common;
 mod cuts;
+mod full;
 mod hostile;
 mod model;
 mod names;
