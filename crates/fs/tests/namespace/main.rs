@@ -5,6 +5,7 @@
 mod attrs;
 mod big;
 mod common;
+mod corners;
 mod cuts;
 mod full;
 mod hostile;
