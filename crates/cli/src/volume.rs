@@ -406,6 +406,7 @@ pub(crate) struct Explored {
     pub(crate) volumes_used: u64,
     pub(crate) pairs: u64,
     pub(crate) pairs_all: u64,
+    pub(crate) triples: u64,
     pub(crate) sequences: u64,
     pub(crate) seconds: f64,
     pub(crate) violations: Vec<String>,
@@ -436,6 +437,7 @@ pub(crate) fn explore_crashes(
         volumes_used: report.used,
         pairs: report.pairs,
         pairs_all: report.pairs_all,
+        triples: report.triples,
         sequences: report.sequences,
         seconds: report.elapsed.as_secs_f64(),
         violations: report

@@ -26,7 +26,7 @@ pub(crate) struct Counts {
     pub(crate) used: u64,
 }
 
-fn clean(sim: &Arc<SimDevice>, when: &str) -> Result<(), String> {
+pub(crate) fn clean(sim: &Arc<SimDevice>, when: &str) -> Result<(), String> {
     let report =
         fsck(sim.clone(), &FsckOptions::default()).map_err(|e| format!("fsck {when}: {e}"))?;
     if report.outcome() == Outcome::Clean {
@@ -41,13 +41,13 @@ fn clean(sim: &Arc<SimDevice>, when: &str) -> Result<(), String> {
     Err(format!("fsck {when}: {}", findings.join("; ")))
 }
 
-fn mount(sim: &Arc<SimDevice>) -> Result<Arc<Fs>, String> {
+pub(crate) fn mount(sim: &Arc<SimDevice>) -> Result<Arc<Fs>, String> {
     let options = mount_options(Arc::new(SystemClock), None);
     let (fs, _) = Fs::mount(sim.clone(), &options).map_err(|e| format!("mount: {e}"))?;
     Ok(fs)
 }
 
-fn observe(fs: &Fs) -> Result<Snapshot, String> {
+pub(crate) fn observe(fs: &Fs) -> Result<Snapshot, String> {
     Snapshot::of_fs(fs).map_err(|e| format!("reading the tree: {e}"))
 }
 

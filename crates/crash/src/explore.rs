@@ -4,7 +4,7 @@
 use crate::Contract;
 use crate::check::{self, Counts, Depth};
 use crate::record::{Mutation, Recording, Template, moment};
-use crate::scenario::{Scenario, pair, pairs, random};
+use crate::scenario::{Scenario, pair, pairs, random, triple};
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,7 +32,8 @@ pub struct Options {
     /// Decides the order of the pairs, the random sequences, and what is sampled.
     pub seed: u64,
     /// Crash images to check at least. Three fifths of them are of pairs of operations, the
-    /// same number of each pair (from [`ALL_PAIRS_IMAGES`] on, all pairs are run).
+    /// same number of each pair (from [`ALL_PAIRS_IMAGES`] on, all pairs are run); one of ten is
+    /// of a triple, the others are of random sequences.
     pub images: u64,
     /// Threads.
     pub jobs: usize,
@@ -84,6 +85,8 @@ pub struct Report {
     pub images: u64,
     /// Those of them that are of pairs of operations.
     pub pair_images: u64,
+    /// Those that are of triples.
+    pub triple_images: u64,
     /// Images of cut recoveries, each recovered again.
     pub recoveries: u64,
     /// Recovered volumes that were filled and emptied.
@@ -92,6 +95,8 @@ pub struct Report {
     pub pairs: u64,
     /// Pairs of operations that there are (each way of syncing counts).
     pub pairs_all: u64,
+    /// Triples of operations run.
+    pub triples: u64,
     /// Random sequences run.
     pub sequences: u64,
     /// What must not be.
@@ -100,11 +105,20 @@ pub struct Report {
     pub elapsed: Duration,
 }
 
+/// How a scenario was made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Made {
+    Pair,
+    Triple,
+    Random,
+}
+
 struct Shared<'a> {
     options: &'a Options,
     template: &'a Template,
     order: Vec<usize>,
     next_pair: AtomicU64,
+    next_triple: AtomicU64,
     next_random: AtomicU64,
     stop: AtomicBool,
     report: Mutex<Report>,
@@ -124,6 +138,7 @@ pub fn explore(options: &Options, progress: &(dyn Fn(Progress) + Sync)) -> Resul
         template: &template,
         order: shuffled(pairs(), options.seed),
         next_pair: AtomicU64::new(0),
+        next_triple: AtomicU64::new(0),
         next_random: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         report: Mutex::new(Report {
@@ -166,32 +181,35 @@ impl Shared<'_> {
 
     fn work(&self) {
         while !self.stop.load(Ordering::Relaxed) {
-            let (images, of_pairs) = {
+            let (images, of_pairs, of_triples) = {
                 let report = self.report();
-                (report.images, report.pair_images)
+                (report.images, report.pair_images, report.triple_images)
             };
             if images >= self.options.images {
                 return;
             }
             let pair_number = self.next_pair.load(Ordering::Relaxed);
             let pairs_left = (pair_number as usize) < self.order.len();
-            let (scenario, is_pair) = if pairs_left && of_pairs * 5 <= images * 3 {
+            let (scenario, kind) = if pairs_left && of_pairs * 5 <= images * 3 {
                 let n = self.next_pair.fetch_add(1, Ordering::Relaxed) as usize;
                 let Some(index) = self.order.get(n) else {
                     continue;
                 };
-                (pair(*index), true)
+                (pair(*index), Made::Pair)
+            } else if of_triples * 10 <= images {
+                let n = self.next_triple.fetch_add(1, Ordering::Relaxed);
+                (triple(self.options.seed, n), Made::Triple)
             } else {
                 let n = self.next_random.fetch_add(1, Ordering::Relaxed);
-                (random(self.options.seed, n), false)
+                (random(self.options.seed, n), Made::Random)
             };
-            self.one(&scenario, is_pair);
+            self.one(&scenario, kind);
         }
     }
 
-    fn one(&self, scenario: &Scenario, is_pair: bool) {
+    fn one(&self, scenario: &Scenario, kind: Made) {
         let mut counts = Counts::default();
-        let budget = if is_pair {
+        let budget = if kind != Made::Random {
             (self.options.images * 3 / 5 / self.order.len() as u64).max(PAIR_IMAGES_MIN)
         } else {
             self.options
@@ -204,13 +222,18 @@ impl Shared<'_> {
         report.images += counts.images;
         report.recoveries += counts.recoveries;
         report.used += counts.used;
-        if is_pair {
-            report.pairs += 1;
-            report.pair_images += counts.images;
-        } else {
-            report.sequences += 1;
+        match kind {
+            Made::Pair => {
+                report.pairs += 1;
+                report.pair_images += counts.images;
+            }
+            Made::Triple => {
+                report.triples += 1;
+                report.triple_images += counts.images;
+            }
+            Made::Random => report.sequences += 1,
         }
-        let done = report.pairs + report.sequences;
+        let done = report.pairs + report.triples + report.sequences;
         let progress = Progress {
             images: report.images,
             wanted: self.options.images,

@@ -37,6 +37,25 @@ impl Promise {
         recorded.map(drop).map_err(|e| e.to_string())
     }
 
+    /// What the model answers.
+    #[cfg(test)]
+    pub(crate) fn expected(&self, step: &Step) -> OpResult {
+        match self {
+            Promise::Ordered(history) => history.expected(step),
+            Promise::Prefix(history) => history.expected(step),
+        }
+    }
+
+    /// Notes an operation whose answer nobody knows.
+    #[cfg(test)]
+    pub(crate) fn in_flight(&mut self, step: &Step) -> Result<(), String> {
+        let noted = match self {
+            Promise::Ordered(history) => history.in_flight(step),
+            Promise::Prefix(history) => history.in_flight(step),
+        };
+        noted.map(drop).map_err(|e| e.to_string())
+    }
+
     /// Operations noted.
     pub(crate) fn len(&self) -> usize {
         match self {

@@ -98,10 +98,10 @@ impl Mutation {
 
 /// A clock that stands where the harness sets it.
 #[derive(Default)]
-struct SetClock(Mutex<Time>);
+pub(crate) struct SetClock(Mutex<Time>);
 
 impl SetClock {
-    fn set(&self, time: Time) {
+    pub(crate) fn set(&self, time: Time) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
     }
 }
@@ -177,24 +177,7 @@ impl Template {
         mutation: Option<Mutation>,
     ) -> Result<Recording, String> {
         let clock = Arc::new(SetClock::default());
-        let mut tree = Tree::new(Time::default());
-        let mut image = self.empty.clone();
-        if !scenario.setup.is_empty() {
-            let sim = Arc::new(SimDevice::from_image(image));
-            let fs = self.mount(sim.clone(), clock.clone(), None)?;
-            let mut handles = Handles::default();
-            for op in &scenario.setup {
-                let found = op.run(&*fs, &Caller::root(), &mut handles);
-                let expected = tree.apply(op, &Caller::root(), Time::default());
-                if found != expected {
-                    return Err(format!(
-                        "set-up {op}: expected {expected:?}, found {found:?}"
-                    ));
-                }
-            }
-            fs.unmount().map_err(|e| format!("unmount: {e}"))?;
-            image = sim.image();
-        }
+        let (image, tree) = self.set_up(scenario)?;
         let sim = Arc::new(SimDevice::from_image(image));
         let fs = self.mount(sim.clone(), clock.clone(), mutation)?;
         let mut history = Promise::new(self.contract, tree);
@@ -231,7 +214,35 @@ impl Template {
         })
     }
 
-    fn mount(
+    /// The volume after the set-up, and its tree.
+    pub(crate) fn set_up(&self, scenario: &Scenario) -> Result<(Image, Tree), String> {
+        let mut tree = Tree::new(Time::default());
+        if scenario.setup.is_empty() {
+            return Ok((self.empty.clone(), tree));
+        }
+        let sim = Arc::new(SimDevice::from_image(self.empty.clone()));
+        let fs = self.mount(sim.clone(), Arc::default(), None)?;
+        let mut handles = Handles::default();
+        for op in &scenario.setup {
+            let found = op.run(&*fs, &Caller::root(), &mut handles);
+            let expected = tree.apply(op, &Caller::root(), Time::default());
+            if found != expected {
+                return Err(format!(
+                    "set-up {op}: expected {expected:?}, found {found:?}"
+                ));
+            }
+        }
+        fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+        Ok((sim.image(), tree))
+    }
+
+    /// The contract of the volumes.
+    #[cfg(test)]
+    pub(crate) fn contract(&self) -> Contract {
+        self.contract
+    }
+
+    pub(crate) fn mount(
         &self,
         sim: Arc<SimDevice>,
         clock: Arc<SetClock>,

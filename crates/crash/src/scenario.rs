@@ -108,6 +108,54 @@ pub(crate) fn pair(index: usize) -> Scenario {
     }
 }
 
+/// Triple number `index` of the seed: three operations of the small name space, each followed by
+/// nothing, or by a sync of what it touched, of the directory above, or of everything.
+pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
+    let (setup, ops) = small_space();
+    let number = seed.wrapping_mul(0x3_0000_0001).wrapping_add(index);
+    let mut below = numbers(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut list = Vec::new();
+    for _ in 0..3 {
+        let op = ops[below(ops.len() as u64) as usize].clone();
+        let sync = match below(6) {
+            0 => Some(touched(&op, Syncs::Fsync)),
+            1 => Some(touched(&op, Syncs::Fdatasync)),
+            2 => Some(match touched(&op, Syncs::Fsync) {
+                Op::Fsync {
+                    file: Target::Path(mut path),
+                } => {
+                    path.0.pop();
+                    let file = Target::Path(path);
+                    Op::Fsync { file }
+                }
+                other => other,
+            }),
+            3 => Some(Op::Sync),
+            _ => None,
+        };
+        list.push(op);
+        list.extend(sync);
+    }
+    list.push(Op::Sync);
+    let steps = list.into_iter().enumerate();
+    Scenario {
+        name: format!("triple {index} of seed {seed}"),
+        setup,
+        steps: steps.map(|(i, op)| Step::new(0, op).at(time(i))).collect(),
+    }
+}
+
+/// Numbers below what is asked for, the same for the same seed.
+fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed | 1;
+    move |n| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) % n
+    }
+}
+
 fn time(i: usize) -> Time {
     Time {
         secs: 2000 + i as i64,
@@ -151,13 +199,7 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
 
 /// Two files that are overwritten, made longer and shorter, punched, renamed and synced.
 fn overwrites(seed: u64, index: u64, number: u64) -> Scenario {
-    let mut state = number | 1;
-    let mut below = move |n: u64| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % n
-    };
+    let mut below = numbers(number);
     let setup = [
         "mknod /a file 644 0",
         "write /a 0 #1*20000",
@@ -194,6 +236,16 @@ fn overwrites(seed: u64, index: u64, number: u64) -> Scenario {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn triples_repeat_and_sync_in_every_way() {
+        let text = |n| triple(7, n).to_string();
+        let all: Vec<String> = (0..200).map(text).collect();
+        assert!((0..200).map(text).eq(all.iter().cloned()));
+        for sync in [" fsync /d\n", " fsync /\n", " fdatasync /a\n", " sync\n"] {
+            assert!(all.iter().any(|triple| triple.contains(sync)), "{sync}");
+        }
+    }
 
     #[test]
     fn every_line_of_the_overwrites_parses() {

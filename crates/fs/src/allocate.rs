@@ -25,6 +25,9 @@ use steadfast_vfs::{AllocateMode, Caller, Errno, Error, Ino, Result, Seek};
 /// Most blocks that one operation allocates.
 const ALLOCATE_RUNS_MAX: u64 = 64;
 
+/// Blocks that a tree may grow by while a range is punched and allocated anew.
+const SPARE_NODES: u64 = 3;
+
 /// How far a long call has come.
 enum Step {
     /// The next operation starts (or, punching, ends) at this page of the file.
@@ -61,6 +64,8 @@ impl Fs {
             AllocateMode::Allocate | AllocateMode::KeepSize => {}
             AllocateMode::PunchHole => return self.punch(caller, ino, offset, end),
             AllocateMode::ZeroRange | AllocateMode::ZeroRangeKeepSize => {
+                // Without space for the second half, the first one must not begin.
+                self.room(ino, offset / PAGE, end.div_ceil(PAGE), SPARE_NODES)?;
                 self.punch(caller, ino, offset, end)?;
             }
         }
@@ -70,14 +75,8 @@ impl Fs {
     /// Allocates unwritten blocks for the holes in `from .. to`; the last operation lets the
     /// size grow to `grow`.
     fn fill(&self, caller: &Caller, ino: Ino, from: u64, to: u64, grow: Option<u64>) -> Result<()> {
+        self.room(ino, from, to, 0)?;
         let inode = self.table.get(ino);
-        self.store.with_space(|| {
-            let missing = self.missing(&inode, from, to)?;
-            if !self.store.alloc.has_free(missing) {
-                return Err(Errno::NoSpc.into());
-            }
-            Ok(())
-        })?;
         let mut at = from;
         let mut attempts = 0;
         loop {
@@ -93,6 +92,18 @@ impl Fs {
                 Step::Retry => return Err(changes_too_fast()),
             }
         }
+    }
+
+    /// ENOSPC unless there are blocks for the holes in `from .. to`, and `spare` more.
+    fn room(&self, ino: Ino, from: u64, to: u64, spare: u64) -> Result<()> {
+        let inode = self.table.get(ino);
+        self.store.with_space(|| {
+            let missing = self.missing(&inode, from, to)?;
+            if !self.store.alloc.has_free(missing + spare) {
+                return Err(Errno::NoSpc.into());
+            }
+            Ok(())
+        })
     }
 
     /// Blocks that `from .. to` of the file lack.
@@ -169,7 +180,7 @@ impl Fs {
                         unwritten: true,
                     };
                     let change = extents::insert(&mut work, &mut new.body, extent)?;
-                    new.blocks = change.apply(new.blocks.get() + len).into();
+                    new.blocks = change.apply(new.blocks.get().saturating_add(len)).into();
                     at = start + len;
                     runs += 1;
                 }

@@ -573,7 +573,7 @@ pub(crate) fn store_block(
         unwritten: false,
     };
     let change = extents::insert(work, &mut disk.body, extent)?;
-    disk.blocks = change.apply(disk.blocks.get() + 1).into();
+    disk.blocks = change.apply(disk.blocks.get().saturating_add(1)).into();
     disk.size = (bytes.len() as u64).into();
     Ok(())
 }

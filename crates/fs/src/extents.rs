@@ -97,7 +97,7 @@ pub(crate) struct Change {
 impl Change {
     /// An inode's block count after the change.
     pub(crate) fn apply(self, blocks: u64) -> u64 {
-        (blocks + self.added).saturating_sub(self.freed)
+        blocks.saturating_add(self.added).saturating_sub(self.freed)
     }
 }
 

@@ -408,14 +408,20 @@ impl Superblocks {
         })
     }
 
-    /// Writes the superblock where it is not what it should be.
+    /// Writes the superblock where it is not what it should be, also after a recovery that
+    /// replayed something else there.
     fn restore(&self, device: &dyn BlockDevice) -> Result<(), Error> {
-        for at in &self.stale {
+        for at in [BlockNo(0), BlockNo(self.volume.blocks - 1)] {
             let mut block = [0; BLOCK_SIZE];
+            let read = device.read(at, &mut block);
+            if read.is_ok() && block[..BYTES] == self.good[..BYTES] && !self.stale.contains(&at) {
+                continue;
+            }
+            block.fill(0);
             block[..BYTES].copy_from_slice(&self.good[..BYTES]);
-            seal(&self.volume.uuid, *at, &mut block);
+            seal(&self.volume.uuid, at, &mut block);
             device
-                .write(*at, &[&block])
+                .write(at, &[&block])
                 .map_err(Error::device("writing the superblock"))?;
             device
                 .flush()

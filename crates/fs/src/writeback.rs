@@ -189,7 +189,7 @@ fn fill_hole(
 }
 
 fn account(disk: &mut DiskInode, data: u64, change: Change) {
-    disk.blocks = change.apply(disk.blocks.get() + data).into();
+    disk.blocks = change.apply(disk.blocks.get().saturating_add(data)).into();
 }
 
 /// Writes pages to their new blocks: around the log, or inside the record.

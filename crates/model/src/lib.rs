@@ -8,11 +8,13 @@
 //! - [`prefix`]: the contract `metadata-prefix`, likewise: tree sequences;
 //! - [`log`]: the logical log: which disks a crash of a journal may leave;
 //! - [`memfs`]: the tree as a file system;
+//! - [`below`]: one directory of a file system as a file system of its own;
 //! - [`workload`]: operations to test with.
 //!
 //! Nothing here does I/O or knows how the stack works inside: the model is short
 //! enough to be read and believed, the stack is compared with it.
 
+pub mod below;
 pub mod data;
 mod hash;
 pub mod log;
@@ -25,6 +27,7 @@ pub mod snapshot;
 pub mod tree;
 pub mod workload;
 
+pub use below::Below;
 pub use hash::Hasher128;
 pub use memfs::{MemFs, TestClock};
 pub use op::{Call, Data, Handles, Op, OpResult, Outcome, Path, Seen, Step, Target};

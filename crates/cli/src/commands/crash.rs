@@ -160,9 +160,10 @@ fn lines(explored: &Explored) -> String {
         explored.seed
     ));
     lines.push(format!(
-        "  {} of {} pairs of operations, {} random sequences; {} recoveries cut, {} volumes filled and emptied",
+        "  {} of {} pairs of operations, {} triples, {} random sequences; {} recoveries cut, {} volumes filled and emptied",
         explored.pairs,
         explored.pairs_all,
+        explored.triples,
         explored.sequences,
         explored.recoveries_cut,
         explored.volumes_used

@@ -78,7 +78,7 @@ proptest! {
 }
 
 #[test]
-fn corner_1_a_freed_block_is_not_allocated_before_the_free_is_durable() {
+fn corner_01_a_freed_block_is_not_allocated_before_the_free_is_durable() {
     let bare = bare(512);
     let take = |work: &mut Work<'_>| {
         let mut taken = Vec::new();

@@ -4,6 +4,7 @@
 #![allow(clippy::semicolon_if_nothing_returned)] // one-line closures that rustfmt puts into braces
 
 mod busy;
+mod fields;
 mod fuzz;
 mod image;
 mod plant;

@@ -5,7 +5,9 @@
 mod attrs;
 mod big;
 mod common;
+mod corners;
 mod cuts;
+mod full;
 mod hostile;
 mod model;
 mod names;

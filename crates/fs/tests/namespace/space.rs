@@ -104,7 +104,7 @@ fn corner_30_an_operation_without_space_restores_everything() {
 }
 
 #[test]
-fn corner_1_removing_makes_room_at_once_even_before_a_commit() {
+fn corner_01_removing_makes_room_at_once_even_before_a_commit() {
     let v = Volume::with_log(4, Some(64));
     let r = v.root();
     fill(&v);

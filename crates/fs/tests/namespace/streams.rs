@@ -7,9 +7,9 @@ use steadfast_fs::{Fs, MkfsOptions, mkfs};
 use steadfast_vfs::{Errno, FileSystem, Ino, RenameMode, XattrMode};
 
 /// A volume on a device that keeps its writes in a volatile cache.
-struct Sim {
-    device: Arc<SimDevice>,
-    fs: Arc<Fs>,
+pub struct Sim {
+    pub device: Arc<SimDevice>,
+    pub fs: Arc<Fs>,
 }
 
 impl std::ops::Deref for Sim {
@@ -20,13 +20,13 @@ impl std::ops::Deref for Sim {
     }
 }
 
-fn mount_sim(device: Arc<SimDevice>) -> Sim {
+pub fn mount_sim(device: Arc<SimDevice>) -> Sim {
     let (fs, _) = Fs::mount(Arc::clone(&device) as _, &options()).unwrap();
     Sim { device, fs }
 }
 
 impl Sim {
-    fn new() -> Sim {
+    pub fn new() -> Sim {
         let device = Arc::new(SimDevice::new(16 * 256));
         let options = MkfsOptions {
             seed: Some(1),
@@ -37,7 +37,7 @@ impl Sim {
     }
 
     /// What a power cut at this moment leaves, if nothing unflushed survives.
-    fn after_a_cut(&self) -> Sim {
+    pub fn after_a_cut(&self) -> Sim {
         let mut explorer = self.device.explorer();
         let end = explorer.len();
         let cut = explorer.cut(end);
@@ -49,7 +49,7 @@ impl Sim {
 
 /// Does `first` in stream 1 and `second` in stream 2, fsyncs the root's *stream 2* through an
 /// untouched file, and tells which of the two survive.
-fn survivors(
+pub fn survivors(
     set_up: impl Fn(&Fs),
     first: impl Fn(&Fs),
     second: impl Fn(&Fs),
@@ -66,10 +66,10 @@ fn survivors(
     happened(&v.after_a_cut())
 }
 
-const ALONE: (bool, bool) = (false, true);
-const BOTH: (bool, bool) = (true, true);
+pub const ALONE: (bool, bool) = (false, true);
+pub const BOTH: (bool, bool) = (true, true);
 
-fn at(fs: &Fs, path: &str) -> Option<Ino> {
+pub fn at(fs: &Fs, path: &str) -> Option<Ino> {
     let mut ino = fs.root();
     for name in path.split('/') {
         ino = fs.look(ino, name)?.ino;
@@ -77,12 +77,12 @@ fn at(fs: &Fs, path: &str) -> Option<Ino> {
     Some(ino)
 }
 
-fn must(fs: &Fs, path: &str) -> Ino {
+pub fn must(fs: &Fs, path: &str) -> Ino {
     at(fs, path).unwrap()
 }
 
 #[test]
-fn an_fsync_leaves_what_other_streams_did_uncommitted() {
+fn corner_20_an_fsync_leaves_what_other_streams_did_uncommitted() {
     // In one directory, one directory block, one inode block.
     let result = survivors(
         |v| {
@@ -130,7 +130,7 @@ fn an_fsync_leaves_what_other_streams_did_uncommitted() {
 }
 
 #[test]
-fn the_counters_of_a_directory_are_right_whichever_stream_survives() {
+fn corner_22_the_counters_of_a_directory_are_right_whichever_stream_survives() {
     let v = Sim::new();
     let r = v.root();
     let d = v.dir(r, "d");

@@ -7,7 +7,7 @@ use super::{
 use crate::cache::Cache;
 use crate::lanes::LaneId;
 use crate::patch::Patch;
-use crate::{Access, Faults, Kind, Object, StreamId};
+use crate::{Access, Error, Faults, Kind, Object, StreamId};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use steadfast_block::BlockNo;
@@ -323,21 +323,21 @@ impl Core {
             return;
         };
         let before = txn.need_blocks();
+        let mut others = SmallVec::<[TxnId; 2]>::new();
         let mine = txn.blocks.entry(at).or_insert_with(|| {
             let ids = self.dirty.entry(at).or_default();
+            others.clone_from(ids);
             ids.push(id);
             Box::new(TxnBlock::new(block.kind))
         });
         let known = if mine.holds == 0 { 0 } else { mine.log_bytes };
+        let mut freed = false;
         mine.holds += 1;
         if block.revoke {
             mine.patch = Patch::revoked();
             mine.recount();
         } else {
-            debug_assert!(
-                !mine.patch.revoke,
-                "a freed block is changed before its release"
-            );
+            freed = mine.patch.revoke && !block.zero;
             mine.kind = block.kind;
             mine.patch.zero |= block.zero;
             for edit in &block.edits {
@@ -351,5 +351,19 @@ impl Core {
         txn.log_bytes = txn.log_bytes + mine.log_bytes - known;
         let after = txn.need_blocks();
         self.reserved_blocks = self.reserved_blocks + after - before;
+        freed |=
+            !block.revoke && !block.zero && others.iter().any(|other| self.revokes(*other, at));
+        if freed {
+            // Two structures of a damaged volume name the block. Nothing of this may last.
+            self.fail(&Error::Corrupt {
+                what: format!("block {} is changed after it was freed", block.at),
+            });
+        }
+    }
+
+    /// Whether a transaction freed the block.
+    fn revokes(&self, id: TxnId, at: u64) -> bool {
+        let block = self.txns.get(&id).and_then(|txn| txn.blocks.get(&at));
+        block.is_some_and(|block| block.patch.revoke)
     }
 }
