@@ -50,35 +50,13 @@ git config --file "$GIT_CONFIG_GLOBAL" gc.auto 0
 
 # ---------------------------------------------------------------- the disk that can lose power
 
-# With the rights to, the image lives in an ext4 of its own, which can be made to drop every write that it was not
-# told to flush: what a power cut does to a disk's volatile cache. POWER then says so.
-prepare_host() {
-  POWER=
-  [ "$(id -u)" = 0 ] && [ -e /dev/loop-control ] || return 0
-  truncate -s 900M "$WORK/host.img"
-  mkfs.ext4 -q -F "$WORK/host.img" || return 0
-  loop_attach "$WORK/host.img" 2>/dev/null || return 0
-  on_exit detach "$HOST"
-  mount -t ext4 "$LOOP" "$HOST" 2>/dev/null || return 0
-  POWER=yes
-}
-
 # Writes go through the host's page cache: the volatile cache that the cut takes away.
 serve() { sf_serve "$IMAGE" "$MNT" "$LOG" -o buffered; }
-
-# Cuts the power of the file system under the image: from now on nothing more reaches its disk, and what was written
-# but not flushed is gone (the ext4 shutdown request, without flushing its log).
-drop_unflushed_writes() {
-  # shellcheck disable=SC2016 # Perl's variables
-  perl -e 'open(my $dir, "<", $ARGV[0]) or die "open: $!\n";
-           my $flags = pack("L", 2);
-           ioctl($dir, 0x8004587d, $flags) or die "shutdown: $!\n";' "$HOST"
-}
 
 # The cut itself, in the middle of the work. $1: kill or power. Leaves $IMAGE as the cut left it, nothing mounted.
 cut() {
   if [ "$1" = power ]; then
-    drop_unflushed_writes || die "could not cut the power of $HOST"
+    drop_unflushed_writes "$HOST" || die "could not cut the power of $HOST"
     # The server lives on for a moment on a dead disk: nothing it says from now on may be an acknowledgement.
     sleep 0.3
   fi
@@ -88,8 +66,7 @@ cut() {
   for pid in "${WRITERS[@]}"; do await_process "$pid" 10; done
   detach "$MNT"
   if [ "$1" = power ]; then
-    umount "$HOST" || die "could not unmount the dead disk"
-    mount -t ext4 "$LOOP" "$HOST" || die "the disk does not come back"
+    power_again "$HOST"
   fi
 }
 
@@ -107,25 +84,6 @@ prepare_source() {
   git -C "$SOURCE" init -q
   git -C "$SOURCE" add -A
   git -C "$SOURCE" commit -qm "The project as unpacked"
-}
-
-# Transactions for a database, for ever: money moves between accounts, a journal counts. The program acknowledges
-# each number after its COMMIT has returned.
-transactions() {
-  awk -v n="$1" 'BEGIN {
-    for (n++; ; n++)
-      printf "BEGIN; UPDATE account SET v = v - %d WHERE id = %d; UPDATE account SET v = v + %d WHERE id = %d;" \
-             " INSERT INTO entry VALUES (%d, hex(randomblob(%d))); COMMIT; SELECT %d;\n",
-             n % 7, n % 50, n % 7, (n * 3 + 1) % 50, n, 20 + n % 200, n
-  }'
-}
-
-create_database() {
-  sqlite3 "$1" "PRAGMA journal_mode = $2;
-    CREATE TABLE account (id INTEGER PRIMARY KEY, v INTEGER NOT NULL);
-    CREATE TABLE entry (n INTEGER PRIMARY KEY, text TEXT NOT NULL);
-    WITH RECURSIVE c (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM c WHERE i < 49)
-      INSERT INTO account SELECT i, 1000 FROM c;" >/dev/null
 }
 
 # The level at which SQLite itself promises that a COMMIT that returned survives a power cut, in either journal mode.
@@ -236,10 +194,11 @@ check_order() {
 
 # ---------------------------------------------------------------- the story
 
-prepare_host
+power_disk "$HOST" 900M
 prepare_source
 
 step "Format a volume of 512 MiB"
+write_image "$IMAGE" 512
 "$STEADFAST" mkfs --size 512M "$IMAGE"
 
 step "Mount it"

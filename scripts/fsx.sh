@@ -2,11 +2,12 @@
 # The file system exerciser: random reads, writes, truncates, mappings, holes and copies on one file, every byte
 # compared. Three seeds at the same time, each on its own file.
 #
-#   scripts/fsx.sh [--on DIR] [--ops N] [SEED…]
+#   scripts/fsx.sh [--on DIR | --contract NAME] [--ops N] [SEED…]
 #
-#   --on DIR   run on DIR instead of a fresh volume
-#   --ops N    operations per seed (default 100000)
-#   SEED       default 1 2 3
+#   --on DIR         run on DIR instead of a fresh volume
+#   --contract NAME  contract of the fresh volume (default ordered), or 'all', one after the other
+#   --ops N          operations per seed (default 100000)
+#   SEED             default 1 2 3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
@@ -14,17 +15,20 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 VERSION=0.3.2
 on=
 ops=100000
+contract=ordered
 while [ $# -gt 0 ]; do
   case $1 in
     --on)  on=$(cd "${2:?"--on needs a directory"}" && pwd -P); shift 2 ;;
     --ops) ops=${2:?"--ops needs a number"}; shift 2 ;;
-    -h|--help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --contract) contract=${2:?"--contract needs a name"}; shift 2 ;;
+    -h|--help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) warn "unknown option '$1' (see --help)"; exit 2 ;;
     *) break ;;
   esac
 done
 seeds=("$@")
 [ ${#seeds[@]} -gt 0 ] || seeds=(1 2 3)
+if [ -n "$on" ]; then contract=$on; else for_contracts "$contract" "${BASH_SOURCE[0]}" --ops "$ops" "${seeds[@]}" --contract; fi
 
 "$here/setup.sh" test
 install_tool fsx "$VERSION"
@@ -37,7 +41,7 @@ else
   [ -z "$reason" ] || unable "cannot mount here: $reason"
   build_release
   MNT=$WORK/mnt
-  sf_mkfs "$WORK/volume.img" 512M
+  sf_mkfs "$WORK/volume.img" 512M "$contract"
   sf_mount "$WORK/volume.img" "$MNT"
 fi
 dir=$(mktemp -d "$MNT/fsx.XXXXXX")
@@ -78,8 +82,11 @@ copy_file_range = 5
 EOF
 
 children=()
+started=$(now_ms)
+# Half an hour for 100,000 operations: a hang ends, a busy machine does not.
+limit=$((1800 + ops / 100000 * 1800))
 for seed in "${seeds[@]}"; do
-  timeout 1200 "$TOOLS/bin/fsx" -q -f "$WORK/fsx.toml" -N "$ops" -S "$seed" -P "$WORK" "$dir/seed-$seed" \
+  timeout "$limit" "$TOOLS/bin/fsx" -q -f "$WORK/fsx.toml" -N "$ops" -S "$seed" -P "$WORK" "$dir/seed-$seed" \
     >"$WORK/seed-$seed.log" 2>&1 &
   children+=($!)
   on_exit stop_process $!
@@ -104,7 +111,7 @@ failed=0
 for i in "${!seeds[@]}"; do
   seed=${seeds[i]}
   if wait "${children[i]}" && grep -q 'A-OK' "$WORK/seed-$seed.log"; then
-    say "fsx: seed $seed: $ops operations, every byte as expected"
+    say "fsx: seed $seed: $ops operations, every byte as expected, $(human_seconds $(($(now_ms) - started))) ($contract)"
   else
     say "fsx: seed $seed: FAILED"
     # What differs comes first in the log, the last operations come last.

@@ -55,6 +55,13 @@ remove_workdir() {
   rm -rf --one-file-system "$1"
 }
 
+# Where much is flushed: memory, if $1 MiB of it are free as files, else where temporary files go.
+fast_base() {
+  local free
+  free=$(df --output=avail -m /dev/shm 2>/dev/null | tail -n 1)
+  if [ -z "${TMPDIR:-}" ] && [ -w /dev/shm ] && ((${free:-0} >= $1)); then echo /dev/shm; else echo "${TMPDIR:-/tmp}"; fi
+}
+
 # Ends a child of this script, gently, then not. One that was waited for has no number of its own any more.
 stop_process() {
   local pid=$1 i
@@ -78,9 +85,8 @@ start_group() {
 }
 stop_group() {
   jobs -p | grep -qx "$1" || return 0
-  kill -KILL -- "-$1" 2>/dev/null
-  wait "$1" 2>/dev/null
-  return 0
+  kill -KILL -- "-$1" 2>/dev/null || true
+  wait "$1" 2>/dev/null || true
 }
 
 # Waits until a child ends; after $2 seconds it is killed. Never fails.
@@ -159,8 +165,32 @@ sf_umount() {
 
 sf_fsck() { timeout 300 "$STEADFAST" fsck "$1" || die "steadfast fsck $1 exits with $?: the volume is not clean"; }
 
-# A formatted image of size $2 at $1.
-sf_mkfs() { timeout 300 "$STEADFAST" mkfs --size "$2" --force "$1" >/dev/null || die "steadfast mkfs $1 failed"; }
+# sf_mkfs IMAGE SIZE [CONTRACT]: a formatted image.
+sf_mkfs() {
+  timeout 300 "$STEADFAST" mkfs --size "$2" --contract "${3:-ordered}" --force "$1" >/dev/null ||
+    die "steadfast mkfs $1 failed"
+}
+
+CONTRACTS=(ordered metadata-prefix sync)
+
+# for_contracts NAME COMMAND…: if NAME is 'all', runs the command once for each contract (its name follows the command) and
+# ends the script; else checks the name.
+for_contracts() {
+  local name=$1 contract failed=0
+  shift
+  if [ "$name" = all ]; then
+    for contract in "${CONTRACTS[@]}"; do
+      say "contract $contract:"
+      "$@" "$contract" || failed=$?
+    done
+    exit "$failed"
+  fi
+  for contract in "${CONTRACTS[@]}"; do
+    [ "$contract" = "$name" ] && return
+  done
+  warn "unknown contract '$name': one of ${CONTRACTS[*]}, or all"
+  exit 2
+}
 
 # Can this machine mount through FUSE at all? Prints the reason if not.
 fuse_reason() {
@@ -187,6 +217,63 @@ loop_detach() {
     sleep 0.2
   done
   warn "could not detach $1"
+}
+
+# ---------------------------------------------------------------- a disk that can lose power
+
+# power_disk DIR SIZE: with the rights to, an ext4 of its own at DIR, which can be made to drop every write that it was
+# not told to flush: what a power cut does to a disk's volatile cache. POWER then says so. Else DIR stays a directory.
+power_disk() {
+  POWER=
+  mkdir -p "$1"
+  [ "$(id -u)" = 0 ] && [ -e /dev/loop-control ] || return 0
+  truncate -s "$2" "$1.img"
+  mkfs.ext4 -q -F "$1.img" || return 0
+  loop_attach "$1.img" 2>/dev/null || return 0
+  on_exit detach "$1"
+  mount -t ext4 "$LOOP" "$1" 2>/dev/null || return 0
+  POWER=$LOOP
+}
+
+# Cuts the power of the disk at $1: from now on nothing more reaches its medium, and what was written but not flushed is
+# gone (the ext4 shutdown request, without flushing its log).
+drop_unflushed_writes() {
+  # shellcheck disable=SC2016 # Perl's variables
+  perl -e 'open(my $dir, "<", $ARGV[0]) or die "open: $!\n";
+           my $flags = pack("L", 2);
+           ioctl($dir, 0x8004587d, $flags) or die "shutdown: $!\n";' "$1"
+}
+
+# write_image IMAGE MIB: a file of zeros that are really there, to make a volume in. On a disk whose power will be cut it must
+# be: the shutdown request takes back an acknowledged fdatasync of bytes that ext4 was just allocating (one in four cuts, with
+# nothing but pwrite and fdatasync on it), which no disk does.
+write_image() { dd if=/dev/zero of="$1" bs=1M count="$2" conv=fsync status=none || die "cannot write $1"; }
+
+# Brings the disk at $1 back after a cut. Nothing on it may be open.
+power_again() {
+  umount "$1" || die "could not unmount the dead disk"
+  mount -t ext4 "$POWER" "$1" || die "the disk does not come back"
+}
+
+# ---------------------------------------------------------------- a database's work
+
+# Transactions for a database, for ever: money moves between accounts, a journal counts. The program acknowledges
+# each number after its COMMIT has returned.
+transactions() {
+  awk -v n="$1" 'BEGIN {
+    for (n++; ; n++)
+      printf "BEGIN; UPDATE account SET v = v - %d WHERE id = %d; UPDATE account SET v = v + %d WHERE id = %d;" \
+             " INSERT INTO entry VALUES (%d, hex(randomblob(%d))); COMMIT; SELECT %d;\n",
+             n % 7, n % 50, n % 7, (n * 3 + 1) % 50, n, 20 + n % 200, n
+  }'
+}
+
+create_database() {
+  sqlite3 "$1" "PRAGMA journal_mode = $2;
+    CREATE TABLE account (id INTEGER PRIMARY KEY, v INTEGER NOT NULL);
+    CREATE TABLE entry (n INTEGER PRIMARY KEY, text TEXT NOT NULL);
+    WITH RECURSIVE c (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM c WHERE i < 49)
+      INSERT INTO account SELECT i, 1000 FROM c;" >/dev/null
 }
 
 # ---------------------------------------------------------------- building

@@ -2,7 +2,7 @@
 # Installs what the scripts need beyond Rust on a Debian machine, or, without the rights to, names all of it in one
 # line and exits 3. Says nothing when nothing is missing.
 #
-#   scripts/setup.sh [demo|test|bench]
+#   scripts/setup.sh [demo|test|postgres|bench]
 set -euo pipefail
 
 purpose=${1:-test}
@@ -12,8 +12,9 @@ needs=(cc:gcc git:git mount:mount)
 case $purpose in
   demo)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base) ;;
   test)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base fallocate:util-linux) ;;
+  postgres) needs+=(mkfs.ext4:e2fsprogs perl:perl-base ps:procps setpriv:util-linux) ;;
   bench) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount go:golang-go) ;;
-  *) echo "setup.sh: unknown purpose '$purpose': demo, test or bench" >&2; exit 2 ;;
+  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres or bench" >&2; exit 2 ;;
 esac
 
 # Commands for administrators are not on everyone's path.
@@ -26,6 +27,7 @@ find_missing() {
   for need in "${needs[@]}"; do
     command -v "${need%%:*}" >/dev/null || packages+=("${need#*:}")
   done
+  if [ "$purpose" = postgres ] && ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then packages+=(postgresql); fi
   # A compiler without the C library's headers and start files cannot link.
   if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=crt1.o)" ]; then packages+=(libc6-dev); fi
 }

@@ -50,6 +50,26 @@ pub(crate) struct Options {
 pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, \
     noatime, relatime, atime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, defaults";
 
+/// The options explained, for `--help`; mount.steadfast(8) says more.
+pub(crate) const HELP: &str =
+    "Mount options, separated by commas; of two that contradict each other, the later holds:
+
+ro, rw            change nothing, not even replay the log on the image; or allow changes (default)
+allow_other       let other users in; the kernel then checks permissions
+contract=NAME     refuse a volume under another contract than NAME
+cache=SIZE        memory for clean cached blocks, 1M at least (default 64M)
+commit=SECONDS    everything is durable so soon after it was done, 1 to 3600 (default 5)
+threads=N         requests that may be in progress at a time, 1 to 64 (default 16)
+direct, buffered  around the host's page cache, or through it (default: around it where possible)
+noatime           reading changes no access times (default)
+relatime, atime   the first read after a change, and one a day, changes the access time
+dev, nodev        whether device nodes work (default: no)
+suid, nosuid      whether set-id bits work (default: no)
+exec, noexec      whether programs are executed (default: yes)
+over              the mount point may be covered by another mount already
+log=FILE          append the server's messages to FILE
+defaults          nothing beside the defaults";
+
 /// Reads the arguments of all `-o`; of two that contradict each other, the later holds.
 pub(crate) fn parse(arguments: &[String]) -> Result<Options, String> {
     let mut options = Options::default();
@@ -220,6 +240,8 @@ mod tests {
                 .replace("=SIZE", "=2M")
                 .replace("=SECONDS", "=2");
             assert!(read(word.trim()).is_ok(), "{name}");
+            let explained = HELP.split([' ', ',', '\n']).any(|word| word == name);
+            assert!(explained, "{name}");
         }
     }
 }

@@ -72,8 +72,11 @@ pub(crate) fn device_failure(image: &Path, error: &DeviceError) -> Failure {
             );
         }
 
+        DeviceError::Open { .. } if is(Errno::ACCESS) && std::fs::File::open(image).is_err() => {
+            "; this user may not read it"
+        }
         DeviceError::Open { .. } if is(Errno::ROFS) || is(Errno::ACCESS) || is(Errno::PERM) => {
-            "; it cannot be written: make it writable, or look at it only ('mount -o ro')"
+            "; it cannot be written: make it writable, or only look at it ('mount -o ro', 'fsck' without '--repair')"
         }
         _ => "",
     };

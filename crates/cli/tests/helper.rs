@@ -62,8 +62,12 @@ fn mount_and_umount_of_the_system_work_with_the_helpers() {
     let Some(dir) = place() else { return };
     let script = "
         trap 'umount -l mnt 2>/dev/null || true' EXIT
+        # Looks at the mount's line for a pattern.
+        shows() { grep \" $PWD/mnt fuse.steadfast \" /proc/self/mounts | grep -q \"$1\"; }
         mount -t fuse.steadfast -o noauto,x-test.y,cache=8M,contract=ordered img mnt
-        grep -q ' fuse.steadfast rw' /proc/self/mounts
+        # As mount(8) has it: 'dev' and 'suid' are its defaults, which it does not pass on.
+        shows ' rw,'
+        if shows 'no[ds][eu]'; then echo 'nodev or nosuid'; exit 1; fi
         echo content > mnt/file
         umount mnt
         # The image is closed when umount returns.
@@ -71,11 +75,25 @@ fn mount_and_umount_of_the_system_work_with_the_helpers() {
         mount -t steadfast -o ro img mnt
         cat mnt/file
         if touch mnt/new 2>/dev/null; then echo 'not read-only'; exit 1; fi
+        # The server has the image open for reading.
         if mount -o remount,rw mnt; then echo 'remounted'; exit 1; fi
+        if touch mnt/new 2>/dev/null; then echo 'not read-only after all'; exit 1; fi
+        umount mnt
+        mount -t steadfast -o cache=8M,nodev img mnt
+        echo before > mnt/new
+        mount -o remount,ro,noexec mnt
+        shows ' ro,nodev,noexec'
+        if touch mnt/new 2>/dev/null; then echo 'not read-only'; exit 1; fi
+        if mount -o remount,frobnicate mnt; then echo 'unknown option'; exit 1; fi
+        mount -o remount,rw mnt
+        shows ' rw,nodev,noexec'
+        echo after > mnt/new
+        mount -o remount,exec mnt
+        if shows noexec; then echo 'noexec stays'; exit 1; fi
         umount mnt
         echo \"$PWD/img $PWD/mnt fuse.steadfast allow_other,nofail,x-systemd.automount,user 0 0\" > fstab
         mount -T fstab -a
-        grep -q ' fuse.steadfast .*allow_other' /proc/self/mounts
+        shows allow_other
         cat mnt/file
         umount -l mnt
         # Lazily means that it returns before the image is closed.
@@ -97,6 +115,7 @@ fn mount_and_umount_of_the_system_work_with_the_helpers() {
     assert_eq!(text.matches("content\n").count(), 2, "{text}");
     assert!(text.contains("done\n"), "{text}");
     assert!(text.contains("unknown option 'frobnicate'"), "{text}");
+    assert!(text.contains("was mounted read-only"), "{text}");
     assert!(text.contains("runs under the contract 'ordered'"), "{text}");
 }
 

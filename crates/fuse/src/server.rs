@@ -180,11 +180,13 @@ fn reply_xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
 fn xattr_offered(name: &[u8]) -> bool {
     [&b"user."[..], b"trusted.", b"security."]
         .iter()
-        .any(|space| name.starts_with(space) && name.len() > space.len())
+        .any(|space| name.starts_with(space))
 }
 
 /// `O_TRUNC`.
 const TRUNCATE: i32 = 0o1000;
+/// `O_NOATIME`.
+const NO_ACCESS_TIME: i32 = 0o1_000_000;
 
 /// What has to be permitted for a file to be opened so.
 fn access_of(flags: OpenFlags) -> u8 {
@@ -534,7 +536,7 @@ impl fuser::Filesystem for Server {
         _handle: FileHandle,
         offset: u64,
         size: u32,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
@@ -554,7 +556,9 @@ impl fuser::Filesystem for Server {
                 Ok(len) => {
                     let read = &buffer[..len.min(size)];
                     self.counters.add(Asked::BytesRead, read.len() as u64);
-                    self.accessed(&caller, ino);
+                    if flags.0 & NO_ACCESS_TIME == 0 {
+                        self.accessed(&caller, ino);
+                    }
                     reply.data(read);
                 }
                 Err(errno) => reply.error(errno),

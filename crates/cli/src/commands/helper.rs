@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use steadfast_fuse::{Unmount, mountinfo, unmount};
 
-use crate::commands::{mount, umount};
+use crate::commands::{mount, remount, umount};
 use crate::failure::Failure;
 use crate::text;
 
@@ -116,30 +116,36 @@ fn read(arguments: impl Iterator<Item = OsString>) -> Result<Call, Failure> {
 }
 
 /// The options that are for the volume.
-fn for_volume(options: &[String]) -> Result<Vec<String>, Failure> {
+fn for_volume(options: &[String]) -> Vec<String> {
     let words = options.iter().flat_map(|options| options.split(','));
     let mut kept = Vec::new();
     for word in words {
         let name = word.split('=').next().unwrap_or(word);
-        if name == "remount" {
-            return Err(Failure::usage(
-                "a volume cannot be remounted: unmount it, then mount it again",
-            ));
-        }
         let other = OF_FSTAB.contains(&name) || name == "comment" || name.starts_with("x-");
         if !other {
             kept.push(word.to_owned());
         }
     }
-    Ok(kept)
+    kept
+}
+
+/// mount(8) leaves out what means its default, `dev` and `suid`: only root has them.
+fn with_defaults(mut options: Vec<String>) -> Vec<String> {
+    if rustix::process::geteuid().is_root() {
+        options.insert(0, "dev,suid".to_owned());
+    }
+    options
 }
 
 fn do_mount(call: &Call) -> Result<ExitCode, Failure> {
     let [image, dir] = &call.names[..] else {
         return Err(Failure::usage("give an image and a directory"));
     };
-    let options = for_volume(&call.options)?;
-    let args = mount::Args::new(options, image.into(), dir.into());
+    let options = for_volume(&call.options);
+    if options.iter().any(|word| word == "remount") {
+        return remount::run(Path::new(dir), &options);
+    }
+    let args = mount::Args::new(with_defaults(options), image.into(), dir.into());
     if call.fake {
         return mount::check(&args);
     }
@@ -219,13 +225,12 @@ mod tests {
 
     #[test]
     fn words_for_others_are_left_to_them() {
-        let of = |words: &str| for_volume(&[words.to_owned()]).ok();
+        let of = |words: &str| for_volume(&[words.to_owned()]);
         let words = "rw,noauto,x-systemd.automount,user=me,nofail,comment=a,allow_other,cache=8M";
         let kept = ["rw", "allow_other", "cache=8M"]
             .map(str::to_owned)
             .to_vec();
-        assert_eq!(of(words), Some(kept));
-        assert_eq!(of("remount,ro"), None);
+        assert_eq!(of(words), kept);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `steadfast info`: shows what a volume is, mounted or not.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -43,7 +44,14 @@ struct Shown {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let metadata = std::fs::metadata(&args.target).map_err(|e| Failure::at(&args.target, e))?;
+    let metadata = std::fs::metadata(&args.target).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Failure::at(&args.target, "does not exist; check the name"),
+        ErrorKind::NotConnected => Failure::at(
+            &args.target,
+            "is held by a mount whose server is gone; run 'steadfast umount' on it first",
+        ),
+        _ => Failure::at(&args.target, e),
+    })?;
     let (image, mounted_at) = if metadata.is_dir() {
         let mount = sync::mount_of(&args.target)?;
         (mount.source, Some(mount.mount_point))
@@ -70,11 +78,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure> {
     const BLOCK: u64 = BLOCK_SIZE as u64;
     let (summary, in_use) = look(&image)?;
-    let space = mounted_at
-        .as_deref()
-        .and_then(|dir| rustix::fs::statvfs(dir).ok());
+    let space = mounted_at.as_deref().map(rustix::fs::statvfs);
+    let dead = matches!(space, Some(Err(rustix::io::Errno::NOTCONN)));
+    let space = space.and_then(Result::ok);
     let mut note = summary.warning;
     let state = match (&mounted_at, in_use, summary.log) {
+        (Some(dir), ..) if dead => {
+            note = Some(format!(
+                "the server of the mount at {dir} is gone: run 'steadfast umount {dir}'; the next mount recovers the volume",
+                dir = dir.display()
+            ));
+            "mounted"
+        }
         (Some(_), ..) => "mounted",
         (None, true, _) => "in-use",
         (None, false, LogState::Clean) => "clean",

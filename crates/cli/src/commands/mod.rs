@@ -11,6 +11,7 @@ pub(crate) mod man;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod put;
+pub(crate) mod remount;
 pub(crate) mod serve;
 pub(crate) mod shutdown;
 pub(crate) mod stat;

@@ -14,8 +14,8 @@ use crate::mount_options;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Mount options, separated by commas
-    #[arg(short = 'o', value_name = "OPTIONS")]
+    /// Mount options, separated by commas (--help lists them)
+    #[arg(short = 'o', value_name = "OPTIONS", long_help = mount_options::HELP)]
     options: Vec<String>,
     /// Serve the mount in this process until it is unmounted
     #[arg(long)]

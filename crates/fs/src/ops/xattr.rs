@@ -48,8 +48,8 @@ impl Fs {
         let _lock = inode.shared();
         let disk = self.read_inode(ino)?;
         let xattrs = self.xattrs(&disk)?;
-        let visible =
-            |name: &&[u8]| caller.uid == 0 || caller.checked || !name.starts_with(b"trusted.");
+        // Also where the front end checks: the kernel asks for one name, but hides none.
+        let visible = |name: &&[u8]| caller.uid == 0 || !name.starts_with(b"trusted.");
         Ok(xattrs.names().filter(visible).map(<[u8]>::to_vec).collect())
     }
 

@@ -280,6 +280,12 @@ fn extended_attributes_come_and_go_with_their_block() {
         names.sort();
         assert_eq!(names, [&b"trusted.c"[..], b"user.a", b"user.b"]);
         assert_eq!(v.listxattr(&user(5), ino).unwrap().len(), 2);
+        // Found on a mount with allow_other: who may not read trusted names was shown that they are there.
+        let checked = Caller {
+            checked: true,
+            ..user(5)
+        };
+        assert_eq!(v.listxattr(&checked, ino).unwrap().len(), 2);
         fails(v.getxattr(&user(5), ino, b"trusted.c"), Errno::NoData);
         fails(
             v.setxattr(&user(5), ino, b"trusted.c", b"", XattrMode::Any),

@@ -1,0 +1,131 @@
+//! `mount -o remount`, for the helper: what the kernel alone decides can change while a volume is
+//! mounted, that is `ro`, `rw` and whether devices, set-id bits and programs work. mount(8) gives
+//! the words for all of it, with those of the mount and of fstab(5) among them; what means its
+//! default (`dev`, `suid`, `exec`) it leaves out. What the server was started with stays,
+//! whatever the words say.
+//!
+//! Before a mount becomes read-only, everything on it is made durable. A server that was
+//! started read-only has its image open for reading; it does not become writable.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use rustix::fs::{StatVfsMountFlags, XattrFlags};
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use steadfast_fuse::mountinfo;
+
+use crate::commands::umount;
+use crate::failure::Failure;
+use crate::mount_options;
+
+/// What the kernel shows of a FUSE mount beside the words that people write.
+const OF_THE_KERNEL: [&str; 7] = [
+    "user_id",
+    "group_id",
+    "rootmode",
+    "default_permissions",
+    "max_read",
+    "blksize",
+    "remount",
+];
+
+/// A name that no attribute has.
+const NO_ATTRIBUTE: &str = "user.steadfast.no-such-attribute";
+
+pub(crate) fn run(dir: &Path, words: &[String]) -> Result<ExitCode, Failure> {
+    let of_the_kernel = |word: &&String| {
+        let name = word.split('=').next().unwrap_or(word);
+        OF_THE_KERNEL.contains(&name)
+    };
+    let words: Vec<String> = words
+        .iter()
+        .filter(|w| !of_the_kernel(w))
+        .cloned()
+        .collect();
+    // Words that nobody knows are refused here, too.
+    mount_options::parse(&words).map_err(Failure::usage)?;
+    let dir = mountinfo::resolve(dir).map_err(|e| Failure::at(dir, e))?;
+    umount::find(&dir)?;
+    let failed = |what: &str, e: Errno| Failure::at(&dir, format!("{what}: {e}"));
+    let now = rustix::fs::statvfs(&dir).map_err(|e| failed("its server does not answer", e))?;
+    let before = flags_of(now.f_flag);
+    let after = apply(before, &words);
+    if after.contains(MountFlags::RDONLY) {
+        steadfast_fuse::sync(&dir).map_err(|e| Failure::at(&dir, format!("sync failed: {e}")))?;
+    }
+    let change = |flags| rustix::mount::mount_remount(&dir, flags, c"");
+    change(after).map_err(|e| match e {
+        Errno::PERM => Failure::at(&dir, "only root can remount"),
+        e => failed("remounting failed", e),
+    })?;
+    // The kernel agrees to anything; the server may not.
+    if !after.contains(MountFlags::RDONLY) {
+        let asked = rustix::fs::setxattr(&dir, NO_ATTRIBUTE, b"", XattrFlags::REPLACE);
+        if asked == Err(Errno::ROFS) {
+            change(before).map_err(|e| failed("remounting failed", e))?;
+            return Err(Failure::at(
+                &dir,
+                "was mounted read-only, with its image open for reading: unmount it, then mount it again",
+            ));
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The flags of a mount, for `mount(2)`.
+fn flags_of(shown: StatVfsMountFlags) -> MountFlags {
+    let pairs = [
+        (StatVfsMountFlags::RDONLY, MountFlags::RDONLY),
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+    ];
+    let set = pairs.iter().filter(|(seen, _)| shown.contains(*seen));
+    set.fold(MountFlags::empty(), |all, (_, flag)| all | *flag)
+}
+
+/// The flags that the words stand for; of two that contradict each other, the later holds.
+/// Access times stay as they are.
+fn apply(before: MountFlags, words: &[String]) -> MountFlags {
+    let mut flags = before & MountFlags::NOATIME;
+    for word in words {
+        let (flag, on) = match word.as_str() {
+            "ro" => (MountFlags::RDONLY, true),
+            "rw" => (MountFlags::RDONLY, false),
+            "nodev" => (MountFlags::NODEV, true),
+            "dev" => (MountFlags::NODEV, false),
+            "nosuid" => (MountFlags::NOSUID, true),
+            "suid" => (MountFlags::NOSUID, false),
+            "noexec" => (MountFlags::NOEXEC, true),
+            "exec" => (MountFlags::NOEXEC, false),
+            _ => continue,
+        };
+        flags.set(flag, on);
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_kernel_decides_changes_and_the_later_word_holds() {
+        let words = |text: &str| -> Vec<String> { text.split(',').map(str::to_owned).collect() };
+        let before = MountFlags::NODEV | MountFlags::NOATIME;
+        assert_eq!(
+            apply(before, &words("rw,cache=8M,relatime")),
+            MountFlags::NOATIME
+        );
+        assert_eq!(
+            apply(before, &words("rw,nodev,ro,noexec")),
+            before | MountFlags::RDONLY | MountFlags::NOEXEC
+        );
+        assert_eq!(
+            apply(MountFlags::NOSUID, &words("ro,rw,nodev,dev")),
+            MountFlags::empty()
+        );
+    }
+}

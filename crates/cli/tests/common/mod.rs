@@ -1,0 +1,126 @@
+//! A volume on a real mount, made with the program under test.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs
+)]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
+
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_steadfast");
+
+/// What a command said, on both streams.
+pub(crate) fn said(output: &Output) -> String {
+    let out = String::from_utf8_lossy(&output.stdout);
+    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
+}
+
+/// A directory that everyone may search, with a volume `img` and a mount point `mnt`.
+pub(crate) struct Place {
+    pub(crate) dir: tempfile::TempDir,
+}
+
+impl Place {
+    /// None, with a word, where nothing can be mounted.
+    pub(crate) fn new() -> Option<Place> {
+        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+            println!("skipped: mounting needs /dev/fuse and root here");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(dir.path().join("mnt")).unwrap();
+        let place = Place { dir };
+        place.must(&["mkfs", "--size", "64M", "img"]);
+        Some(place)
+    }
+
+    /// With the volume mounted.
+    pub(crate) fn mounted(options: &str) -> Option<Place> {
+        let place = Place::new()?;
+        place.must(&["mount", "-o", options, "img", "mnt"]);
+        Some(place)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub(crate) fn mnt(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    /// Runs a command here, at most a minute.
+    pub(crate) fn command(&self, program: &str, args: &[&str]) -> Output {
+        let mut command = Command::new("timeout");
+        command.arg("60").arg(program).args(args);
+        command.current_dir(self.path()).stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
+    /// Runs the program under test.
+    pub(crate) fn steadfast(&self, args: &[&str]) -> Output {
+        self.command(PROGRAM, args)
+    }
+
+    /// Runs it; it must succeed.
+    pub(crate) fn must(&self, args: &[&str]) -> String {
+        let output = self.steadfast(args);
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        said(&output)
+    }
+
+    /// Runs it; it must fail with this exit code. Returns what it said.
+    pub(crate) fn refused(&self, code: i32, args: &[&str]) -> String {
+        let output = self.steadfast(args);
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{args:?}: {}",
+            said(&output)
+        );
+        said(&output)
+    }
+
+    /// Unmounts and checks.
+    pub(crate) fn end(self) {
+        self.must(&["umount", "mnt"]);
+        self.must(&["fsck", "img"]);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        while steadfast_fuse::unmount(&self.mnt(), steadfast_fuse::Unmount::Detach).is_ok() {}
+    }
+}
+
+/// A user without privileges.
+#[derive(Clone, Copy)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: &'static [u32],
+}
+
+impl User {
+    /// Runs something on a thread that has become this user, capabilities given up.
+    pub(crate) fn run<T: Send>(self, act: impl FnOnce() -> T + Send) -> T {
+        let body = || {
+            let groups: Vec<Gid> = self.groups.iter().map(|&gid| Gid::from_raw(gid)).collect();
+            set_thread_groups(&groups).unwrap();
+            set_thread_gid(Gid::from_raw(self.gid)).unwrap();
+            set_thread_uid(Uid::from_raw(self.uid)).unwrap();
+            act()
+        };
+        std::thread::scope(|scope| scope.spawn(body).join().unwrap())
+    }
+}
