@@ -44,11 +44,13 @@ pub(crate) struct Options {
     pub(crate) contract: Option<String>,
     /// Where the server writes its messages.
     pub(crate) log: Option<PathBuf>,
+    /// Where the server writes a line for each request.
+    pub(crate) trace: Option<PathBuf>,
 }
 
 /// The options, as they are shown to who asked for an unknown one.
 pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, \
-    noatime, relatime, atime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, defaults";
+    noatime, relatime, atime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, trace=FILE, defaults";
 
 /// The options explained, for `--help`; mount.steadfast(8) says more.
 pub(crate) const HELP: &str =
@@ -112,13 +114,8 @@ fn apply(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), S
             }
             options.contract = Some(name.to_owned());
         }
-        "log" => {
-            let path = needed()?;
-            if path.is_empty() {
-                return Err("option 'log' needs the name of a file".to_owned());
-            }
-            options.log = Some(path.into());
-        }
+        "log" => options.log = Some(file(name, needed()?)?),
+        "trace" => options.trace = Some(file(name, needed()?)?),
         "strictatime" => {
             return Err(
                 "option 'strictatime' is not available: 'relatime' notes the first read after \
@@ -159,6 +156,13 @@ fn set_flag(options: &mut Options, flag: &str) -> bool {
         _ => return false,
     }
     true
+}
+
+fn file(name: &str, value: &str) -> Result<PathBuf, String> {
+    match value {
+        "" => Err(format!("option '{name}' needs the name of a file")),
+        path => Ok(path.into()),
+    }
 }
 
 fn number(name: &str, value: &str, min: u64, max: u64) -> Result<u64, String> {
@@ -226,6 +230,7 @@ mod tests {
             "strictatime",
             "ro=1",
             "log=",
+            "trace=",
         ] {
             assert!(read(text).is_err(), "{text}");
         }

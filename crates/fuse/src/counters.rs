@@ -9,6 +9,14 @@ macro_rules! asked {
         pub(crate) enum Asked { $($name,)* }
 
         const NAMES: &[&str] = &[$($text,)*];
+
+        impl Asked {
+            /// The protocol's word for it.
+            pub(crate) fn name(self) -> String {
+                let text = NAMES[self as usize];
+                text.strip_prefix("requests_").unwrap_or(text).to_uppercase()
+            }
+        }
     };
 }
 
@@ -31,8 +39,12 @@ asked! {
     Write = "requests_write";
     Flush = "requests_flush";
     Fsync = "requests_fsync";
+    Release = "requests_release";
     Opendir = "requests_opendir";
     Readdir = "requests_readdir";
+    Readdirplus = "requests_readdirplus";
+    Fsyncdir = "requests_fsyncdir";
+    Releasedir = "requests_releasedir";
     Statfs = "requests_statfs";
     Setxattr = "requests_setxattr";
     Getxattr = "requests_getxattr";

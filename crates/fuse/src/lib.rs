@@ -29,18 +29,22 @@
 mod control;
 mod convert;
 mod counters;
+mod data;
 mod gate;
 mod identity;
 mod listing;
 mod mount;
 pub mod mountinfo;
+mod names;
 mod nodes;
 mod options;
+mod placement;
 mod pointed;
 mod requests;
 mod server;
 mod session;
 mod shared;
+mod trace;
 mod turns;
 
 pub use control::{

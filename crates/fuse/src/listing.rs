@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
-use fuser::{FileAttr, Generation, INodeNo, ReplyDirectoryPlus};
+use fuser::{Errno, FileAttr, Generation, INodeNo, ReplyDirectoryPlus, Request};
 use steadfast_vfs::{Caller, FileKind, FileSystem, Ino};
 
 use crate::convert;
@@ -46,7 +46,22 @@ struct Listed {
 
 impl Server {
     /// Fills a reply with entries and their attributes, from `cookie` on.
-    pub(crate) fn list_with_attributes(
+    pub(crate) fn listed_with_attributes(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        cookie: u64,
+        reply: &mut ReplyDirectoryPlus,
+    ) -> Result<(), Errno> {
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        self.shared.call("readdirplus", |fs| {
+            self.list_with_attributes(fs, &caller, ino, cookie, reply)
+        })?;
+        self.accessed(&caller, ino);
+        Ok(())
+    }
+
+    fn list_with_attributes(
         &self,
         fs: &dyn FileSystem,
         caller: &Caller,

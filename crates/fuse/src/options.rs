@@ -48,6 +48,8 @@ pub struct MountOptions {
     pub streams: Arc<dyn StreamResolver>,
     /// Hears of errors that carry an explanation.
     pub log: Option<LogHook>,
+    /// Hears of each request as it arrives.
+    pub trace: Option<LogHook>,
 }
 
 impl MountOptions {
@@ -68,6 +70,7 @@ impl MountOptions {
             attr_timeout: TIMEOUT,
             streams: Arc::new(DefaultStream),
             log: None,
+            trace: None,
         }
     }
 }

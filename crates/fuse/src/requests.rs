@@ -6,6 +6,7 @@ use steadfast_vfs::Shutdown;
 use crate::control::{self, IOCTL_SHUTDOWN, IOCTL_SYNC, XATTR_SERVER, XATTR_STATS, XATTR_SYNC};
 use crate::pointed;
 use crate::server::Server;
+use crate::turns::For;
 
 impl Server {
     /// The value of one of the server's own attributes; `None` if the name is none of them.
@@ -57,7 +58,7 @@ impl Server {
 
     /// Goes down. When this returns, no other request runs, and none will.
     fn shut_down(&self, how: Shutdown) -> Result<(), Errno> {
-        self.turns.may_wait();
+        let _waiting = self.turns.waits(For::Commit);
         self.shared.call("shutdown", |fs| fs.shutdown(how))?;
         self.shared.gate.close();
         self.tell(&format!(

@@ -23,6 +23,7 @@ use crate::nodes::Nodes;
 use crate::options::{MountOptions, THREADS_MAX};
 use crate::server::Server;
 use crate::shared::{Policy, Shared};
+use crate::trace::Trace;
 use crate::turns::Turns;
 
 /// How a session came to its end.
@@ -164,11 +165,13 @@ pub fn mount(
         policy: Policy {
             entry_timeout: options.entry_timeout,
             attr_timeout: options.attr_timeout,
+            direct: false, // the handshake decides
             stateless_open: (options.allow_other || superuser) && !options.relatime,
             relatime: options.relatime,
         },
         turns: Arc::clone(&turns),
         counters: Counters::default(),
+        trace: options.trace.clone().map(Trace::new),
     };
     let mut config = Config::default();
     // The kernel decides who is let in (`allow_other` or not); no second check here.

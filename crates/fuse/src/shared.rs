@@ -54,6 +54,8 @@ pub(crate) struct Policy {
     /// `open` has nothing to decide (the kernel checks permissions, or only the
     /// superuser is let in): the kernel is told to stop asking.
     pub(crate) stateless_open: bool,
+    /// Files that are created for writing alone are written directly.
+    pub(crate) direct: bool,
     /// Reads are noted, and so the kernel must not answer them by itself.
     pub(crate) relatime: bool,
 }

@@ -3,13 +3,15 @@
 //! The kernel wakes waiting readers in turn, so that several of them make every request
 //! of a single client run on another thread, on a cold processor. Here, a thread that
 //! has answered while another one reads *parks* instead of reading, too. It is called
-//! back when the reader is about to wait for the medium ([`Turns::may_wait`]: fsync,
-//! reads) and there are other clients, or when the reader has been busy with one request
-//! for too long (a watch looks after that).
+//! back when the reader is about to wait for the medium ([`Turns::waits`]: fsync,
+//! reads), there are other clients, and such waits have been long of late, or when the
+//! reader has been busy with one request for too long (a watch looks after that). Who
+//! parked last is called back first, so that few threads do the work.
 //!
 //! Invariants:
 //! * `reading` counts the threads that are on their way to the kernel, waiting there, or
-//!   on their way back; a thread that is called back is counted before it runs;
+//!   on their way back; a thread that is called back is counted, and no longer among the
+//!   parked, before it runs;
 //! * no thread parks unless another one reads: requests never wait for nobody;
 //! * no thread parks before each has begun a request once, and has so been given the
 //!   guard that tells when it leaves for good (the mount is gone);
@@ -17,8 +19,10 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
-use std::time::Duration;
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use crate::placement;
 
 /// How often the watch looks while there are requests; a request may keep the only reader
 /// from one to two of these.
@@ -27,14 +31,23 @@ const LOOK_EVERY: Duration = Duration::from_millis(2);
 const COMPANY: u64 = 64;
 /// Looks without any request after which the watch sleeps until there is one.
 const LOOKS_IDLE_MAX: u32 = 50;
+/// Waits of this length are worth another thread's waking, in nanoseconds.
+const WAIT_LONG_NANOS: u64 = 60_000;
+
+/// What a request may wait for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum For {
+    /// What it reads.
+    Content,
+    /// What it wants durable.
+    Commit,
+}
 
 struct State {
     /// Threads that read.
     reading: usize,
-    /// Threads that are parked, those called back but not yet awake included.
-    parked: usize,
-    /// Parked threads that have been called back.
-    called: usize,
+    /// Threads that are parked, who came last at the end.
+    parked: Vec<Thread>,
     /// Threads that have not begun a request yet.
     fresh: usize,
     /// Requests begun.
@@ -43,6 +56,8 @@ struct State {
     client: u32,
     /// Until so many have begun, more than one client is there.
     company_until: u64,
+    /// How long waits have been of late, by what for, in nanoseconds.
+    waits: [u64; 2],
     /// The watch sleeps.
     watch_asleep: bool,
     /// Nobody parks any more.
@@ -50,21 +65,21 @@ struct State {
 }
 
 impl State {
-    /// Has a parked thread read, if nobody does. Whether there is one to wake.
-    fn call_back(&mut self) -> bool {
-        let needed = self.reading == 0 && self.parked > self.called;
-        if needed {
-            self.called += 1;
-            self.reading += 1;
-        }
-        needed
+    /// Has a parked thread read, if nobody does: the one to wake.
+    fn call_back(&mut self) -> Option<Thread> {
+        let called = self.parked.pop_if(|_| self.reading == 0)?;
+        self.reading += 1;
+        Some(called)
+    }
+
+    fn company(&self) -> bool {
+        self.begun < self.company_until
     }
 }
 
 /// See the module's header.
 pub(crate) struct Turns {
     state: Mutex<State>,
-    back: Condvar,
     watch: Condvar,
 }
 
@@ -72,6 +87,13 @@ pub(crate) struct Turns {
 pub(crate) struct Turn<'a> {
     turns: &'a Turns,
     may_park: bool,
+}
+
+/// A wait within a request.
+pub(crate) struct Waiting<'a> {
+    turns: &'a Turns,
+    what: For,
+    since: Instant,
 }
 
 /// Stops the turns when its thread ends.
@@ -93,16 +115,15 @@ impl Turns {
         let turns = Arc::new(Turns {
             state: Mutex::new(State {
                 reading: threads,
-                parked: 0,
-                called: 0,
+                parked: Vec::with_capacity(threads),
                 fresh: threads,
                 begun: 0,
                 client: 0,
                 company_until: 0,
+                waits: [WAIT_LONG_NANOS; 2],
                 watch_asleep: false,
                 stopped: threads < 2,
             }),
-            back: Condvar::new(),
             watch: Condvar::new(),
         });
         if threads > 1 {
@@ -142,6 +163,11 @@ impl Turns {
             state.watch_asleep = false;
             self.watch.notify_one();
         }
+        let alone = !state.company();
+        drop(state);
+        if alone {
+            placement::follow(client);
+        }
         Turn {
             turns: self,
             may_park: true,
@@ -156,11 +182,20 @@ impl Turns {
         turn
     }
 
-    /// Called within a request that is about to wait.
-    pub(crate) fn may_wait(&self) {
+    /// Called within a request that is about to wait; dropped when it has.
+    pub(crate) fn waits(&self, what: For) -> Waiting<'_> {
         let mut state = self.state();
-        if state.begun < state.company_until && state.call_back() {
-            self.back.notify_one();
+        if state.company()
+            && state.waits[what as usize] >= WAIT_LONG_NANOS
+            && let Some(called) = state.call_back()
+        {
+            drop(state);
+            called.unpark();
+        }
+        Waiting {
+            turns: self,
+            what,
+            since: Instant::now(),
         }
     }
 
@@ -170,24 +205,29 @@ impl Turns {
             state.reading += 1;
             return;
         }
-        state.parked += 1;
-        while state.called == 0 && !state.stopped {
-            state = self
-                .back
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        state.parked -= 1;
-        match state.called.checked_sub(1) {
-            Some(left) => state.called = left,
-            None => state.reading += 1,
+        let me = thread::current();
+        let id = me.id();
+        state.parked.push(me);
+        loop {
+            drop(state);
+            thread::park();
+            state = self.state();
+            let Some(at) = state.parked.iter().position(|t| t.id() == id) else {
+                return; // called back
+            };
+            if state.stopped {
+                state.parked.remove(at);
+                state.reading += 1;
+                return;
+            }
         }
     }
 
     /// Has every thread read from now on.
     pub(crate) fn stop(&self) {
-        self.state().stopped = true;
-        self.back.notify_all();
+        let mut state = self.state();
+        state.stopped = true;
+        state.parked.iter().for_each(Thread::unpark);
         self.watch.notify_all();
     }
 
@@ -197,8 +237,8 @@ impl Turns {
         let (mut begun, mut idle) = (state.begun, 0);
         while !state.stopped {
             if state.begun == begun {
-                if state.call_back() {
-                    self.back.notify_one();
+                if let Some(called) = state.call_back() {
+                    called.unpark();
                 }
                 idle += 1;
             } else {
@@ -225,6 +265,15 @@ impl Turns {
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         self.turns.end(self.may_park);
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let waited = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let mut state = self.turns.state();
+        let of_late = &mut state.waits[self.what as usize];
+        *of_late = *of_late / 8 * 7 + waited / 8;
     }
 }
 
@@ -327,7 +376,7 @@ mod tests {
                 let (gate, slow) = (Arc::clone(&gate), tell.clone());
                 server.ask(1, move |turns| {
                     if announced {
-                        turns.may_wait();
+                        let _waiting = turns.waits(For::Commit);
                     }
                     let _ = gate.lock().unwrap().recv_timeout(LIMIT);
                     slow.send("slow").unwrap();
@@ -384,7 +433,7 @@ mod tests {
             let tell = tell.clone();
             server.ask(i % 3, move |turns| {
                 if i % 7 == 0 {
-                    turns.may_wait();
+                    let _waiting = turns.waits(For::Content);
                     thread::sleep(Duration::from_micros(200));
                 }
                 tell.send(i).unwrap();
@@ -396,7 +445,7 @@ mod tests {
         seen.sort_unstable();
         assert_eq!(seen, (0..3000).collect::<Vec<_>>());
         let state = server.turns.state();
-        assert!(state.reading + state.parked - state.called <= 5);
+        assert!(state.reading + state.parked.len() <= 5);
         drop(state);
         server.finish();
     }

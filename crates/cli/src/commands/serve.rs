@@ -46,16 +46,7 @@ pub(crate) fn run(
         // Away from the terminal and its signals.
         let _ = rustix::process::setsid();
     }
-    let log = match &options.log {
-        Some(path) => Some(
-            OpenOptions::new()
-                .append(true)
-                .create(true)
-                .open(path)
-                .map_err(|e| Failure::at(path, e))?,
-        ),
-        None => None,
-    };
+    let log = options.log.as_deref().map(append_to).transpose()?;
     // Cheap checks first: nothing is opened for a mount point that cannot be used.
     let dir = steadfast_fuse::check_mount_point(dir, options.over)
         .map_err(|e| Failure::new(e.to_string()))?;
@@ -105,7 +96,22 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
         fuse.threads = threads;
     }
     fuse.log = Some(logger(image));
+    fuse.trace = options.trace.as_deref().map(tracer).transpose()?;
     steadfast_fuse::mount(volume.file_system(), dir, &fuse).map_err(|e| Failure::new(e.to_string()))
+}
+
+fn append_to(path: &Path) -> Result<File, Failure> {
+    let mut options = OpenOptions::new();
+    let opened = options.append(true).create(true).open(path);
+    opened.map_err(|e| Failure::at(path, e))
+}
+
+/// Writes a line for each request; what cannot be written is left out.
+fn tracer(path: &Path) -> Result<steadfast_fuse::LogHook, Failure> {
+    let file = append_to(path)?;
+    Ok(Arc::new(move |line: &str| {
+        let _ = (&file).write_all(format!("{line}\n").as_bytes());
+    }))
 }
 
 /// Writes messages of the server, each different one once in a row.

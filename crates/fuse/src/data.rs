@@ -1,0 +1,247 @@
+//! What requests for content ask of the file system: open and create, read, write, sync,
+//! allocation.
+//!
+//! Invariants:
+//! * `OPEN` decides nothing where the kernel has decided, and is then not asked for any more;
+//! * a file that was created for writing alone is written *directly*: past the kernel's page
+//!   cache, which learns nothing from a partial page anyway, in pieces as large as the program's,
+//!   and without the GETXATTR that comes before the first cached write to an inode. The
+//!   kernel drops what it has cached of the range, before and after (Linux 6.11);
+//! * after a direct write the kernel sends no FSYNC of its own: where `O_SYNC` or `O_DSYNC` asks
+//!   for one, it happens here, before the reply.
+
+use std::cell::RefCell;
+
+use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Request, WriteFlags};
+use steadfast_vfs::{Attr, FileKind, NewNode, Seek, SetAttr};
+
+use crate::convert;
+use crate::counters::Asked;
+use crate::server::Server;
+use crate::turns::For;
+
+/// Longest read that is answered in one reply.
+const READ_BYTES_MAX: usize = 16 << 20;
+
+/// The handle of every open file but those that are written directly.
+pub(crate) const CACHED: FileHandle = FileHandle(0);
+/// The handle of files that are written directly.
+const DIRECT: FileHandle = FileHandle(1);
+
+/// `O_TRUNC`.
+const TRUNCATE: i32 = 0o1000;
+/// `O_EXCL`.
+const EXCLUSIVE: i32 = 0o200;
+/// `O_NOATIME`.
+const NO_ACCESS_TIME: i32 = 0o1_000_000;
+/// `O_DSYNC`.
+const SYNC_DATA: i32 = 0o10000;
+/// What `O_SYNC` has beyond `O_DSYNC`.
+const SYNC_ALL: i32 = 0o4000000;
+
+thread_local! {
+    /// Where a protocol thread reads file content to, before it replies.
+    static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What has to be permitted for a file to be opened so.
+fn access_of(flags: OpenFlags) -> u8 {
+    const READ: u8 = 4;
+    const WRITE: u8 = 2;
+    let by_mode = match flags.acc_mode() {
+        OpenAccMode::O_RDONLY => READ,
+        OpenAccMode::O_WRONLY => WRITE,
+        OpenAccMode::O_RDWR => READ | WRITE,
+    };
+    if flags.0 & TRUNCATE != 0 {
+        by_mode | WRITE
+    } else {
+        by_mode
+    }
+}
+
+impl Server {
+    /// Asks for access where the kernel has not.
+    pub(crate) fn ask(&self, request: &Request, node: INodeNo, mask: u8) -> Result<(), Errno> {
+        if self.identity.checked() || mask == 0 {
+            return Ok(());
+        }
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        self.shared
+            .call("access", |fs| fs.access(&caller, ino, mask))
+    }
+
+    /// Opens a file: what the kernel may keep in its caches.
+    pub(crate) fn opened(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        flags: OpenFlags,
+    ) -> Result<FopenFlags, Errno> {
+        if self.policy.stateless_open {
+            // The kernel stops asking, keeps its page cache over opens, and sends no RELEASE.
+            return Err(Errno::ENOSYS);
+        }
+        self.ask(request, node, access_of(flags))?;
+        if flags.0 & TRUNCATE != 0 {
+            let (caller, ino) = (self.identity.caller(request), self.ino(node));
+            let set = SetAttr {
+                size: Some(0),
+                by_handle: true,
+                ..SetAttr::default()
+            };
+            self.shared
+                .call("open", |fs| fs.setattr(&caller, ino, &set))?;
+        }
+        Ok(self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))
+    }
+
+    /// Creates a file and opens it.
+    pub(crate) fn created(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &[u8],
+        mode: u32,
+        flags: OpenFlags,
+    ) -> Result<(Attr, FileHandle, FopenFlags), Errno> {
+        let (caller, parent) = (self.maker(request, mode), self.ino(parent));
+        let node = NewNode {
+            kind: FileKind::Regular,
+            perm: convert::perm(mode),
+            rdev: 0,
+        };
+        let made = self.reference("create", &caller, |fs| {
+            fs.mknod(&caller, parent, name, &node)
+        });
+        match made {
+            Ok(attr) if self.policy.direct && flags.acc_mode() == OpenAccMode::O_WRONLY => {
+                let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
+                Ok((attr, DIRECT, how))
+            }
+            Ok(attr) => Ok((attr, CACHED, self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))),
+            // The kernel believed that the name was free: it is to look again.
+            Err(errno) if errno.code() == Errno::EEXIST.code() && flags.0 & EXCLUSIVE == 0 => {
+                Err(Errno::ESTALE)
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// Reads, and has the bytes sent.
+    pub(crate) fn read_to(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        (offset, size): (u64, u32),
+        flags: OpenFlags,
+        send: impl FnOnce(Result<&[u8], Errno>),
+    ) {
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let size = (size as usize).min(READ_BYTES_MAX);
+        let _waiting = self.turns.waits(For::Content);
+        READ_BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < size {
+                buffer.resize(size, 0);
+            }
+            let target = &mut buffer[..size];
+            let read = self
+                .shared
+                .call("read", |fs| fs.read(&caller, ino, offset, target));
+            send(read.map(|len| {
+                let read = &buffer[..len.min(size)];
+                self.counters.add(Asked::BytesRead, read.len() as u64);
+                if flags.0 & NO_ACCESS_TIME == 0 {
+                    self.accessed(&caller, ino);
+                }
+                read
+            }));
+        });
+    }
+
+    /// Writes all of `data`; how much that is.
+    pub(crate) fn written(
+        &self,
+        request: &Request,
+        (node, handle): (INodeNo, FileHandle),
+        offset: u64,
+        data: &[u8],
+        how: WriteFlags,
+        flags: OpenFlags,
+    ) -> Result<u32, Errno> {
+        // The kernel has turned O_APPEND into an offset, under the inode's lock.
+        let caller = if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            self.identity.kernel()
+        } else {
+            self.identity.caller(request)
+        };
+        let ino = self.ino(node);
+        let len = self
+            .shared
+            .call("write", |fs| fs.write(&caller, ino, offset, data))?;
+        self.counters.add(Asked::BytesWritten, len as u64);
+        if handle == DIRECT && flags.0 & (SYNC_DATA | SYNC_ALL) != 0 {
+            self.sync_node(request, node, flags.0 & SYNC_ALL == 0)?;
+        }
+        Ok(u32::try_from(len).unwrap_or(u32::MAX))
+    }
+
+    /// fsync of a file or directory.
+    pub(crate) fn sync_node(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        data_only: bool,
+    ) -> Result<(), Errno> {
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let _waiting = self.turns.waits(For::Commit);
+        self.shared
+            .call("fsync", |fs| fs.fsync(&caller, ino, data_only))
+    }
+
+    /// Commits every stream.
+    pub(crate) fn sync_all(&self) -> Result<(), Errno> {
+        let _waiting = self.turns.waits(For::Commit);
+        self.shared.call("sync", |fs| fs.sync())
+    }
+
+    /// Changes the allocation of a range.
+    pub(crate) fn allocated(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        (offset, length): (u64, u64),
+        mode: i32,
+    ) -> Result<(), Errno> {
+        let mode = convert::allocate_mode(mode).ok_or(Errno::EOPNOTSUPP)?;
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        self.shared.call("fallocate", |fs| {
+            fs.fallocate(&caller, ino, mode, offset, length)
+        })
+    }
+
+    /// Finds data or a hole.
+    pub(crate) fn sought(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        offset: i64,
+        whence: i32,
+    ) -> Result<i64, Errno> {
+        /// `SEEK_DATA`.
+        const DATA: i32 = 3;
+        /// `SEEK_HOLE`.
+        const HOLE: i32 = 4;
+        let whence = match whence {
+            DATA => Seek::Data,
+            HOLE => Seek::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let at = self
+            .shared
+            .call("lseek", |fs| fs.seek(&caller, ino, offset, whence))?;
+        i64::try_from(at).map_err(|_| Errno::EOVERFLOW)
+    }
+}

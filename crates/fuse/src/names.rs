@@ -1,0 +1,287 @@
+//! What requests for names and attributes ask of the file system: lookup, make, link, rename,
+//! remove; attributes, extended attributes, listings without attributes.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use fuser::{Errno, FileHandle, INodeNo, RenameFlags, ReplyDirectory, Request, TimeOrNow};
+use steadfast_vfs::{Attr, Caller, FileSystem, NewNode, SetAttr};
+
+use crate::convert;
+use crate::server::Server;
+
+/// Attribute names that are passed on: POSIX ACLs are not offered, so nobody may
+/// believe to have set one, and names outside the four namespaces do not exist.
+fn xattr_offered(name: &[u8]) -> Result<&[u8], Errno> {
+    [&b"user."[..], b"trusted.", b"security."]
+        .iter()
+        .any(|space| name.starts_with(space))
+        .then_some(name)
+        .ok_or(Errno::EOPNOTSUPP)
+}
+
+/// What a SETATTR request changes.
+pub(crate) struct Changes {
+    pub(crate) mode: Option<u32>,
+    pub(crate) uid: Option<u32>,
+    pub(crate) gid: Option<u32>,
+    pub(crate) size: Option<u64>,
+    pub(crate) atime: Option<TimeOrNow>,
+    pub(crate) mtime: Option<TimeOrNow>,
+    pub(crate) handle: Option<FileHandle>,
+}
+
+impl Server {
+    /// A call whose result gives the kernel a reference to an inode.
+    pub(crate) fn reference(
+        &self,
+        what: &'static str,
+        caller: &Caller,
+        call: impl FnOnce(&dyn FileSystem) -> steadfast_vfs::Result<Attr>,
+    ) -> Result<Attr, Errno> {
+        self.shared.call(what, |fs| {
+            let attr = call(fs)?;
+            self.shared.nodes.remember(fs, caller, attr.ino)?;
+            Ok(attr)
+        })
+    }
+
+    /// The caller of a call that makes an inode of this mode.
+    pub(crate) fn maker(&self, request: &Request, mode: u32) -> Caller {
+        const S_ISGID: u32 = 0o2000;
+        if mode & S_ISGID != 0 {
+            self.identity.owner(request)
+        } else {
+            self.identity.caller(request)
+        }
+    }
+
+    pub(crate) fn found(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+    ) -> Result<Attr, Errno> {
+        let (caller, parent) = (self.identity.caller(request), self.ino(parent));
+        self.reference("lookup", &caller, |fs| {
+            fs.lookup(&caller, parent, name.as_bytes())
+        })
+    }
+
+    pub(crate) fn made(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        rdev: u32,
+    ) -> Result<Attr, Errno> {
+        let kind = convert::node_kind(mode).ok_or(Errno::EINVAL)?;
+        let (caller, parent) = (self.maker(request, mode), self.ino(parent));
+        let node = NewNode {
+            kind,
+            perm: convert::perm(mode),
+            rdev,
+        };
+        self.reference("mknod", &caller, |fs| {
+            fs.mknod(&caller, parent, name.as_bytes(), &node)
+        })
+    }
+
+    pub(crate) fn made_directory(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+    ) -> Result<Attr, Errno> {
+        let (caller, parent) = (self.maker(request, mode), self.ino(parent));
+        self.reference("mkdir", &caller, |fs| {
+            fs.mkdir(&caller, parent, name.as_bytes(), convert::perm(mode))
+        })
+    }
+
+    pub(crate) fn made_symlink(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &[u8],
+    ) -> Result<Attr, Errno> {
+        let (caller, parent) = (self.identity.caller(request), self.ino(parent));
+        self.reference("symlink", &caller, |fs| {
+            fs.symlink(&caller, parent, name.as_bytes(), target)
+        })
+    }
+
+    pub(crate) fn target(&self, request: &Request, node: INodeNo) -> Result<Vec<u8>, Errno> {
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let target = self
+            .shared
+            .call("readlink", |fs| fs.readlink(&caller, ino))?;
+        self.accessed(&caller, ino);
+        Ok(target)
+    }
+
+    pub(crate) fn linked(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        (parent, name): (INodeNo, &OsStr),
+    ) -> Result<Attr, Errno> {
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let parent = self.ino(parent);
+        self.reference("link", &caller, |fs| {
+            fs.link(&caller, ino, parent, name.as_bytes())
+        })
+    }
+
+    pub(crate) fn unlinked(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+    ) -> Result<(), Errno> {
+        let (caller, parent) = (self.identity.caller(request), self.ino(parent));
+        self.shared
+            .call("unlink", |fs| fs.unlink(&caller, parent, name.as_bytes()))
+    }
+
+    pub(crate) fn removed_directory(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+    ) -> Result<(), Errno> {
+        let (caller, parent) = (self.identity.caller(request), self.ino(parent));
+        self.shared
+            .call("rmdir", |fs| fs.rmdir(&caller, parent, name.as_bytes()))
+    }
+
+    pub(crate) fn renamed(
+        &self,
+        request: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        (new_parent, new_name): (INodeNo, &OsStr),
+        flags: RenameFlags,
+    ) -> Result<(), Errno> {
+        let mode = convert::rename_mode(flags).ok_or(Errno::EINVAL)?;
+        let caller = self.identity.caller(request);
+        let from = (self.ino(parent), name.as_bytes());
+        let to = (self.ino(new_parent), new_name.as_bytes());
+        self.shared
+            .call("rename", |fs| fs.rename(&caller, from, to, mode))
+    }
+
+    pub(crate) fn attributes(&self, request: &Request, node: INodeNo) -> Result<Attr, Errno> {
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        self.shared.call("getattr", |fs| fs.getattr(&caller, ino))
+    }
+
+    pub(crate) fn changed(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        changes: &Changes,
+    ) -> Result<Attr, Errno> {
+        let Changes { mode, uid, gid, .. } = *changes;
+        let decided_by_groups = mode.is_some() || uid.is_some() || gid.is_some();
+        let caller = if decided_by_groups {
+            self.identity.owner(request)
+        } else {
+            self.identity.caller(request)
+        };
+        let ino = self.ino(node);
+        let set = SetAttr {
+            perm: mode.map(convert::perm),
+            uid,
+            gid,
+            size: changes.size,
+            atime: changes.atime.map(convert::set_time),
+            mtime: changes.mtime.map(convert::set_time),
+            guard: None,
+            by_handle: changes.handle.is_some(),
+        };
+        self.shared
+            .call("setattr", |fs| fs.setattr(&caller, ino, &set))
+    }
+
+    pub(crate) fn may(&self, request: &Request, node: INodeNo, mask: u8) -> Result<(), Errno> {
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        self.shared
+            .call("access", |fs| fs.access(&caller, ino, mask))
+    }
+
+    /// Fills a reply with entries, from `offset` on.
+    pub(crate) fn listed(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        offset: u64,
+        reply: &mut ReplyDirectory,
+    ) -> Result<(), Errno> {
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        self.shared.call("readdir", |fs| {
+            fs.readdir(&caller, ino, offset, &mut |entry| {
+                let (node, kind) = (self.numbers.node(entry.ino), convert::file_type(entry.kind));
+                !reply.add(node, entry.next, kind, OsStr::from_bytes(entry.name))
+            })
+        })?;
+        self.accessed(&caller, ino);
+        Ok(())
+    }
+
+    pub(crate) fn xattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+    ) -> Result<Vec<u8>, Errno> {
+        if let Some(value) = self.own_attribute(name.as_bytes()) {
+            return value;
+        }
+        let name = xattr_offered(name.as_bytes())?;
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        self.shared
+            .call("getxattr", |fs| fs.getxattr(&caller, ino, name))
+    }
+
+    pub(crate) fn set_xattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        (name, value): (&OsStr, &[u8]),
+        flags: i32,
+    ) -> Result<(), Errno> {
+        let name = xattr_offered(name.as_bytes())?;
+        let mode = convert::xattr_mode(flags).ok_or(Errno::EINVAL)?;
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        self.shared.call("setxattr", |fs| {
+            fs.setxattr(&caller, ino, name, value, mode)
+        })
+    }
+
+    /// All names, a NUL behind each.
+    pub(crate) fn xattrs(&self, request: &Request, node: INodeNo) -> Result<Vec<u8>, Errno> {
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let names = self
+            .shared
+            .call("listxattr", |fs| fs.listxattr(&caller, ino))?;
+        let ended = names
+            .into_iter()
+            .flat_map(|name| name.into_iter().chain([0]));
+        Ok(ended.collect())
+    }
+
+    pub(crate) fn removed_xattr(
+        &self,
+        request: &Request,
+        node: INodeNo,
+        name: &OsStr,
+    ) -> Result<(), Errno> {
+        let name = xattr_offered(name.as_bytes())?;
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        self.shared
+            .call("removexattr", |fs| fs.removexattr(&caller, ino, name))
+    }
+}

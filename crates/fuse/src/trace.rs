@@ -1,0 +1,41 @@
+//! A line for each request, as it arrives: when (seconds since the mount), what, on which node,
+//! which name, for which thread.
+//!
+//! Requests that the protocol crate answers by itself are not among them: the handshake, and
+//! what this server does not offer, which the kernel asks for once.
+
+use std::ffi::OsStr;
+use std::time::Instant;
+
+use fuser::{INodeNo, Request};
+
+use crate::counters::Asked;
+use crate::options::LogHook;
+
+/// See the module's header.
+pub(crate) struct Trace {
+    since: Instant,
+    hear: LogHook,
+}
+
+impl Trace {
+    pub(crate) fn new(hear: LogHook) -> Trace {
+        Trace {
+            since: Instant::now(),
+            hear,
+        }
+    }
+
+    pub(crate) fn arrived(
+        &self,
+        request: &Request,
+        asked: Asked,
+        node: INodeNo,
+        name: Option<&OsStr>,
+    ) {
+        let (at, what) = (self.since.elapsed().as_secs_f64(), asked.name());
+        let name = name.map(|name| format!(" {name:?}")).unwrap_or_default();
+        let (node, thread) = (node.0, request.pid());
+        (self.hear)(&format!("{at:.6} {what} {node}{name} by {thread}"));
+    }
+}
