@@ -1,5 +1,9 @@
-# The measurement `fs`: file system loads, Steadfast through FUSE against the kernel's ext4. Sourced by bench/run.
+# The measurement `fs`: file system loads, Steadfast through FUSE against the kernel's ext4, and in
+# memory against a pass-through FUSE server. Sourced by bench/run.
 # shellcheck shell=bash
+
+# shellcheck source-path=SCRIPTDIR source=peers/pass-through.sh
+. "$root/bench/peers/pass-through.sh"
 
 RUNS=7
 QUICK_RUNS=3
@@ -146,7 +150,7 @@ bench_fs() {
     say "$backing: preparing"
     all=(steadfast steadfast-metadata-prefix ext4)
     # It keeps nothing: beside a disk it would say nothing.
-    if [ "$backing" = memory ] && [ "$(type -t pass_through_mount)" = function ]; then all+=(pass-through); fi
+    if [ "$backing" = memory ]; then all+=(pass-through); fi
     declare -A at=()
     for system in "${all[@]}"; do
       volume "$system" "$backing"

@@ -92,10 +92,10 @@ schedules() {
 release() { cargo build --quiet --release --locked -p steadfast-cli; }
 scripts_parse() {
   local file
-  for file in scripts/*.sh bench/run bench/*.sh .ci/run proofs/check proofs/*/{build,code,mutants,run,test}; do
+  for file in scripts/*.sh bench/run bench/*.sh bench/peers/*.sh .ci/run proofs/check proofs/*/{build,code,mutants,run,test}; do
     [ -e "$file" ] || continue; bash -n "$file" || return; done
   # Where the checker is installed, it must have nothing to say.
-  if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh bench/run bench/*.sh .ci/run; fi
+  if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh bench/run bench/*.sh bench/peers/*.sh .ci/run; fi
 }
 
 run "format" cargo fmt --all --check
