@@ -36,8 +36,11 @@ volume() {
       local contract=${system#steadfast}
       contract=${contract#-}
       "$STEADFAST" mkfs --force --contract "${contract:-ordered}" "$image" >/dev/null || die "steadfast mkfs failed"
-      # On a disk, past the host's page cache, as the loop device does it; memory has nothing to go past.
-      if [ "$backing" = disk ]; then sf_mount "$image" "$MOUNTED" -o direct; else sf_mount "$image" "$MOUNTED"; fi
+      # On a disk, past the host's page cache, as the loop device does it; memory has nothing to go past. Served by a
+      # child of this script, as the pass-through is: the scheduler groups processes by session.
+      local how=buffered
+      if [ "$backing" = disk ]; then how=direct; fi
+      sf_serve "$image" "$MOUNTED" "$dir/$system.log" -o "$how"
       ;;
     ext4)
       prewrite "$image" "$IMAGE_MIB"
