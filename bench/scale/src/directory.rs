@@ -43,6 +43,7 @@ pub(crate) fn measure(image: &Path, count: u64, figures: &mut Figures) -> Result
     forget(image)?;
     let (fs, _) = open(image)?;
     let (mut seen, mut point, mut begun) = (0, 0, Instant::now());
+    let mut cpu = Process::Own.cpu_seconds()?;
     let mut failure = None;
     let listed = fs.readdir(&caller, dir, 0, &mut |_| {
         seen += 1;
@@ -50,10 +51,12 @@ pub(crate) fn measure(image: &Path, count: u64, figures: &mut Figures) -> Result
         if seen * 10 >= (count + 2) * (point + 1) {
             let each = (count + 2) as f64 / 10.0;
             point += 1;
-            let micros = begun.elapsed().as_secs_f64() * 1e6 / each;
+            let now = Process::Own.cpu_seconds().unwrap_or(cpu);
+            let seconds = [begun.elapsed().as_secs_f64(), now - cpu];
+            let micros = seconds.map(|seconds| seconds * 1e6 / each);
             let noted = figures.point("directory-readdir", point * 10, micros, Process::Own);
             failure = noted.err().or(failure.take());
-            begun = Instant::now();
+            (begun, cpu) = (Instant::now(), now);
         }
         true
     });
@@ -66,13 +69,16 @@ pub(crate) fn measure(image: &Path, count: u64, figures: &mut Figures) -> Result
     }
 
     // A permutation: every file once, neighbours far apart.
-    let step = (count * 618 / 1000..).find(|step| coprime(*step, count)).unwrap_or(1);
+    let step = (count * 618 / 1000..)
+        .find(|step| coprime(*step, count))
+        .unwrap_or(1);
     figures.curve("directory-remove", count, Process::Own, |index| {
         let file = (u128::from(index) * u128::from(step) % u128::from(count)) as u64;
         let removed = fs.unlink(&caller, dir, &name(file));
         removed.map_err(|e| e.to_string())
     })?;
-    fs.rmdir(&caller, fs.root(), DIR).map_err(|e| e.to_string())?;
+    fs.rmdir(&caller, fs.root(), DIR)
+        .map_err(|e| e.to_string())?;
     fs.unmount().map_err(|e| e.to_string())
 }
 

@@ -1,23 +1,31 @@
-//! What a measure prints: curves over the tenths of a load, single values; and the memory of processes.
+//! What a measure prints, as soon as it is known: curves over the tenths of a load, single values; and the memory of
+//! processes.
 
-use std::fmt::{self, Write as _};
+use std::io::Write as _;
 use std::time::Instant;
 
 /// Points of a curve.
 const POINTS: u64 = 10;
 
-/// Lines of figures in the order in which they were taken.
-#[derive(Default)]
-pub(crate) struct Figures(String);
+/// Where figures go: standard output.
+pub(crate) struct Figures;
+
+/// One line.
+fn print(line: &str) -> Result<(), String> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}")
+        .and_then(|()| out.flush())
+        .map_err(|e| format!("standard output: {e}"))
+}
 
 impl Figures {
     /// One number.
-    pub(crate) fn value(&mut self, name: &str, unit: &str, value: f64) {
-        let _ = writeln!(self.0, "value\t{name}\t{unit}\t{value:.6}");
+    pub(crate) fn value(&mut self, name: &str, unit: &str, value: f64) -> Result<(), String> {
+        print(&format!("value\t{name}\t{unit}\t{value:.6}"))
     }
 
-    /// Runs `step` for 0 to `total`, and notes for each tenth the microseconds per step and the memory of `process`
-    /// behind it.
+    /// Runs `step` for 0 to `total`, and notes for each tenth the microseconds per step, those of the processor that
+    /// `process` took for it, and its memory behind it.
     pub(crate) fn curve(
         &mut self,
         name: &str,
@@ -28,11 +36,15 @@ impl Figures {
         let points = POINTS.min(total);
         for point in 0..points {
             let (from, to) = (total * point / points, total * (point + 1) / points);
-            let begun = Instant::now();
+            let (begun, cpu) = (Instant::now(), process.cpu_seconds()?);
             for index in from..to {
                 step(index).map_err(|why| format!("{name}, step {index}: {why}"))?;
             }
-            let micros = begun.elapsed().as_secs_f64() * 1e6 / (to - from) as f64;
+            let each = 1e6 / (to - from) as f64;
+            let micros = [
+                begun.elapsed().as_secs_f64() * each,
+                (process.cpu_seconds()? - cpu) * each,
+            ];
             self.point(name, to * 100 / total, micros, process)?;
         }
         Ok(())
@@ -43,18 +55,13 @@ impl Figures {
         &mut self,
         name: &str,
         share: u64,
-        micros: f64,
+        [wall, cpu]: [f64; 2],
         process: Process,
     ) -> Result<(), String> {
         let resident = process.resident_mib()?;
-        let _ = writeln!(self.0, "curve\t{name}\tus\t{share}\t{micros:.3}\t{resident:.1}");
-        Ok(())
-    }
-}
-
-impl fmt::Display for Figures {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        print(&format!(
+            "curve\t{name}\tus\t{share}\t{wall:.3}\t{cpu:.3}\t{resident:.1}"
+        ))
     }
 }
 
@@ -76,6 +83,30 @@ impl Process {
     /// The most resident memory so far.
     pub(crate) fn peak_mib(self) -> Result<f64, String> {
         self.status("VmHWM:")
+    }
+
+    /// Processor time of all its threads so far, user and system.
+    pub(crate) fn cpu_seconds(self) -> Result<f64, String> {
+        let Process::Other(pid) = self else {
+            let spent = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+            return Ok(spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9);
+        };
+        /// Ticks in a second, as Linux shows them to all programs.
+        const TICKS: f64 = 100.0;
+        let path = format!("/proc/{pid}/stat");
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+        // Behind the name, which may hold anything: the state, ten numbers, then user and system time.
+        let behind = text.rsplit(')').next().unwrap_or_default();
+        let ticks: Vec<f64> = behind
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        match ticks.as_slice() {
+            [user, system] => Ok((user + system) / TICKS),
+            _ => Err(format!("{path}: no processor times")),
+        }
     }
 
     fn status(self, key: &str) -> Result<f64, String> {

@@ -30,7 +30,7 @@ pub(crate) fn measure(
     })?;
     let begun = Instant::now();
     fs.sync().map_err(|e| e.to_string())?;
-    figures.value("file-sync", "s", begun.elapsed().as_secs_f64());
+    figures.value("file-sync", "s", begun.elapsed().as_secs_f64())?;
     fs.unmount().map_err(|e| e.to_string())?;
     drop(fs);
 
@@ -60,11 +60,11 @@ pub(crate) fn measure(
         ..SetAttr::default()
     };
     fs.setattr(&caller, file, &set).map_err(|e| e.to_string())?;
-    figures.value("file-truncate", "s", begun.elapsed().as_secs_f64());
+    figures.value("file-truncate", "s", begun.elapsed().as_secs_f64())?;
     let begun = Instant::now();
     fs.unlink(&caller, fs.root(), b"file")
         .map_err(|e| e.to_string())?;
-    figures.value("file-remove", "s", begun.elapsed().as_secs_f64());
-    figures.value("file-memory", "MiB", Process::Own.peak_mib()?);
+    figures.value("file-remove", "s", begun.elapsed().as_secs_f64())?;
+    figures.value("file-memory", "MiB", Process::Own.peak_mib()?)?;
     fs.unmount().map_err(|e| e.to_string())
 }

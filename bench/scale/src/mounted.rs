@@ -35,11 +35,11 @@ pub(crate) fn measure(
         return Err(format!("{seen} entries listed, {count} made"));
     }
     let each = begun.elapsed().as_secs_f64() * 1e6 / count as f64;
-    figures.value("mounted-readdir", "us", each);
+    figures.value("mounted-readdir", "us", each)?;
     figures.curve("mounted-remove", count, process, |index| {
         fs::remove_file(name(index)).map_err(|e| e.to_string())
     })?;
     fs::remove_dir(&dir).map_err(|e| e.to_string())?;
-    figures.value("mounted-memory", "MiB", process.peak_mib()?);
+    figures.value("mounted-memory", "MiB", process.peak_mib()?)?;
     Ok(())
 }

@@ -6,8 +6,8 @@ use std::io::BufRead;
 struct Curve {
     name: String,
     unit: String,
-    /// Share of the load that is done in per cent, time per operation, resident memory.
-    points: Vec<[f64; 3]>,
+    /// Share of the load that is done in per cent, time and processor time per operation, resident memory.
+    points: Vec<[f64; 4]>,
 }
 
 #[derive(Default)]
@@ -51,8 +51,8 @@ fn parse(input: impl BufRead) -> Result<Taken, String> {
                     .values
                     .push(((*name).to_owned(), (*unit).to_owned(), value));
             }
-            ["curve", name, unit, share, value, memory] => {
-                let point = [number(share)?, number(value)?, number(memory)?];
+            ["curve", name, unit, share, wall, cpu, memory] => {
+                let point = [number(share)?, number(wall)?, number(cpu)?, number(memory)?];
                 match taken.curves.iter_mut().find(|curve| curve.name == *name) {
                     Some(curve) => curve.points.push(point),
                     None => taken.curves.push(Curve {
@@ -88,12 +88,8 @@ fn table(taken: &Taken, out: &mut String) {
             curve.unit,
             growth(curve)
         );
-        for (row, digits) in [("done %", 0), (curve.unit.as_str(), 2), ("MiB", 0)] {
-            let column = match row {
-                "done %" => 0,
-                "MiB" => 2,
-                _ => 1,
-            };
+        let rows = [("done %", 0), (&curve.unit, 2), ("of CPU", 2), ("MiB", 0)];
+        for (column, (row, digits)) in rows.into_iter().enumerate() {
             let _ = write!(out, "  {row:<7}");
             for point in &curve.points {
                 let _ = write!(out, " {:>8.digits$}", point[column]);
@@ -128,7 +124,11 @@ fn json(about: &[(&str, &str)], taken: &Taken, out: &mut String) {
     out.push('{');
     for (key, value) in about {
         let plain = value.parse::<f64>().is_ok_and(f64::is_finite) && !value.starts_with('+');
-        let value = if plain { (*value).to_owned() } else { quoted(value) };
+        let value = if plain {
+            (*value).to_owned()
+        } else {
+            quoted(value)
+        };
         let _ = write!(out, "{}: {value}, ", quoted(key));
     }
     out.push_str("\"curves\": {");
@@ -140,11 +140,11 @@ fn json(about: &[(&str, &str)], taken: &Taken, out: &mut String) {
             quoted(&curve.name),
             quoted(&curve.unit)
         );
-        for (index, [share, value, memory]) in curve.points.iter().enumerate() {
+        for (index, [share, wall, cpu, memory]) in curve.points.iter().enumerate() {
             let comma = if index > 0 { ", " } else { "" };
             let _ = write!(
                 out,
-                "{comma}{{\"done_percent\": {share}, \"value\": {value}, \"memory_mib\": {memory}}}"
+                "{comma}{{\"done_percent\": {share}, \"wall\": {wall}, \"cpu\": {cpu}, \"memory_mib\": {memory}}}"
             );
         }
         out.push_str("]}");
@@ -167,7 +167,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const FIGURES: &str = "value\tmkfs\ts\t0.5\ncurve\tcreate\tus\t10\t2.0\t30.5\ncurve\tcreate\tus\t20\t3.0\t31\n";
+    const FIGURES: &str = "value\tmkfs\ts\t0.5\ncurve\tcreate\tus\t10\t2.0\t1.5\t30.5\ncurve\tcreate\tus\t20\t3.0\t1.5\t31\n";
 
     #[test]
     fn the_object_has_every_figure() {
@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(
             text,
             "{\"bench\": \"scale\", \"cpus\": 2, \"curves\": {\"create\": {\"unit\": \"us\", \"points\": \
-             [{\"done_percent\": 10, \"value\": 2, \"memory_mib\": 30.5}, \
-             {\"done_percent\": 20, \"value\": 3, \"memory_mib\": 31}]}}, \
+             [{\"done_percent\": 10, \"wall\": 2, \"cpu\": 1.5, \"memory_mib\": 30.5}, \
+             {\"done_percent\": 20, \"wall\": 3, \"cpu\": 1.5, \"memory_mib\": 31}]}}, \
              \"values\": {\"mkfs\": {\"unit\": \"s\", \"value\": 0.5}}}\n"
         );
     }

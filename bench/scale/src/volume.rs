@@ -52,10 +52,10 @@ pub(crate) fn make(image: &Path, bytes: u64, figures: &mut Figures) -> Result<()
     let device = device.map_err(|e| e.to_string())?;
     mkfs(&device, &MkfsOptions::default(), &mut |_, _| {}).map_err(|e| e.to_string())?;
     drop(device);
-    figures.value("mkfs", "s", begun.elapsed().as_secs_f64());
-    figures.value("mkfs-memory", "MiB", Process::Own.peak_mib()?);
+    figures.value("mkfs", "s", begun.elapsed().as_secs_f64())?;
+    figures.value("mkfs-memory", "MiB", Process::Own.peak_mib()?)?;
     let stat = rustix::fs::stat(image).map_err(|e| format!("{}: {e}", image.display()))?;
-    figures.value("mkfs-written", "MiB", stat.st_blocks as f64 / 2048.0);
+    figures.value("mkfs-written", "MiB", stat.st_blocks as f64 / 2048.0)?;
     Ok(())
 }
 
@@ -64,30 +64,38 @@ pub(crate) fn mount(image: &Path, figures: &mut Figures) -> Result<(), String> {
     forget(image)?;
     let begun = Instant::now();
     let (fs, recovery) = open(image)?;
-    let name = if recovery.clean { "mount" } else { "mount-crashed" };
-    figures.value(name, "s", begun.elapsed().as_secs_f64());
+    let name = if recovery.clean {
+        "mount"
+    } else {
+        "mount-crashed"
+    };
+    figures.value(name, "s", begun.elapsed().as_secs_f64())?;
     if !recovery.clean {
-        figures.value("replayed", "blocks", recovery.home_blocks as f64);
+        figures.value("replayed", "blocks", recovery.home_blocks as f64)?;
     }
     figures.value(
         &format!("{name}-memory"),
         "MiB",
         Process::Own.resident_mib()?,
-    );
+    )?;
     for turn in ["first", "next"] {
         let begun = Instant::now();
         fs.statfs().map_err(|e| e.to_string())?;
         let micros = begun.elapsed().as_secs_f64() * 1e6;
-        figures.value(&format!("{name}-statfs-{turn}"), "us", micros);
+        figures.value(&format!("{name}-statfs-{turn}"), "us", micros)?;
     }
     figures.value(
         &format!("{name}-statfs-memory"),
         "MiB",
         Process::Own.resident_mib()?,
-    );
+    )?;
     let begun = Instant::now();
     fs.unmount().map_err(|e| e.to_string())?;
-    figures.value(&format!("{name}-unmount"), "s", begun.elapsed().as_secs_f64());
+    figures.value(
+        &format!("{name}-unmount"),
+        "s",
+        begun.elapsed().as_secs_f64(),
+    )?;
     Ok(())
 }
 
@@ -130,18 +138,22 @@ pub(crate) fn check(image: &Path, figures: &mut Figures) -> Result<(), String> {
     let usage = report.usage;
     let inodes = (usage.files + usage.directories + usage.others) as f64;
     let mib = (read_bytes()? - before) / 1048576.0;
-    figures.value("fsck", "s", seconds);
+    figures.value("fsck", "s", seconds)?;
     let ends = steps.lock().map_err(|e| e.to_string())?;
-    let next = ends.iter().skip(1).map(|(_, at)| *at).chain([begun + begun.elapsed()]);
+    let next = ends
+        .iter()
+        .skip(1)
+        .map(|(_, at)| *at)
+        .chain([begun + begun.elapsed()]);
     for ((step, from), to) in ends.iter().zip(next) {
         let name = format!("fsck-{}", step.replace(' ', "-"));
-        figures.value(&name, "s", (to - *from).as_secs_f64());
+        figures.value(&name, "s", (to - *from).as_secs_f64())?;
     }
-    figures.value("fsck-inodes", "inodes", inodes);
-    figures.value("fsck-inode-rate", "inodes/s", inodes / seconds);
-    figures.value("fsck-read", "MiB", mib);
-    figures.value("fsck-read-rate", "MiB/s", mib / seconds);
-    figures.value("fsck-memory", "MiB", Process::Own.peak_mib()?);
+    figures.value("fsck-inodes", "inodes", inodes)?;
+    figures.value("fsck-inode-rate", "inodes/s", inodes / seconds)?;
+    figures.value("fsck-read", "MiB", mib)?;
+    figures.value("fsck-read-rate", "MiB/s", mib / seconds)?;
+    figures.value("fsck-memory", "MiB", Process::Own.peak_mib()?)?;
     Ok(())
 }
 
@@ -149,7 +161,9 @@ pub(crate) fn check(image: &Path, figures: &mut Figures) -> Result<(), String> {
 fn read_bytes() -> Result<f64, String> {
     let path = "/proc/self/io";
     let text = std::fs::read_to_string(path).map_err(|e| format!("{path}: {e}"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("read_bytes: "));
     line.and_then(|number| number.parse().ok())
         .ok_or_else(|| format!("{path}: no read_bytes"))
 }

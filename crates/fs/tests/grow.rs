@@ -191,11 +191,11 @@ fn explore(before: u64, after: u64, clean: bool) {
     for position in 0..=explorer.len() {
         let cut = explorer.cut(position);
         let limits = Limits {
-            exhaustive_writes: 4,
+            exhaustive_writes: 3,
             sampled: if std::env::var_os("STEADFAST_LONG").is_some() {
                 200
             } else {
-                16
+                6
             },
             tears: true,
             seed: position as u64,
