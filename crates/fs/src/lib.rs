@@ -25,6 +25,9 @@ mod dir;
 mod error;
 mod extents;
 mod fsck;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod grow;
 mod handle;
 mod in_place;

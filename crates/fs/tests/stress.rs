@@ -317,7 +317,7 @@ fn empty(fs: &Fs, dir: Ino) {
 
 #[test]
 fn threads_do_what_their_models_do_and_agree_on_what_they_share() {
-    let (seeds, threads, steps) = if long() { (60, 6, 6000) } else { (6, 4, 1000) };
+    let (seeds, threads, steps) = if long() { (24, 6, 6000) } else { (6, 4, 1000) };
     for seed in first_seed()..first_seed() + seeds {
         run(seed, Contract::ALL[seed as usize % 3], threads, steps);
     }
@@ -512,7 +512,7 @@ fn load(seed: u64, steps: usize, cuts: usize) -> Load {
 
 #[test]
 fn a_power_cut_under_load_leaves_each_thread_what_its_contract_allows() {
-    let (seeds, steps, cuts) = if long() { (400, 60, 120) } else { (9, 50, 24) };
+    let (seeds, steps, cuts) = if long() { (100, 60, 60) } else { (9, 50, 24) };
     let mut images = 0;
     for seed in first_seed()..first_seed() + seeds {
         images += cut(load(seed, steps, cuts)).unwrap_or_else(|what| panic!("{what}"));

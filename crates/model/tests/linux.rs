@@ -166,41 +166,54 @@ fn compare(dir: &Scratch, want: &Snapshot) {
     assert_eq!(found, want.entries.len());
 }
 
+/// One load in a directory of its own.
+fn load(seed: u64, steps: usize) {
+    let name = format!("steadfast-model-{}-{seed}", process::id());
+    let dir = Scratch(env::temp_dir().join(name));
+    if let Err(e) = fs::create_dir(&dir.0) {
+        eprintln!("skipped: no directory for temporary files: {e}");
+        return;
+    }
+    let shape = Shape {
+        handles: false,
+        odd_names: true,
+        sync_every: 0,
+        ..Shape::default()
+    };
+    let mut tree = Tree::new(Time::default());
+    let (mut ran, mut failed) = (0, 0);
+    for step in Workload::new(seed, shape).take(steps) {
+        let mut op = step.op.clone();
+        if let Op::Mkdir { perm, .. } = &mut op {
+            *perm |= 0o700;
+        }
+        let Some(result) = run(&dir, &tree, &op) else {
+            continue;
+        };
+        let want = tree.apply(&op, &step.caller, step.at);
+        let errno = result.err().map(|e| e.raw_os_error().unwrap_or(0));
+        assert_eq!(want.err().map(|e| e.code()), errno, "seed {seed}: {op}");
+        ran += 1;
+        failed += usize::from(errno.is_some());
+    }
+    assert!(
+        ran > steps / 4 && failed > steps / 20 && ran - failed > steps / 20,
+        "{ran} ran, {failed} failed"
+    );
+    compare(&dir, &tree.snapshot());
+}
+
+/// Several at once, so that a mounted file system has something to do: `TMPDIR` says where, and
+/// `STEADFAST_LONG=1` that there shall be more.
 #[test]
 fn random_operations_have_the_errors_and_effects_that_the_kernel_gives_them() {
-    for seed in 0..6 {
-        let name = format!("steadfast-model-{}-{seed}", process::id());
-        let dir = Scratch(env::temp_dir().join(name));
-        if let Err(e) = fs::create_dir(&dir.0) {
-            eprintln!("skipped: no directory for temporary files: {e}");
-            return;
+    let (threads, steps) = match env::var_os("STEADFAST_LONG") {
+        Some(_) => (16, 50_000),
+        None => (6, 4000),
+    };
+    std::thread::scope(|scope| {
+        for seed in 0..threads {
+            scope.spawn(move || load(seed, steps));
         }
-        let shape = Shape {
-            handles: false,
-            odd_names: true,
-            sync_every: 0,
-            ..Shape::default()
-        };
-        let mut tree = Tree::new(Time::default());
-        let (mut ran, mut failed) = (0, 0);
-        for step in Workload::new(seed, shape).take(4000) {
-            let mut op = step.op.clone();
-            if let Op::Mkdir { perm, .. } = &mut op {
-                *perm |= 0o700;
-            }
-            let Some(result) = run(&dir, &tree, &op) else {
-                continue;
-            };
-            let want = tree.apply(&op, &step.caller, step.at);
-            let errno = result.err().map(|e| e.raw_os_error().unwrap_or(0));
-            assert_eq!(want.err().map(|e| e.code()), errno, "seed {seed}: {op}");
-            ran += 1;
-            failed += usize::from(errno.is_some());
-        }
-        assert!(
-            ran > 1500 && failed > 300 && ran - failed > 300,
-            "{ran} ran, {failed} failed"
-        );
-        compare(&dir, &tree.snapshot());
-    }
+    });
 }

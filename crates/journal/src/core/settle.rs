@@ -4,7 +4,7 @@
 use super::{Batch, Core, Freed, HomeImage, Logged, PostImage, Round, Run, TxnId};
 use crate::cache::Cache;
 use crate::probe::Decision;
-use crate::{Faults, Kind, StreamId};
+use crate::{Error, Faults, Kind, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use steadfast_block::BlockNo;
@@ -102,13 +102,12 @@ impl Core {
             return;
         };
         let was_logged = u32::from(self.logged.contains_key(&at.0));
+        let mut agree = true;
         let kind = cache.with(at, |entry| {
             // Nobody else has a part in the current image: it is this one. Share the memory.
             if entry.holds == block.holds + was_logged {
-                debug_assert!(
-                    entry.current[..crate::META_BYTES] == image[..crate::META_BYTES],
-                    "{at:?}: the record and the current image disagree"
-                );
+                agree = !cfg!(debug_assertions)
+                    || entry.current[..crate::META_BYTES] == image[..crate::META_BYTES];
                 entry.current = Arc::clone(&image);
             }
             entry.committed = image;
@@ -116,6 +115,13 @@ impl Core {
             entry.unhold(at, block.holds + was_logged - 1);
             entry.kind
         });
+        if !agree {
+            // A bug, or two structures of a damaged volume that lie over each other. What is
+            // durable counts; where it is looked at, it is told.
+            self.fail(&Error::Corrupt {
+                what: format!("block {at}: the record and the current image disagree"),
+            });
+        }
         if let Some(kind) = kind {
             let checksum = (kind == Kind::Meta).then_some(block.checksum);
             self.logged.insert(at.0, Logged { seq, checksum });

@@ -158,3 +158,53 @@ fn the_statistics_tell_what_was_changed_and_what_was_logged_for_it() {
     assert!((112 + 4 * 24 + 34..400).contains(&logged), "{logged}");
     assert_eq!(after.log_blocks - before.log_blocks, 1);
 }
+
+/// Two structures of a damaged volume name one block: one frees it, the other changes it. That was an
+/// assertion; without it, records were laid that change a block whose patches they revoke. Now
+/// the journal stops, and nothing of it lasts.
+#[test]
+fn a_block_that_is_changed_after_it_was_freed_stops_the_journal() {
+    // In one transaction, in two, and freed by a transaction that is being laid already.
+    for (freer, changer, synced) in [(0, 0, false), (0, 1, false), (0, 0, true)] {
+        let sim = fresh();
+        let journal = open(sim.clone());
+        put(&journal, 0, META + 1, 0, 1).unwrap();
+        put(&journal, freer, META, 0, 1).unwrap();
+        let mut op = journal.begin(StreamId(freer), small(400)).unwrap();
+        op.free(BlockNo(META), 1).unwrap();
+        op.write(BlockNo(META + 1), Kind::Meta, 0, &[2; 8]).unwrap();
+        let _ = op.commit();
+        if synced {
+            journal.sync(StreamId(freer), &[]).unwrap();
+        }
+        put(&journal, changer, META, 8, 3).unwrap();
+        if synced {
+            // Durable and out of reach: a block of another life.
+            assert!(journal.failed().is_none());
+            continue;
+        }
+        let error = journal.sync(StreamId(changer), &[]).unwrap_err();
+        assert!(error.to_string().contains("after it was freed"), "{error}");
+        assert!(put(&journal, 2, META + 2, 0, 1).is_err());
+        drop(journal);
+        let after = cut(&sim);
+        assert_eq!((get(&after, META, 8), get(&after, META + 1, 0)), (0, 0));
+    }
+}
+
+/// The same, used as metadata by one structure and as data by another, in one operation.
+#[test]
+fn a_block_that_one_operation_uses_as_two_kinds_is_an_error() {
+    let journal = open(fresh());
+    let mut op = journal.begin(StreamId(0), small(400)).unwrap();
+    op.write(BlockNo(META), Kind::Meta, 0, &[1; 8]).unwrap();
+    let as_data = op.write(BlockNo(META), Kind::Data, 0, &[2; 8]);
+    assert!(matches!(as_data, Err(Error::WrongKind { .. })));
+    assert!(matches!(
+        op.read(BlockNo(META), Kind::Data),
+        Err(Error::WrongKind { .. })
+    ));
+    drop(op);
+    put(&journal, 0, META, 0, 5).unwrap();
+    assert_eq!(get(&journal, META, 0), 5);
+}
