@@ -278,6 +278,23 @@ fn compare(options: &str, atimes: bool) {
     }
     assert!(wrong.is_empty(), "with {options}:\n{wrong}");
     drop(reference);
+    if !atimes {
+        // All of it is on the volume as it was seen.
+        let mut before = States::new();
+        collect(&place.mnt(), &place.mnt(), &mut before);
+        place.must(&["umount", "mnt"]);
+        place.must(&["mount", "-o", "allow_other,dev,suid", "img", "mnt"]);
+        let mut after = States::new();
+        collect(&place.mnt(), &place.mnt(), &mut after);
+        for (name, state) in &before {
+            assert!(
+                after.get(name) == Some(state),
+                "{} has changed by a new mount",
+                name.display()
+            );
+        }
+        assert_eq!(before.len(), after.len());
+    }
     place.end();
 }
 
