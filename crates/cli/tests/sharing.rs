@@ -111,7 +111,8 @@ fn who_watches_a_directory_is_told_of_what_others_do_there() {
     let Some(place) = Place::mounted("defaults") else {
         return;
     };
-    let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+    let watch =
+        inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
     let wanted = inotify::WatchFlags::CREATE
         | inotify::WatchFlags::MODIFY
         | inotify::WatchFlags::MOVE
@@ -161,8 +162,16 @@ fn direct_and_cached_access_to_one_file_agree() {
 fn mix_direct_and_cached(place: &Place) {
     const LEN: usize = 1 << 20;
     let path = place.mnt().join("file");
-    let direct =
-        |flags| File::from(rustix::fs::open(&path, flags | OFlags::DIRECT, Mode::empty()).unwrap());
+    let direct = |flags| {
+        File::from(
+            rustix::fs::open(
+                &path,
+                flags | OFlags::DIRECT | OFlags::CLOEXEC,
+                Mode::empty(),
+            )
+            .unwrap(),
+        )
+    };
     let mut expected = pattern(LEN, 0);
     fs::write(&path, &expected).unwrap();
     let cached = File::options().read(true).write(true).open(&path).unwrap();
@@ -215,7 +224,7 @@ fn move_in_the_kernel(place: &Place) {
     assert!(fs::read(place.mnt().join("sent")).unwrap() == bytes);
 
     // Spliced out to a pipe, and in from one.
-    let (out, into) = rustix::pipe::pipe().unwrap();
+    let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     let flags = rustix::pipe::SpliceFlags::empty();
     let got = std::thread::scope(|scope| {
         let reader = scope.spawn(move || {
@@ -230,7 +239,7 @@ fn move_in_the_kernel(place: &Place) {
     });
     assert!(got == bytes);
     let to = File::create(place.mnt().join("spliced")).unwrap();
-    let (out, into) = rustix::pipe::pipe().unwrap();
+    let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| File::from(into).write_all(&bytes).unwrap());
         while rustix::pipe::splice(&out, None, &to, None, LEN, flags).unwrap() > 0 {}

@@ -86,7 +86,7 @@ pub(crate) fn rows() -> Vec<(&'static str, Act)> {
     row("copy_file_range of nothing", |d| show(rustix::fs::copy_file_range(rw(d.join("empty"))?, None, rw(d.join("other"))?, None, 5)?));
     row("sendfile", |d| show(rustix::fs::sendfile(rw(d.join("other"))?, rw(d.join("file"))?, None, 5)?));
     row("splice", |d| {
-        let (out, into) = rustix::pipe::pipe()?;
+        let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let flags = rustix::pipe::SpliceFlags::empty();
         let read = rustix::pipe::splice(rw(d.join("file"))?, Some(&mut 0), into, None, 5, flags)?;
         show((read, rustix::pipe::splice(out, None, rw(d.join("other"))?, Some(&mut 2), 5, flags)?))
@@ -226,9 +226,9 @@ pub(crate) fn rows() -> Vec<(&'static str, Act)> {
         let name = "d".repeat(200);
         for _ in 0..25 {
             rustix::fs::mkdirat(&dir, &*name, Mode::from_raw_mode(0o755))?;
-            dir = rustix::fs::openat(&dir, &*name, OFlags::DIRECTORY, Mode::empty())?;
+            dir = rustix::fs::openat(&dir, &*name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         }
-        rustix::fs::openat(&dir, "file", OFlags::CREATE | OFlags::WRONLY, Mode::from_raw_mode(0o644))?;
+        rustix::fs::openat(&dir, "file", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))?;
         // Away again, before somebody walks it by path.
         rename(d.join("void"), d.join("gone"), RenameFlags::empty())?;
         ok(fs::remove_dir_all(d.join("gone"))?)
@@ -324,11 +324,11 @@ pub(crate) fn rows() -> Vec<(&'static str, Act)> {
     row("link of another's file", |d| OTHER.run(|| ok(fs::hard_link(d.join("file"), d.join("new"))?)));
     row("create in a set-gid directory", |d| OTHER.run(|| ok(at(d.join("setgid/new"), OFlags::CREATE | OFlags::WRONLY)?)));
     row("create a set-gid file in a set-gid directory", |d| {
-        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         OTHER.run(|| ok(open(d.join("setgid/new"), flags, Mode::from_raw_mode(0o2755))?))
     });
     row("create a set-gid file in a set-gid directory by a member", |d| {
-        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         MEMBER.run(|| ok(open(d.join("setgid/new"), flags, Mode::from_raw_mode(0o2755))?))
     });
     row("mkdir in a set-gid directory", |d| OTHER.run(|| ok(fs::create_dir(d.join("setgid/new"))?)));
