@@ -25,11 +25,26 @@ const OLD: i64 = 1_000_000_000;
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Differences from ext4: operation, what is seen here, why it may be so. (steadfast(7) tells users.)
-const KNOWN: [(&str, &str, &str); 8] = [
+const KNOWN: [(&str, &str, &str); 11] = [
     (
         "read behind the end",
         "0",
         "the kernel knows the size and does not ask",
+    ),
+    (
+        "time of birth",
+        "(false, false)",
+        "the FUSE library does not answer the request for it",
+    ),
+    (
+        "write to and read from a pipe",
+        "7",
+        "the kernel keeps the pipe to itself",
+    ),
+    (
+        "set an access control list",
+        "Operation not supported (os error 95)",
+        "not offered",
     ),
     (
         "open without a name",
