@@ -248,8 +248,8 @@ for ((round = 1; round <= cuts; round++)); do
   kind=kill
   if [ -n "$POWER" ] && ((round % 2 == 0)); then kind=power; fi
   start_work
-  # From at once to well into it.
-  sleep "$(awk -v r="$RANDOM" 'BEGIN { printf "%.3f", (r / 32768) ^ 2 * 1.6 }')"
+  # From at once to well into it; now and then as long as a clone takes where every call is flushed.
+  sleep "$(awk -v r="$RANDOM" -v long=$((round % 10 == 5)) 'BEGIN { printf "%.3f", long ? 4 : (r / 32768) ^ 2 * 1.6 }')"
   cut "$kind"
   done_cuts[$kind]=$((done_cuts[$kind] + 1))
   serve_all
