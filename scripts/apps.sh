@@ -87,11 +87,13 @@ databases() {
 # frequent, so that cuts hit them.
 sqlite_writer() {
   local ack last
+  # A server that dies takes the memory away that the WAL's index is mapped to: SQLite dies with it.
+  exec 2>/dev/null
   ack=$(acks "$1" "$2")
   last=$(tail -n 1 "$ack")
   transactions "${last:-0}" |
     stdbuf -oL sqlite3 -bail -cmd "PRAGMA synchronous = $3" -cmd "PRAGMA wal_autocheckpoint = 20" \
-      "$(mnt "$1")/$2.db" 2>/dev/null | sed -u 1d >>"$ack" # the first line is the pragma's
+      "$(mnt "$1")/$2.db" | sed -u 1d >>"$ack" # the first line is the pragma's
 }
 
 git_fsync() { if [ "$1" = metadata-prefix ]; then echo all; else echo none; fi; }
@@ -246,8 +248,8 @@ for ((round = 1; round <= cuts; round++)); do
   kind=kill
   if [ -n "$POWER" ] && ((round % 2 == 0)); then kind=power; fi
   start_work
-  # From at once to well into it.
-  sleep "$(awk -v r="$RANDOM" 'BEGIN { printf "%.3f", (r / 32768) ^ 2 * 1.6 }')"
+  # From at once to well into it; now and then as long as a clone takes where every call is flushed.
+  sleep "$(awk -v r="$RANDOM" -v long=$((round % 10 == 5)) 'BEGIN { printf "%.3f", long ? 4 : (r / 32768) ^ 2 * 1.6 }')"
   cut "$kind"
   done_cuts[$kind]=$((done_cuts[$kind] + 1))
   serve_all

@@ -28,7 +28,9 @@ while [ $# -gt 0 ]; do
 done
 seeds=("$@")
 [ ${#seeds[@]} -gt 0 ] || seeds=(1 2 3)
-if [ -n "$on" ]; then contract=$on; else for_contracts "$contract" "${BASH_SOURCE[0]}" --ops "$ops" "${seeds[@]}" --contract; fi
+# again SEED… CONTRACT
+again() { "${BASH_SOURCE[0]}" --ops "$ops" --contract "${@: -1}" "${@:1:$#-1}"; }
+if [ -n "$on" ]; then contract=$on; else for_contracts "$contract" again "${seeds[@]}"; fi
 
 "$here/setup.sh" test
 install_tool fsx "$VERSION"

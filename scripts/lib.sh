@@ -249,10 +249,17 @@ drop_unflushed_writes() {
 # nothing but pwrite and fdatasync on it), which no disk does.
 write_image() { dd if=/dev/zero of="$1" bs=1M count="$2" conv=fsync status=none || die "cannot write $1"; }
 
-# Brings the disk at $1 back after a cut. Nothing on it may be open.
+# Brings the disk at $1 back after a cut. Nothing on it may be open. A new mount of a file system that is still mounted in
+# another namespace (a container just made) would be the dead one again: then it waits.
 power_again() {
-  umount "$1" || die "could not unmount the dead disk"
-  mount -t ext4 "$POWER" "$1" || die "the disk does not come back"
+  local i
+  for ((i = 0; i < 150; i++)); do
+    umount "$1" || die "could not unmount the dead disk"
+    mount -t ext4 "$POWER" "$1" || die "the disk does not come back"
+    if touch "$1/alive" 2>/dev/null; then return; fi
+    sleep 0.2
+  done
+  die "the disk stays dead: is $1 mounted in another namespace?"
 }
 
 # ---------------------------------------------------------------- a database's work

@@ -69,6 +69,13 @@ kill_postgres() {
   kill -STOP "$1" 2>/dev/null || true
   # shellcheck disable=SC2046 # one number per word
   kill -KILL $(ps -o pid= --ppid "$1") "$1" 2>/dev/null || true
+  # Dead, if perhaps not buried yet.
+  local i
+  for ((i = 0; i < 100; i++)); do
+    case $(ps -o stat= -p "$1") in ''|Z*) return 0 ;; esac
+    sleep 0.1
+  done
+  warn "PostgreSQL (process $1) does not die"
 }
 
 # Numbered transactions; a number counts as acknowledged when psql has said so after COMMIT.
@@ -153,7 +160,8 @@ for kind in "${kinds[@]}"; do
   if [ "$kind" = power ]; then power_again "$HOST"; fi
   [ -s "$ACKED" ] || bad "no transaction was acknowledged: $(tail -n 3 "$RUN/postgres.log")"
   serve
-  rm -f "$DATA/postmaster.pid" # its process is gone, and its number may be another's
+  # Their process is gone, and its number may be another's.
+  rm -f "$DATA/postmaster.pid" "$RUN"/.s.PGSQL.*
   start_postgres
   case $kind in
     kill) check "kill -9" ;;

@@ -87,6 +87,22 @@ fn an_ordinary_user_mounts_uses_and_unmounts() {
 }
 
 #[test]
+fn an_entry_of_fstab_lets_an_ordinary_user_mount() {
+    let Some(place) = Place::new() else { return };
+    let script = format!(
+        "mkdir sbin; {PROGRAM} install-helper sbin >/dev/null
+         mount -t overlay overlay -o lowerdir=$PWD/sbin:/usr/sbin /usr/sbin || exit 77
+         echo \"$PWD/img $PWD/mnt fuse.steadfast user,noauto,cache=8M 0 0\" >fstab
+         mount --bind fstab /etc/fstab
+         u mount $PWD/mnt
+         grep \" $PWD/mnt fuse.steadfast rw,nosuid,nodev,noexec,.*user_id=65534\" /proc/self/mounts
+         u umount $PWD/mnt
+         steadfast info img | grep -q 'state: *clean'"
+    );
+    as_nobody(&place, &script);
+}
+
+#[test]
 fn what_cannot_be_mounted_is_refused_and_says_why() {
     let Some(place) = Place::new() else { return };
     fs::write(

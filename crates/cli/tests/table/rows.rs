@@ -33,6 +33,49 @@ pub(crate) fn rows() -> Vec<(&'static str, Act)> {
         ok(rustix::fs::fcntl_lock(&file, FlockOperation::LockExclusive)?)
     });
 
+    row("time of birth", |d| {
+        let asked = rustix::fs::StatxFlags::BTIME;
+        let found = rustix::fs::statx(CWD, d.join("file"), AtFlags::empty(), asked)?;
+        show((found.stx_mask & asked.bits() != 0, found.stx_btime.tv_sec > 1_100_000_000))
+    });
+    row("write to and read from a pipe", |d| {
+        let fifo = rw(d.join("fifo"))?;
+        rustix::io::write(&fifo, b"through")?;
+        show(rustix::io::read(&fifo, &mut [0; 9])?)
+    });
+    row("open a pipe that nobody reads", |d| {
+        ok(at(d.join("fifo"), OFlags::WRONLY | OFlags::NONBLOCK)?)
+    });
+    row("connect to a socket", |d| {
+        let listener = std::os::unix::net::UnixListener::bind(d.join("socket"))?;
+        let mut from = std::os::unix::net::UnixStream::connect(d.join("socket"))?;
+        io::Write::write_all(&mut from, b"hello")?;
+        let mut text = [0; 5];
+        listener.accept()?.0.read_exact(&mut text)?;
+        show(text)
+    });
+    row("write to a device", |d| {
+        let null = rustix::fs::makedev(1, 3);
+        mknodat(CWD, d.join("null"), FileType::CharacterDevice, Mode::from_raw_mode(0o666), null)?;
+        show(rustix::io::write(rw(d.join("null"))?, b"nowhere")?)
+    });
+    row("run a program", |d| {
+        fs::copy("/bin/true", d.join("a/true"))?;
+        show(std::process::Command::new(d.join("a/true")).status()?.success())
+    });
+    row("write to a running program", |d| {
+        fs::copy("/bin/sleep", d.join("a/sleep"))?;
+        let mut child = std::process::Command::new(d.join("a/sleep")).arg("60").spawn()?;
+        let opened = rw(d.join("a/sleep")).map(drop);
+        child.kill()?;
+        child.wait()?;
+        ok(opened?)
+    });
+    row("set an access control list", |d| {
+        let acl = b"\x02\0\0\0\x01\0\x06\0\xff\xff\xff\xff\x04\0\x04\0\xff\xff\xff\xff\x20\0\x04\0\xff\xff\xff\xff";
+        ok(rustix::fs::setxattr(d.join("file"), "system.posix_acl_access", acl, XattrFlags::empty())?)
+    });
+
     // Opening with effects.
     row("create", |d| ok(at(d.join("new"), OFlags::CREATE | OFlags::WRONLY)?));
     row("create what is there", |d| ok(at(d.join("file"), OFlags::CREATE | OFlags::WRONLY)?));
@@ -86,7 +129,7 @@ pub(crate) fn rows() -> Vec<(&'static str, Act)> {
     row("copy_file_range of nothing", |d| show(rustix::fs::copy_file_range(rw(d.join("empty"))?, None, rw(d.join("other"))?, None, 5)?));
     row("sendfile", |d| show(rustix::fs::sendfile(rw(d.join("other"))?, rw(d.join("file"))?, None, 5)?));
     row("splice", |d| {
-        let (out, into) = rustix::pipe::pipe()?;
+        let (out, into) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let flags = rustix::pipe::SpliceFlags::empty();
         let read = rustix::pipe::splice(rw(d.join("file"))?, Some(&mut 0), into, None, 5, flags)?;
         show((read, rustix::pipe::splice(out, None, rw(d.join("other"))?, Some(&mut 2), 5, flags)?))
@@ -226,9 +269,9 @@ pub(crate) fn rows() -> Vec<(&'static str, Act)> {
         let name = "d".repeat(200);
         for _ in 0..25 {
             rustix::fs::mkdirat(&dir, &*name, Mode::from_raw_mode(0o755))?;
-            dir = rustix::fs::openat(&dir, &*name, OFlags::DIRECTORY, Mode::empty())?;
+            dir = rustix::fs::openat(&dir, &*name, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         }
-        rustix::fs::openat(&dir, "file", OFlags::CREATE | OFlags::WRONLY, Mode::from_raw_mode(0o644))?;
+        rustix::fs::openat(&dir, "file", OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC, Mode::from_raw_mode(0o644))?;
         // Away again, before somebody walks it by path.
         rename(d.join("void"), d.join("gone"), RenameFlags::empty())?;
         ok(fs::remove_dir_all(d.join("gone"))?)
@@ -324,11 +367,11 @@ pub(crate) fn rows() -> Vec<(&'static str, Act)> {
     row("link of another's file", |d| OTHER.run(|| ok(fs::hard_link(d.join("file"), d.join("new"))?)));
     row("create in a set-gid directory", |d| OTHER.run(|| ok(at(d.join("setgid/new"), OFlags::CREATE | OFlags::WRONLY)?)));
     row("create a set-gid file in a set-gid directory", |d| {
-        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         OTHER.run(|| ok(open(d.join("setgid/new"), flags, Mode::from_raw_mode(0o2755))?))
     });
     row("create a set-gid file in a set-gid directory by a member", |d| {
-        let flags = OFlags::CREATE | OFlags::WRONLY;
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
         MEMBER.run(|| ok(open(d.join("setgid/new"), flags, Mode::from_raw_mode(0o2755))?))
     });
     row("mkdir in a set-gid directory", |d| OTHER.run(|| ok(fs::create_dir(d.join("setgid/new"))?)));
