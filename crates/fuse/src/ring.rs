@@ -9,8 +9,8 @@
 //! * every possible processor has its queue: a request on one without would wait for ever;
 //! * every request passes the gate, in `shared`, and is counted; a reply that gives the kernel references
 //!   holds exactly the entries that were counted;
-//! * a wait that is long of late is another thread's, if there are other clients: the queue
-//!   goes on;
+//! * waits of a kind that has been long of late are another thread's, and the queue goes on: it stands
+//!   still for one wait at most that is longer than those before;
 //! * a queue's buffers live as long as its ring.
 
 use std::collections::HashSet;
@@ -18,7 +18,8 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::SystemTime;
 
@@ -40,27 +41,43 @@ use crate::names::Changes;
 use crate::server::{Server, WRITE_BYTES_MAX};
 use crate::turns::For;
 
-/// Requests of one processor that may be in progress at a time; more wait in the kernel.
-const QUEUE_DEPTH: u16 = 4;
+/// Requests that may be in progress at a time on all processors, as far as each has two: every one has
+/// a buffer of [`WRITE_BYTES_MAX`]. More wait in the kernel.
+const REQUESTS_MAX: u16 = 64;
+const QUEUE_DEPTH_MIN: u16 = 2;
 
 /// The kernel's list of processors that may ever be there, such as `0-3`.
 const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// Serves requests that come over io_uring on the connection `device`, until it ends.
-pub(crate) fn start(device: &impl AsFd, server: &Arc<Server>) -> io::Result<()> {
-    let possible = std::fs::read_to_string(POSSIBLE)?;
-    for queue in 0..count(possible.trim())? {
+/// Serves requests that come over io_uring on the connection `device`, until it ends; of each processor
+/// `requests` at a time, if that is not too many for all.
+pub(crate) fn start(device: &impl AsFd, server: &Arc<Server>, requests: usize) -> io::Result<()> {
+    let queues = count(std::fs::read_to_string(POSSIBLE)?.trim())?;
+    let depth = (REQUESTS_MAX / queues)
+        .min(u16::try_from(requests).unwrap_or(u16::MAX))
+        .max(QUEUE_DEPTH_MIN);
+    // The kernel holds all requests back until every queue is there: one that cannot be made is heard of
+    // here, and the connection ends.
+    let (tell, told) = mpsc::channel();
+    for queue in 0..queues {
         let device = device.as_fd().try_clone_to_owned()?;
-        let server = Arc::clone(server);
+        let (server, tell) = (Arc::clone(server), tell.clone());
+        let made = move || tell.send(()).map_err(io::Error::other);
         thread::Builder::new()
             .name(format!("fuse-ring-{queue}"))
             .spawn(move || {
-                if let Err(e) = serve_queue(queue, &device, &server) {
+                if let Err(e) = serve_queue(queue, depth, &device, &server, made) {
                     server.tell(&format!("io_uring, queue {queue}: {e}"));
                 }
             })?;
     }
-    Ok(())
+    drop(tell);
+    match told.iter().count() == usize::from(queues) {
+        true => Ok(()),
+        false => Err(io::Error::other(
+            "io_uring cannot be used (its log says why)",
+        )),
+    }
 }
 
 /// How many processors a list such as `0-2,5` names.
@@ -78,14 +95,33 @@ fn count(list: &str) -> io::Result<u16> {
         .ok_or_else(wrong)
 }
 
-fn serve_queue(queue: u16, device: &OwnedFd, server: &Arc<Server>) -> io::Result<()> {
+fn serve_queue(
+    queue: u16,
+    depth: u16,
+    device: &OwnedFd,
+    server: &Arc<Server>,
+    made: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
     let here = HashSet::from([usize::from(queue)]);
     let runtime = Runtime::builder().thread_affinity(here).build()?;
     runtime.block_on(async {
         register_files(&[device.as_raw_fd()])?;
-        let entries = allocate_ring_entries(QUEUE_DEPTH, WRITE_BYTES_MAX as usize)?;
-        let serve = |entry| spawn(serve_entry(queue, entry, Ring(Arc::clone(server))));
+        let entries = allocate_ring_entries(depth, WRITE_BYTES_MAX as usize)?;
+        let alive = Rc::new(());
+        let serve = |entry| {
+            let (ring, alive) = (Ring(Arc::clone(server)), Rc::clone(&alive));
+            spawn(async move {
+                let _alive = alive;
+                serve_entry(queue, entry, ring).await
+            })
+        };
         let tasks: Vec<_> = entries.into_iter().map(serve).collect();
+        // Each task has handed its buffer to the kernel before this one, the last, gets its turn.
+        let _ = spawn(async {}).await;
+        if Rc::strong_count(&alive) <= tasks.len() {
+            return Err(io::Error::other("the kernel takes no buffer"));
+        }
+        made()?;
         let mut buffers = Vec::new();
         for task in tasks {
             match task.await {
@@ -191,7 +227,6 @@ impl Ring {
             gid: request.gid,
             thread: request.pid,
         };
-        self.0.turns.saw(asker.thread);
         self.0.note(&asker, asked, node(on), name);
         asker
     }
@@ -213,7 +248,7 @@ impl Ring {
     }
 
     async fn synced(&self, asker: Asker, on: InodeId, data_only: bool) -> FsResult<()> {
-        if !self.0.turns.worth_leaving(For::Commit) {
+        if !self.0.turns.long(For::Commit) {
             return self.0.sync_node(&asker, node(on), data_only).map_err(fail);
         }
         let server = Arc::clone(&self.0);
@@ -400,7 +435,7 @@ impl Filesystem for Ring {
         target: &mut [u8],
     ) -> FsResult<usize> {
         let asker = self.begin(r, Asked::Read, on, None);
-        if !self.0.turns.worth_leaving(For::Content) {
+        if !self.0.turns.long(For::Content) {
             let read = self.0.read(&asker, node(on), offset, target);
             return read.map_err(fail);
         }

@@ -152,7 +152,9 @@ pub fn mount(
     }
     let path = mount::check_mount_point(dir, options.over)?;
     let root = fs.root();
-    let threads = options.threads.clamp(1, THREADS_MAX);
+    // Over io_uring little is left to read.
+    let threads = if options.io_uring { 1 } else { options.threads };
+    let threads = threads.clamp(1, THREADS_MAX);
     let shared = Arc::new(Shared {
         fs,
         gate: Gate::default(),
@@ -193,7 +195,7 @@ pub fn mount(
         let session = fuser::Session::from_fd(front, device, SessionACL::All, config)?;
         #[cfg(feature = "io-uring")]
         if let Some(device) = rings {
-            crate::ring::start(&device, &server)?;
+            crate::ring::start(&device, &server, options.threads)?;
         }
         let finish = Arc::new(Finish::default());
         let announce = Announce(Arc::clone(&finish));

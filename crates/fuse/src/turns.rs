@@ -72,24 +72,13 @@ impl State {
         Some(called)
     }
 
-    /// A request of the thread `client` has begun.
-    fn saw(&mut self, client: u32) {
-        self.begun = self.begun.wrapping_add(1);
-        if client != 0 && client != self.client {
-            if self.client != 0 {
-                self.company_until = self.begun.wrapping_add(COMPANY);
-            }
-            self.client = client;
-        }
-    }
-
     fn company(&self) -> bool {
         self.begun < self.company_until
     }
 
-    /// Whether somebody is to be served by another thread during such a wait.
-    fn worth_leaving(&self, what: For) -> bool {
-        self.company() && self.waits[what as usize] >= WAIT_LONG_NANOS
+    /// Whether such waits have been long of late.
+    fn long(&self, what: For) -> bool {
+        self.waits[what as usize] >= WAIT_LONG_NANOS
     }
 }
 
@@ -168,7 +157,13 @@ impl Turns {
         if first {
             state.fresh = state.fresh.saturating_sub(1);
         }
-        state.saw(client);
+        state.begun = state.begun.wrapping_add(1);
+        if client != 0 && client != state.client {
+            if state.client != 0 {
+                state.company_until = state.begun.wrapping_add(COMPANY);
+            }
+            state.client = client;
+        }
         if state.watch_asleep {
             state.watch_asleep = false;
             self.watch.notify_one();
@@ -195,7 +190,8 @@ impl Turns {
     /// Called within a request that is about to wait; dropped when it has.
     pub(crate) fn waits(&self, what: For) -> Waiting<'_> {
         let mut state = self.state();
-        if state.worth_leaving(what)
+        if state.company()
+            && state.long(what)
             && let Some(called) = state.call_back()
         {
             drop(state);
@@ -208,16 +204,10 @@ impl Turns {
         }
     }
 
-    /// Notes a request that comes another way, without a turn.
+    /// Whether such waits have been long of late.
     #[cfg(feature = "io-uring")]
-    pub(crate) fn saw(&self, client: u32) {
-        self.state().saw(client);
-    }
-
-    /// Whether such a wait is to be another thread's.
-    #[cfg(feature = "io-uring")]
-    pub(crate) fn worth_leaving(&self, what: For) -> bool {
-        self.state().worth_leaving(what)
+    pub(crate) fn long(&self, what: For) -> bool {
+        self.state().long(what)
     }
 
     fn end(&self, may_park: bool) {
