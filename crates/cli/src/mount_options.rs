@@ -36,6 +36,8 @@ pub(crate) struct Options {
     pub(crate) direct: Option<bool>,
     /// Threads that read requests.
     pub(crate) threads: Option<usize>,
+    /// Requests come over io_uring.
+    pub(crate) io_uring: bool,
     /// Page cache in bytes.
     pub(crate) cache_bytes: Option<u64>,
     /// Longest time that a change stays uncommitted.
@@ -49,7 +51,7 @@ pub(crate) struct Options {
 }
 
 /// The options, as they are shown to who asked for an unknown one.
-pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, \
+pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, io_uring, \
     noatime, relatime, atime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, trace=FILE, defaults";
 
 /// The options explained, for `--help`; mount.steadfast(8) says more.
@@ -148,6 +150,7 @@ fn set_flag(options: &mut Options, flag: &str) -> bool {
         "exec" => options.no_exec = false,
         "noexec" => options.no_exec = true,
         "over" => options.over = true,
+        "io_uring" => options.io_uring = true,
         "direct" => options.direct = Some(true),
         "buffered" => options.direct = Some(false),
         "relatime" | "atime" => options.relatime = true,

@@ -12,11 +12,12 @@
 
 use std::cell::RefCell;
 
-use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Request, WriteFlags};
+use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, WriteFlags};
 use steadfast_vfs::{Attr, FileKind, NewNode, Seek, SetAttr};
 
 use crate::convert;
 use crate::counters::Asked;
+use crate::identity::Asker;
 use crate::server::Server;
 use crate::turns::For;
 
@@ -62,7 +63,7 @@ fn access_of(flags: OpenFlags) -> u8 {
 
 impl Server {
     /// Asks for access where the kernel has not.
-    pub(crate) fn ask(&self, request: &Request, node: INodeNo, mask: u8) -> Result<(), Errno> {
+    pub(crate) fn ask(&self, request: &Asker, node: INodeNo, mask: u8) -> Result<(), Errno> {
         if self.identity.checked() || mask == 0 {
             return Ok(());
         }
@@ -74,11 +75,11 @@ impl Server {
     /// Opens a file: what the kernel may keep in its caches.
     pub(crate) fn opened(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         flags: OpenFlags,
     ) -> Result<FopenFlags, Errno> {
-        if self.policy.stateless_open {
+        if self.policy.stateless_open() {
             // The kernel stops asking, keeps its page cache over opens, and sends no RELEASE.
             return Err(Errno::ENOSYS);
         }
@@ -96,10 +97,25 @@ impl Server {
         Ok(self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))
     }
 
+    /// Opens a directory: what the kernel may keep in its caches.
+    pub(crate) fn opened_directory(
+        &self,
+        request: &Asker,
+        node: INodeNo,
+    ) -> Result<FopenFlags, Errno> {
+        const READ: u8 = 4;
+        if self.policy.stateless_open() {
+            return Err(Errno::ENOSYS);
+        }
+        self.ask(request, node, READ)?;
+        let cache = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
+        Ok(self.policy.keep(cache))
+    }
+
     /// Creates a file and opens it.
     pub(crate) fn created(
         &self,
-        request: &Request,
+        request: &Asker,
         parent: INodeNo,
         name: &[u8],
         mode: u32,
@@ -115,7 +131,7 @@ impl Server {
             fs.mknod(&caller, parent, name, &node)
         });
         match made {
-            Ok(attr) if self.policy.direct && flags.acc_mode() == OpenAccMode::O_WRONLY => {
+            Ok(attr) if self.policy.direct() && flags.acc_mode() == OpenAccMode::O_WRONLY => {
                 let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
                 Ok((attr, DIRECT, how))
             }
@@ -128,41 +144,50 @@ impl Server {
         }
     }
 
+    /// Reads to `target`; how much.
+    pub(crate) fn read(
+        &self,
+        request: &Asker,
+        node: INodeNo,
+        (offset, flags): (u64, OpenFlags),
+        target: &mut [u8],
+    ) -> Result<usize, Errno> {
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let _waiting = self.turns.waits(For::Content);
+        let read = self
+            .shared
+            .call("read", |fs| fs.read(&caller, ino, offset, target))?;
+        let len = read.min(target.len());
+        self.counters.add(Asked::BytesRead, len as u64);
+        if flags.0 & NO_ACCESS_TIME == 0 {
+            self.accessed(&caller, ino);
+        }
+        Ok(len)
+    }
+
     /// Reads, and has the bytes sent.
     pub(crate) fn read_to(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         (offset, size): (u64, u32),
         flags: OpenFlags,
         send: impl FnOnce(Result<&[u8], Errno>),
     ) {
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let size = (size as usize).min(READ_BYTES_MAX);
-        let _waiting = self.turns.waits(For::Content);
         READ_BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < size {
                 buffer.resize(size, 0);
             }
-            let target = &mut buffer[..size];
-            let read = self
-                .shared
-                .call("read", |fs| fs.read(&caller, ino, offset, target));
-            send(read.map(|len| {
-                let read = &buffer[..len.min(size)];
-                self.counters.add(Asked::BytesRead, read.len() as u64);
-                if flags.0 & NO_ACCESS_TIME == 0 {
-                    self.accessed(&caller, ino);
-                }
-                read
-            }));
+            let read = self.read(request, node, (offset, flags), &mut buffer[..size]);
+            send(read.map(|len| &buffer[..len]));
         });
     }
 
     /// Writes all of `data`; how much that is.
     pub(crate) fn written(
         &self,
-        request: &Request,
+        request: &Asker,
         (node, handle): (INodeNo, FileHandle),
         offset: u64,
         data: &[u8],
@@ -189,7 +214,7 @@ impl Server {
     /// fsync of a file or directory.
     pub(crate) fn sync_node(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         data_only: bool,
     ) -> Result<(), Errno> {
@@ -208,7 +233,7 @@ impl Server {
     /// Changes the allocation of a range.
     pub(crate) fn allocated(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         (offset, length): (u64, u64),
         mode: i32,
@@ -223,7 +248,7 @@ impl Server {
     /// Finds data or a hole.
     pub(crate) fn sought(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         offset: i64,
         whence: i32,

@@ -13,6 +13,25 @@ use std::time::{Duration, Instant};
 use fuser::Request;
 use steadfast_vfs::{Caller, Stream};
 
+/// Who has sent a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// The thread; 0 is the kernel itself, or a thread of another process namespace.
+    pub(crate) thread: u32,
+}
+
+impl From<&Request> for Asker {
+    fn from(request: &Request) -> Asker {
+        Asker {
+            uid: request.uid(),
+            gid: request.gid(),
+            thread: request.pid(),
+        }
+    }
+}
+
 /// Finds the stream of a process (paper 004, section 3.2).
 pub trait StreamResolver: Send + Sync {
     /// The stream of the thread `tid`; 0 is the kernel itself, writing back stores
@@ -53,13 +72,13 @@ impl Identity {
     }
 
     /// The caller of a request that permissions decide only where the kernel has not.
-    pub(crate) fn caller(&self, request: &Request) -> Caller {
+    pub(crate) fn caller(&self, request: &Asker) -> Caller {
         self.with_groups(request, !self.checked)
     }
 
     /// The caller of a request that the caller's groups decide even when the kernel has
     /// checked it (what becomes of a set-group-id bit).
-    pub(crate) fn owner(&self, request: &Request) -> Caller {
+    pub(crate) fn owner(&self, request: &Asker) -> Caller {
         self.with_groups(request, true)
     }
 
@@ -72,17 +91,17 @@ impl Identity {
         }
     }
 
-    fn with_groups(&self, request: &Request, wanted: bool) -> Caller {
-        let uid = request.uid();
+    fn with_groups(&self, request: &Asker, wanted: bool) -> Caller {
+        let uid = request.uid;
         Caller {
             uid,
-            gid: request.gid(),
+            gid: request.gid,
             groups: match (wanted && uid != 0, self.checked) {
                 (false, _) => Arc::clone(&self.nobody_else),
-                (true, true) => groups_of(request.pid()),
+                (true, true) => groups_of(request.thread),
                 (true, false) => remembered_groups(request),
             },
-            stream: self.streams.stream(request.pid()),
+            stream: self.streams.stream(request.thread),
             checked: self.checked,
         }
     }
@@ -94,11 +113,11 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 /// A caller, the groups it had, and when.
 type Remembered = ((u32, u32, u32), Arc<[u32]>, Instant);
 
-fn remembered_groups(request: &Request) -> Arc<[u32]> {
+fn remembered_groups(request: &Asker) -> Arc<[u32]> {
     thread_local! {
         static LAST: RefCell<Option<Remembered>> = const { RefCell::new(None) };
     }
-    let who = (request.pid(), request.uid(), request.gid());
+    let who = (request.thread, request.uid, request.gid);
     LAST.with_borrow_mut(|last| match last {
         Some((caller, groups, since)) if *caller == who && since.elapsed() < REMEMBERED => {
             Arc::clone(groups)

@@ -41,6 +41,8 @@ mod options;
 mod placement;
 mod pointed;
 mod requests;
+#[cfg(feature = "io-uring")]
+mod ring;
 mod server;
 mod session;
 mod shared;

@@ -3,14 +3,13 @@
 //!
 //! Invariant: exactly the entries that a reply holds carry a reference, `.` and `..` none.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
-use fuser::{Errno, FileAttr, Generation, INodeNo, ReplyDirectoryPlus, Request};
+use fuser::{Errno, FileAttr, Generation, INodeNo};
 use steadfast_vfs::{Caller, FileKind, FileSystem, Ino};
 
 use crate::convert;
+use crate::identity::Asker;
 use crate::server::Server;
 
 /// Entries fetched at a time.
@@ -44,18 +43,26 @@ struct Listed {
     name: Vec<u8>,
 }
 
+/// One entry with the attributes of what it names.
+pub(crate) struct WithAttributes<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) next: u64,
+    pub(crate) attr: FileAttr,
+    pub(crate) generation: Generation,
+}
+
 impl Server {
-    /// Fills a reply with entries and their attributes, from `cookie` on.
+    /// Lists a directory with attributes, from `cookie` on, until `take` refuses an entry.
     pub(crate) fn listed_with_attributes(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         cookie: u64,
-        reply: &mut ReplyDirectoryPlus,
+        take: &mut dyn FnMut(&WithAttributes<'_>) -> bool,
     ) -> Result<(), Errno> {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.shared.call("readdirplus", |fs| {
-            self.list_with_attributes(fs, &caller, ino, cookie, reply)
+            self.list_with_attributes(fs, &caller, ino, cookie, take)
         })?;
         self.accessed(&caller, ino);
         Ok(())
@@ -67,9 +74,8 @@ impl Server {
         caller: &Caller,
         dir: Ino,
         mut cookie: u64,
-        reply: &mut ReplyDirectoryPlus,
+        take: &mut dyn FnMut(&WithAttributes<'_>) -> bool,
     ) -> steadfast_vfs::Result<()> {
-        let timeout = self.policy.attr_timeout.min(self.policy.entry_timeout);
         let start = cookie;
         loop {
             let mut batch = Vec::with_capacity(LISTING_BATCH);
@@ -95,7 +101,6 @@ impl Server {
             }
             let last = batch.len() < LISTING_BATCH;
             for entry in batch {
-                let name = OsStr::from_bytes(&entry.name);
                 let own = entry.name == b"." || entry.name == b"..";
                 let (attr, generation) = if own {
                     // The kernel takes no reference to these two, only number and kind.
@@ -121,7 +126,13 @@ impl Server {
                         Err(_) => return Ok(()),
                     }
                 };
-                if reply.add(attr.ino, entry.next, name, &timeout, &attr, generation) {
+                let whole = WithAttributes {
+                    name: &entry.name,
+                    next: entry.next,
+                    attr,
+                    generation,
+                };
+                if !take(&whole) {
                     if !own {
                         self.shared.nodes.forget(fs, entry.ino, 1);
                     }

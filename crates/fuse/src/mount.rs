@@ -77,6 +77,9 @@ pub enum MountError {
         /// In the words of who refused.
         reason: String,
     },
+    /// This library was built without the feature `io-uring`.
+    #[error("this program was built without FUSE over io_uring (feature 'io-uring')")]
+    NoIoUring,
     /// The first exchange with the kernel failed.
     #[error("the kernel did not accept the server: {0}")]
     Handshake(io::Error),

@@ -4,10 +4,11 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fuser::{Errno, FileHandle, INodeNo, RenameFlags, ReplyDirectory, Request, TimeOrNow};
-use steadfast_vfs::{Attr, Caller, FileSystem, NewNode, SetAttr};
+use fuser::{Errno, INodeNo, RenameFlags};
+use steadfast_vfs::{Attr, Caller, DirEntry, FileSystem, NewNode, SetAttr, SetTime};
 
 use crate::convert;
+use crate::identity::Asker;
 use crate::server::Server;
 
 /// Attribute names that are passed on: POSIX ACLs are not offered, so nobody may
@@ -26,9 +27,10 @@ pub(crate) struct Changes {
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) size: Option<u64>,
-    pub(crate) atime: Option<TimeOrNow>,
-    pub(crate) mtime: Option<TimeOrNow>,
-    pub(crate) handle: Option<FileHandle>,
+    pub(crate) atime: Option<SetTime>,
+    pub(crate) mtime: Option<SetTime>,
+    /// Through an open file.
+    pub(crate) by_handle: bool,
 }
 
 impl Server {
@@ -47,7 +49,7 @@ impl Server {
     }
 
     /// The caller of a call that makes an inode of this mode.
-    pub(crate) fn maker(&self, request: &Request, mode: u32) -> Caller {
+    pub(crate) fn maker(&self, request: &Asker, mode: u32) -> Caller {
         const S_ISGID: u32 = 0o2000;
         if mode & S_ISGID != 0 {
             self.identity.owner(request)
@@ -58,7 +60,7 @@ impl Server {
 
     pub(crate) fn found(
         &self,
-        request: &Request,
+        request: &Asker,
         parent: INodeNo,
         name: &OsStr,
     ) -> Result<Attr, Errno> {
@@ -70,7 +72,7 @@ impl Server {
 
     pub(crate) fn made(
         &self,
-        request: &Request,
+        request: &Asker,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -90,7 +92,7 @@ impl Server {
 
     pub(crate) fn made_directory(
         &self,
-        request: &Request,
+        request: &Asker,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -103,7 +105,7 @@ impl Server {
 
     pub(crate) fn made_symlink(
         &self,
-        request: &Request,
+        request: &Asker,
         parent: INodeNo,
         name: &OsStr,
         target: &[u8],
@@ -114,7 +116,7 @@ impl Server {
         })
     }
 
-    pub(crate) fn target(&self, request: &Request, node: INodeNo) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn target(&self, request: &Asker, node: INodeNo) -> Result<Vec<u8>, Errno> {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let target = self
             .shared
@@ -125,7 +127,7 @@ impl Server {
 
     pub(crate) fn linked(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         (parent, name): (INodeNo, &OsStr),
     ) -> Result<Attr, Errno> {
@@ -138,7 +140,7 @@ impl Server {
 
     pub(crate) fn unlinked(
         &self,
-        request: &Request,
+        request: &Asker,
         parent: INodeNo,
         name: &OsStr,
     ) -> Result<(), Errno> {
@@ -149,7 +151,7 @@ impl Server {
 
     pub(crate) fn removed_directory(
         &self,
-        request: &Request,
+        request: &Asker,
         parent: INodeNo,
         name: &OsStr,
     ) -> Result<(), Errno> {
@@ -160,7 +162,7 @@ impl Server {
 
     pub(crate) fn renamed(
         &self,
-        request: &Request,
+        request: &Asker,
         (parent, name): (INodeNo, &OsStr),
         (new_parent, new_name): (INodeNo, &OsStr),
         flags: RenameFlags,
@@ -173,14 +175,14 @@ impl Server {
             .call("rename", |fs| fs.rename(&caller, from, to, mode))
     }
 
-    pub(crate) fn attributes(&self, request: &Request, node: INodeNo) -> Result<Attr, Errno> {
+    pub(crate) fn attributes(&self, request: &Asker, node: INodeNo) -> Result<Attr, Errno> {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.shared.call("getattr", |fs| fs.getattr(&caller, ino))
     }
 
     pub(crate) fn changed(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         changes: &Changes,
     ) -> Result<Attr, Errno> {
@@ -197,43 +199,39 @@ impl Server {
             uid,
             gid,
             size: changes.size,
-            atime: changes.atime.map(convert::set_time),
-            mtime: changes.mtime.map(convert::set_time),
+            atime: changes.atime,
+            mtime: changes.mtime,
             guard: None,
-            by_handle: changes.handle.is_some(),
+            by_handle: changes.by_handle,
         };
         self.shared
             .call("setattr", |fs| fs.setattr(&caller, ino, &set))
     }
 
-    pub(crate) fn may(&self, request: &Request, node: INodeNo, mask: u8) -> Result<(), Errno> {
+    pub(crate) fn may(&self, request: &Asker, node: INodeNo, mask: u8) -> Result<(), Errno> {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.shared
             .call("access", |fs| fs.access(&caller, ino, mask))
     }
 
-    /// Fills a reply with entries, from `offset` on.
+    /// Lists a directory from `offset` on, until `take` refuses an entry.
     pub(crate) fn listed(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         offset: u64,
-        reply: &mut ReplyDirectory,
+        mut take: impl FnMut(DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        self.shared.call("readdir", |fs| {
-            fs.readdir(&caller, ino, offset, &mut |entry| {
-                let (node, kind) = (self.numbers.node(entry.ino), convert::file_type(entry.kind));
-                !reply.add(node, entry.next, kind, OsStr::from_bytes(entry.name))
-            })
-        })?;
+        self.shared
+            .call("readdir", |fs| fs.readdir(&caller, ino, offset, &mut take))?;
         self.accessed(&caller, ino);
         Ok(())
     }
 
     pub(crate) fn xattr(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         name: &OsStr,
     ) -> Result<Vec<u8>, Errno> {
@@ -248,7 +246,7 @@ impl Server {
 
     pub(crate) fn set_xattr(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         (name, value): (&OsStr, &[u8]),
         flags: i32,
@@ -262,7 +260,7 @@ impl Server {
     }
 
     /// All names, a NUL behind each.
-    pub(crate) fn xattrs(&self, request: &Request, node: INodeNo) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn xattrs(&self, request: &Asker, node: INodeNo) -> Result<Vec<u8>, Errno> {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let names = self
             .shared
@@ -275,7 +273,7 @@ impl Server {
 
     pub(crate) fn removed_xattr(
         &self,
-        request: &Request,
+        request: &Asker,
         node: INodeNo,
         name: &OsStr,
     ) -> Result<(), Errno> {

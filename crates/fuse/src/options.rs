@@ -40,6 +40,9 @@ pub struct MountOptions {
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
     /// for the medium, less one.
     pub threads: usize,
+    /// Requests come over io_uring, a queue for each processor: quicker for several clients at a
+    /// time, slower for one. Needs the feature `io-uring` and a kernel that offers it.
+    pub io_uring: bool,
     /// How long the kernel may trust a name. Zero if there is another front end.
     pub entry_timeout: Duration,
     /// How long the kernel may trust attributes. Zero if there is another front end.
@@ -66,6 +69,7 @@ impl MountOptions {
             relatime: false,
             over: false,
             threads: 16,
+            io_uring: false,
             entry_timeout: TIMEOUT,
             attr_timeout: TIMEOUT,
             streams: Arc::new(DefaultStream),

@@ -1,9 +1,10 @@
 //! Requests to the server itself: the server's side of `control`.
 
-use fuser::{Errno, Request};
+use fuser::Errno;
 use steadfast_vfs::Shutdown;
 
 use crate::control::{self, IOCTL_SHUTDOWN, IOCTL_SYNC, XATTR_SERVER, XATTR_STATS, XATTR_SYNC};
+use crate::identity::Asker;
 use crate::pointed;
 use crate::server::Server;
 use crate::turns::For;
@@ -24,12 +25,12 @@ impl Server {
     }
 
     /// The server's own commands by ioctl(2).
-    pub(crate) fn own_command(&self, request: &Request, command: u32) -> Result<(), Errno> {
+    pub(crate) fn own_command(&self, request: &Asker, command: u32) -> Result<(), Errno> {
         match command {
             IOCTL_SYNC => self.sync_all(),
             IOCTL_SHUTDOWN => {
                 self.may_shut_down(request)?;
-                let number = pointed::number(request.pid(), command).map_err(|e| {
+                let number = pointed::number(request.thread, command).map_err(|e| {
                     self.tell(&format!("shutdown: the caller's flags cannot be read: {e}"));
                     Errno::EOPNOTSUPP
                 })?;
@@ -41,15 +42,15 @@ impl Server {
     }
 
     /// A shutdown asked for by attribute.
-    pub(crate) fn shut_down_by_name(&self, request: &Request, how: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn shut_down_by_name(&self, request: &Asker, how: &[u8]) -> Result<(), Errno> {
         self.may_shut_down(request)?;
         self.shut_down(control::shutdown_named(how).ok_or(Errno::EINVAL)?)
     }
 
     /// Root and the user who mounted may shut down.
-    fn may_shut_down(&self, request: &Request) -> Result<(), Errno> {
+    fn may_shut_down(&self, request: &Asker) -> Result<(), Errno> {
         let owner = rustix::process::geteuid().as_raw();
-        match request.uid() {
+        match request.uid {
             0 => Ok(()),
             uid if uid == owner => Ok(()),
             _ => Err(Errno::EPERM),
@@ -67,7 +68,7 @@ impl Server {
         Ok(())
     }
 
-    fn tell(&self, message: &str) {
+    pub(crate) fn tell(&self, message: &str) {
         if let Some(log) = &self.shared.log {
             log(message);
         }

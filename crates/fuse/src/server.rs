@@ -18,16 +18,18 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use fuser::{
-    AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, FopenFlags, Generation, INodeNo,
-    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, Version, WriteFlags,
+    AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, Generation, INodeNo, InitFlags,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, Version, WriteFlags,
 };
 use steadfast_vfs::{Attr, Caller, Ino};
 
@@ -35,7 +37,7 @@ use crate::control::XATTR_SHUTDOWN;
 use crate::convert::{self, NodeNumbers};
 use crate::counters::{Asked, Counters};
 use crate::data::CACHED;
-use crate::identity::Identity;
+use crate::identity::{Asker, Identity};
 use crate::listing::NOTHING;
 use crate::names::Changes;
 use crate::shared::{Policy, Shared};
@@ -43,12 +45,15 @@ use crate::trace::Trace;
 use crate::turns::{Turn, Turns};
 
 /// Longest write that the kernel sends in one request.
-const WRITE_BYTES_MAX: u32 = 1 << 20;
+pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
 /// Read-ahead and other background requests that the kernel keeps in flight.
 const BACKGROUND_MAX: u16 = 64;
 /// The protocol of the first kernel that is known to drop what it has cached of a range after a
 /// direct write to it, too (Linux 6.12).
 const DIRECT_FROM: Version = Version(7, 41);
+
+const IO_URING_OFF: &str = "it does not offer FUSE over io_uring: that takes Linux 6.14 and, as root, \
+    'echo 1 > /sys/module/fuse/parameters/enable_uring'";
 
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
@@ -68,13 +73,14 @@ impl Server {
         asked: Asked,
         node: INodeNo,
         name: Option<&OsStr>,
-    ) -> Turn<'_> {
-        let turn = self.turns.begin(request.pid());
-        self.note(request, asked, node, name);
-        turn
+    ) -> (Turn<'_>, Asker) {
+        let request: Asker = request.into();
+        let turn = self.turns.begin(request.thread);
+        self.note(&request, asked, node, name);
+        (turn, request)
     }
 
-    fn note(&self, request: &Request, asked: Asked, node: INodeNo, name: Option<&OsStr>) {
+    pub(crate) fn note(&self, request: &Asker, asked: Asked, node: INodeNo, name: Option<&OsStr>) {
         self.counters.add(asked, 1);
         if let Some(trace) = &self.trace {
             trace.arrived(request, asked, node, name);
@@ -138,13 +144,26 @@ fn reply_xattr(reply: ReplyXattr, size: u32, result: Result<Vec<u8>, Errno>) {
     }
 }
 
-impl fuser::Filesystem for Server {
+/// The server as the protocol crate holds it.
+pub(crate) struct Front(pub(crate) Arc<Server>);
+
+impl Deref for Front {
+    type Target = Server;
+
+    fn deref(&self) -> &Server {
+        &self.0
+    }
+}
+
+impl fuser::Filesystem for Front {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each is asked for by itself: a kernel that lacks one still gets the others.
         // Not among them: the write-back cache (it destroys order), POSIX ACLs, splice.
         let no_open = InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
-        self.policy.stateless_open &= config.capabilities().contains(no_open);
-        if !self.policy.stateless_open {
+        if !config.capabilities().contains(no_open) {
+            self.policy.stateless_open.store(false, Ordering::Relaxed);
+        }
+        if !self.policy.stateless_open() {
             // Else the truncation comes as a SETATTR of its own, since no OPEN is sent.
             let _ = config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC);
         }
@@ -162,14 +181,23 @@ impl fuser::Filesystem for Server {
         if !self.policy.relatime {
             let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
         }
-        self.policy.direct = config.kernel_abi() >= DIRECT_FROM;
+        if self.policy.io_uring {
+            let unable = config
+                .add_capabilities(InitFlags::FUSE_OVER_IO_URING)
+                .is_err();
+            if unable {
+                return Err(io::Error::other(IO_URING_OFF));
+            }
+        }
+        let direct = config.kernel_abi() >= DIRECT_FROM;
+        self.policy.direct.store(direct, Ordering::Relaxed);
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);
         Ok(())
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _turn = self.begin(request, Asked::Lookup, parent, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Lookup, parent, Some(name));
         match self.found(request, parent, name) {
             // A name that is not there may be remembered, too: node number 0 says so.
             Err(errno) if errno.code() == Errno::ENOENT.code() => {
@@ -187,7 +215,7 @@ impl fuser::Filesystem for Server {
     fn forget(&self, request: &Request, node: INodeNo, count: u64) {
         // The protocol crate hands over a batch one by one.
         let _turn = self.turns.begin_some();
-        self.note(request, Asked::Forget, node, None);
+        self.note(&request.into(), Asked::Forget, node, None);
         let ino = self.ino(node);
         let _ = self
             .shared
@@ -202,7 +230,7 @@ impl fuser::Filesystem for Server {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.begin(request, Asked::Getattr, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Getattr, node, None);
         self.reply_attr(reply, self.attributes(request, node));
     }
 
@@ -224,21 +252,21 @@ impl fuser::Filesystem for Server {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _turn = self.begin(request, Asked::Setattr, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Setattr, node, None);
         let changes = Changes {
             mode,
             uid,
             gid,
             size,
-            atime,
-            mtime,
-            handle,
+            atime: atime.map(convert::set_time),
+            mtime: mtime.map(convert::set_time),
+            by_handle: handle.is_some(),
         };
         self.reply_attr(reply, self.changed(request, node, &changes));
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
-        let _turn = self.begin(request, Asked::Readlink, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Readlink, node, None);
         match self.target(request, node) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
@@ -255,7 +283,7 @@ impl fuser::Filesystem for Server {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.begin(request, Asked::Mknod, parent, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Mknod, parent, Some(name));
         self.reply_entry(reply, self.made(request, parent, name, mode, rdev));
     }
 
@@ -268,17 +296,17 @@ impl fuser::Filesystem for Server {
         _umask: u32,
         reply: ReplyEntry,
     ) {
-        let _turn = self.begin(request, Asked::Mkdir, parent, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Mkdir, parent, Some(name));
         self.reply_entry(reply, self.made_directory(request, parent, name, mode));
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.begin(request, Asked::Unlink, parent, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Unlink, parent, Some(name));
         reply_empty(reply, self.unlinked(request, parent, name));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.begin(request, Asked::Rmdir, parent, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Rmdir, parent, Some(name));
         reply_empty(reply, self.removed_directory(request, parent, name));
     }
 
@@ -290,7 +318,7 @@ impl fuser::Filesystem for Server {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let _turn = self.begin(request, Asked::Symlink, parent, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Symlink, parent, Some(name));
         let target = target.as_os_str().as_bytes();
         self.reply_entry(reply, self.made_symlink(request, parent, name, target));
     }
@@ -305,7 +333,7 @@ impl fuser::Filesystem for Server {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.begin(request, Asked::Rename, parent, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Rename, parent, Some(name));
         let (from, to) = ((parent, name), (new_parent, new_name));
         reply_empty(reply, self.renamed(request, from, to, flags));
     }
@@ -318,12 +346,12 @@ impl fuser::Filesystem for Server {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let _turn = self.begin(request, Asked::Link, node, Some(new_name));
+        let (_turn, ref request) = self.begin(request, Asked::Link, node, Some(new_name));
         self.reply_entry(reply, self.linked(request, node, (new_parent, new_name)));
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.begin(request, Asked::Open, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Open, node, None);
         match self.opened(request, node, flags) {
             Ok(cache) => reply.opened(CACHED, cache),
             Err(errno) => reply.error(errno),
@@ -340,7 +368,7 @@ impl fuser::Filesystem for Server {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _turn = self.begin(request, Asked::Create, parent, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Create, parent, Some(name));
         match self.created(request, parent, name.as_bytes(), mode, OpenFlags(flags)) {
             Ok((attr, handle, cache)) => reply.created(
                 &self.policy.attr_timeout.min(self.policy.entry_timeout),
@@ -364,7 +392,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _turn = self.begin(request, Asked::Read, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Read, node, None);
         self.read_to(request, node, (offset, size), flags, |read| match read {
             Ok(data) => reply.data(data),
             Err(errno) => reply.error(errno),
@@ -383,7 +411,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _turn = self.begin(request, Asked::Write, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Write, node, None);
         match self.written(request, (node, handle), offset, data, how, flags) {
             Ok(len) => reply.written(len),
             Err(errno) => reply.error(errno),
@@ -398,7 +426,7 @@ impl fuser::Filesystem for Server {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.begin(request, Asked::Flush, node, None);
+        let _begun = self.begin(request, Asked::Flush, node, None);
         // Nothing happens at close(2): the kernel writes back stores made through mmap
         // by itself, and stops asking after this answer.
         reply.error(Errno::ENOSYS);
@@ -414,7 +442,7 @@ impl fuser::Filesystem for Server {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.begin(request, Asked::Release, node, None);
+        let _begun = self.begin(request, Asked::Release, node, None);
         // A file lives as long as the kernel knows its inode: open or not decides nothing.
         reply.ok();
     }
@@ -427,7 +455,7 @@ impl fuser::Filesystem for Server {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.begin(request, Asked::Fsync, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Fsync, node, None);
         reply_empty(reply, self.sync_node(request, node, data_only));
     }
 
@@ -439,20 +467,14 @@ impl fuser::Filesystem for Server {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.begin(request, Asked::Fsyncdir, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Fsyncdir, node, None);
         reply_empty(reply, self.sync_node(request, node, data_only));
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let _turn = self.begin(request, Asked::Opendir, node, None);
-        if self.policy.stateless_open {
-            return reply.error(Errno::ENOSYS);
-        }
-        match self.ask(request, node, 4) {
-            Ok(()) => {
-                let cache = FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_CACHE_DIR;
-                reply.opened(CACHED, self.policy.keep(cache));
-            }
+        let (_turn, ref request) = self.begin(request, Asked::Opendir, node, None);
+        match self.opened_directory(request, node) {
+            Ok(cache) => reply.opened(CACHED, cache),
             Err(errno) => reply.error(errno),
         }
     }
@@ -465,7 +487,7 @@ impl fuser::Filesystem for Server {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.begin(request, Asked::Releasedir, node, None);
+        let _begun = self.begin(request, Asked::Releasedir, node, None);
         reply.ok();
     }
 
@@ -477,8 +499,12 @@ impl fuser::Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let _turn = self.begin(request, Asked::Readdir, node, None);
-        match self.listed(request, node, offset, &mut reply) {
+        let (_turn, ref request) = self.begin(request, Asked::Readdir, node, None);
+        let listed = self.listed(request, node, offset, |entry| {
+            let (node, kind) = (self.numbers.node(entry.ino), convert::file_type(entry.kind));
+            !reply.add(node, entry.next, kind, OsStr::from_bytes(entry.name))
+        });
+        match listed {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
@@ -492,15 +518,21 @@ impl fuser::Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let _turn = self.begin(request, Asked::Readdirplus, node, None);
-        match self.listed_with_attributes(request, node, offset, &mut reply) {
+        let (_turn, ref request) = self.begin(request, Asked::Readdirplus, node, None);
+        let timeout = self.policy.attr_timeout.min(self.policy.entry_timeout);
+        let listed = self.listed_with_attributes(request, node, offset, &mut |entry| {
+            let name = OsStr::from_bytes(entry.name);
+            let (attr, generation) = (&entry.attr, entry.generation);
+            !reply.add(attr.ino, entry.next, name, &timeout, attr, generation)
+        });
+        match listed {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(errno),
         }
     }
 
     fn statfs(&self, request: &Request, node: INodeNo, reply: ReplyStatfs) {
-        let _turn = self.begin(request, Asked::Statfs, node, None);
+        let _begun = self.begin(request, Asked::Statfs, node, None);
         match self.shared.call("statfs", |fs| fs.statfs()) {
             Ok(s) => reply.statfs(
                 s.blocks,
@@ -526,7 +558,7 @@ impl fuser::Filesystem for Server {
         position: u32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.begin(request, Asked::Setxattr, node, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Setxattr, node, Some(name));
         let set = if name == XATTR_SHUTDOWN {
             self.shut_down_by_name(request, value)
         } else if position != 0 {
@@ -545,22 +577,22 @@ impl fuser::Filesystem for Server {
         size: u32,
         reply: ReplyXattr,
     ) {
-        let _turn = self.begin(request, Asked::Getxattr, node, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Getxattr, node, Some(name));
         reply_xattr(reply, size, self.xattr(request, node, name));
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let _turn = self.begin(request, Asked::Listxattr, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Listxattr, node, None);
         reply_xattr(reply, size, self.xattrs(request, node));
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _turn = self.begin(request, Asked::Removexattr, node, Some(name));
+        let (_turn, ref request) = self.begin(request, Asked::Removexattr, node, Some(name));
         reply_empty(reply, self.removed_xattr(request, node, name));
     }
 
     fn access(&self, request: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let _turn = self.begin(request, Asked::Access, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Access, node, None);
         let mask = (mask.bits() & 0o7) as u8;
         reply_empty(reply, self.may(request, node, mask));
     }
@@ -576,7 +608,7 @@ impl fuser::Filesystem for Server {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        let _turn = self.begin(request, Asked::Ioctl, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Ioctl, node, None);
         match self.own_command(request, command) {
             Ok(()) => reply.ioctl(0, &[]),
             Err(errno) => reply.error(errno),
@@ -593,7 +625,7 @@ impl fuser::Filesystem for Server {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let _turn = self.begin(request, Asked::Fallocate, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Fallocate, node, None);
         reply_empty(reply, self.allocated(request, node, (offset, length), mode));
     }
 
@@ -606,7 +638,7 @@ impl fuser::Filesystem for Server {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let _turn = self.begin(request, Asked::Lseek, node, None);
+        let (_turn, ref request) = self.begin(request, Asked::Lseek, node, None);
         match self.sought(request, node, offset, whence) {
             Ok(at) => reply.offset(at),
             Err(errno) => reply.error(errno),

@@ -7,6 +7,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use crate::identity::Identity;
 use crate::mount::{self, MountError, Mounted, Unmount};
 use crate::nodes::Nodes;
 use crate::options::{MountOptions, THREADS_MAX};
-use crate::server::Server;
+use crate::server::{Front, Server};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
 use crate::turns::Turns;
@@ -146,9 +147,14 @@ pub fn mount(
     dir: &Path,
     options: &MountOptions,
 ) -> Result<Session, MountError> {
+    if options.io_uring && !cfg!(feature = "io-uring") {
+        return Err(MountError::NoIoUring);
+    }
     let path = mount::check_mount_point(dir, options.over)?;
     let root = fs.root();
-    let threads = options.threads.clamp(1, THREADS_MAX);
+    // Over io_uring little is left to read.
+    let threads = if options.io_uring { 1 } else { options.threads };
+    let threads = threads.clamp(1, THREADS_MAX);
     let shared = Arc::new(Shared {
         fs,
         gate: Gate::default(),
@@ -158,21 +164,24 @@ pub fn mount(
     let turns = Turns::new(threads);
     // Only the owner is let in without `allow_other`; the superuser needs no check at open.
     let superuser = rustix::process::geteuid().is_root();
-    let server = Server {
+    let server = Arc::new(Server {
         shared: Arc::clone(&shared),
         numbers: NodeNumbers::new(root),
         identity: Identity::new(options.allow_other, Arc::clone(&options.streams)),
         policy: Policy {
             entry_timeout: options.entry_timeout,
             attr_timeout: options.attr_timeout,
-            direct: false, // the handshake decides
-            stateless_open: (options.allow_other || superuser) && !options.relatime,
+            direct: AtomicBool::new(false),
+            io_uring: options.io_uring,
+            stateless_open: AtomicBool::new(
+                (options.allow_other || superuser) && !options.relatime,
+            ),
             relatime: options.relatime,
         },
         turns: Arc::clone(&turns),
         counters: Counters::default(),
         trace: options.trace.clone().map(Trace::new),
-    };
+    });
     let mut config = Config::default();
     // The kernel decides who is let in (`allow_other` or not); no second check here.
     config.acl = SessionACL::All;
@@ -180,7 +189,14 @@ pub fn mount(
 
     let (device, mounted) = mount::mount(&path, options)?;
     let start = || -> io::Result<(Arc<Finish>, JoinHandle<()>)> {
-        let session = fuser::Session::from_fd(server, device, SessionACL::All, config)?;
+        #[cfg(feature = "io-uring")]
+        let rings = options.io_uring.then(|| device.try_clone()).transpose()?;
+        let front = Front(Arc::clone(&server));
+        let session = fuser::Session::from_fd(front, device, SessionACL::All, config)?;
+        #[cfg(feature = "io-uring")]
+        if let Some(device) = rings {
+            crate::ring::start(&device, &server, options.threads)?;
+        }
         let finish = Arc::new(Finish::default());
         let announce = Announce(Arc::clone(&finish));
         let handle = thread::Builder::new()

@@ -2,6 +2,7 @@
 //! server answers.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fuser::{Errno, FopenFlags};
@@ -47,20 +48,30 @@ impl Shared {
     }
 }
 
-/// How the server answers, decided once at mount.
+/// How the server answers, decided once at mount, the latest in the handshake.
 pub(crate) struct Policy {
     pub(crate) entry_timeout: Duration,
     pub(crate) attr_timeout: Duration,
     /// `open` has nothing to decide (the kernel checks permissions, or only the
     /// superuser is let in): the kernel is told to stop asking.
-    pub(crate) stateless_open: bool,
+    pub(crate) stateless_open: AtomicBool,
     /// Files that are created for writing alone are written directly.
-    pub(crate) direct: bool,
+    pub(crate) direct: AtomicBool,
+    /// Requests come over io_uring.
+    pub(crate) io_uring: bool,
     /// Reads are noted, and so the kernel must not answer them by itself.
     pub(crate) relatime: bool,
 }
 
 impl Policy {
+    pub(crate) fn stateless_open(&self) -> bool {
+        self.stateless_open.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn direct(&self) -> bool {
+        self.direct.load(Ordering::Relaxed)
+    }
+
     /// What the kernel may keep in its caches when a file is opened.
     pub(crate) fn keep(&self, cached: FopenFlags) -> FopenFlags {
         match self.relatime {

@@ -7,9 +7,10 @@
 use std::ffi::OsStr;
 use std::time::Instant;
 
-use fuser::{INodeNo, Request};
+use fuser::INodeNo;
 
 use crate::counters::Asked;
+use crate::identity::Asker;
 use crate::options::LogHook;
 
 /// See the module's header.
@@ -28,14 +29,14 @@ impl Trace {
 
     pub(crate) fn arrived(
         &self,
-        request: &Request,
+        request: &Asker,
         asked: Asked,
         node: INodeNo,
         name: Option<&OsStr>,
     ) {
         let (at, what) = (self.since.elapsed().as_secs_f64(), asked.name());
         let name = name.map(|name| format!(" {name:?}")).unwrap_or_default();
-        let (node, thread) = (node.0, request.pid());
+        let (node, thread) = (node.0, request.thread);
         (self.hear)(&format!("{at:.6} {what} {node}{name} by {thread}"));
     }
 }

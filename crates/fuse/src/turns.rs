@@ -75,6 +75,11 @@ impl State {
     fn company(&self) -> bool {
         self.begun < self.company_until
     }
+
+    /// Whether such waits have been long of late.
+    fn long(&self, what: For) -> bool {
+        self.waits[what as usize] >= WAIT_LONG_NANOS
+    }
 }
 
 /// See the module's header.
@@ -149,10 +154,10 @@ impl Turns {
         });
         let mut state = self.state();
         state.reading = state.reading.saturating_sub(1);
-        state.begun = state.begun.wrapping_add(1);
         if first {
             state.fresh = state.fresh.saturating_sub(1);
         }
+        state.begun = state.begun.wrapping_add(1);
         if client != 0 && client != state.client {
             if state.client != 0 {
                 state.company_until = state.begun.wrapping_add(COMPANY);
@@ -186,7 +191,7 @@ impl Turns {
     pub(crate) fn waits(&self, what: For) -> Waiting<'_> {
         let mut state = self.state();
         if state.company()
-            && state.waits[what as usize] >= WAIT_LONG_NANOS
+            && state.long(what)
             && let Some(called) = state.call_back()
         {
             drop(state);
@@ -197,6 +202,12 @@ impl Turns {
             what,
             since: Instant::now(),
         }
+    }
+
+    /// Whether such waits have been long of late.
+    #[cfg(feature = "io-uring")]
+    pub(crate) fn long(&self, what: For) -> bool {
+        self.state().long(what)
     }
 
     fn end(&self, may_park: bool) {

@@ -92,6 +92,7 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.no_exec = options.no_exec;
     fuse.relatime = options.relatime;
     fuse.over = options.over;
+    fuse.io_uring = options.io_uring;
     if let Some(threads) = options.threads {
         fuse.threads = threads;
     }

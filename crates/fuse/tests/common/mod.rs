@@ -176,6 +176,11 @@ impl FileSystem for Watched {
     }
 }
 
+/// Whether requests are to come over io_uring.
+pub(crate) fn over_io_uring() -> bool {
+    std::env::var_os("STEADFAST_IO_URING").is_some()
+}
+
 /// A mount that goes away with its value.
 pub(crate) struct Mount {
     pub(crate) fs: Arc<Watched>,
@@ -198,6 +203,8 @@ impl Mount {
         std::fs::create_dir(&point).unwrap();
         let fs = Arc::new(Watched::default());
         let mut options = MountOptions::new("/tmp/a volume, of sorts");
+        // The whole suite over io_uring, where the kernel offers it.
+        options.io_uring = over_io_uring();
         change(&mut options);
         match mount(Arc::clone(&fs) as Arc<dyn FileSystem>, &point, &options) {
             Ok(session) => Some(Mount {
