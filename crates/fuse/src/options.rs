@@ -41,7 +41,8 @@ pub struct MountOptions {
     /// for the medium, less one.
     pub threads: usize,
     /// Requests come over io_uring, a queue for each processor, which takes so many `threads` at a time:
-    /// quicker for several clients, no slower for one. Commands by ioctl(2) are then not served. Needs the feature `io-uring` and a kernel that offers it.
+    /// quicker for several clients, no slower for one. Commands by ioctl(2) are then not served.
+    /// Needs the feature `io-uring` and a kernel that offers it.
     pub io_uring: bool,
     /// How long the kernel may trust a name. Zero if there is another front end.
     pub entry_timeout: Duration,
