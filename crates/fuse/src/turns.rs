@@ -227,7 +227,7 @@ impl Turns {
             thread::park();
             state = self.state();
             let Some(at) = state.parked.iter().position(|t| t.id() == id) else {
-                return; // called back
+                return placement::look_soon(); // called back
             };
             if state.stopped {
                 state.parked.remove(at);
