@@ -7,6 +7,10 @@
 //! * The kernel is the only front end, so names (absent ones, too) and attributes are
 //!   cached for long, page and directory caches survive `open`, and `OPEN`, `FLUSH` and
 //!   `RELEASE` are not asked for at all where they decide nothing.
+//! * A file that is created for writing alone is written past the page cache (see `data`); where
+//!   `O_SYNC` or `O_DSYNC` asks for it, it is then synced here.
+//! * One client is served where it runs (`placement`), by one thread (`turns`); over io_uring, as an option,
+//!   each processor has a queue and a thread of its own (`ring`).
 //! * An inode that the kernel knows stays alive: see `nodes`.
 //! * `allow_other` implies `default_permissions`; else only the mounting user's
 //!   processes get in, and the file system checks permissions (DESIGN section 7).

@@ -40,8 +40,9 @@ pub struct MountOptions {
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
     /// for the medium, less one.
     pub threads: usize,
-    /// Requests come over io_uring, a queue for each processor: quicker for several clients at a
-    /// time, slower for one. Needs the feature `io-uring` and a kernel that offers it.
+    /// Requests come over io_uring, a queue for each processor, which takes so many `threads` at a time:
+    /// quicker for several clients, no slower for one. Commands by ioctl(2) are then not served.
+    /// Needs the feature `io-uring` and a kernel that offers it.
     pub io_uring: bool,
     /// How long the kernel may trust a name. Zero if there is another front end.
     pub entry_timeout: Duration,

@@ -12,10 +12,12 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity}
 
 /// Requests of one client after which the reader looks again where it runs.
 const LOOK_EVERY: u32 = 32;
+/// The same for a client, or a reader, that is new.
+const LOOK_FIRST: u32 = 2;
 
 thread_local! {
-    /// The client of this thread's last requests, and how many in a row.
-    static LAST: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
+    /// The client of this thread's last requests, and how many more until the next look.
+    static NEXT: Cell<(u32, u32)> = const { Cell::new((0, 0)) };
 }
 
 /// Called by a thread that has received a request of the thread `client`.
@@ -23,20 +25,25 @@ pub(crate) fn follow(client: u32) {
     if client == 0 {
         return; // the kernel itself
     }
-    let (last, in_a_row) = LAST.get();
-    if client != last {
-        return LAST.set((client, 1));
+    let left = match NEXT.get() {
+        (last, left) if last == client => left,
+        _ => LOOK_FIRST,
+    };
+    if left > 0 {
+        return NEXT.set((client, left - 1));
     }
-    if in_a_row < LOOK_EVERY {
-        return LAST.set((client, in_a_row + 1));
-    }
-    LAST.set((client, 0));
+    NEXT.set((client, LOOK_EVERY));
     let Some(theirs) = processor(client) else {
         return;
     };
     if theirs != sched_getcpu() {
         move_to(theirs);
     }
+}
+
+/// Called by a thread that begins to read again.
+pub(crate) fn look_soon() {
+    NEXT.set((0, 0));
 }
 
 /// Moves this thread to a processor that it may run on.

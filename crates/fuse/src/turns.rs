@@ -25,8 +25,11 @@ use std::time::{Duration, Instant};
 use crate::placement;
 
 /// How often the watch looks while there are requests; a request may keep the only reader
-/// from one to two of these.
+/// from one to two of these, if there are other clients.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// So many of them if there are none: somebody may come, but most likely the only client would go on
+/// with another thread, on another processor.
+const LOOKS_ALONE: u32 = 10;
 /// Other clients count as being there for so many requests after the last sign of them.
 const COMPANY: u64 = 64;
 /// Looks without any request after which the watch sleeps until there is one.
@@ -224,7 +227,7 @@ impl Turns {
             thread::park();
             state = self.state();
             let Some(at) = state.parked.iter().position(|t| t.id() == id) else {
-                return; // called back
+                return placement::look_soon(); // called back
             };
             if state.stopped {
                 state.parked.remove(at);
@@ -242,16 +245,18 @@ impl Turns {
         self.watch.notify_all();
     }
 
-    /// Calls a thread back when a whole look long nobody reads and no request begins.
+    /// Calls a thread back when for too long nobody reads and no request begins.
     fn look(&self) {
         let mut state = self.state();
         let (mut begun, mut idle) = (state.begun, 0);
         while !state.stopped {
             if state.begun == begun {
-                if let Some(called) = state.call_back() {
+                idle += 1;
+                if (state.company() || idle >= LOOKS_ALONE)
+                    && let Some(called) = state.call_back()
+                {
                     called.unpark();
                 }
-                idle += 1;
             } else {
                 begun = state.begun;
                 idle = 0;
