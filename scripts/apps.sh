@@ -245,7 +245,7 @@ FAILED=0
 started=$SECONDS
 declare -A done_cuts=([kill]=0 [power]=0)
 for ((round = 1; round <= cuts; round++)); do
-  kind=kill
+  kind="kill"
   if [ -n "$POWER" ] && ((round % 2 == 0)); then kind=power; fi
   start_work
   # From at once to well into it; now and then as long as a clone takes where every call is flushed.

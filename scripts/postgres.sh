@@ -80,7 +80,9 @@ kill_postgres() {
 
 # Numbered transactions; a number counts as acknowledged when psql has said so after COMMIT.
 acker() {
-  awk -v n="$(tail -n 1 "$ACKED")" 'BEGIN { for (n++; ; n++) printf "INSERT INTO acked VALUES (%d);\n\\echo %d\n", n, n }' |
+  local last
+  last=$(tail -n 1 "$ACKED")
+  awk -v n="$last" 'BEGIN { for (n++; ; n++) printf "INSERT INTO acked VALUES (%d);\n\\echo %d\n", n, n }' |
     stdbuf -oL setpriv --reuid "${USER_IDS%:*}" --regid "${USER_IDS#*:}" --clear-groups \
       "$BIN/psql" -h "$RUN" -d postgres -X -q -v ON_ERROR_STOP=1 2>/dev/null >>"$ACKED"
 }
