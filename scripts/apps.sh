@@ -47,7 +47,10 @@ reason=$(fuse_reason)
 build_release
 export STEADFAST
 
-postgres() { "$here/postgres.sh" ${long:+--long} ${KEEP_WORK:+--keep}; }
+postgres() {
+  "$here/postgres.sh" ${long:+--long} ${KEEP_WORK:+--keep} || return
+  if [ -n "$long" ]; then "$here/postgres.sh" --seconds 60 --no-fsync ${KEEP_WORK:+--keep}; fi
+}
 if [ "$only" = postgres ]; then postgres; exit; fi
 
 make_workdir "$(fast_base 2000)"
