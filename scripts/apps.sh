@@ -252,7 +252,7 @@ for ((round = 1; round <= cuts; round++)); do
   if [ -n "$POWER" ] && ((round % 2 == 0)); then kind=power; fi
   start_work
   # From at once to well into it; now and then as long as a clone takes where every call is flushed.
-  sleep "$(awk -v r="$RANDOM" -v long=$((round % 10 == 5)) 'BEGIN { printf "%.3f", long ? 4 : (r / 32768) ^ 2 * 1.6 }')"
+  sleep "$(awk -v r="$RANDOM" -v long=$((round % 5 == 1)) 'BEGIN { printf "%.3f", long ? 3 : (r / 32768) ^ 2 * 1.6 }')"
   cut "$kind"
   done_cuts[$kind]=$((done_cuts[$kind] + 1))
   serve_all
