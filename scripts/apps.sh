@@ -47,7 +47,10 @@ reason=$(fuse_reason)
 build_release
 export STEADFAST
 
-postgres() { "$here/postgres.sh" ${long:+--long} ${KEEP_WORK:+--keep}; }
+postgres() {
+  "$here/postgres.sh" ${long:+--long} ${KEEP_WORK:+--keep} || return
+  if [ -n "$long" ]; then "$here/postgres.sh" --seconds 60 --no-fsync ${KEEP_WORK:+--keep}; fi
+}
 if [ "$only" = postgres ]; then postgres; exit; fi
 
 make_workdir "$(fast_base 2000)"
@@ -245,11 +248,11 @@ FAILED=0
 started=$SECONDS
 declare -A done_cuts=([kill]=0 [power]=0)
 for ((round = 1; round <= cuts; round++)); do
-  kind=kill
+  kind="kill"
   if [ -n "$POWER" ] && ((round % 2 == 0)); then kind=power; fi
   start_work
   # From at once to well into it; now and then as long as a clone takes where every call is flushed.
-  sleep "$(awk -v r="$RANDOM" -v long=$((round % 10 == 5)) 'BEGIN { printf "%.3f", long ? 4 : (r / 32768) ^ 2 * 1.6 }')"
+  sleep "$(awk -v r="$RANDOM" -v long=$((round % 5 == 1)) 'BEGIN { printf "%.3f", long ? 3 : (r / 32768) ^ 2 * 1.6 }')"
   cut "$kind"
   done_cuts[$kind]=$((done_cuts[$kind] + 1))
   serve_all

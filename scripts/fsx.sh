@@ -29,6 +29,7 @@ done
 seeds=("$@")
 [ ${#seeds[@]} -gt 0 ] || seeds=(1 2 3)
 # again SEED… CONTRACT
+# shellcheck disable=SC2317 # called by its name
 again() { "${BASH_SOURCE[0]}" --ops "$ops" --contract "${@: -1}" "${@:1:$#-1}"; }
 if [ -n "$on" ]; then contract=$on; else for_contracts "$contract" again "${seeds[@]}"; fi
 
@@ -86,7 +87,7 @@ EOF
 children=()
 started=$(now_ms)
 # Half an hour for 100,000 operations: a hang ends, a busy machine does not.
-limit=$((1800 + ops / 100000 * 1800))
+limit=$((1800 + ops * 1800 / 100000))
 for seed in "${seeds[@]}"; do
   timeout "$limit" "$TOOLS/bin/fsx" -q -f "$WORK/fsx.toml" -N "$ops" -S "$seed" -P "$WORK" "$dir/seed-$seed" \
     >"$WORK/seed-$seed.log" 2>&1 &

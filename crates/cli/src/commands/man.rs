@@ -44,6 +44,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// All pages by their names.
 fn pages() -> Result<Vec<(String, String)>, Failure> {
     let mut root = crate::Cli::command().disable_help_subcommand(true);
+    // A table in --help; a page of its own in the manual, which would make one paragraph of it.
+    root = root.mut_subcommand("mount", |mount| {
+        mount.mut_arg("options", |options| {
+            options
+                .long_help("Mount options, separated by commas: mount.steadfast(8) explains them")
+        })
+    });
     root.build();
     let mut pages = Vec::new();
     add(&root, "steadfast", &mut pages)?;
@@ -94,6 +101,7 @@ mod tests {
         }
         assert_eq!(pages.len(), seen + WRITTEN.len());
         let mount = page("steadfast-mount.1").map_or("", String::as_str);
+        assert!(mount.contains("mount.steadfast(8) explains them"));
         assert!(
             !mount.contains("background"),
             "internal options stay inside"
