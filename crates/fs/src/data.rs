@@ -131,6 +131,9 @@ impl Fs {
         if let Some(offset) = offset {
             check_end(offset, data.len())?;
         }
+        // The parts of an append lie behind each other, whatever else is appended.
+        let inode = self.table.get(ino);
+        let _alone = offset.is_none().then(|| inode.append_alone());
         let mut written = 0;
         let mut start = offset;
         loop {

@@ -293,6 +293,9 @@ pub(crate) struct Inode {
     pub(crate) ino: Ino,
     /// Changed under the lock (shared suffices to open, exclusive decides that it is not open).
     opens: AtomicUsize,
+    /// Held by an append from its first part to its last: before every other lock, also while
+    /// waiting for commits, which never need it.
+    appends: Mutex<()>,
     state: RwLock<State>,
 }
 
@@ -301,6 +304,7 @@ impl Inode {
         Inode {
             ino,
             opens: AtomicUsize::new(0),
+            appends: Mutex::default(),
             state: RwLock::default(),
         }
     }
@@ -314,6 +318,11 @@ impl Inode {
     /// Takes the lock exclusively.
     pub(crate) fn exclusive(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until this is dropped, no other append goes to the file.
+    pub(crate) fn append_alone(&self) -> MutexGuard<'_, ()> {
+        self.appends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether anybody has it open. Decisive only under the exclusive lock.

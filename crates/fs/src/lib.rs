@@ -9,7 +9,7 @@
 //!
 //! Locks, in the order in which they are taken:
 //!
-//! 1. `Fs::moves`, by renames that move a directory to another parent;
+//! 1. `Fs::moves`, by renames that move a directory to another parent; the turn of appends to one file;
 //! 2. the journal's operation (`Work::begin`), which may wait for log space and commits;
 //! 3. inode locks (`inode::Inode`), in the order of their numbers; never while waiting for a commit;
 //! 4. allocator and table locks, held for moments.

@@ -9,8 +9,8 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use steadfast_block::sim::{CrashImage, Limits, SimDevice};
 use steadfast_block::{BlockDevice, MemDevice};
@@ -98,6 +98,24 @@ fn dir(fs: &Fs, name: &str) -> Ino {
     }
 }
 
+/// In the directory of all a path must stay what it is between its lookup and the call: inode numbers
+/// are used again, as front ends know that keep inodes open while they name them. So removals
+/// are alone.
+fn run_shared(
+    step: &Step,
+    below: &Below<'_>,
+    handles: &mut Handles,
+    turn: &RwLock<()>,
+) -> OpResult {
+    let removes = matches!(
+        step.op,
+        Op::Unlink { .. } | Op::Rmdir { .. } | Op::Rename { .. } | Op::Close { .. }
+    );
+    let _alone = removes.then(|| turn.write().unwrap());
+    let _shared = (!removes).then(|| turn.read().unwrap());
+    step.op.run(below, &step.caller, handles)
+}
+
 /// What holds in the directory of all, whoever does what when.
 struct Shared {
     dir: Ino,
@@ -108,7 +126,8 @@ struct Shared {
     locked: AtomicBool,
     /// `x` and `y` change places all the time; each is always there.
     pair: [Ino; 2],
-    rounds: AtomicU64,
+    /// See [`run_shared`].
+    turn: RwLock<()>,
 }
 
 impl Shared {
@@ -128,13 +147,12 @@ impl Shared {
             appended: Mutex::default(),
             locked: AtomicBool::new(false),
             pair: [file(b"x"), file(b"y")],
-            rounds: AtomicU64::new(0),
+            turn: RwLock::default(),
         }
     }
 
     /// One thing that all do at once.
-    fn work(&self, fs: &Fs, caller: &Caller, step: Step, handles: &mut Handles, number: u64) {
-        self.rounds.fetch_add(1, Ordering::Relaxed);
+    fn work(&self, fs: &Fs, caller: &Caller, mut step: Step, handles: &mut Handles, number: u64) {
         match number % 5 {
             0 => {
                 let text = format!("{}:{number};", caller.stream.0).into_bytes();
@@ -163,7 +181,8 @@ impl Shared {
             _ => {
                 // Anything else, in a corner of its own.
                 let corner = dir(fs, "all");
-                let result = step.op.run(&Below::new(fs, corner), caller, handles);
+                step.caller = caller.clone();
+                let result = run_shared(&step, &Below::new(fs, corner), handles, &self.turn);
                 let broken = [Errno::Io, Errno::RoFs, Errno::NoSpc];
                 assert!(
                     !matches!(result, Err(error) if broken.contains(&error)),
@@ -417,8 +436,9 @@ fn cut(load: Load) -> Result<usize, String> {
     let device = Arc::new(SimDevice::from_image(prepared.image()));
     let fs = mount_with(device.clone(), seed % 3 == 1, planted);
     let started = device.trace_len();
+    let turn = RwLock::new(());
     let promises: Vec<Promise> = std::thread::scope(|scope| {
-        let (fs, device) = (&fs, &device);
+        let (fs, device, turn) = (&fs, &device, &turn);
         let work = own.iter().enumerate().map(|(n, own)| {
             scope.spawn(move || {
                 let below = Below::new(&**fs, *own);
@@ -439,13 +459,10 @@ fn cut(load: Load) -> Result<usize, String> {
                     let result = step.op.run(&below, &step.caller, &mut handles);
                     device.mark(mark(n, 2 * i + 2));
                     promise.record(&step, result);
-                    let step = theirs.next().unwrap();
+                    let mut step = theirs.next().unwrap();
                     if i % 3 == 0 {
-                        let caller = Caller {
-                            stream: Stream(n as u32),
-                            ..Caller::root()
-                        };
-                        let _ = step.op.run(&Below::new(&**fs, all), &caller, &mut others);
+                        step.caller.stream = Stream(n as u32);
+                        let _ = run_shared(&step, &Below::new(&**fs, all), &mut others, turn);
                     }
                 }
                 for ino in handles.into_values().chain(others.into_values()) {

@@ -89,3 +89,55 @@ fn a_volume_that_is_dropped_without_unmount_keeps_everything() {
         assert_eq!(fs.content(f), vec![7; 100_000]);
     }
 }
+
+/// Story: the end of the file moved between an append's look ahead and its lock, so that the bytes met
+/// one page more; the append was cut at the page, and its rest went behind what another thread had
+/// appended meanwhile. The parts of an append too long for one operation were torn apart likewise.
+#[test]
+fn appends_of_many_threads_stay_whole_and_leave_no_gap() {
+    for (log_blocks, contract, rounds, len) in [
+        (None, Contract::Ordered, 4000, 1001),
+        (Some(64), Contract::MetadataPrefix, 2000, 701),
+        (Some(64), Contract::Ordered, 4, 500_000),
+    ] {
+        let device = made(log_blocks, contract);
+        let fs = background(&device);
+        let f = fs.file(fs.root(), "log");
+        let record = |thread: u32, round: usize| {
+            let mut record = format!("{thread} {round} ").into_bytes();
+            record.resize(len, b'a' + thread as u8);
+            record
+        };
+        let at: Vec<Vec<u64>> = std::thread::scope(|scope| {
+            let fs = &fs;
+            let append = |thread: u32| {
+                let appends = move || {
+                    let append = |round| {
+                        fs.append(&stream(thread), f, &record(thread, round))
+                            .unwrap()
+                    };
+                    (0..rounds).map(append).collect()
+                };
+                scope.spawn(appends)
+            };
+            let threads: Vec<_> = (0..4).map(append).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
+        });
+        let content = fs.content(f);
+        assert_eq!(content.len(), 4 * rounds * len);
+        for (thread, at) in at.iter().enumerate() {
+            for (round, at) in at.iter().enumerate() {
+                let found = &content[*at as usize..][..len];
+                assert!(
+                    found == record(thread as u32, round),
+                    "{thread}'s append {round} at {at}"
+                );
+            }
+        }
+        fs.unmount().unwrap();
+        must_be_clean(&device);
+    }
+}
