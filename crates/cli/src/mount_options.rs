@@ -65,6 +65,7 @@ cache=SIZE        memory for clean cached blocks, 1M at least (default 64M)
 commit=SECONDS    everything is durable so soon after it was done, 1 to 3600 (default 5)
 threads=N         requests that may be in progress at a time, 1 to 64 (default 16)
 direct, buffered  around the host's page cache, or through it (default: around it where possible)
+io_uring          requests come over io_uring, a queue for each processor (a build with the feature io-uring)
 noatime           reading changes no access times (default)
 relatime, atime   the first read after a change, and one a day, changes the access time
 dev, nodev        whether device nodes work (default: no)
@@ -72,6 +73,7 @@ suid, nosuid      whether set-id bits work (default: no)
 exec, noexec      whether programs are executed (default: yes)
 over              the mount point may be covered by another mount already
 log=FILE          append the server's messages to FILE
+trace=FILE        append a line to FILE for each request of the kernel
 defaults          nothing beside the defaults";
 
 /// Reads the arguments of all `-o`; of two that contradict each other, the later holds.
@@ -246,7 +248,8 @@ mod tests {
                 .replace("=NAME", "=ordered")
                 .replace("=N", "=2")
                 .replace("=SIZE", "=2M")
-                .replace("=SECONDS", "=2");
+                .replace("=SECONDS", "=2")
+                .replace("=FILE", "=/x");
             assert!(read(word.trim()).is_ok(), "{name}");
             let explained = HELP.split([' ', ',', '\n']).any(|word| word == name);
             assert!(explained, "{name}");
