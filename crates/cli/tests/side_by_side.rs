@@ -138,7 +138,8 @@ fn look(base: &Path, known: &States) -> States {
 fn changes(before: &States, after: &States, atimes: bool, began: i64) -> String {
     let mut text = String::new();
     let time = |now: (i64, i64)| match now {
-        (secs, _) if secs >= began && secs <= began + 60 => "now".to_owned(),
+        // The clock of file times stands still between two ticks: it may lag behind, into the last second.
+        (secs, _) if secs >= began - 1 && secs <= began + 60 => "now".to_owned(),
         (secs, nanos) => format!("{secs}.{nanos:09}"),
     };
     for name in before.keys().filter(|name| !after.contains_key(*name)) {
