@@ -174,6 +174,10 @@ fn run(
     counts.runs += 1;
     counts.stopped += 1;
     let cut_at = sim.trace_len();
+    if failure.op == DeviceOp::Read {
+        // A commit could not read what it has to change. The device reads again; the volume stays stopped.
+        sim.clear_faults();
+    }
     must_stand_still(&fs, &sim, step)?;
     for ino in handles.into_values() {
         fs.release(ino);
