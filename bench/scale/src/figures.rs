@@ -138,6 +138,6 @@ impl Random {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (u128::from(self.0) * u128::from(bound) >> 64) as u64
+        ((u128::from(self.0) * u128::from(bound)) >> 64) as u64
     }
 }

@@ -71,10 +71,10 @@ fn parse(input: impl BufRead) -> Result<Taken, String> {
     Ok(taken)
 }
 
-/// The last tenth over the first.
-fn growth(curve: &Curve) -> f64 {
+/// The last tenth over the first, in one of the columns.
+fn growth(curve: &Curve, column: usize) -> f64 {
     match (curve.points.first(), curve.points.last()) {
-        (Some(first), Some(last)) if first[1] > 0.0 => last[1] / first[1],
+        (Some(first), Some(last)) if first[column] > 0.0 => last[column] / first[column],
         _ => f64::NAN,
     }
 }
@@ -83,10 +83,11 @@ fn table(taken: &Taken, out: &mut String) {
     for curve in &taken.curves {
         let _ = writeln!(
             out,
-            "{}, {} per operation; last tenth / first: {:.2}",
+            "{}, {} per operation; last tenth / first: {:.2}, of CPU {:.2}",
             curve.name,
             curve.unit,
-            growth(curve)
+            growth(curve, 1),
+            growth(curve, 2)
         );
         let rows = [("done %", 0), (&curve.unit, 2), ("of CPU", 2), ("MiB", 0)];
         for (column, (row, digits)) in rows.into_iter().enumerate() {
@@ -184,7 +185,9 @@ mod tests {
     #[test]
     fn the_table_says_how_much_a_curve_grew() {
         let text = run(&[], FIGURES.as_bytes()).unwrap();
-        assert!(text.starts_with("create, us per operation; last tenth / first: 1.50\n"));
+        assert!(
+            text.starts_with("create, us per operation; last tenth / first: 1.50, of CPU 1.00\n")
+        );
     }
 
     #[test]

@@ -146,7 +146,7 @@ pub(crate) fn check(image: &Path, figures: &mut Figures) -> Result<(), String> {
         .map(|(_, at)| *at)
         .chain([begun + begun.elapsed()]);
     for ((step, from), to) in ends.iter().zip(next) {
-        let name = format!("fsck-{}", step.replace(' ', "-"));
+        let name = format!("fsck-step-{}", step.replace(' ', "-"));
         figures.value(&name, "s", (to - *from).as_secs_f64())?;
     }
     figures.value("fsck-inodes", "inodes", inodes)?;

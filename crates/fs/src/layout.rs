@@ -64,7 +64,7 @@ pub struct Superblock {
     pub features_compat: U32,
     /// Identity of the volume; part of every log record's hash and of every seal.
     pub uuid: [u8; 16],
-    /// Blocks of the device that belong to the volume.
+    /// Blocks of the device that belong to the volume. This and `groups` change when it grows.
     pub blocks: U64,
     /// First block of the log.
     pub log_start: U64,
