@@ -66,11 +66,12 @@ start_postgres() {
     die "PostgreSQL does not start"
   }
   POSTMASTER=$(head -n 1 "$DATA/postmaster.pid")
-  on_exit kill_postgres "$POSTMASTER"
+  SEGMENT=$(awk 'NR == 7 { print $2 }' "$DATA/postmaster.pid")
+  on_exit kill_postgres "$POSTMASTER" "$SEGMENT"
 }
 stop_postgres() { as_user timeout 120 "$BIN/pg_ctl" -D "$DATA" -m fast -w stop >/dev/null || die "PostgreSQL does not stop"; }
 
-# The postmaster, which $1 was, and its children, at once and without a word.
+# The postmaster, which $1 was, and its children, at once and without a word; and the segment of shared memory that is left.
 kill_postgres() {
   [ "$(readlink "/proc/$1/exe" 2>/dev/null)" = "$(readlink -f "$BIN/postgres")" ] || return 0
   kill -STOP "$1" 2>/dev/null || true
@@ -79,7 +80,12 @@ kill_postgres() {
   # Dead, if perhaps not buried yet.
   local i
   for ((i = 0; i < 100; i++)); do
-    case $(ps -o stat= -p "$1") in ''|Z*) return 0 ;; esac
+    case $(ps -o stat= -p "$1") in
+      ''|Z*)
+        ipcrm -m "$2" 2>/dev/null || true
+        return 0
+        ;;
+    esac
     sleep 0.1
   done
   warn "PostgreSQL (process $1) does not die"
@@ -134,12 +140,14 @@ as_user "$BIN/initdb" -D "$DATA" -k -A trust -U nobody >"$RUN/initdb.log" 2>&1 |
 durable=$fsync
 if [ "$fsync" = off ]; then durable=; fi
 if [ "$contract" = sync ]; then fsync=off; fi
-# Small limits: checkpoints and recycled log segments happen all the time.
+# Small limits: checkpoints and recycled log segments happen all the time. Shared memory in files of the volume, so that a
+# PostgreSQL that is killed leaves none behind.
 as_user tee -a "$DATA/postgresql.conf" >/dev/null <<END
 listen_addresses = ''
 unix_socket_directories = '$RUN'
 fsync = $fsync
 shared_buffers = 32MB
+dynamic_shared_memory_type = mmap
 max_wal_size = 48MB
 min_wal_size = 32MB
 checkpoint_timeout = 30s
@@ -166,7 +174,7 @@ for kind in "${kinds[@]}"; do
   wait "$SERVER" 2>/dev/null || true
   stop_group "$acking"
   stop_group "$loading"
-  kill_postgres "$POSTMASTER"
+  kill_postgres "$POSTMASTER" "$SEGMENT"
   detach "$MNT"
   if [ "$kind" = power ]; then power_again "$HOST"; fi
   [ -s "$ACKED" ] || bad "no transaction was acknowledged: $(tail -n 3 "$RUN/postgres.log")"
