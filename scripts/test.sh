@@ -23,13 +23,13 @@ done
 
 # From 89,660 images on, every pair of operations is run.
 crash_images=90000
-fsx_ops=30000
+fsx_ops=10000
 fsx_seeds=(1 2 3)
 demo_rounds=2
 if [ -n "$long" ]; then
-  crash_images=900000
-  fsx_ops=400000
-  fsx_seeds=(1 2 3 4 5 6)
+  crash_images=1000000
+  fsx_ops=1000000
+  fsx_seeds=(1 2 3 4 5 6 7 8 9 10)
   demo_rounds=10
   # Read by the tests that have a long form.
   export STEADFAST_LONG=1
@@ -89,6 +89,11 @@ go_driver() {
 schedules() {
   cargo test --quiet -p steadfast-journal --features shuttle,trace --test shuttle --locked -- --nocapture
 }
+# The front end over io_uring is a feature: many more dependencies, for the long tier.
+ring() {
+  cargo clippy --quiet -p steadfast-cli -p steadfast-fuse --features io-uring --all-targets --locked -- -D warnings &&
+    cargo test --quiet -p steadfast-fuse --features io-uring --locked
+}
 release() { cargo build --quiet --release --locked -p steadfast-cli; }
 scripts_parse() {
   local file
@@ -115,8 +120,10 @@ fi
 run "load generator of the benchmarks" bench_driver load
 # The embedded stores beside it take minutes to compile.
 run "journal driver of the benchmarks" bench_driver journal ${long:+--features peers}
+run "scale driver of the benchmarks" bench_driver scale
 if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
 run "release build" release
+if [ -n "$long" ]; then run "front end over io_uring" ring; fi
 if [ -x "$STEADFAST" ]; then
   for contract in ordered metadata-prefix sync; do
     run "crash exploration of '$contract', $crash_images images" \
@@ -126,16 +133,20 @@ if [ -x "$STEADFAST" ]; then
   reason=$(fuse_reason)
   if [ -n "$reason" ]; then
     say ""
-    say "left out, because $reason: power cut of a mounted volume, pjdfstest, fsx, tree of 5,000 files"
+    say "left out, because $reason: power cut of a mounted volume, applications, pjdfstest, fsx, tree of 5,000 files"
   else
     run "power cut of a mounted volume" "$here/demo.sh" --rounds "$demo_rounds"
     if [ "$(id -u)" = 0 ]; then
-      run "pjdfstest" "$here/pjdfstest.sh"
+      # PostgreSQL is installed for the long tier alone.
+      if [ -n "$long" ]; then run "applications on volumes that lose power" "$here/apps.sh" --long
+      else run "applications on volumes that lose power" "$here/apps.sh" --only cuts; fi
+      run "pjdfstest" "$here/pjdfstest.sh" ${long:+--contract all}
     else
       say ""
-      say "left out, because it needs root: pjdfstest"
+      say "left out, because it needs root: applications on volumes that lose power, pjdfstest"
     fi
-    run "fsx, ${#fsx_seeds[@]} seeds, $fsx_ops operations each" "$here/fsx.sh" --ops "$fsx_ops" "${fsx_seeds[@]}"
+    run "fsx on every contract, ${#fsx_seeds[@]} seeds, $fsx_ops operations each" \
+      "$here/fsx.sh" --contract all --ops "$fsx_ops" "${fsx_seeds[@]}"
     run "tree of 5,000 files" "$here/tree.sh"
   fi
 fi
