@@ -38,6 +38,8 @@ pub(crate) struct Options {
     pub(crate) threads: Option<usize>,
     /// Requests come over io_uring.
     pub(crate) io_uring: bool,
+    /// Processors may halt between two requests.
+    pub(crate) no_poll: bool,
     /// Page cache in bytes.
     pub(crate) cache_bytes: Option<u64>,
     /// Longest time that a change stays uncommitted.
@@ -51,7 +53,7 @@ pub(crate) struct Options {
 }
 
 /// The options, as they are shown to who asked for an unknown one.
-pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, io_uring, \
+pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, io_uring, poll, nopoll, \
     noatime, relatime, atime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, trace=FILE, defaults";
 
 /// The options explained, for `--help`; mount.steadfast(8) says more.
@@ -66,6 +68,7 @@ commit=SECONDS    everything is durable so soon after it was done, 1 to 3600 (de
 threads=N         requests that may be in progress at a time, 1 to 64 (default 16)
 direct, buffered  around the host's page cache, or through it (default: around it where possible)
 io_uring          requests come over io_uring, a queue for each processor (a build with the feature io-uring)
+poll, nopoll      keep idle processors from halting while requests come closely (default: yes)
 noatime           reading changes no access times (default)
 relatime, atime   the first read after a change, and one a day, changes the access time
 dev, nodev        whether device nodes work (default: no)
@@ -151,6 +154,8 @@ fn set_flag(options: &mut Options, flag: &str) -> bool {
         "nosuid" => options.set_id = false,
         "exec" => options.no_exec = false,
         "noexec" => options.no_exec = true,
+        "poll" => options.no_poll = false,
+        "nopoll" => options.no_poll = true,
         "over" => options.over = true,
         "io_uring" => options.io_uring = true,
         "direct" => options.direct = Some(true),

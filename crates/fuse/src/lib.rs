@@ -52,6 +52,7 @@ mod session;
 mod shared;
 mod trace;
 mod turns;
+mod wakeful;
 
 pub use control::{
     IOCTL_SHUTDOWN, IOCTL_SYNC, XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, server_pid,

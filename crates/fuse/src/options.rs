@@ -44,6 +44,9 @@ pub struct MountOptions {
     /// quicker for several clients, no slower for one. Commands by ioctl(2) are then not served.
     /// Needs the feature `io-uring` and a kernel that offers it.
     pub io_uring: bool,
+    /// While requests follow one another closely, idle processors are kept from halting, at the lowest
+    /// priority: it takes longer to wake one up than to serve a request.
+    pub poll: bool,
     /// How long the kernel may trust a name. Zero if there is another front end.
     pub entry_timeout: Duration,
     /// How long the kernel may trust attributes. Zero if there is another front end.
@@ -71,6 +74,7 @@ impl MountOptions {
             over: false,
             threads: 16,
             io_uring: false,
+            poll: true,
             entry_timeout: TIMEOUT,
             attr_timeout: TIMEOUT,
             streams: Arc::new(DefaultStream),

@@ -43,6 +43,7 @@ use crate::names::Changes;
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
 use crate::turns::{Turn, Turns};
+use crate::wakeful::Wakeful;
 
 /// Longest write that the kernel sends in one request.
 pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -62,6 +63,7 @@ pub(crate) struct Server {
     pub(crate) policy: Policy,
     pub(crate) turns: Arc<Turns>,
     pub(crate) counters: Counters,
+    pub(crate) wakeful: Option<Wakeful>,
     pub(crate) trace: Option<Trace>,
 }
 
@@ -82,6 +84,9 @@ impl Server {
 
     pub(crate) fn note(&self, request: &Asker, asked: Asked, node: INodeNo, name: Option<&OsStr>) {
         self.counters.add(asked, 1);
+        if let Some(wakeful) = &self.wakeful {
+            wakeful.stir();
+        }
         if let Some(trace) = &self.trace {
             trace.arrived(request, asked, node, name);
         }

@@ -26,6 +26,7 @@ use crate::server::{Front, Server};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
 use crate::turns::Turns;
+use crate::wakeful::Wakeful;
 
 /// How a session came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,6 +181,7 @@ pub fn mount(
         },
         turns: Arc::clone(&turns),
         counters: Counters::default(),
+        wakeful: options.poll.then(Wakeful::new),
         trace: options.trace.clone().map(Trace::new),
     });
     let mut config = Config::default();

@@ -93,6 +93,7 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.relatime = options.relatime;
     fuse.over = options.over;
     fuse.io_uring = options.io_uring;
+    fuse.poll = !options.no_poll;
     if let Some(threads) = options.threads {
         fuse.threads = threads;
     }

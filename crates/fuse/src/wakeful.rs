@@ -1,0 +1,178 @@
+//! Keeps idle processors from halting while requests follow one another closely.
+//!
+//! Between a request and its reply client and server sleep in turns. The processor that has nothing else to
+//! do meanwhile halts, and waking it up takes, on virtual machines, longer than the whole request. So while
+//! requests come closely, watchers of the lowest priority spin: whoever has anything else to do has the
+//! processor at once. After a moment without a request they sleep.
+//!
+//! Invariants: a watcher spins only while `awake`, which the first one to see [`LINGER`] pass without a request
+//! takes back for all; `stir` takes the lock only to set it; dropping [`Wakeful`] ends them.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Spinning ends so long after the last request.
+const LINGER: Duration = Duration::from_millis(1);
+/// Requests that come within [`LINGER`] of the one before, so many in a row, begin it.
+const CLOSE_TOGETHER: u64 = 8;
+/// More watchers than this gain nothing: there is one client at a time to wait for, and the server.
+const WATCHERS_MAX: usize = 2;
+/// The lowest priority there is (`nice`).
+const LOWEST: i32 = 19;
+/// Turns of a watcher's loop between two looks at the clock.
+const TURNS: u32 = 64;
+
+struct Shared {
+    /// Requests so far.
+    requests: AtomicU64,
+    /// When the last one came, in microseconds since `begun`.
+    last: AtomicU64,
+    /// So many came close together.
+    close: AtomicU64,
+    begun: Instant,
+    awake: AtomicBool,
+    stopped: AtomicBool,
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+/// See the module's header.
+pub(crate) struct Wakeful(Arc<Shared>);
+
+impl Wakeful {
+    /// With a watcher for each processor, as far as they help; none on a single one.
+    pub(crate) fn new() -> Wakeful {
+        let shared = Arc::new(Shared {
+            requests: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            close: AtomicU64::new(0),
+            begun: Instant::now(),
+            awake: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            lock: Mutex::new(()),
+            changed: Condvar::new(),
+        });
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let watchers = if processors > 1 {
+            processors.min(WATCHERS_MAX)
+        } else {
+            0
+        };
+        for _ in 0..watchers {
+            let shared = Arc::clone(&shared);
+            let watcher = thread::Builder::new().name("fuse-awake".to_owned());
+            // Without one everything works, only slower.
+            let _ = watcher.spawn(move || shared.watch());
+        }
+        Wakeful(shared)
+    }
+
+    /// A request has come.
+    pub(crate) fn stir(&self) {
+        let shared = &*self.0;
+        shared.requests.fetch_add(1, Relaxed);
+        if shared.awake.load(Relaxed) {
+            return;
+        }
+        let now = shared.begun.elapsed().as_micros() as u64;
+        let since = now.saturating_sub(shared.last.swap(now, Relaxed));
+        if Duration::from_micros(since) > LINGER {
+            shared.close.store(0, Relaxed);
+        } else if shared.close.fetch_add(1, Relaxed) + 1 >= CLOSE_TOGETHER {
+            shared.close.store(0, Relaxed);
+            let _locked = shared.locked();
+            shared.awake.store(true, Relaxed);
+            shared.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Wakeful {
+    fn drop(&mut self) {
+        let _locked = self.0.locked();
+        self.0.stopped.store(true, Relaxed);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Shared {
+    fn locked(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn watch(&self) {
+        let me = rustix::thread::gettid();
+        if rustix::process::setpriority_process(Some(me), LOWEST).is_err() {
+            return; // it would be in the way
+        }
+        loop {
+            let mut locked = self.locked();
+            while !self.awake.load(Relaxed) && !self.stopped.load(Relaxed) {
+                locked = (self.changed.wait(locked)).unwrap_or_else(PoisonError::into_inner);
+            }
+            drop(locked);
+            if self.stopped.load(Relaxed) {
+                return;
+            }
+            self.spin();
+        }
+    }
+
+    fn spin(&self) {
+        let mut seen = self.requests.load(Relaxed);
+        let mut since = Instant::now();
+        while self.awake.load(Relaxed) && !self.stopped.load(Relaxed) {
+            for _ in 0..TURNS {
+                std::hint::spin_loop();
+            }
+            let requests = self.requests.load(Relaxed);
+            if requests != seen {
+                (seen, since) = (requests, Instant::now());
+            } else if since.elapsed() > LINGER {
+                self.awake.store(false, Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn becomes(shared: &Shared, awake: bool) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(20) {
+            if shared.awake.load(Relaxed) == awake {
+                return true;
+            }
+            thread::sleep(Duration::from_micros(200));
+        }
+        false
+    }
+
+    #[test]
+    fn watchers_spin_while_requests_come_closely_and_sleep_afterwards() {
+        let wakeful = Wakeful::new();
+        let shared = Arc::clone(&wakeful.0);
+        for _ in 0..3 {
+            wakeful.stir();
+            thread::sleep(3 * LINGER);
+            assert!(
+                !shared.awake.load(Relaxed),
+                "requests far apart wake nobody"
+            );
+        }
+        if thread::available_parallelism().map_or(1, usize::from) > 1 {
+            // In one go, so that the first look at the clock is close to the last.
+            let begun = Instant::now();
+            while !shared.awake.load(Relaxed) && begun.elapsed() < Duration::from_secs(20) {
+                wakeful.stir();
+            }
+            assert!(becomes(&shared, false), "they spin for ever");
+        }
+        drop(wakeful);
+        assert!(shared.stopped.load(Relaxed));
+    }
+}
