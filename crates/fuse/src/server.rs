@@ -85,7 +85,7 @@ impl Server {
     pub(crate) fn note(&self, request: &Asker, asked: Asked, node: INodeNo, name: Option<&OsStr>) {
         self.counters.add(asked, 1);
         if let Some(wakeful) = &self.wakeful {
-            wakeful.stir();
+            wakeful.stir(request.thread);
         }
         if let Some(trace) = &self.trace {
             trace.arrived(request, asked, node, name);

@@ -3,19 +3,20 @@
 //! Between a request and its reply client and server sleep in turns. The processor that has nothing else to
 //! do meanwhile halts, and waking it up takes, on virtual machines, longer than the whole request. So while
 //! requests come closely, watchers of the lowest priority spin: whoever has anything else to do has the
-//! processor at once. After a moment without a request they sleep.
+//! processor at once. After a moment without a request they sleep. With several clients at a time there is
+//! enough to do to keep processors from halting, and watchers would only be in the way.
 //!
 //! Invariants: a watcher spins only while `awake`, which the first one to see [`LINGER`] pass without a request
-//! takes back for all; `stir` takes the lock only to set it; dropping [`Wakeful`] ends them.
+//! takes back for all, and so does the first request of another client; `stir` takes the lock only to set it; dropping [`Wakeful`] ends them.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Spinning ends so long after the last request.
 const LINGER: Duration = Duration::from_millis(1);
-/// Requests that come within [`LINGER`] of the one before, so many in a row, begin it.
+/// Requests of one client that come within [`LINGER`] of the one before, so many in a row, begin it.
 const CLOSE_TOGETHER: u64 = 8;
 /// More watchers than this gain nothing: there is one client at a time to wait for, and the server.
 const WATCHERS_MAX: usize = 2;
@@ -27,6 +28,8 @@ const TURNS: u32 = 64;
 struct Shared {
     /// Requests so far.
     requests: AtomicU64,
+    /// Who sent the last one.
+    client: AtomicU32,
     /// When the last one came, in microseconds since `begun`.
     last: AtomicU64,
     /// So many came close together.
@@ -46,6 +49,7 @@ impl Wakeful {
     pub(crate) fn new() -> Wakeful {
         let shared = Arc::new(Shared {
             requests: AtomicU64::new(0),
+            client: AtomicU32::new(0),
             last: AtomicU64::new(0),
             close: AtomicU64::new(0),
             begun: Instant::now(),
@@ -69,10 +73,14 @@ impl Wakeful {
         Wakeful(shared)
     }
 
-    /// A request has come.
-    pub(crate) fn stir(&self) {
+    /// A request of the thread `client` has come.
+    pub(crate) fn stir(&self, client: u32) {
         let shared = &*self.0;
         shared.requests.fetch_add(1, Relaxed);
+        if shared.client.swap(client, Relaxed) != client {
+            shared.close.store(0, Relaxed);
+            shared.awake.store(false, Relaxed);
+        }
         if shared.awake.load(Relaxed) {
             return;
         }
@@ -157,7 +165,7 @@ mod tests {
         let wakeful = Wakeful::new();
         let shared = Arc::clone(&wakeful.0);
         for _ in 0..3 {
-            wakeful.stir();
+            wakeful.stir(7);
             thread::sleep(3 * LINGER);
             assert!(
                 !shared.awake.load(Relaxed),
@@ -168,7 +176,12 @@ mod tests {
             // In one go, so that the first look at the clock is close to the last.
             let begun = Instant::now();
             while !shared.awake.load(Relaxed) && begun.elapsed() < Duration::from_secs(20) {
-                wakeful.stir();
+                wakeful.stir(7);
+            }
+            wakeful.stir(8);
+            assert!(!shared.awake.load(Relaxed), "nor do they with company");
+            while !shared.awake.load(Relaxed) && begun.elapsed() < Duration::from_secs(20) {
+                wakeful.stir(8);
             }
             assert!(becomes(&shared, false), "they spin for ever");
         }
