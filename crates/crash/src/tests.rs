@@ -31,12 +31,13 @@ fn a_cut_leaves_what_the_contract_allows_at_every_point() {
     }
 }
 
-/// Under each contract that it breaks.
+/// Under each contract that it breaks; in the short tier, under the first of them.
 fn is_found(mutation: Mutation) {
-    for contract in Contract::ALL {
-        if mutation.concerns(contract) {
-            is_found_under(contract, mutation);
-        }
+    let long = std::env::var_os("STEADFAST_LONG").is_some();
+    let concerned = Contract::ALL.into_iter();
+    let concerned = concerned.filter(|contract| mutation.concerns(*contract));
+    for contract in concerned.take(if long { usize::MAX } else { 1 }) {
+        is_found_under(contract, mutation);
     }
 }
 
