@@ -113,8 +113,9 @@ impl Source {
         }
         match &self.origin {
             Origin::Home(device) => {
-                if self.ahead.as_bytes().is_empty() {
-                    self.ahead = BlockBuf::zeroed(AHEAD_BLOCKS);
+                // As large as it has to be: small volumes are checked by the thousand.
+                if self.ahead.blocks() < wanted.len() {
+                    self.ahead = BlockBuf::zeroed(wanted.len());
                 }
                 let mut rest = self.ahead.as_bytes_mut();
                 let mut reads: Vec<(BlockNo, &mut [u8])> = Vec::new();
