@@ -109,7 +109,7 @@ fn run(
     let (image, tree) = template.set_up(scenario)?;
     let sim = Arc::new(SimDevice::from_image(image));
     sim.set_seed(failure.nth);
-    let fs = template.mount(sim.clone(), clock.clone(), None)?;
+    let fs = template.mount(sim.clone(), clock.clone(), scenario, None)?;
     let requests = || match failure.op {
         DeviceOp::Read => sim.counts().reads,
         DeviceOp::Write => sim.counts().writes,

@@ -3,7 +3,7 @@
 
 use crate::check::make_orphan;
 use crate::promise::Promise;
-use crate::scenario::Scenario;
+use crate::scenario::{SMALL_BYTES_FEW, Scenario};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use steadfast_block::BlockDevice;
@@ -126,8 +126,7 @@ pub(crate) fn mount_options(clock: Arc<dyn Clock>, mutation: Option<Mutation>) -
     options.background = false;
     options.commit_interval = Duration::from_secs(3600);
     options.cache_bytes = 1 << 20;
-    // The files are small: most of them are to be covered all the same.
-    options.small_bytes = 4096;
+    options.small_bytes = SMALL_BYTES_FEW;
     options.clock = clock;
     options.seed = Some(1);
     options.faults = Mutation::faults(mutation);
@@ -179,7 +178,7 @@ impl Template {
         let clock = Arc::new(SetClock::default());
         let (image, tree) = self.set_up(scenario)?;
         let sim = Arc::new(SimDevice::from_image(image));
-        let fs = self.mount(sim.clone(), clock.clone(), mutation)?;
+        let fs = self.mount(sim.clone(), clock.clone(), scenario, mutation)?;
         let mut history = Promise::new(self.contract, tree);
         let mut handles = Handles::default();
         for (i, step) in scenario.steps.iter().enumerate() {
@@ -221,7 +220,7 @@ impl Template {
             return Ok((self.empty.clone(), tree));
         }
         let sim = Arc::new(SimDevice::from_image(self.empty.clone()));
-        let fs = self.mount(sim.clone(), Arc::default(), None)?;
+        let fs = self.mount(sim.clone(), Arc::default(), scenario, None)?;
         let mut handles = Handles::default();
         for op in &scenario.setup {
             let found = op.run(&*fs, &Caller::root(), &mut handles);
@@ -246,10 +245,12 @@ impl Template {
         &self,
         sim: Arc<SimDevice>,
         clock: Arc<SetClock>,
+        scenario: &Scenario,
         mutation: Option<Mutation>,
     ) -> Result<Arc<Fs>, String> {
-        let (fs, _) =
-            Fs::mount(sim, &mount_options(clock, mutation)).map_err(|e| format!("mount: {e}"))?;
+        let mut options = mount_options(clock, mutation);
+        options.small_bytes = scenario.small_bytes;
+        let (fs, _) = Fs::mount(sim, &options).map_err(|e| format!("mount: {e}"))?;
         Ok(fs)
     }
 }

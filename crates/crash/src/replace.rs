@@ -15,7 +15,7 @@ mod weakest;
 
 use crate::Contract;
 use crate::record::{Mutation, Recording, Template, moment, mount_options};
-use crate::scenario::Scenario;
+use crate::scenario::{SMALL_BYTES_FEW, Scenario};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -351,6 +351,7 @@ fn scenarios(options: &Options, contents: &Contents) -> Vec<Scenario> {
             name: format!("{}, commits before {places:?}", options.variant.text()),
             setup: setup(contents),
             steps: steps.map(|(i, op)| Step::new(0, op).at(at(i))).collect(),
+            small_bytes: SMALL_BYTES_FEW,
         }
     };
     places.into_iter().map(scenario).collect()

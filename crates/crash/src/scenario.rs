@@ -1,6 +1,7 @@
 //! What is run: a set-up that is durable, and steps whose crash states are explored.
 
 use std::fmt;
+use steadfast_fs::MountOptions;
 use steadfast_model::workload::{Shape, Workload, small_space};
 use steadfast_model::{Op, Step, Target};
 use steadfast_vfs::Time;
@@ -30,11 +31,30 @@ pub struct Scenario {
     pub setup: Vec<Op>,
     /// What is cut.
     pub steps: Vec<Step>,
+    /// Bytes of a small file that go through the log when it is synced.
+    pub small_bytes: u64,
+}
+
+/// So few that most of the files, which are small here, are covered by the record instead.
+pub(crate) const SMALL_BYTES_FEW: u64 = 4096;
+
+/// As few as that, or as a mount has it, in turn.
+fn small_bytes(turn: u64) -> u64 {
+    if turn.is_multiple_of(2) {
+        SMALL_BYTES_FEW
+    } else {
+        MountOptions::default().small_bytes
+    }
 }
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
+        writeln!(
+            f,
+            "  up to {} bytes of a file go through the log",
+            self.small_bytes
+        )?;
         for op in &self.setup {
             writeln!(f, "  set-up: {op}")?;
         }
@@ -105,6 +125,7 @@ pub(crate) fn pair(index: usize) -> Scenario {
         name: format!("pair {index}: {} | {} ({syncs:?})", ops[a], ops[b]),
         setup,
         steps: steps.collect(),
+        small_bytes: SMALL_BYTES_FEW,
     }
 }
 
@@ -142,6 +163,7 @@ pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
         name: format!("triple {index} of seed {seed}"),
         setup,
         steps: steps.map(|(i, op)| Step::new(0, op).at(time(i))).collect(),
+        small_bytes: small_bytes(index),
     }
 }
 
@@ -194,6 +216,7 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
             Vec::new()
         },
         steps,
+        small_bytes: small_bytes(index / 4),
     }
 }
 
@@ -230,6 +253,7 @@ fn overwrites(seed: u64, index: u64, number: u64) -> Scenario {
         name: format!("random sequence {index} of seed {seed}, mostly overwrites"),
         steps: steps.collect(),
         setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
+        small_bytes: small_bytes(index / 4),
     }
 }
 

@@ -1,6 +1,7 @@
 //! The explorer finds nothing in the stack, and finds every planted bug, under each contract.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
+use crate::scenario::SMALL_BYTES_FEW;
 use crate::{Contract, Mutation, Options, Scenario, explore};
 use steadfast_model::Step;
 
@@ -131,6 +132,7 @@ fn a_patch_over_what_was_written_in_place_holds_whole_sectors() {
             .map(parse)
             .collect(),
         steps: steps.collect(),
+        small_bytes: SMALL_BYTES_FEW,
     };
     let mut options = Options {
         contract: Contract::MetadataPrefix,

@@ -8,12 +8,14 @@
 //!   and without the GETXATTR that comes before the first cached write to an inode. The
 //!   kernel drops what it has cached of the range, before and after (Linux 6.11);
 //! * after a direct write the kernel sends no FSYNC of its own: where `O_SYNC` or `O_DSYNC` asks
-//!   for one, it happens here, before the reply.
+//!   for one, it happens here, before the reply;
+//! * before a direct write the kernel does not take the file's capabilities away, as it does before a
+//!   cached one: that happens here, too.
 
 use std::cell::RefCell;
 
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, WriteFlags};
-use steadfast_vfs::{Attr, FileKind, NewNode, Seek, SetAttr};
+use steadfast_vfs::{Attr, Caller, FileKind, FileSystem, Ino, NewNode, Seek, SetAttr};
 
 use crate::convert;
 use crate::counters::Asked;
@@ -28,6 +30,9 @@ const READ_BYTES_MAX: usize = 16 << 20;
 pub(crate) const CACHED: FileHandle = FileHandle(0);
 /// The handle of files that are written directly.
 const DIRECT: FileHandle = FileHandle(1);
+
+/// The capabilities of a program: who changes the program must not keep them.
+const CAPABILITY: &[u8] = b"security.capability";
 
 /// `O_TRUNC`.
 const TRUNCATE: i32 = 0o1000;
@@ -201,6 +206,9 @@ impl Server {
             self.identity.caller(request)
         };
         let ino = self.ino(node);
+        if handle == DIRECT {
+            self.drop_capability(&caller, ino)?;
+        }
         let len = self
             .shared
             .call("write", |fs| fs.write(&caller, ino, offset, data))?;
@@ -209,6 +217,22 @@ impl Server {
             self.sync_node(request, node, flags.0 & SYNC_ALL == 0)?;
         }
         Ok(u32::try_from(len).unwrap_or(u32::MAX))
+    }
+
+    /// An operation of its own, before the write: a crash between them leaves the old program without
+    /// its capabilities.
+    fn drop_capability(&self, caller: &Caller, ino: Ino) -> Result<(), Errno> {
+        let permitted = Caller {
+            checked: true,
+            ..caller.clone()
+        };
+        let has = |fs: &dyn FileSystem| fs.getxattr(&permitted, ino, CAPABILITY);
+        match self.shared.call("getxattr", has) {
+            Ok(_) => self.shared.call("removexattr", |fs| {
+                fs.removexattr(&permitted, ino, CAPABILITY)
+            }),
+            Err(_) => Ok(()),
+        }
     }
 
     /// fsync of a file or directory.

@@ -14,15 +14,16 @@
 //! * An inode that the kernel knows stays alive: see `nodes`.
 //! * `allow_other` implies `default_permissions`; else only the mounting user's
 //!   processes get in, and the file system checks permissions (DESIGN section 7).
-//! * The file system clears set-id bits and `security.capability` on write, truncate
-//!   and chown by unprivileged callers (`FUSE_HANDLE_KILLPRIV_V2`): otherwise the kernel
-//!   would ask for that attribute before each write.
+//! * The file system clears set-id bits on write, truncate and chown by unprivileged callers
+//!   (`FUSE_HANDLE_KILLPRIV_V2`): otherwise the kernel would ask for `security.capability` before each
+//!   write. That attribute the kernel takes away itself, but for direct writes, before which the server does.
 //! * A panic in a request is answered with EIO, and so is everything after it; the
 //!   session reports it at its end ([`Ended::Failed`]).
 //!
 //! ```no_run
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let fs: std::sync::Arc<dyn steadfast_vfs::FileSystem> = unimplemented!();
+//! # fn serve(
+//! #     fs: std::sync::Arc<dyn steadfast_vfs::FileSystem>,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
 //! use steadfast_fuse::{MountOptions, mount};
 //! let session = mount(fs, "/mnt/volume".as_ref(), &MountOptions::new("/srv/volume.img"))?;
 //! let how = session.join(); // returns after `umount /mnt/volume`

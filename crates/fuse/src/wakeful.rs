@@ -73,11 +73,11 @@ impl Wakeful {
         Wakeful(shared)
     }
 
-    /// A request of the thread `client` has come.
+    /// A request of the thread `client` has come (0: of nobody, as RELEASE is).
     pub(crate) fn stir(&self, client: u32) {
         let shared = &*self.0;
         shared.requests.fetch_add(1, Relaxed);
-        if shared.client.swap(client, Relaxed) != client {
+        if client != 0 && shared.client.swap(client, Relaxed) != client {
             shared.close.store(0, Relaxed);
             shared.awake.store(false, Relaxed);
         }
@@ -178,6 +178,11 @@ mod tests {
             while !shared.awake.load(Relaxed) && begun.elapsed() < Duration::from_secs(20) {
                 wakeful.stir(7);
             }
+            wakeful.stir(0);
+            assert!(
+                shared.awake.load(Relaxed),
+                "the kernel itself is no company"
+            );
             wakeful.stir(8);
             assert!(!shared.awake.load(Relaxed), "nor do they with company");
             while !shared.awake.load(Relaxed) && begun.elapsed() < Duration::from_secs(20) {

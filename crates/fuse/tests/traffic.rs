@@ -279,6 +279,40 @@ fn what_is_written_directly_is_seen_at_once_by_those_who_have_it_in_the_cache() 
     assert!(cached == stored);
 }
 
+/// A file was created for writing alone, made a privileged program by root, and then changed through the
+/// handle that was still open: it kept its capabilities, because the kernel takes them away before cached writes only.
+#[test]
+fn a_direct_write_takes_capabilities_away_as_a_cached_one_does() {
+    let Some(m) = Mount::new(|_| {}) else { return };
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can give a file capabilities");
+        return;
+    }
+    // Version 2 of the attribute, one capability permitted.
+    let mut capability = [0; 20];
+    capability[3] = 2;
+    capability[5] = 4;
+    let flags = rustix::fs::XattrFlags::empty();
+    for direct in [true, false] {
+        let path = m.join(if direct { "direct" } else { "cached" });
+        let file = if direct {
+            create(&path)
+        } else {
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create_new(true);
+            options.open(&path).unwrap()
+        };
+        file.write_all_at(b"old program", 0).unwrap();
+        rustix::fs::setxattr(&path, "security.capability", &capability, flags).unwrap();
+        rustix::fs::setxattr(&path, "user.kept", b"", flags).unwrap();
+        file.write_all_at(b"new", 0).unwrap();
+        let mut names = [0; 256];
+        let len = rustix::fs::listxattr(&path, &mut names).unwrap();
+        assert_eq!(&names[..len], b"user.kept\0", "direct: {direct}");
+        assert_eq!(fs::read(&path).unwrap(), b"new program");
+    }
+}
+
 #[test]
 fn a_direct_write_that_asks_for_it_is_durable_when_it_returns() {
     // The kernel sends no FSYNC after a direct write, whatever O_SYNC, O_DSYNC or RWF_DSYNC say.
