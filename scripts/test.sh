@@ -37,8 +37,22 @@ fi
 
 "$here/setup.sh" test
 cd "$ROOT"
+make_workdir "${TMPDIR:-/tmp}"
 started=$SECONDS
 failed=()
+
+# The proofs take minutes of one processor: they run beside what follows, and are shown at their place.
+proofs=
+if [ "$(id -u)" = 0 ] || command -v coqc >/dev/null; then
+  start_group proofs/check ${long:+--all} --oracle "$TARGET/oracle" >"$WORK/proofs" 2>&1
+  proofs=$GROUP
+fi
+proved() {
+  local status=0
+  wait "$proofs" || status=$?
+  cat "$WORK/proofs"
+  return "$status"
+}
 
 # run NAME COMMAND…: one step, timed.
 run() {
@@ -111,9 +125,9 @@ run "scripts" scripts_parse
 run "lints (clippy)" lints
 run "documentation" documentation
 run "tests" cargo test --quiet --workspace --locked --no-fail-fast
-if [ "$(id -u)" = 0 ] || command -v coqc >/dev/null; then
+if [ -n "$proofs" ]; then
   run "engine of the obligations" obligations
-  run "proofs" proofs/check ${long:+--all} --oracle "$TARGET/oracle"
+  run "proofs" proved
   export STEADFAST_ORACLE=$TARGET/oracle/oracle
   run "journal under explored schedules, their traces checked" schedules
 else
