@@ -241,6 +241,19 @@ impl Volume {
         Arc::clone(&self.fs) as Arc<dyn FileSystem>
     }
 
+    /// It, to be served over NFS.
+    pub(crate) fn served(&self, image: &Path) -> steadfast_nfs::Served {
+        let mut served =
+            steadfast_nfs::Served::new(self.file_system(), image.display().to_string());
+        served.limits = steadfast_nfs::Limits {
+            file_bytes_max: steadfast_fs::layout::FILE_BYTES_MAX,
+            links_max: steadfast_fs::layout::LINK_MAX,
+        };
+        served.read_only = self.read_only();
+        served.calls_are_durable = self.fs.contract() == Contract::Sync;
+        served
+    }
+
     /// Whether it can only be read.
     pub(crate) fn read_only(&self) -> bool {
         self.fs.is_read_only()
