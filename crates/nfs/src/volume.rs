@@ -226,10 +226,28 @@ fn place(ino: Ino) -> usize {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn corner_40_turns_in_opposite_orders_do_not_wait_for_each_other() {
         let volume = Volume::for_tests();
+        // Whoever waits for one turn holds none that comes behind it.
+        let (low, high) = match place(1) < place(2) {
+            true => (1, 2),
+            false => (2, 1),
+        };
+        for wanted in [[low, high], [high, low]] {
+            let held = volume.turns([low]);
+            std::thread::scope(|scope| {
+                let (volume, held) = (&volume, held);
+                let waiting = scope.spawn(move || drop(volume.turns(wanted)));
+                std::thread::sleep(Duration::from_millis(50));
+                assert!(!waiting.is_finished());
+                let free = volume.turns[place(high)].try_lock().is_ok();
+                drop(held);
+                assert!(free, "{wanted:?}");
+            });
+        }
         // Two objects of one place must not make a change wait for itself.
         let twin = (1..).find(|ino| place(*ino + 1) == place(1)).unwrap() + 1;
         drop(volume.turns([1, twin, 1]));

@@ -78,7 +78,7 @@ struct Promised {
     stable: Vec<(nfs_fh3, String, u8, usize)>,
     removed: Vec<String>,
     /// Written and not committed, under this verifier.
-    pending: Vec<(nfs_fh3, u8, usize, writeverf3)>,
+    pending: Vec<(nfs_fh3, String, u8, usize, writeverf3)>,
     count: u32,
 }
 
@@ -117,7 +117,8 @@ impl Promised {
             let wrote = status_of(wrote).unwrap();
             assert_eq!(wrote.committed, stable);
             if stable == stable_how::UNSTABLE {
-                self.pending.push((f.clone(), seed, len, wrote.verf));
+                self.pending
+                    .push((f.clone(), name.clone(), seed, len, wrote.verf));
                 if i % 2 == 0 {
                     let args = COMMIT3args {
                         file: f.clone(),
@@ -157,7 +158,7 @@ impl Promised {
         for name in &self.removed {
             assert_eq!(c.lookup(root, name), Err(nfsstat3::NFS3ERR_NOENT), "{name}");
         }
-        for (f, seed, len, old) in self.pending.drain(..) {
+        for (f, name, seed, len, old) in self.pending.drain(..) {
             assert_ne!(
                 c.commit(&f, 0, 0).unwrap().verf,
                 old,
@@ -166,6 +167,7 @@ impl Promised {
             c.write(&f, 0, &content(seed, len), stable_how::UNSTABLE)
                 .unwrap();
             c.commit(&f, 0, 0).unwrap();
+            self.stable.push((f, name, seed, len));
         }
         // The volume is small: the older files go.
         let old = self.stable.len().saturating_sub(20);

@@ -9,7 +9,8 @@ use nfs3_types::xdr_codec::{Opaque, Void};
 use nfsstat3::*;
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use steadfast_block::sim::SimDevice;
 use steadfast_fs::{Contract, Fs, MountOptions};
@@ -243,7 +244,8 @@ on_both! {
     }
 
     fn corner_39_what_comes_again_is_answered_and_not_done_again(site: &Site) {
-        let (mut c, root) = site.mounted();
+        let mut c = Client::connect_alone(site.address);
+        let root = c.mnt("/").unwrap();
         let d = c.mkdir(&root, "d").unwrap();
         c.create(&root, "f");
         let f = c.lookup(&root, "f").unwrap();
@@ -345,7 +347,8 @@ struct Watched {
     inner: Arc<dyn FileSystem>,
     fail: AtomicBool,
     hold: AtomicBool,
-    syncs: AtomicU64,
+    /// Inodes whose sync was asked for.
+    synced: Mutex<Vec<Ino>>,
 }
 
 macro_rules! pass {
@@ -393,7 +396,7 @@ impl FileSystem for Watched {
         self.inner.unlink(c, p, n)
     }
     fn fsync(&self, c: &Caller, i: Ino, data_only: bool) -> Result<()> {
-        self.syncs.fetch_add(1, SeqCst);
+        self.synced.lock().unwrap().push(i);
         while self.hold.load(SeqCst) {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -409,7 +412,7 @@ fn watched() -> (Arc<Watched>, Site) {
         inner: file_system(Kind::Real),
         fail: AtomicBool::new(false),
         hold: AtomicBool::new(false),
-        syncs: AtomicU64::new(0),
+        synced: Mutex::default(),
     });
     let site = Site::with(fs.clone(), vec![export()]);
     (fs, site)
@@ -474,6 +477,25 @@ fn a_change_whose_sync_failed_is_an_error() {
     assert_eq!(c.remove(&root, "h").err(), io);
     assert_eq!(c.rmdir(&root, "d").err(), io);
     assert_eq!(c.write(&f, 0, b"x", stable_how::DATA_SYNC).err(), io);
+}
+
+/// Who is told that a file is there, made by somebody's earlier call, may rely on it: that file is synced, too.
+#[test]
+fn a_success_that_rests_on_an_earlier_call_waits_for_it() {
+    let (fs, site) = watched();
+    let (mut c, root) = site.mounted();
+    let verifier = || createhow3::EXCLUSIVE(createverf3([7; 8]));
+    let f = c.create_how(&root, "f", verifier()).unwrap();
+    let ino = c.getattr(&f).unwrap().fileid;
+    for how in [
+        verifier(),
+        createhow3::UNCHECKED(mode(0o644)),
+        createhow3::UNCHECKED(size(0)),
+    ] {
+        fs.synced.lock().unwrap().clear();
+        assert_eq!(c.create_how(&root, "f", how).unwrap(), f);
+        assert!(fs.synced.lock().unwrap().contains(&ino));
+    }
 }
 
 /// The same call comes while the first is in progress: it is neither carried out twice nor answered early, and

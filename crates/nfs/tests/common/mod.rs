@@ -138,6 +138,19 @@ pub(crate) struct Client {
     pub(crate) credential: opaque_auth<'static>,
 }
 
+fn connect_from(own: SocketAddr, address: SocketAddr) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    sockopt::set_socket_reuseaddr(&socket, true).unwrap();
+    bind(&socket, &own).unwrap();
+    connect(&socket, &address).unwrap();
+    let stream = TcpStream::from(socket);
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    stream
+}
+
 pub(crate) fn user(uid: u32, gid: u32, gids: &[u32]) -> opaque_auth<'static> {
     opaque_auth::auth_unix(&auth_unix {
         stamp: 0,
@@ -174,20 +187,22 @@ impl Client {
         }
     }
 
+    /// From an address of its own on this host, so that no other program has its port.
+    pub(crate) fn connect_alone(address: SocketAddr) -> Client {
+        let [high, low] = address.port().to_be_bytes();
+        let own = SocketAddr::from(([127, 1, high, low], 0));
+        let mut client = Client::connect(address);
+        client.stream = connect_from(own, address);
+        client
+    }
+
     /// Breaks the connection and makes a new one from the same port.
     pub(crate) fn reconnect(&mut self, address: SocketAddr) {
-        use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
-        let port = self.stream.local_addr().unwrap();
+        let own = self.stream.local_addr().unwrap();
         // Without a last word: the pair of ports is free at once.
-        sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
-        let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-        sockopt::set_socket_reuseaddr(&socket, true).unwrap();
-        self.stream = TcpStream::from(socket.try_clone().unwrap());
-        bind(&socket, &port).unwrap();
-        connect(&socket, &address).unwrap();
-        self.stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
+        rustix::net::sockopt::set_socket_linger(&self.stream, Some(Duration::ZERO)).unwrap();
+        self.stream = TcpStream::connect(address).unwrap();
+        self.stream = connect_from(own, address);
     }
 
     pub(crate) fn is(&mut self, uid: u32, gid: u32, gids: &[u32]) -> &mut Client {
