@@ -300,6 +300,12 @@ on_both! {
         let g = c.create_how(&root, "g", createhow3::GUARDED(set)).unwrap();
         let attr = c.getattr(&g).unwrap();
         assert_eq!((attr.mode & 0o777, attr.uid, attr.size, attr.mtime.seconds), (0o621, 3, 10, 9));
+        // A size in spite of a mode that lets nobody write.
+        status_of(c.setattr(&root, mode(0o777), None)).unwrap();
+        let set = sattr3 { size: Nfs3Option::Some(10), ..mode(0o444) };
+        let made = c.is(5, 5, &[]).create_how(&root, "r", createhow3::GUARDED(set)).unwrap();
+        assert_eq!(c.getattr(&made).unwrap().size, 10);
+        c.is(0, 0, &[]);
         // A size that no file has: nothing is left.
         assert_eq!(c.create_how(&root, "h", createhow3::GUARDED(size(u64::MAX))), Err(NFS3ERR_FBIG));
         assert_eq!(c.lookup(&root, "h"), Err(NFS3ERR_NOENT));

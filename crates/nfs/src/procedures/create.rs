@@ -88,6 +88,8 @@ fn rest_of(node: &Node<'_>, made: &Attr, set: &SetAttr) -> SetAttr {
         gid: set
             .gid
             .filter(|gid| *gid != made.gid && (root || caller.in_group(*gid))),
+        // Who makes a file has it open for writing, whatever its mode.
+        by_handle: true,
         ..*set
     }
 }
