@@ -5,7 +5,7 @@
 //!
 //! * What is answered is durable: every change but unstable writes is committed before its reply, in the stream of
 //!   the client, user or export, and calls that come together share a flush (paper 001, section 3; paper 004, section 3.2).
-//! * `committed` and the write verifier say what is true ([`procedures`](crate) and `volume`).
+//! * `committed` and the write verifier say what is true (`procedures`, `volume`).
 //! * A call that comes again is answered, not carried out again (`replay`).
 //! * Handles cannot be made by others, live as long as their files, and never name another (`handles`).
 //! * A client that is slow, dead or hostile harms nobody else: no worker waits for one, memory is bounded (`connection`,
