@@ -376,7 +376,7 @@ fn an_inode_is_shown_by_number_and_by_path_with_the_log_applied() {
     assert_eq!(file["extents"][1]["file_block"], 10);
     assert_eq!(file["xattrs"][0]["name"], "user.k");
     assert_eq!(file["xattrs"][0]["value"], "0176");
-    assert_eq!(file["xattr_block"], serde_json::Value::Null);
+    assert_eq!(file["xattr_block"], Value::Null);
     let other = p.json(&["--inode", "/dir/two"]);
     assert!(other["xattr_block"].as_u64().is_some());
     assert_eq!(other["xattrs"][0]["name"], "user.k");
