@@ -1,6 +1,6 @@
 # The measurement `fs`: file system loads, Steadfast through FUSE against the kernel's ext4, and in
 # memory against a pass-through FUSE server. Sourced by bench/run.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 
 # shellcheck source-path=SCRIPTDIR source=peers/pass-through.sh
 . "$root/bench/peers/pass-through.sh"

@@ -1,6 +1,6 @@
 # The measurement `transport`: the same server over io_uring and over /dev/fuse, under the loads of `fs`. The subject,
 # `steadfast`, is the mount with `-o io_uring`; the peer is the one without. Sourced by bench/run.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 
 # shellcheck source-path=SCRIPTDIR source=fs.sh
 . "$root/bench/fs.sh"
