@@ -1,6 +1,6 @@
 # The measurement `fs`: file system loads, Steadfast through FUSE against the kernel's ext4, and in
 # memory against a pass-through FUSE server. Sourced by bench/run.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 
 # shellcheck source-path=SCRIPTDIR source=peers/pass-through.sh
 . "$root/bench/peers/pass-through.sh"
@@ -14,9 +14,26 @@ prepare_fs() {
   [ -e /dev/loop-control ] || unable "there are no loop devices here"
   reason=$(fuse_reason)
   [ -z "$reason" ] || unable "cannot mount here: $reason"
-  build_release
+  case ${STEADFAST_BENCH_TRANSPORT:=dev-fuse} in
+    dev-fuse) build_release ;;
+    io_uring) build_for_io_uring ;;
+    *) die "STEADFAST_BENCH_TRANSPORT=$STEADFAST_BENCH_TRANSPORT: it is dev-fuse or io_uring" ;;
+  esac
   make_workdir /dev/shm
   MEMORY_WORK=$WORK
+}
+
+# Not the build that is shipped: the transport is a feature. The kernel must be told to offer it.
+build_for_io_uring() {
+  local switch=/sys/module/fuse/parameters/enable_uring
+  [ -w "$switch" ] || unable "this kernel has no FUSE over io_uring ($switch)"
+  if [ "$(cat "$switch")" != Y ]; then
+    echo 1 >"$switch"
+    on_exit eval "echo 0 >$switch"
+  fi
+  STEADFAST=$TARGET/bench-ring/release/steadfast
+  (cd "$root" && CARGO_TARGET_DIR=$TARGET/bench-ring \
+    cargo build --quiet --release --locked -p steadfast-cli --features io-uring) || die "the build with io-uring failed"
 }
 
 # ---------------------------------------------------------------- volumes
@@ -40,6 +57,7 @@ volume() {
       # child of this script, as the pass-through is: the scheduler groups processes by session.
       local how=buffered
       if [ "$backing" = disk ]; then how=direct; fi
+      if [ "$STEADFAST_BENCH_TRANSPORT" = io_uring ]; then how+=,io_uring; fi
       sf_serve "$image" "$MOUNTED" "$dir/$system.log" -o "$how"
       ;;
     ext4)
@@ -193,5 +211,6 @@ bench_fs() {
     done
   done
   RESULTS=$results
-  report "files=$files" "append_mib=$mib" "overwritten_mib=$overwritten" "rounds=$rounds" "rows=$rows" "reads=$reads"
+  report "files=$files" "append_mib=$mib" "overwritten_mib=$overwritten" "rounds=$rounds" "rows=$rows" "reads=$reads" \
+    "transport=$STEADFAST_BENCH_TRANSPORT"
 }

@@ -1,6 +1,6 @@
 # The measurement `journal`: Steadfast's journal against go-journal, and SQLite and redb as embedded stores.
 # Sourced by bench/run.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 #
 # Every measure is a process of its own, of bench/journal or bench/gojournal, which prints lines `NAME VALUE`. On
 # disk, both journals use the same prewritten file.

@@ -1,5 +1,5 @@
 # The measurement `scale`: how time and memory per operation grow with what a volume holds. Sourced by bench/run.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 #
 # No peers: each curve is compared with its own beginning. Every measure is a process of its own, of bench/scale, so
 # that its memory is that of the measure; most use the file system as a library, `mounted-` goes through FUSE.

@@ -254,6 +254,7 @@ for ((round = 1; round <= cuts; round++)); do
   # From at once to well into it; now and then as long as a clone takes where every call is flushed.
   sleep "$(awk -v r="$RANDOM" -v long=$((round % 5 == 1)) 'BEGIN { printf "%.3f", long ? 3 : (r / 32768) ^ 2 * 1.6 }')"
   cut "$kind"
+  for contract in "${CONTRACTS[@]}"; do sf_fsck "$HOST/$contract.img" >/dev/null; done
   done_cuts[$kind]=$((done_cuts[$kind] + 1))
   serve_all
   check_all "$round" "$kind"

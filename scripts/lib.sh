@@ -163,7 +163,16 @@ sf_umount() {
   [ -z "$(mount_kind "$1")" ] || die "steadfast umount $1 returned, but it is still mounted"
 }
 
-sf_fsck() { timeout 300 "$STEADFAST" fsck "$1" || die "steadfast fsck $1 exits with $?: the volume is not clean"; }
+# Says that it is clean, or what is not.
+sf_fsck() {
+  local found status=0
+  found=$(timeout 300 "$STEADFAST" fsck "$1" 2>&1) || status=$?
+  if ((status > 0)); then
+    warn "$found"
+    die "steadfast fsck $1 exits with $status: the volume is not clean"
+  fi
+  say "$found"
+}
 
 # sf_mkfs IMAGE SIZE [CONTRACT]: a formatted image.
 sf_mkfs() {

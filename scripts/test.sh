@@ -21,8 +21,8 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-# From 89,660 images on, every pair of operations is run.
-crash_images=90000
+# From 94,090 images on, every pair of operations is run.
+crash_images=95000
 fsx_ops=10000
 fsx_seeds=(1 2 3)
 demo_rounds=2

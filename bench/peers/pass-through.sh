@@ -15,7 +15,7 @@ PASS_THROUGH=$TOOLS/pass-through/passthrough_ll
 pass_through_reason() {
   [ ! -x "$PASS_THROUGH" ] || return 0
   local dir=$TOOLS/pass-through source library
-  command -v dpkg-deb >/dev/null && command -v apt-get >/dev/null || { echo "it comes as a Debian package"; return; }
+  if ! command -v dpkg-deb >/dev/null || ! command -v apt-get >/dev/null; then echo "it comes as a Debian package"; return; fi
   rm -rf "$dir"
   mkdir -p "$dir"
   # Without lists of packages, there is nothing to choose from.
@@ -26,7 +26,7 @@ pass_through_reason() {
   for package in "$dir"/*.deb; do dpkg-deb -x "$package" "$dir"; done
   source=$(find "$dir" -name 'passthrough_ll.c*' | head -n 1)
   library=$(find "$dir" -name 'libfuse3.so.3' | head -n 1)
-  [ -n "$source" ] && [ -n "$library" ] || { echo "libfuse3-dev holds no passthrough_ll.c"; return; }
+  if [ -z "$source" ] || [ -z "$library" ]; then echo "libfuse3-dev holds no passthrough_ll.c"; return; fi
   zcat -f "$source" >"$dir/passthrough_ll.c"
   cp "$(dirname "$source")/passthrough_helpers.h" "$dir/" 2>/dev/null || true
   cc -O2 -w -D_FILE_OFFSET_BITS=64 -I"$dir/usr/include/fuse3" -I"$dir" -o "$PASS_THROUGH" "$dir/passthrough_ll.c" \

@@ -355,6 +355,10 @@ fn leave_files(p: &Place) {
         fs.write(me, ino, 40_960, &[2; 100]).unwrap();
         fs.setxattr(me, ino, b"user.k", b"\x01v", XattrMode::Any)
             .unwrap();
+        if name == "two" {
+            fs.setxattr(me, ino, b"user.long", &[7; 60], XattrMode::Any)
+                .unwrap();
+        }
     }
     fs.symlink(me, dir, b"link", b"../else").unwrap();
     fs.shutdown(steadfast_vfs::Shutdown::Log).unwrap();
@@ -372,6 +376,16 @@ fn an_inode_is_shown_by_number_and_by_path_with_the_log_applied() {
     assert_eq!(file["extents"][1]["file_block"], 10);
     assert_eq!(file["xattrs"][0]["name"], "user.k");
     assert_eq!(file["xattrs"][0]["value"], "0176");
+    assert_eq!(file["xattr_block"], Value::Null);
+    let other = p.json(&["--inode", "/dir/two"]);
+    assert!(other["xattr_block"].as_u64().is_some());
+    assert_eq!(other["xattrs"][0]["name"], "user.k");
+    assert_eq!(other["xattrs"][1]["value"], "07".repeat(60));
+    let text = p.dump(&["--inode", "/dir/two"]);
+    assert!(text.contains("attributes: block "), "{text}");
+    let text = p.dump(&["--inode", "/dir/one"]);
+    let expected = "attributes: in the inode\nattribute:  user.k = 0176";
+    assert!(text.contains(expected), "{text}");
     assert_eq!(file["damage"], serde_json::json!([]));
     let number = file["inode"].as_u64().unwrap();
     let (block, slot) = (file["block"].as_u64(), file["slot"].as_u64());

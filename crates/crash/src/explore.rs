@@ -17,7 +17,7 @@ const DEEP_EVERY: u64 = 8;
 /// Fewest images that are checked of a pair of operations.
 const PAIR_IMAGES_MIN: u64 = 8;
 /// With so many images, every pair of operations is run.
-pub const ALL_PAIRS_IMAGES: u64 = 89_660;
+pub const ALL_PAIRS_IMAGES: u64 = 94_090;
 
 /// A scenario with a budget below this is sampled instead of walked through.
 const IMAGES_ORDERED_MIN: u64 = 1000;

@@ -185,13 +185,16 @@ fn time(i: usize) -> Time {
     }
 }
 
-/// A random sequence; every third one has two streams, every fourth one mostly overwrites. Every
-/// second one begins with the set-up of the pairs, whose files have been written home; the others
-/// with an empty volume.
+/// A random sequence; every third one has two streams, every fourth one mostly overwrites, every
+/// eighth one mostly changes extended attributes. Every second one begins with the set-up of the
+/// pairs, whose files have been written home; the others with an empty volume.
 pub(crate) fn random(seed: u64, index: u64) -> Scenario {
     let number = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index);
     if index % 4 == 3 {
         return overwrites(seed, index, number);
+    }
+    if index % 8 == 5 {
+        return attributes(seed, index, number);
     }
     let streams = if index % 3 == 2 { 2 } else { 1 };
     let shape = Shape {
@@ -216,6 +219,37 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
             Vec::new()
         },
         steps,
+        small_bytes: small_bytes(index / 4),
+    }
+}
+
+/// Attributes of files and a directory that grow out of their inodes and back, and go.
+fn attributes(seed: u64, index: u64, number: u64) -> Scenario {
+    let mut below = numbers(number);
+    let mut lines = Vec::new();
+    for n in 0..30 {
+        let file = ["/a", "/d", "/d/x"][below(3) as usize];
+        let name = ["user.k", "user.n"][below(2) as usize];
+        lines.push(match below(20) {
+            0..10 => {
+                let len = [1, 20, 44, 48, 49, 100, 900][below(7) as usize];
+                format!("setxattr {file} {name} {} any", "v".repeat(len))
+            }
+            10..14 => format!("removexattr {file} {name}"),
+            14 => format!("append /a #{}*{}", 100 + n, below(5000) + 1),
+            15 => format!("mknod /d/x{n} file 644 0"),
+            16 => "rename /a /d/x exchange".to_string(),
+            17 => "sync".to_string(),
+            _ => format!("fsync {file}"),
+        });
+    }
+    lines.push("sync".to_string());
+    let ops = lines.iter().filter_map(|line| line.parse().ok());
+    let steps = ops.enumerate().map(|(i, op)| Step::new(0, op).at(time(i)));
+    Scenario {
+        name: format!("random sequence {index} of seed {seed}, mostly attributes"),
+        steps: steps.collect(),
+        setup: small_space().0,
         small_bytes: small_bytes(index / 4),
     }
 }

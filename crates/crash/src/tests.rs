@@ -1,9 +1,16 @@
 //! The explorer finds nothing in the stack, and finds every planted bug, under each contract.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use crate::scenario::SMALL_BYTES_FEW;
+use crate::record::Template;
+use crate::scenario::{SMALL_BYTES_FEW, pair, pairs, random};
 use crate::{Contract, Mutation, Options, Scenario, explore};
-use steadfast_model::Step;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use steadfast_block::sim::SimDevice;
+use steadfast_fs::Fs;
+use steadfast_fs::layout::INLINE_XATTR_BYTES;
+use steadfast_model::{Handles, Op, Step, Target};
+use steadfast_vfs::{Caller, FileSystem, Ino};
 
 fn story(report: &crate::Report) -> String {
     report
@@ -144,4 +151,97 @@ fn a_patch_over_what_was_written_in_place_holds_whole_sectors() {
     options.mutation = Some(Mutation::NarrowPatches);
     let what = explore::one(&options, &scenario).unwrap_err();
     assert!(what.contains("hold none of the values"), "{what}");
+}
+
+/// Where an inode's extended attributes lie.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Form {
+    Nowhere,
+    Inode,
+    Block,
+}
+
+/// The inode of a target, if there is one.
+fn ino_of(fs: &Fs, handles: &Handles, file: &Target) -> Option<Ino> {
+    match file {
+        Target::Handle(handle) => handles.get(handle).copied(),
+        Target::Path(path) => (path.0.iter()).try_fold(fs.root(), |dir, name| {
+            fs.lookup(&Caller::root(), dir, name).ok().map(|a| a.ino)
+        }),
+    }
+}
+
+/// The form that an inode's attributes should have, by their bytes; and its blocks.
+fn form(fs: &Fs, ino: Ino) -> (Form, u64) {
+    let me = &Caller::root();
+    let mut bytes = 0;
+    for name in fs.listxattr(me, ino).unwrap() {
+        let value = fs.getxattr(me, ino, &name).unwrap();
+        bytes += 3 + name.len() - "user.".len() + value.len();
+    }
+    let form = match bytes {
+        0 => Form::Nowhere,
+        1..=INLINE_XATTR_BYTES => Form::Inode,
+        _ => Form::Block,
+    };
+    (form, fs.getattr(me, ino).unwrap().blocks)
+}
+
+/// Counts the ways of a scenario's attributes from form to form.
+fn count_forms(template: &Template, scenario: &Scenario, ways: &mut BTreeMap<(Form, Form), u32>) {
+    let (image, _) = template.set_up(scenario).unwrap();
+    let sim = Arc::new(SimDevice::from_image(image));
+    let fs = template.mount(sim, Arc::default(), scenario, None).unwrap();
+    let mut handles = Handles::default();
+    for step in &scenario.steps {
+        let (Op::SetXattr { file, .. } | Op::RemoveXattr { file, .. }) = &step.op else {
+            let _ = step.op.run(&*fs, &step.caller, &mut handles);
+            continue;
+        };
+        let ino = ino_of(&fs, &handles, file);
+        let before = ino.map(|ino| form(&fs, ino));
+        let done = step.op.run(&*fs, &step.caller, &mut handles);
+        let (Some(ino), Some((old, old_blocks)), Ok(_)) = (ino, before, done) else {
+            continue;
+        };
+        let (new, new_blocks) = form(&fs, ino);
+        let own = |form| u64::from(form == Form::Block) * 8;
+        assert_eq!(new_blocks - own(new), old_blocks - own(old), "{}", step.op);
+        *ways.entry((old, new)).or_default() += 1;
+    }
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn both_forms_of_attributes_and_all_ways_between_them_are_explored() {
+    use Form::{Block, Inode, Nowhere};
+    let template = Template::new(Contract::Ordered).unwrap();
+    let mut of_pairs = BTreeMap::new();
+    for scenario in (0..pairs()).map(pair) {
+        let twice = scenario.name.matches("setxattr").count() == 2;
+        if twice {
+            count_forms(&template, &scenario, &mut of_pairs);
+        }
+    }
+    for way in [
+        (Nowhere, Inode),
+        (Nowhere, Block),
+        (Inode, Inode),
+        (Inode, Block),
+        (Block, Inode),
+        (Block, Block),
+    ] {
+        assert!(of_pairs.contains_key(&way), "{way:?}: {of_pairs:?}");
+    }
+    let mut of_sequences = BTreeMap::new();
+    for index in 0..80 {
+        count_forms(&template, &random(1, index), &mut of_sequences);
+    }
+    for old in [Nowhere, Inode, Block] {
+        for new in [Nowhere, Inode, Block] {
+            let count = of_sequences.get(&(old, new)).copied().unwrap_or(0);
+            let none = (old, new) == (Nowhere, Nowhere);
+            assert_eq!(count < 3, none, "{old:?}, {new:?}: {of_sequences:?}");
+        }
+    }
 }

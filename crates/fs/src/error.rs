@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// The volume needs something that this version does not have.
     #[error(
-        "the volume uses {what}, which this version does not know: use a newer version of steadfast"
+        "the volume uses {what}, which this version does not know: use the version of steadfast that made it"
     )]
     Unsupported {
         /// What is not known.

@@ -35,8 +35,11 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod xattrs;
 
 pub use finding::{Finding, Place, Problem, Severity};
+#[cfg(test)]
+pub(crate) use xattrs::{block_fault, inline_fault};
 
 use crate::error::Error;
 use crate::layout::Superblock;

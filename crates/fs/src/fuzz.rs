@@ -107,6 +107,8 @@ fn make(in_the_log: bool) -> Base {
     fs.link(me, file, dir, b"file").unwrap();
     fs.setxattr(me, file, b"user.a", &[2; 300], XattrMode::Any)
         .unwrap();
+    fs.setxattr(me, dir, b"user.a", &[2; 30], XattrMode::Any)
+        .unwrap();
     fs.fallocate(me, file, AllocateMode::KeepSize, 20_000, 20_000)
         .unwrap();
     let holes = fs.mknod(me, root, b"holes", &regular).unwrap().ino;
@@ -233,7 +235,10 @@ fn use_it(choices: &mut Choices<'_>, base: &Base, fs: &Fs) {
             8 => fs.seek(me, a, at, Seek::Hole).map(drop),
             9 => fs.listxattr(me, a).map(drop),
             10 => fs.getxattr(me, a, b"user.a").map(drop),
-            11 => fs.setxattr(me, a, b"user.b", &buf[..200], XattrMode::Any),
+            11 => {
+                let len = [0, 20, 200][choices.below(3)];
+                fs.setxattr(me, a, b"user.b", &buf[..len], XattrMode::Any)
+            }
             12 => fs.removexattr(me, a, b"user.a"),
             13 => fs.mknod(me, a, x, &file).map(drop),
             14 => fs.mkdir(me, a, x, 0o755).map(drop),

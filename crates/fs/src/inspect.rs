@@ -88,7 +88,7 @@ pub struct InodeShown {
     pub flags: u32,
     /// Blocks that it claims to own.
     pub blocks: u64,
-    /// Block of its extended attributes.
+    /// Block of its extended attributes, if they are not in the inode.
     pub xattr_block: Option<BlockNo>,
     /// Of a directory: its parent, and its number of entries.
     pub directory: Option<(Ino, u64)>,
@@ -244,9 +244,8 @@ impl Inspector {
                     .map(|target| shown.target = Some(target)),
             );
         }
-        if let Some(at) = shown.xattr_block {
-            note(self.xattrs(at).map(|xattrs| shown.xattrs = xattrs));
-        }
+        let xattrs = Xattrs::of(&self.volume, &mut &self.blocks, ino, &disk);
+        note(xattrs.map(|xattrs| shown.xattrs = xattrs.into_pairs()));
         shown.damage = damage;
         Ok(shown)
     }
@@ -291,17 +290,6 @@ impl Inspector {
             }
             _ => Err(damaged("the target of a symbolic link")),
         }
-    }
-
-    fn xattrs(&self, at: BlockNo) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        if !self.volume.is_data(at) {
-            return Err(damaged(format!("extended attributes in block {at}")));
-        }
-        let block = self.blocks.read(at, Kind::Meta)?;
-        let xattrs = Xattrs::decode(at, &block[..META_BYTES])?;
-        let names = xattrs.names();
-        let pairs = names.map(|name| (name.to_vec(), xattrs.get(name).unwrap_or(&[]).to_vec()));
-        Ok(pairs.collect())
     }
 
     /// Shows a directory leaf by leaf, in the order of their cookies.
@@ -383,6 +371,10 @@ mod tests {
                 fs.setxattr(me, ino, b"user.a", b"b", XattrMode::Any)
                     .unwrap();
             }
+            if number == 1 {
+                fs.setxattr(me, ino, b"user.a", &[2; 300], XattrMode::Any)
+                    .unwrap();
+            }
         }
         fs.symlink(me, dir, b"link", b"else/where").unwrap();
         fs.sync().unwrap();
@@ -403,8 +395,14 @@ mod tests {
         assert_eq!(shown.extents.len(), 9);
         assert_eq!(shown.extents[1].logical, 2);
         assert!(!shown.nodes.is_empty() && shown.nodes[0].level == 0);
-        assert_eq!(shown.blocks as usize, 9 + shown.nodes.len() + 1);
+        assert_eq!(shown.blocks as usize, 9 + shown.nodes.len());
+        assert_eq!(shown.xattr_block, None);
         assert_eq!(shown.xattrs, [(b"user.a".to_vec(), b"b".to_vec())]);
+        let other = inspector.resolve(format!("dir/{:0>40}", 1).as_bytes());
+        let shown = inspector.show_inode(other.unwrap()).unwrap();
+        assert!(shown.xattr_block.is_some() && shown.blocks == 1);
+        assert_eq!(shown.xattrs, [(b"user.a".to_vec(), vec![2; 300])]);
+        assert_eq!(shown.damage, [""; 0]);
         let link = inspector.resolve(b"dir/link").unwrap();
         let target = inspector.show_inode(link).unwrap().target;
         assert_eq!(target.as_deref(), Some(&b"else/where"[..]));

@@ -30,7 +30,7 @@ pub const META_BYTES: usize = steadfast_journal::META_BYTES;
 /// First bytes of every superblock.
 pub const MAGIC: [u8; 8] = *b"STEADFST";
 /// Format version that this code writes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Blocks in a group: as many as one sealed bitmap block has bits.
 pub const GROUP_BLOCKS: u64 = (META_BYTES * 8) as u64;
 /// Bitmap blocks at the start of each group.
@@ -45,7 +45,7 @@ pub const INODE_SLOTS: u64 = 16;
 pub const FILE_BYTES_MAX: u64 = (1 << 32) * BLOCK_SIZE as u64;
 /// Most hard links to one inode.
 pub const LINK_MAX: u32 = 65_000;
-/// Bytes of names and values together that one inode's extended attributes may take.
+/// Bytes of the records of extended attributes in a block of their own.
 pub const XATTR_BYTES_MAX: usize = META_BYTES - size_of::<XattrHeader>();
 
 /// Where the fields of the superblock lie; block 0 and the last block.
@@ -145,9 +145,11 @@ pub struct DiskInode {
     pub btime: DiskTime,
     /// Device number of device inodes.
     pub rdev: U32,
-    /// Zero.
-    pub reserved: U32,
-    /// Block of the extended attributes, 0 if none.
+    /// The extended attributes, if all of them fit; records {namespace u8, name length u8, value length u8,
+    /// name without its namespace, value} with zeros behind them. Namespaces: 1 `user.`, 2 `trusted.`,
+    /// 3 `security.`. All zero if `xattr_block` is not.
+    pub xattrs: [u8; INLINE_XATTR_BYTES],
+    /// Block of the extended attributes, 0 if they are inline or there are none.
     pub xattr_block: U64,
     /// Of a directory: the parent directory. Else zero.
     pub parent: U64,
@@ -156,12 +158,13 @@ pub struct DiskInode {
     /// Root of the extent tree (regular files, long symlinks), of the directory index,
     /// or the target of a symlink of at most [`INLINE_BYTES`] bytes.
     pub body: [u8; INLINE_BYTES],
-    /// Zero.
-    pub spare: [u8; 24],
 }
 
 /// Bytes of an inode's body.
-pub const INLINE_BYTES: usize = 104;
+pub const INLINE_BYTES: usize = 80;
+/// Bytes of the extended attributes in an inode: enough for a file's capabilities (at most 24 bytes
+/// in `security.capability`), or for a label of 42 bytes in `security.selinux`.
+pub const INLINE_XATTR_BYTES: usize = 52;
 
 /// A node of a B+tree: 8-byte header and sorted items of 24 bytes. The root lies in the
 /// inode's body with up to [`ROOT_ITEMS`] items, the others fill a metadata block with up
@@ -266,10 +269,12 @@ pub const XATTR_MAGIC: u32 = 0x5f7e_a77a;
 const _: () = {
     assert!(size_of::<Superblock>() <= META_BYTES);
     assert!(size_of::<DiskInode>() == INODE_BYTES);
+    assert!(std::mem::offset_of!(DiskInode, xattrs) == 100);
+    assert!(std::mem::offset_of!(DiskInode, body) == 176);
     assert!(size_of::<Item>() == 24);
     assert!(size_of::<NodeHeader>() == 8);
     assert!(size_of::<DirEntryHeader>() == 18);
-    assert!(ROOT_ITEMS == 4);
+    assert!(ROOT_ITEMS == 3);
     assert!(NODE_ITEMS == 169);
     assert!(INODES_PER_BLOCK == 15 && INODES_PER_BLOCK <= INODE_SLOTS);
     assert!(DIR_UNITS == 255);

@@ -1,67 +1,152 @@
-//! Extended attributes: records in one metadata block per inode.
+//! Extended attributes: records in the inode if all of them fit, else all of them in one metadata
+//! block. A change chooses the form anew, so an inode whose attributes fit has no block.
 //!
 //! Namespaces as on Linux: `user.*` for regular files and directories, by permission;
 //! `trusted.*` for root only; `security.*` for all to read and root to write; others are EOPNOTSUPP.
-//! The block is checked whenever it is read (corner 35). Layout: [`XattrHeader`].
+//! Either form is checked whenever it is read (corner 35). Layout: [`DiskInode::xattrs`], [`XattrHeader`].
 
 use crate::error::damaged;
 use crate::inode::S_ISVTX;
-use crate::layout::DiskInode;
-use crate::layout::{META_BYTES, XATTR_BYTES_MAX, XATTR_MAGIC, XattrHeader};
+use crate::layout::{
+    DiskInode, INLINE_XATTR_BYTES, META_BYTES, XATTR_BYTES_MAX, XATTR_MAGIC, XattrHeader,
+};
 use crate::perm;
+use crate::reader::Reader;
+use crate::superblock::Volume;
 use steadfast_block::BlockNo;
-use steadfast_vfs::{Caller, Errno, FileKind, NAME_MAX, Result, XattrMode};
+use steadfast_vfs::{Caller, Errno, FileKind, Ino, NAME_MAX, Result, XattrMode};
 use zerocopy::{FromBytes, IntoBytes};
 
 const HEADER: usize = size_of::<XattrHeader>();
-/// Bytes of a record before its name.
+/// Bytes of a block's record before its name.
 const RECORD: usize = 4;
+/// What names begin with. A record in an inode has the place here, counted from 1, instead.
+const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+
+/// The area of an inode that attributes may lie in.
+pub(crate) type Inline = [u8; INLINE_XATTR_BYTES];
 
 /// All attributes of an inode, in the order of their records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Xattrs(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Xattrs {
-    /// Decodes a block.
+    /// The attributes of an inode, in whichever form.
     ///
     /// # Errors
-    /// EUCLEAN.
-    pub(crate) fn decode(at: BlockNo, block: &[u8]) -> Result<Xattrs> {
-        let wrong = |why: &str| damaged(format!("extended attributes in block {at}: {why}"));
+    /// EUCLEAN, EIO.
+    pub(crate) fn of(
+        volume: &Volume,
+        reader: &mut impl Reader,
+        ino: Ino,
+        disk: &DiskInode,
+    ) -> Result<Xattrs> {
+        let at = BlockNo(disk.xattr_block.get());
+        if at.0 == 0 {
+            return Xattrs::decode_inline(&disk.xattrs)
+                .map_err(|why| damaged(format!("extended attributes in inode {ino}: {why}")));
+        }
+        if disk.xattrs.iter().any(|byte| *byte != 0) {
+            return Err(damaged(format!(
+                "inode {ino} has extended attributes both in itself and in block {at}"
+            )));
+        }
+        if !volume.is_data(at) {
+            return Err(damaged(format!(
+                "inode {ino} has its extended attributes in block {at}"
+            )));
+        }
+        Xattrs::decode(&reader.meta(at)?[..META_BYTES])
+            .map_err(|why| damaged(format!("extended attributes in block {at}: {why}")))
+    }
+
+    /// Decodes a block. The error is what is wrong with it.
+    fn decode(block: &[u8]) -> std::result::Result<Xattrs, &'static str> {
         let Ok((header, _)) = XattrHeader::read_from_prefix(block) else {
-            return Err(wrong("too short"));
+            return Err("too short");
         };
         let bytes = header.bytes.get() as usize;
         if header.magic.get() != XATTR_MAGIC || bytes > XATTR_BYTES_MAX {
-            return Err(wrong("no valid header"));
+            return Err("no valid header");
         }
-        let mut rest = &block[HEADER..HEADER + bytes];
-        let mut found = Vec::new();
+        let (mut rest, unused) = block[HEADER..].split_at(bytes);
+        let mut found = Xattrs::default();
         for _ in 0..header.count.get() {
-            let Some((fixed, tail)) = rest.split_at_checked(RECORD) else {
-                return Err(wrong("a record is cut short"));
+            let [name_len, 0, low, high, tail @ ..] = rest else {
+                return Err("a record is cut short");
             };
-            let name_len = fixed[0] as usize;
-            let value_len = u16::from_le_bytes([fixed[2], fixed[3]]) as usize;
-            if name_len == 0 || name_len + value_len > tail.len() {
-                return Err(wrong("a record has a wrong length"));
-            }
-            let (name, tail) = tail.split_at(name_len);
-            let (value, tail) = tail.split_at(value_len);
-            if found.iter().any(|(other, _)| other == name) {
-                return Err(wrong("a name is there twice"));
-            }
-            found.push((name.to_vec(), value.to_vec()));
-            rest = tail;
+            let value_len = u16::from_le_bytes([*low, *high]).into();
+            rest = found.take(b"", (*name_len).into(), value_len, tail)?;
         }
-        if rest.is_empty() {
-            Ok(Xattrs(found))
-        } else {
-            Err(wrong("bytes without a record"))
+        if found.is_empty() || !rest.is_empty() || unused.iter().any(|byte| *byte != 0) {
+            return Err("bytes without a record");
         }
+        Ok(found)
     }
 
-    /// The whole block without its seal.
+    /// Decodes the area of an inode, likewise.
+    fn decode_inline(area: &Inline) -> std::result::Result<Xattrs, &'static str> {
+        let mut rest = &area[..];
+        let mut found = Xattrs::default();
+        while let [code, behind @ ..] = rest
+            && *code != 0
+        {
+            let Some(prefix) = NAMESPACES.get(usize::from(*code) - 1) else {
+                return Err("an unknown namespace");
+            };
+            let [name_len, value_len, tail @ ..] = behind else {
+                return Err("a record is cut short");
+            };
+            rest = found.take(prefix, (*name_len).into(), (*value_len).into(), tail)?;
+        }
+        if rest.iter().any(|byte| *byte != 0) {
+            return Err("bytes without a record");
+        }
+        Ok(found)
+    }
+
+    /// Takes a record's name and value from the start of `bytes`; returns what is behind them.
+    fn take<'a>(
+        &mut self,
+        prefix: &[u8],
+        name_len: usize,
+        value_len: usize,
+        bytes: &'a [u8],
+    ) -> std::result::Result<&'a [u8], &'static str> {
+        let Some((record, rest)) = bytes.split_at_checked(name_len + value_len) else {
+            return Err("a record has a wrong length");
+        };
+        let (name, value) = record.split_at(name_len);
+        let name = [prefix, name].concat();
+        if check_name(&name).is_err() {
+            return Err("a name that cannot be one");
+        }
+        if self.get(&name).is_some() {
+            return Err("a name is there twice");
+        }
+        self.0.push((name, value.to_vec()));
+        Ok(rest)
+    }
+
+    /// As they lie in an inode, unless they do not fit there.
+    pub(crate) fn encode_inline(&self) -> Option<Inline> {
+        let mut area = [0; INLINE_XATTR_BYTES];
+        let mut rest = &mut area[..];
+        for (name, value) in &self.0 {
+            let (code, prefix) = (1..).zip(NAMESPACES).find(|(_, p)| name.starts_with(p))?;
+            let name = &name[prefix.len()..];
+            let lengths = [name.len(), value.len()].map(u8::try_from);
+            let head = [code, lengths[0].ok()?, lengths[1].ok()?];
+            for part in [&head[..], name, value] {
+                let (to, behind) = rest.split_at_mut_checked(part.len())?;
+                to.copy_from_slice(part);
+                rest = behind;
+            }
+        }
+        Some(area)
+    }
+
+    /// As they lie in a block, without its seal.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let header = XattrHeader {
             magic: XATTR_MAGIC.into(),
@@ -90,6 +175,11 @@ impl Xattrs {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Names and values.
+    pub(crate) fn into_pairs(self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.0
     }
 
     /// All names.
@@ -147,8 +237,10 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
         return Err(Errno::Range.into());
     }
-    let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    match known.into_iter().find(|prefix| name.starts_with(prefix)) {
+    match NAMESPACES
+        .into_iter()
+        .find(|prefix| name.starts_with(prefix))
+    {
         Some(prefix) if name.len() == prefix.len() => Err(Errno::Inval.into()),
         Some(_) => Ok(()),
         None => Err(Errno::OpNotSupp.into()),
@@ -190,6 +282,13 @@ pub(crate) fn may(caller: &Caller, inode: &DiskInode, name: &[u8], write: bool) 
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::fsck::{block_fault, inline_fault};
+    use proptest::prelude::*;
+    use steadfast_block::BLOCK_SIZE;
+
+    fn of(all: &[(&[u8], &[u8])]) -> Xattrs {
+        Xattrs(all.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect())
+    }
 
     #[test]
     fn what_is_set_is_found_after_encoding_and_decoding() {
@@ -207,7 +306,7 @@ mod tests {
                 .set(b"user.c", b"", XattrMode::Replace)
                 .is_err_and(|error| error == Errno::NoData)
         );
-        let again = Xattrs::decode(BlockNo(9), &xattrs.encode()).unwrap();
+        let again = Xattrs::decode(&xattrs.encode()).unwrap();
         assert_eq!(again, xattrs);
         assert_eq!(again.get(b"user.a"), Some(&b""[..]));
         xattrs.remove(b"user.a").unwrap();
@@ -231,10 +330,7 @@ mod tests {
         );
         xattrs.set(b"user.x", &value[1..], XattrMode::Any).unwrap();
         xattrs.set(b"user.x", &value[1..], XattrMode::Any).unwrap();
-        assert_eq!(
-            Xattrs::decode(BlockNo(0), &xattrs.encode()).unwrap(),
-            xattrs
-        );
+        assert_eq!(Xattrs::decode(&xattrs.encode()).unwrap(), xattrs);
     }
 
     #[test]
@@ -247,7 +343,169 @@ mod tests {
             for wrong in [0, 1, 0x7f, 0xff] {
                 let mut block = good.clone();
                 block[at] = wrong;
-                let _ = Xattrs::decode(BlockNo(0), &block);
+                let _ = Xattrs::decode(&block);
+            }
+        }
+    }
+
+    #[test]
+    fn capabilities_or_a_label_fit_into_the_inode_and_no_byte_is_lost() {
+        let label = &b"system_u:object_r:systemd_unit_file_t:s0\0"[..];
+        for (name, value) in [
+            (&b"security.capability"[..], &[1; 20][..]),
+            (b"security.capability", &[1; 24]),
+            (b"security.selinux", label),
+            (b"security.selinux", &[b'l'; 42]),
+            (b"user.k", &[2; INLINE_XATTR_BYTES - 4]),
+            (b"trusted.k", b""),
+        ] {
+            let xattrs = of(&[(name, value)]);
+            let area = xattrs.encode_inline().unwrap();
+            assert_eq!(Xattrs::decode_inline(&area).unwrap(), xattrs);
+        }
+        for (name, value) in [
+            (&b"security.selinux"[..], &[b'l'; 43][..]),
+            (b"user.k", &[2; INLINE_XATTR_BYTES - 3]),
+            (b"user.k", &[2; 3000]),
+            (&[&b"user."[..], &[b'k'; 200]].concat(), b""),
+        ] {
+            assert_eq!(of(&[(name, value)]).encode_inline(), None);
+        }
+        assert_eq!(
+            Xattrs::default().encode_inline(),
+            Some([0; INLINE_XATTR_BYTES])
+        );
+    }
+
+    #[test]
+    fn corner_35_what_is_wrong_in_the_inode_is_told() {
+        let wrong = |bytes: &[u8]| {
+            let mut area = [0; INLINE_XATTR_BYTES];
+            area[..bytes.len()].copy_from_slice(bytes);
+            Xattrs::decode_inline(&area).unwrap_err()
+        };
+        assert_eq!(wrong(&[4, 1, 0, b'k']), "an unknown namespace");
+        assert_eq!(wrong(&[255, 1, 0, b'k']), "an unknown namespace");
+        assert_eq!(wrong(&[1, 0, 1, b'k']), "a name that cannot be one");
+        assert_eq!(wrong(&[1, 2, 0, b'k', 0]), "a name that cannot be one");
+        assert_eq!(wrong(&[1, 49, 1]), "a record has a wrong length");
+        assert_eq!(wrong(&[1, 255, 255]), "a record has a wrong length");
+        assert_eq!(wrong(&[0, 1]), "bytes without a record");
+        assert_eq!(wrong(&[1, 1, 0, b'k', 0, 7]), "bytes without a record");
+        let twice = [1, 1, 0, b'k', 2, 1, 0, b'k', 1, 1, 1, b'k', 7];
+        assert_eq!(wrong(&twice), "a name is there twice");
+        let mut full = [1; INLINE_XATTR_BYTES];
+        full[1..3].copy_from_slice(&[1, 47]);
+        assert_eq!(wrong(&full), "a record is cut short");
+    }
+
+    #[test]
+    fn corner_35_a_block_that_says_too_much_or_nothing_is_refused() {
+        let good = of(&[(b"user.a", b"1")]).encode();
+        assert!(Xattrs::decode(&good).is_ok());
+        for (at, value) in [(9, 1), (12, b'U'), (14, 0), (META_BYTES - 1, 1)] {
+            let mut block = good.clone();
+            block[at] = value;
+            assert!(Xattrs::decode(&block).is_err(), "byte {at}");
+        }
+        assert!(Xattrs::decode(&Xattrs::default().encode()).is_err());
+    }
+
+    fn any_name() -> impl Strategy<Value = Vec<u8>> {
+        let short = prop::collection::vec(1..=255u8, 1..6);
+        let long = prop::collection::vec(1..=255u8, 1..240);
+        (0..3usize, prop_oneof![4 => short, 1 => long])
+            .prop_map(|(space, name)| [NAMESPACES[space], &name].concat())
+    }
+
+    fn any_value() -> impl Strategy<Value = Vec<u8>> {
+        let short = prop::collection::vec(any::<u8>(), 0..20);
+        prop_oneof![4 => short, 1 => prop::collection::vec(any::<u8>(), 0..300)]
+    }
+
+    /// A record's namespace, lengths and bytes; most are good.
+    fn any_record() -> impl Strategy<Value = (u8, u8, u8, Vec<u8>)> {
+        let code = prop_oneof![8 => 1..3u8, 1 => 0..5u8];
+        let name = prop_oneof![8 => 1..4u8, 1 => 0..4u8];
+        let bytes = prop::collection::vec(prop_oneof![8 => 1..5u8, 1 => 0..1u8], 12);
+        (code, name, 0..8u8, bytes)
+    }
+
+    proptest! {
+        #[test]
+        fn what_either_form_holds_is_what_was_set(
+            all in prop::collection::btree_map(any_name(), any_value(), 0..6)
+        ) {
+            let xattrs = Xattrs(all.into_iter().collect());
+            if !xattrs.is_empty() {
+                prop_assert_eq!(&Xattrs::decode(&xattrs.encode()).unwrap(), &xattrs);
+            }
+            let needed = |(name, value): &(Vec<u8>, Vec<u8>)| {
+                let prefix = NAMESPACES.iter().find(|p| name.starts_with(p)).unwrap();
+                3 + name.len() - prefix.len() + value.len()
+            };
+            let bytes: usize = xattrs.0.iter().map(needed).sum();
+            match xattrs.encode_inline() {
+                Some(area) => {
+                    prop_assert!(area[bytes..].iter().all(|byte| *byte == 0));
+                    prop_assert_eq!(Xattrs::decode_inline(&area).unwrap(), xattrs);
+                }
+                None => prop_assert!(bytes > INLINE_XATTR_BYTES),
+            }
+        }
+
+        /// Whatever bytes there are, they are refused or mean exactly what they say, and the check
+        /// says the same of them as the mount.
+        #[test]
+        fn corner_35_any_bytes_in_an_inode_are_attributes_or_refused(
+            records in prop::collection::vec(any_record(), 0..5),
+            noise in prop::collection::vec((0..INLINE_XATTR_BYTES, any::<u8>()), 0..3),
+        ) {
+            let mut bytes = Vec::new();
+            for (code, name, value, content) in records {
+                bytes.extend([code, name, value]);
+                bytes.extend(&content[..usize::from(name + value)]);
+            }
+            bytes.resize(INLINE_XATTR_BYTES, 0);
+            let mut area: Inline = bytes.try_into().unwrap();
+            for (at, byte) in noise {
+                area[at] = byte;
+            }
+            let decoded = Xattrs::decode_inline(&area);
+            let fault = inline_fault(&area, FileKind::Regular);
+            prop_assert_eq!(decoded.is_err(), fault.is_some(), "{:?}, {:?}", decoded, fault);
+            if let Ok(xattrs) = decoded {
+                prop_assert_eq!(xattrs.encode_inline(), Some(area));
+            }
+        }
+
+        #[test]
+        fn corner_35_any_bytes_in_a_block_are_attributes_or_refused(
+            records in prop::collection::vec(any_record(), 0..5),
+            noise in prop::collection::vec((0..40usize, any::<u8>()), 0..2),
+        ) {
+            let mut block = [0; BLOCK_SIZE];
+            let mut at = HEADER;
+            let count = records.len() as u16;
+            for (code, name, value, content) in records {
+                let prefix = NAMESPACES.get(usize::from(code)).copied().unwrap_or(b"other.");
+                let (name, value) = (usize::from(name), usize::from(value));
+                let head = [(prefix.len() + name) as u8, 0, value as u8, 0];
+                let record = [&head, prefix, &content[..name + value]].concat();
+                block[at..at + record.len()].copy_from_slice(&record);
+                at += record.len();
+            }
+            let bytes = ((at - HEADER) as u16).into();
+            let header = XattrHeader { magic: XATTR_MAGIC.into(), count: count.into(), bytes };
+            block[..HEADER].copy_from_slice(header.as_bytes());
+            for (at, byte) in noise {
+                block[at] = byte;
+            }
+            let decoded = Xattrs::decode(&block[..META_BYTES]);
+            let fault = block_fault(&block, FileKind::Regular);
+            prop_assert_eq!(decoded.is_err(), fault.is_some(), "{:?}, {:?}", decoded, fault);
+            if let Ok(xattrs) = decoded {
+                prop_assert_eq!(&xattrs.encode()[..], &block[..META_BYTES]);
             }
         }
     }

@@ -141,6 +141,9 @@ fn under_sync_every_kind_of_call_is_durable_when_it_returns() {
     fs.setxattr(&root, ino, b"user.k", b"v", XattrMode::Any)
         .unwrap();
     same("setxattr");
+    fs.setxattr(&root, ino, b"user.k", &[b'v'; 100], XattrMode::Any)
+        .unwrap();
+    same("setxattr that takes a block");
     fs.removexattr(&root, ino, b"user.k").unwrap();
     same("removexattr");
     for mode in [

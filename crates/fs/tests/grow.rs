@@ -326,21 +326,27 @@ fn corner_34_what_cannot_grow_is_refused_with_its_reason_and_left_alone() {
         }
     ));
     assert!(matches!(refusal(&vec![0; good.len()]), Error::NotAVolume));
-    // Newer formats.
+    // Other formats.
     for (field, value) in [
-        (std::mem::offset_of!(Superblock, version), 2u32),
+        (std::mem::offset_of!(Superblock, version), 1u32),
+        (std::mem::offset_of!(Superblock, version), 3),
         (std::mem::offset_of!(Superblock, features_incompat), 1),
         (std::mem::offset_of!(Superblock, features_ro), 1),
     ] {
-        let mut newer = good.clone();
-        newer.resize(good.len() + 400 * BLOCK_SIZE, 0);
-        let block: &mut [u8; BLOCK_SIZE] = (&mut newer[..BLOCK_SIZE]).try_into().unwrap();
+        let mut other = good.clone();
+        other.resize(good.len() + 400 * BLOCK_SIZE, 0);
+        let block: &mut [u8; BLOCK_SIZE] = (&mut other[..BLOCK_SIZE]).try_into().unwrap();
         block[field..field + 4].copy_from_slice(&value.to_le_bytes());
         let uuid = grown_uuid(block);
         seal(&uuid, BlockNo(0), block);
-        let error = refusal(&newer);
+        let error = refusal(&other);
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
-        assert!(error.to_string().contains("newer version"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("version of steadfast that made it"),
+            "{error}"
+        );
     }
 }
 

@@ -220,7 +220,8 @@ impl Server {
     }
 
     /// An operation of its own, before the write: a crash between them leaves the old program without
-    /// its capabilities.
+    /// its capabilities. To ask costs no read: capabilities lie in the inode, unless longer attributes
+    /// put all of them into a block.
     fn drop_capability(&self, caller: &Caller, ino: Ino) -> Result<(), Errno> {
         let permitted = Caller {
             checked: true,

@@ -29,6 +29,8 @@ pub(crate) struct Entry {
     pub(crate) kind: Kind,
     pub(crate) holds: u32,
     referenced: bool,
+    /// In the queue of candidates for eviction.
+    queued: bool,
 }
 
 impl Entry {
@@ -53,21 +55,31 @@ struct Shard {
     slots: BlockMap<Slot>,
     /// Loads so far.
     loads: u64,
-    /// Second-chance queue of candidates for eviction; may hold stale names.
+    /// Second-chance queue of candidates for eviction: every entry without holds, and names that
+    /// are stale or held meanwhile.
     clock: VecDeque<u64>,
 }
 
 impl Shard {
-    /// Makes a block a candidate for eviction. Names of blocks that were forgotten stay in
-    /// the queue until there are as many of them as blocks.
-    fn queue(&mut self, at: BlockNo) {
+    /// Makes a block without holds a candidate for eviction. Names of blocks that were forgotten
+    /// stay in the queue until there are as many of them as blocks.
+    fn offer(&mut self, at: BlockNo) {
+        let Some(Slot::Ready(entry)) = self.slots.get_mut(&at.0) else {
+            return;
+        };
+        if entry.holds > 0 || entry.queued {
+            return;
+        }
+        entry.queued = true;
+        self.clock.push_back(at.0);
         if self.clock.len() > 2 * self.slots.len() + 64 {
             let mut seen = HashSet::with_capacity(self.slots.len());
             let slots = &self.slots;
-            self.clock
-                .retain(|at| matches!(slots.get(at), Some(Slot::Ready(_))) && seen.insert(*at));
+            self.clock.retain(|at| {
+                matches!(slots.get(at), Some(Slot::Ready(entry)) if entry.queued)
+                    && seen.insert(*at)
+            });
         }
-        self.clock.push_back(at.0);
     }
 }
 
@@ -139,9 +151,10 @@ impl Cache {
                 kind,
                 holds: u32::from(hold),
                 referenced: true,
+                queued: false,
             };
             shard.slots.insert(at.0, Slot::Ready(entry));
-            shard.queue(at);
+            shard.offer(at);
             self.evict(&mut shard);
             return Ok(image);
         }
@@ -160,12 +173,9 @@ impl Cache {
     pub(crate) fn begin_life(&self, at: BlockNo, kind: Kind, image: Arc<Block>) {
         let (lock, loaded) = self.shard(at);
         let mut shard = lock.lock();
-        let holds = match shard.slots.get(&at.0) {
-            Some(Slot::Ready(entry)) => entry.holds,
-            _ => {
-                shard.queue(at);
-                0
-            }
+        let (holds, queued) = match shard.slots.get(&at.0) {
+            Some(Slot::Ready(entry)) => (entry.holds, entry.queued),
+            _ => (0, false),
         };
         let entry = Entry {
             current: Arc::clone(&image),
@@ -173,6 +183,7 @@ impl Cache {
             kind,
             holds: holds + 1,
             referenced: true,
+            queued,
         };
         shard.slots.insert(at.0, Slot::Ready(entry));
         loaded.notify_all();
@@ -181,10 +192,15 @@ impl Cache {
 
     /// Changes an entry in place; `None` if the block is not in memory.
     pub(crate) fn with<T>(&self, at: BlockNo, change: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        match self.shard(at).0.lock().slots.get_mut(&at.0) {
-            Some(Slot::Ready(entry)) => Some(change(entry)),
-            _ => None,
+        let mut shard = self.shard(at).0.lock();
+        let Some(Slot::Ready(entry)) = shard.slots.get_mut(&at.0) else {
+            return None;
+        };
+        let result = change(entry);
+        if entry.holds == 0 && !entry.queued {
+            shard.offer(at);
         }
+        Some(result)
     }
 
     /// Carries an operation's edits out on the current image, which the operation holds.
@@ -213,23 +229,104 @@ impl Cache {
         }
     }
 
+    /// Drops entries until no more than the budget are there without holds. A held entry leaves the
+    /// queue and comes back when it is held no more: nobody looks at it meanwhile, and what the log
+    /// holds, which the log's size bounds, leaves the others their room.
     fn evict(&self, shard: &mut Shard) {
-        let mut tries = shard.clock.len().min(64);
-        while shard.slots.len() > self.shard_blocks_max && tries > 0 {
+        // Twice around at most: once to find that all were used, once to drop.
+        let mut tries = (2 * shard.clock.len()).min(64);
+        while shard.clock.len() > self.shard_blocks_max && tries > 0 {
             tries -= 1;
             let Some(at) = shard.clock.pop_front() else {
                 return;
             };
             match shard.slots.get_mut(&at) {
-                Some(Slot::Ready(entry)) if entry.holds == 0 && !entry.referenced => {
-                    shard.slots.remove(&at);
-                }
-                Some(Slot::Ready(entry)) => {
+                Some(Slot::Ready(entry)) if entry.holds > 0 => entry.queued = false,
+                Some(Slot::Ready(entry)) if entry.referenced => {
                     entry.referenced = false;
                     shard.clock.push_back(at);
                 }
-                Some(Slot::Loading(_)) => shard.clock.push_back(at),
-                None => {}
+                Some(Slot::Ready(_)) => {
+                    shard.slots.remove(&at);
+                }
+                Some(Slot::Loading(_)) | None => {}
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use proptest::prelude::*;
+
+    const BLOCKS: u64 = 400;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Get(u64),
+        Hold(u64),
+        Unhold(u64),
+        Begin(u64),
+        Forget(u64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let at = 0..BLOCKS;
+        prop::collection::vec(
+            prop_oneof![
+                at.clone().prop_map(Step::Get),
+                at.clone().prop_map(Step::Hold),
+                at.clone().prop_map(Step::Unhold),
+                at.clone().prop_map(Step::Begin),
+                at.prop_map(Step::Forget),
+            ],
+            1..600,
+        )
+    }
+
+    proptest! {
+        /// Held blocks stay, whatever the budget; whoever is held no more can be dropped again.
+        #[test]
+        fn what_is_held_stays_and_the_rest_fits(steps in steps()) {
+            let cache = Cache::new(0);
+            let mut held = vec![0u32; BLOCKS as usize];
+            for step in steps {
+                match step {
+                    Step::Get(at) => {
+                        cache.get(BlockNo(at), Kind::Data, false, |_| Ok(())).unwrap();
+                    }
+                    Step::Hold(at) => {
+                        cache.get(BlockNo(at), Kind::Data, true, |_| Ok(())).unwrap();
+                        held[at as usize] += 1;
+                    }
+                    Step::Unhold(at) if held[at as usize] > 0 => {
+                        cache.unhold(BlockNo(at), 1);
+                        held[at as usize] -= 1;
+                    }
+                    Step::Unhold(_) => {}
+                    Step::Begin(at) => {
+                        cache.begin_life(BlockNo(at), Kind::Data, Arc::new([0; BLOCK_SIZE]));
+                        held[at as usize] += 1;
+                    }
+                    Step::Forget(at) => cache.forget(BlockNo(at)),
+                }
+                for (at, holds) in held.iter().enumerate() {
+                    prop_assert!(*holds == 0 || cache.peek(BlockNo(at as u64)).is_some());
+                }
+            }
+            for (at, holds) in held.iter().enumerate() {
+                cache.unhold(BlockNo(at as u64), *holds);
+            }
+            // A few more come by, as they always do, and what is too much goes.
+            for at in BLOCKS..20 * BLOCKS {
+                cache.get(BlockNo(at), Kind::Data, false, |_| Ok(())).unwrap();
+            }
+            for (shard, _) in &cache.shards {
+                let shard = shard.lock();
+                prop_assert!(shard.slots.len() <= cache.shard_blocks_max);
+                prop_assert!(shard.clock.len() <= 2 * shard.slots.len() + 64);
             }
         }
     }

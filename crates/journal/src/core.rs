@@ -136,6 +136,11 @@ pub(crate) struct Txn {
 }
 
 impl Txn {
+    /// Whether it should close although the log would take more of it.
+    fn takes_much_memory(&self) -> bool {
+        self.blocks.len() >= TXN_BLOCKS_MAX || self.objects.len() >= TXN_OBJECTS_MAX
+    }
+
     pub(crate) fn need_blocks(&self) -> u64 {
         need_blocks(self.log_bytes + self.held_bytes)
     }
@@ -279,6 +284,11 @@ pub(crate) enum Blocked {
 /// Blocks with patches in the log at which a checkpoint begins (128 MiB in memory, twice that where
 /// the images differ).
 const LOGGED_BLOCKS_MAX: usize = 32_768;
+/// Blocks with small patches at which a transaction closes: until it is durable, each may be in memory
+/// as it is now, as it was closed, and as it is committed.
+const TXN_BLOCKS_MAX: usize = 16_384;
+/// Related objects at which a transaction closes: some hundred bytes of memory each.
+const TXN_OBJECTS_MAX: usize = 65_536;
 
 pub(crate) struct Limits {
     pub(crate) log_blocks: u64,
@@ -535,6 +545,7 @@ impl Core {
                 self.limits.txn_data_blocks_max
             };
             if txn.log_bytes + txn.held_bytes + credits.log_bytes > self.limits.txn_bytes_max
+                || txn.takes_much_memory()
                 || (txn.data_blocks > 0 && txn.data_blocks + credits.data_blocks > data_blocks_max)
             {
                 return Err(Blocked::Full(id));
@@ -566,7 +577,9 @@ impl Core {
     /// Whether a stream's transaction has grown to its bound.
     pub(crate) fn is_full(&self, stream: StreamId) -> bool {
         let txn = self.running.get(&stream).and_then(|id| self.txns.get(id));
-        txn.is_some_and(|txn| txn.log_bytes + txn.held_bytes >= self.limits.txn_bytes_max)
+        txn.is_some_and(|txn| {
+            txn.log_bytes + txn.held_bytes >= self.limits.txn_bytes_max || txn.takes_much_memory()
+        })
     }
 
     /// Ends the reservation of log blocks that an operation or a lane had.

@@ -60,6 +60,25 @@ impl<const WORDS: usize> Mask<WORDS> {
         }
     }
 
+    /// Takes the positions of `other` out.
+    pub(crate) fn subtract(&mut self, other: &Self) {
+        for (a, b) in self.0.iter_mut().zip(&other.0) {
+            *a &= !b;
+        }
+    }
+
+    /// Takes `start .. start + len` out.
+    pub(crate) fn remove(&mut self, start: usize, len: usize) {
+        for (word, positions) in words(start, len) {
+            self.0[word] &= !positions;
+        }
+    }
+
+    /// Whether no position is in the set.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
     /// The maximal runs `(start, len)`, ascending.
     pub(crate) fn runs(&self) -> Vec<(usize, usize)> {
         let mut runs: Vec<(usize, usize)> = Vec::new();
@@ -123,6 +142,13 @@ mod tests {
                 seen[start..start + len].fill(true);
             }
             prop_assert_eq!(&seen, &plain);
+            let (mut rest, mut half) = (mask.clone(), ByteMask::default());
+            half.insert(0, 2048);
+            rest.subtract(&half);
+            mask.remove(0, 2048);
+            prop_assert_eq!(&rest, &mask);
+            prop_assert!(!rest.meets(0, 2048));
+            prop_assert_eq!(rest.is_empty(), !plain[2048..].contains(&true));
         }
     }
 

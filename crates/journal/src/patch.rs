@@ -70,7 +70,7 @@ pub(crate) struct Patch {
     bit_calls: u64,
     /// (offset, difference) of 64-bit counters.
     pub(crate) adds: Vec<(u16, i64)>,
-    /// Bytes whose newest value is logged, whoever wrote it.
+    /// Bytes whose newest value is logged, whoever wrote it; not those that their owner wrote since.
     pub(crate) latest: Option<Box<ByteMask>>,
 }
 
@@ -92,7 +92,10 @@ impl Patch {
             mask.insert(offset, len) as u64 + if known { 0 } else { RANGE_BYTES }
         };
         match *edit {
-            Edit::Bytes { offset, len, .. } => extend(&mut self.bytes, offset, len),
+            Edit::Bytes { offset, len, .. } => {
+                self.settle_latest(|latest| latest.remove(offset.into(), len.into()));
+                extend(&mut self.bytes, offset, len)
+            }
             Edit::Latest { offset, len, .. } => {
                 extend(self.latest.get_or_insert_default(), offset, len)
             }
@@ -105,6 +108,15 @@ impl Patch {
             }
             Edit::Add { offset, delta } => self.add(offset, delta),
         }
+    }
+
+    /// Where the owner writes, its value counts, not the newest: that may be of a later life of
+    /// the same bytes, which is not durable when this patch is.
+    fn settle_latest(&mut self, take_out: impl FnOnce(&mut ByteMask)) {
+        self.latest = self.latest.take().and_then(|mut latest| {
+            take_out(&mut latest);
+            (!latest.is_empty()).then_some(latest)
+        });
     }
 
     fn add(&mut self, offset: u16, delta: i64) -> u64 {
@@ -169,6 +181,7 @@ impl Patch {
             return;
         }
         self.zero |= later.zero;
+        self.settle_latest(|latest| latest.subtract(&later.bytes));
         self.bytes.union(&later.bytes);
         if let Some(bits) = &later.bits {
             self.bits.get_or_insert_default().union(bits);
@@ -242,6 +255,7 @@ pub(crate) fn add_at(image: &mut Block, offset: usize, delta: i64) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use steadfast_block::BLOCK_SIZE;
 
     fn edit() -> impl Strategy<Value = Edit> {
         prop_oneof![
@@ -265,6 +279,42 @@ mod tests {
                 delta
             }),
         ]
+    }
+
+    /// A directory was touched and removed in one transaction, and its inode's slot was another's before
+    /// that was durable: the record then said that the slot was free, with the times of the new one.
+    #[test]
+    fn what_the_owner_writes_over_a_newest_value_counts() {
+        let (touched, freed) = (
+            Edit::Latest {
+                offset: 48,
+                len: 24,
+                from: 0,
+            },
+            Edit::Bytes {
+                offset: 40,
+                len: 32,
+                from: 0,
+            },
+        );
+        let (frozen, newest) = ([0; BLOCK_SIZE], [7; BLOCK_SIZE]);
+        let applied = |patch: &Patch| {
+            let mut image = [1; BLOCK_SIZE];
+            patch.apply(&frozen, &newest, &mut image);
+            [image[39], image[40], image[48], image[71], image[72]]
+        };
+        let mut one = Patch::default();
+        one.take(&touched);
+        let mut two = one.clone();
+        one.take(&freed);
+        assert_eq!(applied(&one), [1, 0, 0, 0, 1]);
+        let mut later = Patch::default();
+        later.take(&freed);
+        two.absorb(&later);
+        assert_eq!(applied(&two), [1, 0, 0, 0, 1]);
+        // The other way round the newest counts.
+        one.take(&touched);
+        assert_eq!(applied(&one), [1, 0, 7, 7, 1]);
     }
 
     proptest! {

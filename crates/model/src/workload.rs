@@ -329,9 +329,12 @@ impl Iterator for Workload {
 /// A set-up, and operations that meet in it in every way: for exploring all pairs.
 ///
 /// The set-up makes files `/a` (two blocks) and `/d/x`, a second name `/b` of `/a`,
-/// directories `/d` and `/e` (empty), and a symbolic link `/l`.
+/// directories `/d` and `/e` (empty), and a symbolic link `/l`. `/d` has an attribute that is too long
+/// for an inode; the operations on attributes make short ones and long ones of each other.
 #[must_use]
 pub fn small_space() -> (Vec<Op>, Vec<Op>) {
+    let many = |file: &str| format!("setxattr {file} user.k {} any", "m".repeat(60));
+    let [many_a, many_d] = ["/a", "/d"].map(many);
     let setup = [
         "mknod /a file 644 0",
         "write /a 0 #1*6000",
@@ -341,6 +344,7 @@ pub fn small_space() -> (Vec<Op>, Vec<Op>) {
         "write /d/x 0 #2*100",
         "mkdir /e 755",
         "symlink /l a",
+        &many_d,
     ];
     let ops = [
         "mknod /c file 600 0",
@@ -384,6 +388,7 @@ pub fn small_space() -> (Vec<Op>, Vec<Op>) {
         "fallocate /d/x zero 50 9000",
         "setxattr /a user.k v1 any",
         "setxattr /d user.k v2 any",
+        &many_a,
     ];
     let parse = |lines: &[&str]| lines.iter().filter_map(|l| l.parse().ok()).collect();
     (parse(&setup), parse(&ops))
@@ -397,7 +402,7 @@ mod tests {
     #[test]
     fn the_small_space_parses_and_every_operation_of_it_succeeds_after_the_set_up() {
         let (setup, ops) = small_space();
-        assert_eq!((setup.len(), ops.len()), (8, 41));
+        assert_eq!((setup.len(), ops.len()), (9, 42));
         let mut tree = Tree::new(Time::default());
         for op in &setup {
             assert!(

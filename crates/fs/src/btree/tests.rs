@@ -236,7 +236,7 @@ proptest! {
         let mut body: Body = bytes.try_into().unwrap();
         body[..8].copy_from_slice(&[0x7e, 0x5f, level, 0, count, 0, 0, 0]);
         // Point at blocks that exist, so that the walk goes on to them.
-        for item in 0..4 {
+        for item in 0..ROOT_ITEMS {
             let block = volume.group_start(0).0 + 2 + u64::from(body[16 + item * 24]) % 100;
             body[16 + item * 24..24 + item * 24].copy_from_slice(&block.to_le_bytes());
             body[8 + item * 24 + 2..16 + item * 24].fill(0);

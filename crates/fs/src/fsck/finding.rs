@@ -155,9 +155,11 @@ problems! {
     /// A symbolic link's target is malformed.
     SymlinkInvalid, Damage, "frees the link and removes its names";
     /// A block of extended attributes cannot be read or fails its checksum.
-    XattrUnreadable, Damage, "drops the inode's extended attributes";
+    XattrUnreadable, Damage, "drops the attributes that lie there";
     /// A block of extended attributes is malformed.
-    XattrInvalid, Damage, "drops the inode's extended attributes";
+    XattrInvalid, Damage, "drops the attributes that lie there";
+    /// The extended attributes in an inode are malformed, or it has a block of them too.
+    XattrInline, Damage, "drops the attributes that lie in the inode";
     /// An entry of the orphan directory is not what one looks like.
     OrphanEntry, Damage, "removes it";
     /// An inode without names, or an unfinished truncation, waits for the next mount.

@@ -5,11 +5,11 @@ use super::finding::{Place, Problem};
 use super::source::AHEAD_BLOCKS;
 use super::table::Slot;
 use super::tree::{Mode, Tree};
+use super::xattrs::inline_fault;
 use crate::layout::{
     DiskInode, DiskTime, FILE_BYTES_MAX, GROUP_META, INLINE_BYTES, INODE_BYTES, INODE_SLOTS,
-    INODES_PER_BLOCK, META_BYTES, NODE_MAGIC, NodeHeader, XATTR_MAGIC, XattrHeader,
+    INODES_PER_BLOCK, META_BYTES, NODE_MAGIC, NodeHeader,
 };
-use std::collections::BTreeSet;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 use steadfast_vfs::{FileKind, Ino};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -70,8 +70,8 @@ fn looks(block: &Block) -> Looks {
         if inode.as_bytes().iter().all(|byte| *byte == 0) {
             continue;
         }
-        let likely = kind_of_mode(inode.mode.get()).is_some()
-            && inode.spare.iter().all(|byte| *byte == 0)
+        let likely = kind_of_mode(inode.mode.get())
+            .is_some_and(|kind| inline_fault(&inode.xattrs, kind).is_none())
             && inode.flags.get() == 0;
         if likely {
             looks.inodes += 1;
@@ -341,7 +341,7 @@ impl Check<'_> {
             self.edits.insert(ino, DiskInode::new_zeroed());
             return;
         };
-        self.check_common(ino, &mut inode);
+        self.check_common(ino, kind, &mut inode);
         self.check_kind(ino, kind, &mut inode);
         if inode.as_bytes() != found.as_bytes() {
             self.edits.insert(ino, inode);
@@ -371,7 +371,7 @@ impl Check<'_> {
         self.table.update(ino, |slot| *slot = known);
     }
 
-    fn check_common(&mut self, ino: Ino, inode: &mut DiskInode) {
+    fn check_common(&mut self, ino: Ino, kind: FileKind, inode: &mut DiskInode) {
         if inode.generation.get() == 0 {
             self.log.add(
                 Problem::GenerationZero,
@@ -396,26 +396,21 @@ impl Check<'_> {
                 time.nanos = 0.into();
             }
         }
-        for (name, field) in [
-            ("flags", &mut inode.flags),
-            ("reserved", &mut inode.reserved),
-        ] {
-            if field.get() != 0 {
-                self.log.add(
-                    Problem::ReservedNotZero,
-                    Place::ino(ino),
-                    format!("its {name} field is {:#x}", field.get()),
-                );
-                field.set(0);
-            }
-        }
-        if inode.spare.iter().any(|byte| *byte != 0) {
+        if inode.flags.get() != 0 {
             self.log.add(
                 Problem::ReservedNotZero,
                 Place::ino(ino),
-                "its spare bytes are not zero",
+                format!("its flags field is {:#x}", inode.flags.get()),
             );
-            inode.spare.fill(0);
+            inode.flags = 0.into();
+        }
+        if let Some(why) = inline_fault(&inode.xattrs, kind) {
+            self.log.add(
+                Problem::XattrInline,
+                Place::ino(ino),
+                format!("its extended attributes are malformed: {why}"),
+            );
+            inode.xattrs.fill(0);
         }
     }
 
@@ -531,49 +526,6 @@ impl Check<'_> {
         }
     }
 
-    fn check_xattr(&mut self, ino: Ino) {
-        let at = self.inode(ino).xattr_block.get();
-        let (1.., Some(kind)) = (at, self.kind(ino)) else {
-            return;
-        };
-        let place = Place::both(ino, at);
-        let kept = if !self.vol.is_data(BlockNo(at)) {
-            self.log.add(
-                Problem::XattrInvalid,
-                Place::ino(ino),
-                format!("its extended attributes are said to lie in block {at}, where none can be"),
-            );
-            false
-        } else if self.used.get(at) {
-            self.twice(ino, at, 1, "a block of extended attributes");
-            false
-        } else {
-            match self.source.meta(at).map(|block| xattr_fault(&block, kind)) {
-                Ok(None) => true,
-                Ok(Some(why)) => {
-                    let detail = format!("its block of extended attributes is malformed: {why}");
-                    self.log.add(Problem::XattrInvalid, place, detail);
-                    self.retired.insert(at);
-                    false
-                }
-                Err(bad) => {
-                    let detail = format!("its block of extended attributes {bad}");
-                    self.log.add(Problem::XattrUnreadable, place, detail);
-                    self.retired.insert(at);
-                    false
-                }
-            }
-        };
-        if kept {
-            self.used.insert(at);
-        } else {
-            self.edit(ino, |inode| {
-                inode.xattr_block = 0.into();
-                inode.blocks = inode.blocks.get().saturating_sub(1).into();
-            });
-        }
-    }
-
     /// Step 5: where the inode-block bitmap is unreadable, looks at every block in use
     /// that nobody claimed; then gives up the listed blocks that hold no inodes.
     pub(super) fn search_blind_groups(&mut self) {
@@ -637,64 +589,4 @@ impl Check<'_> {
 fn is_flat(body: &[u8; INLINE_BYTES]) -> bool {
     NodeHeader::ref_from_prefix(body)
         .is_ok_and(|(header, _)| header.magic.get() != NODE_MAGIC || header.level.get() == 0)
-}
-
-/// Whether an inode of this kind may have an attribute of this name.
-fn xattr_name_is_good(name: &[u8], kind: FileKind) -> bool {
-    let user: &[u8] = b"user.";
-    let namespaces = [user, b"trusted.", b"security."];
-    let Some(prefix) = namespaces
-        .into_iter()
-        .find(|prefix| name.starts_with(prefix))
-    else {
-        return false;
-    };
-    let holder = matches!(kind, FileKind::Regular | FileKind::Directory);
-    name.len() > prefix.len() && !name.contains(&0) && (holder || prefix != user)
-}
-
-/// What is wrong with a block of extended attributes.
-fn xattr_fault(block: &Block, kind: FileKind) -> Option<String> {
-    let Ok((header, records)) = XattrHeader::ref_from_prefix(&block[..META_BYTES]) else {
-        return Some("it is too short".into());
-    };
-    if header.magic.get() != XATTR_MAGIC {
-        return Some(format!("its magic number is {:#x}", header.magic.get()));
-    }
-    let bytes = usize::from(header.bytes.get());
-    if bytes > records.len() {
-        return Some(format!("it claims {bytes} bytes of records"));
-    }
-    let (mut rest, unused) = records.split_at(bytes);
-    let mut names = BTreeSet::new();
-    for index in 0..header.count.get() {
-        let [len, zero, low, high, tail @ ..] = rest else {
-            return Some(format!("record {index} reaches beyond the others"));
-        };
-        let (name, value) = (
-            usize::from(*len),
-            usize::from(u16::from_le_bytes([*low, *high])),
-        );
-        if name == 0 || *zero != 0 || name + value > tail.len() {
-            return Some(format!("record {index} is malformed"));
-        }
-        let (name, after) = tail.split_at(name);
-        if !xattr_name_is_good(name, kind) {
-            return Some(format!("record {index} has a name that cannot be one"));
-        }
-        if !names.insert(name) {
-            return Some(format!("record {index} has the name of an earlier one"));
-        }
-        rest = &after[value..];
-    }
-    if names.is_empty() || !rest.is_empty() {
-        return Some(format!(
-            "its {} records do not fill its {bytes} bytes",
-            names.len()
-        ));
-    }
-    unused
-        .iter()
-        .any(|byte| *byte != 0)
-        .then(|| "the bytes behind its records are not zero".into())
 }

@@ -1,11 +1,16 @@
-//! Operations on extended attributes. All of an inode's lie in one block, which comes with
-//! the first and goes with the last.
+//! Operations on extended attributes. All of an inode's lie in it if they fit, else in one
+//! block, which comes when they outgrow the inode and goes when they fit again.
+//!
+//! A change of form is one operation: the inode's bytes and pointer, the block's bytes and its bit
+//! are patches of one transaction, so a crash leaves all attributes as they were before or after it.
+//! A block that is given up is not handed out again before that is durable (`Client::released`).
 
 use super::{Node, log};
 use crate::inode;
 use crate::layout::{DiskInode, META_BYTES};
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
+use crate::reader::Current;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Work};
 use crate::xattr::{self, Xattrs};
 use std::mem::offset_of;
@@ -13,22 +18,15 @@ use steadfast_block::BlockNo;
 use steadfast_journal::Kind;
 use steadfast_vfs::{Caller, Errno, Ino, Result, XattrMode};
 
-/// Log bytes of changing the attributes.
+/// Log bytes of changing the attributes, whichever form they leave and take: the inode with its
+/// count of blocks, a block newly written, and one freed.
 const CREDITS: u64 =
     COST_INODE + META_BYTES as u64 + COST_RANGE + 3 * COST_BLOCK + COST_BITS + COST_FREE;
 
 impl Fs {
-    fn xattrs(&self, disk: &DiskInode) -> Result<Xattrs> {
-        match disk.xattr_block.get() {
-            0 => Ok(Xattrs::default()),
-            at if !self.store.volume.is_data(BlockNo(at)) => Err(crate::error::damaged(format!(
-                "an inode has its extended attributes in block {at}"
-            ))),
-            at => Xattrs::decode(
-                BlockNo(at),
-                &self.store.read_meta(BlockNo(at))?[..META_BYTES],
-            ),
-        }
+    fn xattrs(&self, ino: Ino, disk: &DiskInode) -> Result<Xattrs> {
+        let mut reader = Current(&self.store.journal);
+        Xattrs::of(&self.store.volume, &mut reader, ino, disk)
     }
 
     pub(crate) fn op_getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
@@ -37,7 +35,7 @@ impl Fs {
         let disk = self.read_inode(ino)?;
         xattr::check_name(name)?;
         xattr::may(caller, &disk, name, false)?;
-        self.xattrs(&disk)?
+        self.xattrs(ino, &disk)?
             .get(name)
             .map(<[u8]>::to_vec)
             .ok_or_else(|| Errno::NoData.into())
@@ -47,7 +45,7 @@ impl Fs {
         let inode = self.inode(ino);
         let _lock = inode.shared();
         let disk = self.read_inode(ino)?;
-        let xattrs = self.xattrs(&disk)?;
+        let xattrs = self.xattrs(ino, &disk)?;
         // Also where the front end checks: the kernel asks for one name, but hides none.
         let visible = |name: &&[u8]| caller.uid == 0 || !name.starts_with(b"trusted.");
         Ok(xattrs.names().filter(visible).map(<[u8]>::to_vec).collect())
@@ -81,12 +79,14 @@ impl Fs {
         let _lock = inode.exclusive();
         let mut node = self.node(ino)?;
         xattr::may(caller, &node.old, name, true)?;
-        let mut xattrs = self.xattrs(&node.old)?;
+        let mut xattrs = self.xattrs(ino, &node.old)?;
         change(&mut xattrs)?;
         node.relate(&mut work);
-        if xattrs.is_empty() {
+        if let Some(area) = xattrs.encode_inline() {
+            node.new.xattrs = area;
             drop_block(&mut work, &mut node)?;
         } else {
+            node.new.xattrs.fill(0);
             let at = match node.old.xattr_block.get() {
                 0 => add_block(&mut work, &mut node)?,
                 at => BlockNo(at),

@@ -255,8 +255,9 @@ fn extended_attributes_come_and_go_with_their_block() {
         let put = |name: &[u8], value: &[u8]| v.setxattr(&root(), ino, name, value, XattrMode::Any);
         let blocks = v.attr(ino).blocks;
         put(b"user.a", b"1").unwrap();
-        assert_eq!(v.attr(ino).blocks, blocks + 8);
+        assert_eq!(v.attr(ino).blocks, blocks);
         put(b"user.b", &[2; 1000]).unwrap();
+        assert_eq!(v.attr(ino).blocks, blocks + 8);
         put(b"trusted.c", b"").unwrap();
         put(b"user.a", b"one").unwrap();
         fails(put(b"user.big", &[0; 5000]), Errno::NoSpc);
@@ -319,6 +320,78 @@ fn extended_attributes_come_and_go_with_their_block() {
     v.unlink(&root(), r, b"f").unwrap();
     v.rmdir(&root(), r, b"d").unwrap();
     assert_eq!(v.free(), free, "their blocks go with them");
+}
+
+#[test]
+fn attributes_take_a_block_only_while_they_do_not_fit_into_their_inode() {
+    let mut v = Volume::new(16);
+    let r = v.root();
+    let f = v.file(r, "f");
+    v.write(&root(), f, 0, b"content").unwrap();
+    let d = v.dir(r, "d");
+    let l = v.symlink(&root(), r, b"l", &[b't'; 80]).unwrap().ino;
+    v.sync().unwrap();
+    for ino in [f, d, l] {
+        let put = |v: &Volume, name: &[u8], len: usize| {
+            let before = v.statfs().unwrap().blocks_free;
+            let value = vec![len as u8; len];
+            v.setxattr(&root(), ino, name, &value, XattrMode::Any)
+                .unwrap();
+            v.sync().unwrap();
+            before as i64 - v.statfs().unwrap().blocks_free as i64
+        };
+        let free = v.statfs().unwrap().blocks_free;
+        let blocks = v.attr(ino).blocks;
+        let content = |v: &Volume| {
+            let mut names = v.listxattr(&root(), ino).unwrap();
+            names.sort();
+            let get = |name: Vec<u8>| (v.getxattr(&root(), ino, &name).unwrap().len(), name);
+            names.into_iter().map(get).collect::<Vec<_>>()
+        };
+        // File capabilities, an empty value, a label: each fits.
+        for (name, len) in [
+            (&b"security.capability"[..], 20),
+            (b"security.capability", 24),
+            (b"trusted.k", 0),
+            (b"security.capability", 20),
+        ] {
+            assert_eq!(put(&v, name, len), 0);
+            assert_eq!(v.attr(ino).blocks, blocks);
+        }
+        v.removexattr(&root(), ino, b"security.capability").unwrap();
+        v.removexattr(&root(), ino, b"trusted.k").unwrap();
+        assert_eq!(put(&v, b"security.selinux", 42), 0);
+        v.remount();
+        assert_eq!(content(&v), [(42, b"security.selinux".to_vec())]);
+        assert_eq!(v.attr(ino).blocks, blocks);
+        // One byte more takes a block; one less gives it back.
+        assert_eq!(put(&v, b"security.selinux", 43), 1);
+        assert_eq!(v.attr(ino).blocks, blocks + 8);
+        assert_eq!(put(&v, b"trusted.k", 1), 0);
+        v.remount();
+        let both = [
+            (43, b"security.selinux".to_vec()),
+            (1, b"trusted.k".to_vec()),
+        ];
+        assert_eq!(content(&v), both);
+        assert_eq!(put(&v, b"security.selinux", 38), 0);
+        assert_eq!(v.attr(ino).blocks, blocks + 8, "one byte too many");
+        assert_eq!(put(&v, b"security.selinux", 37), -1);
+        assert_eq!(v.attr(ino).blocks, blocks);
+        assert_eq!(put(&v, b"security.selinux", 3000), 1);
+        v.removexattr(&root(), ino, b"security.selinux").unwrap();
+        v.sync().unwrap();
+        assert_eq!(v.attr(ino).blocks, blocks);
+        assert_eq!(v.statfs().unwrap().blocks_free, free);
+        v.remount();
+        assert_eq!(content(&v), [(1, b"trusted.k".to_vec())]);
+        v.removexattr(&root(), ino, b"trusted.k").unwrap();
+        assert_eq!(content(&v), []);
+    }
+    assert_eq!(v.readlink(&root(), l).unwrap(), [b't'; 80]);
+    assert_eq!(v.attr(l).blocks, 0, "80 bytes of a target are inline");
+    let long = v.symlink(&root(), r, b"m", &[b't'; 81]).unwrap();
+    assert_eq!(long.blocks, 8);
 }
 
 #[test]

@@ -60,7 +60,9 @@ fn full_volume() -> (Arc<MemDevice>, Ino) {
         v.write(c, f, n * 8192, &[1; 4096]).unwrap();
         v.sync().unwrap();
     }
-    v.setxattr(c, f, b"user.a", b"1", XattrMode::Any).unwrap();
+    v.setxattr(c, f, b"user.a", &[1; 100], XattrMode::Any)
+        .unwrap();
+    v.setxattr(c, d, b"user.in", b"1", XattrMode::Any).unwrap();
     v.file(r, "g");
     v.dir(r, "e");
     let filler = v.file(r, "filler");

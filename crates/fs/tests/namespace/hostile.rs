@@ -59,9 +59,15 @@ fn corner_34_what_is_no_volume_or_cannot_be_used_is_refused_with_its_reason() {
         Error::Truncated { .. }
     ));
 
-    let mut newer = good.clone();
-    set_u32(&mut newer, offset_of!(layout::Superblock, version), 2);
-    assert!(matches!(refusal(&newer), Error::Unsupported { .. }));
+    // Version 1 had no extended attributes in inodes; its trees had four items in their roots.
+    for version in [0, 1, layout::VERSION + 1] {
+        let mut other = good.clone();
+        set_u32(&mut other, offset_of!(layout::Superblock, version), version);
+        let error = refusal(&other);
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        let named = format!("format version {version},");
+        assert!(error.to_string().contains(&named), "{error}");
+    }
     let mut features = good.clone();
     set_u32(
         &mut features,
@@ -69,7 +75,12 @@ fn corner_34_what_is_no_volume_or_cannot_be_used_is_refused_with_its_reason() {
         8,
     );
     let error = refusal(&features);
-    assert!(error.to_string().contains("newer version"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .contains("version of steadfast that made it"),
+        "{error}"
+    );
     let mut contract = good.clone();
     set_u32(&mut contract, offset_of!(layout::Superblock, contract), 9);
     assert!(matches!(refusal(&contract), Error::Unsupported { .. }));
@@ -165,6 +176,8 @@ fn use_all(fs: &Fs) {
         let _ = fs.listxattr(&c, ino);
         let _ = fs.getxattr(&c, ino, b"user.a");
         let _ = fs.setxattr(&c, ino, b"user.b", b"x", XattrMode::Any);
+        let _ = fs.setxattr(&c, ino, b"user.c", &[b'x'; 60], XattrMode::Any);
+        let _ = fs.removexattr(&c, ino, b"user.c");
         let _ = fs.write(&c, ino, 5000, &[1; 9000]);
         let _ = fs.file_by(&c, ino, "new");
         let _ = fs.mkdir(&c, ino, b"newdir", 0o755);
@@ -213,7 +226,9 @@ fn rich_volume() -> Vec<u8> {
         v.write(&root(), f, n * 8192, &[1; 4096]).unwrap();
         v.sync().unwrap();
     }
-    v.setxattr(&root(), f, b"user.a", b"value", XattrMode::Any)
+    v.setxattr(&root(), f, b"user.a", &[b'v'; 100], XattrMode::Any)
+        .unwrap();
+    v.setxattr(&root(), d, b"user.a", b"value", XattrMode::Any)
         .unwrap();
     v.symlink(&root(), r, b"s", b"target").unwrap();
     v.symlink(&root(), r, b"l", &[b't'; 1000]).unwrap();
@@ -329,7 +344,7 @@ fn a_read_that_fails_is_an_error_and_leaves_no_trace() {
         ("unlink", |fs, c| fs.unlink(c, fs.root(), b"f")),
         ("setxattr", |fs, c| {
             let d = fs.lookup(c, fs.root(), b"d")?.ino;
-            fs.setxattr(c, d, b"user.z", b"z", XattrMode::Any)
+            fs.setxattr(c, d, b"user.z", &[b'z'; 100], XattrMode::Any)
         }),
         ("truncate", |fs, c| {
             let f = fs.lookup(c, fs.root(), b"f")?.ino;

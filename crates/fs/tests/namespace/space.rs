@@ -39,6 +39,9 @@ fn fill(v: &Volume) {
     }
 }
 
+/// An attribute that takes a block of its own.
+const LONG: [u8; 100] = [1; 100];
+
 #[test]
 fn corner_30_an_operation_without_space_restores_everything() {
     let mut v = Volume::with_log(4, Some(64));
@@ -50,7 +53,7 @@ fn corner_30_an_operation_without_space_restores_everything() {
     // Take what is left: the last blocks, then the inode slots.
     for n in 0.. {
         let f = v.file_by(&root(), r, &format!("{n}")).map(|attr| attr.ino);
-        let full = f.and_then(|f| v.setxattr(&root(), f, b"user.a", b"v", XattrMode::Any));
+        let full = f.and_then(|f| v.setxattr(&root(), f, b"user.a", &LONG, XattrMode::Any));
         if let Err(error) = full {
             assert!(error == Errno::NoSpc, "{error}");
             break;
@@ -73,8 +76,8 @@ fn corner_30_an_operation_without_space_restores_everything() {
         };
         refused(v.mkdir(&root(), r, &long, 0o755).map(drop));
         refused(v.symlink(&root(), r, &long, &[b't'; 3000]).map(drop));
-        refused(v.setxattr(&root(), f, b"user.a", b"v", XattrMode::Any));
-        refused(v.setxattr(&root(), d, b"user.a", b"v", XattrMode::Any));
+        refused(v.setxattr(&root(), f, b"user.a", &LONG, XattrMode::Any));
+        refused(v.setxattr(&root(), d, b"user.a", &LONG, XattrMode::Any));
         refused(v.write(&root(), f, 1 << 20, b"more").map(drop));
         refused(v.write(&root(), f, 0, &[7; 9000]).map(drop));
         assert_eq!(failed, 6);
@@ -82,6 +85,9 @@ fn corner_30_an_operation_without_space_restores_everything() {
         let after = (picture(&v), v.free());
         assert_eq!(after, before);
         // What needs no space still works, and works the same each time.
+        v.setxattr(&root(), f, b"user.a", b"v", XattrMode::Any)
+            .unwrap();
+        v.removexattr(&root(), f, b"user.a").unwrap();
         v.write(&root(), f, 0, b"CONTENT").unwrap();
         v.setattr(
             &root(),

@@ -1,4 +1,4 @@
-//! Large data: when a transaction closes because of it, and who writes it.
+//! Large transactions: when one closes because of its size, and who writes it.
 
 use super::*;
 use steadfast_journal::{TXN_DATA_BLOCKS_EARLY, TXN_DATA_BLOCKS_MAX};
@@ -52,6 +52,22 @@ fn without_workers_nothing_is_written_before_a_transaction_is_full() {
     write(&journal, TXN_DATA_BLOCKS_MAX);
     assert_eq!(journal.stats().transactions, 0);
     journal.sync_all().unwrap();
+    assert_eq!(journal.stats().transactions, 1);
+    journal.close().unwrap();
+}
+
+/// Files that share blocks cost little log, and yet a note each that they were changed: removing a million
+/// of them in one transaction once took gigabytes.
+#[test]
+fn a_transaction_of_many_objects_closes_before_it_is_synced() {
+    let journal = journal(RUN);
+    for object in 0..70_000 {
+        let mut op = journal.begin(StreamId(0), small(200)).unwrap();
+        op.relate(Object::File(object), Access::Exclusive);
+        op.write(BlockNo(META), Kind::Meta, 0, &object.to_le_bytes())
+            .unwrap();
+        let _ = op.commit();
+    }
     assert_eq!(journal.stats().transactions, 1);
     journal.close().unwrap();
 }

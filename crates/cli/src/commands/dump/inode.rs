@@ -196,8 +196,10 @@ impl Shown {
                 if extent.unwritten { ", unwritten" } else { "" }
             ));
         }
-        if let Some(at) = self.xattr_block {
-            lines.push(format!("attributes: block {at}"));
+        match self.xattr_block {
+            Some(at) => lines.push(format!("attributes: block {at}")),
+            None if self.xattrs.is_empty() => {}
+            None => lines.push("attributes: in the inode".to_owned()),
         }
         for xattr in &self.xattrs {
             lines.push(format!("attribute:  {} = {}", xattr.name, xattr.value));

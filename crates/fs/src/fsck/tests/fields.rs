@@ -357,9 +357,9 @@ impl Cases<'_> {
             ("blocks", offset_of!(DiskInode, blocks), 8),
             ("generation", offset_of!(DiskInode, generation), 8),
             ("rdev", offset_of!(DiskInode, rdev), 4),
-            ("reserved", offset_of!(DiskInode, reserved), 4),
             ("entries", offset_of!(DiskInode, entries), 8),
-            ("spare", offset_of!(DiskInode, spare), 8),
+            ("attributes", offset_of!(DiskInode, xattrs), 8),
+            ("last attribute", offset_of!(DiskInode, xattrs) + 44, 8),
         ] {
             self.number(&field(name), near, place(offset, len));
         }
@@ -376,9 +376,9 @@ impl Cases<'_> {
         }
         let size = place(offset_of!(DiskInode, size), 8);
         let sizes = vec![
-            103,
-            104,
-            105,
+            INLINE_BYTES as u64 - 1,
+            INLINE_BYTES as u64,
+            INLINE_BYTES as u64 + 1,
             4079,
             4080,
             4095,
@@ -589,6 +589,50 @@ impl Cases<'_> {
         }
     }
 
+    /// Every byte that means something in the area of an inode, in it and in a neighbour's.
+    fn inline_attributes(&mut self, path: &str, others: &[&str]) {
+        let ino = self.base.ino(path);
+        let (at, near) = (ino / INODE_SLOTS, &[path][..]);
+        let place =
+            |ino: Ino| (ino % INODE_SLOTS) as usize * INODE_BYTES + offset_of!(DiskInode, xattrs);
+        let start = place(ino);
+        let area = self.base.inode(ino).xattrs;
+        let mut record = 0;
+        let field = |field: &str, at: usize| format!("attributes in {path}, {field} at {at}");
+        while record + 3 < area.len() && area[record] != 0 {
+            let (name, value) = (area[record + 1] as usize, area[record + 2] as usize);
+            let left = (area.len() - record - 3) as u64;
+            let mut lengths = vec![0, 1, left - 1, left, left + 1, 127, 128, 255];
+            lengths.extend([name, value, name + value].map(|length| length as u64 - 1));
+            lengths.extend([name, value, name + value].map(|length| length as u64 + 1));
+            for offset in 1..3 {
+                let place = (at, start + record + offset, 1);
+                let what = field("length", record + offset);
+                self.values(&what, near, place, lengths.clone(), Sealed::Block);
+            }
+            let bytes = [0, 1, 2, 3, 4, 127, 128, 255].to_vec();
+            for offset in [0, 3, 2 + name, 3 + name, 3 + name + value] {
+                let place = (at, start + record + offset, 1);
+                let what = field("byte", record + offset);
+                self.values(&what, near, place, bytes.clone(), Sealed::Block);
+            }
+            record += 3 + name + value;
+        }
+        let last = (at, start + area.len() - 1, 1);
+        self.values(&field("byte", 51), near, last, vec![1, 255], Sealed::Block);
+        for other in others {
+            let ino = self.base.ino(other);
+            let (at, start) = (ino / INODE_SLOTS, place(ino));
+            self.add(format!("attributes of {path} in {other}"), &[other], {
+                move |image| {
+                    image.edit(at, |block| {
+                        block[start..start + area.len()].copy_from_slice(&area)
+                    });
+                }
+            });
+        }
+    }
+
     fn targets(&mut self) {
         let ino = self.base.ino("/short");
         let at = ino / INODE_SLOTS;
@@ -638,7 +682,7 @@ fn cases(base: &Image) -> Vec<Case> {
     cases.bitmaps();
     for path in [
         "/", "/a", "/a/b", "/many", "/flat", "/big", "/pre", "/short", "/long", "/fifo", "/null",
-        "/empty", "/attrs", "/gone",
+        "/empty", "/attrs", "/few", "/gone",
     ] {
         cases.inode(path, base.ino(path));
     }
@@ -658,6 +702,7 @@ fn cases(base: &Image) -> Vec<Case> {
     let orphan = format!("{:016x}", base.ino("/gone")).into_bytes();
     cases.entry("/", base.volume.orphans, &orphan);
     cases.attributes("/attrs");
+    cases.inline_attributes("/few", &["/attrs", "/short", "/fifo", "/a", "/gone"]);
     cases.targets();
     cases.all
 }

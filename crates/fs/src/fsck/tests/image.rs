@@ -113,6 +113,11 @@ pub(super) fn populate(fs: &Fs) -> BTreeMap<String, Ino> {
         .unwrap();
     fs.setxattr(me, attrs, b"user.size", &[7; 500], XattrMode::Any)
         .unwrap();
+    let few = note("/few", fs.mknod(me, root, b"few", &file).unwrap());
+    fs.setxattr(me, few, b"user.k", b"value", XattrMode::Any)
+        .unwrap();
+    fs.setxattr(me, few, b"security.capability", &[1; 20], XattrMode::Any)
+        .unwrap();
     let gone = note("/gone", fs.mknod(me, root, b"gone", &file).unwrap());
     fs.write(me, gone, 0, &[9; 10_000]).unwrap();
     paths

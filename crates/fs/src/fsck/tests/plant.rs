@@ -8,7 +8,7 @@ use crate::layout::{
 };
 use Problem as P;
 use std::collections::BTreeSet;
-use steadfast_vfs::{Caller, FileKind, FileSystem};
+use steadfast_vfs::{Caller, Errno, FileKind, FileSystem};
 
 type Plant = (Problem, &'static str, fn(&mut Image));
 
@@ -186,12 +186,6 @@ const PLANTS: &[Plant] = &[
     }),
     (P::ReservedNotZero, "flags", |i| {
         i.edit_inode(i.ino("/flat"), |n| n.flags = 1.into())
-    }),
-    (P::ReservedNotZero, "spare bytes", |i| {
-        i.edit_inode(i.ino("/flat"), |n| n.spare[3] = 1)
-    }),
-    (P::ReservedNotZero, "reserved", |i| {
-        i.edit_inode(i.ino("/a"), |n| n.reserved = 1.into())
     }),
     (P::RdevMisplaced, "a file", |i| {
         i.edit_inode(i.ino("/flat"), |n| n.rdev = 5.into())
@@ -487,6 +481,38 @@ const PLANTS: &[Plant] = &[
     (P::XattrInvalid, "a block in the journal", |i| {
         i.edit_inode(i.ino("/attrs"), |n| n.xattr_block = 5.into());
     }),
+    (P::XattrInline, "no namespace", |i| {
+        i.edit_inode(i.ino("/few"), |n| n.xattrs[0] = 4)
+    }),
+    (P::XattrInline, "a record too long", |i| {
+        i.edit_inode(i.ino("/few"), |n| n.xattrs[2] = 255)
+    }),
+    (P::XattrInline, "no name", |i| {
+        i.edit_inode(i.ino("/few"), |n| n.xattrs[1] = 0)
+    }),
+    (P::XattrInline, "a zero byte in a name", |i| {
+        i.edit_inode(i.ino("/few"), |n| n.xattrs[3] = 0)
+    }),
+    (P::XattrInline, "a name twice", |i| {
+        i.edit_inode(i.ino("/few"), |n| n.xattrs.copy_within(0..9, 42))
+    }),
+    (P::XattrInline, "a byte behind the last record", |i| {
+        i.edit_inode(i.ino("/few"), |n| n.xattrs[51] = 1)
+    }),
+    (P::XattrInline, "bytes without a record", |i| {
+        i.edit_inode(i.ino("/flat"), |n| n.xattrs[3] = 1)
+    }),
+    (P::XattrInline, "a directory's", |i| {
+        i.edit_inode(i.ino("/"), |n| n.xattrs[0] = 1)
+    }),
+    (P::XattrInline, "what a pipe cannot have", |i| {
+        let xattrs = i.inode(i.ino("/few")).xattrs;
+        i.edit_inode(i.ino("/fifo"), |n| n.xattrs = xattrs);
+    }),
+    (P::XattrInline, "beside a block", |i| {
+        let xattrs = i.inode(i.ino("/few")).xattrs;
+        i.edit_inode(i.ino("/attrs"), |n| n.xattrs = xattrs);
+    }),
     (P::OrphanEntry, "another name", |i| {
         let name = orphan_name(i);
         let gone = (i.ino("/flat")).to_le_bytes();
@@ -619,6 +645,7 @@ fn a_single_piece_of_damage_is_reported_once() {
         P::ParentWrong,
         P::XattrUnreadable,
         P::XattrInvalid,
+        P::XattrInline,
         P::ExtentBeyondEnd,
         P::Unreachable,
     ]
@@ -669,6 +696,34 @@ fn what_lost_its_name_is_found_in_lost_and_found() {
     let mut text = [0; 5];
     fs.read(me, small.ino, 0, &mut text).unwrap();
     assert_eq!(&text, b"hello");
+}
+
+#[test]
+fn of_two_forms_of_attributes_one_is_kept_the_block_if_it_is_whole() {
+    let base = Image::populated();
+    let few = base.inode(base.ino("/few")).xattrs;
+    let names = |image: &Image| {
+        let fs = mount(image.device());
+        let mut names = fs.listxattr(&Caller::root(), image.ino("/attrs")).unwrap();
+        names.sort();
+        names
+    };
+    let mut both = base.clone();
+    both.edit_inode(both.ino("/attrs"), |inode| inode.xattrs = few);
+    let fs = mount(both.device());
+    let refused = fs.listxattr(&Caller::root(), both.ino("/attrs"));
+    assert!(refused.is_err_and(|error| error == Errno::Uclean));
+    drop(fs);
+    let (repaired, _) = both.repair();
+    assert_eq!(names(&repaired), [&b"user.colour"[..], b"user.size"]);
+    is_sound(&repaired, "both forms");
+
+    let block = both.inode(both.ino("/attrs")).xattr_block.get();
+    both.scratch(block, |bytes| bytes[20] ^= 1);
+    let (repaired, report) = both.repair();
+    assert!(report.has(P::XattrUnreadable) && !report.has(P::XattrInline));
+    assert_eq!(names(&repaired), [&b"security.capability"[..], b"user.k"]);
+    is_sound(&repaired, "both forms, the block damaged");
 }
 
 #[test]

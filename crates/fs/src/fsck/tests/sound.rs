@@ -3,7 +3,7 @@
 use super::image::{BLOCKS, Image, format, mount, populate, walk};
 use crate::fsck::{FsckOptions, Outcome, Problem, fsck};
 use crate::info::{JournalState, info};
-use crate::layout::Superblock;
+use crate::layout::{Superblock, VERSION};
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Error, Fs, MountOptions};
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,9 +126,10 @@ fn refused(image: &Image) -> Error {
 }
 
 #[test]
-fn corner_34_newer_formats_and_features_are_refused() {
+fn corner_34_other_formats_and_features_are_refused() {
     for change in [
-        |sb: &mut Superblock| sb.version = 2.into(),
+        |sb: &mut Superblock| sb.version = (VERSION + 1).into(),
+        |sb: &mut Superblock| sb.version = (VERSION - 1).into(),
         |sb: &mut Superblock| sb.features_incompat = 1.into(),
         |sb: &mut Superblock| sb.contract = 9.into(),
     ] {
