@@ -23,7 +23,7 @@ done
 
 # From 94,090 images on, every pair of operations is run.
 crash_images=95000
-fsx_ops=10000
+fsx_ops=6000
 fsx_seeds=(1 2 3)
 demo_rounds=2
 if [ -n "$long" ]; then

@@ -71,3 +71,28 @@ fn a_transaction_of_many_objects_closes_before_it_is_synced() {
     assert_eq!(journal.stats().transactions, 1);
     journal.close().unwrap();
 }
+
+/// So do patches spread over many blocks, each of which stays in memory until it is durable.
+#[test]
+fn a_transaction_of_many_blocks_closes_before_it_is_synced() {
+    const BOUND: u64 = 16_384;
+    // The core is told of operations a few dozen at a time.
+    const PATCHED: u64 = BOUND + 1000;
+    let region = Region {
+        log_blocks: 2048,
+        ..REGION
+    };
+    let first = 2 + region.log_blocks;
+    let device = Arc::new(MemDevice::new(first + PATCHED));
+    Journal::format(&*device, &region, &VOLUME).unwrap();
+    let (journal, _) = Journal::open(device, Config::new(region, VOLUME)).unwrap();
+    for at in first..first + PATCHED {
+        if at == first + BOUND {
+            assert_eq!(journal.stats().transactions, 0);
+        }
+        let mut op = journal.begin(StreamId(0), small(200)).unwrap();
+        op.write(BlockNo(at), Kind::Data, 0, &[7; 8]).unwrap();
+        let _ = op.commit();
+    }
+    assert_eq!(journal.stats().transactions, 1);
+}
