@@ -9,30 +9,44 @@
 # port.
 NFS_OPTIONS=${STEADFAST_NFS_OPTIONS:---squash none --any-port}
 
-# nfs_world: makes that network. Sets WORLD, the process that holds it.
+# nfs_network: makes a network, without mounts of its own and without rpcbind: all that Steadfast needs. Sets WORLD, the process
+# that holds it.
+nfs_network() {
+  WORLD_SPACES=(--net)
+  unshare --net sh -c 'ip link set lo up && exec sleep infinity' >/dev/null 2>&1 &
+  WORLD=$!
+  on_exit stop_process "$WORLD"
+  world_is_up 'ip link show lo | grep -q LOOPBACK,UP'
+}
+
+# nfs_world: makes network and mounts. Sets WORLD.
 nfs_world() {
-  local i
-  "$ROOT/scripts/setup.sh" nfs
+  WORLD_SPACES=(--net --mount)
   unshare --net --mount --propagation private sh -c \
     'ip link set lo up && mount -t tmpfs none /run && exec rpcbind -f' >/dev/null 2>&1 &
   WORLD=$!
   on_exit stop_process "$WORLD"
+  world_is_up 'test -S /run/rpcbind.sock'
+}
+
+world_is_up() {
+  local i
   for ((i = 0; i < 100; i++)); do
-    if inside test -S /run/rpcbind.sock 2>/dev/null; then return; fi
+    if inside sh -c "$1" 2>/dev/null; then return; fi
     kill -0 "$WORLD" 2>/dev/null || unable "cannot make a network of its own (unshare, ip and rpcbind are needed, and root)"
     sleep 0.1
   done
-  die "rpcbind did not start within 10 seconds"
+  die "the servers' network is not up after 10 seconds"
 }
 
 # inside COMMAND…: in the world. The process keeps its number.
-inside() { nsenter --target "$WORLD" --net --mount -- "$@"; }
+inside() { nsenter --target "$WORLD" "${WORLD_SPACES[@]}" -- "$@"; }
 
 # Starts a server in there as our child. Sets SERVER.
 start_inside() {
   local log=$1
   shift
-  nsenter --target "$WORLD" --net --mount -- "$@" >>"$log" 2>&1 &
+  nsenter --target "$WORLD" "${WORLD_SPACES[@]}" -- "$@" >>"$log" 2>&1 &
   SERVER=$!
   on_exit stop_process "$SERVER"
 }
@@ -79,7 +93,8 @@ EXPORT {
 LOG { Default_Log_Level = EVENT; }
 END
   # Its state, the one of version 4, goes under /var/lib: the world has an empty one.
-  inside sh -c 'mount -t tmpfs none /var/lib/nfs 2>/dev/null; mkdir -p /var/lib/nfs/ganesha /run/ganesha'
+  inside sh -c 'mkdir -p /run/ganesha && { mountpoint -q /var/lib/nfs || mount -t tmpfs none /var/lib/nfs; } &&
+    mkdir -p /var/lib/nfs/ganesha'
   start_inside "$4" ganesha.nfsd -F -f "$config" -L "$4" -p "$4.pid"
   nfs_answers "$1" "$2" "$3" "$4"
 }
@@ -89,7 +104,9 @@ ext4_inside() {
   loop_attach "$1" --direct-io=on 2>/dev/null || loop_attach "$1" || die "no loop device for $1"
   mkdir -p "$2"
   inside mount -t ext4 -o "$3" "$LOOP" "$2"
+  on_exit umount_inside "$2"
 }
+umount_inside() { if inside mountpoint -q "$1" 2>/dev/null; then inside umount "$1" || inside umount -l "$1"; fi; }
 
 # Asks a server to end, as its service manager would, and waits for it.
 stop_server() {
@@ -97,6 +114,13 @@ stop_server() {
   kill "$1" 2>/dev/null || true
   wait "$1" || status=$?
   ((status == 0 || status == 143)) || die "a server that was asked to end exits with $status"
+}
+
+# The client of bench/nfs. Sets NFS.
+build_nfs_client() {
+  CARGO_TARGET_DIR=$TARGET/bench-nfs cargo build --quiet --release --locked --manifest-path "$ROOT/bench/nfs/Cargo.toml" ||
+    die "bench/nfs does not build"
+  NFS=$TARGET/bench-nfs/release/nfs
 }
 
 # Kills it without a word.

@@ -21,9 +21,9 @@ use nfs3_types::nfs3::{
     createhow3, createverf3, nfs_fh3, nfsstat3, sattr3, stable_how,
 };
 
+use crate::client;
 use crate::client::{
-    Call, Client, Export, Piece, Uncommitted, check_stable, decode, entry, mode, succeeded,
-    write_args,
+    Call, Client, Export, Piece, Uncommitted, check_stable, decode, entry, succeeded, write_args,
 };
 use crate::data::{self, Random};
 use crate::failure::{Failure, wrong};
@@ -80,26 +80,30 @@ fn dir_name(client: u32) -> String {
     format!("crash-{client}")
 }
 
-/// `clients` clients work for `duration`; then each compares its directory once more. The directories must not be there yet.
-pub(crate) fn run(
-    export: &Export,
-    clients: u32,
-    seed: u64,
-    duration: Duration,
-    record: &Path,
-) -> Result<Statistics, Failure> {
+/// How the clients work.
+#[derive(Clone, Copy)]
+pub(crate) struct Load {
+    pub(crate) clients: u32,
+    pub(crate) seed: u64,
+    pub(crate) duration: Duration,
+    /// Some files are created with EXCLUSIVE, which must succeed when it is sent again.
+    pub(crate) exclusive: bool,
+}
+
+/// The clients work; then each compares its directory once more. The directories must be empty, or not there yet.
+pub(crate) fn run(export: &Export, load: Load, record: &Path) -> Result<Statistics, Failure> {
     let local = |e: std::io::Error| Failure::Wrong(format!("{}: {e}", record.display()));
     fs::create_dir_all(record).map_err(local)?;
     let stop = AtomicBool::new(false);
-    let deadline = Instant::now() + duration;
+    let deadline = Instant::now() + load.duration;
     thread::scope(|scope| {
-        let threads: Vec<_> = (0..clients)
+        let threads: Vec<_> = (0..load.clients)
             .map(|number| {
                 let stop = &stop;
                 scope.spawn(move || {
                     let outcome = File::create(record.join(format!("client-{number}")))
                         .map_err(local)
-                        .and_then(|log| Worker::new(export, number, seed, BufWriter::new(log)))
+                        .and_then(|log| Worker::new(export, number, load, BufWriter::new(log)))
                         .and_then(|worker| worker.work(deadline, stop));
                     if outcome.is_err() {
                         stop.store(true, Ordering::Relaxed);
@@ -185,6 +189,7 @@ struct Worker {
     dir: nfs_fh3,
     number: u64,
     random: Random,
+    exclusive: bool,
     /// What was acknowledged.
     tree: Tree,
     /// What is on its way.
@@ -200,12 +205,17 @@ impl Worker {
     fn new(
         export: &Export,
         number: u32,
-        seed: u64,
+        load: Load,
         log: BufWriter<File>,
     ) -> Result<Worker, Failure> {
-        let mut client = Client::connect(&export.target)?;
-        let dir = client.directory(&export.root, &dir_name(number))?;
-        if let Some(name) = client.names(&dir)?.first() {
+        // The server may die already now.
+        let (client, dir, names) = patiently(|| {
+            let mut client = Client::connect(&export.target)?;
+            let dir = client.directory(&export.root, &dir_name(number))?;
+            let names = client.names(&dir)?;
+            Ok((client, dir, names))
+        })?;
+        if let Some(name) = names.first() {
             return wrong(format!("{} is not empty, it has {name}", dir_name(number)));
         }
         Ok(Worker {
@@ -213,7 +223,8 @@ impl Worker {
             client,
             dir,
             number: u64::from(number),
-            random: Random::new(data::tag(&[seed, u64::from(number)])),
+            random: Random::new(data::tag(&[load.seed, u64::from(number)])),
+            exclusive: load.exclusive,
             tree: Tree::default(),
             pending: Vec::new(),
             handles: BTreeMap::new(),
@@ -271,12 +282,16 @@ impl Worker {
         self.made += 1;
         let name = format!("file-{:07}", self.made);
         let verifier = createverf3(data::tag(&[self.number, self.made]).to_be_bytes());
-        let how = match self.random.below(3) {
-            0 => createhow3::UNCHECKED(mode(0o644)),
-            1 => createhow3::GUARDED(mode(0o644)),
+        let how = match self.random.below(2 + u64::from(self.exclusive)) {
+            0 => createhow3::UNCHECKED(client::mode(0o644)),
+            1 => createhow3::GUARDED(client::mode(0o644)),
             _ => createhow3::EXCLUSIVE(verifier),
         };
-        let guarded = matches!(how, createhow3::GUARDED(_));
+        let mode = match how {
+            createhow3::UNCHECKED(_) => "UNCHECKED",
+            createhow3::GUARDED(_) => "GUARDED",
+            createhow3::EXCLUSIVE(_) => "EXCLUSIVE",
+        };
         self.pending = vec![Event::Create { name: name.clone() }];
         let args = CREATE3args {
             where_: entry(&self.dir, &name),
@@ -288,8 +303,11 @@ impl Worker {
                 Nfs3Option::None => None,
             },
             // The server that did it died before it could say so.
-            (Err(nfsstat3::NFS3ERR_EXIST), true) if guarded => None,
-            (Err(status), _) => return failed(format!("CREATE {name}"), status),
+            (Err(nfsstat3::NFS3ERR_EXIST), true) if mode == "GUARDED" => None,
+            (Err(status), resent) => {
+                let again = if resent { ", sent again" } else { "" };
+                return failed(format!("CREATE {name} ({mode}{again})"), status);
+            }
         };
         let handle = match handle {
             Some(handle) => handle,
@@ -489,6 +507,7 @@ impl Worker {
     /// One call; also says whether it was sent more than once.
     fn call<C: Call>(&mut self, args: &C) -> Result<(Result<C::Ok, nfsstat3>, bool), Failure> {
         let begin = Instant::now();
+        let mut resent = false;
         loop {
             let xid = self.client.submit(args)?;
             let reply = loop {
@@ -497,12 +516,13 @@ impl Worker {
                     break reply;
                 }
             };
+            resent |= reply.resent;
             match decode::<C>(&reply.body)? {
                 // Not now.
                 Err(nfsstat3::NFS3ERR_JUKEBOX) if begin.elapsed() < PATIENCE => {
                     thread::sleep(RETRY_PAUSE);
                 }
-                result => return Ok((result, reply.resent)),
+                result => return Ok((result, resent)),
             }
         }
     }
@@ -524,28 +544,28 @@ impl Worker {
 
     /// Compares the directory over a connection of its own, with whichever server is there.
     fn compare_patiently(&mut self) -> Result<(), Failure> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let found = Client::connect(&self.target)
-                .and_then(|mut client| observe(&mut client, &self.dir));
-            match found {
-                Ok(found) => {
-                    self.statistics.compared_directories += 1;
-                    self.statistics.compared_files += found.0.len() as u64;
-                    return self
-                        .tree
-                        .explains(&self.pending, &found)
-                        .map_err(Failure::Wrong);
-                }
-                Err(
-                    Failure::Lost(_)
-                    | Failure::Status {
-                        status: nfsstat3::NFS3ERR_JUKEBOX,
-                        ..
-                    },
-                ) if Instant::now() < deadline => thread::sleep(RETRY_PAUSE),
-                Err(error) => return Err(error),
-            }
+        let found = patiently(|| observe(&mut Client::connect(&self.target)?, &self.dir))?;
+        self.statistics.compared_directories += 1;
+        self.statistics.compared_files += found.0.len() as u64;
+        self.tree
+            .explains(&self.pending, &found)
+            .map_err(Failure::Wrong)
+    }
+}
+
+/// Tries again while the server is away, or has no time.
+fn patiently<T>(mut attempt: impl FnMut() -> Result<T, Failure>) -> Result<T, Failure> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Err(
+                Failure::Lost(_)
+                | Failure::Status {
+                    status: nfsstat3::NFS3ERR_JUKEBOX,
+                    ..
+                },
+            ) if Instant::now() < deadline => thread::sleep(RETRY_PAUSE),
+            outcome => return outcome,
         }
     }
 }

@@ -129,6 +129,16 @@ impl Fake {
         }
     }
 
+    /// Directories below the root are empty.
+    pub(crate) fn forget_names(&self) {
+        let mut state = self.state();
+        for (_, node) in state.nodes.iter_mut().filter(|(id, _)| **id != ROOT) {
+            if let Some(names) = &mut node.names {
+                names.clear();
+            }
+        }
+    }
+
     pub(crate) fn mount(&self) -> Export {
         let target = Target {
             address: ([127, 0, 0, 1], 0).into(),

@@ -98,16 +98,15 @@ fn run(args: &[String]) -> Result<String, String> {
         }
         ["crash", seconds, record] => {
             let export = options.mount().map_err(says("mount"))?;
-            let duration = Duration::from_secs(number(seconds)?);
-            crash::run(
-                &export,
-                options.clients,
-                options.seed,
-                duration,
-                Path::new(record),
-            )
-            .map(|statistics| statistics.lines())
-            .map_err(says(name))
+            let load = crash::Load {
+                clients: options.clients,
+                seed: options.seed,
+                duration: Duration::from_secs(number(seconds)?),
+                exclusive: options.exclusive,
+            };
+            crash::run(&export, load, Path::new(record))
+                .map(|statistics| statistics.lines())
+                .map_err(says(name))
         }
         ["verify", record] => {
             let export = options.mount().map_err(says("mount"))?;

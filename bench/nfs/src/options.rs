@@ -20,7 +20,8 @@ pub(crate) const USAGE: &str = "usage: nfs [OPTION...] WORKLOAD ARGUMENTS...
   --uid N, --gid N   who asks (0, 0)
   --any-port         do not come from a port below 1024; without privileges this is so anyway
   --timeout SECONDS  for a reply (60)
-  --seed N           of the crash workload (1)";
+  --seed N           of the crash workload (1)
+  --no-exclusive     the crash workload creates no file with EXCLUSIVE";
 
 pub(crate) struct Options {
     server: IpAddr,
@@ -35,6 +36,7 @@ pub(crate) struct Options {
     pub(crate) window: usize,
     pub(crate) server_pid: Option<u32>,
     pub(crate) seed: u64,
+    pub(crate) exclusive: bool,
 }
 
 impl Default for Options {
@@ -52,6 +54,7 @@ impl Default for Options {
             window: 8,
             server_pid: None,
             seed: 1,
+            exclusive: true,
         }
     }
 }
@@ -77,9 +80,16 @@ pub(crate) fn parse<'a, 'b>(words: &'b [&'a str]) -> Result<(Options, &'b [&'a s
         && option.starts_with("--")
     {
         rest = others;
-        if *option == "--any-port" {
-            options.any_port = true;
-            continue;
+        match *option {
+            "--any-port" => {
+                options.any_port = true;
+                continue;
+            }
+            "--no-exclusive" => {
+                options.exclusive = false;
+                continue;
+            }
+            _ => {}
         }
         let [value, others @ ..] = rest else {
             return Err(format!("{option} needs a value, or is unknown\n{USAGE}"));

@@ -190,10 +190,10 @@ fn written_in_part(before: &[u8], writes: &[Event], now: &[u8]) -> Result<(), St
             _ => None,
         })
         .collect();
+    // A process that is killed leaves the write that it is in half done.
     let ends = pieces.iter().map(|(offset, bytes)| offset + bytes.len());
-    if now.len() != before.len()
-        && !(now.len() > before.len() && ends.clone().any(|end| end == now.len()))
-    {
+    let size_max = ends.max().unwrap_or(0).max(before.len());
+    if !(before.len()..=size_max).contains(&now.len()) {
         return Err(format!(
             "{} bytes, had {} before the writes",
             now.len(),
@@ -346,6 +346,17 @@ mod tests {
                 .explains(&pending, &found)
                 .unwrap_err()
                 .contains("byte at 10")
+        );
+        let mut half = before.clone();
+        half.apply(&write("a", 50, 70, 2));
+        before.explains(&pending, &half).unwrap();
+        let mut long = before.clone();
+        long.apply(&write("a", 50, 200, 2));
+        assert!(
+            before
+                .explains(&pending, &long)
+                .unwrap_err()
+                .contains("250 bytes")
         );
         let mut short = before.clone();
         short.0.get_mut("a").unwrap().truncate(99);

@@ -24,8 +24,21 @@ impl Drop for Scratch {
     }
 }
 
-/// Three clients at work for a second, while the server dies every few milliseconds.
-fn run_and_kill(fake: &Arc<Fake>, record: &Scratch) -> Result<Statistics, Failure> {
+fn load(clients: u32, milliseconds: u64) -> Load {
+    Load {
+        clients,
+        seed: 7,
+        duration: Duration::from_millis(milliseconds),
+        exclusive: true,
+    }
+}
+
+/// Three clients at work while the server dies every few milliseconds. A server that is wrong ends it early.
+fn run_and_kill(
+    fake: &Arc<Fake>,
+    milliseconds: u64,
+    record: &Scratch,
+) -> Result<Statistics, Failure> {
     let running = Arc::new(AtomicBool::new(true));
     let killer = thread::spawn({
         let (fake, running) = (Arc::clone(fake), Arc::clone(&running));
@@ -36,7 +49,7 @@ fn run_and_kill(fake: &Arc<Fake>, record: &Scratch) -> Result<Statistics, Failur
             }
         }
     });
-    let outcome = run(&fake.mount(), 3, 7, Duration::from_secs(1), &record.0);
+    let outcome = run(&fake.mount(), load(3, milliseconds), &record.0);
     running.store(false, Ordering::Relaxed);
     killer.join().unwrap();
     outcome
@@ -46,7 +59,7 @@ fn run_and_kill(fake: &Arc<Fake>, record: &Scratch) -> Result<Statistics, Failur
 fn clients_go_on_over_many_deaths_of_a_server_that_keeps_its_word() {
     let fake = Arc::new(Fake::start(Fault::None));
     let record = Scratch::new("right");
-    let statistics = run_and_kill(&fake, &record).unwrap();
+    let statistics = run_and_kill(&fake, 1000, &record).unwrap();
     assert!(statistics.reconnections > 3, "{}", statistics.lines());
     assert!(
         statistics.resent_calls > 0 && statistics.rewritten_pieces > 0,
@@ -61,14 +74,16 @@ fn clients_go_on_over_many_deaths_of_a_server_that_keeps_its_word() {
 #[test]
 fn a_server_that_forgets_stable_writes_is_found_out() {
     let fake = Arc::new(Fake::start(Fault::ForgetsStableWrites));
-    let error = run_and_kill(&fake, &Scratch::new("stable")).err().unwrap();
+    let error = run_and_kill(&fake, 20_000, &Scratch::new("stable"))
+        .err()
+        .unwrap();
     assert!(error.to_string().starts_with("client "), "{error}");
 }
 
 #[test]
 fn a_server_whose_verifier_stays_the_same_is_found_out() {
     let fake = Arc::new(Fake::start(Fault::KeepsItsVerifier));
-    run_and_kill(&fake, &Scratch::new("verifier"))
+    run_and_kill(&fake, 20_000, &Scratch::new("verifier"))
         .err()
         .unwrap();
 }
@@ -76,7 +91,7 @@ fn a_server_whose_verifier_stays_the_same_is_found_out() {
 #[test]
 fn a_server_that_forgets_removals_is_found_out() {
     let fake = Arc::new(Fake::start(Fault::ForgetsRemovals));
-    let error = run_and_kill(&fake, &Scratch::new("removals"))
+    let error = run_and_kill(&fake, 20_000, &Scratch::new("removals"))
         .err()
         .unwrap();
     assert!(
@@ -87,10 +102,12 @@ fn a_server_that_forgets_removals_is_found_out() {
 
 #[test]
 fn what_is_lost_after_the_clients_have_gone_is_found_by_the_record() {
-    let fake = Fake::start(Fault::ForgetsStableWrites);
+    let fake = Fake::start(Fault::None);
     let record = Scratch::new("record");
-    run(&fake.mount(), 2, 1, Duration::from_millis(300), &record.0).unwrap();
-    verify(&fake.mount(), &record.0).unwrap();
+    run(&fake.mount(), load(2, 500), &record.0).unwrap();
     fake.restart();
-    verify(&fake.mount(), &record.0).err().unwrap();
+    assert!(verify(&fake.mount(), &record.0).unwrap().compared_files > 0);
+    fake.forget_names();
+    let error = verify(&fake.mount(), &record.0).err().unwrap();
+    assert!(error.to_string().contains("is missing"), "{error}");
 }
