@@ -164,6 +164,7 @@ make_guest() {
   cp -r "$GUEST/tcc/$triplet/tcc" "$TREE/$triplet/"
   for library in crt1.o crti.o crtn.o; do cp -L "$(cc -print-file-name=$library)" "$TREE/$triplet/"; done
   ln -s "$(ldd "$(command -v git)" | awk '$1 == "libc.so.6" { print $3 }')" "$TREE/$triplet/libc.so"
+  ln -s /lib64/ld-linux-x86-64.so.2 "$TREE/$triplet/"
 
   mkdir -p "$TREE/data"
   make_tree "$TREE/data/tree"

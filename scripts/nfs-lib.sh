@@ -7,7 +7,7 @@
 
 # What Steadfast's server is told beside its ports: the clients here are root, as ganesha's are, and the guest's come from any
 # port.
-NFS_OPTIONS=${STEADFAST_NFS_OPTIONS:---squash none --any-port}
+NFS_OPTIONS=${STEADFAST_NFS_OPTIONS:---squash none --insecure}
 
 # nfs_network: makes a network, without mounts of its own and without rpcbind: all that Steadfast needs. Sets WORLD, the process
 # that holds it.
@@ -61,7 +61,8 @@ nfs_answers() {
 # nfs_steadfast IMAGE PORT MOUNT_PORT LOG: exports it as /. Sets SERVER.
 nfs_steadfast() {
   # shellcheck disable=SC2086 # one option per word
-  start_inside "$4" "$STEADFAST" serve nfs --listen "127.0.0.1:$2" --mount-port "$3" $NFS_OPTIONS "$1"
+  start_inside "$4" "$STEADFAST" serve nfs --listen "127.0.0.1:$2" --mount-port "$3" \
+    --control "$4.sock" $NFS_OPTIONS "$1"
   nfs_answers / "$2" "$3" "$4"
 }
 
