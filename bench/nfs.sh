@@ -24,7 +24,7 @@ prepare_nfs() {
   nfs_world
 }
 
-declare -A PORT=([steadfast]=22049 [ganesha-dirsync]=22149 [ganesha]=22249) PID=() EXPORT=() IMAGE=()
+declare -A PORT=([steadfast]=22049 [ganesha-dirsync]=22149 [ganesha]=22249) PID=() EXPORT=() IMAGE=() RATE=()
 
 # volume SYSTEM DIR MIB: formats an image in DIR, and serves it.
 volume() {
@@ -38,7 +38,7 @@ volume() {
       ;;
     ganesha*)
       EXPORT[$system]=$2/$system
-      # Nothing is left for later that would run into the measurement; an inode for each KiB in a large one.
+      # Nothing is left for later that would run into the measurement; a large one has inodes for a million files.
       mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0,nodiscard \
         -i $(($3 > IMAGE_MIB ? 2048 : 16384)) "$image"
       ;;
@@ -88,7 +88,7 @@ check_volume() {
   rm -f "${IMAGE[$1]}" "${IMAGE[$1]}".log*
 }
 
-# take SYSTEM CLIENTS WORKLOAD…: runs it once. Sets FIGURES.
+# take SYSTEM CLIENTS WORKLOAD ARGUMENT…: runs it once. Sets FIGURES.
 take() {
   local system=$1 clients=$2
   shift 2
@@ -120,6 +120,7 @@ each() {
     case $row in *-cold) cool "$system" ;; esac
     take "$system" "$clients" "$workload" "$n" "$@"
     keep "$row-$backing" "$unit" higher "$system" "$figure"
+    RATE[$row:$system]=$(figure "$figure")
     case $workload in
       smallfile*|metadata|lookup)
         keep "$row-cpu-$backing" µs lower "$system" server-cpu-us
@@ -129,7 +130,18 @@ each() {
   done
 }
 
-# curves ENTRIES: the first and the last tenth of a directory that grows and shrinks. A system of its own size.
+# scaling ROW MANY: how much faster each system was with so many clients than with one, in this run.
+scaling() {
+  local row=$1 many=$2 system
+  case " ${only:-$row-$many} " in *" $row-$many "*) ;; *) return 0 ;; esac
+  for system in "${systems[@]}"; do
+    [ -n "${RATE[$row-1:$system]:-}" ] || continue
+    record "$row-scaling-$backing" "×" higher "$system" \
+      "$(awk -v one="${RATE[$row-1:$system]}" -v many="${RATE[$row-$many:$system]}" 'BEGIN { printf "%.6f", many / one }')"
+  done
+}
+
+# curves ENTRIES: the first and the last tenth of a directory that grows and shrinks.
 curves() {
   local entries=$1 system what part row
   for system in "${systems[@]}"; do
@@ -167,6 +179,8 @@ bench_nfs() {
         each "smallfile-commit-$clients" "$clients" files/s per-second smallfile-commit "$files"
         each "metadata-$clients" "$clients" calls/s per-second metadata "$calls"
       done
+      scaling smallfile 10
+      scaling metadata 10
       for clients in 1 10; do
         each "largefile-$clients" "$clients" MiB/s mib-per-second largefile "$mib"
         each "overwrite-$clients" "$clients" MiB/s mib-per-second overwrite "$mib"
