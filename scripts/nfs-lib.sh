@@ -32,7 +32,10 @@ nfs_world() {
 world_is_up() {
   local i
   for ((i = 0; i < 100; i++)); do
-    if inside sh -c "$1" 2>/dev/null; then return; fi
+    # Until it has its own, it is in ours.
+    if [ "$(readlink "/proc/$WORLD/ns/net")" != "$(readlink /proc/self/ns/net)" ] && inside sh -c "$1" 2>/dev/null; then
+      return
+    fi
     kill -0 "$WORLD" 2>/dev/null || unable "cannot make a network of its own (unshare, ip and rpcbind are needed, and root)"
     sleep 0.1
   done
@@ -60,9 +63,16 @@ nfs_answers() {
 
 # nfs_steadfast IMAGE PORT MOUNT_PORT LOG: exports it as /. Sets SERVER.
 nfs_steadfast() {
-  # shellcheck disable=SC2086 # one option per word
-  start_inside "$4" "$STEADFAST" serve nfs --listen "127.0.0.1:$2" --mount-port "$3" \
-    --control "$4.sock" $NFS_OPTIONS "$1"
+  local i
+  for ((i = 0; i < 50; i++)); do
+    # shellcheck disable=SC2086 # one option per word
+    start_inside "$4" "$STEADFAST" serve nfs --listen "127.0.0.1:$2" --mount-port "$3" \
+      --control "$4.sock" $NFS_OPTIONS "$1"
+    sleep 0.1
+    # The kernel may close the image of a server that was killed a moment after its end: a service manager would start it
+    # again, too.
+    if kill -0 "$SERVER" 2>/dev/null || ! tail -n 1 "$4" | grep -q 'is in use'; then break; fi
+  done
   nfs_answers / "$2" "$3" "$4"
 }
 
