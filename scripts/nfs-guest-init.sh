@@ -29,8 +29,8 @@ attach() {
 step() {
   case ",$only," in ,,|*,"$1",*) ;; *) return ;; esac
   begin=$(cut -d. -f1 /proc/uptime)
-  # Not as a condition: there, `set -e` would mean nothing.
-  (set -e; "$2") >/tmp/said 2>&1
+  # Not as a condition: there, `set -e` would mean nothing. The trace names what failed.
+  (set -ex; "$2") >/tmp/said 2>&1
   status=$?
   if [ $status = 0 ]; then
     echo "PASS $1 ($(($(cut -d. -f1 /proc/uptime) - begin)) s in the guest)"
@@ -125,6 +125,9 @@ test_odds() {
   rm open
   [ "$(cat <&7)" = kept ]
   exec 7<&-
+  # It goes behind the close's back.
+  i=0
+  while [ $i -lt 50 ] && [ -n "$(find . -name '.nfs*')" ]; do sleep 0.1; i=$((i + 1)); done
   [ -z "$(find . -name '.nfs*')" ]
   long=$(printf '%0255d' 7)
   echo long >"$long"
