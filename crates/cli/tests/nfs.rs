@@ -37,14 +37,11 @@ struct Serving {
 impl Serving {
     fn start(dir: &Path, args: &[&str]) -> Serving {
         let mut child = Command::new(PROGRAM)
-            .args([
-                "serve",
-                "nfs",
-                "--listen",
-                "127.0.0.1:0",
-                "--control",
-                "control",
-            ])
+            .args(["serve", "nfs", "--listen", "127.0.0.1:0"])
+            .args(match args.contains(&"--control") {
+                true => &[][..],
+                false => &["--control", "control"],
+            })
             .args(args)
             .current_dir(dir)
             .stdout(Stdio::piped())
@@ -154,6 +151,24 @@ fn a_volume_is_served_and_closed_cleanly_when_a_signal_comes() {
     must(dir.path(), &["fsck", "img"]);
     let info = must(dir.path(), &["info", "img"]);
     assert!(info.contains("clean"), "{info}");
+}
+
+/// The kernel closed the image of a server that was killed a moment after its end, and the one that was started in
+/// its place gave up.
+#[test]
+fn a_server_waits_a_moment_for_the_image_of_one_that_was_killed() {
+    let dir = place();
+    let mut first = Serving::start(dir.path(), &["img"]);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| Serving::start(dir.path(), &["--control", "second", "img"]));
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!second.is_finished(), "two servers of one image");
+        first.child.kill().unwrap();
+        first.child.wait().unwrap();
+        let second = second.join().unwrap();
+        assert_eq!(mnt(&second.address), 0);
+        assert_eq!(second.end(), Some(0));
+    });
 }
 
 #[test]

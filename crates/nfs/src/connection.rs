@@ -2,7 +2,7 @@
 //!
 //! One worker at a time reads: who gets the event takes one record, arms the connection again, and then
 //! serves the record, so that calls of one connection run side by side and none changes hands.
-//! Replies are written under the connection's lock without blocking; what the client does not take is kept, and while
+//! Replies are written by one worker at a time without blocking; what the client does not take is kept, and while
 //! that is much, or too many of its calls are in progress, the connection is not read.
 //!
 //! Invariants: a closed connection is out of the registry, its socket shut down, its share of
@@ -88,6 +88,8 @@ struct State {
     /// Replies that were not taken, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
+    /// A worker writes to the socket: all that others send goes behind it.
+    sending: bool,
     /// Bytes reserved for the record that is arriving.
     reserved: usize,
     /// When the record that is arriving began to.
@@ -148,6 +150,7 @@ impl Connection {
                 queue: VecDeque::new(),
                 unsent: Vec::new(),
                 sent: 0,
+                sending: false,
                 reserved: 0,
                 arriving_since: None,
                 taken_at: now,
@@ -162,6 +165,11 @@ impl Connection {
 
     pub(crate) fn stream(&self) -> &TcpStream {
         &self.stream
+    }
+
+    /// Its number among all.
+    pub(crate) fn token(&self) -> u64 {
+        self.token
     }
 
     /// The client's address.
@@ -187,7 +195,8 @@ impl Connection {
             flags |= EventFlags::IN;
         }
         // Records that were read already wait for any worker: a socket that can be written calls one.
-        if state.unsent_bytes() > 0 || (open && !state.queue.is_empty()) {
+        let unsent = state.unsent_bytes() > 0 && !state.sending;
+        if unsent || (open && !state.queue.is_empty()) {
             flags |= EventFlags::OUT;
         }
         self.hub.arm(&self.stream, self.token, flags);
@@ -283,7 +292,7 @@ impl Connection {
     fn settle(&self, state: &mut State) {
         if state.ended && state.queue.is_empty() {
             state.reading = Reading::Ended;
-            if state.in_flight == 0 && state.unsent_bytes() == 0 {
+            if state.in_flight == 0 && state.unsent_bytes() == 0 && !state.sending {
                 self.close_with(state, Ending::Gone);
             }
         }
@@ -400,48 +409,63 @@ impl Connection {
         }
     }
 
-    /// Ends a call, with its reply if it has one.
-    pub(crate) fn finish(&self, reply: Option<&[u8]>) {
+    /// Ends so many calls, with their replies if they have any.
+    pub(crate) fn finish(&self, calls: u32, replies: &[u8]) {
         let mut state = self.state();
-        state.in_flight -= 1;
+        state.in_flight -= calls;
         if state.closed {
             return;
         }
         state.used_at = Instant::now();
-        self.send(&mut state, reply.unwrap_or_default());
+        self.send(state, replies);
     }
 
     /// Sends a reply to a call that another one has answered.
     pub(crate) fn send_also(&self, reply: &[u8]) {
-        let mut state = self.state();
+        let state = self.state();
         if !state.closed {
-            self.send(&mut state, reply);
+            self.send(state, reply);
         }
     }
 
-    fn send(&self, state: &mut State, reply: &[u8]) {
+    /// Sends, or keeps what the client does not take. The lock is not held meanwhile: the next call may be here before
+    /// the kernel is done with the reply.
+    fn send<'a>(&'a self, mut state: MutexGuard<'a, State>, reply: &[u8]) {
         let mut rest = reply;
-        if state.unsent_bytes() == 0 {
-            match self.write(reply) {
+        if !reply.is_empty() && !state.sending && state.unsent_bytes() == 0 {
+            state.sending = true;
+            drop(state);
+            let written = self.write(reply);
+            state = self.state();
+            state.sending = false;
+            if state.closed {
+                return;
+            }
+            match written {
                 Ok(len) => rest = &reply[len..],
-                Err(_) => return self.close_with(state, Ending::Gone),
+                Err(_) => return self.close_with(&mut state, Ending::Gone),
             }
+            // What others left meanwhile comes behind it.
+            if !rest.is_empty() {
+                state.unsent.splice(0..0, rest.iter().copied());
+            } else if !self.flush(&mut state) {
+                return self.close_with(&mut state, Ending::Gone);
+            }
+        } else {
+            state.unsent.extend_from_slice(reply);
         }
-        let mut rearm = false;
         if !rest.is_empty() {
-            if state.unsent_bytes() == 0 {
+            if state.unsent_bytes() == rest.len() {
                 state.taken_at = Instant::now();
-                rearm = true;
             }
-            state.unsent.extend_from_slice(rest);
             if !self.hub.keep_unsent(rest.len()) {
-                return self.close_with(state, Ending::Crowded);
+                return self.close_with(&mut state, Ending::Crowded);
             }
         }
-        rearm |= self.unpause(state);
-        self.settle(state);
+        let rearm = self.unpause(&mut state) || (state.unsent_bytes() > 0 && !state.sending);
+        self.settle(&mut state);
         if rearm && !state.closed {
-            self.arm(state);
+            self.arm(&state);
         }
     }
 
@@ -465,7 +489,7 @@ impl Connection {
 
     /// Writes what is kept. False if the connection is broken.
     fn flush(&self, state: &mut State) -> bool {
-        if state.unsent_bytes() == 0 {
+        if state.unsent_bytes() == 0 || state.sending {
             return true;
         }
         let Ok(len) = self.write(&state.unsent[state.sent..]) else {
@@ -520,7 +544,7 @@ impl Connection {
         if !state.closed && !self.flush(&mut state) {
             self.close_with(&mut state, Ending::Gone);
         }
-        state.closed || state.unsent_bytes() == 0
+        state.closed || (state.unsent_bytes() == 0 && !state.sending)
     }
 
     /// Ends it.

@@ -12,12 +12,14 @@ use nfs3_types::nfs3::{self, NFS_PROGRAM, nfsstat3};
 use nfs3_types::rpc::accept_stat_data;
 
 use crate::auth;
+use crate::commits::{Unanswered, Waiting};
 use crate::connection::Connection;
+use crate::convert;
 use crate::exports::Table;
 use crate::metrics::Metrics;
 use crate::mountd::{self, Mounts};
-use crate::procedures::{self, Context};
-use crate::replay::{Cache, Key, Ticket, Verdict};
+use crate::procedures::{self, Context, Debts};
+use crate::replay::{Cache, Key, Verdict};
 use crate::reply::Reply;
 use crate::rpc::{self, Call, Message};
 
@@ -31,11 +33,13 @@ pub(crate) struct Service {
 }
 
 /// What becomes of a record.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub(crate) enum Outcome {
     /// The reply is ready.
     Reply,
-    /// Another worker will send the reply.
+    /// The reply is ready, and has to wait for a commit of this volume.
+    Owes(usize, Waiting),
+    /// Somebody else sends the reply.
     Later,
     /// The connection carries no RPC.
     Close,
@@ -69,11 +73,12 @@ impl Service {
         }
     }
 
-    /// Answers a record that came over a connection.
+    /// Answers a record that came over a connection. `waits` is called before it waits for the device.
     pub(crate) fn answer(
         &self,
         connection: &Arc<Connection>,
         record: &[u8],
+        waits: &dyn Fn(),
         reply: &mut Reply,
     ) -> Outcome {
         let call = match rpc::read(record) {
@@ -86,7 +91,7 @@ impl Service {
             Err(_) => return Outcome::Close,
         };
         match (call.program, call.version) {
-            (nfs3::PROGRAM, nfs3::VERSION) => self.nfs(connection, record, &call, reply),
+            (nfs3::PROGRAM, nfs3::VERSION) => self.nfs(connection, record, &call, waits, reply),
             (mount::PROGRAM, mount::VERSION) => {
                 self.mount(connection, &call, reply);
                 Outcome::Reply
@@ -120,17 +125,19 @@ impl Service {
         connection: &Arc<Connection>,
         record: &[u8],
         call: &Call<'_>,
+        waits: &dyn Fn(),
         reply: &mut Reply,
     ) -> Outcome {
-        let start = Instant::now();
+        let since = Instant::now();
         let Ok(procedure) = NFS_PROGRAM::try_from(call.procedure) else {
             self.reject(call, reply, accept_stat_data::PROC_UNAVAIL);
             return Outcome::Reply;
         };
-        let ticket = if once_only(procedure) {
-            let key = Key::of(connection.peer(), call.xid, call.procedure, record);
-            match self.replay.ask(key, connection) {
-                Verdict::New(ticket) => Some(ticket),
+        let mut key = None;
+        if once_only(procedure) {
+            let known = Key::of(connection.peer(), call.xid, call.procedure, record);
+            match self.replay.ask(known, connection) {
+                Verdict::New => key = Some(known),
                 Verdict::Again(known) => {
                     self.metrics.duplicates_answered.fetch_add(1, Relaxed);
                     reply.again(&known);
@@ -141,16 +148,82 @@ impl Service {
                     return Outcome::Later;
                 }
             }
-        } else {
-            None
-        };
-        let status = self.run(connection, call, procedure, reply);
+        }
+        let debts = Debts::default();
+        let status = self.run(connection, call, procedure, (waits, &debts), reply);
+        if let Some((volume, wanted)) = debts.take() {
+            let call = Unanswered {
+                connection: Arc::clone(connection),
+                xid: call.xid,
+                procedure,
+                since,
+                key,
+            };
+            let waiting = Waiting {
+                call,
+                wanted,
+                reply: reply.finish().to_vec(),
+            };
+            return Outcome::Owes(volume, waiting);
+        }
         let error = status != Some(nfsstat3::NFS3_OK);
-        self.metrics.asked(procedure, start.elapsed(), error);
-        if let Some(ticket) = ticket {
-            share(ticket, reply);
+        self.metrics.asked(procedure, since.elapsed(), error);
+        if let Some(key) = key {
+            self.remember(key, reply.finish());
         }
         Outcome::Reply
+    }
+
+    /// Remembers a reply, and sends it to who asked again meanwhile.
+    fn remember(&self, key: Key, record: &[u8]) {
+        for waiting in self.replay.done(key, record) {
+            waiting.send_also(record);
+        }
+    }
+
+    /// Commits what a batch of calls owes to a volume, and answers them. `reply` is for those that fail.
+    pub(crate) fn commit(&self, volume: usize, mut batch: Vec<Waiting>, reply: &mut Reply) {
+        let volume = &self.table.volumes[volume];
+        let mut wanted: Vec<_> = batch
+            .iter()
+            .flat_map(|w| w.wanted.iter().copied())
+            .collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let synced = volume.sync(&wanted);
+        // Replies to one connection leave together.
+        batch.sort_by_key(|waiting| waiting.call.connection.token());
+        let mut bytes = Vec::new();
+        let same = |one: &Waiting, other: &Waiting| {
+            Arc::ptr_eq(&one.call.connection, &other.call.connection)
+        };
+        for calls in batch.chunk_by_mut(same) {
+            bytes.clear();
+            for Waiting {
+                call,
+                reply: record,
+                ..
+            } in &mut *calls
+            {
+                if let Err(e) = &synced {
+                    rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
+                    procedures::fail_late(call.procedure, convert::status(e), reply);
+                    record.clear();
+                    record.extend_from_slice(reply.finish());
+                } else if call.procedure == NFS_PROGRAM::NFSPROC3_COMMIT {
+                    procedures::verify_again(volume, record);
+                }
+                self.metrics
+                    .asked(call.procedure, call.since.elapsed(), synced.is_err());
+                if let Some(key) = call.key {
+                    self.remember(key, record);
+                }
+                bytes.extend_from_slice(record);
+            }
+            if let [first, ..] = &*calls {
+                first.call.connection.finish(calls.len() as u32, &bytes);
+            }
+        }
     }
 
     /// Runs a procedure of NFS; none if it did not get so far.
@@ -159,6 +232,7 @@ impl Service {
         connection: &Arc<Connection>,
         call: &Call<'_>,
         procedure: NFS_PROGRAM,
+        (waits, debts): (&dyn Fn(), &Debts),
         reply: &mut Reply,
     ) -> Option<nfsstat3> {
         let claimed = match auth::read(call.flavor, call.credential) {
@@ -174,6 +248,8 @@ impl Service {
             metrics: &self.metrics,
             peer: connection.peer(),
             claimed: &claimed,
+            waits,
+            debts,
         };
         rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
         let mut args = call.args;
@@ -201,13 +277,5 @@ impl Service {
         if ran.is_err() {
             self.reject(call, reply, accept_stat_data::GARBAGE_ARGS);
         }
-    }
-}
-
-/// Remembers a reply, and sends it to who asked again meanwhile.
-fn share(ticket: Ticket<'_>, reply: &mut Reply) {
-    let bytes = reply.finish();
-    for waiting in ticket.done(bytes) {
-        waiting.send_also(bytes);
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::connection::{Connection, Ending};
@@ -79,11 +80,13 @@ impl Hub {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for an event.
-    pub(crate) fn wait(&self, events: &mut Vec<epoll::Event>) {
+    /// Waits for an event, or only looks for one.
+    pub(crate) fn wait(&self, events: &mut Vec<epoll::Event>, only_look: bool) {
         events.clear();
+        let at_once = Timespec::default();
+        let timeout = only_look.then_some(&at_once);
         // Only a signal interrupts it.
-        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), None);
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(events), timeout);
     }
 
     /// Adds a descriptor.

@@ -31,6 +31,7 @@
 
 mod admin;
 mod auth;
+mod commits;
 mod connection;
 mod convert;
 mod dispatch;
@@ -38,6 +39,7 @@ mod exports;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+mod gate;
 mod handles;
 mod hub;
 mod metrics;

@@ -69,22 +69,14 @@ pub(crate) struct Cache {
 }
 
 /// What is to be done with a call.
-#[derive(Debug)]
-pub(crate) enum Verdict<'a> {
-    /// It is new: carry it out, and tell of the reply.
-    New(Ticket<'a>),
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// It is new: carry it out, and tell of the reply ([`Cache::done`]) or that there is none ([`Cache::forget`]).
+    New,
     /// This is its reply.
     Again(Box<[u8]>),
     /// It is in progress: the reply will come.
     InProgress,
-}
-
-/// A call in progress. Dropped without a reply, it is forgotten.
-#[derive(Debug)]
-pub(crate) struct Ticket<'a> {
-    cache: &'a Cache,
-    key: Key,
-    done: bool,
 }
 
 impl Cache {
@@ -94,7 +86,7 @@ impl Cache {
     }
 
     /// Asks what is to be done with a call that came over a connection.
-    pub(crate) fn ask(&self, key: Key, connection: &Arc<Connection>) -> Verdict<'_> {
+    pub(crate) fn ask(&self, key: Key, connection: &Arc<Connection>) -> Verdict {
         let mut part = self.part(&key);
         match part.entries.get_mut(&key) {
             Some(Entry::Done(reply)) => return Verdict::Again(reply.clone()),
@@ -108,21 +100,14 @@ impl Cache {
         }
         let waiting = Vec::new();
         part.entries.insert(key, Entry::InProgress { waiting });
-        Verdict::New(Ticket {
-            cache: self,
-            key,
-            done: false,
-        })
+        Verdict::New
     }
-}
 
-impl Ticket<'_> {
-    /// Remembers the reply; who waits for it.
-    pub(crate) fn done(mut self, reply: &[u8]) -> Vec<Arc<Connection>> {
-        self.done = true;
-        let mut part = self.cache.part(&self.key);
-        let before = part.entries.insert(self.key, Entry::Done(reply.into()));
-        part.order.push_back(self.key);
+    /// Remembers the reply of a call; who waits for it.
+    pub(crate) fn done(&self, key: Key, reply: &[u8]) -> Vec<Arc<Connection>> {
+        let mut part = self.part(&key);
+        let before = part.entries.insert(key, Entry::Done(reply.into()));
+        part.order.push_back(key);
         if part.order.len() > REMEMBERED / PARTS
             && let Some(oldest) = part.order.pop_front()
         {
@@ -135,17 +120,9 @@ impl Ticket<'_> {
     }
 }
 
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            self.cache.part(&self.key).entries.remove(&self.key);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, clippy::panic)]
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     fn key(port: u16, xid: u32) -> Key {
@@ -156,34 +133,25 @@ mod tests {
     fn a_call_is_carried_out_once_and_the_last_are_remembered() {
         let cache = Cache::default();
         let connection = Connection::for_tests();
-        let Verdict::New(ticket) = cache.ask(key(1, 1), &connection) else {
-            panic!("new")
-        };
+        assert_eq!(cache.ask(key(1, 1), &connection), Verdict::New);
         let again = cache.ask(key(1, 1), &connection);
         assert!(matches!(again, Verdict::InProgress));
-        let waiting = ticket.done(b"reply");
+        let waiting = cache.done(key(1, 1), b"reply");
         assert!(waiting.len() == 1 && Arc::ptr_eq(&waiting[0], &connection));
         let again = cache.ask(key(1, 1), &connection);
         assert!(matches!(again, Verdict::Again(r) if *r == *b"reply"));
         let longer = Key::of(([127, 0, 0, 1], 1).into(), 1, 12, b"another call");
         for other in [key(2, 1), key(1, 2), longer] {
-            // Dropped without a reply, it is new again.
-            for _ in 0..2 {
-                assert!(matches!(cache.ask(other, &connection), Verdict::New(_)));
-            }
+            assert_eq!(cache.ask(other, &connection), Verdict::New);
+            cache.done(other, b"x");
         }
-        for xid in 2..2 + 2 * REMEMBERED as u32 {
-            match cache.ask(key(1, xid), &connection) {
-                Verdict::New(ticket) => drop(ticket.done(b"x")),
-                verdict => panic!("{verdict:?}"),
-            }
+        for xid in 3..3 + 2 * REMEMBERED as u32 {
+            assert_eq!(cache.ask(key(1, xid), &connection), Verdict::New);
+            cache.done(key(1, xid), b"x");
         }
         let parts = cache.parts.iter().map(|part| part.lock().unwrap());
         let held: usize = parts.map(|part| part.entries.len()).sum();
         assert!(held <= REMEMBERED, "{held}");
-        assert!(
-            matches!(cache.ask(key(1, 1), &connection), Verdict::New(_)),
-            "long ago"
-        );
+        assert_eq!(cache.ask(key(1, 1), &connection), Verdict::New, "long ago");
     }
 }

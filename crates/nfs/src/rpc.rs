@@ -6,6 +6,8 @@ use nfs3_types::rpc::{
     rejected_reply, reply_body, rpc_msg,
 };
 
+use nfs3_types::nfs3::NFS_PROGRAM;
+
 use crate::reply::Reply;
 use crate::xdr::{Decoder, Garbage, Parsed};
 
@@ -68,6 +70,26 @@ pub(crate) fn read(record: &[u8]) -> Parsed<Message<'_>> {
         credential,
         args: decoder,
     }))
+}
+
+/// Where the number of the procedure is.
+const PROCEDURE: std::ops::Range<usize> = 20..24;
+/// A record that takes a while, whatever it asks for.
+const LARGE_RECORD_BYTES: usize = 64 << 10;
+
+/// Whether a call may wait for the device: a guess that costs nothing. A READ finds out.
+pub(crate) fn may_wait(record: &[u8]) -> bool {
+    use NFS_PROGRAM as P;
+    let long = [
+        P::NFSPROC3_READDIR,
+        P::NFSPROC3_READDIRPLUS,
+        P::NFSPROC3_COMMIT,
+    ];
+    let procedure = record
+        .get(PROCEDURE)
+        .and_then(|bytes| bytes.try_into().ok());
+    let procedure = procedure.map(u32::from_be_bytes);
+    record.len() > LARGE_RECORD_BYTES || long.iter().any(|p| procedure == Some(*p as u32))
 }
 
 fn put(reply: &mut Reply, xid: u32, body: reply_body<'_>) {

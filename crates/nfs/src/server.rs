@@ -1,13 +1,15 @@
 //! The server: listeners, workers, and an end that leaves nothing half done.
 //!
 //! A fixed number of workers wait on one epoll; whoever gets an event does all that it calls for: accepts,
-//! or reads one record and serves it. A worker that waits for a commit shares the flush with the others that
-//! do, so there are more workers than processors; they bound the work in flight, and with it the memory.
+//! or reads one record and serves it. Nobody waits for a commit: replies that do are left with the volume (`commits`),
+//! and one worker leads: it serves what is ready, and when nothing is, commits for all who wait. There are more workers
+//! than processors because reads wait for the device; they bound the work in flight, and with it the memory.
 //!
 //! Invariants: no worker waits for a client; a panic in a call is answered, ends the server, and nothing of
 //! what it may have left half done is read or committed afterwards by this server; when [`Server::stop`] has
 //! returned, no call is in progress and none begins.
 
+use std::cell::Cell;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,6 +26,7 @@ use steadfast_vfs::Shutdown;
 use crate::connection::{Connection, Record, SMALL_READ_BYTES};
 use crate::dispatch::{Outcome, Service};
 use crate::exports::{Export, ExportError, Table};
+use crate::gate::Gate;
 use crate::handles::Lasting;
 use crate::hub::{Hub, LISTENERS, Limits, STOP};
 use crate::metrics::Metrics;
@@ -39,6 +42,10 @@ pub const THREADS_DEFAULT: usize = 64;
 
 /// Bytes of a record beside the data of a WRITE.
 const RECORD_OVERHEAD: usize = 4096;
+/// Events that a worker which leads a commit serves before it.
+const SERVED_BETWEEN_COMMITS: u32 = 64;
+/// Turns that a worker which leads a commit gives others without seeing a call come.
+const IDLE_TURNS_MAX: u32 = 8;
 /// Connections that one event accepts at most.
 const ACCEPTED_AT_ONCE: usize = 16;
 /// How often slow connections are looked for.
@@ -133,6 +140,7 @@ pub(crate) struct Shared {
     service: Service,
     listeners: Vec<TcpListener>,
     stop: OwnedFd,
+    gate: Gate,
     ending: Mutex<Ending>,
     changed: Condvar,
 }
@@ -211,6 +219,7 @@ impl Server {
             service: Service::new(table, metrics),
             listeners,
             stop,
+            gate: Gate::new(width()),
             ending: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -291,6 +300,7 @@ impl Server {
             shared.hub.forget(listener);
         }
         // Every worker sees it: it stays readable, and is armed for all.
+        shared.gate.shut();
         let _ = rustix::io::write(&shared.stop, &1_u64.to_ne_bytes());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -399,6 +409,11 @@ impl Counters {
     }
 }
 
+/// Workers that run at a time.
+fn width() -> usize {
+    thread::available_parallelism().map_or(2, |cpus| cpus.get().max(2))
+}
+
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     // The standard library binds IPv6 as the system says, mostly for IPv4, too: an address means what it says.
     let family = match address {
@@ -420,6 +435,31 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 struct Worker {
     buffer: Vec<u8>,
     reply: Reply,
+    /// Volumes whose commits it carries out.
+    leads: Vec<usize>,
+    /// Inside the gate.
+    inside: bool,
+}
+
+/// How long a worker that leads a commit lets others run, so that their calls can join.
+#[derive(Default)]
+struct Patience {
+    here: usize,
+    idle_turns: u32,
+}
+
+impl Patience {
+    /// Whether it waits another turn, with so many calls in the batch.
+    fn lasts(&mut self, here: usize) -> bool {
+        if here > self.here {
+            *self = Patience {
+                here,
+                idle_turns: 0,
+            };
+        }
+        self.idle_turns += 1;
+        self.idle_turns <= IDLE_TURNS_MAX
+    }
 }
 
 impl Shared {
@@ -451,24 +491,85 @@ impl Shared {
         let mut worker = Worker {
             buffer: Vec::with_capacity(SMALL_READ_BYTES),
             reply: Reply::default(),
+            leads: Vec::new(),
+            inside: false,
         };
         // One at a time: what is ready at the same time goes to others.
         let mut events = Vec::with_capacity(1);
-        while !self.hub.is_stopping() {
-            self.hub.wait(&mut events);
-            for event in &events {
-                let (token, flags) = (event.data.u64(), event.flags);
-                match token {
-                    STOP => return,
-                    token if token < LISTENERS + self.listeners.len() as u64 => {
-                        self.accept((token - LISTENERS) as usize);
-                    }
-                    token => {
-                        if let Some(connection) = self.hub.get(token) {
-                            self.serve(&connection, flags, &mut worker);
-                        }
+        let (mut stopping, mut served, mut patience) = (false, 0, Patience::default());
+        while !worker.leads.is_empty() || !(stopping || self.hub.is_stopping()) {
+            if !worker.inside {
+                worker.inside = match worker.leads.is_empty() {
+                    true => self.gate.enter(),
+                    false => self.gate.try_enter(),
+                };
+            }
+            events.clear();
+            if worker.inside && !stopping && served < SERVED_BETWEEN_COMMITS {
+                self.hub.wait(&mut events, !worker.leads.is_empty());
+                if events.is_empty() && self.expects_more(&worker, &mut patience) {
+                    thread::yield_now();
+                    continue;
+                }
+            }
+            let Some(event) = events.pop() else {
+                // Nothing else is to be done before the commits that this worker leads.
+                self.commit(&mut worker);
+                (served, patience) = (0, Patience::default());
+                continue;
+            };
+            served += u32::from(!worker.leads.is_empty());
+            let (token, flags) = (event.data.u64(), event.flags);
+            match token {
+                STOP => stopping = true,
+                token if token < LISTENERS + self.listeners.len() as u64 => {
+                    self.accept((token - LISTENERS) as usize);
+                }
+                token => {
+                    if let Some(connection) = self.hub.get(token) {
+                        self.serve(&connection, flags, &mut worker);
                     }
                 }
+            }
+        }
+        self.step_out(&mut worker);
+    }
+
+    /// Before a worker waits for the device.
+    fn step_out(&self, worker: &mut Worker) {
+        if std::mem::replace(&mut worker.inside, false) {
+            self.gate.leave();
+        }
+    }
+
+    /// Whether others will probably join the commits that a worker leads, if it lets them run.
+    fn expects_more(&self, worker: &Worker, patience: &mut Patience) -> bool {
+        let (mut here, mut missing) = (0, 0);
+        for volume in &worker.leads {
+            let gathered = self.service.table.volumes[*volume].commits.gathered();
+            (here, missing) = (here + gathered.0, missing + gathered.1);
+        }
+        missing > 0 && patience.lasts(here)
+    }
+
+    /// Carries out the commits that a worker leads, one batch each.
+    fn commit(&self, worker: &mut Worker) {
+        if worker.leads.is_empty() {
+            return;
+        }
+        self.step_out(worker);
+        for volume in std::mem::take(&mut worker.leads) {
+            let batch = self.service.table.volumes[volume].commits.next();
+            if batch.is_empty() {
+                continue;
+            }
+            worker.leads.push(volume);
+            let reply = &mut worker.reply;
+            let committed = catch_unwind(AssertUnwindSafe(|| {
+                self.service.commit(volume, batch, reply);
+            }));
+            if let Err(payload) = committed {
+                self.fail(&*payload);
             }
         }
     }
@@ -499,35 +600,61 @@ impl Shared {
     }
 
     fn serve(&self, connection: &Arc<Connection>, flags: EventFlags, worker: &mut Worker) {
-        let Worker { buffer, reply } = worker;
+        let Worker {
+            buffer,
+            reply,
+            leads,
+            inside,
+        } = worker;
         let Some(record) = connection.ready(flags, buffer) else {
             return;
         };
+        let inside = Cell::from_mut(inside);
+        let waits = || {
+            if inside.replace(false) {
+                self.gate.leave();
+            }
+        };
+        if rpc::may_wait(record.as_ref()) {
+            waits();
+        }
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            self.service.answer(connection, record.as_ref(), reply)
+            self.service
+                .answer(connection, record.as_ref(), &waits, reply)
         }));
         match outcome {
-            Ok(Outcome::Reply) => connection.finish(Some(reply.finish())),
-            Ok(Outcome::Later) => connection.finish(None),
+            Ok(Outcome::Reply) => connection.finish(1, reply.finish()),
+            Ok(Outcome::Owes(volume, waiting)) => {
+                let commits = &self.service.table.volumes[volume].commits;
+                if commits.push(waiting, leads.is_empty()) {
+                    leads.push(volume);
+                }
+            }
+            Ok(Outcome::Later) => connection.finish(1, &[]),
             Ok(Outcome::Close) => {
                 connection.end(crate::connection::Ending::Garbage);
-                connection.finish(None);
+                connection.finish(1, &[]);
             }
             Err(payload) => {
-                let said = payload
-                    .downcast_ref::<&str>()
-                    .map(|s| (*s).to_owned())
-                    .or_else(|| payload.downcast_ref::<String>().cloned())
-                    .unwrap_or_else(|| "no message".to_owned());
-                self.hub.stop();
-                // What it left half done must not be committed, by whomever.
-                for volume in &self.service.table.volumes {
-                    let _ = volume.fs().shutdown(Shutdown::Nothing);
-                }
-                self.want_end(Some(said));
+                self.fail(&*payload);
                 self.answer_failed(connection, &record, reply);
             }
         }
+    }
+
+    /// Ends the server after a panic.
+    fn fail(&self, payload: &(dyn std::any::Any + Send)) {
+        let said = payload
+            .downcast_ref::<&str>()
+            .map(|s| (*s).to_owned())
+            .or_else(|| payload.downcast_ref::<String>().cloned())
+            .unwrap_or_else(|| "no message".to_owned());
+        self.hub.stop();
+        // What it left half done must not be committed, by whomever.
+        for volume in &self.service.table.volumes {
+            let _ = volume.fs().shutdown(Shutdown::Nothing);
+        }
+        self.want_end(Some(said));
     }
 
     /// The reply to a call that panicked.
@@ -535,9 +662,9 @@ impl Shared {
         match rpc::read(record.as_ref()) {
             Ok(rpc::Message::Call(call)) => {
                 rpc::accepted(reply, call.xid, accept_stat_data::SYSTEM_ERR);
-                connection.finish(Some(reply.finish()));
+                connection.finish(1, reply.finish());
             }
-            _ => connection.finish(None),
+            _ => connection.finish(1, &[]),
         }
     }
 }

@@ -8,12 +8,13 @@
 //!   belong to it alone (weak cache consistency). Nobody waits for a commit meanwhile. Where every call
 //!   does wait (the contract `sync`), there are no turns, and the attributes before are left out.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nfs3_types::nfs3::writeverf3;
-use steadfast_vfs::{Caller, Errno, FileSystem, Ino};
+use steadfast_vfs::{FileSystem, Ino, Wanted};
 
+use crate::commits::Commits;
 use crate::handles::{Key, Lasting};
 
 /// Locks that stand for all objects.
@@ -82,6 +83,9 @@ pub(crate) struct Volume {
     /// The last sync failed.
     failed: AtomicBool,
     turns: Box<[Mutex<()>]>,
+    pub(crate) commits: Commits,
+    /// Bytes written unstably since the last COMMIT, by the places of the files.
+    unstable: Box<[AtomicU32]>,
 }
 
 /// The turns that a change holds.
@@ -120,6 +124,8 @@ impl Volume {
             verifier: AtomicU64::new(random()),
             failed: AtomicBool::new(false),
             turns,
+            commits: Commits::default(),
+            unstable: (0..TURNS).map(|_| AtomicU32::new(0)).collect(),
         };
         Ok((volume, lasting))
     }
@@ -149,19 +155,12 @@ impl Volume {
         writeverf3(self.verifier.load(Ordering::Acquire).to_be_bytes())
     }
 
-    /// Commits the caller's stream and what concerns `ino`. A failure changes the verifier, once: as long as
+    /// Commits what is wanted, all together. A failure changes the verifier, once: as long as
     /// syncs go on failing, nothing more is lost that a client was not told of.
-    pub(crate) fn sync(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        data_only: bool,
-    ) -> steadfast_vfs::Result<()> {
-        let synced = self.fs().fsync(caller, ino, data_only);
+    pub(crate) fn sync(&self, wanted: &[Wanted]) -> steadfast_vfs::Result<()> {
+        let synced = self.fs().fsync_together(wanted);
         match &synced {
             Ok(()) => self.failed.store(false, Ordering::Release),
-            // The object is gone: nothing was tried.
-            Err(e) if *e == Errno::Stale => {}
             Err(_) => {
                 if !self.failed.swap(true, Ordering::AcqRel) {
                     let old = self.verifier.load(Ordering::Acquire);
@@ -176,6 +175,19 @@ impl Volume {
             }
         }
         synced
+    }
+
+    /// Notes bytes that were written and not synced.
+    pub(crate) fn wrote_unstably(&self, ino: Ino, bytes: u32) {
+        let all = &self.unstable[place(ino)];
+        let _ = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {
+            Some(sum.saturating_add(bytes))
+        });
+    }
+
+    /// How many there were until now: an estimate, files share places.
+    pub(crate) fn take_unstable(&self, ino: Ino) -> u32 {
+        self.unstable[place(ino)].swap(0, Ordering::Relaxed)
     }
 
     /// Waits for the turns of these objects.

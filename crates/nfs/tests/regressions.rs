@@ -10,7 +10,7 @@ use nfsstat3::*;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 use steadfast_block::sim::SimDevice;
 use steadfast_fs::{Contract, Fs, MountOptions};
@@ -349,6 +349,8 @@ struct Watched {
     hold: AtomicBool,
     /// Inodes whose sync was asked for.
     synced: Mutex<Vec<Ino>>,
+    /// Syncs of many together.
+    batches: AtomicUsize,
 }
 
 macro_rules! pass {
@@ -359,7 +361,7 @@ macro_rules! pass {
 
 use steadfast_vfs::{
     AllocateMode, Attr, Cookie, DirEntry, FileSystem, Ino, NewNode, RenameMode, Result, Seek,
-    SetAttr, StatFs, XattrMode,
+    SetAttr, StatFs, Wanted, XattrMode,
 };
 
 impl FileSystem for Watched {
@@ -405,6 +407,16 @@ impl FileSystem for Watched {
         }
         self.inner.fsync(c, i, data_only)
     }
+    fn fsync_together(&self, wanted: &[Wanted]) -> Result<()> {
+        self.batches.fetch_add(1, SeqCst);
+        wanted.iter().try_for_each(|one| {
+            let c = Caller {
+                stream: one.stream,
+                ..Caller::root()
+            };
+            self.fsync(&c, one.ino, one.data_only)
+        })
+    }
 }
 
 fn watched() -> (Arc<Watched>, Site) {
@@ -413,6 +425,7 @@ fn watched() -> (Arc<Watched>, Site) {
         fail: AtomicBool::new(false),
         hold: AtomicBool::new(false),
         synced: Mutex::default(),
+        batches: AtomicUsize::new(0),
     });
     let site = Site::with(fs.clone(), vec![export()]);
     (fs, site)
@@ -477,6 +490,35 @@ fn a_change_whose_sync_failed_is_an_error() {
     assert_eq!(c.remove(&root, "h").err(), io);
     assert_eq!(c.rmdir(&root, "d").err(), io);
     assert_eq!(c.write(&f, 0, b"x", stable_how::DATA_SYNC).err(), io);
+}
+
+/// Every call waited for a flush of its own, in a thread of its own: ten clients were no faster than one.
+#[test]
+fn calls_of_many_clients_share_a_sync_and_none_is_answered_before_it() {
+    const CLIENTS: usize = 10;
+    let (fs, site) = watched();
+    let (mut c, root) = site.mounted();
+    fs.hold.store(true, SeqCst);
+    let before = fs.batches.load(SeqCst);
+    std::thread::scope(|scope| {
+        let make = |n: usize| {
+            let (root, site) = (&root, &site);
+            move || site.mounted().0.mkdir(root, &format!("d{n}")).unwrap()
+        };
+        let makers: Vec<_> = (0..CLIENTS).map(|n| scope.spawn(make(n))).collect();
+        // All have done their work, and wait: the server answers others meanwhile.
+        for n in 0..CLIENTS {
+            while c.lookup(&root, &format!("d{n}")).is_err() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(makers.iter().all(|maker| !maker.is_finished()));
+        fs.hold.store(false, SeqCst);
+    });
+    // The one that came first, and those that gathered behind it; two if somebody was late.
+    let batches = fs.batches.load(SeqCst) - before;
+    assert!(batches <= 3, "{batches} syncs for {CLIENTS} calls");
 }
 
 /// Who is told that a file is there, made by somebody's earlier call, may rely on it: that file is synced, too.

@@ -11,6 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -24,6 +25,10 @@ use config::{Asked, Plan};
 
 /// Connections where the system allows as many descriptors.
 const CONNECTIONS_MAX: u64 = 16_384;
+/// How long an image may be in use yet, by a server that was killed just now.
+const IN_USE_PATIENCE: Duration = Duration::from_secs(3);
+/// Memory for cached blocks that a volume has on the smallest machine.
+const CACHE_BYTES_LEAST: u64 = 64 << 20;
 /// Descriptors that are no connections.
 const OTHER_DESCRIPTORS: u64 = 64;
 
@@ -76,7 +81,7 @@ pub(crate) struct Args {
     /// Calls that may be in progress at a time, 1 to 1024 [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Memory for clean cached blocks of each volume, 1M at least [default: 64M]
+    /// Memory for cached blocks of each volume, 1M at least [default: an eighth of all, shared by the volumes]
     #[arg(long, value_name = "SIZE", value_parser = cache_size)]
     cache: Option<u64>,
     /// Socket where 'steadfast stat' reads the counters [default: steadfast-nfs-PORT.sock in /run or XDG_RUNTIME_DIR]
@@ -139,6 +144,7 @@ struct Opened {
 
 fn open(plan: &Plan, cache_bytes: Option<u64>) -> Result<Vec<Opened>, Failure> {
     let mut opened = Vec::new();
+    let cache_bytes = cache_bytes.unwrap_or_else(|| default_cache(plan.volumes.len()));
     for wanted in &plan.volumes {
         match open_one(&wanted.image, wanted.read_only, cache_bytes) {
             Ok(one) => opened.push(one),
@@ -151,16 +157,24 @@ fn open(plan: &Plan, cache_bytes: Option<u64>) -> Result<Vec<Opened>, Failure> {
     Ok(opened)
 }
 
-fn open_one(image: &Path, read_only: bool, cache_bytes: Option<u64>) -> Result<Opened, Failure> {
+/// An eighth of the memory, over all volumes.
+fn default_cache(volumes: usize) -> u64 {
+    let system = rustix::system::sysinfo();
+    let memory = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit));
+    (memory / 8 / volumes.max(1) as u64).max(CACHE_BYTES_LEAST)
+}
+
+fn open_one(image: &Path, read_only: bool, cache_bytes: u64) -> Result<Opened, Failure> {
     let access = if read_only {
         Access::Look
     } else {
         Access::Change
     };
-    let device = volume::open_device(image, access, None)?;
+    let device = volume::open_device_within(image, access, None, IN_USE_PATIENCE)?;
     let options = crate::mount_options::Options {
         read_only,
-        cache_bytes,
+        cache_bytes: Some(cache_bytes),
+        keep_data: true,
         ..Default::default()
     };
     let (volume, messages) = volume::mount(image, device, &options)?;

@@ -54,8 +54,11 @@ pub(super) fn set_on(
     let wcc = change.wcc();
     drop(turns);
     // Also where nothing was to be set: what the client sees now stays.
-    match done.and_then(|()| node.commit()) {
-        Ok(()) => Ok(wcc),
+    match done {
+        Ok(()) => {
+            node.owe();
+            Ok(wcc)
+        }
         Err(status) => Err((status, Some(wcc))),
     }
 }

@@ -66,8 +66,11 @@ fn make_in(
         Object::New(attr) => Ok(attr),
         Object::There(attr) => take(attr),
     });
-    match made.and_then(|attr| dir.commit().map(|()| attr)) {
-        Ok(attr) => Ok((attr, wcc)),
+    match made {
+        Ok(attr) => {
+            dir.owe();
+            Ok((attr, wcc))
+        }
         Err(status) => Err((status, Some(wcc))),
     }
 }
@@ -159,16 +162,9 @@ fn create_exclusively(
     failed(fs.setattr(&dir.caller, made.ino, &set)).map(Object::New)
 }
 
-/// Waits until what is there already will survive.
-fn rests_on(dir: &Node<'_>, found: Attr) -> Step<Attr> {
-    if dir.volume.calls_are_durable() {
-        return Ok(found);
-    }
-    match failed(dir.volume.sync(&dir.caller, found.ino, false)) {
-        // Removed since it was found: as if that had come a moment later.
-        Ok(()) | Err(nfsstat3::NFS3ERR_STALE) => Ok(found),
-        Err(status) => Err(status),
-    }
+/// What is there already must survive. Removed since it was found: as if that had come a moment later.
+fn rests_on(dir: &Node<'_>, found: &Attr) {
+    dir.owe_of(found.ino, false);
 }
 
 /// Makes a file, or finds the one that is there.
@@ -195,13 +191,15 @@ fn create_or_find(dir: &Node<'_>, name: &[u8], set: &SetAttr, guarded: bool) -> 
 /// Takes a file that was there. Of its attributes only the size is set, as open(2) would.
 fn take(dir: &Node<'_>, found: Attr, set: &SetAttr) -> Step<Attr> {
     if set.size.is_none() {
-        return rests_on(dir, found);
+        rests_on(dir, &found);
+        return Ok(found);
     }
     let file = Node {
         volume: dir.volume,
         export: dir.export,
         named: Named::of(dir.named.export, &found),
         caller: dir.caller.clone(),
+        debts: dir.debts,
     };
     let set = SetAttr {
         size: set.size,
@@ -236,7 +234,10 @@ pub(super) fn create(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<CREATE3
     };
     let made = make_in(&dir, name, make, |found| match &how {
         How::Unchecked(set) => take(&dir, found, set),
-        How::Guarded(_) | How::Exclusive(_) => rests_on(&dir, found),
+        How::Guarded(_) | How::Exclusive(_) => {
+            rests_on(&dir, &found);
+            Ok(found)
+        }
     });
     Ok(match made {
         Ok((attr, dir_wcc)) => Nfs3Result::Ok(CREATE3resok {

@@ -6,9 +6,9 @@
 //! inodes first, so that no other can take their numbers, and holds their turns, so that the
 //! attributes before and after are its own.
 //!
-//! Order: a change is durable before it is answered (but for unstable writes): the caller's stream is
-//! committed by a sync of a pinned inode, when the turns were given back. What is answered with success
-//! because an earlier change has been made already waits for that one in the same way.
+//! Order: a change is durable before it is answered (but for unstable writes): its procedure says what it owes
+//! ([`Node::owe`]), and the reply waits for a sync of the caller's stream and of the inode (`commits`). What is answered
+//! with success because an earlier change has been made already waits for that one in the same way.
 
 // An error of the protocol carries as much as a success: attributes, for the same reply.
 #![allow(clippy::result_large_err)]
@@ -21,16 +21,18 @@ mod look;
 mod names;
 mod state;
 
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use nfs3_types::nfs3::{
-    NFS_PROGRAM, Nfs3Option, Nfs3Result, nfs_fh3, nfsstat3, post_op_attr, wcc_data,
+    NFS_PROGRAM, Nfs3Option, Nfs3Result, RENAME3resfail, nfs_fh3, nfsstat3, post_op_attr, wcc_data,
 };
 use nfs3_types::xdr_codec::{Opaque, Pack};
-use steadfast_vfs::{Attr, Caller, Ino, SetAttr, Stream};
+use steadfast_vfs::{Attr, Caller, Ino, SetAttr, Stream, Wanted};
 
 use crate::auth::{self, Claimed};
+use crate::commits::Owed;
 use crate::convert;
 use crate::exports::{Export, Streams, Table};
 use crate::handles::{HANDLE_BYTES, Named, Unproved};
@@ -55,7 +57,6 @@ const OWN_STREAMS: u64 = 1 << 12;
 const FILE_STREAMS: u64 = 1 << 16;
 
 /// One call of a procedure.
-#[derive(Debug)]
 pub(crate) struct Context<'a> {
     /// What is served.
     pub(crate) table: &'a Table,
@@ -65,6 +66,25 @@ pub(crate) struct Context<'a> {
     pub(crate) peer: SocketAddr,
     /// Who asks.
     pub(crate) claimed: &'a Claimed,
+    /// To be called before the worker waits for the device.
+    pub(crate) waits: &'a dyn Fn(),
+    /// What is to be durable before the call is answered, and of which volume.
+    pub(crate) debts: &'a Debts,
+}
+
+/// What a call owes: see the module's header.
+#[derive(Debug, Default)]
+pub(crate) struct Debts {
+    volume: Cell<usize>,
+    owed: RefCell<Owed>,
+}
+
+impl Debts {
+    /// What is owed, and the number of the volume that it is owed by; none if it is nothing.
+    pub(crate) fn take(&self) -> Option<(usize, Owed)> {
+        let owed = self.owed.take();
+        (!owed.is_empty()).then(|| (self.volume.get(), owed))
+    }
 }
 
 /// An inode that a handle names, on behalf of a caller.
@@ -74,6 +94,7 @@ struct Node<'a> {
     export: &'a Export,
     named: Named,
     caller: Caller,
+    debts: &'a Debts,
 }
 
 /// Keeps an inode from being freed.
@@ -129,6 +150,28 @@ pub(crate) fn run(
     }
 }
 
+/// Puts the result of a call that was carried out, and whose commit failed.
+pub(crate) fn fail_late(procedure: NFS_PROGRAM, status: nfsstat3, reply: &mut Reply) {
+    use NFS_PROGRAM as P;
+    reply.put(&status);
+    // What attributes there are now is not told: nobody knows how much of them will last.
+    match procedure {
+        P::NFSPROC3_RENAME => reply.put(&RENAME3resfail::default()),
+        P::NFSPROC3_LINK => {
+            reply.put(&post_op_attr::None);
+            reply.put(&wcc_data::default());
+        }
+        _ => reply.put(&wcc_data::default()),
+    }
+}
+
+/// Puts the verifier as it is now into the finished reply of a COMMIT.
+pub(crate) fn verify_again(volume: &Volume, record: &mut [u8]) {
+    if let Some(verf) = record.last_chunk_mut() {
+        *verf = volume.verifier().0;
+    }
+}
+
 fn answer<T: Pack, E: Pack>(reply: &mut Reply, result: &Nfs3Result<T, E>) -> nfsstat3 {
     reply.put(result);
     match result {
@@ -180,6 +223,7 @@ impl<'a> Context<'a> {
             volume,
             export,
             named: handle.named,
+            debts: self.debts,
             caller: auth::caller(self.claimed, export.squash, export.anonymous, stream),
         })
     }
@@ -266,12 +310,28 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// Commits the caller's stream, and what concerns this inode.
-    fn commit(&self) -> Step<()> {
-        if self.volume.calls_are_durable() {
-            return Ok(());
+    /// The reply waits until the caller's stream, and what concerns this inode, is durable.
+    fn owe(&self) {
+        self.owe_of(self.ino(), false);
+    }
+
+    /// The same for any inode of the volume.
+    fn owe_of(&self, ino: Ino, data_only: bool) {
+        if !self.volume.calls_are_durable() {
+            self.debts.volume.set(self.export.volume);
+            self.debts
+                .owed
+                .borrow_mut()
+                .push(self.wanted(ino, data_only));
         }
-        failed(self.volume.sync(&self.caller, self.ino(), false))
+    }
+
+    fn wanted(&self, ino: Ino, data_only: bool) -> Wanted {
+        Wanted {
+            stream: self.caller.stream,
+            ino,
+            data_only,
+        }
     }
 }
 

@@ -26,8 +26,11 @@ fn take_away(
     let done = check_name(name).and_then(|()| act());
     let wcc = change.wcc();
     drop(turns);
-    match done.and_then(|()| dir.commit()) {
-        Ok(()) => Ok(wcc),
+    match done {
+        Ok(()) => {
+            dir.owe();
+            Ok(wcc)
+        }
         Err(status) => Err((status, Some(wcc))),
     }
 }
@@ -164,14 +167,12 @@ fn renamed(
     drop(turns);
     // One operation of one stream: it is durable whichever directory is synced. Both are, for what was
     // found done already (two names of one file) by somebody else's operation.
-    match done.and_then(|()| target.commit()).and_then(|()| {
-        if source.ino() == target.ino() {
-            Ok(())
-        } else {
-            source.commit()
+    match done {
+        Ok(()) => {
+            target.owe();
+            source.owe();
+            Ok(wcc)
         }
-    }) {
-        Ok(()) => Ok(wcc),
         Err(status) => Err((status, Some(wcc))),
     }
 }
@@ -231,8 +232,11 @@ fn linked(
     });
     let wcc = change.wcc();
     drop(turns);
-    match done.and_then(|attr| dir.commit().map(|()| attr)) {
-        Ok(attr) => Ok((file.post_op(Some(&attr)), wcc)),
+    match done {
+        Ok(attr) => {
+            dir.owe();
+            Ok((file.post_op(Some(&attr)), wcc))
+        }
         Err(status) => Err((status, Some(wcc))),
     }
 }
