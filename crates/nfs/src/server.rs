@@ -549,7 +549,7 @@ impl Shared {
             let gathered = self.service.table.volumes[*volume].commits.gathered();
             (here, missing) = (here + gathered.0, missing + gathered.1);
         }
-        missing > 0 && patience.lasts(here)
+        here > 0 && missing > 0 && patience.lasts(here)
     }
 
     /// Carries out the commits that a worker leads, one batch each.
