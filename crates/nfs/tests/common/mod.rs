@@ -36,7 +36,9 @@ pub(crate) enum Kind {
 pub(crate) fn real() -> Arc<Fs> {
     let device = Arc::new(MemDevice::new(8192));
     format(&*device);
-    Fs::mount(device, &MountOptions::default()).unwrap().0
+    let mut options = MountOptions::default();
+    options.keep_data = true;
+    Fs::mount(device, &options).unwrap().0
 }
 
 pub(crate) fn format(device: &dyn steadfast_block::BlockDevice) {
