@@ -84,7 +84,14 @@ start_group() {
   on_exit stop_group "$GROUP"
 }
 stop_group() {
+  local i
   jobs -p | grep -qx "$1" || return 0
+  # Scripts among them detach what they mounted.
+  kill -TERM -- "-$1" 2>/dev/null || true
+  for ((i = 0; i < 200; i++)); do
+    kill -0 -- "-$1" 2>/dev/null || break
+    sleep 0.1
+  done
   kill -KILL -- "-$1" 2>/dev/null || true
   wait "$1" 2>/dev/null || true
 }

@@ -39,20 +39,7 @@ fi
 cd "$ROOT"
 make_workdir "${TMPDIR:-/tmp}"
 started=$SECONDS
-failed=()
-
-# The proofs take minutes of one processor: they run beside what follows, and are shown at their place.
-proofs=
-if [ "$(id -u)" = 0 ] || command -v coqc >/dev/null; then
-  start_group proofs/check ${long:+--all} --oracle "$TARGET/oracle" >"$WORK/proofs" 2>&1
-  proofs=$GROUP
-fi
-proved() {
-  local status=0
-  wait "$proofs" || status=$?
-  cat "$WORK/proofs"
-  return "$status"
-}
+: >"$WORK/failed"
 
 # run NAME COMMAND…: one step, timed.
 run() {
@@ -64,14 +51,22 @@ run() {
     say "--- $name: passed, $((SECONDS - begin)) s"
   else
     say "--- $name: FAILED (exit $status), $((SECONDS - begin)) s"
-    failed+=("$name")
+    say "$name" >>"$WORK/failed"
   fi
+}
+# What runs beside the steps shown here, in a group of its own, is shown when it is waited for.
+shown() {
+  local status=0
+  wait "$1" || status=$?
+  cat "$2"
+  return "$status"
 }
 
 lints() {
   cargo clippy --quiet --workspace --all-targets --locked -- -D warnings &&
     cargo clippy --quiet -p steadfast-journal --features shuttle,trace --all-targets --locked -- -D warnings
 }
+tests() { cargo test --quiet --workspace --locked --no-fail-fast "$@"; }
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked; }
 # bench_driver NAME [cargo options…]: a program of bench/, which is a workspace of its own.
 bench_driver() {
@@ -120,14 +115,54 @@ scripts_parse() {
   if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh bench/run bench/*.sh bench/peers/*.sh .ci/run; fi
 }
 
+# Everything about a mounted volume, and crash exploration: little of it keeps two processors busy.
+volumes() {
+  run "release build" release
+  [ -x "$STEADFAST" ] || return 0
+  for contract in ordered metadata-prefix sync; do
+    run "crash exploration of '$contract', $crash_images images" \
+      "$STEADFAST" crash self --contract "$contract" --images "$crash_images"
+  done
+
+  local reason
+  reason=$(fuse_reason)
+  if [ -n "$reason" ]; then
+    say ""
+    say "left out, because $reason: power cut of a mounted volume, applications, pjdfstest, fsx, tree of 5,000 files"
+    return 0
+  fi
+  run "power cut of a mounted volume" "$here/demo.sh" --rounds "$demo_rounds"
+  if [ "$(id -u)" = 0 ]; then
+    # PostgreSQL is installed for the long tier alone.
+    if [ -n "$long" ]; then run "applications on volumes that lose power" "$here/apps.sh" --long
+    else run "applications on volumes that lose power" "$here/apps.sh" --only cuts --cuts 8; fi
+    run "pjdfstest" "$here/pjdfstest.sh" ${long:+--contract all}
+  else
+    say ""
+    say "left out, because it needs root: applications on volumes that lose power, pjdfstest"
+  fi
+  run "fsx on every contract, ${#fsx_seeds[@]} seeds, $fsx_ops operations each" \
+    "$here/fsx.sh" --contract all --ops "$fsx_ops" "${fsx_seeds[@]}"
+  run "tree of 5,000 files" "$here/tree.sh"
+}
+
+# The proofs take minutes of one processor.
+proofs=
+if [ "$(id -u)" = 0 ] || command -v coqc >/dev/null; then
+  start_group proofs/check ${long:+--all} --oracle "$TARGET/oracle" >"$WORK/proofs" 2>&1
+  proofs=$GROUP
+fi
+start_group volumes >"$WORK/volumes" 2>&1
+volumes=$GROUP
+
 run "format" cargo fmt --all --check
 run "scripts" scripts_parse
 run "lints (clippy)" lints
 run "documentation" documentation
-run "tests" cargo test --quiet --workspace --locked --no-fail-fast
+run "tests, compiled" tests --no-run
 if [ -n "$proofs" ]; then
   run "engine of the obligations" obligations
-  run "proofs" proved
+  run "proofs" shown "$proofs" "$WORK/proofs"
   export STEADFAST_ORACLE=$TARGET/oracle/oracle
   run "journal under explored schedules, their traces checked" schedules
 else
@@ -139,38 +174,14 @@ run "load generator of the benchmarks" bench_driver load
 run "journal driver of the benchmarks" bench_driver journal ${long:+--features peers}
 run "scale driver of the benchmarks" bench_driver scale
 if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
-run "release build" release
 if [ -n "$long" ]; then run "front end over io_uring" ring; fi
-if [ -x "$STEADFAST" ]; then
-  for contract in ordered metadata-prefix sync; do
-    run "crash exploration of '$contract', $crash_images images" \
-      "$STEADFAST" crash self --contract "$contract" --images "$crash_images"
-  done
-
-  reason=$(fuse_reason)
-  if [ -n "$reason" ]; then
-    say ""
-    say "left out, because $reason: power cut of a mounted volume, applications, pjdfstest, fsx, tree of 5,000 files"
-  else
-    run "power cut of a mounted volume" "$here/demo.sh" --rounds "$demo_rounds"
-    if [ "$(id -u)" = 0 ]; then
-      # PostgreSQL is installed for the long tier alone.
-      if [ -n "$long" ]; then run "applications on volumes that lose power" "$here/apps.sh" --long
-      else run "applications on volumes that lose power" "$here/apps.sh" --only cuts --cuts 8; fi
-      run "pjdfstest" "$here/pjdfstest.sh" ${long:+--contract all}
-    else
-      say ""
-      say "left out, because it needs root: applications on volumes that lose power, pjdfstest"
-    fi
-    run "fsx on every contract, ${#fsx_seeds[@]} seeds, $fsx_ops operations each" \
-      "$here/fsx.sh" --contract all --ops "$fsx_ops" "${fsx_seeds[@]}"
-    run "tree of 5,000 files" "$here/tree.sh"
-  fi
-fi
+# Some tests make mount namespaces, which would keep the volumes' mounts when they are cut off.
+shown "$volumes" "$WORK/volumes" || say "the steps about volumes were cut short" | tee -a "$WORK/failed"
+run "tests" tests
 
 step "$((SECONDS - started)) s in all"
-if ((${#failed[@]})); then
-  say "FAILED: $(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
+if [ -s "$WORK/failed" ]; then
+  say "FAILED: $(paste -sd ';' "$WORK/failed" | sed 's/;/; /g')"
   exit 1
 fi
 say "all steps passed"

@@ -2,9 +2,10 @@
 //!
 //! Between a request and its reply client and server sleep in turns. The processor that has nothing else to
 //! do meanwhile halts, and waking it up takes, on virtual machines, longer than the whole request. So while
-//! requests come closely, watchers of the lowest priority spin: whoever has anything else to do has the
-//! processor at once. After a moment without a request they sleep. With several clients at a time there is
-//! enough to do to keep processors from halting, and watchers would only be in the way.
+//! requests come closely, watchers of the lowest priority spin. Every few microseconds they give way: a thread
+//! that wakes up does not take the processor from another one in the middle of its time slice, whatever their
+//! priorities. After a moment without a request they sleep. With several clients at a time there is enough to
+//! do to keep processors from halting, and watchers would only be in the way.
 //!
 //! Invariants: a watcher spins only while `awake`, which the first one to see [`LINGER`] pass without a request
 //! takes back for all, and so does the first request of another client; `stir` takes the lock only to set it; dropping [`Wakeful`] ends them.
@@ -22,7 +23,7 @@ const CLOSE_TOGETHER: u64 = 8;
 const WATCHERS_MAX: usize = 2;
 /// The lowest priority there is (`nice`).
 const LOWEST: i32 = 19;
-/// Turns of a watcher's loop between two looks at the clock.
+/// Turns of a watcher's loop between giving way and looking at the clock.
 const TURNS: u32 = 64;
 
 struct Shared {
@@ -135,6 +136,7 @@ impl Shared {
             for _ in 0..TURNS {
                 std::hint::spin_loop();
             }
+            thread::yield_now();
             let requests = self.requests.load(Relaxed);
             if requests != seen {
                 (seen, since) = (requests, Instant::now());

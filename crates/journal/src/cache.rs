@@ -17,6 +17,7 @@ use crate::core::BlockMap;
 use crate::patch::Edit;
 use crate::sync::{Condvar, Mutex, wait};
 use crate::{Error, Kind, Result};
+use std::collections::hash_map::Entry::{Occupied, Vacant};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
@@ -233,20 +234,28 @@ impl Cache {
     pub(crate) fn begin_life(&self, at: BlockNo, kind: Kind, image: Arc<Block>) {
         let (lock, loaded) = self.shard(at);
         let mut shard = lock.lock();
-        let (holds, queued) = match shard.slots.get(&at.0) {
-            Some(Slot::Ready(entry)) => (entry.holds, entry.queued),
-            _ => (0, false),
-        };
-        let entry = Entry {
+        let mut entry = Entry {
             current: Arc::clone(&image),
             committed: image,
             kind,
-            holds: holds + 1,
+            holds: 1,
             referenced: true,
-            queued,
+            queued: false,
         };
-        shard.slots.insert(at.0, Slot::Ready(entry));
-        loaded.notify_all();
+        match shard.slots.entry(at.0) {
+            Occupied(mut slot) => {
+                match slot.get() {
+                    Slot::Ready(old) => {
+                        entry.holds += old.holds;
+                        entry.queued = old.queued;
+                    }
+                    // Its readers wait, and look again.
+                    Slot::Loading(_) => loaded.notify_all(),
+                }
+                slot.insert(Slot::Ready(entry));
+            }
+            Vacant(slot) => drop(slot.insert(Slot::Ready(entry))),
+        }
         self.evict(&mut shard);
     }
 

@@ -98,8 +98,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Resolves the batch against the committed images: counters and newest values are fixed
-    /// here, in log order; checksums are those of the images that the record leads to.
+    /// Resolves the batch against the committed images: counters are fixed here, in log order; checksums are those of the images that the record leads to.
     fn lay(&self, batch: &Batch, id: RecordId) -> (BlockBuf, Vec<PostImage>) {
         let mut parts: Vec<(u64, &TxnBlock)> = batch
             .txns
@@ -185,8 +184,7 @@ impl Inner {
         // has committed the block since.
         if let [(_, only)] = block.parts
             && (only.alone_on.as_ref()).is_some_and(|base| Arc::ptr_eq(base, &image))
-            && only.patch.latest.is_none()
-            && !self.config.faults.absorb_frozen
+            && !self.wants_newest()
             && let Some(values) = &only.values
         {
             return Arc::clone(values);
@@ -196,16 +194,32 @@ impl Inner {
             let Some(values) = &part.values else {
                 continue;
             };
-            let newest = self.cache.peek(block.at);
-            let newest = newest.as_ref().unwrap_or(values);
-            if self.config.faults.lay_current {
-                *result = **newest;
-            } else if self.config.faults.absorb_frozen {
-                part.patch.apply(newest, newest, result);
+            if self.wants_newest()
+                && let Some(newest) = self.cache.peek(block.at)
+            {
+                self.apply_newest(&part.patch, values, &newest, result);
             } else {
-                part.patch.apply(values, newest, result);
+                part.patch.apply(values, result);
             }
         }
         image
+    }
+
+    /// Whether a planted fault puts the current image where the frozen one counts.
+    fn wants_newest(&self) -> bool {
+        let faults = &self.config.faults;
+        faults.lay_current || faults.absorb_frozen || faults.newest_when_laid
+    }
+
+    fn apply_newest(&self, patch: &Patch, values: &Block, newest: &Block, result: &mut Block) {
+        let faults = &self.config.faults;
+        if faults.lay_current {
+            *result = *newest;
+        } else if faults.absorb_frozen {
+            patch.apply(newest, result);
+        } else {
+            patch.apply(values, result);
+            patch.apply_latest(newest, result);
+        }
     }
 }

@@ -290,11 +290,15 @@ const TXN_BLOCKS_MAX: usize = 16_384;
 /// Related objects at which a transaction closes: some hundred bytes of memory each.
 const TXN_OBJECTS_MAX: usize = 65_536;
 
+/// So many closed transactions keep the device busy: one is written, one is next. With fewer of them,
+/// large ones close early.
+const CLOSED_EARLY_MAX: usize = 2;
+
 pub(crate) struct Limits {
     pub(crate) log_blocks: u64,
     pub(crate) txn_bytes_max: u64,
     pub(crate) txn_data_blocks_max: u64,
-    /// From so many on a transaction closes if its data can be written at once.
+    /// From so many on a transaction closes if its data can be written soon.
     pub(crate) txn_data_blocks_early: u64,
     pub(crate) uncommitted_blocks_max: u64,
 }
@@ -539,7 +543,7 @@ impl Core {
         }
         if let Some(&id) = self.running.get(&stream) {
             let txn = &self.txns[&id];
-            let data_blocks_max = if self.closed.is_empty() {
+            let data_blocks_max = if self.closed.len() < CLOSED_EARLY_MAX {
                 self.limits.txn_data_blocks_early
             } else {
                 self.limits.txn_data_blocks_max

@@ -156,7 +156,7 @@ impl Inner {
         if core.committing {
             None
         } else {
-            core.next_batch(empty)
+            core.next_batch(empty, &self.config.faults)
         }
     }
 

@@ -10,6 +10,7 @@ use crate::record::{
     Covered, Entries, RECORD_HEADER_BYTES, Record, RecordClaim, RecordId, RecordWriter,
     decode_record,
 };
+use crate::recover::{makes_sense, read_header};
 use crate::seal::{META_BYTES, seal};
 use crate::{Config, Credits, Error, Journal, Kind, LogItem, Recovery, Region, Result, StreamId};
 use std::collections::HashMap;
@@ -495,10 +496,27 @@ fn homes(device: &MemDevice) -> Vec<u8> {
     bytes[bytes.len().min(META as usize * BLOCK_SIZE)..].to_vec()
 }
 
-/// Whether the log holds a record that the next mount could take for one of its own: nothing
-/// protects against an image that was made to look like a later mount.
+/// Whether the image was made to look like one that nobody protects against: its log holds a record that
+/// the next mount could take for one of its own, or a header's numbers are so near their end that there is
+/// no next mount.
 fn foresees(bytes: &[u8], epoch: u64) -> bool {
     let id = Identity::new(VOLUME);
+    let device = MemDevice::from_bytes(bytes);
+    let ends = |at: BlockNo| {
+        read_header(&device, at, &id).is_ok_and(|header| {
+            header.is_ok_and(|header| {
+                let later = TailHeader {
+                    generation: header.generation.saturating_add(8),
+                    epoch: header.epoch.saturating_add(8),
+                    ..header
+                };
+                makes_sense(&header, &REGION) && !makes_sense(&later, &REGION)
+            })
+        })
+    };
+    if REGION.headers.into_iter().any(ends) {
+        return true;
+    }
     let log = &bytes[2 * BLOCK_SIZE..META as usize * BLOCK_SIZE];
     log.chunks_exact(BLOCK_SIZE)
         .filter_map(|block| RecordClaim::read(&id, block).ok())

@@ -228,6 +228,10 @@ pub struct Faults {
     pub replay_past_bad: bool,
     /// Operations are absorbed into transactions that are closed and not laid yet.
     pub absorb_frozen: bool,
+    /// Newest values are those when the record is laid, of whatever life the bytes are by then.
+    pub newest_when_laid: bool,
+    /// A transaction that another one overtook lays its own newest values over the newer ones.
+    pub keep_overtaken: bool,
     /// Transactions freeze while operations are being applied, or wait in their lanes.
     pub freeze_beside_applying: bool,
 }

@@ -67,13 +67,6 @@ impl<const WORDS: usize> Mask<WORDS> {
         }
     }
 
-    /// Takes `start .. start + len` out.
-    pub(crate) fn remove(&mut self, start: usize, len: usize) {
-        for (word, positions) in words(start, len) {
-            self.0[word] &= !positions;
-        }
-    }
-
     /// Whether no position is in the set.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
@@ -145,8 +138,6 @@ mod tests {
             let (mut rest, mut half) = (mask.clone(), ByteMask::default());
             half.insert(0, 2048);
             rest.subtract(&half);
-            mask.remove(0, 2048);
-            prop_assert_eq!(&rest, &mask);
             prop_assert!(!rest.meets(0, 2048));
             prop_assert_eq!(rest.is_empty(), !plain[2048..].contains(&true));
         }

@@ -245,8 +245,9 @@ impl<'a> Op<'a> {
         self.edit(at, kind, Edit::Bytes { offset, len, from })
     }
 
-    /// Patches bytes that several streams write without relating (a directory's times): the
-    /// value that reaches the log is the newest one when the record is laid.
+    /// Patches bytes that several streams write without relating (a directory's times): the value
+    /// that reaches the log is the newest when the transaction closes, or an even newer one that is
+    /// there already.
     ///
     /// # Errors
     /// The block's present contents could not be read.

@@ -21,7 +21,7 @@ const BITS_BYTES: u64 = 8;
 pub(crate) enum Edit {
     /// New bytes; they lie in the operation's buffer at `from`.
     Bytes { offset: u16, len: u16, from: u32 },
-    /// New bytes whose newest value is logged, whoever wrote it.
+    /// New bytes of which the newest count, whoever wrote them: such edits commute.
     Latest { offset: u16, len: u16, from: u32 },
     /// Bits, all to one value.
     Bits { first: u16, count: u16, value: bool },
@@ -70,7 +70,8 @@ pub(crate) struct Patch {
     bit_calls: u64,
     /// (offset, difference) of 64-bit counters.
     pub(crate) adds: Vec<(u16, i64)>,
-    /// Bytes whose newest value is logged, whoever wrote it; not those that their owner wrote since.
+    /// Bytes of which the newest count: the values are those when the transaction closed, unless one
+    /// that closed later is laid before (`give_up_to`).
     pub(crate) latest: Option<Box<ByteMask>>,
 }
 
@@ -92,10 +93,7 @@ impl Patch {
             mask.insert(offset, len) as u64 + if known { 0 } else { RANGE_BYTES }
         };
         match *edit {
-            Edit::Bytes { offset, len, .. } => {
-                self.settle_latest(|latest| latest.remove(offset.into(), len.into()));
-                extend(&mut self.bytes, offset, len)
-            }
+            Edit::Bytes { offset, len, .. } => extend(&mut self.bytes, offset, len),
             Edit::Latest { offset, len, .. } => {
                 extend(self.latest.get_or_insert_default(), offset, len)
             }
@@ -110,13 +108,15 @@ impl Patch {
         }
     }
 
-    /// Where the owner writes, its value counts, not the newest: that may be of a later life of
-    /// the same bytes, which is not durable when this patch is.
-    fn settle_latest(&mut self, take_out: impl FnOnce(&mut ByteMask)) {
-        self.latest = self.latest.take().and_then(|mut latest| {
-            take_out(&mut latest);
-            (!latest.is_empty()).then_some(latest)
-        });
+    /// Another transaction, which closed later, is laid first: where both have newest values, the
+    /// other's are the newer ones. Who writes there otherwise is never laid between the two.
+    pub(crate) fn give_up_to(&mut self, overtaker: &Patch) {
+        if let (Some(mine), Some(theirs)) = (&mut self.latest, &overtaker.latest) {
+            mine.subtract(theirs);
+            if mine.is_empty() {
+                self.latest = None;
+            }
+        }
     }
 
     fn add(&mut self, offset: u16, delta: i64) -> u64 {
@@ -181,7 +181,6 @@ impl Patch {
             return;
         }
         self.zero |= later.zero;
-        self.settle_latest(|latest| latest.subtract(&later.bytes));
         self.bytes.union(&later.bytes);
         if let Some(bits) = &later.bits {
             self.bits.get_or_insert_default().union(bits);
@@ -196,8 +195,7 @@ impl Patch {
     }
 
     /// Carries this patch from the image that holds its values into another one.
-    /// `newest` is where `latest` bytes come from.
-    pub(crate) fn apply(&self, values: &Block, newest: &Block, image: &mut Block) {
+    pub(crate) fn apply(&self, values: &Block, image: &mut Block) {
         if self.zero {
             image.fill(0);
         }
@@ -215,8 +213,13 @@ impl Patch {
                 add_at(image, offset as usize, delta);
             }
         }
+        self.apply_latest(values, image);
+    }
+
+    /// The part of `apply` that carries newest values over.
+    pub(crate) fn apply_latest(&self, values: &Block, image: &mut Block) {
         for (start, len) in self.latest.as_ref().map(|l| l.runs()).unwrap_or_default() {
-            image[start..start + len].copy_from_slice(&newest[start..start + len]);
+            image[start..start + len].copy_from_slice(&values[start..start + len]);
         }
     }
 
@@ -281,40 +284,37 @@ mod tests {
         ]
     }
 
-    /// A directory was touched and removed in one transaction, and its inode's slot was another's before
-    /// that was durable: the record then said that the slot was free, with the times of the new one.
+    /// Overtaken where both have newest values: the rest, and what the owner wrote itself, stays.
     #[test]
-    fn what_the_owner_writes_over_a_newest_value_counts() {
-        let (touched, freed) = (
-            Edit::Latest {
-                offset: 48,
-                len: 24,
-                from: 0,
-            },
-            Edit::Bytes {
-                offset: 40,
-                len: 32,
-                from: 0,
-            },
-        );
-        let (frozen, newest) = ([0; BLOCK_SIZE], [7; BLOCK_SIZE]);
+    fn newest_values_are_given_up_to_an_overtaker_and_nothing_else() {
+        let latest = |offset, len| Edit::Latest {
+            offset,
+            len,
+            from: 0,
+        };
+        let mut patch = Patch::default();
+        patch.take(&latest(48, 24));
+        patch.take(&Edit::Bytes {
+            offset: 100,
+            len: 8,
+            from: 0,
+        });
+        let mut overtaker = Patch::default();
+        overtaker.take(&latest(56, 100));
         let applied = |patch: &Patch| {
             let mut image = [1; BLOCK_SIZE];
-            patch.apply(&frozen, &newest, &mut image);
-            [image[39], image[40], image[48], image[71], image[72]]
+            patch.apply(&[7; BLOCK_SIZE], &mut image);
+            [
+                image[47], image[48], image[55], image[56], image[71], image[100],
+            ]
         };
-        let mut one = Patch::default();
-        one.take(&touched);
-        let mut two = one.clone();
-        one.take(&freed);
-        assert_eq!(applied(&one), [1, 0, 0, 0, 1]);
-        let mut later = Patch::default();
-        later.take(&freed);
-        two.absorb(&later);
-        assert_eq!(applied(&two), [1, 0, 0, 0, 1]);
-        // The other way round the newest counts.
-        one.take(&touched);
-        assert_eq!(applied(&one), [1, 0, 7, 7, 1]);
+        assert_eq!(applied(&patch), [1, 7, 7, 7, 7, 7]);
+        patch.give_up_to(&overtaker);
+        assert_eq!(applied(&patch), [1, 7, 7, 1, 1, 7]);
+        overtaker.take(&latest(0, 200));
+        patch.give_up_to(&overtaker);
+        assert!(patch.latest.is_none());
+        assert_eq!(applied(&patch), [1, 1, 1, 1, 1, 7]);
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use super::{Batch, Core, DataRun, DataState, Phase, Run, Txn, TxnId, keys_within
 use crate::cache::Cache;
 use crate::probe::Decision;
 use crate::record::{Covered, RECORD_BLOCKS_MAX};
-use crate::{Object, StreamId};
+use crate::{Faults, Object, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use steadfast_block::BlockNo;
@@ -85,7 +85,7 @@ impl Core {
                     if let Some(patched) = txn.blocks.remove(&at.0) {
                         cache.with(at, |entry| {
                             let values = &entry.current;
-                            patched.patch.apply(values, values, Arc::make_mut(image));
+                            patched.patch.apply(values, Arc::make_mut(image));
                             entry.committed = Arc::clone(image);
                             entry.unhold(at, patched.holds);
                         });
@@ -189,42 +189,45 @@ impl Core {
     }
 
     /// Chooses the next batch. `None` if nothing is ready, or `empty` was not asked for.
-    pub(crate) fn next_batch(&mut self, empty: bool) -> Option<Batch> {
+    pub(crate) fn next_batch(&mut self, empty: bool, faults: &Faults) -> Option<Batch> {
         debug_assert!(!self.committing);
         let mut chosen: Vec<TxnId> = Vec::new();
         let mut covered: Vec<Covered> = Vec::new();
         let mut need = 0u64;
         let room = self.log_free().min(RECORD_BLOCKS_MAX);
+        // Those that closed before a chosen one, and have to wait: the first so many.
+        let mut waiting: Vec<TxnId> = Vec::new();
+        let mut overtaken: Vec<usize> = Vec::new();
         for id in &self.closed {
             let txn = &self.txns[id];
-            let Phase::Closed(DataState::Ready(runs)) = &txn.phase else {
-                continue;
+            let room = if chosen.is_empty() {
+                u64::MAX
+            } else {
+                room - need
             };
-            if txn.after.iter().any(|a| {
-                let a = self.resolve(*a);
-                self.txns.contains_key(&a) && !chosen.contains(&a)
-            }) {
-                continue;
+            match self.runs_if_ready(txn, &chosen, &covered, room) {
+                Some(runs) => {
+                    need += txn.need_blocks();
+                    covered.extend(runs.iter().cloned());
+                    chosen.push(*id);
+                    overtaken.push(waiting.len());
+                }
+                None => waiting.push(*id),
             }
-            // A record never both covers and patches a block.
-            let patches_covered = covered
-                .iter()
-                .any(|c| !keys_within(&txn.blocks, (c.at, u64::from(c.count))).is_empty());
-            if patches_covered || (need + txn.need_blocks() > room && !chosen.is_empty()) {
-                continue;
-            }
-            need += txn.need_blocks();
-            covered.extend(runs.iter().cloned());
-            chosen.push(*id);
         }
         // An empty record must not take what admitted operations have reserved.
         if chosen.is_empty() && (!empty || self.log_free() <= self.reserved_blocks) {
             return None;
         }
-        let txns = chosen
+        let txns: Vec<(TxnId, Txn)> = chosen
             .iter()
             .filter_map(|id| Some((*id, self.txns.get_mut(id).map(take_body)?)))
             .collect();
+        for ((_, overtaker), first) in txns.iter().zip(overtaken) {
+            for id in waiting[..first].iter().filter(|_| !faults.keep_overtaken) {
+                self.give_up_newest(*id, overtaker);
+            }
+        }
         self.committing = true;
         self.in_flight = self.next_seq;
         Some(Batch {
@@ -234,6 +237,46 @@ impl Core {
             txns,
             covered,
         })
+    }
+
+    /// The covered runs of a closed transaction that can be laid after the chosen ones, in `room`
+    /// blocks: its data is written, and what it follows is laid or chosen.
+    fn runs_if_ready<'a>(
+        &self,
+        txn: &'a Txn,
+        chosen: &[TxnId],
+        covered: &[Covered],
+        room: u64,
+    ) -> Option<&'a [Covered]> {
+        let Phase::Closed(DataState::Ready(runs)) = &txn.phase else {
+            return None;
+        };
+        let follows = |id: &TxnId| {
+            let id = self.resolve(*id);
+            self.txns.contains_key(&id) && !chosen.contains(&id)
+        };
+        // A record never both covers and patches a block.
+        let patches_covered =
+            |c: &Covered| !keys_within(&txn.blocks, (c.at, u64::from(c.count))).is_empty();
+        let waits = txn.after.iter().any(follows)
+            || covered.iter().any(patches_covered)
+            || txn.need_blocks() > room;
+        (!waits).then_some(runs)
+    }
+
+    /// A transaction that is laid overtakes `id`, which closed before it: what both touched without
+    /// relating (newest values) is newer in the overtaker.
+    fn give_up_newest(&mut self, id: TxnId, overtaker: &Txn) {
+        let Some(waiting) = self.txns.get_mut(&id) else {
+            return;
+        };
+        for (at, theirs) in &overtaker.blocks {
+            if theirs.patch.latest.is_some()
+                && let Some(mine) = waiting.blocks.get_mut(at)
+            {
+                mine.patch.give_up_to(&theirs.patch);
+            }
+        }
     }
 
     /// The record of the batch takes this many blocks.

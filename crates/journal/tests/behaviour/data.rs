@@ -45,6 +45,56 @@ fn with_workers_a_large_append_is_written_while_it_grows() {
     journal.close().unwrap();
 }
 
+/// A device that writes nothing while it is held.
+struct Held {
+    device: MemDevice,
+    gate: Mutex<()>,
+}
+
+impl BlockDevice for Held {
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn read(&self, at: BlockNo, buf: &mut [u8]) -> steadfast_block::Result<()> {
+        self.device.read(at, buf)
+    }
+
+    fn write(&self, at: BlockNo, segments: &[&[u8]]) -> steadfast_block::Result<()> {
+        let _open = self.gate.lock().unwrap();
+        self.device.write(at, segments)
+    }
+
+    fn flush(&self) -> steadfast_block::Result<()> {
+        self.device.flush()
+    }
+
+    fn discard(&self, at: BlockNo, count: u64) -> steadfast_block::Result<()> {
+        self.device.discard(at, count)
+    }
+}
+
+/// The next transaction was closed only when the one before was durable, and the device idle meanwhile.
+#[test]
+fn the_next_part_of_a_large_append_is_ready_while_one_is_written() {
+    let blocks = 3 * TXN_DATA_BLOCKS_EARLY + RUN;
+    let device = Arc::new(Held {
+        device: MemDevice::new(DATA + blocks),
+        gate: Mutex::new(()),
+    });
+    prepare(&*device, &REGION);
+    let journal = open(device.clone());
+    journal.start_workers();
+    let held = device.gate.lock().unwrap();
+    write(&journal, blocks);
+    // A third one would only wait: it goes on growing.
+    assert_eq!(journal.stats().transactions, 2);
+    drop(held);
+    journal.sync_all().unwrap();
+    assert_eq!(journal.stats().around_blocks, blocks);
+    journal.close().unwrap();
+}
+
 #[test]
 fn without_workers_nothing_is_written_before_a_transaction_is_full() {
     let blocks = TXN_DATA_BLOCKS_MAX + RUN;

@@ -1,5 +1,6 @@
 //! Two streams, what they have in common, a checkpointer: each stream recovers a prefix, and so do
-//! the operations on the shared object, and those on the same bytes, in their one order each.
+//! the operations on the shared object, and those on the same bytes, in their one order each. All
+//! touch the same times, which the operations on the same bytes write: each begins a new life of them.
 
 use super::{META, World, synced};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -17,6 +18,13 @@ const WORDS: usize = 2048;
 /// The word that the operations on the same bytes write.
 const WORD: usize = 1536;
 
+/// Where the newest value of a life counts: `time` tells which life, and whose value.
+const TIME: usize = 1600;
+
+fn time(life: usize, stream: usize, number: u64) -> u64 {
+    (life as u64) << 32 | (stream as u64) << 16 | number
+}
+
 /// What an operation may have in common with the other stream's.
 #[derive(Clone, Copy)]
 enum Common {
@@ -30,6 +38,8 @@ struct History {
     common: [Mutex<Vec<(usize, u64)>>; 2],
     /// Operations that wrote around the log, by stream.
     around: [Mutex<Vec<u64>>; 2],
+    /// In which life of the times each operation was, by stream: (number, life).
+    lives: [Mutex<Vec<(u64, usize)>>; 2],
     done: [AtomicU64; 2],
 }
 
@@ -58,8 +68,11 @@ impl Prefix {
             .journal
             .begin(StreamId(stream as u32), credits)
             .unwrap();
-        let lock = |common| self.locks.acquire(&[(common as u64, Access::Exclusive)]);
-        let set = common.map(lock);
+        let set = self.locks.acquire(match common {
+            None => &[(1, Access::Shared)],
+            Some(Common::Object) => &[(0, Access::Exclusive), (1, Access::Shared)],
+            Some(Common::Bytes) => &[(1, Access::Exclusive)],
+        });
         if let Some(common) = common {
             let mut order = self.history.common[common as usize].lock().unwrap();
             order.push((stream, number));
@@ -80,6 +93,16 @@ impl Prefix {
         op.set_bits(META, 8 * 512 + 64 * stream + number as usize, 1, true)
             .unwrap();
         op.add(META, 1024, 1).unwrap();
+        let life = self.history.common[1].lock().unwrap().len();
+        self.history.lives[stream]
+            .lock()
+            .unwrap()
+            .push((number, life));
+        let time = time(life, stream, number).to_le_bytes();
+        match common {
+            Some(Common::Bytes) => op.write(META, Kind::Meta, TIME, &time).unwrap(),
+            _ => op.write_latest(META, TIME, &time).unwrap(),
+        }
         if around {
             // Many writes: others commit meanwhile.
             self.history.around[stream].lock().unwrap().push(number);
@@ -176,7 +199,23 @@ impl World for Prefix {
                     let wanted = (1..=order.len()).map(|i| if i <= first { i as u64 } else { 0 });
                     assert!(words.eq(wanted), "{order:?} at {count:?}");
                 }
-                Common::Bytes => assert_eq!(word(WORD), first as u64, "{order:?} at {count:?}"),
+                Common::Bytes => {
+                    assert_eq!(word(WORD), first as u64, "{order:?} at {count:?}");
+                    let (life, stream) = (word(TIME) >> 32, word(TIME) >> 16 & 1);
+                    assert_eq!(
+                        life, first as u64,
+                        "times of another life: {order:?} at {count:?}"
+                    );
+                    let number = word(TIME) & 0xffff;
+                    let own = self.history.lives[stream as usize].lock().unwrap();
+                    let laid = |(n, l): &&(u64, usize)| *n <= count[stream as usize] && *l == first;
+                    let newest = own.iter().filter(laid).map(|(n, _)| *n).max();
+                    assert!(
+                        newest.is_none_or(|n| number >= n),
+                        "{newest:?}: times of {number}"
+                    );
+                    assert!(number > 0 || count == [0, 0], "no times at {count:?}");
+                }
             }
         }
     }
