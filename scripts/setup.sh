@@ -2,7 +2,7 @@
 # Installs what the scripts need beyond Rust on a Debian machine, or, without the rights to, names all of it in one
 # line and exits 3. Says nothing when nothing is missing.
 #
-#   scripts/setup.sh [demo|test|postgres|bench]
+#   scripts/setup.sh [demo|test|postgres|bench|nfs|guest]
 set -euo pipefail
 
 purpose=${1:-test}
@@ -14,7 +14,10 @@ case $purpose in
   test)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base fallocate:util-linux) ;;
   postgres) needs+=(mkfs.ext4:e2fsprogs perl:perl-base ps:procps setpriv:util-linux) ;;
   bench) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount go:golang-go) ;;
-  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres or bench" >&2; exit 2 ;;
+  nfs)   needs+=(mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
+  guest) needs+=(ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha
+                 qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod dpkg-deb:dpkg) ;;
+  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, nfs or guest" >&2; exit 2 ;;
 esac
 
 # Commands for administrators are not on everyone's path.
@@ -28,6 +31,9 @@ find_missing() {
     command -v "${need%%:*}" >/dev/null || packages+=("${need#*:}")
   done
   if [ "$purpose" = postgres ] && ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then packages+=(postgresql); fi
+  case $purpose in
+    nfs|guest) compgen -G '/usr/lib/*/ganesha/libfsalvfs.so' >/dev/null || packages+=(nfs-ganesha-vfs) ;;
+  esac
   # A compiler without the C library's headers and start files cannot link.
   if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=crt1.o)" ]; then packages+=(libc6-dev); fi
 }
@@ -59,6 +65,17 @@ install() {
 }
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
+# Servers are installed as programs to run, not to be started here.
+policy=/usr/sbin/policy-rc.d
+case $purpose in
+  nfs|guest)
+    if [ ! -e "$policy" ]; then
+      trap 'rm -f "$log" "$policy"' EXIT
+      printf '#!/bin/sh\nexit 101\n' >"$policy"
+      chmod +x "$policy"
+    fi
+    ;;
+esac
 # The package lists of a fresh machine are empty or old: fetch them only if the first try fails.
 if ! install && ! { apt-get update -qq >/dev/null 2>"$log" && install; }; then
   tail -n 3 "$log" >&2

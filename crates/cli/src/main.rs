@@ -17,8 +17,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, crash, dump, fsck, grow, helper, info, man, mkfs, mount, put, shutdown, stat,
-    sync, umount,
+    completions, crash, dump, fsck, grow, helper, info, man, mkfs, mount, put, serve_nfs, shutdown,
+    stat, sync, umount,
 };
 use failure::Failure;
 
@@ -53,12 +53,15 @@ enum Command {
     Dump(dump::Args),
     /// Make everything written to a mounted volume durable
     Sync(sync::Args),
-    /// Show live counters of a mounted volume
+    /// Show live counters of a mounted volume or of a server
     Stat(stat::Args),
     /// End all access to a mounted volume at once, for tests of crashes
     Shutdown(shutdown::Args),
     /// Replace a file with standard input so that a crash leaves the old content or the new
     Put(put::Args),
+    /// Serve volumes to other hosts
+    #[command(subcommand)]
+    Serve(serve_nfs::Command),
     /// Explore what crashes can do
     #[command(subcommand)]
     Crash(crash::Command),
@@ -83,6 +86,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Stat(args) => stat::run(&args),
         Command::Shutdown(args) => shutdown::run(&args),
         Command::Put(args) => put::run(&args),
+        Command::Serve(command) => serve_nfs::run(&command),
         Command::Crash(command) => crash::run(&command),
         Command::Completions(args) => completions::run(&args),
         Command::InstallHelper(args) => helper::install(&args),
@@ -137,6 +141,9 @@ mod tests {
             "steadfast shutdown --first log DIR",
             "steadfast put FILE",
             "steadfast put --recover FILE",
+            "steadfast serve nfs IMAGE",
+            "steadfast serve nfs --listen 127.0.0.1:2049 --mount-port 20048 --read-only IMAGE:/EXPORT OTHER:/O",
+            "steadfast serve nfs --listen [::1]:2049 --config FILE --rpcbind --metrics 127.0.0.1:9049",
             "steadfast crash self --seed 1 --images 10",
             "steadfast crash put --size 8K --tears --json",
             "steadfast completions bash",
@@ -151,6 +158,8 @@ mod tests {
             "steadfast mount IMAGE",
             "steadfast dump --log --block 7 IMAGE",
             "steadfast dump --bytes IMAGE",
+            "steadfast serve nfs --threads 0 IMAGE",
+            "steadfast serve nfs --listen here IMAGE",
             "steadfast dump --inode a/b IMAGE",
             "steadfast dump --inode 7 --directory 7 IMAGE",
             "steadfast",

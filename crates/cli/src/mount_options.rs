@@ -42,6 +42,8 @@ pub(crate) struct Options {
     pub(crate) no_poll: bool,
     /// Page cache in bytes.
     pub(crate) cache_bytes: Option<u64>,
+    /// Data that is read stays in it, too: nobody else keeps it.
+    pub(crate) keep_data: bool,
     /// Longest time that a change stays uncommitted.
     pub(crate) commit: Option<Duration>,
     /// The volume must run under this contract.

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use steadfast_block::{BlockDevice, DeviceError, Direct, FileDevice, FileOptions};
@@ -11,10 +12,13 @@ use steadfast_fs::{Fs, FsckOptions, JournalState, MkfsOptions, Outcome};
 use steadfast_journal::{Journal, LogItem, LogSummary};
 use steadfast_vfs::FileSystem;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, notice};
 use crate::mount_options::Options;
 
 pub(crate) use steadfast_fs::{BlockPlace, Contract, InodeShown, Inspector, LeafShown, VolumeMap};
+
+/// How soon one looks again whether an image is free.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// What an image is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,6 +40,17 @@ pub(crate) fn open_device(
     access: Access,
     direct: Option<bool>,
 ) -> Result<Arc<FileDevice>, Failure> {
+    open_device_within(image, access, direct, Duration::ZERO)
+}
+
+/// The same; an image that is in use is waited for so long: the kernel closes that of a process that was killed
+/// a moment after its end.
+pub(crate) fn open_device_within(
+    image: &Path,
+    access: Access,
+    direct: Option<bool>,
+    patience: Duration,
+) -> Result<Arc<FileDevice>, Failure> {
     let options = FileOptions {
         read_only: access != Access::Change,
         direct: match (direct, access) {
@@ -46,7 +61,23 @@ pub(crate) fn open_device(
         lock: access != Access::Peek,
         ..FileOptions::default()
     };
-    let device = FileDevice::open(image, &options).map_err(|e| device_failure(image, &e))?;
+    let begun = Instant::now();
+    let mut told = false;
+    let device = loop {
+        match FileDevice::open(image, &options) {
+            Err(DeviceError::Locked { .. }) if begun.elapsed() < patience => {
+                if !std::mem::replace(&mut told, true) {
+                    notice(&format!(
+                        "{}: is in use; waiting up to {} seconds for that to end",
+                        image.display(),
+                        patience.as_secs()
+                    ));
+                }
+                std::thread::sleep(LOOK_AGAIN_AFTER);
+            }
+            opened => break opened.map_err(|e| device_failure(image, &e))?,
+        }
+    };
     if let Some(refusal) = device.engine_refusal() {
         eprintln!("steadfast: note: {}: {refusal}", image.display());
     }
@@ -213,6 +244,7 @@ pub(crate) fn mount(
     if let Some(interval) = options.commit {
         wanted.commit_interval = interval;
     }
+    wanted.keep_data = options.keep_data;
     if let Some(bytes) = options.cache_bytes {
         wanted.cache_bytes = bytes;
     }
@@ -239,6 +271,19 @@ pub(crate) fn mount(
 impl Volume {
     pub(crate) fn file_system(&self) -> Arc<dyn FileSystem> {
         Arc::clone(&self.fs) as Arc<dyn FileSystem>
+    }
+
+    /// It, to be served over NFS.
+    pub(crate) fn served(&self, image: &Path) -> steadfast_nfs::Served {
+        let mut served =
+            steadfast_nfs::Served::new(self.file_system(), image.display().to_string());
+        served.limits = steadfast_nfs::Limits {
+            file_bytes_max: steadfast_fs::layout::FILE_BYTES_MAX,
+            links_max: steadfast_fs::layout::LINK_MAX,
+        };
+        served.read_only = self.read_only();
+        served.calls_are_durable = self.fs.contract() == Contract::Sync;
+        served
     }
 
     /// Whether it can only be read.

@@ -37,6 +37,17 @@ const CHUNK_PAGES_MAX: u64 = 256;
 /// Attempts to begin an operation whose file changes in between, before giving up.
 pub(crate) const ATTEMPTS_MAX: usize = 64;
 
+/// Where file data is read from that is not a delayed page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum From {
+    /// The device, if it is not in memory.
+    Device,
+    /// The same, and it stays in memory then.
+    Kept,
+    /// Only memory.
+    Memory,
+}
+
 /// Where a page of a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Target {
@@ -112,8 +123,38 @@ impl Fs {
         let disk = inode::read(&self.store.volume, &mut reader, ino)?;
         require_file(&disk)?;
         let len = disk.size.get().saturating_sub(offset).min(buf.len() as u64) as usize;
-        read_range(&self.store, &state.pages, &disk, offset, &mut buf[..len])?;
+        let from = if self.keeps_data {
+            From::Kept
+        } else {
+            From::Device
+        };
+        read_range(
+            &self.store,
+            &state.pages,
+            &disk,
+            offset,
+            &mut buf[..len],
+            from,
+        )?;
         Ok(len)
+    }
+
+    /// The same if all of it is in memory; none if not.
+    pub(crate) fn read_file_in_memory(
+        &self,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let inode = self.table.get(ino);
+        let state = inode.shared();
+        let mut reader = Current(&self.store.journal);
+        let disk = inode::read(&self.store.volume, &mut reader, ino)?;
+        require_file(&disk)?;
+        let len = disk.size.get().saturating_sub(offset).min(buf.len() as u64) as usize;
+        let buf = &mut buf[..len];
+        let whole = read_range(&self.store, &state.pages, &disk, offset, buf, From::Memory)?;
+        Ok(whole.then_some(len))
     }
 
     /// Writes `data` at `offset`, or at the end. Returns where it went and how much of it
@@ -484,9 +525,10 @@ pub(crate) fn read_range(
     disk: &DiskInode,
     offset: u64,
     buf: &mut [u8],
-) -> Result<()> {
+    from: From,
+) -> Result<bool> {
     if buf.is_empty() {
-        return Ok(());
+        return Ok(true);
     }
     let len = buf.len() as u64;
     let (first, end) = page_range(offset, len);
@@ -499,12 +541,10 @@ pub(crate) fn read_range(
         let start = (run.logical * PAGE).max(offset);
         let stop = (run.end() * PAGE).min(offset + len);
         buf[(done - offset) as usize..(start - offset) as usize].fill(0);
-        read_run(
-            store,
-            run,
-            start,
-            &mut buf[(start - offset) as usize..(stop - offset) as usize],
-        )?;
+        let part = &mut buf[(start - offset) as usize..(stop - offset) as usize];
+        if !read_run(store, run, start, part, from)? {
+            return Ok(false);
+        }
         done = stop;
     }
     buf[(done - offset) as usize..].fill(0);
@@ -516,16 +556,20 @@ pub(crate) fn read_range(
         buf[(start - offset) as usize..(stop - offset) as usize]
             .copy_from_slice(&block[(start - page * PAGE) as usize..(stop - page * PAGE) as usize]);
     }
-    Ok(())
+    Ok(true)
 }
 
-/// Reads bytes of one written extent, from byte `start` of the file on.
-fn read_run(store: &Store, run: &Extent, start: u64, buf: &mut [u8]) -> Result<()> {
+/// Reads bytes of one written extent, from byte `start` of the file on. False if they are not in memory, and no other
+/// place is to be asked.
+fn read_run(store: &Store, run: &Extent, start: u64, buf: &mut [u8], from: From) -> Result<bool> {
     let read = |page: u64, buf: &mut [u8]| {
-        store
-            .journal
-            .read_data(run.block.offset(page - run.logical), buf)
-            .map_err(from_journal)
+        let (journal, at) = (&store.journal, run.block.offset(page - run.logical));
+        let read = match from {
+            From::Device => journal.read_data(at, buf),
+            From::Kept => journal.read_data_kept(at, buf),
+            From::Memory => return Ok(journal.read_data_in_memory(at, buf)),
+        };
+        read.map(|()| true).map_err(from_journal)
     };
     let mut partial = [0; BLOCK_SIZE];
     let mut page = start / PAGE;
@@ -537,21 +581,27 @@ fn read_run(store: &Store, run: &Extent, start: u64, buf: &mut [u8]) -> Result<(
     };
     let (front, rest) = buf.split_at_mut(head);
     if head > 0 {
-        read(page, &mut partial)?;
+        if !read(page, &mut partial)? {
+            return Ok(false);
+        }
         front.copy_from_slice(&partial[skip..skip + head]);
         page += 1;
     }
     let whole = rest.len() / BLOCK_SIZE * BLOCK_SIZE;
     let (middle, tail) = rest.split_at_mut(whole);
     if whole > 0 {
-        read(page, middle)?;
+        if !read(page, middle)? {
+            return Ok(false);
+        }
         page += (whole / BLOCK_SIZE) as u64;
     }
     if !tail.is_empty() {
-        read(page, &mut partial)?;
+        if !read(page, &mut partial)? {
+            return Ok(false);
+        }
         tail.copy_from_slice(&partial[..tail.len()]);
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Stores the bytes of a new long symlink (at most a block) in a block of its own, inside
@@ -596,6 +646,6 @@ pub(crate) fn load_block(store: &Store, disk: &DiskInode) -> Result<Vec<u8>> {
         return Err(damaged(format!("a symbolic link of {size} bytes")));
     }
     let mut bytes = vec![0; size as usize];
-    read_range(store, &Pages::default(), disk, 0, &mut bytes)?;
+    read_range(store, &Pages::default(), disk, 0, &mut bytes, From::Device)?;
     Ok(bytes)
 }

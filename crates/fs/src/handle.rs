@@ -13,7 +13,7 @@ use steadfast_block::BlockDevice;
 use steadfast_journal::{Object, Recovery};
 use steadfast_vfs::{
     AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileKind, FileSystem, Ino, NewNode,
-    RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, Stream, XattrMode,
+    RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, Stream, Wanted, XattrMode,
 };
 
 /// A mounted volume.
@@ -163,6 +163,16 @@ impl FileSystem for Fs {
         self.mounted.read_file(ino, offset, buf)
     }
 
+    fn read_in_memory(
+        &self,
+        _caller: &Caller,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<Option<usize>> {
+        self.mounted.read_file_in_memory(ino, offset, buf)
+    }
+
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.mounted.writable()?;
         let written = self.mounted.write_file(caller, ino, Some(offset), data);
@@ -198,6 +208,39 @@ impl FileSystem for Fs {
             .store
             .journal
             .sync(stream, &[object])
+            .map_err(from_journal)
+    }
+
+    fn fsync_together(&self, wanted: &[Wanted]) -> Result<()> {
+        if self.mounted.read_only {
+            return Ok(());
+        }
+        if self.contract() == Contract::MetadataPrefix {
+            for one in wanted {
+                let caller = Caller {
+                    stream: one.stream,
+                    ..Caller::root()
+                };
+                match self.fsync(&caller, one.ino, one.data_only) {
+                    Err(e) if e == Errno::Stale => {}
+                    other => other?,
+                }
+            }
+            return Ok(());
+        }
+        let of = |one: &Wanted| self.mounted.store.stream(one.stream);
+        let mut streams: Vec<_> = wanted.iter().map(of).collect();
+        streams.sort_unstable();
+        streams.dedup();
+        // What an inode is nobody needs to know: it never was both.
+        let of = |one: &Wanted| [Object::File(one.ino), Object::Directory(one.ino)];
+        let mut objects: Vec<_> = wanted.iter().flat_map(of).collect();
+        objects.sort_unstable();
+        objects.dedup();
+        self.mounted
+            .store
+            .journal
+            .sync_together(&streams, &objects)
             .map_err(from_journal)
     }
 

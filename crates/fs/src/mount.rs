@@ -8,6 +8,7 @@
 //! [`Fs`] here is the volume's state, shared by whoever uses it and by the journal, which
 //! calls it to place delayed data. What users hold is [`crate::handle::Fs`].
 
+use crate::contract::Contract;
 use crate::error::{Error, from_journal};
 use crate::inode::{self, Inode, Table};
 use crate::layout::{DiskInode, DiskTime};
@@ -34,6 +35,8 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// Memory for clean cached metadata and journalled data.
     pub cache_bytes: u64,
+    /// The data that is read stays in that memory, too: for front ends that nobody caches for.
+    pub keep_data: bool,
     /// Bound of data written but not yet committed.
     pub uncommitted_bytes: u64,
     /// Bytes of a small file that go through the log when it is synced; larger ones are written to their
@@ -58,6 +61,7 @@ impl Default for MountOptions {
             read_only: false,
             commit_interval: Duration::from_secs(5),
             cache_bytes: 64 << 20,
+            keep_data: false,
             uncommitted_bytes: 32 << 20,
             small_bytes: SMALL_BYTES_DEFAULT,
             background: true,
@@ -101,6 +105,8 @@ pub(crate) struct Fs {
     pub(crate) faults: Faults,
     /// Nothing may be changed.
     pub(crate) read_only: bool,
+    /// Data that is read stays in memory.
+    pub(crate) keeps_data: bool,
     /// Most overwrites that wait to be written in place, in blocks.
     pub(crate) in_place_blocks_max: u64,
     /// Held by renames that move a directory to another parent: the shape of the tree
@@ -140,6 +146,8 @@ impl Fs {
             Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
             None => getrandom::fill(&mut seed).map_err(|e| Error::Random(e.to_string()))?,
         }
+        // What is written in place could overtake what is read.
+        let keeps_data = options.keep_data && volume.contract != Contract::MetadataPrefix;
         let store = Store::new(journal, volume, options.small_bytes);
         let fs = Arc::new(Fs {
             store,
@@ -148,6 +156,7 @@ impl Fs {
             clock: Arc::clone(&options.clock),
             faults: options.faults.clone(),
             read_only,
+            keeps_data,
             in_place_blocks_max: uncommitted_blocks,
             moves: Mutex::new(()),
             unmounted: AtomicBool::new(false),

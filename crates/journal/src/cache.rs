@@ -35,6 +35,12 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Copies the current image.
+    pub(crate) fn read(&mut self, block: &mut Block) {
+        self.referenced = true;
+        *block = *self.current;
+    }
+
     pub(crate) fn unhold(&mut self, at: BlockNo, count: u32) {
         debug_assert!(
             self.holds >= count,
@@ -49,6 +55,16 @@ enum Slot {
     /// Being read from its home; the number tells this reader from later ones.
     Loading(u64),
     Ready(Entry),
+}
+
+/// What [`Cache::look`] found.
+pub(crate) enum Look {
+    /// The current image.
+    Here(Arc<Block>),
+    /// The caller is to read it, and to tell ([`Cache::loaded`]).
+    Load(u64),
+    /// Somebody else reads it.
+    Elsewhere,
 }
 
 #[derive(Default)]
@@ -159,6 +175,50 @@ impl Cache {
             self.evict(&mut shard);
             return Ok(image);
         }
+    }
+
+    /// Looks for a block that the caller is going to read from its home otherwise, together with its neighbours.
+    pub(crate) fn look(&self, at: BlockNo) -> Look {
+        let mut shard = self.shard(at).0.lock();
+        match shard.slots.get_mut(&at.0) {
+            Some(Slot::Ready(entry)) => {
+                entry.referenced = true;
+                return Look::Here(Arc::clone(&entry.current));
+            }
+            Some(Slot::Loading(_)) => return Look::Elsewhere,
+            None => {}
+        }
+        shard.loads += 1;
+        let load_no = shard.loads;
+        shard.slots.insert(at.0, Slot::Loading(load_no));
+        Look::Load(load_no)
+    }
+
+    /// Ends the load of [`Look::Load`]: with what was read, unless the block has begun a new life meanwhile. It is the
+    /// first to go again, before what was asked for twice.
+    pub(crate) fn loaded(&self, at: BlockNo, load_no: u64, kind: Kind, image: Option<&Block>) {
+        let (lock, loaded) = self.shard(at);
+        let mut shard = lock.lock();
+        loaded.notify_all();
+        if !matches!(shard.slots.get(&at.0), Some(Slot::Loading(no)) if *no == load_no) {
+            return;
+        }
+        let Some(image) = image else {
+            shard.slots.remove(&at.0);
+            return;
+        };
+        let image = Arc::new(*image);
+        let entry = Entry {
+            current: Arc::clone(&image),
+            committed: image,
+            kind,
+            holds: 0,
+            referenced: false,
+            queued: false,
+        };
+        shard.slots.insert(at.0, Slot::Ready(entry));
+        shard.offer(at);
+        self.evict(&mut shard);
     }
 
     /// The current image, if it is in memory.

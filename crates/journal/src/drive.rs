@@ -110,6 +110,21 @@ impl Inner {
         self.drive(&chosen)
     }
 
+    pub(crate) fn sync_streams(&self, streams: &[StreamId], objects: &[Object]) -> Result<()> {
+        if self.config.read_only {
+            return Ok(());
+        }
+        let chosen = self.close(|core| {
+            let objects = objects
+                .chunks(objects.len().max(1))
+                .chain(std::iter::repeat(&[][..]));
+            let each = streams.iter().zip(objects);
+            each.flat_map(|(stream, objects)| core.concerned(Some(*stream), objects))
+                .collect()
+        })?;
+        self.drive(&chosen)
+    }
+
     /// Works, or waits for others who work, until `ids` are durable.
     pub(crate) fn drive(&self, ids: &[TxnId]) -> Result<()> {
         let mut core = self.core.lock();

@@ -1,7 +1,7 @@
 //! The journal as its callers see it, and what all of its threads share: the device, the
 //! cache, the core under its lock, and who is woken by what.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Look};
 use crate::checkpoint::Asker;
 use crate::core::{Core, Limits, Run, TxnId};
 use crate::lanes::Lanes;
@@ -292,6 +292,50 @@ impl Journal {
         self.inner.read_home(at, &missing, buf)
     }
 
+    /// Like [`Journal::read_data`], but what comes from the device stays in memory as long as there is room: for
+    /// readers that nobody else caches for.
+    ///
+    /// # Errors
+    /// A read error.
+    ///
+    /// # Panics
+    /// If `buf` is no whole number of blocks: a bug of the caller.
+    pub fn read_data_kept(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
+        let (blocks, rest) = buf.as_chunks_mut::<BLOCK_SIZE>();
+        assert!(rest.is_empty(), "a buffer of whole blocks");
+        let mut missing = 0..0;
+        let mut loads = Vec::new();
+        for i in 0..blocks.len() {
+            match self.inner.cache.look(at.offset(i as u64)) {
+                Look::Here(image) => {
+                    blocks[i] = *image;
+                    self.inner.load(at, &mut missing, &mut loads, blocks)?;
+                    continue;
+                }
+                Look::Load(load_no) => loads.push((i, load_no)),
+                Look::Elsewhere => {}
+            }
+            missing = match missing.is_empty() {
+                true => i..i + 1,
+                false => missing.start..i + 1,
+            };
+        }
+        self.inner.load(at, &mut missing, &mut loads, blocks)
+    }
+
+    /// Reads consecutive data blocks if all of them are in memory. Whether they were; if not, `buf` holds anything.
+    ///
+    /// # Panics
+    /// If `buf` is no whole number of blocks: a bug of the caller.
+    pub fn read_data_in_memory(&self, at: BlockNo, buf: &mut [u8]) -> bool {
+        let (blocks, rest) = buf.as_chunks_mut::<BLOCK_SIZE>();
+        assert!(rest.is_empty(), "a buffer of whole blocks");
+        blocks.iter_mut().zip(at.0..).all(|(block, at)| {
+            let here = (self.inner.cache).with(BlockNo(at), |entry| entry.read(block));
+            here.is_some()
+        })
+    }
+
     /// Makes durable everything uncommitted of `stream`, and of every stream with an
     /// uncommitted change to one of `objects`.
     ///
@@ -299,6 +343,14 @@ impl Journal {
     /// The sticky failure: what was not durable before may be lost.
     pub fn sync(&self, stream: StreamId, objects: &[Object]) -> Result<()> {
         self.inner.sync(Some(stream), objects)
+    }
+
+    /// [`Journal::sync`] for several streams and objects at once: one record can hold them all.
+    ///
+    /// # Errors
+    /// As for `sync`.
+    pub fn sync_together(&self, streams: &[StreamId], objects: &[Object]) -> Result<()> {
+        self.inner.sync_streams(streams, objects)
     }
 
     /// Makes durable everything uncommitted.
@@ -508,6 +560,24 @@ impl Inner {
     /// Holds a block in memory for an operation that changes it.
     pub(crate) fn hold(&self, at: BlockNo, kind: Kind) -> Result<()> {
         self.image(at, kind, true).map(drop)
+    }
+
+    /// Reads a run of blocks from their homes, and keeps those whose load is the caller's.
+    fn load(
+        &self,
+        at: BlockNo,
+        missing: &mut std::ops::Range<usize>,
+        loads: &mut Vec<(usize, u64)>,
+        blocks: &mut [Block],
+    ) -> Result<()> {
+        let run = std::mem::take(missing);
+        let result = self.read_home(at, &run, blocks.as_flattened_mut());
+        for (i, load_no) in loads.drain(..) {
+            let image = result.is_ok().then_some(&blocks[i]);
+            let at = at.offset(i as u64);
+            self.cache.loaded(at, load_no, Kind::Data, image);
+        }
+        result
     }
 
     fn read_home(

@@ -254,6 +254,17 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
 }
 
+/// What one of several who sync together wants durable ([`FileSystem::fsync_together`]).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Wanted {
+    /// The stream of what it did.
+    pub stream: Stream,
+    /// The inode, as for `fsync`.
+    pub ino: Ino,
+    /// As `fdatasync`.
+    pub data_only: bool,
+}
+
 /// State of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatFs {
@@ -330,6 +341,17 @@ pub trait FileSystem: Send + Sync {
     fn release(&self, ino: Ino);
     /// Reads up to `buf.len()` bytes at `offset`; returns how many (short only at the end).
     fn read(&self, caller: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
+    /// The same if it takes no look at the device; none if it might, whatever `buf` holds then.
+    fn read_in_memory(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<Option<usize>> {
+        let _ = (caller, ino, offset, buf);
+        Ok(None)
+    }
     /// Writes all of `data` at `offset`. EFBIG, ENOSPC before any effect; a very long
     /// write may be several operations, in order.
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
@@ -339,6 +361,21 @@ pub trait FileSystem: Send + Sync {
     /// Makes the inode durable: commits the caller's stream and every stream with an
     /// uncommitted change to it. `data_only` is `fdatasync`.
     fn fsync(&self, caller: &Caller, ino: Ino, data_only: bool) -> Result<()>;
+    /// `fsync` for each, together: they can share a flush. Inodes that are gone are passed over, their streams
+    /// are not.
+    fn fsync_together(&self, wanted: &[Wanted]) -> Result<()> {
+        for one in wanted {
+            let caller = Caller {
+                stream: one.stream,
+                ..Caller::root()
+            };
+            match self.fsync(&caller, one.ino, one.data_only) {
+                Err(e) if e == Errno::Stale => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
     /// Changes the allocation of a range. EOPNOTSUPP where a mode is not offered.
     fn fallocate(
         &self,

@@ -165,7 +165,7 @@ fn announce(
 }
 
 /// Tells systemd (`Type=notify`), if it has started this, that the mount answers.
-fn tell_service_manager() {
+pub(crate) fn tell_service_manager() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::net::{SocketAddr, UnixDatagram};

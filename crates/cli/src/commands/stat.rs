@@ -1,4 +1,4 @@
-//! `steadfast stat`: live counters of a mounted volume.
+//! `steadfast stat`: live counters of a mounted volume, or of a server over NFS.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,9 +24,26 @@ pub(crate) struct Args {
     /// Stop watching after so many times
     #[arg(long, value_name = "TIMES", requires = "watch")]
     count: Option<u64>,
-    /// Any file or directory of the mounted volume
+    /// Any file or directory of the mounted volume, or the socket that 'steadfast serve nfs' names
     #[arg(value_name = "DIR")]
     path: PathBuf,
+}
+
+/// Who is asked.
+enum Source {
+    Mount(MountEntry),
+    /// The control socket of a server.
+    Socket(PathBuf),
+}
+
+impl Source {
+    fn of(path: &Path) -> Result<Source, Failure> {
+        use std::os::unix::fs::FileTypeExt;
+        match std::fs::metadata(path) {
+            Ok(found) if found.file_type().is_socket() => Ok(Source::Socket(path.to_owned())),
+            _ => sync::mount_of(path).map(Source::Mount),
+        }
+    }
 }
 
 /// Counters at one moment.
@@ -36,7 +53,16 @@ struct Counters {
 }
 
 impl Counters {
-    fn of(path: &Path) -> Result<Counters, Failure> {
+    fn of(source: &Source, path: &Path) -> Result<Counters, Failure> {
+        if let Source::Socket(path) = source {
+            let values = steadfast_nfs::read_counters(path).map_err(|e| {
+                Failure::at(path, format!("asking the server for its counters: {e}"))
+            })?;
+            return Ok(Counters {
+                at: Instant::now(),
+                values,
+            });
+        }
         let mut values = steadfast_fuse::stats(path)
             .map_err(|e| Failure::at(path, format!("reading the counters: {e}")))?;
         // A volume that was shut down has no space to tell of.
@@ -75,13 +101,13 @@ fn is_level(name: &str) -> bool {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let mount = sync::mount_of(&args.path)?;
-    let first = Counters::of(&args.path)?;
+    let source = Source::of(&args.path)?;
+    let first = Counters::of(&source, &args.path)?;
     let Some(seconds) = args.watch else {
         if args.json {
-            text::print_json(&object(&mount, &first.values))?;
+            text::print_json(&object(&source, &first.values))?;
         } else {
-            text::print(&lines(&mount, &first.values, None))?;
+            text::print(&lines(&source, &first.values, None))?;
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -89,16 +115,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let mut times = 0;
     while args.count.is_none_or(|count| times < count) {
         thread::sleep(Duration::from_secs(seconds));
-        let now = Counters::of(&args.path)?;
+        let now = Counters::of(&source, &args.path)?;
         let elapsed = now.at.duration_since(before.at).as_secs_f64();
         let changes = now.since(&before);
         if args.json {
-            let mut object = object(&mount, &changes);
+            let mut object = object(&source, &changes);
             object.insert("seconds".into(), elapsed.into());
             let line = serde_json::to_string(&object);
             text::print(&line.map_err(|e| Failure::new(e.to_string()))?)?;
         } else {
-            text::print(&lines(&mount, &changes, Some(elapsed)))?;
+            text::print(&lines(&source, &changes, Some(elapsed)))?;
         }
         before = now;
         times += 1;
@@ -106,25 +132,33 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn object(mount: &MountEntry, values: &[(String, u64)]) -> Map<String, Value> {
+fn object(source: &Source, values: &[(String, u64)]) -> Map<String, Value> {
     let mut object = Map::new();
     let path = |path: &Path| Value::from(path.to_string_lossy());
-    object.insert("image".into(), path(&mount.source));
-    object.insert("mounted_at".into(), path(&mount.mount_point));
+    match source {
+        Source::Mount(mount) => {
+            object.insert("image".into(), path(&mount.source));
+            object.insert("mounted_at".into(), path(&mount.mount_point));
+        }
+        Source::Socket(socket) => drop(object.insert("socket".into(), path(socket))),
+    }
     let values = values.iter();
     object.extend(values.map(|(name, value)| (name.clone(), Value::from(*value))));
     object
 }
 
 /// For people: what is not zero; by second if a time is given.
-fn lines(mount: &MountEntry, values: &[(String, u64)], seconds: Option<f64>) -> String {
-    let mut lines = vec![match seconds {
-        None => format!(
+fn lines(source: &Source, values: &[(String, u64)], seconds: Option<f64>) -> String {
+    let mut lines = vec![match (seconds, source) {
+        (None, Source::Mount(mount)) => format!(
             "{} at {}, since the mount:",
             mount.source.display(),
             mount.mount_point.display()
         ),
-        Some(seconds) => format!("in {seconds:.1} s:"),
+        (None, Source::Socket(path)) => {
+            format!("the server at {}, since its start:", path.display())
+        }
+        (Some(seconds), _) => format!("in {seconds:.1} s:"),
     }];
     for (name, value) in values.iter().filter(|(_, value)| *value > 0) {
         let shown = match name.contains("bytes") {

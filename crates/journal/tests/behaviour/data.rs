@@ -146,3 +146,40 @@ fn a_transaction_of_many_blocks_closes_before_it_is_synced() {
     }
     assert_eq!(journal.stats().transactions, 1);
 }
+
+/// What is kept is what is read next time, also when the block has got a new life in between.
+#[test]
+fn data_that_was_read_stays_in_memory_until_it_is_written_anew() {
+    let device = Arc::new(MemDevice::new(DATA + 8));
+    prepare(&*device, &REGION);
+    for i in 0..8 {
+        let block = [i as u8 + 1; BLOCK_SIZE];
+        device.write(BlockNo(DATA + i), &[&block]).unwrap();
+    }
+    let journal = open(device);
+    let mut found = vec![0; 8 * BLOCK_SIZE];
+    assert!(!journal.read_data_in_memory(BlockNo(DATA), &mut found));
+    // A part first, so that the rest comes in two runs around it.
+    let middle = BlockNo(DATA + 3);
+    let part = &mut found[..2 * BLOCK_SIZE];
+    journal.read_data_kept(middle, part).unwrap();
+    assert!(journal.read_data_in_memory(middle, part));
+    assert!(!journal.read_data_in_memory(BlockNo(DATA), &mut found));
+    journal.read_data_kept(BlockNo(DATA), &mut found).unwrap();
+    let whole: Vec<u8> = (1..=8).flat_map(|i| [i; BLOCK_SIZE]).collect();
+    assert!(found == whole);
+    let credits = Credits {
+        log_bytes: 300,
+        data_blocks: 1,
+    };
+    let mut op = journal.begin(StreamId(0), credits).unwrap();
+    op.write_around(middle, vec![Arc::new([9; BLOCK_SIZE])])
+        .unwrap();
+    let _ = op.commit();
+    assert!(journal.read_data_in_memory(BlockNo(DATA), &mut found));
+    let new: Vec<u8> = [1, 2, 3, 9, 5, 6, 7, 8]
+        .into_iter()
+        .flat_map(|i| [i; BLOCK_SIZE])
+        .collect();
+    assert!(found == new);
+}

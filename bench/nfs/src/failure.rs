@@ -1,0 +1,56 @@
+//! What can go wrong, by name.
+
+use std::fmt;
+
+use nfs3_types::nfs3::nfsstat3;
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The connection is gone, or nothing came for too long.
+    Lost(String),
+    /// The other side does not speak the protocol as it is written, or refused to hear the call.
+    Protocol(String),
+    /// A procedure answered with an error.
+    Status { what: String, status: nfsstat3 },
+    /// The answer is not what it has to be.
+    Wrong(String),
+}
+
+impl Failure {
+    /// Says what was being done, where that was not said yet.
+    pub(crate) fn during(self, what: &str) -> Failure {
+        match self {
+            Failure::Lost(why) => Failure::Lost(format!("{what}: {why}")),
+            Failure::Protocol(why) => Failure::Protocol(format!("{what}: {why}")),
+            other => other,
+        }
+    }
+
+    /// Says which client it happened to.
+    pub(crate) fn of_client(self, client: usize) -> Failure {
+        let named = |why| format!("client {client}: {why}");
+        match self {
+            Failure::Lost(why) => Failure::Lost(named(why)),
+            Failure::Protocol(why) => Failure::Protocol(named(why)),
+            Failure::Wrong(why) => Failure::Wrong(named(why)),
+            Failure::Status { what, status } => Failure::Status {
+                what: named(what),
+                status,
+            },
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Lost(why) | Failure::Protocol(why) | Failure::Wrong(why) => f.write_str(why),
+            Failure::Status { what, status } => write!(f, "{what}: {status}"),
+        }
+    }
+}
+
+/// The server's answer is wrong.
+pub(crate) fn wrong<T>(why: impl Into<String>) -> Result<T, Failure> {
+    Err(Failure::Wrong(why.into()))
+}

@@ -1,0 +1,255 @@
+//! `steadfast serve nfs`, as its users see it.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_steadfast");
+
+fn steadfast(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(PROGRAM).args(args).current_dir(dir);
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let out = String::from_utf8_lossy(&output.stdout);
+    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
+}
+
+fn must(dir: &Path, args: &[&str]) -> String {
+    let output = steadfast(dir, args);
+    assert!(output.status.success(), "{args:?}: {}", said(&output));
+    said(&output)
+}
+
+/// A server in a directory with a volume `img`.
+struct Serving {
+    child: Child,
+    address: String,
+    lines: Vec<String>,
+}
+
+impl Serving {
+    fn start(dir: &Path, args: &[&str]) -> Serving {
+        let mut child = Command::new(PROGRAM)
+            .args(["serve", "nfs", "--listen", "127.0.0.1:0"])
+            .args(match args.contains(&"--control") {
+                true => &[][..],
+                false => &["--control", "control"],
+            })
+            .args(args)
+            .current_dir(dir)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
+        // A line that says what is served where, and one that says how to mount it.
+        let lines: Vec<String> = (0..2).filter_map(|_| out.next()?.ok()).collect();
+        let address = lines[0].split(" at ").nth(1).unwrap();
+        let address = address.split(';').next().unwrap().to_owned();
+        Serving {
+            child,
+            address,
+            lines,
+        }
+    }
+
+    /// Asks for the end by a signal: the exit code.
+    fn end(mut self) -> Option<i32> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(start.elapsed() < Duration::from_secs(30), "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A call without arguments or credential: the result.
+fn call(address: &str, program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
+    let words = [1, 0, 2, program, 3, procedure, 0, 0, 0, 0_u32];
+    let body = [&words.map(u32::to_be_bytes).concat(), args].concat();
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .write_all(&(body.len() as u32 | 1 << 31).to_be_bytes())
+        .unwrap();
+    stream.write_all(&body).unwrap();
+    let mut mark = [0; 4];
+    stream.read_exact(&mut mark).unwrap();
+    let mut reply = vec![0; (u32::from_be_bytes(mark) & (u32::MAX >> 1)) as usize];
+    stream.read_exact(&mut reply).unwrap();
+    assert_eq!(&reply[20..24], [0; 4], "accepted");
+    reply.split_off(24)
+}
+
+/// MNT of `/`: the status.
+fn mnt(address: &str) -> u32 {
+    let result = call(address, 100_005, 1, &[0, 0, 0, 1, b'/', 0, 0, 0]);
+    u32::from_be_bytes(result[..4].try_into().unwrap())
+}
+
+fn place() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    must(dir.path(), &["mkfs", "--size", "64M", "img"]);
+    dir
+}
+
+#[test]
+fn a_volume_is_served_and_closed_cleanly_when_a_signal_comes() {
+    let dir = place();
+    let serving = Serving::start(
+        dir.path(),
+        &["--insecure", "--metrics", "127.0.0.1:0", "img"],
+    );
+    assert!(
+        serving.lines[0].contains("served as / at 127.0.0.1:"),
+        "{:?}",
+        serving.lines
+    );
+    let (_, port) = serving.address.rsplit_once(':').unwrap();
+    assert!(serving.lines[1].contains(&format!(
+        "port={port},mountproto=tcp,mountport={port},nolock"
+    )));
+    assert!(call(&serving.address, 100_003, 0, &[]).is_empty());
+    assert_eq!(mnt(&serving.address), 0);
+    // The counters, for people and for scripts.
+    let text = must(dir.path(), &["stat", "control"]);
+    assert!(
+        text.contains("requests null") && text.contains("volume bytes"),
+        "{text}"
+    );
+    let json = must(dir.path(), &["stat", "--json", "control"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["requests_null"], 1);
+    assert_eq!(json["mount_requests"], 1);
+    let json = must(
+        dir.path(),
+        &["stat", "--json", "--watch", "1", "--count", "1", "control"],
+    );
+    assert!(json.contains("\"seconds\""), "{json}");
+    // The image is nobody else's meanwhile.
+    let refused = steadfast(dir.path(), &["fsck", "img"]);
+    assert_eq!(refused.status.code(), Some(8), "{}", said(&refused));
+    assert_eq!(serving.end(), Some(0));
+    assert!(!dir.path().join("control").exists());
+    must(dir.path(), &["fsck", "img"]);
+    let info = must(dir.path(), &["info", "img"]);
+    assert!(info.contains("clean"), "{info}");
+}
+
+/// The kernel closed the image of a server that was killed a moment after its end, and the one that was started in
+/// its place gave up.
+#[test]
+fn a_server_waits_a_moment_for_the_image_of_one_that_was_killed() {
+    let dir = place();
+    let mut first = Serving::start(dir.path(), &["img"]);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| Serving::start(dir.path(), &["--control", "second", "img"]));
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!second.is_finished(), "two servers of one image");
+        first.child.kill().unwrap();
+        first.child.wait().unwrap();
+        let second = second.join().unwrap();
+        assert_eq!(mnt(&second.address), 0);
+        assert_eq!(second.end(), Some(0));
+    });
+}
+
+#[test]
+fn clients_are_admitted_as_the_options_say() {
+    let dir = place();
+    // Tests run as root or not: this port is one that anybody may use.
+    let serving = Serving::start(dir.path(), &["img"]);
+    assert_eq!(
+        mnt(&serving.address),
+        13,
+        "from a port that anybody may use"
+    );
+    assert_eq!(serving.end(), Some(0));
+    let serving = Serving::start(
+        dir.path(),
+        &["--insecure", "--client", "192.0.2.0/24", "img"],
+    );
+    assert_eq!(mnt(&serving.address), 13, "another network");
+    assert_eq!(serving.end(), Some(0));
+    let config = format!(
+        "[[export]]\nimage = \"{}\"\nany-port = true\n",
+        dir.path().join("img").display()
+    );
+    fs::write(dir.path().join("config.toml"), config).unwrap();
+    let serving = Serving::start(dir.path(), &["--config", "config.toml"]);
+    assert_eq!(mnt(&serving.address), 0);
+    assert_eq!(serving.end(), Some(0));
+    // A volume that nobody may change is left as it is.
+    let before = fs::read(dir.path().join("img")).unwrap();
+    let serving = Serving::start(dir.path(), &["--insecure", "--read-only", "img"]);
+    assert_eq!(mnt(&serving.address), 0);
+    assert_eq!(serving.end(), Some(0));
+    assert!(fs::read(dir.path().join("img")).unwrap() == before);
+}
+
+#[test]
+fn what_cannot_be_served_is_said_in_one_line() {
+    let dir = place();
+    let refused = |code: i32, args: &[&str], words: &str| {
+        let output = steadfast(
+            dir.path(),
+            &[&["serve", "nfs", "--listen", "127.0.0.1:0"], args].concat(),
+        );
+        assert_eq!(
+            output.status.code(),
+            Some(code),
+            "{args:?}: {}",
+            said(&output)
+        );
+        assert!(said(&output).contains(words), "{args:?}: {}", said(&output));
+    };
+    refused(2, &[], "nothing to serve");
+    refused(1, &["nothing.img"], "does not exist");
+    refused(2, &["img", "img"], "IMAGE:/PATH");
+    refused(1, &["img:/a/../b"], "export path");
+    refused(2, &["--client", "somewhere", "img"], "no network");
+    refused(
+        1,
+        &["--metrics", "0.0.0.0:0", "--control", "c", "img"],
+        "this host alone",
+    );
+    refused(
+        1,
+        &["--control", "/nowhere/at/all", "img"],
+        "/nowhere/at/all",
+    );
+    let serving = Serving::start(dir.path(), &["img"]);
+    refused(1, &["img"], "is in use");
+    let taken = steadfast(
+        dir.path(),
+        &[
+            "serve",
+            "nfs",
+            "--listen",
+            &serving.address,
+            "--read-only",
+            "config.toml",
+        ],
+    );
+    assert_eq!(taken.status.code(), Some(1));
+    assert_eq!(serving.end(), Some(0));
+    // What failed has left the volume closed.
+    must(dir.path(), &["fsck", "img"]);
+}

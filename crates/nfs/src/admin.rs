@@ -1,0 +1,197 @@
+//! Counters for others: over a Unix socket to `steadfast stat`, over HTTP to Prometheus.
+//!
+//! One thread serves both, one client at a time, each within a moment; who has the right to connect to
+//! the socket's path may read. HTTP is offered on this host alone, and answers `GET /metrics`, nothing else.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::server::Counters;
+
+/// How long a client may take.
+const TIME: Duration = Duration::from_secs(2);
+/// Longest request.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+/// Most bytes of counters.
+const COUNTERS_BYTES_MAX: u64 = 1 << 20;
+
+/// Offers counters until it is dropped.
+#[derive(Debug)]
+pub struct Admin {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+    socket: Option<PathBuf>,
+    metrics: Option<SocketAddr>,
+}
+
+impl Admin {
+    /// Offers counters at a path, a port of this host, or both. A socket at the path whose server is gone is replaced.
+    ///
+    /// # Errors
+    /// The path or the port cannot be had; the address is not of this host alone.
+    pub fn start(
+        counters: Counters,
+        socket: Option<&Path>,
+        metrics: Option<SocketAddr>,
+    ) -> std::io::Result<Admin> {
+        if metrics.is_some_and(|address| !address.ip().is_loopback()) {
+            let why =
+                "metrics are offered to this host alone: take an address such as 127.0.0.1:9049";
+            return Err(std::io::Error::new(ErrorKind::InvalidInput, why));
+        }
+        let http = metrics.map(TcpListener::bind).transpose()?;
+        let metrics = http.as_ref().map(TcpListener::local_addr).transpose()?;
+        let local = socket.map(bind).transpose()?;
+        let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC)?);
+        let seen = Arc::clone(&stop);
+        let thread = thread::Builder::new()
+            .name("nfs-admin".to_owned())
+            .spawn(move || serve(&counters, local.as_ref(), http.as_ref(), &seen))?;
+        Ok(Admin {
+            stop,
+            thread: Some(thread),
+            socket: socket.map(Path::to_owned),
+            metrics,
+        })
+    }
+
+    /// Where HTTP is offered.
+    #[must_use]
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        if let Some(path) = &self.socket {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn bind(path: &Path) -> std::io::Result<UnixListener> {
+    let listener = match UnixListener::bind(path) {
+        Err(e) if e.kind() == ErrorKind::AddrInUse => {
+            match UnixStream::connect(path) {
+                Ok(_) => return Err(e),
+                // Whoever made it has died.
+                Err(dead) if dead.kind() == ErrorKind::ConnectionRefused => {
+                    std::fs::remove_file(path)?;
+                }
+                Err(_) => return Err(e),
+            }
+            UnixListener::bind(path)
+        }
+        bound => bound,
+    }?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+fn serve(
+    counters: &Counters,
+    local: Option<&UnixListener>,
+    http: Option<&TcpListener>,
+    stop: &OwnedFd,
+) {
+    loop {
+        let mut fds = vec![PollFd::new(stop, PollFlags::IN)];
+        fds.extend(local.map(|listener| PollFd::new(listener, PollFlags::IN)));
+        fds.extend(http.map(|listener| PollFd::new(listener, PollFlags::IN)));
+        if poll(&mut fds, None).is_err() {
+            continue;
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        if ready[0] {
+            return;
+        }
+        // Who does not listen to the answer gets none.
+        if let Some(listener) = local.filter(|_| ready[1]) {
+            let _ = listener
+                .accept()
+                .and_then(|(stream, _)| tell(stream, counters));
+        }
+        if let Some(listener) = http.filter(|_| ready[ready.len() - 1]) {
+            let _ = listener.accept().and_then(|(mut stream, _)| {
+                stream.set_read_timeout(Some(TIME))?;
+                stream.set_write_timeout(Some(TIME))?;
+                answer(&mut stream, counters)
+            });
+        }
+    }
+}
+
+fn tell(mut stream: UnixStream, counters: &Counters) -> std::io::Result<()> {
+    stream.set_write_timeout(Some(TIME))?;
+    let lines = counters.list().into_iter();
+    let text: String = lines
+        .map(|(name, value)| format!("{name} {value}\n"))
+        .collect();
+    stream.write_all(text.as_bytes())
+}
+
+/// Reads the counters of the server whose socket this is.
+///
+/// # Errors
+/// There is no server at the path, or it says something else.
+pub fn read_counters(path: &Path) -> std::io::Result<Vec<(String, u64)>> {
+    let stream = UnixStream::connect(path)?;
+    stream.set_read_timeout(Some(TIME))?;
+    let mut text = String::new();
+    stream.take(COUNTERS_BYTES_MAX).read_to_string(&mut text)?;
+    let counter = |line: &str| {
+        let (name, value) = line.split_once(' ')?;
+        Some((name.to_owned(), value.parse().ok()?))
+    };
+    let counters: Option<Vec<_>> = text.lines().map(counter).collect();
+    counters
+        .filter(|counters| !counters.is_empty())
+        .ok_or_else(|| {
+            std::io::Error::new(ErrorKind::InvalidData, "no counters come from this socket")
+        })
+}
+
+/// Answers one request of HTTP.
+fn answer(stream: &mut (impl Read + Write), counters: &Counters) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    let mut buffer = [0; 1024];
+    while !request.windows(4).any(|w| w == b"\r\n\r\n") {
+        let len = stream.read(&mut buffer)?;
+        if len == 0 || request.len() + len > REQUEST_BYTES_MAX {
+            return Ok(());
+        }
+        request.extend_from_slice(&buffer[..len]);
+    }
+    let line = request
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, target) = (words.next(), words.next());
+    let (status, body) = match (method, target) {
+        (Some(b"GET"), Some(b"/metrics")) => ("200 OK", counters.prometheus()),
+        (Some(b"GET"), _) => ("404 Not Found", "see /metrics\n".to_owned()),
+        _ => ("405 Method Not Allowed", "GET, nothing else\n".to_owned()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())
+}

@@ -1,0 +1,192 @@
+//! Who asks: AUTH_SYS as it comes, AUTH_NONE as nobody, and what an export makes of it.
+//!
+//! AUTH_SYS is believed as far as the client's address is: it carries a user, a group and at
+//! most sixteen more groups.
+
+use std::sync::Arc;
+
+use nfs3_types::rpc::auth_stat;
+use steadfast_vfs::{Caller, Stream};
+
+use crate::xdr::{Decoder, Parsed};
+
+/// `AUTH_NONE`.
+pub(crate) const AUTH_NONE: u32 = 0;
+/// `AUTH_SYS`.
+pub(crate) const AUTH_SYS: u32 = 1;
+
+/// Longest name of a machine.
+const MACHINE_BYTES_MAX: usize = 255;
+/// Most groups beside the first.
+const GROUPS_MAX: u32 = 16;
+
+/// What a credential says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claimed {
+    /// Nothing.
+    Nobody,
+    /// A user and groups.
+    User {
+        /// User.
+        uid: u32,
+        /// Group.
+        gid: u32,
+        /// More groups.
+        groups: [u32; GROUPS_MAX as usize],
+        /// How many.
+        groups_len: usize,
+    },
+}
+
+/// Reads a credential.
+///
+/// # Errors
+/// What to answer.
+pub(crate) fn read(flavor: u32, credential: &[u8]) -> Result<Claimed, auth_stat> {
+    match flavor {
+        AUTH_NONE => Ok(Claimed::Nobody),
+        AUTH_SYS => read_sys(credential).map_err(|_| auth_stat::AUTH_BADCRED),
+        _ => Err(auth_stat::AUTH_BADCRED),
+    }
+}
+
+fn read_sys(credential: &[u8]) -> Parsed<Claimed> {
+    let mut decoder = Decoder::new(credential);
+    let _stamp = decoder.u32()?;
+    let _machine = decoder.opaque(MACHINE_BYTES_MAX)?;
+    let (uid, gid) = (decoder.u32()?, decoder.u32()?);
+    let groups_len = decoder.u32()?;
+    if groups_len > GROUPS_MAX {
+        return Err(crate::xdr::Garbage);
+    }
+    let mut groups = [0; GROUPS_MAX as usize];
+    let groups_len = groups_len as usize;
+    for group in &mut groups[..groups_len] {
+        *group = decoder.u32()?;
+    }
+    Ok(Claimed::User {
+        uid,
+        gid,
+        groups,
+        groups_len,
+    })
+}
+
+/// Whose word is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Squash {
+    /// Everybody is who they say.
+    None,
+    /// Root becomes the anonymous user.
+    #[default]
+    Root,
+    /// Everybody becomes the anonymous user.
+    All,
+}
+
+/// The user that others become.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Anonymous {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+impl Default for Anonymous {
+    /// `nobody` and `nogroup`.
+    fn default() -> Anonymous {
+        Anonymous {
+            uid: 65534,
+            gid: 65534,
+        }
+    }
+}
+
+/// The caller that a credential stands for.
+pub(crate) fn caller(
+    claimed: &Claimed,
+    squash: Squash,
+    anonymous: Anonymous,
+    stream: Stream,
+) -> Caller {
+    let (uid, gid, groups): (u32, u32, Arc<[u32]>) = match claimed {
+        Claimed::User {
+            uid,
+            gid,
+            groups,
+            groups_len,
+        } if squash != Squash::All => {
+            let groups = &groups[..*groups_len];
+            if squash == Squash::None {
+                (*uid, *gid, groups.into())
+            } else {
+                let of = |id: u32, other: u32| if id == 0 { other } else { id };
+                let groups = groups.iter().map(|gid| of(*gid, anonymous.gid));
+                (
+                    of(*uid, anonymous.uid),
+                    of(*gid, anonymous.gid),
+                    groups.collect(),
+                )
+            }
+        }
+        _ => (anonymous.uid, anonymous.gid, [].into()),
+    };
+    Caller {
+        uid,
+        gid,
+        groups,
+        stream,
+        checked: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use nfs3_types::rpc::auth_unix;
+    use nfs3_types::xdr_codec::{Opaque, Pack};
+
+    fn credential(uid: u32, gids: Vec<u32>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let auth = auth_unix {
+            stamp: 1,
+            machinename: Opaque::borrowed(b"host"),
+            uid,
+            gid: 0,
+            gids,
+        };
+        auth.pack(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn become_(uid: u32, gids: Vec<u32>, squash: Squash) -> (u32, u32, Vec<u32>) {
+        let claimed = read(AUTH_SYS, &credential(uid, gids)).unwrap();
+        let caller = caller(&claimed, squash, Anonymous::default(), Stream(0));
+        (caller.uid, caller.gid, caller.groups.to_vec())
+    }
+
+    #[test]
+    fn root_and_its_group_are_squashed_unless_they_are_trusted() {
+        assert_eq!(become_(0, vec![0, 5], Squash::None), (0, 0, vec![0, 5]));
+        assert_eq!(
+            become_(0, vec![0, 5], Squash::Root),
+            (65534, 65534, vec![65534, 5])
+        );
+        assert_eq!(become_(7, vec![5], Squash::Root), (7, 65534, vec![5]));
+        assert_eq!(become_(7, vec![5], Squash::All), (65534, 65534, vec![]));
+    }
+
+    #[test]
+    fn credentials_that_say_too_much_or_too_little_are_refused() {
+        assert_eq!(read(AUTH_NONE, b"").unwrap(), Claimed::Nobody);
+        assert!(read(AUTH_SYS, &credential(1, vec![2; 16])).is_ok());
+        assert!(read(AUTH_SYS, &credential(1, vec![2; 17])).is_err());
+        let whole = credential(1, vec![2; 3]);
+        for len in 0..whole.len() {
+            assert!(read(AUTH_SYS, &whole[..len]).is_err(), "{len}");
+        }
+        assert!(read(6, b"").is_err(), "RPCSEC_GSS is not offered");
+    }
+}

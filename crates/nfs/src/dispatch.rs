@@ -1,0 +1,281 @@
+//! From a record to its reply: header, credential, duplicate-request cache, procedure.
+//!
+//! Every call gets an answer: what no procedure takes, the answer that RPC has for it. A record that
+//! is no call at all ends its connection.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use nfs3_types::mount::{self, MOUNT_PROGRAM};
+use nfs3_types::nfs3::{self, NFS_PROGRAM, nfsstat3};
+use nfs3_types::rpc::accept_stat_data;
+
+use crate::auth;
+use crate::commits::{Unanswered, Waiting};
+use crate::connection::Connection;
+use crate::convert;
+use crate::exports::Table;
+use crate::metrics::Metrics;
+use crate::mountd::{self, Mounts};
+use crate::procedures::{self, Context, Debts};
+use crate::replay::{Cache, Key, Verdict};
+use crate::reply::Reply;
+use crate::rpc::{self, Call, Message};
+
+/// What is served, to whoever asks.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) table: Table,
+    pub(crate) metrics: Arc<Metrics>,
+    mounts: Mounts,
+    replay: Cache,
+}
+
+/// What becomes of a record.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The reply is ready.
+    Reply,
+    /// The reply is ready, and has to wait for a commit of this volume.
+    Owes(usize, Waiting),
+    /// Somebody else sends the reply.
+    Later,
+    /// The connection carries no RPC.
+    Close,
+}
+
+/// Whether carrying a call out again would do something else, or undo what came after it.
+fn once_only(procedure: NFS_PROGRAM) -> bool {
+    use NFS_PROGRAM as P;
+    matches!(
+        procedure,
+        P::NFSPROC3_SETATTR
+            | P::NFSPROC3_WRITE
+            | P::NFSPROC3_CREATE
+            | P::NFSPROC3_MKDIR
+            | P::NFSPROC3_SYMLINK
+            | P::NFSPROC3_MKNOD
+            | P::NFSPROC3_REMOVE
+            | P::NFSPROC3_RMDIR
+            | P::NFSPROC3_RENAME
+            | P::NFSPROC3_LINK
+    )
+}
+
+impl Service {
+    pub(crate) fn new(table: Table, metrics: Arc<Metrics>) -> Service {
+        Service {
+            table,
+            metrics,
+            mounts: Mounts::default(),
+            replay: Cache::default(),
+        }
+    }
+
+    /// Answers a record that came over a connection. `waits` is called before it waits for the device.
+    pub(crate) fn answer(
+        &self,
+        connection: &Arc<Connection>,
+        record: &[u8],
+        waits: &dyn Fn(),
+        reply: &mut Reply,
+    ) -> Outcome {
+        let call = match rpc::read(record) {
+            Ok(Message::Call(call)) => call,
+            Ok(Message::WrongVersion { xid }) => {
+                self.metrics.rejected_requests.fetch_add(1, Relaxed);
+                rpc::wrong_version(reply, xid);
+                return Outcome::Reply;
+            }
+            Err(_) => return Outcome::Close,
+        };
+        match (call.program, call.version) {
+            (nfs3::PROGRAM, nfs3::VERSION) => self.nfs(connection, record, &call, waits, reply),
+            (mount::PROGRAM, mount::VERSION) => {
+                self.mount(connection, &call, reply);
+                Outcome::Reply
+            }
+            (program, _) => {
+                let only = match program {
+                    nfs3::PROGRAM => Some(nfs3::VERSION),
+                    mount::PROGRAM => Some(mount::VERSION),
+                    _ => None,
+                };
+                let why = match only {
+                    Some(version) => accept_stat_data::PROG_MISMATCH {
+                        low: version,
+                        high: version,
+                    },
+                    None => accept_stat_data::PROG_UNAVAIL,
+                };
+                self.reject(&call, reply, why);
+                Outcome::Reply
+            }
+        }
+    }
+
+    fn reject(&self, call: &Call<'_>, reply: &mut Reply, why: accept_stat_data) {
+        self.metrics.rejected_requests.fetch_add(1, Relaxed);
+        rpc::accepted(reply, call.xid, why);
+    }
+
+    fn nfs(
+        &self,
+        connection: &Arc<Connection>,
+        record: &[u8],
+        call: &Call<'_>,
+        waits: &dyn Fn(),
+        reply: &mut Reply,
+    ) -> Outcome {
+        let since = Instant::now();
+        let Ok(procedure) = NFS_PROGRAM::try_from(call.procedure) else {
+            self.reject(call, reply, accept_stat_data::PROC_UNAVAIL);
+            return Outcome::Reply;
+        };
+        let mut key = None;
+        if once_only(procedure) {
+            let known = Key::of(connection.peer(), call.xid, call.procedure, record);
+            match self.replay.ask(known, connection) {
+                Verdict::New => key = Some(known),
+                Verdict::Again(known) => {
+                    self.metrics.duplicates_answered.fetch_add(1, Relaxed);
+                    reply.again(&known);
+                    return Outcome::Reply;
+                }
+                Verdict::InProgress => {
+                    self.metrics.duplicates_joined.fetch_add(1, Relaxed);
+                    return Outcome::Later;
+                }
+            }
+        }
+        let debts = Debts::default();
+        let status = self.run(connection, call, procedure, (waits, &debts), reply);
+        if let Some((volume, wanted)) = debts.take() {
+            let call = Unanswered {
+                connection: Arc::clone(connection),
+                xid: call.xid,
+                procedure,
+                since,
+                key,
+            };
+            let waiting = Waiting {
+                call,
+                wanted,
+                reply: reply.finish().to_vec(),
+            };
+            return Outcome::Owes(volume, waiting);
+        }
+        let error = status != Some(nfsstat3::NFS3_OK);
+        self.metrics.asked(procedure, since.elapsed(), error);
+        if let Some(key) = key {
+            self.remember(key, reply.finish());
+        }
+        Outcome::Reply
+    }
+
+    /// Remembers a reply, and sends it to who asked again meanwhile.
+    fn remember(&self, key: Key, record: &[u8]) {
+        for waiting in self.replay.done(key, record) {
+            waiting.send_also(record);
+        }
+    }
+
+    /// Commits what a batch of calls owes to a volume, and answers them. `reply` is for those that fail.
+    pub(crate) fn commit(&self, volume: usize, mut batch: Vec<Waiting>, reply: &mut Reply) {
+        let volume = &self.table.volumes[volume];
+        let mut wanted: Vec<_> = batch
+            .iter()
+            .flat_map(|w| w.wanted.iter().copied())
+            .collect();
+        wanted.sort_unstable();
+        wanted.dedup();
+        let synced = volume.sync(&wanted);
+        // Replies to one connection leave together.
+        batch.sort_by_key(|waiting| waiting.call.connection.token());
+        let mut bytes = Vec::new();
+        let same = |one: &Waiting, other: &Waiting| {
+            Arc::ptr_eq(&one.call.connection, &other.call.connection)
+        };
+        for calls in batch.chunk_by_mut(same) {
+            bytes.clear();
+            for Waiting {
+                call,
+                reply: record,
+                ..
+            } in &mut *calls
+            {
+                if let Err(e) = &synced {
+                    rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
+                    procedures::fail_late(call.procedure, convert::status(e), reply);
+                    record.clear();
+                    record.extend_from_slice(reply.finish());
+                } else if call.procedure == NFS_PROGRAM::NFSPROC3_COMMIT {
+                    procedures::verify_again(volume, record);
+                }
+                self.metrics
+                    .asked(call.procedure, call.since.elapsed(), synced.is_err());
+                if let Some(key) = call.key {
+                    self.remember(key, record);
+                }
+                bytes.extend_from_slice(record);
+            }
+            if let [first, ..] = &*calls {
+                first.call.connection.finish(calls.len() as u32, &bytes);
+            }
+        }
+    }
+
+    /// Runs a procedure of NFS; none if it did not get so far.
+    fn run(
+        &self,
+        connection: &Arc<Connection>,
+        call: &Call<'_>,
+        procedure: NFS_PROGRAM,
+        (waits, debts): (&dyn Fn(), &Debts),
+        reply: &mut Reply,
+    ) -> Option<nfsstat3> {
+        let claimed = match auth::read(call.flavor, call.credential) {
+            Ok(claimed) => claimed,
+            Err(why) => {
+                self.metrics.rejected_requests.fetch_add(1, Relaxed);
+                rpc::not_authentic(reply, call.xid, why);
+                return None;
+            }
+        };
+        let cx = Context {
+            table: &self.table,
+            metrics: &self.metrics,
+            peer: connection.peer(),
+            claimed: &claimed,
+            waits,
+            debts,
+        };
+        rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
+        let mut args = call.args;
+        match procedures::run(procedure, &cx, &mut args, reply) {
+            Ok(status) => Some(status),
+            Err(_) => {
+                self.reject(call, reply, accept_stat_data::GARBAGE_ARGS);
+                None
+            }
+        }
+    }
+
+    fn mount(&self, connection: &Arc<Connection>, call: &Call<'_>, reply: &mut Reply) {
+        self.metrics.mount_requests.fetch_add(1, Relaxed);
+        let Ok(procedure) = MOUNT_PROGRAM::try_from(call.procedure) else {
+            return self.reject(call, reply, accept_stat_data::PROC_UNAVAIL);
+        };
+        if let Err(why) = auth::read(call.flavor, call.credential) {
+            self.metrics.rejected_requests.fetch_add(1, Relaxed);
+            return rpc::not_authentic(reply, call.xid, why);
+        }
+        rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
+        let (peer, mut args) = (connection.peer(), call.args);
+        let ran = mountd::run(procedure, &self.table, &self.mounts, peer, &mut args, reply);
+        if ran.is_err() {
+            self.reject(call, reply, accept_stat_data::GARBAGE_ARGS);
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Exports: a path that clients mount, the volume behind it, and who may do what with it.
+
+use std::net::{IpAddr, SocketAddr};
+
+use ipnet::IpNet;
+use siphasher::sip::SipHasher24;
+use std::hash::Hasher;
+
+use crate::auth::{Anonymous, Squash};
+use crate::volume::Volume;
+
+/// Ports that only privileged programs of a client may use lie below.
+const RESERVED_PORTS: u16 = 1024;
+
+/// Whose order the operations of clients join. A sync makes its stream durable up to itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Streams {
+    /// What is written to a file is a stream; all else of one client is one.
+    #[default]
+    File,
+    /// All of one client is one.
+    Client,
+    /// All of one user is one.
+    User,
+    /// All of the export is one.
+    Export,
+}
+
+/// What is exported to whom.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// The path that clients mount, from the `/` on.
+    pub path: String,
+    /// Which of the server's volumes.
+    pub volume: usize,
+    /// Networks whose hosts may use it.
+    pub clients: Vec<IpNet>,
+    /// Nothing may be changed through it.
+    pub read_only: bool,
+    /// Clients may use ports that anybody may use there.
+    pub any_port: bool,
+    /// Whose word is not taken.
+    pub squash: Squash,
+    /// Who they become.
+    pub anonymous: Anonymous,
+    /// Whose order operations join.
+    pub streams: Streams,
+}
+
+impl Export {
+    /// An export of the first volume as `/` to this host alone.
+    #[must_use]
+    pub fn new() -> Export {
+        Export {
+            path: "/".to_owned(),
+            volume: 0,
+            clients: this_host(),
+            read_only: false,
+            any_port: false,
+            squash: Squash::default(),
+            anonymous: Anonymous::default(),
+            streams: Streams::default(),
+        }
+    }
+
+    /// A number that stays the same over restarts and other exports.
+    pub(crate) fn id(&self) -> u32 {
+        let mut hasher = SipHasher24::new();
+        hasher.write(self.path.as_bytes());
+        hasher.finish() as u32
+    }
+
+    /// Whether a client may use it.
+    pub(crate) fn admits(&self, peer: SocketAddr) -> bool {
+        let ip = peer.ip().to_canonical();
+        (self.any_port || peer.port() < RESERVED_PORTS)
+            && self.clients.iter().any(|network| network.contains(&ip))
+    }
+}
+
+impl Default for Export {
+    fn default() -> Export {
+        Export::new()
+    }
+}
+
+/// The networks of this host alone.
+#[must_use]
+pub fn this_host() -> Vec<IpNet> {
+    let net = |ip: IpAddr, len| IpNet::new(ip, len).ok();
+    [
+        net([127, 0, 0, 0].into(), 8),
+        net(std::net::Ipv6Addr::LOCALHOST.into(), 128),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// All networks.
+#[must_use]
+pub fn everybody() -> Vec<IpNet> {
+    vec![
+        IpNet::V4(ipnet::Ipv4Net::default()),
+        IpNet::V6(ipnet::Ipv6Net::default()),
+    ]
+}
+
+/// Why exports cannot be served.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ExportError {
+    /// A path is none.
+    #[error("export path '{0}': it must begin with '/' and hold no empty part, '.' or '..'")]
+    Path(String),
+    /// Two have one path.
+    #[error("two exports have the path '{0}': give each one of its own (IMAGE:/PATH)")]
+    Twice(String),
+    /// It names a volume that is not there.
+    #[error("export '{0}' names a volume that is not served")]
+    Volume(String),
+}
+
+/// Exports with their volumes.
+#[derive(Debug)]
+pub(crate) struct Table {
+    pub(crate) volumes: Vec<Volume>,
+    exports: Vec<(u32, Export)>,
+}
+
+impl Table {
+    /// All of them.
+    ///
+    /// # Errors
+    /// See [`ExportError`].
+    pub(crate) fn new(volumes: Vec<Volume>, exports: Vec<Export>) -> Result<Table, ExportError> {
+        let mut numbered: Vec<(u32, Export)> = Vec::new();
+        for export in exports {
+            let parts = export.path.strip_prefix('/').map(|rest| rest.split('/'));
+            let is_path = parts.is_some_and(|mut parts| {
+                export.path == "/" || parts.all(|part| !matches!(part, "" | "." | ".."))
+            });
+            if !is_path || export.path.len() > crate::mountd::PATH_BYTES_MAX {
+                return Err(ExportError::Path(export.path));
+            }
+            if export.volume >= volumes.len() {
+                return Err(ExportError::Volume(export.path));
+            }
+            let id = export.id();
+            // Equal numbers of different paths are as good as never, and refused as well.
+            if numbered.iter().any(|(other, _)| *other == id) {
+                return Err(ExportError::Twice(export.path));
+            }
+            numbered.push((id, export));
+        }
+        Ok(Table {
+            volumes,
+            exports: numbered,
+        })
+    }
+
+    /// The export of a number, and its volume.
+    pub(crate) fn by_id(&self, id: u32) -> Option<(&Export, &Volume)> {
+        let (_, export) = self.exports.iter().find(|(other, _)| *other == id)?;
+        Some((export, &self.volumes[export.volume]))
+    }
+
+    /// The export that a path lies in, and the rest of the path.
+    pub(crate) fn by_path<'p>(&self, path: &'p [u8]) -> Option<(u32, &'p [u8])> {
+        let holds = |export: &Export| -> Option<&'p [u8]> {
+            if export.path == "/" {
+                return path.strip_prefix(b"/");
+            }
+            let rest = path.strip_prefix(export.path.as_bytes())?;
+            (rest.is_empty() || rest.starts_with(b"/")).then_some(rest)
+        };
+        self.exports
+            .iter()
+            .filter_map(|(id, export)| holds(export).map(|rest| (*id, rest)))
+            .min_by_key(|(_, rest)| rest.len())
+    }
+
+    /// All exports.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Export> {
+        self.exports.iter().map(|(_, export)| export)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_client_is_admitted_by_address_and_port() {
+        let mut export = Export {
+            clients: vec!["10.1.0.0/16".parse().unwrap(), "fd00::/8".parse().unwrap()],
+            ..Export::new()
+        };
+        let admits = |export: &Export, peer: &str| export.admits(peer.parse().unwrap());
+        assert!(admits(&export, "10.1.2.3:700"));
+        assert!(
+            admits(&export, "[::ffff:10.1.2.3]:700"),
+            "IPv4 through an IPv6 socket"
+        );
+        assert!(admits(&export, "[fd01::1]:1023"));
+        assert!(!admits(&export, "10.1.2.3:1024"));
+        assert!(!admits(&export, "10.2.2.3:700"));
+        export.any_port = true;
+        assert!(admits(&export, "10.1.2.3:1024"));
+        export.clients = this_host();
+        assert!(admits(&export, "127.0.0.1:9"));
+        assert!(!admits(&export, "10.1.2.3:9"));
+        export.clients = everybody();
+        assert!(admits(&export, "10.1.2.3:9"));
+        assert!(admits(&export, "[2001:db8::1]:9"));
+    }
+
+    #[test]
+    fn paths_are_told_apart_and_checked() {
+        let named = |path: &str| Export {
+            path: path.to_owned(),
+            ..Export::new()
+        };
+        let table = |paths: &[&str]| {
+            let volume = Volume::for_tests();
+            Table::new(vec![volume], paths.iter().map(|p| named(p)).collect())
+        };
+        for wrong in ["", "a", "/a/", "//", "/a/../b", "/."] {
+            assert!(table(&[wrong]).is_err(), "{wrong:?}");
+        }
+        assert_eq!(
+            table(&["/a", "/a"]).unwrap_err(),
+            ExportError::Twice("/a".into())
+        );
+        let table = table(&["/", "/a", "/a/b"]).unwrap();
+        let found = |path: &str| {
+            let (id, rest) = table.by_path(path.as_bytes()).unwrap();
+            let (export, _) = table.by_id(id).unwrap();
+            (
+                export.path.clone(),
+                String::from_utf8_lossy(rest).into_owned(),
+            )
+        };
+        assert_eq!(found("/"), ("/".into(), "".into()));
+        assert_eq!(found("/x"), ("/".into(), "x".into()));
+        assert_eq!(found("/ab"), ("/".into(), "ab".into()));
+        assert_eq!(found("/a/c"), ("/a".into(), "/c".into()));
+        assert_eq!(found("/a/b/c"), ("/a/b".into(), "/c".into()));
+        assert!(table.by_path(b"a").is_none());
+    }
+}

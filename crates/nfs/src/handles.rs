@@ -1,0 +1,192 @@
+//! File handles: the names of inodes that clients keep, for ever if they like.
+//!
+//! A handle holds export, inode number and generation behind a keyed hash over all of it
+//! (SipHash-2-4 with 128 bits), so that nobody can make one for a file that was not looked up.
+//! The key is 16 random bytes in an attribute of the volume's root directory that only root
+//! may read (`trusted.steadfast.nfs`): it moves with the volume, and handles live as long as
+//! their files, over restarts and other hosts. An identity that others can read, such as
+//! the volume's UUID, would be no key.
+//!
+//! ```text
+//! 0 version u32 = 1   4 export u32   8 inode u64   16 generation u64   24 hash [16]     (big endian)
+//! ```
+
+use std::hash::Hasher;
+
+use siphasher::sip128::{Hasher128, SipHasher24};
+use steadfast_vfs::{Attr, Caller, Errno, FileSystem, Ino, XattrMode};
+
+/// Bytes of a handle.
+pub(crate) const HANDLE_BYTES: usize = 40;
+/// Where the hash begins.
+const HASHED_BYTES: usize = 24;
+/// What all handles of this form begin with.
+const VERSION: u32 = 1;
+
+/// Where a volume keeps its key.
+const KEY_ATTRIBUTE: &[u8] = b"trusted.steadfast.nfs";
+
+/// What a handle names.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Named {
+    /// The export it was given through.
+    pub(crate) export: u32,
+    /// Inode.
+    pub(crate) ino: Ino,
+    /// Generation of the inode.
+    pub(crate) generation: u64,
+}
+
+impl Named {
+    /// The name of an inode.
+    pub(crate) fn of(export: u32, attr: &Attr) -> Named {
+        Named {
+            export,
+            ino: attr.ino,
+            generation: attr.generation,
+        }
+    }
+}
+
+/// The secret of a volume.
+#[derive(Clone, Copy)]
+pub(crate) struct Key([u8; 16]);
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(…)")
+    }
+}
+
+/// How long handles live.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lasting {
+    /// As long as their files.
+    Always,
+    /// As long as this server: the volume has no key yet and cannot be written.
+    ThisServer,
+}
+
+impl Key {
+    fn random() -> Result<Key, steadfast_vfs::Error> {
+        let mut key = [0; 16];
+        getrandom::fill(&mut key)
+            .map_err(|e| steadfast_vfs::Error::new(Errno::Io, format!("no random numbers: {e}")))?;
+        Ok(Key(key))
+    }
+
+    /// The key of a volume; it is made, and made durable, if there is none.
+    pub(crate) fn of(
+        fs: &dyn FileSystem,
+        read_only: bool,
+    ) -> steadfast_vfs::Result<(Key, Lasting)> {
+        let (root, caller) = (fs.root(), Caller::root());
+        match fs.getxattr(&caller, root, KEY_ATTRIBUTE) {
+            Ok(value) => {
+                let key = value.as_slice().try_into().map_err(|_| {
+                    let why = "the attribute trusted.steadfast.nfs of the root directory is no key: \
+                               remove it, and clients have to mount again";
+                    steadfast_vfs::Error::new(Errno::Uclean, why)
+                })?;
+                Ok((Key(key), Lasting::Always))
+            }
+            Err(e) if e == Errno::NoData => {
+                let key = Key::random()?;
+                if read_only {
+                    return Ok((key, Lasting::ThisServer));
+                }
+                fs.setxattr(&caller, root, KEY_ATTRIBUTE, &key.0, XattrMode::Create)?;
+                fs.fsync(&caller, root, false)?;
+                Ok((key, Lasting::Always))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn hash(&self, bytes: &[u8]) -> [u8; 16] {
+        let mut hasher = SipHasher24::new_with_key(&self.0);
+        hasher.write(bytes);
+        hasher.finish128().as_u128().to_be_bytes()
+    }
+
+    /// The handle of an inode.
+    pub(crate) fn handle(&self, named: Named) -> [u8; HANDLE_BYTES] {
+        let mut handle = [0; HANDLE_BYTES];
+        handle[..4].copy_from_slice(&VERSION.to_be_bytes());
+        handle[4..8].copy_from_slice(&named.export.to_be_bytes());
+        handle[8..16].copy_from_slice(&named.ino.to_be_bytes());
+        handle[16..24].copy_from_slice(&named.generation.to_be_bytes());
+        let hash = self.hash(&handle[..HASHED_BYTES]);
+        handle[HASHED_BYTES..].copy_from_slice(&hash);
+        handle
+    }
+
+    /// Whether a handle was made with this key.
+    pub(crate) fn made(&self, handle: &Unproved<'_>) -> bool {
+        let hash = self.hash(&handle.bytes[..HASHED_BYTES]);
+        // Every byte is compared: the time tells nothing of where they differ.
+        let differ = hash.iter().zip(&handle.bytes[HASHED_BYTES..]);
+        differ.fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
+    }
+
+    /// A key for tests.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Key {
+        Key([7; 16])
+    }
+}
+
+/// A handle as it came from a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unproved<'a> {
+    bytes: &'a [u8; HANDLE_BYTES],
+    /// What it says.
+    pub(crate) named: Named,
+}
+
+impl<'a> Unproved<'a> {
+    /// Reads a handle; none if it has not the form of one.
+    pub(crate) fn read(bytes: &'a [u8]) -> Option<Unproved<'a>> {
+        let bytes: &[u8; HANDLE_BYTES] = bytes.try_into().ok()?;
+        let mut decoder = crate::xdr::Decoder::new(bytes);
+        let version = decoder.u32().ok()?;
+        let named = Named {
+            export: decoder.u32().ok()?,
+            ino: decoder.u64().ok()?,
+            generation: decoder.u64().ok()?,
+        };
+        (version == VERSION).then_some(Unproved { bytes, named })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_handle_is_known_again_and_no_bit_of_it_can_be_changed() {
+        let key = Key::for_tests();
+        let named = Named {
+            export: 3,
+            ino: 4711,
+            generation: u64::MAX,
+        };
+        let handle = key.handle(named);
+        let read = Unproved::read(&handle).unwrap();
+        assert_eq!(read.named, named);
+        assert!(key.made(&read));
+        for bit in 0..HANDLE_BYTES * 8 {
+            let mut forged = handle;
+            forged[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                !Unproved::read(&forged).is_some_and(|h| key.made(&h)),
+                "{bit}"
+            );
+        }
+        assert!(!Key([8; 16]).made(&read), "another volume's");
+        for len in [0, 1, 16, 39] {
+            assert!(Unproved::read(&handle[..len]).is_none());
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! NFS front end: serves any [`steadfast_vfs::FileSystem`] over NFS version 3 and MOUNT version 3
+//! (RFC 1813), over TCP.
+//!
+//! Protocol only, no storage logic. What it promises:
+//!
+//! * What is answered is durable: every change but unstable writes is committed before its reply, in the stream of
+//!   the client, user or export, and calls that come together share a flush (paper 001, section 3; paper 004, section 3.2).
+//! * `committed` and the write verifier say what is true (`procedures`, `volume`).
+//! * A call that comes again is answered, not carried out again (`replay`).
+//! * Handles cannot be made by others, live as long as their files, and never name another (`handles`).
+//! * A client that is slow, dead or hostile harms nobody else: no worker waits for one, memory is bounded (`connection`,
+//!   `hub`), and nothing that it sends is believed (`record`, `xdr`, `rpc`).
+//! * Request bytes are borrowed while the call lasts, and by nobody afterwards.
+//!
+//! Data flows straight down: `server` (workers) → `connection`, `record` (bytes to records) → `dispatch`, `rpc`, `auth`,
+//! `replay` (records to calls) → `procedures`, `mountd` → the file system.
+//!
+//! ```no_run
+//! # fn serve(
+//! #     fs: std::sync::Arc<dyn steadfast_vfs::FileSystem>,
+//! # ) -> Result<(), Box<dyn std::error::Error>> {
+//! use steadfast_nfs::{Export, Options, Served, Server};
+//! let mut options = Options::default();
+//! options.listen = vec!["127.0.0.1:2049".parse()?];
+//! let server = Server::start(vec![Served::new(fs, "data")], vec![Export::new()], &options)?;
+//! server.wait(); // until a `Stopper` is used
+//! let how = server.stop();
+//! # Ok(())
+//! # }
+//! ```
+
+mod admin;
+mod auth;
+mod commits;
+mod connection;
+mod convert;
+mod dispatch;
+mod exports;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
+mod gate;
+mod handles;
+mod hub;
+mod metrics;
+mod mountd;
+mod procedures;
+mod record;
+mod replay;
+mod reply;
+mod rpc;
+mod rpcbind;
+mod server;
+mod volume;
+mod xdr;
+
+pub use admin::{Admin, read_counters};
+pub use auth::{Anonymous, Squash};
+pub use exports::{Export, ExportError, Streams, everybody, this_host};
+pub use ipnet::IpNet;
+pub use rpcbind::Registration;
+pub use server::{Counters, Ended, Error, Options, Server, Stopper, THREADS_DEFAULT, THREADS_MAX};
+pub use volume::{Limits, Served};

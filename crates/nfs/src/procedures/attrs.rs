@@ -1,0 +1,95 @@
+//! GETATTR and SETATTR.
+
+use nfs3_types::nfs3::{
+    GETATTR3res, GETATTR3resok, Nfs3Result, SETATTR3res, SETATTR3resfail, SETATTR3resok, nfsstat3,
+    wcc_data,
+};
+use nfs3_types::xdr_codec::Void;
+use steadfast_vfs::{Attr, FileKind, SetAttr};
+
+use super::{Change, Context, Node, Step, WRITE, data, failed, read_handle, untouched};
+use crate::convert;
+use crate::xdr::{Decoder, Parsed};
+
+pub(super) fn getattr(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<GETATTR3res> {
+    let handle = read_handle(args)?;
+    let found = cx.node(handle).and_then(|node| {
+        let attr = node.attr()?;
+        Ok(convert::attributes(&attr, node.fsid()))
+    });
+    Ok(match found {
+        Ok(obj_attributes) => Nfs3Result::Ok(GETATTR3resok { obj_attributes }),
+        Err(status) => Nfs3Result::Err((status, Void)),
+    })
+}
+
+pub(super) fn setattr(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SETATTR3res> {
+    let handle = read_handle(args)?;
+    let mut set = convert::read_set(args)?;
+    set.guard = args.optional(convert::read_guard)?;
+    let node = match cx.node(handle) {
+        Ok(node) => node,
+        Err(status) => return Ok(Nfs3Result::Err((status, SETATTR3resfail::default()))),
+    };
+    Ok(match set_on(&node, &set) {
+        Ok(obj_wcc) => Nfs3Result::Ok(SETATTR3resok { obj_wcc }),
+        Err((status, obj_wcc)) => {
+            let obj_wcc = obj_wcc.unwrap_or_else(|| untouched(&node));
+            Nfs3Result::Err((status, SETATTR3resfail { obj_wcc }))
+        }
+    })
+}
+
+/// Carries a SETATTR out. With an error come the attributes, if it was begun.
+pub(super) fn set_on(
+    node: &Node<'_>,
+    set: &SetAttr,
+) -> Result<wcc_data, (nfsstat3, Option<wcc_data>)> {
+    let early = |status| (status, None);
+    node.writable().map_err(early)?;
+    let pin = node.pin().map_err(early)?;
+    let turns = node.volume.turns([node.ino()]);
+    let change = Change::begin(node, pin, &turns).map_err(early)?;
+    let done = set_attributes(node, &change.before, set);
+    let wcc = change.wcc();
+    drop(turns);
+    // Also where nothing was to be set: what the client sees now stays.
+    match done {
+        Ok(()) => {
+            node.owe();
+            Ok(wcc)
+        }
+        Err(status) => Err((status, Some(wcc))),
+    }
+}
+
+/// Sets attributes of an inode that is pinned and whose turn is held.
+fn set_attributes(node: &Node<'_>, attr: &Attr, set: &SetAttr) -> Step<()> {
+    let mut set = *set;
+    if set.size.is_some() {
+        if attr.kind != FileKind::Regular {
+            let is_directory = attr.kind == FileKind::Directory;
+            return Err(if is_directory {
+                nfsstat3::NFS3ERR_ISDIR
+            } else {
+                nfsstat3::NFS3ERR_INVAL
+            });
+        }
+        // To the owner the file is always open: see `may`.
+        node.may(attr, WRITE)?;
+        set.by_handle = true;
+    }
+    let changes_program = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
+    if changes_program && attr.kind == FileKind::Regular && data::has_capability(node, attr.ino) {
+        // Capabilities go first, so that a crash leaves no changed program with them; which changes ctime,
+        // so that the guard is compared before. A foreign owner is refused below and must not get so far.
+        if set.guard.take().is_some_and(|guard| guard != attr.ctime) {
+            return Err(nfsstat3::NFS3ERR_NOT_SYNC);
+        }
+        if set.size.is_some() || node.caller.uid == 0 || node.caller.uid == attr.uid {
+            data::drop_capability(node, attr.ino)?;
+        }
+    }
+    failed(node.volume.fs().setattr(&node.caller, attr.ino, &set))?;
+    Ok(())
+}

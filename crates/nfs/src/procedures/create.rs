@@ -1,0 +1,370 @@
+//! CREATE, MKDIR, SYMLINK, MKNOD.
+//!
+//! An exclusive CREATE keeps its verifier in the times of the new file (eight bytes as the seconds of
+//! atime and mtime), which survive whatever the file survives and cost no block of their own, as an extended
+//! attribute would. Making the file and giving it these times are two operations, and a crash may leave the first
+//! alone: so the file is made with a mode that nobody asks for ([`INTERRUPTED`]), and whoever finds it so, untouched
+//! since, may take it over: nobody was ever told of it.
+
+use nfs3_types::nfs3::{
+    CREATE3res, CREATE3resfail, CREATE3resok, MKDIR3res, MKDIR3resfail, MKDIR3resok, MKNOD3res,
+    MKNOD3resfail, MKNOD3resok, NFS3_CREATEVERFSIZE, Nfs3Option, Nfs3Result, SYMLINK3res,
+    SYMLINK3resfail, SYMLINK3resok, nfsstat3, wcc_data,
+};
+use steadfast_vfs::{Attr, FileKind, NewNode, SYMLINK_MAX, SetAttr, SetTime, Time};
+
+use super::attrs::set_on;
+use super::{Change, Context, Node, Step, check_name, failed, is_nothing, read_entry, untouched};
+use crate::convert;
+use crate::handles::Named;
+use crate::xdr::{Decoder, Garbage, Parsed};
+
+/// Permissions of a file between the two steps of an exclusive CREATE: set-user-id, and nothing else.
+const INTERRUPTED: u16 = 0o4000;
+/// Its permissions until the client sets others.
+const EXCLUSIVE_PERM: u16 = 0o600;
+/// Permissions where the client says none.
+const DEFAULT_PERM: u16 = 0o644;
+/// The same, of directories.
+const DEFAULT_DIR_PERM: u16 = 0o755;
+
+/// How to CREATE.
+enum How {
+    Unchecked(SetAttr),
+    Guarded(SetAttr),
+    Exclusive([u8; NFS3_CREATEVERFSIZE]),
+}
+
+/// What is answered: the new object, or why there is none, and the directory's attributes.
+type Made = Result<(Attr, wcc_data), (nfsstat3, Option<wcc_data>)>;
+
+/// An object that was asked for.
+enum Object {
+    /// It is new.
+    New(Attr),
+    /// It was there before, by somebody's earlier operation.
+    There(Attr),
+}
+
+/// Makes something in a directory, durably. `make` runs while the directory's turn is held, `take`
+/// afterwards, on what was there before.
+fn make_in(
+    dir: &Node<'_>,
+    name: &[u8],
+    make: impl FnOnce() -> Step<Object>,
+    take: impl FnOnce(Attr) -> Step<Attr>,
+) -> Made {
+    let early = |status| (status, None);
+    dir.writable().map_err(early)?;
+    let pin = dir.pin().map_err(early)?;
+    let turns = dir.volume.turns([dir.ino()]);
+    let change = Change::begin(dir, pin, &turns).map_err(early)?;
+    let made = check_name(name).and_then(|()| make());
+    let wcc = change.wcc();
+    drop(turns);
+    let made = made.and_then(|object| match object {
+        Object::New(attr) => Ok(attr),
+        Object::There(attr) => take(attr),
+    });
+    match made {
+        Ok(attr) => {
+            dir.owe();
+            Ok((attr, wcc))
+        }
+        Err(status) => Err((status, Some(wcc))),
+    }
+}
+
+/// Makes something that must be new.
+fn make_new(dir: &Node<'_>, name: &[u8], make: impl FnOnce() -> Step<Attr>) -> Made {
+    make_in(dir, name, || make().map(Object::New), Ok)
+}
+
+/// The attributes of a new object that were not given when it was made. An owner or group that the caller may
+/// not give is left out, as it would have been by who asked without them.
+fn rest_of(node: &Node<'_>, made: &Attr, set: &SetAttr) -> SetAttr {
+    let caller = &node.caller;
+    let root = caller.uid == 0;
+    SetAttr {
+        perm: None,
+        uid: set.uid.filter(|uid| root && *uid != made.uid),
+        gid: set
+            .gid
+            .filter(|gid| *gid != made.gid && (root || caller.in_group(*gid))),
+        // Who makes a file has it open for writing, whatever its mode.
+        by_handle: true,
+        ..*set
+    }
+}
+
+/// Gives a new object the rest of its attributes, or takes it back.
+fn dress(dir: &Node<'_>, name: &[u8], made: Attr, set: &SetAttr) -> Step<Attr> {
+    let rest = rest_of(dir, &made, set);
+    if is_nothing(&rest) {
+        return Ok(made);
+    }
+    let fs = dir.volume.fs();
+    let dressed = failed(fs.setattr(&dir.caller, made.ino, &rest));
+    if dressed.is_err() {
+        let _ = match made.kind {
+            FileKind::Directory => fs.rmdir(&dir.caller, dir.ino(), name),
+            _ => fs.unlink(&dir.caller, dir.ino(), name),
+        };
+    }
+    dressed
+}
+
+/// The times that hold a verifier.
+fn verifier_times(verifier: [u8; NFS3_CREATEVERFSIZE]) -> (Time, Time) {
+    let [a, b, c, d, e, f, g, h] = verifier;
+    let time = |bytes| Time {
+        secs: i64::from(u32::from_be_bytes(bytes)),
+        nanos: 0,
+    };
+    (time([a, b, c, d]), time([e, f, g, h]))
+}
+
+/// Makes a file, or finds the one that this same request made before.
+fn create_exclusively(
+    dir: &Node<'_>,
+    name: &[u8],
+    verifier: [u8; NFS3_CREATEVERFSIZE],
+) -> Step<Object> {
+    let fs = dir.volume.fs();
+    let (atime, mtime) = verifier_times(verifier);
+    let node = NewNode {
+        kind: FileKind::Regular,
+        perm: INTERRUPTED,
+        rdev: 0,
+    };
+    let made = match failed(fs.mknod(&dir.caller, dir.ino(), name, &node)) {
+        Ok(made) => made,
+        Err(nfsstat3::NFS3ERR_EXIST) => {
+            let found = failed(fs.lookup(&dir.caller, dir.ino(), name))?;
+            let is_file = found.kind == FileKind::Regular && found.size == 0;
+            if is_file && (found.atime, found.mtime) == (atime, mtime) {
+                return Ok(Object::There(found));
+            }
+            let untouched = found.perm == INTERRUPTED && found.ctime == found.btime;
+            if !is_file || !untouched || found.uid != dir.caller.uid {
+                return Err(nfsstat3::NFS3ERR_EXIST);
+            }
+            found
+        }
+        Err(status) => return Err(status),
+    };
+    let set = SetAttr {
+        perm: Some(EXCLUSIVE_PERM),
+        atime: Some(SetTime::At(atime)),
+        mtime: Some(SetTime::At(mtime)),
+        ..SetAttr::default()
+    };
+    failed(fs.setattr(&dir.caller, made.ino, &set)).map(Object::New)
+}
+
+/// What is there already must survive. Removed since it was found: as if that had come a moment later.
+fn rests_on(dir: &Node<'_>, found: &Attr) {
+    dir.owe_of(found.ino, false);
+}
+
+/// Makes a file, or finds the one that is there.
+fn create_or_find(dir: &Node<'_>, name: &[u8], set: &SetAttr, guarded: bool) -> Step<Object> {
+    let fs = dir.volume.fs();
+    let node = NewNode {
+        kind: FileKind::Regular,
+        perm: set.perm.unwrap_or(DEFAULT_PERM),
+        rdev: 0,
+    };
+    match failed(fs.mknod(&dir.caller, dir.ino(), name, &node)) {
+        Ok(made) => dress(dir, name, made, set).map(Object::New),
+        Err(nfsstat3::NFS3ERR_EXIST) if !guarded => {
+            let found = failed(fs.lookup(&dir.caller, dir.ino(), name))?;
+            match found.kind {
+                FileKind::Regular => Ok(Object::There(found)),
+                _ => Err(nfsstat3::NFS3ERR_EXIST),
+            }
+        }
+        Err(status) => Err(status),
+    }
+}
+
+/// Takes a file that was there. Of its attributes only the size is set, as open(2) would.
+fn take(dir: &Node<'_>, found: Attr, set: &SetAttr) -> Step<Attr> {
+    if set.size.is_none() {
+        rests_on(dir, &found);
+        return Ok(found);
+    }
+    let file = Node {
+        volume: dir.volume,
+        export: dir.export,
+        named: Named::of(dir.named.export, &found),
+        caller: dir.caller.clone(),
+        debts: dir.debts,
+    };
+    let set = SetAttr {
+        size: set.size,
+        ..SetAttr::default()
+    };
+    match set_on(&file, &set)
+        .map_err(|(status, _)| status)
+        .and_then(|_| file.attr())
+    {
+        // Removed since it was found: the client is to try again.
+        Err(nfsstat3::NFS3ERR_STALE) => Err(nfsstat3::NFS3ERR_JUKEBOX),
+        other => other,
+    }
+}
+
+pub(super) fn create(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<CREATE3res> {
+    let (handle, name) = read_entry(args)?;
+    let how = match args.u32()? {
+        0 => How::Unchecked(convert::read_set(args)?),
+        1 => How::Guarded(convert::read_set(args)?),
+        2 => How::Exclusive(args.fixed()?),
+        _ => return Err(Garbage),
+    };
+    let dir = match cx.node(handle) {
+        Ok(dir) => dir,
+        Err(status) => return Ok(Nfs3Result::Err((status, CREATE3resfail::default()))),
+    };
+    let make = || match &how {
+        How::Unchecked(set) => create_or_find(&dir, name, set, false),
+        How::Guarded(set) => create_or_find(&dir, name, set, true),
+        How::Exclusive(verifier) => create_exclusively(&dir, name, *verifier),
+    };
+    let made = make_in(&dir, name, make, |found| match &how {
+        How::Unchecked(set) => take(&dir, found, set),
+        How::Guarded(_) | How::Exclusive(_) => {
+            rests_on(&dir, &found);
+            Ok(found)
+        }
+    });
+    Ok(match made {
+        Ok((attr, dir_wcc)) => Nfs3Result::Ok(CREATE3resok {
+            obj: Nfs3Option::Some(dir.handle(&attr)),
+            obj_attributes: dir.post_op(Some(&attr)),
+            dir_wcc,
+        }),
+        Err((status, wcc)) => {
+            let dir_wcc = wcc.unwrap_or_else(|| untouched(&dir));
+            Nfs3Result::Err((status, CREATE3resfail { dir_wcc }))
+        }
+    })
+}
+
+pub(super) fn mkdir(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKDIR3res> {
+    let ((handle, name), set) = (read_entry(args)?, convert::read_set(args)?);
+    let dir = match cx.node(handle) {
+        Ok(dir) => dir,
+        Err(status) => return Ok(Nfs3Result::Err((status, MKDIR3resfail::default()))),
+    };
+    // A directory has no size to set.
+    let set = SetAttr { size: None, ..set };
+    let made = make_new(&dir, name, || {
+        let perm = set.perm.unwrap_or(DEFAULT_DIR_PERM);
+        let made = failed(dir.volume.fs().mkdir(&dir.caller, dir.ino(), name, perm))?;
+        dress(&dir, name, made, &set)
+    });
+    Ok(match made {
+        Ok((attr, dir_wcc)) => Nfs3Result::Ok(MKDIR3resok {
+            obj: Nfs3Option::Some(dir.handle(&attr)),
+            obj_attributes: dir.post_op(Some(&attr)),
+            dir_wcc,
+        }),
+        Err((status, wcc)) => {
+            let dir_wcc = wcc.unwrap_or_else(|| untouched(&dir));
+            Nfs3Result::Err((status, MKDIR3resfail { dir_wcc }))
+        }
+    })
+}
+
+pub(super) fn symlink(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SYMLINK3res> {
+    let ((handle, name), set) = (read_entry(args)?, convert::read_set(args)?);
+    let target = args.bytes()?;
+    let dir = match cx.node(handle) {
+        Ok(dir) => dir,
+        Err(status) => return Ok(Nfs3Result::Err((status, SYMLINK3resfail::default()))),
+    };
+    // Neither size nor permissions of a symbolic link can be set.
+    let set = SetAttr { size: None, ..set };
+    let made = make_new(&dir, name, || {
+        match target.len() {
+            0 => return Err(nfsstat3::NFS3ERR_INVAL),
+            len if len > SYMLINK_MAX => return Err(nfsstat3::NFS3ERR_NAMETOOLONG),
+            _ => {}
+        }
+        let made = failed(
+            dir.volume
+                .fs()
+                .symlink(&dir.caller, dir.ino(), name, target),
+        )?;
+        dress(&dir, name, made, &set)
+    });
+    Ok(match made {
+        Ok((attr, dir_wcc)) => Nfs3Result::Ok(SYMLINK3resok {
+            obj: Nfs3Option::Some(dir.handle(&attr)),
+            obj_attributes: dir.post_op(Some(&attr)),
+            dir_wcc,
+        }),
+        Err((status, wcc)) => {
+            let dir_wcc = wcc.unwrap_or_else(|| untouched(&dir));
+            Nfs3Result::Err((status, SYMLINK3resfail { dir_wcc }))
+        }
+    })
+}
+
+/// What MKNOD can make: kind, attributes, numbers of a device.
+type Special = (FileKind, SetAttr, Option<(u32, u32)>);
+
+/// What MKNOD is to make; none if it is nothing that MKNOD makes.
+fn read_node(args: &mut Decoder<'_>) -> Parsed<Option<Special>> {
+    let kind = match args.u32()? {
+        3 => FileKind::BlockDevice,
+        4 => FileKind::CharDevice,
+        6 => FileKind::Socket,
+        7 => FileKind::Fifo,
+        1 | 2 | 5 => return Ok(None),
+        _ => return Err(Garbage),
+    };
+    let set = convert::read_set(args)?;
+    let is_device = matches!(kind, FileKind::BlockDevice | FileKind::CharDevice);
+    let device = is_device
+        .then(|| Ok((args.u32()?, args.u32()?)))
+        .transpose()?;
+    Ok(Some((kind, SetAttr { size: None, ..set }, device)))
+}
+
+pub(super) fn mknod(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKNOD3res> {
+    let ((handle, name), what) = (read_entry(args)?, read_node(args)?);
+    let dir = match cx.node(handle) {
+        Ok(dir) => dir,
+        Err(status) => {
+            let dir_wcc = wcc_data::default();
+            return Ok(Nfs3Result::Err((status, MKNOD3resfail { dir_wcc })));
+        }
+    };
+    let made = make_new(&dir, name, || {
+        let (kind, set, device) = what.ok_or(nfsstat3::NFS3ERR_BADTYPE)?;
+        let rdev = match device {
+            Some((major, minor)) => {
+                convert::device_from(major, minor).ok_or(nfsstat3::NFS3ERR_INVAL)?
+            }
+            None => 0,
+        };
+        let perm = set.perm.unwrap_or(DEFAULT_PERM);
+        let node = NewNode { kind, perm, rdev };
+        let made = failed(dir.volume.fs().mknod(&dir.caller, dir.ino(), name, &node))?;
+        dress(&dir, name, made, &set)
+    });
+    Ok(match made {
+        Ok((attr, dir_wcc)) => Nfs3Result::Ok(MKNOD3resok {
+            obj: Nfs3Option::Some(dir.handle(&attr)),
+            obj_attributes: dir.post_op(Some(&attr)),
+            dir_wcc,
+        }),
+        Err((status, wcc)) => {
+            let dir_wcc = wcc.unwrap_or_else(|| untouched(&dir));
+            Nfs3Result::Err((status, MKNOD3resfail { dir_wcc }))
+        }
+    })
+}

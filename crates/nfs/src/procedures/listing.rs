@@ -1,0 +1,188 @@
+//! READDIR and READDIRPLUS.
+//!
+//! Cookies are the file system's: they stay where they are while entries come and go, so the cookie
+//! verifier need only tell that the directory is the same; it is the generation. Entries are taken first and their
+//! attributes read afterwards: nothing is asked of an entry while its directory is being listed.
+
+use nfs3_types::nfs3::{NFS3_COOKIEVERFSIZE, Nfs3Option, READDIR3resfail, cookieverf3, nfsstat3};
+use steadfast_vfs::{Attr, Cookie, FileKind, Ino};
+
+use super::{Context, EXEC, Node, READ, Step, TRANSFER_BYTES_MAX, failed, read_handle};
+use crate::convert;
+use crate::handles::HANDLE_BYTES;
+use crate::reply::Reply;
+use crate::xdr::{Decoder, Parsed};
+
+/// Bytes of a result beside its entries: status, attributes, verifier, end of the list, eof.
+const FRAME_BYTES: usize = 4 + (4 + 84) + NFS3_COOKIEVERFSIZE + 4 + 4;
+/// Bytes of an entry beside its name: there is one, inode number, length, cookie.
+const ENTRY_BYTES: usize = 4 + 8 + 4 + 8;
+/// More bytes of an entry with attributes and handle.
+const PLUS_BYTES: usize = (4 + 84) + (4 + 4 + HANDLE_BYTES);
+/// Bytes of an entry that count as information about the directory: inode number, length, cookie.
+const DIR_INFO_BYTES: usize = 8 + 4 + 8;
+
+/// What is to be listed.
+struct Wanted {
+    cookie: Cookie,
+    verifier: [u8; NFS3_COOKIEVERFSIZE],
+    /// Bytes of names, numbers and cookies.
+    dir_bytes: usize,
+    /// Bytes of the whole result.
+    bytes: usize,
+    /// With attributes and handles.
+    plus: bool,
+}
+
+/// An entry that was taken.
+struct Taken {
+    ino: Ino,
+    next: Cookie,
+    name: Vec<u8>,
+}
+
+pub(super) fn readdir(
+    cx: &Context<'_>,
+    args: &mut Decoder<'_>,
+    reply: &mut Reply,
+) -> Parsed<nfsstat3> {
+    let handle = read_handle(args)?;
+    let (cookie, verifier) = (args.u64()?, args.fixed()?);
+    let bytes = args.u32()?.min(TRANSFER_BYTES_MAX) as usize;
+    let wanted = Wanted {
+        cookie,
+        verifier,
+        dir_bytes: bytes,
+        bytes,
+        plus: false,
+    };
+    Ok(list(cx, handle, &wanted, reply))
+}
+
+pub(super) fn readdirplus(
+    cx: &Context<'_>,
+    args: &mut Decoder<'_>,
+    reply: &mut Reply,
+) -> Parsed<nfsstat3> {
+    let handle = read_handle(args)?;
+    let (cookie, verifier) = (args.u64()?, args.fixed()?);
+    let (dir_bytes, bytes) = (args.u32()?, args.u32()?);
+    let wanted = Wanted {
+        cookie,
+        verifier,
+        dir_bytes: dir_bytes as usize,
+        bytes: bytes.min(TRANSFER_BYTES_MAX) as usize,
+        plus: true,
+    };
+    Ok(list(cx, handle, &wanted, reply))
+}
+
+fn list(cx: &Context<'_>, handle: &[u8], wanted: &Wanted, reply: &mut Reply) -> nfsstat3 {
+    let start = reply.position();
+    let (status, dir_attributes) = match cx.node(handle) {
+        Ok(node) => match list_to(&node, wanted, reply) {
+            Ok(()) => return nfsstat3::NFS3_OK,
+            Err(status) => (status, node.post_op_now()),
+        },
+        Err(status) => (status, Nfs3Option::None),
+    };
+    reply.back_to(start);
+    reply.put(&status);
+    reply.put(&READDIR3resfail { dir_attributes });
+    status
+}
+
+fn list_to(node: &Node<'_>, wanted: &Wanted, reply: &mut Reply) -> Step<()> {
+    let attr = node.attr()?;
+    if attr.kind != FileKind::Directory {
+        return Err(nfsstat3::NFS3ERR_NOTDIR);
+    }
+    failed(node.volume.fs().access(&node.caller, node.ino(), READ))?;
+    let verifier = attr.generation.to_be_bytes();
+    if wanted.cookie != 0 && wanted.verifier != verifier {
+        return Err(nfsstat3::NFS3ERR_BAD_COOKIE);
+    }
+    let (entries, eof) = take(node, wanted)?;
+    // Who may not search the directory learns names, not what they name.
+    let searchable = failed(node.volume.fs().access(&node.caller, node.ino(), EXEC)).is_ok();
+    // Of the same directory still.
+    let attr = node.attr()?;
+    reply.put(&nfsstat3::NFS3_OK);
+    reply.put(&node.post_op(Some(&attr)));
+    reply.put(&cookieverf3(verifier));
+    for entry in &entries {
+        reply.put(&true);
+        reply.put(&entry.ino);
+        reply.put(&nfs3_types::xdr_codec::Opaque::borrowed(&entry.name));
+        reply.put(&entry.next);
+        if wanted.plus {
+            let found = if searchable {
+                attr_of(node, &attr, entry)
+            } else {
+                None
+            };
+            put_found(node, found.as_ref(), reply);
+        }
+    }
+    reply.put(&false);
+    reply.put(&eof);
+    Ok(())
+}
+
+/// Takes as many entries as fit; and whether there are no more.
+fn take(node: &Node<'_>, wanted: &Wanted) -> Step<(Vec<Taken>, bool)> {
+    let mut entries = Vec::new();
+    let (mut bytes, mut dir_bytes) = (FRAME_BYTES, 0);
+    let mut eof = true;
+    let plus = if wanted.plus { PLUS_BYTES } else { 0 };
+    let listed =
+        node.volume
+            .fs()
+            .readdir(&node.permitted(), node.ino(), wanted.cookie, &mut |entry| {
+                let name = entry.name.len().next_multiple_of(4);
+                bytes += ENTRY_BYTES + name + plus;
+                // The first entry is information enough, however little is asked for.
+                let enough =
+                    !entries.is_empty() && dir_bytes + DIR_INFO_BYTES + name > wanted.dir_bytes;
+                dir_bytes += DIR_INFO_BYTES + name;
+                if bytes > wanted.bytes || enough {
+                    eof = false;
+                    return false;
+                }
+                entries.push(Taken {
+                    ino: entry.ino,
+                    next: entry.next,
+                    name: entry.name.to_vec(),
+                });
+                true
+            });
+    failed(listed)?;
+    if (entries.is_empty() && !eof) || wanted.bytes < FRAME_BYTES {
+        return Err(nfsstat3::NFS3ERR_TOOSMALL);
+    }
+    Ok((entries, eof))
+}
+
+/// The attributes of an entry's inode; none if the entry is gone, so that no other inode is taken for it.
+fn attr_of(node: &Node<'_>, dir: &Attr, entry: &Taken) -> Option<Attr> {
+    match &*entry.name {
+        b"." => Some(*dir),
+        name => {
+            let found = node.volume.fs().lookup(&node.caller, dir.ino, name).ok()?;
+            (found.ino == entry.ino).then_some(found)
+        }
+    }
+}
+
+fn put_found(node: &Node<'_>, found: Option<&Attr>, reply: &mut Reply) {
+    let Some(attr) = found else {
+        reply.put(&false);
+        reply.put(&false);
+        return;
+    };
+    reply.put(&true);
+    reply.put(&convert::attributes(attr, node.fsid()));
+    reply.put(&true);
+    let handle = node.handle_bytes(attr);
+    reply.put(&nfs3_types::xdr_codec::Opaque::borrowed(&handle));
+}

@@ -1,0 +1,410 @@
+//! The procedures of NFS version 3 (RFC 1813), one family per file.
+//!
+//! A procedure decodes its arguments, resolves handles to [`Node`]s, asks the file system, and
+//! puts the result into the reply. What only looks is validated *afterwards*: attributes are read
+//! again for the reply, and must be of the handle's generation. What changes something *pins* its
+//! inodes first, so that no other can take their numbers, and holds their turns, so that the
+//! attributes before and after are its own.
+//!
+//! Order: a change is durable before it is answered (but for unstable writes): its procedure says what it owes
+//! ([`Node::owe`]), and the reply waits for a sync of the caller's stream and of the inode (`commits`). What is answered
+//! with success because an earlier change has been made already waits for that one in the same way.
+
+// An error of the protocol carries as much as a success: attributes, for the same reply.
+#![allow(clippy::result_large_err)]
+
+mod attrs;
+mod create;
+mod data;
+mod listing;
+mod look;
+mod names;
+mod state;
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+use nfs3_types::nfs3::{
+    NFS_PROGRAM, Nfs3Option, Nfs3Result, RENAME3resfail, nfs_fh3, nfsstat3, post_op_attr, wcc_data,
+};
+use nfs3_types::xdr_codec::{Opaque, Pack};
+use steadfast_vfs::{Attr, Caller, Ino, SetAttr, Stream, Wanted};
+
+use crate::auth::{self, Claimed};
+use crate::commits::Owed;
+use crate::convert;
+use crate::exports::{Export, Streams, Table};
+use crate::handles::{HANDLE_BYTES, Named, Unproved};
+use crate::metrics::Metrics;
+use crate::reply::Reply;
+use crate::volume::{Turns, Volume};
+use crate::xdr::{Decoder, Parsed};
+
+/// Most bytes of a READ or WRITE.
+pub(crate) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
+/// The permission to read.
+const READ: u8 = 4;
+/// The permission to write.
+const WRITE: u8 = 2;
+/// The permission to execute or search.
+const EXEC: u8 = 1;
+
+/// Streams of clients, users and exports.
+const OWN_STREAMS: u64 = 1 << 12;
+/// Streams of files.
+const FILE_STREAMS: u64 = 1 << 16;
+
+/// One call of a procedure.
+pub(crate) struct Context<'a> {
+    /// What is served.
+    pub(crate) table: &'a Table,
+    /// Counters.
+    pub(crate) metrics: &'a Metrics,
+    /// Where it comes from.
+    pub(crate) peer: SocketAddr,
+    /// Who asks.
+    pub(crate) claimed: &'a Claimed,
+    /// To be called before the worker waits for the device.
+    pub(crate) waits: &'a dyn Fn(),
+    /// What is to be durable before the call is answered, and of which volume.
+    pub(crate) debts: &'a Debts,
+}
+
+/// What a call owes: see the module's header.
+#[derive(Debug, Default)]
+pub(crate) struct Debts {
+    volume: Cell<usize>,
+    owed: RefCell<Owed>,
+}
+
+impl Debts {
+    /// What is owed, and the number of the volume that it is owed by; none if it is nothing.
+    pub(crate) fn take(&self) -> Option<(usize, Owed)> {
+        let owed = self.owed.take();
+        (!owed.is_empty()).then(|| (self.volume.get(), owed))
+    }
+}
+
+/// An inode that a handle names, on behalf of a caller.
+#[derive(Debug)]
+struct Node<'a> {
+    volume: &'a Volume,
+    export: &'a Export,
+    named: Named,
+    caller: Caller,
+    debts: &'a Debts,
+}
+
+/// Keeps an inode from being freed.
+#[derive(Debug)]
+struct Pin<'a> {
+    volume: &'a Volume,
+    ino: Ino,
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        self.volume.fs().release(self.ino);
+    }
+}
+
+/// Result of a step: what to answer if it failed.
+type Step<T> = Result<T, nfsstat3>;
+
+/// Runs a procedure: the status it answers.
+///
+/// # Errors
+/// The arguments are garbage.
+pub(crate) fn run(
+    procedure: NFS_PROGRAM,
+    cx: &Context<'_>,
+    args: &mut Decoder<'_>,
+    reply: &mut Reply,
+) -> Parsed<nfsstat3> {
+    use NFS_PROGRAM as P;
+    match procedure {
+        P::NFSPROC3_NULL => Ok(nfsstat3::NFS3_OK),
+        P::NFSPROC3_GETATTR => attrs::getattr(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_SETATTR => attrs::setattr(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_LOOKUP => look::lookup(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_ACCESS => look::access(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_READLINK => look::readlink(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_READ => data::read(cx, args, reply),
+        P::NFSPROC3_WRITE => data::write(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_CREATE => create::create(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_MKDIR => create::mkdir(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_SYMLINK => create::symlink(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_MKNOD => create::mknod(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_REMOVE => names::remove(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_RMDIR => names::rmdir(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_RENAME => names::rename(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_LINK => names::link(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_READDIR => listing::readdir(cx, args, reply),
+        P::NFSPROC3_READDIRPLUS => listing::readdirplus(cx, args, reply),
+        P::NFSPROC3_FSSTAT => state::fsstat(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_FSINFO => state::fsinfo(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_PATHCONF => state::pathconf(cx, args).map(|res| answer(reply, &res)),
+        P::NFSPROC3_COMMIT => data::commit(cx, args).map(|res| answer(reply, &res)),
+    }
+}
+
+/// Puts the result of a call that was carried out, and whose commit failed.
+pub(crate) fn fail_late(procedure: NFS_PROGRAM, status: nfsstat3, reply: &mut Reply) {
+    use NFS_PROGRAM as P;
+    reply.put(&status);
+    // What attributes there are now is not told: nobody knows how much of them will last.
+    match procedure {
+        P::NFSPROC3_RENAME => reply.put(&RENAME3resfail::default()),
+        P::NFSPROC3_LINK => {
+            reply.put(&post_op_attr::None);
+            reply.put(&wcc_data::default());
+        }
+        _ => reply.put(&wcc_data::default()),
+    }
+}
+
+/// Puts the verifier as it is now into the finished reply of a COMMIT.
+pub(crate) fn verify_again(volume: &Volume, record: &mut [u8]) {
+    if let Some(verf) = record.last_chunk_mut() {
+        *verf = volume.verifier().0;
+    }
+}
+
+fn answer<T: Pack, E: Pack>(reply: &mut Reply, result: &Nfs3Result<T, E>) -> nfsstat3 {
+    reply.put(result);
+    match result {
+        Nfs3Result::Ok(_) => nfsstat3::NFS3_OK,
+        Nfs3Result::Err((status, _)) => *status,
+    }
+}
+
+/// A stream out of `count`, behind `first`.
+fn stream_of(what: &[u8], first: u64, count: u64) -> Stream {
+    let number = first + xxhash_rust::xxh3::xxh3_64(what) % count;
+    Stream(u32::try_from(number).unwrap_or_default())
+}
+
+impl<'a> Context<'a> {
+    /// The stream of what is done through an export.
+    fn stream(&self, export: &Export) -> Stream {
+        let own = |what: &[u8]| stream_of(what, 1, OWN_STREAMS);
+        let client = || match self.peer.ip().to_canonical() {
+            std::net::IpAddr::V4(ip) => own(&ip.octets()),
+            std::net::IpAddr::V6(ip) => own(&ip.octets()),
+        };
+        match (export.streams, self.claimed) {
+            (Streams::File | Streams::Client, _) => client(),
+            (Streams::User, Claimed::User { uid, .. }) => own(&uid.to_be_bytes()),
+            (Streams::User, Claimed::Nobody) => own(b"nobody"),
+            (Streams::Export, _) => own(export.path.as_bytes()),
+        }
+    }
+
+    /// What a handle names. Whether it is still there is found out by whoever reads its attributes.
+    fn node(&self, handle: &[u8]) -> Step<Node<'a>> {
+        let handle = Unproved::read(handle).ok_or(nfsstat3::NFS3ERR_BADHANDLE)?;
+        // The export is not there any more: it has no key that could tell whether the handle is forged.
+        let (export, volume) = self
+            .table
+            .by_id(handle.named.export)
+            .ok_or(nfsstat3::NFS3ERR_STALE)?;
+        if !volume.key.made(&handle) {
+            self.metrics.forged_handles.fetch_add(1, Ordering::Relaxed);
+            return Err(nfsstat3::NFS3ERR_BADHANDLE);
+        }
+        if !export.admits(self.peer) {
+            self.metrics.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(nfsstat3::NFS3ERR_ACCES);
+        }
+        let stream = self.stream(export);
+        Ok(Node {
+            volume,
+            export,
+            named: handle.named,
+            debts: self.debts,
+            caller: auth::caller(self.claimed, export.squash, export.anonymous, stream),
+        })
+    }
+}
+
+/// Status of a failed call.
+fn failed<T>(result: steadfast_vfs::Result<T>) -> Step<T> {
+    result.map_err(|e| convert::status(&e))
+}
+
+impl<'a> Node<'a> {
+    fn ino(&self) -> Ino {
+        self.named.ino
+    }
+
+    /// What clients know the file system as.
+    fn fsid(&self) -> u64 {
+        u64::from(self.named.export)
+    }
+
+    /// The attributes now. STALE if the inode is another, or has no names left.
+    fn attr(&self) -> Step<Attr> {
+        let attr = failed(self.volume.fs().getattr(&self.caller, self.named.ino))?;
+        if attr.generation == self.named.generation && attr.nlink > 0 {
+            Ok(attr)
+        } else {
+            Err(nfsstat3::NFS3ERR_STALE)
+        }
+    }
+
+    /// Keeps the inode from being freed.
+    fn pin(&self) -> Step<Pin<'a>> {
+        failed(self.volume.fs().open(&self.caller, self.named.ino))?;
+        Ok(Pin {
+            volume: self.volume,
+            ino: self.named.ino,
+        })
+    }
+
+    /// ROFS if nothing may be changed here.
+    fn writable(&self) -> Step<()> {
+        if self.export.read_only || self.volume.read_only() {
+            Err(nfsstat3::NFS3ERR_ROFS)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The handle of an inode of the same export.
+    fn handle_bytes(&self, attr: &Attr) -> [u8; HANDLE_BYTES] {
+        self.volume.key.handle(Named::of(self.named.export, attr))
+    }
+
+    /// The same, to be sent.
+    fn handle(&self, attr: &Attr) -> nfs_fh3 {
+        nfs_fh3 {
+            data: Opaque::owned(self.handle_bytes(attr).to_vec()),
+        }
+    }
+
+    fn post_op(&self, attr: Option<&Attr>) -> post_op_attr {
+        convert::post_op(attr, self.fsid())
+    }
+
+    /// The attributes for a reply, if there still are any.
+    fn post_op_now(&self) -> post_op_attr {
+        self.post_op(self.attr().ok().as_ref())
+    }
+
+    /// Whether the caller may do `mask` to it. The owner may always read and write: on the client,
+    /// the file may have been opened before its mode was changed, or created without the bits.
+    fn may(&self, attr: &Attr, mask: u8) -> Step<()> {
+        if attr.uid == self.caller.uid && mask & EXEC == 0 {
+            return Ok(());
+        }
+        failed(self.volume.fs().access(&self.caller, self.ino(), mask))
+    }
+
+    /// The caller when something was decided here.
+    fn permitted(&self) -> Caller {
+        Caller {
+            checked: true,
+            ..self.caller.clone()
+        }
+    }
+
+    /// The reply waits until the caller's stream, and what concerns this inode, is durable.
+    fn owe(&self) {
+        self.owe_of(self.ino(), false);
+    }
+
+    /// The same for any inode of the volume.
+    fn owe_of(&self, ino: Ino, data_only: bool) {
+        if !self.volume.calls_are_durable() {
+            self.debts.volume.set(self.export.volume);
+            self.debts
+                .owed
+                .borrow_mut()
+                .push(self.wanted(ino, data_only));
+        }
+    }
+
+    fn wanted(&self, ino: Ino, data_only: bool) -> Wanted {
+        Wanted {
+            stream: self.caller.stream,
+            ino,
+            data_only,
+        }
+    }
+}
+
+/// A change of an object that is under way: its attributes before.
+struct Change<'a> {
+    node: &'a Node<'a>,
+    before: Attr,
+    exclusive: bool,
+    _pin: Pin<'a>,
+}
+
+impl<'a> Change<'a> {
+    /// Begins a change of `node`, whose turn is held.
+    fn begin(node: &'a Node<'a>, pin: Pin<'a>, turns: &Turns<'_>) -> Step<Change<'a>> {
+        Ok(Change {
+            before: node.attr()?,
+            exclusive: turns.exclusive(),
+            node,
+            _pin: pin,
+        })
+    }
+
+    /// Attributes before and after, while the turn is still held.
+    fn wcc(&self) -> wcc_data {
+        // An object that went away by the change has none any more.
+        let after = self.node.attr().ok();
+        let before = self.exclusive.then_some(&self.before);
+        convert::change(before, after.as_ref(), self.node.fsid())
+    }
+}
+
+/// What is told of an object when a change was not even begun.
+fn untouched(node: &Node<'_>) -> wcc_data {
+    wcc_data {
+        before: Nfs3Option::None,
+        after: node.post_op_now(),
+    }
+}
+
+/// A name for a new or present entry. INVAL for what never is one.
+fn check_name(name: &[u8]) -> Step<()> {
+    if name.len() > steadfast_vfs::NAME_MAX {
+        Err(nfsstat3::NFS3ERR_NAMETOOLONG)
+    } else if name.is_empty() || name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+        Err(nfsstat3::NFS3ERR_INVAL)
+    } else {
+        Ok(())
+    }
+}
+
+/// `.` and `..`.
+fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
+/// Longest handle that the protocol has.
+const FH_BYTES_MAX: usize = nfs3_types::nfs3::NFS3_FHSIZE;
+
+/// Reads a handle.
+fn read_handle<'m>(args: &mut Decoder<'m>) -> Parsed<&'m [u8]> {
+    args.opaque(FH_BYTES_MAX)
+}
+
+/// Reads a directory's handle and a name in it.
+fn read_entry<'m>(args: &mut Decoder<'m>) -> Parsed<(&'m [u8], &'m [u8])> {
+    Ok((read_handle(args)?, args.bytes()?))
+}
+
+/// Whether nothing is to be set.
+fn is_nothing(set: &SetAttr) -> bool {
+    *set == SetAttr {
+        guard: set.guard,
+        by_handle: set.by_handle,
+        ..SetAttr::default()
+    }
+}

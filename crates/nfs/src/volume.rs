@@ -1,0 +1,284 @@
+//! A volume that is served: its file system, its key, its write verifier, and the turns that
+//! changes of one object take.
+//!
+//! Invariants:
+//! * the *write verifier* is a number of this run of the server, and changes when a sync failed: then
+//!   what was written and not synced may be lost, and clients, who see another verifier, send it again;
+//! * while a change holds an object's *turn*, no other changes it, so that the attributes before and after
+//!   belong to it alone (weak cache consistency). Nobody waits for a commit meanwhile. Where every call
+//!   does wait (the contract `sync`), there are no turns, and the attributes before are left out.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nfs3_types::nfs3::writeverf3;
+use steadfast_vfs::{FileSystem, Ino, Wanted};
+
+use crate::commits::Commits;
+use crate::handles::{Key, Lasting};
+
+/// Locks that stand for all objects.
+const TURNS: usize = 4096;
+/// Most objects of one change.
+const TURN_OBJECTS_MAX: usize = 3;
+
+/// What clients are told of a volume that its file system does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Largest file.
+    pub file_bytes_max: u64,
+    /// Most links to a file.
+    pub links_max: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            file_bytes_max: i64::MAX.unsigned_abs(),
+            links_max: 32_000,
+        }
+    }
+}
+
+/// A file system to be served.
+pub struct Served {
+    /// It.
+    pub fs: Arc<dyn FileSystem>,
+    /// What it is called in messages and metrics.
+    pub name: String,
+    /// What it can do.
+    pub limits: Limits,
+    /// Nothing can be changed.
+    pub read_only: bool,
+    /// Every call that changes something is durable when it returns.
+    pub calls_are_durable: bool,
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Served({})", self.name)
+    }
+}
+
+impl Served {
+    /// With default limits.
+    #[must_use]
+    pub fn new(fs: Arc<dyn FileSystem>, name: impl Into<String>) -> Served {
+        Served {
+            fs,
+            name: name.into(),
+            limits: Limits::default(),
+            read_only: false,
+            calls_are_durable: false,
+        }
+    }
+}
+
+/// See the module's header.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    served: Served,
+    pub(crate) key: Key,
+    verifier: AtomicU64,
+    /// The last sync failed.
+    failed: AtomicBool,
+    turns: Box<[Mutex<()>]>,
+    pub(crate) commits: Commits,
+    /// Bytes written unstably since the last COMMIT, by the places of the files.
+    unstable: Box<[AtomicU32]>,
+}
+
+/// The turns that a change holds.
+#[derive(Debug)]
+pub(crate) struct Turns<'a> {
+    _held: [Option<MutexGuard<'a, ()>>; TURN_OBJECTS_MAX],
+    exclusive: bool,
+}
+
+impl Turns<'_> {
+    /// Whether nobody else changes the objects.
+    pub(crate) fn exclusive(&self) -> bool {
+        self.exclusive
+    }
+}
+
+fn random() -> u64 {
+    // Without the system's random numbers the time must do: it has changed since the last start.
+    getrandom::u64().unwrap_or_else(|_| {
+        let since = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
+        since.as_nanos() as u64
+    })
+}
+
+impl Volume {
+    /// Gets a volume ready. Also says how long its handles live.
+    pub(crate) fn open(served: Served) -> steadfast_vfs::Result<(Volume, Lasting)> {
+        let (key, lasting) = Key::of(&*served.fs, served.read_only)?;
+        let turns = match served.calls_are_durable {
+            true => Box::default(),
+            false => (0..TURNS).map(|_| Mutex::new(())).collect(),
+        };
+        let volume = Volume {
+            served,
+            key,
+            verifier: AtomicU64::new(random()),
+            failed: AtomicBool::new(false),
+            turns,
+            commits: Commits::default(),
+            unstable: (0..TURNS).map(|_| AtomicU32::new(0)).collect(),
+        };
+        Ok((volume, lasting))
+    }
+
+    pub(crate) fn fs(&self) -> &dyn FileSystem {
+        &*self.served.fs
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.served.name
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.served.limits
+    }
+
+    pub(crate) fn read_only(&self) -> bool {
+        self.served.read_only
+    }
+
+    pub(crate) fn calls_are_durable(&self) -> bool {
+        self.served.calls_are_durable
+    }
+
+    /// The write verifier now.
+    pub(crate) fn verifier(&self) -> writeverf3 {
+        writeverf3(self.verifier.load(Ordering::Acquire).to_be_bytes())
+    }
+
+    /// Commits what is wanted, all together. A failure changes the verifier, once: as long as
+    /// syncs go on failing, nothing more is lost that a client was not told of.
+    pub(crate) fn sync(&self, wanted: &[Wanted]) -> steadfast_vfs::Result<()> {
+        let synced = self.fs().fsync_together(wanted);
+        match &synced {
+            Ok(()) => self.failed.store(false, Ordering::Release),
+            Err(_) => {
+                if !self.failed.swap(true, Ordering::AcqRel) {
+                    let old = self.verifier.load(Ordering::Acquire);
+                    let new = loop {
+                        let new = random();
+                        if new != old {
+                            break new;
+                        }
+                    };
+                    self.verifier.store(new, Ordering::Release);
+                }
+            }
+        }
+        synced
+    }
+
+    /// Notes bytes that were written and not synced.
+    pub(crate) fn wrote_unstably(&self, ino: Ino, bytes: u32) {
+        let all = &self.unstable[place(ino)];
+        let _ = all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sum| {
+            Some(sum.saturating_add(bytes))
+        });
+    }
+
+    /// How many there were until now: an estimate, files share places.
+    pub(crate) fn take_unstable(&self, ino: Ino) -> u32 {
+        self.unstable[place(ino)].swap(0, Ordering::Relaxed)
+    }
+
+    /// Waits for the turns of these objects.
+    pub(crate) fn turns<const N: usize>(&self, inos: [Ino; N]) -> Turns<'_> {
+        const { assert!(N <= TURN_OBJECTS_MAX) };
+        let mut held = [const { None }; TURN_OBJECTS_MAX];
+        if self.turns.is_empty() {
+            return Turns {
+                _held: held,
+                exclusive: false,
+            };
+        }
+        // In the order of their places, each once: two changes never wait for each other.
+        let mut places = inos.map(place);
+        places.sort_unstable();
+        let mut last = None;
+        for (slot, place) in held.iter_mut().zip(places) {
+            if last.replace(place) != Some(place) {
+                *slot = Some(
+                    self.turns[place]
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner),
+                );
+            }
+        }
+        Turns {
+            _held: held,
+            exclusive: true,
+        }
+    }
+
+    /// A volume for tests.
+    #[cfg(any(test, feature = "fuzz"))]
+    #[allow(clippy::unwrap_used)]
+    pub(crate) fn for_tests() -> Volume {
+        let fs = Arc::new(steadfast_model::memfs::MemFs::default());
+        Volume::open(Served::new(fs, "test")).unwrap().0
+    }
+}
+
+/// The place of an object's turn.
+fn place(ino: Ino) -> usize {
+    // Inode numbers are addresses: neighbours shall lie apart.
+    (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % TURNS
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn corner_40_turns_in_opposite_orders_do_not_wait_for_each_other() {
+        let volume = Volume::for_tests();
+        // Whoever waits for one turn holds none that comes behind it.
+        let (low, high) = match place(1) < place(2) {
+            true => (1, 2),
+            false => (2, 1),
+        };
+        for wanted in [[low, high], [high, low]] {
+            let held = volume.turns([low]);
+            std::thread::scope(|scope| {
+                let (volume, held) = (&volume, held);
+                let waiting = scope.spawn(move || drop(volume.turns(wanted)));
+                std::thread::sleep(Duration::from_millis(50));
+                assert!(!waiting.is_finished());
+                let free = volume.turns[place(high)].try_lock().is_ok();
+                drop(held);
+                assert!(free, "{wanted:?}");
+            });
+        }
+        // Two objects of one place must not make a change wait for itself.
+        let twin = (1..).find(|ino| place(*ino + 1) == place(1)).unwrap() + 1;
+        drop(volume.turns([1, twin, 1]));
+        std::thread::scope(|scope| {
+            for order in [
+                [1, 2, 3],
+                [3, 2, 1],
+                [2, 1, 3],
+                [2, 3, 1],
+                [3, 1, 2],
+                [1, 3, 2],
+            ] {
+                let volume = &volume;
+                scope.spawn(move || {
+                    for _ in 0..2000 {
+                        assert!(volume.turns(order).exclusive());
+                    }
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,527 @@
+//! Clients that are hostile, slow, dead or many harm nobody else: a socket-level fuzzer, slow readers and writers, thousands of idle
+//! connections, bounded memory, an orderly end.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod common;
+use common::*;
+use nfs3_types::xdr_codec::Opaque;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use steadfast_nfs::{Admin, Ended, Registration};
+
+const FILE_SYNC: stable_how = stable_how::FILE_SYNC;
+
+/// A generator of numbers (xorshift).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+}
+
+fn long() -> bool {
+    std::env::var_os("STEADFAST_LONG").is_some()
+}
+
+/// Waits, at most ten seconds.
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One hostile connection.
+fn attack(site: &Site, root: &nfs_fh3, f: &nfs_fh3, random: &mut Random) {
+    let mut c = site.client();
+    c.stream
+        .set_read_timeout(Some(Duration::from_millis(1)))
+        .unwrap();
+    for _ in 0..1 + random.below(6) {
+        let data = vec![random.next() as u8; random.below(5000)];
+        let mut call = match random.below(6) {
+            0 => c.call_bytes(PROGRAM, 3, random.next() as u32 % 24, root),
+            1 => c.call_bytes(
+                PROGRAM,
+                3,
+                7,
+                &WRITE3args {
+                    file: f.clone(),
+                    offset: random.next() >> random.below(64),
+                    count: random.next() as u32,
+                    stable: FILE_SYNC,
+                    data: Opaque::borrowed(&data),
+                },
+            ),
+            2 => c.call_bytes(
+                PROGRAM,
+                3,
+                16 + random.next() as u32 % 2,
+                &READDIRPLUS3args {
+                    dir: root.clone(),
+                    cookie: random.next(),
+                    cookieverf: cookieverf3(random.next().to_be_bytes()),
+                    dircount: random.next() as u32,
+                    maxcount: random.next() as u32,
+                },
+            ),
+            3 => c.call_bytes(
+                PROGRAM,
+                3,
+                8,
+                &CREATE3args {
+                    where_: entry(root, &data[..data.len().min(300)]),
+                    how: createhow3::UNCHECKED(size(random.next())),
+                },
+            ),
+            4 => c.call_bytes(
+                100_000 + random.next() as u32 % 8,
+                random.next() as u32 % 5,
+                random.next() as u32 % 30,
+                root,
+            ),
+            _ => (0..random.below(400))
+                .map(|_| random.next() as u8)
+                .collect(),
+        };
+        for _ in 0..random.below(4) {
+            if !call.is_empty() {
+                let at = random.below(call.len());
+                call[at] = random.next() as u8;
+            }
+        }
+        let mut bytes = record(&call);
+        match random.below(8) {
+            0 => bytes.truncate(random.below(bytes.len())),
+            1 => bytes[0] = random.next() as u8,
+            2 => bytes[..4].copy_from_slice(&(random.next() as u32).to_be_bytes()),
+            3 => bytes.splice(4..4, [0, 0, 0, 0]).for_each(drop),
+            _ => {}
+        }
+        if c.stream.write_all(&bytes).is_err() {
+            return;
+        }
+        if random.below(3) == 0 {
+            let _ = c.stream.read(&mut [0; 64]);
+        }
+    }
+    if random.below(2) == 0 {
+        let _ = c.stream.shutdown(std::net::Shutdown::Write);
+    }
+}
+
+#[test]
+fn garbage_on_many_connections_harms_nobody_else() {
+    let site = Site::new(Kind::Real);
+    let (mut honest, root) = site.mounted();
+    let dir = honest.mkdir(&root, "honest").unwrap();
+    let target = honest.create(&root, "target");
+    let (stop, attacks) = (AtomicBool::new(false), if long() { 20_000 } else { 300 });
+    std::thread::scope(|scope| {
+        for seed in 1..=2_u64 {
+            let (site, root, target, stop) = (&site, &root, &target, &stop);
+            scope.spawn(move || {
+                let mut random = Random(seed * 0x9e37_79b9);
+                for _ in 0..attacks {
+                    attack(site, root, target, &mut random);
+                }
+                stop.store(true, SeqCst);
+            });
+        }
+        let mut i = 0_u32;
+        while !stop.load(SeqCst) || i < 20 {
+            let name = format!("f{i}");
+            let f = honest.create(&dir, &name);
+            let data = i.to_be_bytes().repeat(100);
+            honest.write(&f, 0, &data, FILE_SYNC).unwrap();
+            assert_eq!(honest.read(&f, 0, 1000).unwrap(), (data, true));
+            honest.remove(&dir, &name).unwrap();
+            i += 1;
+        }
+    });
+    // Truncated records wait for the rest until their clients are gone; then nothing is held for them.
+    until("all attackers are gone", || {
+        site.counter("connections_now") == 1
+    });
+    assert_eq!(site.counter("arriving_bytes_now"), 0);
+    assert_eq!(site.counter("unsent_bytes_now"), 0);
+    assert!(site.counter("connections_closed_garbage") > 0);
+    assert!(site.counter("rejected_requests") > 0);
+    assert_eq!(site.server.stop(), Ended::Stopped);
+}
+
+/// Memory of this process that is in use, in bytes.
+fn resident() -> u64 {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn corner_38_thousands_of_idle_and_half_open_connections_cost_little() {
+    let wanted = if long() { 10_000 } else { 1_500 };
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    );
+    let allowed = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let count = wanted.min((allowed.saturating_sub(200) / 2) as usize);
+    let site = Site::new(Kind::Model);
+    let (mut c, root) = site.mounted();
+    let before = resident();
+    let mut idle = Vec::new();
+    for i in 0..count {
+        let mut stream = TcpStream::connect(site.address).unwrap();
+        match i % 4 {
+            // A mark and no record; a part of a record; a mark that is cut.
+            1 => stream.write_all(&[0x80, 0x0f, 0, 0]).unwrap(),
+            2 => stream.write_all(&[0x80, 0, 1, 0, 1, 2, 3]).unwrap(),
+            3 => stream.write_all(&[0x80]).unwrap(),
+            _ => {}
+        }
+        idle.push(stream);
+        if i % 100 == 0 {
+            c.getattr(&root).unwrap();
+        }
+    }
+    until("all are accepted", || {
+        site.counter("connections_now") == count as u64 + 1
+    });
+    let per_connection = resident().saturating_sub(before) / count as u64;
+    assert!(per_connection < 16 << 10, "{per_connection} bytes each");
+    let start = Instant::now();
+    for _ in 0..100 {
+        c.getattr(&root).unwrap();
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
+    drop(idle);
+    until("they are gone", || site.counter("connections_now") == 1);
+}
+
+#[test]
+fn a_client_that_takes_no_replies_is_not_read_and_then_closed() {
+    let mut options = options();
+    options.stall_time = Duration::from_secs(3);
+    let site = Site::opt(file_system(Kind::Model), vec![export()], &options);
+    let (mut c, root) = site.mounted();
+    let f = c.create(&root, "f");
+    c.write(&f, 0, &vec![1; 1 << 20], FILE_SYNC).unwrap();
+    let mut lazy = site.client();
+    let args = READ3args {
+        file: f.clone(),
+        offset: 0,
+        count: 1 << 20,
+    };
+    lazy.stream
+        .set_write_timeout(Some(Duration::from_millis(100)))
+        .unwrap();
+    // As much as the server reads; it stops long before all of it was asked for.
+    for _ in 0..2000 {
+        let call = lazy.call_bytes(PROGRAM, 3, 6, &args);
+        if lazy.stream.write_all(&record(&call)).is_err() {
+            break;
+        }
+    }
+    until("replies are kept", || site.counter("unsent_bytes_now") > 0);
+    let unsent = site.counter("unsent_bytes_now");
+    assert!(
+        unsent > 0 && unsent <= 10 << 20,
+        "{unsent}: at most what was in progress"
+    );
+    assert_eq!(c.read(&f, 0, 10).unwrap().0.len(), 10, "others are served");
+    until("the lazy one is closed", || {
+        site.counter("connections_closed_slow") == 1
+    });
+    assert_eq!(site.counter("unsent_bytes_now"), 0);
+    // A slow one that does take them gets all, in order of their bytes.
+    let mut slow = site.client();
+    for _ in 0..20 {
+        let call = slow.call_bytes(PROGRAM, 3, 6, &args);
+        slow.send(&call);
+    }
+    for _ in 0..20 {
+        std::thread::sleep(Duration::from_millis(5));
+        let (_, res) = Client::decode::<READ3res<'static>>(&slow.reply().unwrap());
+        assert!(res.unwrap().unwrap().data.iter().all(|b| *b == 1));
+    }
+}
+
+#[test]
+fn a_record_that_never_ends_is_given_up() {
+    let mut options = options();
+    options.record_time = Duration::from_millis(500);
+    let site = Site::opt(file_system(Kind::Model), vec![export()], &options);
+    let mut drip = site.client();
+    drip.stream.write_all(&[0x80, 0, 1, 0]).unwrap();
+    let start = Instant::now();
+    // A byte now and then does not keep it alive, nor do empty fragments.
+    while drip.stream.write_all(&[0]).is_ok() && start.elapsed() < Duration::from_secs(20) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(start.elapsed() < Duration::from_secs(10));
+    assert_eq!(site.counter("connections_closed_slow"), 1);
+    // A client that says nothing at all may stay.
+    let mut quiet = site.client();
+    std::thread::sleep(Duration::from_millis(1200));
+    quiet.null();
+}
+
+#[test]
+fn memory_for_arriving_records_is_bounded_and_those_who_wait_get_theirs() {
+    let mut options = options();
+    options.memory_bytes = 4 << 20;
+    let site = Site::opt(file_system(Kind::Model), vec![export()], &options);
+    let (mut c, root) = site.mounted();
+    let f = c.create(&root, "f");
+    let data = vec![3; 1 << 20];
+    let args = WRITE3args {
+        file: f.clone(),
+        offset: 0,
+        count: 1 << 20,
+        stable: FILE_SYNC,
+        data: Opaque::borrowed(&data),
+    };
+    let mut halves = Vec::new();
+    for _ in 0..12 {
+        let mut c = site.client();
+        let bytes = record(&c.call_bytes(PROGRAM, 3, 7, &args));
+        c.stream.write_all(&bytes[..100_000]).unwrap();
+        halves.push((c, bytes));
+    }
+    until("somebody waits", || site.counter("memory_waits") > 0);
+    assert!(site.counter("arriving_bytes_now") <= 4 << 20);
+    assert_eq!(
+        c.write(&f, 0, b"small", FILE_SYNC).unwrap().count,
+        5,
+        "small calls need none of it"
+    );
+    std::thread::scope(|scope| {
+        for (mut c, bytes) in halves {
+            scope.spawn(move || {
+                // Those that hold memory and send nothing are closed when others wait: these go on at once.
+                c.stream.write_all(&bytes[100_000..]).unwrap();
+                let (_, res) = Client::decode::<WRITE3res>(&c.reply().unwrap());
+                assert_eq!(res.unwrap().unwrap().count, 1 << 20);
+            });
+        }
+    });
+    assert_eq!(site.counter("arriving_bytes_now"), 0);
+    // Four hold all of it and never go on; the fifth gets its turn all the same.
+    let mut stuck = Vec::new();
+    for _ in 0..4 {
+        let mut c = site.client();
+        let bytes = record(&c.call_bytes(PROGRAM, 3, 7, &args));
+        c.stream.write_all(&bytes[..100_000]).unwrap();
+        stuck.push(c);
+    }
+    assert_eq!(c.write(&f, 0, &data, FILE_SYNC).unwrap().count, 1 << 20);
+}
+
+#[test]
+fn when_there_are_too_many_connections_the_one_idle_longest_goes() {
+    let mut options = options();
+    options.connections_max = 8;
+    let site = Site::opt(file_system(Kind::Model), vec![export()], &options);
+    let mut first = site.client();
+    first.null();
+    let mut others: Vec<_> = (0..7).map(|_| site.client()).collect();
+    others.iter_mut().for_each(Client::null);
+    first.null();
+    let mut more: Vec<_> = (0..4).map(|_| site.client()).collect();
+    more.iter_mut().for_each(Client::null);
+    first.null();
+    assert_eq!(site.counter("connections_closed_crowded"), 4);
+    assert!(site.counter("connections_now") <= 8);
+}
+
+#[test]
+fn calls_of_one_connection_run_side_by_side_and_all_are_answered() {
+    let site = Site::new(Kind::Real);
+    let (mut c, root) = site.mounted();
+    let files: Vec<_> = (0..8).map(|i| c.create(&root, &format!("f{i}"))).collect();
+    let mut sent = std::collections::HashSet::new();
+    // More than are taken at a time, in one burst.
+    let mut bytes = Vec::new();
+    for i in 0..200_usize {
+        let data = vec![i as u8; 50 + i * 13];
+        let args = WRITE3args {
+            file: files[i % 8].clone(),
+            offset: (i / 8 * 4096) as u64,
+            count: data.len() as u32,
+            stable: FILE_SYNC,
+            data: Opaque::borrowed(&data),
+        };
+        bytes.extend(record(&c.call_bytes(PROGRAM, 3, 7, &args)));
+        sent.insert(c.xid);
+    }
+    c.stream.write_all(&bytes).unwrap();
+    while !sent.is_empty() {
+        let (xid, res) = Client::decode::<WRITE3res>(&c.reply().unwrap());
+        status_of(res.unwrap()).unwrap();
+        assert!(sent.remove(&xid));
+    }
+    for i in 0..200_usize {
+        let (data, _) = c
+            .read(&files[i % 8], (i / 8 * 4096) as u64, 50 + i as u32 * 13)
+            .unwrap();
+        assert!(data.iter().all(|b| *b == i as u8), "{i}");
+    }
+}
+
+#[test]
+fn a_client_that_has_sent_all_still_gets_its_replies() {
+    let site = Site::new(Kind::Model);
+    let (mut c, root) = site.mounted();
+    let mut bytes = Vec::new();
+    for _ in 0..20 {
+        bytes.extend(record(&c.call_bytes(PROGRAM, 3, 1, &root)));
+    }
+    c.stream.write_all(&bytes).unwrap();
+    c.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    for _ in 0..20 {
+        c.reply().unwrap();
+    }
+    assert!(matches!(c.reply(), Err(Refused::Closed(_))));
+    until("it is gone", || site.counter("connections_now") == 0);
+}
+
+#[test]
+fn the_end_finishes_what_is_in_progress_and_commits() {
+    let fs = real();
+    let site = Site::with(fs.clone(), vec![export()]);
+    let (mut c, root) = site.mounted();
+    let stopper = site.server.stopper();
+    let done = std::thread::spawn(move || {
+        let mut answered = 0;
+        loop {
+            let name = format!("f{answered}");
+            let how = createhow3::GUARDED(mode(0o644));
+            let args = CREATE3args {
+                where_: entry(&root, name.as_bytes()),
+                how,
+            };
+            let call = c.call_bytes(PROGRAM, 3, 8, &args);
+            c.send(&call);
+            match c.reply() {
+                Ok(reply) => status_of(Client::decode::<CREATE3res>(&reply).1.unwrap())
+                    .map(drop)
+                    .unwrap(),
+                Err(_) => return answered,
+            }
+            answered += 1;
+        }
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    stopper.stop();
+    site.server.wait();
+    assert_eq!(site.server.stop(), Ended::Stopped);
+    let answered = done.join().unwrap();
+    assert!(answered > 0);
+    let root = steadfast_vfs::Caller::root();
+    use steadfast_vfs::FileSystem;
+    for i in 0..answered {
+        fs.lookup(&root, fs.root(), format!("f{i}").as_bytes())
+            .unwrap();
+    }
+    fs.unmount().unwrap();
+}
+
+#[test]
+fn counters_are_offered_over_a_socket_and_to_prometheus() {
+    let site = Site::new(Kind::Model);
+    let (mut c, root) = site.mounted();
+    c.getattr(&root).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("control");
+    let everywhere = "0.0.0.0:0".parse().unwrap();
+    assert!(
+        Admin::start(site.server.counters(), None, Some(everywhere)).is_err(),
+        "this host alone"
+    );
+    let admin = Admin::start(
+        site.server.counters(),
+        Some(&path),
+        Some("127.0.0.1:0".parse().unwrap()),
+    )
+    .unwrap();
+    assert!(
+        Admin::start(site.server.counters(), Some(&path), None).is_err(),
+        "somebody serves there"
+    );
+    let counters = steadfast_nfs::read_counters(&path).unwrap();
+    let get = |name: &str| counters.iter().find(|(n, _)| n == name).unwrap().1;
+    assert_eq!((get("requests_getattr"), get("connections_now")), (1, 1));
+    let http = |request: &str| {
+        let mut stream = TcpStream::connect(admin.metrics().unwrap()).unwrap();
+        let _ = stream.write_all(request.as_bytes());
+        let mut text = String::new();
+        // Who sends too much is hung up on.
+        let _ = stream.read_to_string(&mut text);
+        text
+    };
+    let text = http("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(text.starts_with("HTTP/1.1 200 OK\r\n"));
+    assert!(
+        text.contains("steadfast_nfs_request_seconds_count{procedure=\"getattr\"} 1\n"),
+        "{text}"
+    );
+    assert!(http("GET / HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(http("POST /metrics HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 405"));
+    assert_eq!(http(&"x".repeat(10_000)), "");
+    drop(admin);
+    assert!(!path.exists());
+    // What a killed server has left is replaced.
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    drop(Admin::start(site.server.counters(), Some(&path), None).unwrap());
+}
+
+/// A port mapper that takes everything, and notes it.
+#[test]
+fn programs_are_registered_and_taken_back() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let mapper = std::thread::spawn(move || {
+        let mut calls = Vec::new();
+        for _ in 0..6 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut call = [0; 4 + 40 + 16];
+            stream.read_exact(&mut call).unwrap();
+            let word = |at: usize| u32::from_be_bytes(call[at..at + 4].try_into().unwrap());
+            calls.push((word(24), word(44), word(56)));
+            let reply = [&call[4..8], &[0, 0, 0, 1], &[0; 16], &[0, 0, 0, 1]].concat();
+            stream.write_all(&record(&reply)).unwrap();
+        }
+        calls
+    });
+    drop(Registration::at(address, 2049, 2050).unwrap());
+    assert_eq!(
+        mapper.join().unwrap(),
+        [
+            (2, 100_003, 0),
+            (1, 100_003, 2049),
+            (2, 100_005, 0),
+            (1, 100_005, 2050),
+            (2, 100_003, 2049),
+            (2, 100_005, 2050)
+        ]
+    );
+    assert!(Registration::at("127.0.0.1:1".parse().unwrap(), 1, 1).is_err());
+}
