@@ -26,11 +26,13 @@ crash_images=95000
 fsx_ops=6000
 fsx_seeds=(1 2 3)
 demo_rounds=2
+nfs_rounds=2
 if [ -n "$long" ]; then
   crash_images=1000000
   fsx_ops=1000000
   fsx_seeds=(1 2 3 4 5 6 7 8 9 10)
   demo_rounds=10
+  nfs_rounds=100
   # Read by the tests that have a long form.
   export STEADFAST_LONG=1
 fi
@@ -145,6 +147,18 @@ volumes() {
     "$here/fsx.sh" --contract all --ops "$fsx_ops" "${fsx_seeds[@]}"
   run "tree of 5,000 files" "$here/tree.sh"
 }
+# Servers that die under their clients, each with a network of its own.
+served() {
+  local reason
+  reason=$(fuse_reason)
+  if [ -n "$reason" ] || [ "$(id -u)" != 0 ]; then
+    say ""
+    say "left out, because ${reason:-it needs root}: NFS server killed under load"
+    return 0
+  fi
+  run "NFS server killed under load" "$here/nfs-crash.sh" --rounds "$nfs_rounds" --seconds 1
+  if [ -n "$long" ]; then run "a Linux kernel's NFS client" "$here/nfs-guest.sh"; fi
+}
 
 # The proofs take minutes of one processor.
 proofs=
@@ -173,10 +187,12 @@ run "load generator of the benchmarks" bench_driver load
 # The embedded stores beside it take minutes to compile.
 run "journal driver of the benchmarks" bench_driver journal ${long:+--features peers}
 run "scale driver of the benchmarks" bench_driver scale
+run "load client of the NFS benchmarks" bench_driver nfs
 if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
 if [ -n "$long" ]; then run "front end over io_uring" ring; fi
 # Some tests make mount namespaces, which would keep the volumes' mounts when they are cut off.
 shown "$volumes" "$WORK/volumes" || say "the steps about volumes were cut short" | tee -a "$WORK/failed"
+served
 run "tests" tests
 
 step "$((SECONDS - started)) s in all"
