@@ -2,7 +2,7 @@
     ([Images]) is what [Absorb] makes of its operations' effects. So what is proved there of
     records holds of these bytes. *)
 From stdpp Require Import prelude functions list.
-From Steadfast Require Import Replay Streams Absorb Reorder Images.
+From Steadfast Require Import Replay Streams Absorb Reorder Images Bytes.
 
 Section blocks.
 Context {op stream addr off val : Type} `{!EqDecision stream} `{!EqDecision addr} `{!EqDecision off}.
@@ -65,17 +65,19 @@ Theorem patch_absorbs c c' ts b : iinit d0 c → isteps plus zero str rel eds c 
     end.
 Proof.
   intros Hi Hs Hp Hts. pose proof (reach_iinv plus zero Hcomm Hassoc Hzero str rel eds Hov d0 _ _ Hi Hs) as Hv.
-  pose proof Hv as [_ _ Im Ia Il _ _ _ _ _ _ _]. destruct c' as [s m]; simpl in *.
+  pose proof Hv as [_ _ Im Ia _ _ Il _ _ _ _ _ _ _ _ _ _ _ _]. destruct c' as [s m]; simpl in *.
   assert (∀ f, patch plus m ts (λ _, false) (b, f) = last_write (b, f) (omap (hist s !!.) (concat (idx s <$> ts)))) as E.
   { intros f. assert (existsb (λ t, msk m t (b, f) || adm m t (b, f) || lat m t (b, f)) ts =
       anyb (hist s) (λ x, wr eds x (b, f)) (concat (idx s <$> ts))) as Ee.
-    { rewrite anyb_concat. apply existsb_ext_in. intros t Ht. rewrite Im, Ia, Il by (right; auto).
+    { rewrite anyb_concat. apply existsb_ext_in. intros t Ht. rewrite Im, Ia by (right; auto).
       assert (∀ p, (∀ i x, hist s !! i = Some x → p x = false) → anyb (hist s) p (idx s t) = false) as Hno.
       { intros p Hpf. apply not_true_iff_false. intros (i&x&_&Hx&Hpx)%anyb_spec. by rewrite (Hpf i x) in Hpx. }
-      rewrite (Hno (λ x, ad eds x (b, f))), (Hno (λ x, lt eds x (b, f))), !orb_false_r; [done|..];
-        intros i x Hx; by destruct (Hp i x f Hx). }
+      assert (lat m t (b, f) = false) as ->.
+      { apply not_true_iff_false. intros Hl%Il; [|auto]. unfold lts in Hl. rewrite Hno in Hl; [done|].
+        intros i x Hx. by destruct (Hp i x f Hx). }
+      rewrite (Hno (λ x, ad eds x (b, f))), !orb_false_r; [done|]. intros i x Hx. by destruct (Hp i x f Hx). }
     unfold patch. rewrite Ee, orb_false_r. unfold lay. rewrite fold_lay1.
-    rewrite (lay_plain plus zero Hcomm Hassoc Hzero str rel eds d0 s m ts (b, f) _ Hv);
+    rewrite (lay_plain plus zero Hcomm Hassoc Hzero str rel eds Hov d0 s m ts (b, f) _ Hv);
       [|intros i x Hx; by destruct (Hp i x f Hx)|done].
     rewrite run_last by (intros i x Hx; by apply (Hp i x f)).
     clear. induction (concat (idx s <$> ts)) as [|i l IH] using rev_ind; [done|].

@@ -321,6 +321,19 @@ Proof.
   - by eapply ok_lay.
 Qed.
 
+(** Runs whose records hold transactions in the order in which they closed, with that order. *)
+Inductive orderly : bst → list nat → Prop :=
+| o_init s : binit s → orderly s []
+| o_commit s s' q x : orderly s q → bstep s s' → hist s' = hist s ++ [x] → orderly s' q
+| o_close s s' q t : orderly s q → bstep s s' → hist s' = hist s → ph s t = PRun → ph s' t = PClosed → orderly s' (q ++ [t])
+| o_lay s s' q ts : orderly s q → bstep s s' → recs s' = recs s ++ [ts] → ts `sublist_of` q → orderly s' q.
+Lemma bs_snoc s1 s2 s3 : bsteps s1 s2 → bstep s2 s3 → bsteps s1 s3.
+Proof. induction 1; intros; econstructor; eauto; constructor. Qed.
+Lemma orderly_steps s s' q : binit s → orderly s' q → bsteps s s'.
+Proof.
+  intros Hi. induction 1 as [s' Hi'| | |]; [|by eapply bs_snoc..]. red in Hi, Hi'. subst. constructor.
+Qed.
+
 (** Operation [i] is in the first [k] records. *)
 Definition survives_in (s : bst) (k i : nat) : Prop := i < length (hist s) ∧ own s i ∈ concat (take k (recs s)).
 

@@ -84,6 +84,7 @@ Definition lays_of (l : list ev) : list (list nat) := l ≫= λ e, match e with 
 Notation bst := (@bst oper nat).
 Notation bstep := (bstep o_str relates).
 Notation bsteps := (bsteps o_str relates).
+Notation orderly := (orderly o_str relates).
 
 Lemma mem_spec n l : mem n l = true ↔ n ∈ l.
 Proof.
@@ -137,11 +138,6 @@ Proof.
   apply submseteq_Permutation_length_le; [by rewrite Hl|]. apply NoDup_submseteq; [done|].
   intros i Hi. by apply mem_spec, Ha.
 Qed.
-
-Lemma bs_snoc s1 s2 s3 : bsteps s1 s2 → bstep s2 s3 → bsteps s1 s3.
-Proof. induction 1; intros; econstructor; eauto; constructor. Qed.
-Lemma bs_app s1 s2 s3 : bsteps s1 s2 → bsteps s2 s3 → bsteps s1 s3.
-Proof. induction 1; [done|]. intros. econstructor; eauto. Qed.
 
 (** The checker knows, of a state of the model, what may still change. *)
 Record sim (lays : list (list nat)) (n : nat) (seen : list nat) (rl cl : list txn) (s : bst) : Prop := {
@@ -334,7 +330,7 @@ Proof.
 Qed.
 
 Lemma sim_close1 lays n seen t rl cl s : sim lays n seen (t :: rl) cl s →
-  ∃ s', bstep s s' ∧ hist s' = hist s ∧ sim lays n seen rl (cl ++ [t]) s'.
+  ∃ s', bstep s s' ∧ hist s' = hist s ∧ ph s (t_id t) = PRun ∧ ph s' (t_id t) = PClosed ∧ sim lays n seen rl (cl ++ [t]) s'.
 Proof.
   intros Hs. pose proof Hs as []. destruct s as [H ow p r lc d q R]; simpl in *.
   assert (Ht : p (t_id t) = PRun) by (apply m_run0; left).
@@ -345,11 +341,13 @@ Proof.
   assert (Hin : ∀ t', t' ∈ rl ++ cl ++ [t] ↔ t' ∈ t :: rl ++ cl) by (intros; by rewrite Hperm).
   assert (Hn1 : ∀ t', t' ∈ rl ++ cl → t_id t' ≠ t_id t).
   { intros t' Ht' E. apply NoDup_cons in m_keys0 as [Hn _]. apply Hn. rewrite <-E. by apply elem_of_list_fmap_1. }
-  eexists. split; [|split].
+  eexists. split_and!.
   - apply (b_close o_str relates (t_id t) H ow p r lc d q R p' r' lc' Ht).
     + intros u. unfold p'. case_decide; auto.
     + intros k. unfold r', lc'. case_decide; auto.
   - done.
+  - done.
+  - simpl. unfold p'. by rewrite decide_True.
   - constructor; simpl; try done.
     + by rewrite Hperm.
     + by rewrite Hperm.
@@ -373,13 +371,17 @@ Proof.
       rewrite decide_False; [by eapply m_lastp0|]. intros ->. destruct (m_lastp0 _ _ Hu); congruence.
     + intros t' u. rewrite Hin. apply m_dir0.
 Qed.
-Lemma sim_close lays n seen L rl cl s : sim lays n seen (L ++ rl) cl s →
-  ∃ s', bsteps s s' ∧ hist s' = hist s ∧ sim lays n seen rl (cl ++ L) s'.
+(** The closed ones, and the order in which all have closed. *)
+Notation queued q cl := ((t_id <$> cl) `sublist_of` q).
+Lemma sim_close lays n seen L rl cl s q : orderly s q → queued q cl → sim lays n seen (L ++ rl) cl s →
+  ∃ s' q', orderly s' q' ∧ queued q' (cl ++ L) ∧ hist s' = hist s ∧ sim lays n seen rl (cl ++ L) s'.
 Proof.
-  revert cl s. induction L as [|t L IH]; simpl; intros cl s Hs.
-  - exists s. rewrite app_nil_r. split; [constructor|done].
-  - destruct (sim_close1 _ _ _ _ _ _ _ Hs) as (s1&H1&E1&Hs1). destruct (IH _ _ Hs1) as (s2&H2&E2&Hs2).
-    exists s2. split; [by econstructor|]. split; [congruence|]. by rewrite <-app_assoc in Hs2.
+  revert cl s q. induction L as [|t L IH]; simpl; intros cl s q Ho Hq Hs.
+  - exists s, q. by rewrite app_nil_r.
+  - destruct (sim_close1 _ _ _ _ _ _ _ Hs) as (s1&H1&E1&Hr&Hc&Hs1).
+    destruct (IH (cl ++ [t]) s1 (q ++ [t_id t])) as (s2&q2&H2&Hq2&E2&Hs2); [by eapply o_close| |done|].
+    + rewrite fmap_app. by apply sublist_app.
+    + exists s2, q2. rewrite <-app_assoc in Hq2, Hs2. split_and!; [done..|congruence|done].
 Qed.
 
 Lemma in_order_spec l rest j t u : in_order l rest = true → l !! j = Some t → u ∈ t_after t →
@@ -397,7 +399,7 @@ Qed.
 Lemma sim_lay lays n seen ids M rest rl cl s :
   binv o_str relates s → sim lays n seen rl cl s → List.partition (touched ids) cl = (M, rest) →
   named ids M = true → in_order M rest = true →
-  ∃ s', bstep s s' ∧ hist s' = hist s ∧ sim (lays ++ [ids]) n seen rl rest s'.
+  ∃ s', bstep s s' ∧ hist s' = hist s ∧ recs s' = recs s ++ [t_id <$> M] ∧ sim (lays ++ [ids]) n seen rl rest s'.
 Proof.
   intros Hv Hs Hpart Hnm Hord. apply partition_spec in Hpart as (Hp&_&_). pose proof Hs as [].
   assert (Hpp : rl ++ cl ≡ₚ M ++ rl ++ rest) by (rewrite Hp; solve_Permutation).
@@ -410,13 +412,14 @@ Proof.
   assert (Hcl : ∀ u, u ∈ t_id <$> cl ↔ u ∈ ts ∨ u ∈ t_id <$> rest) by (intros u; rewrite Hp, fmap_app, elem_of_app; done).
   assert (Hts : ∀ u, u ∈ ts → p u = PClosed) by (intros u Hu; apply m_closed0, Hcl; by left).
   set (p' := λ u, if decide (u ∈ ts) then PLaid else p u).
-  eexists. split; [|split].
+  eexists. split_and!.
   - apply (b_lay o_str relates ts H ow p r lc d q R p'); [done|done| |].
     + intros j u w Hj Hd. unfold ts in Hj. rewrite list_lookup_fmap in Hj. destruct (M !! j) as [t|] eqn:Et; [|done].
       injection Hj as <-. destruct Hv. simpl in *. destruct (v_dir _ _ Hd) as [_ [Hc|Hl]]; [right|by left].
       assert (t ∈ rl ++ cl) as Ht by (apply HM; by eapply elem_of_list_lookup_2).
       apply (in_order_spec M rest j t w Hord Et); [by apply m_dir0|]. rewrite fmap_app, elem_of_app. by apply Hcl, m_closed0.
     + intros u. unfold p'. case_decide; auto.
+  - done.
   - done.
   - assert (Hsub : ∀ t, t ∈ rl ++ rest → t ∈ rl ++ cl) by (intros t ?; apply Hin, elem_of_app; by right).
     constructor; simpl; try done.
@@ -447,50 +450,56 @@ Proof.
   constructor; simpl; try done; try constructor; try done; try (intros ?; by rewrite elem_of_nil).
   all: intros; exfalso; by eapply elem_of_nil.
 Qed.
-Lemma reached s : bsteps init_state s → binv o_str relates s.
-Proof. intros H. by eapply reach_inv. Qed.
+Lemma reached s q : orderly s q → binv o_str relates s.
+Proof. intros H. by eapply reach_inv, orderly_steps. Qed.
+Lemma partition_sub {A} (f : A → bool) l a b : List.partition f l = (a, b) → a `sublist_of` l ∧ b `sublist_of` l.
+Proof.
+  revert a b. induction l as [|x l IH]; simpl; intros a b; [by intros [= <- <-]|].
+  destruct (List.partition f l) as [a' b']. destruct (IH a' b' eq_refl). destruct (f x); intros [= <- <-]; by split; constructor.
+Qed.
 
-Lemma exec_sound lays c s e c' :
-  bsteps init_state s → sim lays (c_n c) (c_seen c) (c_run c) (c_closed c) s → exec c e = Some c' →
-  ∃ s', bsteps s s' ∧ hist s' = hist s ++ ops_of [e] ∧
+Lemma exec_sound lays c s q e c' :
+  orderly s q → queued q (c_closed c) → sim lays (c_n c) (c_seen c) (c_run c) (c_closed c) s → exec c e = Some c' →
+  ∃ s' q', orderly s' q' ∧ queued q' (c_closed c') ∧ hist s' = hist s ++ ops_of [e] ∧
     sim (lays ++ lays_of [e]) (c_n c') (c_seen c') (c_run c') (c_closed c') s'.
 Proof.
-  intros Hb Hs. destruct c as [n seen rl cl]. simpl in Hs. pose proof (reached _ Hb) as Hv.
+  intros Hb Hq Hs. destruct c as [n seen rl cl]. simpl in Hq, Hs. pose proof (reached _ _ Hb) as Hv.
   destruct e as [x|ids|ids]; simpl; rewrite ?app_nil_r.
   - destruct (mem (o_id x) seen) eqn:Em; [done|]. destruct (List.partition (follows x) rl) as [M rest] eqn:Ep.
     intros [= <-]. simpl. assert (o_id x ∉ seen) as Hx by (intros Hi%mem_spec; congruence).
-    destruct (sim_op _ _ _ _ _ _ _ _ _ Hv Hs Hx Ep) as (s'&?&?&?). exists s'. split; [|done]. econstructor; [done|constructor].
+    destruct (sim_op _ _ _ _ _ _ _ _ _ Hv Hs Hx Ep) as (s'&?&?&?). exists s', q. split; [by eapply o_commit|done].
   - destruct (List.partition (touched ids) rl) as [M rest] eqn:Ep. destruct (named ids M); [|done]. intros [= <-]. simpl.
-    apply partition_spec in Ep as (Hp&_&_). apply (sim_perm _ _ _ _ _ _ _ Hp) in Hs. by apply sim_close.
-  - destruct (List.partition (touched ids) cl) as [M rest] eqn:Ep.
+    apply partition_spec in Ep as (Hp&_&_). apply (sim_perm _ _ _ _ _ _ _ Hp) in Hs. by eapply sim_close.
+  - destruct (List.partition (touched ids) cl) as [M rest] eqn:Ep. destruct (partition_sub _ _ _ _ Ep) as [HM Hrest].
     destruct (named ids M) eqn:En; [|done]. destruct (in_order M rest) eqn:Eo; [|done]. intros [= <-]. simpl.
-    destruct (sim_lay _ _ _ _ _ _ _ _ _ Hv Hs Ep En Eo) as (s'&?&?&?). exists s'. split; [|done]. econstructor; [done|constructor].
+    destruct (sim_lay _ _ _ _ _ _ _ _ _ Hv Hs Ep En Eo) as (s'&?&?&?&?). exists s', q.
+    split_and!; [|etrans; [by apply fmap_sublist|done]|done..]. eapply o_lay; [done..|]. etrans; [by apply fmap_sublist|done].
 Qed.
 Lemma of_cons e l : ops_of (e :: l) = ops_of [e] ++ ops_of l ∧ lays_of (e :: l) = lays_of [e] ++ lays_of l.
 Proof. unfold ops_of, lays_of. by rewrite <-!bind_app. Qed.
-Lemma execs_sound l lays c s c' :
-  bsteps init_state s → sim lays (c_n c) (c_seen c) (c_run c) (c_closed c) s → execs c l = Some c' →
-  ∃ s', bsteps init_state s' ∧ hist s' = hist s ++ ops_of l ∧
+Lemma execs_sound l lays c s q c' :
+  orderly s q → queued q (c_closed c) → sim lays (c_n c) (c_seen c) (c_run c) (c_closed c) s → execs c l = Some c' →
+  ∃ s' q', orderly s' q' ∧ hist s' = hist s ++ ops_of l ∧
     sim (lays ++ lays_of l) (c_n c') (c_seen c') (c_run c') (c_closed c') s'.
 Proof.
-  revert lays c s. induction l as [|e l IH]; intros lays c s Hb Hs; cbn [execs].
-  - intros [= <-]. exists s. by rewrite !app_nil_r.
+  revert lays c s q. induction l as [|e l IH]; intros lays c s q Hb Hq Hs; cbn [execs].
+  - intros [= <-]. exists s, q. by rewrite !app_nil_r.
   - destruct (of_cons e l) as [-> ->]. rewrite !app_assoc. destruct (exec c e) as [c1|] eqn:E; [|done]. intros Hx.
-    destruct (exec_sound _ _ _ _ _ Hb Hs E) as (s1&H1&E1&Hs1).
-    destruct (IH _ _ _ (bs_app _ _ _ Hb H1) Hs1 Hx) as (s2&H2&E2&Hs2). exists s2. split; [done|].
+    destruct (exec_sound _ _ _ _ _ _ Hb Hq Hs E) as (s1&q1&H1&Hq1&E1&Hs1).
+    destruct (IH _ _ _ _ H1 Hq1 Hs1 Hx) as (s2&q2&H2&E2&Hs2). exists s2, q2. split; [done|].
     by rewrite E2, E1.
 Qed.
 
 Lemma accepted_sim l c : execs start l = Some c →
-  ∃ s, bsteps init_state s ∧ hist s = ops_of l ∧ sim (lays_of l) (c_n c) (c_seen c) (c_run c) (c_closed c) s.
-Proof. intros Hx. apply (execs_sound l [] start init_state c); [constructor|apply init_sim|done]. Qed.
+  ∃ s q, orderly s q ∧ hist s = ops_of l ∧ sim (lays_of l) (c_n c) (c_seen c) (c_run c) (c_closed c) s.
+Proof. intros Hx. apply (execs_sound l [] start init_state [] c); [by constructor|constructor|apply init_sim|done]. Qed.
 
 (** An accepted trace is a run of the model that commits the trace's operations, and whose
-    records hold the transactions of exactly the operations that the trace names. *)
+    records hold the transactions of exactly the operations that the trace names, in the order in which they closed. *)
 Theorem accepted l c : execs start l = Some c →
-  ∃ s, bsteps init_state s ∧ hist s = ops_of l ∧
+  ∃ s q, orderly s q ∧ hist s = ops_of l ∧
     Forall2 (λ ts ids, ∀ i x, hist s !! i = Some x → own s i ∈ ts ↔ o_id x ∈ ids) (recs s) (lays_of l).
-Proof. intros (s&?&?&[])%accepted_sim. eauto. Qed.
+Proof. intros (s&q&?&?&[])%accepted_sim. eauto. Qed.
 
 Lemma survivors l (s : bst) k i x : Forall2 (λ ts ids, ∀ i x, hist s !! i = Some x → own s i ∈ ts ↔ o_id x ∈ ids) (recs s) l →
   hist s !! i = Some x → survives_in s k i ↔ o_id x ∈ concat (take k l).
@@ -506,7 +515,7 @@ Theorem accepted_closed l c k i j x y :
   execs start l = Some c → i < j → ops_of l !! i = Some x → ops_of l !! j = Some y → sdep x y →
   o_id y ∈ concat (take k (lays_of l)) → o_id x ∈ concat (take k (lays_of l)).
 Proof.
-  intros (s&Hs&Hh&HF)%accepted Hij Hx Hy Hd Hin. rewrite <-Hh in Hx, Hy.
+  intros (s&q&Hs&Hh&HF)%accepted Hij Hx Hy Hd Hin. apply (orderly_steps _ _ init_state) in Hs; [|done]. rewrite <-Hh in Hx, Hy.
   apply (survivors _ s k i x HF Hx). apply (survivors _ s k j y HF Hy) in Hin.
   by eapply (prefix_closed o_str relates init_state s k i j x y).
 Qed.
@@ -515,7 +524,7 @@ Theorem accepted_once l c a b ids ids' n :
   execs start l = Some c → lays_of l !! a = Some ids → lays_of l !! b = Some ids' → n ∈ ids → n ∈ ids' →
   a = b ∧ ∃ x, x ∈ ops_of l ∧ o_id x = n.
 Proof.
-  intros (s&Hs&Hh&[])%accepted_sim Ha Hb Hn Hn'. destruct (reached _ Hs) as [].
+  intros (s&q&Hs&Hh&[])%accepted_sim Ha Hb Hn Hn'. destruct (reached _ _ Hs) as [].
   destruct (m_lays0 ids n) as (j&x&Hx&<-); [by eapply elem_of_list_lookup_2|done|]. split.
   - destruct (Forall2_lookup_r _ _ _ _ _ m_recs0 Ha) as (ts&Hts&Hr). destruct (Forall2_lookup_r _ _ _ _ _ m_recs0 Hb) as (ts'&Hts'&Hr').
     apply (Hr j x Hx) in Hn. apply (Hr' j x Hx) in Hn'. unfold laid in v_nodup.
@@ -537,7 +546,7 @@ Qed.
 Theorem accepted_close l ids c c' : execs start l = Some c → exec c (EClose ids) = Some c' →
   names (c_run c) ≡ₚ ids ++ names (c_run c') ∧ names (c_closed c') ≡ₚ names (c_closed c) ++ ids.
 Proof.
-  intros (s&_&_&[])%accepted_sim. destruct c as [n seen rl cl]; simpl in *.
+  intros (s&q&_&_&[])%accepted_sim. destruct c as [n seen rl cl]; simpl in *.
   destruct (List.partition (touched ids) rl) as [M rest] eqn:Ep. destruct (named ids M) eqn:En; [|done].
   intros [= <-]. simpl. apply partition_spec in Ep as (Hp&_&_). rewrite Hp, !names_app in m_names0.
   assert (names M ≡ₚ ids) as Hi.

@@ -2,7 +2,7 @@
     to, then the records of an accepted trace, made as in [Images], lead to the operations that
     the trace names for them, one after the other in the order of their commits. *)
 From stdpp Require Import prelude functions list.
-From Steadfast Require Import Streams StreamsCheck Reorder Images.
+From Steadfast Require Import Streams StreamsCheck Reorder Images Bytes.
 
 Section traces.
 Context {place val : Type} `{!EqDecision place} (plus : val → val → val) (zero : val).
@@ -73,25 +73,45 @@ Proof.
   - by rewrite decide_False by (intros ?%Hx; done).
 Qed.
 
+Lemma run_first K o n v : run_all (fo plus eds K o) (seq 0 n) v = foldl (λ v x, pt plus eds x o v) v (take n K).
+Proof.
+  revert v. induction n as [|n IH]; intros v; [done|]. rewrite seq_S, run_all_app, IH. unfold run_all, fo. simpl.
+  destruct (K !! n) as [x|] eqn:E; [by rewrite (take_S_r _ _ _ E), foldl_app|].
+  apply lookup_ge_None in E. by rewrite !take_ge by lia.
+Qed.
+
 (** The bytes of an accepted trace. *)
 Theorem trace_bytes l c : execs start l = Some c →
   ∃ s m m0, iinit d0 (init_state, m0) ∧
     isteps plus zero o_str relates eds (init_state, m0) (s, m) ∧ hist s = ops_of l ∧ length (log m) = length (lays_of l) ∧
-    ∀ k o, (∀ x, x ∈ ops_of l → lt eds x o = false) →
+    (∀ k o, (∀ x, x ∈ ops_of l → lt eds x o = false) →
       after d0 (take k (log m)) o =
-      foldl (λ v x, pt plus eds x o v) (d0 o) (List.filter (λ x, StreamsCheck.mem (o_id x) (concat (take k (lays_of l)))) (ops_of l)).
+      foldl (λ v x, pt plus eds x o v) (d0 o) (List.filter (λ x, StreamsCheck.mem (o_id x) (concat (take k (lays_of l)))) (ops_of l))) ∧
+    (* where the newest value counts: the first operations, none that is laid missing, no write among them that is not laid *)
+    ∀ k o, (∀ x, x ∈ ops_of l → ad eds x o = false) → ∃ n,
+      after d0 (take k (log m)) o = foldl (λ v x, pt plus eds x o v) (d0 o) (take n (ops_of l)) ∧
+      (∀ i x, ops_of l !! i = Some x → tch eds x o = true → o_id x ∈ concat (take k (lays_of l)) → i < n) ∧
+      (∀ i x, ops_of l !! i = Some x → wr eds x o = true → i < n → o_id x ∈ concat (take k (lays_of l))).
 Proof.
-  intros (s&Hs&Hh&HF)%accepted.
-  set (m0 := Mem d0 d0 (λ _ _, false) (λ _ _, false) (λ _ _, zero) (λ _ _, false) (λ _ _, zero) [] : @Images.mem place val).
+  intros (s&q&Hs&Hh&HF)%accepted.
+  set (m0 := Mem d0 d0 (λ _ _, false) (λ _ _, false) (λ _ _, zero) (λ _ _, false) (λ _ _, zero) [] (λ _, 0) [] : @Images.mem place val).
   assert (iinit d0 (init_state, m0)) as Hi by done.
-  destruct (images_follow plus zero o_str relates eds init_state s) with m0 as [m Hm]; [done|done|].
-  exists s, m, m0. split_and!; [done..| |].
+  destruct (images_follow plus zero o_str relates eds init_state s q m0) as (m&Hm&_); [done..|].
+  assert (∀ k i x, hist s !! i = Some x → own s i ∈ laid_in s k ↔ o_id x ∈ concat (take k (lays_of l))) as Hsv.
+  { intros k i x Hx. rewrite <-(survivors _ s k i x HF Hx). unfold survives_in, laid_in. split; [|tauto].
+    intros ?. split; [by eapply lookup_lt_Some|done]. }
+  exists s, m, m0. split_and!; [done..| | |].
   - destruct (committed_is_log plus zero Hcomm Hassoc Hzero o_str relates eds clash_relates d0 _ _ Hi Hm) as [E _].
     simpl in E. rewrite E. by eapply Forall2_length.
   - intros k o Hp. pose proof (log_is_commits plus zero Hcomm Hassoc Hzero o_str relates eds clash_relates d0 _ _ k o Hi Hm) as E.
     simpl in E. rewrite E by (intros i x Hx; apply Hp; rewrite <-Hh; by eapply elem_of_list_lookup_2). clear E.
-    rewrite <-Hh. apply run_chosen. intros i x Hx. rewrite mem_spec.
-    rewrite <-(survivors _ s k i x HF Hx). unfold survives_in, laid_in. split; [|tauto].
-    intros ?. split; [by eapply lookup_lt_Some|done].
+    rewrite <-Hh. apply run_chosen. intros i x Hx. rewrite mem_spec. by apply Hsv.
+  - intros k o Ha. rewrite <-Hh in Ha |- *.
+    destruct (log_is_own_life plus zero Hcomm Hassoc Hzero o_str relates eds clash_relates d0 _ _ k o Hi Hm) as (Ev&El&Ew);
+      simpl in *; [intros i x Hx; apply Ha; by eapply elem_of_list_lookup_2|].
+    exists (moment_in eds (s, m) k o). split_and!.
+    + rewrite Ev. apply run_first.
+    + intros i x Hx Ht Hin. apply (El i x Hx Ht). by apply (Hsv k i x Hx).
+    + intros i x Hx Hw Hn. apply (Hsv k i x Hx). by apply (Ew i x Hx).
 Qed.
 End traces.
