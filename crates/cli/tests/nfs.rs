@@ -160,7 +160,8 @@ fn a_server_waits_a_moment_for_the_image_of_one_that_was_killed() {
     let dir = place();
     let mut first = Serving::start(dir.path(), &["img"]);
     std::thread::scope(|scope| {
-        let second = scope.spawn(|| Serving::start(dir.path(), &["--control", "second", "img"]));
+        let second = scope
+            .spawn(|| Serving::start(dir.path(), &["--insecure", "--control", "second", "img"]));
         std::thread::sleep(Duration::from_millis(500));
         assert!(!second.is_finished(), "two servers of one image");
         first.child.kill().unwrap();
