@@ -1,5 +1,7 @@
 //! What a flash memory promises and what it refuses.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 use std::collections::HashSet;
 use steadfast_flash::{
     Address, Erase, Fault, FaultOp, FlashError, Geometry, ImageStore, Latency, MemoryStore, Nand,
