@@ -13,15 +13,12 @@ use crate::policy::{Policy, signed};
 use crate::shape::NONE;
 use crate::tag::{self, Tag};
 
-/// Blocks beyond the reserve at which the collector begins.
-const MARGIN: u64 = 2;
-
 impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// After the streams consumed room for `consumed` sectors: moves as many as keep the balance.
     pub(crate) fn balance(&mut self, consumed: u64) -> Result<(), P::Error> {
         let available = self.available();
-        if available >= P::W::of(self.limits.reserve + MARGIN) {
-            return Ok(());
+        if available >= P::W::of(self.limits.reserve + self.limits.margin) {
+            return self.level(consumed);
         }
         if self.victim.is_none() && !self.next_victim()? {
             return Ok(());
@@ -30,6 +27,32 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let room = signed(available, self.limits.reserve);
         let count = self.policy.pace(&self.limits, consumed, valid, room);
         self.relocate(count)
+    }
+
+    /// While there is room: a block of cold data may be moved for its wear alone, as fast as the
+    /// host writes.
+    fn level(&mut self, count: u64) -> Result<(), P::Error> {
+        if self.victim.is_none() {
+            let Some(block) = self.policy.level(&self.blocks) else {
+                return Ok(());
+            };
+            if self.waits(block) {
+                // All but these were moved before: a page that is not full ends it.
+                return self.seal(MOVED, false);
+            }
+            if !self.fits(block) {
+                self.stats.refused_proposals += 1;
+                return Ok(());
+            }
+            self.begin_victim(block)?;
+        }
+        let mut moved = 0;
+        while moved < count && self.victim.is_some() {
+            if self.relocate_next()? {
+                moved += 1;
+            }
+        }
+        Ok(())
     }
 
     /// Moves up to `count` sectors, and no more in an epoch than its share.
@@ -138,6 +161,11 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let Some(block) = self.choose_victim() else {
             return Ok(false);
         };
+        self.begin_victim(block)?;
+        Ok(true)
+    }
+
+    fn begin_victim(&mut self, block: P::W) -> Result<(), P::Error> {
         let sectors = self.sectors_of(block)?;
         self.victim = Some(Victim {
             block,
@@ -146,31 +174,36 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             valid: self.blocks.valid(block).value(),
             page: None,
         });
-        Ok(true)
+        Ok(())
+    }
+
+    /// Whether a proposed block can be emptied. One whose sectors wait in the buffer cannot.
+    fn fits(&self, block: P::W) -> bool {
+        block < self.blocks.count() && self.blocks.is_victim(block) && !self.waits(block)
+    }
+
+    /// Whether sectors of the block wait in the buffer.
+    fn waits(&self, block: P::W) -> bool {
+        (self.moved.places.iter()).any(|&place| self.shape.block_of(place) == block)
     }
 
     /// The policy's victim if it is one, else the first with the fewest valid sectors.
     fn choose_victim(&mut self) -> Option<P::W> {
         let proposal = self.policy.victim(&self.blocks, &self.limits);
-        let fits = |ftl: &Self, block: P::W| {
-            block < ftl.blocks.count()
-                && ftl.blocks.is_victim(block)
-                && !(ftl.moved.places.iter()).any(|&place| ftl.shape.block_of(place) == block)
-        };
         // A block with more than `N` valid sectors is moved only while there is room for it.
         let bearable = |ftl: &Self, block: P::W| {
             ftl.blocks.valid(block) <= P::W::of(ftl.limits.victim)
                 || ftl.available() >= P::W::of(ftl.limits.reserve)
         };
         if let Some(block) = proposal {
-            if fits(self, block) && bearable(self, block) {
+            if self.fits(block) && bearable(self, block) {
                 return Some(block);
             }
             self.stats.refused_proposals += 1;
         }
         let mut best = None;
         let _ = P::each("victims", self.blocks.count(), |block| {
-            if fits(self, block)
+            if self.fits(block)
                 && best.is_none_or(|b| self.blocks.valid(block) < self.blocks.valid(b))
             {
                 best = Some(block);

@@ -251,19 +251,33 @@ impl<P: Platform, Y> Ftl<P, Y> {
         self.platform
     }
 
-    /// Blocks free for data beyond what metadata and bad blocks may claim.
+    /// Blocks free for data beyond what metadata and bad blocks may claim, and beyond those that
+    /// the data streams need to go on when the blocks that they are open in are full: streams
+    /// that take turns fill all their blocks at the same time.
     pub(crate) fn available(&self) -> P::W {
         let n = P::W::of;
-        let claim = |most: u64, used: P::W| {
-            if n(most) > used { n(most) - used } else { n(0) }
+        let rest = |have: P::W, claim: P::W| {
+            if have > claim { have - claim } else { n(0) }
         };
-        let claims = claim(self.limits.meta_blocks, self.meta_used)
-            + claim(self.limits.bad_blocks, self.bad);
-        if self.blocks.spare > claims {
-            self.blocks.spare - claims
-        } else {
-            n(0)
+        let mut claims = rest(n(self.limits.meta_blocks), self.meta_used)
+            + rest(n(self.limits.bad_blocks), self.bad);
+        let (mut open, mut pages) = (n(0), n(0));
+        for stream in [HOST, MOVED] {
+            let s = &self.streams[stream];
+            open = open + n(s.width as u64);
+            for cursor in &s.open {
+                pages = pages + rest(n(s.pages), cursor.page);
+            }
         }
+        // A block's worth of pages is a block.
+        let mut blocks = n(0);
+        let per_block = n(self.shape.data_pages());
+        while pages >= per_block && blocks < open {
+            pages = pages - per_block;
+            blocks = blocks + n(1);
+        }
+        claims = claims + (open - blocks);
+        rest(self.blocks.spare, claims)
     }
 }
 

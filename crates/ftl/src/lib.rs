@@ -50,6 +50,8 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
+#[cfg(feature = "std")]
+mod baseline;
 mod blocks;
 mod check;
 mod checkpoint;
@@ -73,6 +75,8 @@ pub mod stress;
 mod tag;
 mod write;
 
+#[cfg(feature = "std")]
+pub use baseline::{Baseline, BaselineKind};
 pub use blocks::{BlockUse, Blocks};
 #[cfg(feature = "std")]
 pub use emulated::Emulated;

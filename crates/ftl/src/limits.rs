@@ -9,7 +9,7 @@
 //!   (2)  U <= P - F - ceil((W + K N) / S)        at fewer than U used blocks there is room
 //! ```
 //!
-//! where `P` are the blocks for data, `F` those open or announced, and `N = L / (U - Z)` for `L`
+//! where `P` are the blocks for data, `F` those open or announced or soon to be opened, and `N = L / (U - Z)` for `L`
 //! sectors of the disk: the pigeonhole principle over the used blocks without the `Z` newest,
 //! whose changes may not be in durable delta pages yet, so that they are no victims.
 
@@ -58,6 +58,8 @@ pub struct Limits {
     pub threshold: u64,
     /// Blocks that must be free for data when an epoch begins.
     pub reserve: u64,
+    /// Blocks beyond the reserve from which on the collector works.
+    pub margin: u64,
     /// Map pages.
     pub map_pages: u64,
     /// Delta pages from one checkpoint to the next.
@@ -154,11 +156,13 @@ impl Limits {
         let map_blocks = ((map_pages + tables) * 2).div_ceil(shape.pages) + widths.map + 2;
         let meta_blocks = delta_blocks + map_blocks;
         let bad_blocks = shape.blocks / BAD_SHARE + 1;
-        let open = widths.host + widths.moved + 4;
+        let margin = (shape.blocks / 128).clamp(2, 16);
+        // Open, announced, and needed at once when all that are open are full.
+        let open = 2 * (widths.host + widths.moved) + 4;
         let pairs = 2 * pair_capacity(shape);
         // What a flush rounds up: a page of the host, of the collector, of trims.
         let rounded = epoch + shape.sectors * (3 + epoch.div_ceil(shape.page_words));
-        let fixed = ANCHORS + bad_blocks + meta_blocks + open;
+        let fixed = ANCHORS + bad_blocks + meta_blocks + open + margin;
         let most = shape.blocks.checked_sub(fixed)?;
         let with_threshold = |threshold: u64| {
             let mut newest =
@@ -183,6 +187,7 @@ impl Limits {
                         victims,
                         threshold,
                         reserve,
+                        margin,
                         map_pages,
                         delta_pages,
                         pairs,

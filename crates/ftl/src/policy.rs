@@ -29,6 +29,8 @@ pub trait Policy<P: Platform> {
     fn erase(&mut self, blocks: &Blocks<P>) -> Option<P::W>;
     /// A block for the collector to empty.
     fn victim(&mut self, blocks: &Blocks<P>, limits: &Limits) -> Option<P::W>;
+    /// A full block of cold data to empty for its wear alone, while there is room.
+    fn level(&mut self, blocks: &Blocks<P>) -> Option<P::W>;
     /// Sectors to move now, after the streams consumed `consumed` sectors' places; `valid` of the
     /// victim's were valid when it was chosen, and `room` blocks are free beyond the reserve.
     fn pace(&mut self, limits: &Limits, consumed: u64, valid: u64, room: i64) -> u64;
@@ -53,6 +55,10 @@ impl<P: Platform> Policy<P> for FirstFit {
         None
     }
 
+    fn level(&mut self, _: &Blocks<P>) -> Option<P::W> {
+        None
+    }
+
     fn pace(&mut self, limits: &Limits, consumed: u64, valid: u64, room: i64) -> u64 {
         pace(limits, consumed, valid, room, &mut 0)
     }
@@ -62,14 +68,19 @@ impl<P: Platform> Policy<P> for FirstFit {
     }
 }
 
-/// Moves as many sectors as keep the free space where it is, twice as many below the reserve;
-/// `debt` carries the rest over.
+/// Moves as many sectors as keep the free space where it is, more when it comes near to the
+/// reserve, and never more at a time than the worst victim asks for; `debt` carries the rest.
 fn pace(limits: &Limits, consumed: u64, valid: u64, room: i64, debt: &mut u64) -> u64 {
     let gain = limits.block_sectors.saturating_sub(valid).max(1);
-    let factor = if room < 0 { 2 } else { 1 };
+    let worst = limits.victim / limits.block_sectors.saturating_sub(limits.victim).max(1) + 1;
+    let factor = match room {
+        ..0 => 4,
+        r if r < limits.margin as i64 / 2 => 2,
+        _ => 1,
+    };
     *debt += factor * consumed * valid.max(1);
-    let now = debt.div_ceil(gain);
-    *debt = 0;
+    let now = (*debt / gain).min(factor * consumed * worst);
+    *debt %= gain;
     now
 }
 
@@ -77,19 +88,21 @@ fn pace(limits: &Limits, consumed: u64, valid: u64, room: i64, debt: &mut u64) -
 ///
 /// * Streams take turns over dies, so the next block of a stream is on a die that it is not open on.
 /// * What is hot goes to the blocks with the fewest erases, what is cold to those with the most.
-/// * Victims are those with the fewest valid sectors. One in 32 victims is the least
-///   worn full block instead, if it lags far behind: cold data must not keep it from its share.
+/// * Victims are those with the fewest valid sectors, failing blocks first.
+/// * Once in a while the least worn full block is emptied, if it lags far behind: cold data must
+///   not keep it from its share of erases.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     dies: u64,
-    victims: u64,
+    /// Since wear was looked at.
+    erases: u64,
     debt: u64,
 }
 
-/// How often a cold block is emptied for its wear alone.
-const STATIC_TURN: u64 = 32;
-/// How far it must lag behind the most worn block.
-const STATIC_LAG: u64 = 8;
+/// Erases after which wear is looked at.
+const LEVEL_EVERY: u64 = 16;
+/// How far a block must lag behind the most worn one.
+const LEVEL_LAG: u64 = 12;
 
 impl Tuned {
     /// For a memory of this many dies.
@@ -97,7 +110,7 @@ impl Tuned {
     pub fn new(dies: u64) -> Tuned {
         Tuned {
             dies: dies.max(1),
-            victims: 0,
+            erases: 0,
             debt: 0,
         }
     }
@@ -131,6 +144,7 @@ impl<P: Platform<W = u64>> Policy<P> for Tuned {
     }
 
     fn erase(&mut self, blocks: &Blocks<P>) -> Option<u64> {
+        self.erases += 1;
         let mut ready = alloc::vec![0u32; self.dies as usize];
         for block in 0..blocks.count() {
             if blocks.is(block, BlockUse::Free) || blocks.is(block, BlockUse::Erasing) {
@@ -143,21 +157,20 @@ impl<P: Platform<W = u64>> Policy<P> for Tuned {
     }
 
     fn victim(&mut self, blocks: &Blocks<P>, _: &Limits) -> Option<u64> {
-        self.victims += 1;
-        if self.victims.is_multiple_of(STATIC_TURN) {
-            let worn = (0..blocks.count()).map(|b| blocks.erases(b)).max();
-            let cold = (0..blocks.count())
-                .filter(|&b| blocks.is_victim(b))
-                .min_by_key(|&b| blocks.erases(b));
-            if let (Some(worn), Some(cold)) = (worn, cold)
-                && blocks.erases(cold) + STATIC_LAG < worn
-            {
-                return Some(cold);
-            }
-        }
         (0..blocks.count())
             .filter(|&b| blocks.is_victim(b))
             .min_by_key(|&b| (!blocks.is_failing(b), blocks.valid(b)))
+    }
+
+    fn level(&mut self, blocks: &Blocks<P>) -> Option<u64> {
+        if self.erases < LEVEL_EVERY {
+            return None;
+        }
+        self.erases = 0;
+        let worn = (0..blocks.count()).map(|b| blocks.erases(b)).max()?;
+        (0..blocks.count())
+            .filter(|&b| blocks.is_victim(b) && blocks.erases(b) + LEVEL_LAG < worn)
+            .min_by_key(|&b| blocks.erases(b))
     }
 
     fn pace(&mut self, limits: &Limits, consumed: u64, valid: u64, room: i64) -> u64 {

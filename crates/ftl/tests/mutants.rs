@@ -7,15 +7,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use steadfast_ftl::Faults;
 use steadfast_ftl::stress::{Plan, plans, run};
 
-/// Cuts come often here, and right behind each other.
+/// Cuts and failures come often here, and one plan overwrites a few sectors again and again.
 fn harsh() -> Vec<Plan> {
-    plans()
-        .into_iter()
-        .map(|plan| Plan {
-            cut_one_in: 120,
-            ..plan
-        })
-        .collect()
+    let mut plans: Vec<Plan> = plans().into();
+    plans.push(Plan {
+        name: "few sectors",
+        hot_percent: 1,
+        ..plans[2].clone()
+    });
+    for plan in &mut plans {
+        plan.cut_one_in = 120;
+        plan.rates.program *= 20;
+    }
+    plans
 }
 
 /// Whether a planted fault is found within a bounded number of runs. A panic (a count that
