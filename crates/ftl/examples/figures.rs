@@ -5,7 +5,10 @@
 
 use std::time::Instant;
 use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rng};
-use steadfast_ftl::{Baseline, BaselineKind, Emulated, Ftl, FtlError, Limits, Options, Tuned};
+use steadfast_ftl::{
+    Baseline, BaselineKind, Bytes, Emulated, Entries, Erase, Ftl, FtlError, Limits, Numbers,
+    Options, Platform, Tuned,
+};
 
 type Error = Box<dyn std::error::Error>;
 type Snapshot = Ftl<Emulated<MemoryStore>, Tuned>;
@@ -293,6 +296,135 @@ fn boot() -> Result<(), Error> {
     Ok(())
 }
 
+/// A memory that keeps no data pages: what is left is the layer's own work.
+struct Nowhere {
+    platform: Emulated<MemoryStore>,
+    programs: u64,
+}
+
+impl Platform for Nowhere {
+    type W = u64;
+    type P = Bytes;
+    type T = Entries;
+    type Q = Numbers;
+    type Sector = [u8];
+    type Error = FlashError;
+
+    fn blank(&mut self) -> Bytes {
+        self.platform.blank()
+    }
+    fn put(&self, page: &mut Bytes, slot: usize, sector: &[u8]) {
+        self.platform.put(page, slot, sector);
+    }
+    fn take(&self, page: &Bytes, slot: usize, sector: &mut [u8]) {
+        self.platform.take(page, slot, sector);
+    }
+    fn clear(&self, sector: &mut [u8]) {
+        self.platform.clear(sector);
+    }
+    fn copy(&self, from: &Bytes, slot: usize, to: &mut Bytes, target: usize) {
+        self.platform.copy(from, slot, to, target);
+    }
+    fn read(&mut self, _: u64) -> Result<Option<Bytes>, FlashError> {
+        Ok(None)
+    }
+    fn fetch(&mut self, _: u64) -> Result<Option<Bytes>, FlashError> {
+        Ok(None)
+    }
+    fn arrive(&mut self) {}
+    fn program(&mut self, _: u64, page: Bytes, _: bool) -> Result<(), FlashError> {
+        std::hint::black_box(&page);
+        self.programs += 1;
+        Ok(())
+    }
+    fn sync(&mut self) -> Result<Vec<(u64, Bytes)>, FlashError> {
+        Ok(Vec::new())
+    }
+    fn erase(&mut self, _: u64) -> Result<(), FlashError> {
+        Ok(())
+    }
+    fn erased(&mut self, _: u64, _: bool) -> Result<Erase, FlashError> {
+        Ok(Erase::Done)
+    }
+    fn is_bad(&self, _: u64) -> bool {
+        false
+    }
+    fn find(_: &'static str, count: u64, mut stop: impl FnMut(u64) -> bool) -> u64 {
+        (0..count).find(|&i| stop(i)).unwrap_or(count)
+    }
+    fn each<E>(
+        _: &'static str,
+        count: u64,
+        step: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        (0..count).try_for_each(step)
+    }
+}
+
+/// Host time for each write: random sectors, a flush every 2048, no collection. The small sectors
+/// leave out most of the copying and hashing of data, which is what a controller's hardware does.
+fn cpu() -> Result<(), Error> {
+    println!(
+        "{:>12} {:>14} {:>12}",
+        "sector bytes", "writes/s", "ns/write"
+    );
+    for sector_bytes in [256, 4096] {
+        // As many sectors in a page of metadata as fit: 2 of 4 KiB, or 16 of 256 bytes.
+        let sectors = if sector_bytes == 4096 { 2 } else { 16 };
+        let flash = Geometry {
+            sector_bytes,
+            sectors,
+            spare_bytes: 128,
+            pages: 1024 / sectors,
+            ..Geometry::paper()
+        };
+        let platform = Emulated::new(Nand::new(flash, Latency::none(), MemoryStore::new(&flash))?);
+        let shape = platform.shape();
+        let nowhere = Nowhere {
+            platform,
+            programs: 0,
+        };
+        let disk_sectors = 1 << 19;
+        let options = Options {
+            sectors: disk_sectors,
+            epoch: EPOCH,
+            volume: 1,
+        };
+        let mut disk = Ftl::format(nowhere, shape, Tuned::new(shape.dies), options)?;
+        let data = vec![7; sector_bytes as usize];
+        let (mut rng, writes) = (Rng::new(1), 1 << 20);
+        let mut best = f64::MAX;
+        let begun = Instant::now();
+        for _ in 0..8 {
+            let begun = Instant::now();
+            for i in 0..writes / 8 {
+                disk.write(rng.below(disk_sectors), &data)?;
+                if i % EPOCH == EPOCH - 1 {
+                    disk.flush()?;
+                }
+            }
+            best = best.min(begun.elapsed().as_secs_f64() / (writes / 8) as f64);
+            disk.flush()?;
+        }
+        let mean = begun.elapsed().as_secs_f64() / writes as f64;
+        println!(
+            "{sector_bytes:>12} {:>14.0} {:>12.0}   best of 8; mean {:.0} ns",
+            1.0 / best,
+            best * 1e9,
+            mean * 1e9
+        );
+    }
+    let shape = memory(Latency::none())?.shape();
+    let limits = Limits::largest(&shape, EPOCH)?;
+    let bytes = limits.memory_bytes(&shape);
+    println!(
+        "tables: {bytes} bytes for {} sectors of 4 KiB, {:.2} MB for each GiB",
+        limits.sectors,
+        bytes as f64 / 1e6 / (limits.sectors as f64 * 4096.0 / (1u64 << 30) as f64)
+    );
+    Ok(())
+}
+
 fn main() -> Result<(), Error> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let json = arguments.iter().any(|a| a == "--json");
@@ -307,6 +439,9 @@ fn main() -> Result<(), Error> {
     }
     if wants("boot") {
         boot()?;
+    }
+    if wants("cpu") {
+        cpu()?;
     }
     eprintln!("{:.0} s of host time", begun.elapsed().as_secs_f64());
     Ok(())

@@ -244,7 +244,12 @@ impl<S: Store> Baseline<S> {
 
     fn balance(&mut self) -> Result<(), FlashError> {
         let reserve = RESERVE + Policy::<Emulated<S>>::stock(&self.policy);
-        let spare = self.blocks.spare;
+        // Blocks filled at the same time are replaced at the same time, as in the other layer.
+        let pages = |open: &Open| self.shape.pages - open.page;
+        let left: u64 = self.open.iter().flatten().map(pages).sum();
+        let open = (self.widths[0] + self.widths[1]) as u64;
+        let needed = open - (left / self.shape.pages).min(open);
+        let spare = self.blocks.spare.saturating_sub(needed);
         if spare >= reserve + self.limits.margin || (self.victim.is_none() && !self.next_victim()) {
             return Ok(());
         }

@@ -91,9 +91,9 @@ impl<P: Platform> Blocks<P> {
         self.count
     }
 
-    /// Whether a block is used like this.
+    /// Whether there is such a block and it is used like this. Announcements come from the medium.
     pub fn is(&self, block: P::W, what: BlockUse) -> bool {
-        self.uses.get(block) == what.number()
+        block < self.count && self.uses.get(block) == what.number()
     }
 
     /// Valid sectors of a block.

@@ -29,6 +29,8 @@ pub(crate) const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
 pub(crate) const ROOT_WORDS: u64 = 12;
 /// Set in the block table for a block in which a program failed.
 pub(crate) const FAILING: u64 = 1 << 31;
+/// Pages, delta pages and roots have numbers below this, for ever.
+pub(crate) const NUMBERS: u64 = 1 << 62;
 /// Map pages after one flush, while there is time.
 const SLICE: u64 = 4;
 
@@ -133,20 +135,20 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
     }
 
-    /// A whole checkpoint at once: when a disk is made, and when crashes have left many delta
-    /// blocks. Nothing is uncommitted.
-    pub(crate) fn checkpoint_now(&mut self) -> Result<(), P::Error> {
+    /// A whole checkpoint at once: when a disk is made, when a program failed, and when crashes
+    /// have left many delta blocks. Nothing is uncommitted. Says whether a program failed in it.
+    pub(crate) fn checkpoint_now(&mut self) -> Result<bool, P::Error> {
         self.begin_checkpoint();
         self.write_maps(self.limits.map_pages)?;
-        self.sync()?;
+        let mut failed = self.sync()?;
         self.write_tables()?;
-        self.sync()?;
+        failed |= self.sync()?;
         self.write_root()?;
-        self.sync()?;
+        failed |= self.sync()?;
         self.release();
         self.checkpoint.phase = Phase::Idle;
         self.stats.checkpoints += 1;
-        Ok(())
+        Ok(failed)
     }
 
     fn begin_checkpoint(&mut self) {

@@ -14,6 +14,8 @@ use crate::shape::NONE;
 use crate::stream::Stream;
 use crate::tag::{self, Tag};
 
+/// Checkpoints that one settling may take, while blocks go on failing.
+const MENDS: u64 = 16;
 /// Commits that a flush may add to move sectors when the reserve is short.
 const EXTRA_COMMITS: u64 = 64;
 
@@ -72,7 +74,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if trims {
             self.seal_trims(true)?;
         }
-        self.sync()?;
+        self.settle()?;
         self.flushed = self.number;
         self.writes = n(0);
         self.moves = n(0);
@@ -94,16 +96,35 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.budget = n(usable.min(self.limits.epoch));
     }
 
-    /// Waits until everything programmed is durable, wherever it has to go.
-    pub(crate) fn sync(&mut self) -> Result<(), P::Error> {
+    /// Waits until everything programmed is durable and can be found. A page that had to go to
+    /// another block may lie where none before it announced: streams that open several blocks
+    /// between two syncs have moved on. So a failure is followed by a whole checkpoint, behind
+    /// which nobody follows the old pages. Until its root is durable a crash returns to the state
+    /// before, as in any flush that has not returned.
+    pub(crate) fn settle(&mut self) -> Result<(), P::Error> {
+        let mut failed = self.sync()?;
+        for _ in 0..MENDS {
+            if !failed || self.faults.skip_mend {
+                return Ok(());
+            }
+            failed = self.checkpoint_now()?;
+        }
+        Err(FtlError::WornOut)
+    }
+
+    /// Waits until everything programmed is durable, wherever it has to go. Says whether anything
+    /// had to go elsewhere.
+    pub(crate) fn sync(&mut self) -> Result<bool, P::Error> {
+        let mut any = false;
         if self.faults.skip_sync {
-            return Ok(());
+            return Ok(any);
         }
         loop {
             let mut failed = self.platform.sync().map_err(FtlError::Flash)?;
             if failed.is_empty() || self.faults.ignore_failed {
-                return Ok(());
+                return Ok(any);
             }
+            any = true;
             for (at, _) in &failed {
                 self.abandon(*at)?;
             }

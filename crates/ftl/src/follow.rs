@@ -4,7 +4,7 @@
 //! it could be: the next page of an open block, or the first page of an announced one.
 
 use crate::blocks::BlockUse;
-use crate::checkpoint::DeltaPosition;
+use crate::checkpoint::{DeltaPosition, NUMBERS};
 use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Ftl, HOST, MOVED};
 use crate::limits::{Widths, delta_head_words, pair_capacity};
@@ -105,6 +105,9 @@ impl<P: Platform, Y> Ftl<P, Y> {
             heads: Vec::new(),
             next: [[n(NONE); 2]; 2],
         };
+        if frontier.number >= n(NUMBERS) || frontier.incarnation >= n(NONE) {
+            return Err(self.corrupt("delta page", at));
+        }
         let mut word = 3;
         for (stream, width) in [(HOST, widths.host), (MOVED, widths.moved)] {
             let next = page.word(n(word));
@@ -169,6 +172,10 @@ impl<P: Platform, Y> Ftl<P, Y> {
             } = head.place;
             let at = self.shape.page_at(block, index);
             self.collect_changes(&tag, &page, at, &mut changes)?;
+            // Until a delta run says what this page says, its block stays, valid sectors or not.
+            if self.blocks.is(block, BlockUse::Erasable) && !self.faults.free_tail {
+                self.blocks.set(block, BlockUse::Invalid);
+            }
             head.place.announced = false;
             head.place.page = index + n(1);
             heads.push(self.head(head.place)?);

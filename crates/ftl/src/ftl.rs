@@ -27,6 +27,8 @@ pub struct Faults {
     pub skip_gap: bool,
     /// Blocks are erased though no durable delta page says what their pages said.
     pub forget_age: bool,
+    /// A mount erases blocks without valid sectors that the end of the log lies in.
+    pub free_tail: bool,
     /// Sectors that the host wrote meanwhile are moved over its newer ones.
     pub move_stale: bool,
     /// The root is written before the tables it names are durable.
@@ -35,6 +37,8 @@ pub struct Faults {
     pub free_old_checkpoint: bool,
     /// Failed programs are not repeated.
     pub ignore_failed: bool,
+    /// No checkpoint follows a failed program.
+    pub skip_mend: bool,
     /// Trims are not written.
     pub forget_trim: bool,
     /// Changes go to delta pages before the flush that commits them.

@@ -140,8 +140,15 @@ impl Limits {
         }
     }
 
+    /// Bytes of memory that the tables take: the map, what is known of its pages, and the blocks'.
+    #[must_use]
+    pub fn memory_bytes(&self, shape: &Shape) -> u64 {
+        let entries = self.map_pages << shape.entry_bits();
+        4 * (entries + 2 * self.map_pages + 5 * shape.blocks) + 8 * (self.pairs + 2 * self.epoch)
+    }
+
     fn solve(shape: &Shape, sectors: u64, epoch: u64) -> Option<Limits> {
-        if sectors == 0 || epoch == 0 || sectors >= crate::shape::TRIMMED {
+        if sectors == 0 || epoch == 0 || sectors.max(epoch) >= crate::shape::TRIMMED {
             return None;
         }
         let widths = Widths::of(shape);

@@ -11,11 +11,12 @@
 //! mount does the same again.
 
 use crate::blocks::BlockUse;
-use crate::checkpoint::{DeltaPosition, FAILING, ROOT_SEAL, ROOT_WORDS, VERSION};
+use crate::checkpoint::{DeltaPosition, FAILING, NUMBERS, ROOT_SEAL, ROOT_WORDS, VERSION};
 use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Faults, Ftl, HOST, MAPS, MOVED, Options};
 use crate::limits::{ANCHORS, Limits};
-use crate::platform::{Erase, Page, Platform, Table, Word};
+use crate::map::corrupt_at;
+use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
 use crate::policy::Policy;
 use crate::shape::{NONE, Shape};
 use crate::tag::{self, Tag};
@@ -88,6 +89,9 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         };
         let word = |at: u64| root.word(n(at));
         check_root(&shape, &word)?;
+        if tag.number >= n(NUMBERS) || word(7) >= n(NUMBERS) {
+            return Err(corrupt_at(&shape, "root", shape.page_at(anchor, n(0))));
+        }
         let limits =
             Limits::derive(&shape, word(5).value(), word(6).value()).map_err(FtlError::TooSmall)?;
         let mut ftl = Ftl::empty(platform, policy, shape, limits, word(1), faults);
@@ -188,6 +192,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
                 self.meta_used = self.meta_used + n(1);
             } else if valid != n(0) {
                 self.blocks.set(block, BlockUse::Used);
+            } else if self.blocks.is(block, BlockUse::Invalid) {
+                self.blocks.invalid.push(block);
             } else if failing {
                 self.blocks.set(block, BlockUse::Bad);
             }
@@ -205,8 +211,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let announced = self.streams[DELTA].next;
         let mut goes_on = false;
         for block in announced {
-            let usable = block < n(self.shape.blocks) && self.blocks.is(block, BlockUse::Erasable);
-            if usable {
+            if self.blocks.is(block, BlockUse::Erasable) {
                 goes_on = true;
                 self.platform.erase(block).map_err(FtlError::Flash)?;
                 self.blocks.set(block, BlockUse::Next);
@@ -216,7 +221,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             self.begin_erase()?;
         }
         for block in announced {
-            if goes_on && self.blocks.is(block, BlockUse::Next) {
+            if self.blocks.is(block, BlockUse::Next) {
                 let state = (self.platform.erased(block, true)).map_err(FtlError::Flash)?;
                 if state == Erase::Failed {
                     self.retire(block);
@@ -225,7 +230,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
         if !goes_on {
             if announced[0] != n(NONE) {
-                return Err(FtlError::WornOut);
+                let at = self.shape.page_at(announced[0], n(0));
+                return Err(self.corrupt("announced block", at));
             }
             for i in 0..2 {
                 self.streams[DELTA].next[i] = self.choose_next(DELTA)?;
@@ -245,7 +251,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.begin_streams()?;
         self.incarnation = self.incarnation + n(1);
         self.write_deltas()?;
-        self.sync()?;
+        self.settle()?;
         self.blocks.durable_runs = self.runs;
         // Crashes in a row leave a delta block each.
         if self.meta_used >= n(self.limits.meta_blocks) {

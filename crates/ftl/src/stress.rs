@@ -143,6 +143,23 @@ pub struct Report {
     pub extra_commits: u64,
 }
 
+impl std::ops::AddAssign for Report {
+    fn add_assign(&mut self, other: Report) {
+        self.writes += other.writes;
+        self.trims += other.trims;
+        self.flushes += other.flushes;
+        self.crashes += other.crashes;
+        self.recovery_crashes += other.recovery_crashes;
+        self.flushed_crashes += other.flushed_crashes;
+        self.compared += other.compared;
+        self.disks += other.disks;
+        self.moved += other.moved;
+        self.checkpoints += other.checkpoints;
+        self.failed_blocks += other.failed_blocks;
+        self.extra_commits += other.extra_commits;
+    }
+}
+
 /// A promise that was broken, and where.
 #[derive(Debug, thiserror::Error)]
 #[error("{plan}, seed {seed}, operation {operation}: {what}")]
