@@ -25,8 +25,7 @@ fn geometry() -> Geometry {
     }
 }
 
-fn memory(latency: Latency) -> Result<Emulated<MemoryStore>, FlashError> {
-    let geometry = geometry();
+fn memory(geometry: Geometry, latency: Latency) -> Result<Emulated<MemoryStore>, FlashError> {
     let store = MemoryStore::new(&geometry);
     Ok(Emulated::new(Nand::new(geometry, latency, store)?))
 }
@@ -37,8 +36,8 @@ enum Disk {
 }
 
 impl Disk {
-    fn new(kind: &str, sectors: u64) -> Result<Disk, Error> {
-        let platform = memory(Latency::mlc())?;
+    fn new(kind: &str, geometry: Geometry, sectors: u64) -> Result<Disk, Error> {
+        let platform = memory(geometry, Latency::mlc())?;
         let shape = platform.shape();
         let options = Options {
             sectors,
@@ -150,7 +149,7 @@ fn drive(
 
 /// Fills the disk in order, then overwrites a half of it at random: a steady state.
 fn aged(kind: &str, sectors: u64) -> Result<Disk, Error> {
-    let mut disk = Disk::new(kind, sectors)?;
+    let mut disk = Disk::new(kind, geometry(), sectors)?;
     drive(&mut disk, sectors, EPOCH, |i| i - 1)?;
     let mut rng = Rng::new(7);
     drive(&mut disk, sectors / 2, EPOCH, |_| rng.below(sectors))?;
@@ -158,7 +157,7 @@ fn aged(kind: &str, sectors: u64) -> Result<Disk, Error> {
 }
 
 fn figure5(json: bool) -> Result<(), Error> {
-    let shape = memory(Latency::none())?.shape();
+    let shape = memory(geometry(), Latency::none())?.shape();
     let sectors = (1 << 20).min(Limits::largest(&shape, EPOCH)?.sectors);
     println!(
         "random 4 KiB writes, {} sectors of 4 KiB in 8 GiB of flash, MB/s in virtual time",
@@ -211,16 +210,22 @@ fn figure5(json: bool) -> Result<(), Error> {
 }
 
 fn amplification(json: bool) -> Result<(), Error> {
-    let shape = memory(Latency::none())?.shape();
+    let small = Geometry {
+        blocks: 32,
+        ..geometry()
+    };
+    let shape = memory(small, Latency::none())?.shape();
     let largest = Limits::largest(&shape, EPOCH)?.sectors;
-    println!("pages programmed for each two sectors written; the disk has {largest} sectors");
+    println!(
+        "pages programmed for each two sectors written; the disk has {largest} sectors in 2 GiB of flash"
+    );
     println!("{:>6} {:>9} {:>8} {:>8}", "full", "pattern", "ftl", "async");
     for percent in [70, 85, 95] {
         let live = largest * percent / 100;
         for hot in [false, true] {
             let mut factors = Vec::new();
             for kind in ["ftl", "async"] {
-                let mut disk = Disk::new(kind, largest)?;
+                let mut disk = Disk::new(kind, small, largest)?;
                 drive(&mut disk, live, EPOCH, |i| i - 1)?;
                 let mut rng = Rng::new(percent);
                 let mut next = |_| {
@@ -414,7 +419,7 @@ fn cpu() -> Result<(), Error> {
             mean * 1e9
         );
     }
-    let shape = memory(Latency::none())?.shape();
+    let shape = memory(geometry(), Latency::none())?.shape();
     let limits = Limits::largest(&shape, EPOCH)?;
     let bytes = limits.memory_bytes(&shape);
     println!(

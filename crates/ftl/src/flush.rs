@@ -167,7 +167,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     ) -> Result<(), P::Error> {
         let n = P::W::of;
         let Some(tag) = Tag::read(&self.shape, self.volume, &page) else {
-            return Err(FtlError::Stopped);
+            // Roots are sealed with a number of their own.
+            return self.root_failed();
         };
         let stream = if tag.is(tag::DATA) || tag.is(tag::TRIM) {
             // Both data streams are one log: either will do.
@@ -176,8 +177,6 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             DELTA
         } else if tag.is(tag::MAP) || tag.is(tag::DIRECTORY) || tag.is(tag::TABLE) {
             MAPS
-        } else if tag.is(tag::ROOT) {
-            return self.root_failed();
         } else {
             // Without its list, a block is read page by page.
             return Ok(());

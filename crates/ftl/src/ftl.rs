@@ -147,6 +147,8 @@ pub struct Ftl<P: Platform, Y> {
     /// Something was written or moved since the last commit.
     pub(crate) dirty: bool,
     pub(crate) stopped: bool,
+    /// A mount is under way: map pages are read side by side.
+    pub(crate) recovering: bool,
     pub(crate) stats: Stats,
 }
 
@@ -194,6 +196,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
             moves: n(0),
             dirty: false,
             stopped: false,
+            recovering: false,
             stats: Stats::default(),
             incarnation: n(1),
             platform,

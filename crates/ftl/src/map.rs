@@ -86,7 +86,12 @@ impl<P: Platform, Y> Ftl<P, Y> {
         {
             return Err(self.corrupt(what, at));
         }
-        let page = self.platform.read(at).map_err(FtlError::Flash)?;
+        let page = if self.recovering {
+            self.platform.fetch(at)
+        } else {
+            self.platform.read(at)
+        };
+        let page = page.map_err(FtlError::Flash)?;
         page.filter(|page| {
             Tag::read(&self.shape, self.volume, page)
                 .is_some_and(|tag| tag.is(kind) && tag.number == number)

@@ -107,10 +107,12 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             page: place.low(),
             next: [next.low(), next.high()],
         };
+        ftl.recovering = true;
         ftl.read_tables(&root)?;
         let frontier = ftl.follow_deltas(&from, word(10))?;
         ftl.follow_data(&frontier)?;
         ftl.platform.arrive();
+        ftl.recovering = false;
         ftl.flushed = ftl.number;
         ftl.checkpoint.durable_from = from.number;
         ftl.classify()?;

@@ -222,6 +222,30 @@ fn corner_50_failed_programs_and_erases_lose_nothing() {
     }
 }
 
+/// Found by the long stress test: a root that failed stopped the disk, for it is sealed otherwise.
+#[test]
+fn corner_50_every_kind_of_page_may_fail() {
+    // A whole checkpoint lies in these programs.
+    for after in 40..280 {
+        let mut disk = crash(disk(), after);
+        let fault = Fault {
+            op: FaultOp::Program,
+            after,
+        };
+        disk.platform_mut().nand_mut().inject(fault);
+        for i in 0..500 {
+            put(&mut disk, i % 90, i + 1);
+        }
+        disk.flush().unwrap();
+        assert_eq!(disk.stats().failed_blocks, 1, "{after}");
+        let mut disk = crash(disk, after);
+        assert!(
+            (0..90).all(|s| (411..=500).contains(&read(&mut disk, s))),
+            "{after}"
+        );
+    }
+}
+
 /// Found by the long stress test: when several blocks are opened between two syncs, and a page in
 /// the first of them fails, its second place is in a block that no page before it announces.
 #[test]
