@@ -1,0 +1,261 @@
+//! Collection: valid sectors of nearly empty blocks are moved together, so that blocks become
+//! empty. Moving is all that happens here; a block without valid sectors becomes erasable after
+//! the flush that commits the moves (two-phase collection, paper 003, section 3.4).
+//!
+//! A moved sector changes the map only when its page is programmed, and only if it still is where
+//! it was moved from.
+
+use crate::blocks::BlockUse;
+use crate::error::{FtlError, Result};
+use crate::ftl::{Ftl, MOVED, Victim};
+use crate::platform::{Page, Platform, Queue, Word};
+use crate::policy::{Policy, signed};
+use crate::shape::NONE;
+use crate::tag::{self, Tag};
+
+impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
+    /// After the streams consumed room for `consumed` sectors: moves as many as keep the balance.
+    pub(crate) fn balance(&mut self, consumed: u64) -> Result<(), P::Error> {
+        let available = self.available();
+        if available >= P::W::of(self.limits.reserve + self.limits.margin) {
+            return self.level(consumed);
+        }
+        if self.victim.is_none() && !self.next_victim()? {
+            return Ok(());
+        }
+        let valid = self.victim.as_ref().map_or(0, |victim| victim.valid);
+        let room = signed(available, self.limits.reserve);
+        let count = self.policy.pace(&self.limits, consumed, valid, room);
+        self.relocate(count)
+    }
+
+    /// While there is room: a block of cold data may be moved for its wear alone, as fast as the
+    /// host writes.
+    fn level(&mut self, count: u64) -> Result<(), P::Error> {
+        if self.victim.is_none() {
+            let Some(block) = self.policy.level(&self.blocks) else {
+                return Ok(());
+            };
+            if self.waits(block) {
+                // All but these were moved before: a page that is not full ends it.
+                return self.seal(MOVED, false);
+            }
+            if !self.fits(block) {
+                self.stats.refused_proposals += 1;
+                return Ok(());
+            }
+            self.begin_victim(block)?;
+        }
+        let mut moved = 0;
+        while moved < count && self.victim.is_some() {
+            if self.relocate_next()? {
+                moved += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves up to `count` sectors, and no more in an epoch than its share.
+    pub(crate) fn relocate(&mut self, count: u64) -> Result<(), P::Error> {
+        let share = P::W::of(self.limits.victims * self.limits.block_sectors);
+        let mut moved = 0;
+        while moved < count && self.moves < share {
+            if self.victim.is_none() && !self.next_victim()? {
+                return Ok(());
+            }
+            if self.relocate_next()? {
+                moved += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the victim's next sector; says whether it was moved.
+    fn relocate_next(&mut self) -> Result<bool, P::Error> {
+        let n = P::W::of;
+        let Some(mut victim) = self.victim.take() else {
+            return Ok(false);
+        };
+        if victim.at >= victim.sectors.length() {
+            self.leave_victim(victim.block);
+            return Ok(false);
+        }
+        let sector = victim.sectors.get(victim.at);
+        let index = victim.at;
+        victim.at = victim.at + n(1);
+        let moved = self.relocate_one(&mut victim, sector, index)?;
+        // An empty block may be erased and filled again: its list says nothing any more.
+        if self.blocks.is(victim.block, BlockUse::Used) {
+            self.victim = Some(victim);
+        }
+        Ok(moved)
+    }
+
+    fn relocate_one(
+        &mut self,
+        victim: &mut Victim<P>,
+        sector: P::W,
+        index: P::W,
+    ) -> Result<bool, P::Error> {
+        let n = P::W::of;
+        if sector >= n(self.limits.sectors) {
+            return Ok(false);
+        }
+        let place = self.lookup(sector)?;
+        let (page, slot) = self.split(index);
+        let at = self.shape.page_at(victim.block, page);
+        if place != self.shape.place(at, slot) {
+            return Ok(false);
+        }
+        let cached = victim.page.as_ref().is_some_and(|(have, _)| *have == at);
+        if !cached {
+            let fetched = self.platform.fetch(at).map_err(FtlError::Flash)?;
+            let whole = fetched.filter(|page| {
+                Tag::read(&self.shape, self.volume, page)
+                    .is_some_and(|tag| self.listed(page, &tag, slot) == sector)
+            });
+            // A page that cannot be read stays where it is, and keeps its block.
+            let Some(page) = whole else {
+                return Ok(false);
+            };
+            victim.page = Some((at, page));
+        }
+        let mut target = match self.moved.page.take() {
+            Some(page) => page,
+            None => self.platform.blank(),
+        };
+        if let Some((_, page)) = &victim.page {
+            let to = self.moved.sectors.len();
+            self.platform.copy(page, slot as usize, &mut target, to);
+        }
+        self.moved.page = Some(target);
+        self.moved.sectors.push(sector);
+        self.moved.places.push(place);
+        self.stats.moved += 1;
+        self.dirty = true;
+        if self.moved.sectors.len() as u64 == self.shape.sectors {
+            self.seal(MOVED, false)?;
+        }
+        Ok(true)
+    }
+
+    /// Page and slot of a sector's index in its block.
+    fn split(&self, index: P::W) -> (P::W, u64) {
+        let (index, sectors) = (index.value(), self.shape.sectors);
+        (P::W::of(index / sectors), index % sectors)
+    }
+
+    /// All sectors of the victim were looked at. Those still valid wait in the buffer, or cannot
+    /// be read: then the block keeps them, and is never erased.
+    fn leave_victim(&mut self, block: P::W) {
+        let waiting = (self.moved.places.iter())
+            .filter(|&&place| self.shape.block_of(place) == block)
+            .count() as u64;
+        if self.blocks.is(block, BlockUse::Used) && self.blocks.valid(block) > P::W::of(waiting) {
+            self.retire(block);
+        }
+    }
+
+    /// Chooses a victim and reads the list of its sectors.
+    fn next_victim(&mut self) -> Result<bool, P::Error> {
+        let Some(block) = self.choose_victim() else {
+            return Ok(false);
+        };
+        self.begin_victim(block)?;
+        Ok(true)
+    }
+
+    fn begin_victim(&mut self, block: P::W) -> Result<(), P::Error> {
+        let sectors = self.sectors_of(block)?;
+        self.victim = Some(Victim {
+            block,
+            sectors,
+            at: P::W::of(0),
+            valid: self.blocks.valid(block).value(),
+            page: None,
+        });
+        Ok(())
+    }
+
+    /// Whether a proposed block can be emptied. One whose sectors wait in the buffer cannot.
+    fn fits(&self, block: P::W) -> bool {
+        block < self.blocks.count() && self.blocks.is_victim(block) && !self.waits(block)
+    }
+
+    /// Whether sectors of the block wait in the buffer.
+    fn waits(&self, block: P::W) -> bool {
+        (self.moved.places.iter()).any(|&place| self.shape.block_of(place) == block)
+    }
+
+    /// The policy's victim if it is one, else the first with the fewest valid sectors.
+    fn choose_victim(&mut self) -> Option<P::W> {
+        let proposal = self.policy.victim(&self.blocks, &self.limits);
+        // A block with more than `N` valid sectors is moved only while there is room for it.
+        let bearable = |ftl: &Self, block: P::W| {
+            ftl.blocks.valid(block) <= P::W::of(ftl.limits.victim)
+                || ftl.available() >= P::W::of(ftl.limits.reserve)
+        };
+        if let Some(block) = proposal {
+            if self.fits(block) && bearable(self, block) {
+                return Some(block);
+            }
+            self.stats.refused_proposals += 1;
+        }
+        let mut best = None;
+        let _ = P::each("victims", self.blocks.count(), |block| {
+            if self.fits(block)
+                && best.is_none_or(|b| self.blocks.valid(block) < self.blocks.valid(b))
+            {
+                best = Some(block);
+            }
+            Ok::<_, core::convert::Infallible>(())
+        });
+        best
+    }
+
+    /// The sectors of a data block by place: from its list, or, if it has none, page by page.
+    fn sectors_of(&mut self, block: P::W) -> Result<P::Q, P::Error> {
+        let n = P::W::of;
+        let mut sectors = P::Q::default();
+        let total = n(self.shape.block_sectors());
+        for index in 0..self.shape.summary_pages() {
+            let at = (self.shape).page_at(block, n(self.shape.data_pages() + index));
+            let page = self.platform.fetch(at).map_err(FtlError::Flash)?;
+            let list = page.filter(|page| {
+                Tag::read(&self.shape, self.volume, page)
+                    .is_some_and(|tag| tag.is(tag::SUMMARY) && tag.number == n(index))
+            });
+            let Some(page) = list else {
+                return self.sectors_by_page(block);
+            };
+            P::each("words of a list", n(self.shape.page_words), |word| {
+                let pair = page.word(word);
+                for sector in [pair.low(), pair.high()] {
+                    if sectors.length() < total {
+                        sectors.push(sector);
+                    }
+                }
+                Ok::<_, FtlError<P::Error>>(())
+            })?;
+        }
+        Ok(sectors)
+    }
+
+    fn sectors_by_page(&mut self, block: P::W) -> Result<P::Q, P::Error> {
+        let mut sectors = P::Q::default();
+        P::each("pages of a block", P::W::of(self.shape.data_pages()), |i| {
+            let at = self.shape.page_at(block, i);
+            let page = self.platform.fetch(at).map_err(FtlError::Flash)?;
+            let tag = (page.as_ref()).and_then(|page| Tag::read(&self.shape, self.volume, page));
+            for slot in 0..self.shape.sectors {
+                let sector = match (&page, &tag) {
+                    (Some(page), Some(tag)) => self.listed(page, tag, slot),
+                    _ => P::W::of(NONE),
+                };
+                sectors.push(sector);
+            }
+            Ok(())
+        })?;
+        Ok(sectors)
+    }
+}

@@ -1,0 +1,178 @@
+//! The layer over the emulated memory of `steadfast-flash`.
+
+use crate::plain::{Bytes, Entries, Numbers};
+use crate::platform::{Erase, Platform};
+use crate::shape::Shape;
+use steadfast_flash::{Address, FlashError, Nand, Nanoseconds, Store};
+
+/// A platform over an emulated memory.
+#[derive(Debug)]
+pub struct Emulated<S> {
+    nand: Nand<S>,
+    shape: Shape,
+    sector_bytes: usize,
+    raw_bytes: usize,
+    /// When all that was fetched is there; the same since the last program that used it.
+    fetched: Nanoseconds,
+    copied: Nanoseconds,
+}
+
+impl<S: Store> Emulated<S> {
+    /// Over this memory.
+    pub fn new(nand: Nand<S>) -> Emulated<S> {
+        let g = *nand.geometry();
+        Emulated {
+            shape: Shape {
+                blocks: g.all_blocks().into(),
+                pages: g.pages.into(),
+                sectors: g.sectors.into(),
+                page_words: g.page_bytes() as u64 / 8,
+                spare_words: u64::from(g.spare_bytes) / 8,
+                dies: g.all_dies().into(),
+            },
+            sector_bytes: g.sector_bytes as usize,
+            raw_bytes: g.raw_bytes(),
+            fetched: 0,
+            copied: 0,
+            nand,
+        }
+    }
+
+    /// Its geometry, in the layer's units.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The memory.
+    pub fn nand(&self) -> &Nand<S> {
+        &self.nand
+    }
+
+    /// The memory, to inject failures or let time pass.
+    pub fn nand_mut(&mut self) -> &mut Nand<S> {
+        &mut self.nand
+    }
+
+    /// Lets go of the memory, as it is without power.
+    pub fn into_nand(self) -> Nand<S> {
+        self.nand
+    }
+
+    fn address(&self, at: u64) -> Address {
+        Address {
+            block: self.shape.block_of_page(at) as u32,
+            page: self.shape.index_of_page(at) as u32,
+        }
+    }
+
+    fn slot(&self, slot: usize) -> std::ops::Range<usize> {
+        slot * self.sector_bytes..(slot + 1) * self.sector_bytes
+    }
+
+    fn get(&mut self, at: u64) -> Result<(Option<Bytes>, Nanoseconds), FlashError> {
+        let mut page = Bytes::zeroed(self.raw_bytes);
+        match self.nand.fetch(self.address(at), &mut page.0) {
+            Ok(done) => Ok((Some(page), done)),
+            Err(FlashError::Unreadable { .. }) => Ok((None, self.nand.now())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl<S: Store> Platform for Emulated<S> {
+    type W = u64;
+    type P = Bytes;
+    type T = Entries;
+    type Q = Numbers;
+    type Sector = [u8];
+    type Error = FlashError;
+
+    fn blank(&mut self) -> Bytes {
+        Bytes::zeroed(self.raw_bytes)
+    }
+
+    fn put(&self, page: &mut Bytes, slot: usize, sector: &[u8]) {
+        page.0[self.slot(slot)].copy_from_slice(sector);
+    }
+
+    fn take(&self, page: &Bytes, slot: usize, sector: &mut [u8]) {
+        sector.copy_from_slice(&page.0[self.slot(slot)]);
+    }
+
+    fn clear(&self, sector: &mut [u8]) {
+        sector.fill(0);
+    }
+
+    fn copy(&self, from: &Bytes, slot: usize, to: &mut Bytes, target: usize) {
+        to.0[self.slot(target)].copy_from_slice(&from.0[self.slot(slot)]);
+    }
+
+    fn read(&mut self, at: u64) -> Result<Option<Bytes>, FlashError> {
+        let (page, done) = self.get(at)?;
+        self.nand.wait(done);
+        Ok(page)
+    }
+
+    fn fetch(&mut self, at: u64) -> Result<Option<Bytes>, FlashError> {
+        let (page, done) = self.get(at)?;
+        self.fetched = self.fetched.max(done);
+        self.copied = self.copied.max(done);
+        Ok(page)
+    }
+
+    fn arrive(&mut self) {
+        self.nand.wait(self.fetched);
+    }
+
+    fn program(&mut self, at: u64, page: Bytes, fetched: bool) -> Result<(), FlashError> {
+        let after = if fetched {
+            std::mem::take(&mut self.copied)
+        } else {
+            0
+        };
+        self.nand.program(self.address(at), page.0, after)
+    }
+
+    fn sync(&mut self) -> Result<Vec<(u64, Bytes)>, FlashError> {
+        let failed = self.nand.sync()?;
+        let number = |at: Address| self.shape.page_at(u64::from(at.block), u64::from(at.page));
+        Ok((failed.into_iter())
+            .map(|f| (number(f.at), Bytes(f.bytes)))
+            .collect())
+    }
+
+    fn erase(&mut self, block: u64) -> Result<(), FlashError> {
+        self.nand.erase(block as u32)
+    }
+
+    fn erased(&mut self, block: u64, wait: bool) -> Result<Erase, FlashError> {
+        let state = if wait {
+            self.nand.wait_erase(block as u32)?
+        } else {
+            self.nand.settle(block as u32)?
+        };
+        Ok(match state {
+            steadfast_flash::Erase::Pending => Erase::Pending,
+            steadfast_flash::Erase::Done => Erase::Done,
+            steadfast_flash::Erase::Failed => Erase::Failed,
+        })
+    }
+
+    fn is_bad(&self, block: u64) -> bool {
+        self.nand.is_bad(block as u32)
+    }
+
+    #[inline(always)]
+    fn find(_: &'static str, count: u64, mut stop: impl FnMut(u64) -> bool) -> u64 {
+        (0..count).find(|&i| stop(i)).unwrap_or(count)
+    }
+
+    #[inline(always)]
+    fn each<E>(
+        _: &'static str,
+        count: u64,
+        step: impl FnMut(u64) -> Result<(), E>,
+    ) -> Result<(), E> {
+        (0..count).try_for_each(step)
+    }
+}

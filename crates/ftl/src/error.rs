@@ -1,0 +1,84 @@
+//! What goes wrong, and what to do about it.
+
+use crate::limits::TooSmall;
+
+/// Why a request was not carried out. `E` is what the flash memory itself reports.
+#[derive(Debug, thiserror::Error)]
+pub enum FtlError<E> {
+    /// The flash memory failed in a way that the layer does not mend.
+    #[error("flash memory: {0}")]
+    Flash(E),
+    /// The request reaches beyond the disk.
+    #[error("{count} sector(s) from {first} on reach beyond the disk of {sectors} sectors")]
+    OutOfRange {
+        /// First sector asked for.
+        first: u64,
+        /// How many.
+        count: u64,
+        /// How many the disk has.
+        sectors: u64,
+    },
+    /// The epoch, from one flush to the next, is full. Nothing was changed.
+    #[error("no room for another write before a flush: an epoch holds {bound} writes")]
+    EpochFull {
+        /// Writes that an epoch can hold.
+        bound: u64,
+    },
+    /// A sector's page cannot be read, or fails its checksum.
+    #[error("sector {sector} is lost: the page at block {block}, page {page} is damaged")]
+    Damaged {
+        /// The sector.
+        sector: u64,
+        /// Block of its page.
+        block: u64,
+        /// The page.
+        page: u64,
+    },
+    /// Metadata is damaged: the medium broke what a flush had made durable.
+    #[error(
+        "the flash memory holds no whole {what} at block {block}, page {page}: the medium is damaged"
+    )]
+    Corrupt {
+        /// What should be there.
+        what: &'static str,
+        /// Block of the page.
+        block: u64,
+        /// The page.
+        page: u64,
+    },
+    /// No root was found.
+    #[error("the flash memory holds no disk; format it first")]
+    NotFormatted,
+    /// The disk was made for another geometry.
+    #[error(
+        "the disk was made for another flash geometry: its {what} is {found}, this memory's is {expected}"
+    )]
+    OtherGeometry {
+        /// Which number differs.
+        what: &'static str,
+        /// The disk's.
+        found: u64,
+        /// The memory's.
+        expected: u64,
+    },
+    /// The disk was made by another version of the layer.
+    #[error("the disk has format version {found}, this program reads {expected}")]
+    OtherVersion {
+        /// The disk's.
+        found: u64,
+        /// This program's.
+        expected: u64,
+    },
+    /// The flash memory is too small for what was asked.
+    #[error(transparent)]
+    TooSmall(TooSmall),
+    /// Too many blocks went bad: nothing can be written any more, all can be read.
+    #[error("no block is left to write to: too many have gone bad; copy the disk to another one")]
+    WornOut,
+    /// An earlier failure left it open what was written; mount again.
+    #[error("an earlier failure stopped the disk; mount it again to return to the last flush")]
+    Stopped,
+}
+
+/// Result of a request.
+pub type Result<T, E> = core::result::Result<T, FtlError<E>>;

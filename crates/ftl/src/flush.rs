@@ -1,0 +1,281 @@
+//! Flush: everything since the last one becomes durable in one step.
+//!
+//! Order: the epoch's pages are programmed, the one that commits last in number; one sync;
+//! programs that failed are repeated elsewhere, and synced. Now the epoch is committed and the
+//! current map is the committed one: only now are delta pages and checkpoint pages written, and
+//! invalid blocks become erasable. Those writes are waited for by the next flush.
+
+use crate::error::{FtlError, Result};
+use crate::ftl::{DELTA, Ftl, HOST, MAPS, MOVED};
+use crate::limits::{Widths, delta_head_words, pair_capacity};
+use crate::platform::{Page, Platform, Queue, Table, Word};
+use crate::policy::Policy;
+use crate::shape::NONE;
+use crate::stream::Stream;
+use crate::tag::{self, Tag};
+
+/// Checkpoints that one settling may take, while blocks go on failing.
+const MENDS: u64 = 16;
+/// Commits that a flush may add to move sectors when the reserve is short.
+const EXTRA_COMMITS: u64 = 64;
+
+impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
+    /// Makes all writes and trims since the last flush durable, all or none of them.
+    ///
+    /// # Errors
+    /// After any error it is open whether the flush took place; the disk has stopped, and the
+    /// next mount tells.
+    pub fn flush(&mut self) -> Result<(), P::Error> {
+        if self.stopped {
+            return Err(FtlError::Stopped);
+        }
+        if !self.dirty {
+            return Ok(());
+        }
+        self.stopping(Self::flush_all)
+    }
+
+    fn flush_all(&mut self) -> Result<(), P::Error> {
+        let n = P::W::of;
+        if self.faults.delta_early && self.pairs.length() > n(0) {
+            self.write_deltas()?;
+        }
+        self.commit()?;
+        self.after_commit()?;
+        self.balance(self.shape.sectors)?;
+        // The bounds of section 3.4 say that this does not happen; if blocks go bad it may.
+        let mut tries = 0;
+        while self.available() < n(self.limits.reserve) && tries < EXTRA_COMMITS {
+            tries += 1;
+            let before = self.stats.moved;
+            self.moves = n(0);
+            self.relocate(self.limits.block_sectors)?;
+            self.seal(MOVED, false)?;
+            if self.blocks.invalid.length() == n(0) && self.stats.moved == before {
+                break;
+            }
+            self.stats.extra_commits += 1;
+            self.commit()?;
+            // Changes that wait for a page full keep blocks from being erased.
+            self.write_deltas()?;
+            self.after_commit()?;
+        }
+        self.renew_budget();
+        Ok(())
+    }
+
+    /// Programs what waits, the last page committing, and syncs.
+    pub(crate) fn commit(&mut self) -> Result<(), P::Error> {
+        let n = P::W::of;
+        let trims = self.trims.length() != n(0);
+        if !trims || !self.host.sectors.is_empty() {
+            self.seal(HOST, !trims)?;
+        }
+        if trims {
+            self.seal_trims(true)?;
+        }
+        self.settle()?;
+        self.flushed = self.number;
+        self.writes = n(0);
+        self.moves = n(0);
+        self.dirty = false;
+        self.stats.flushes += 1;
+        Ok(())
+    }
+
+    /// The epoch that begins holds as many writes as there is room for, whatever was lost.
+    fn renew_budget(&mut self) {
+        let n = P::W::of;
+        let have = self.available();
+        if have >= n(self.limits.reserve) {
+            self.budget = n(self.limits.epoch);
+            return;
+        }
+        // What moving may need stays out of the epoch's reach.
+        let usable = have.value().saturating_sub(3) * self.limits.block_sectors / 4;
+        self.budget = n(usable.min(self.limits.epoch));
+    }
+
+    /// Waits until everything programmed is durable and can be found. A page that had to go to
+    /// another block may lie where none before it announced: streams that open several blocks
+    /// between two syncs have moved on. So a failure is followed by a whole checkpoint, behind
+    /// which nobody follows the old pages. Until its root is durable a crash returns to the state
+    /// before, as in any flush that has not returned.
+    pub(crate) fn settle(&mut self) -> Result<(), P::Error> {
+        let mut failed = self.sync()?;
+        for _ in 0..MENDS {
+            if !failed || self.faults.skip_mend {
+                return Ok(());
+            }
+            failed = self.checkpoint_now()?;
+        }
+        Err(FtlError::WornOut)
+    }
+
+    /// Waits until everything programmed is durable, wherever it has to go. Says whether anything
+    /// had to go elsewhere.
+    pub(crate) fn sync(&mut self) -> Result<bool, P::Error> {
+        let mut any = false;
+        if self.faults.skip_sync {
+            return Ok(any);
+        }
+        loop {
+            let mut failed = self.platform.sync().map_err(FtlError::Flash)?;
+            if failed.is_empty() || self.faults.ignore_failed {
+                return Ok(any);
+            }
+            any = true;
+            for (at, _) in &failed {
+                self.abandon(*at)?;
+            }
+            // In the order of their logs: see `repeat`.
+            failed.sort_by_key(|(_, page)| {
+                let tag = Tag::read(&self.shape, self.volume, page);
+                tag.map_or(0, |tag| tag.number.value())
+            });
+            let mut fresh = [None; 4];
+            for (at, page) in failed {
+                self.again(at, page, &mut fresh)?;
+            }
+        }
+    }
+
+    /// A program failed in the block: it is closed, and never erased again.
+    fn abandon(&mut self, at: P::W) -> Result<(), P::Error> {
+        let block = self.shape.block_of_page(at);
+        if !self.blocks.is_failing(block) {
+            self.blocks.failing.set(block, P::W::of(1));
+            self.bad = self.bad + P::W::of(1);
+            self.stats.failed_blocks += 1;
+        }
+        for stream in [HOST, MOVED, DELTA, MAPS] {
+            let open = &self.streams[stream].open;
+            if let Some(index) = open.iter().position(|cursor| cursor.block == block) {
+                self.close(stream, index, false)?;
+                self.streams[stream].turn = 0;
+            }
+        }
+        Ok(())
+    }
+
+    /// Programs a failed page in another block, and changes what names its place.
+    fn again(
+        &mut self,
+        at: P::W,
+        page: P::P,
+        fresh: &mut [Option<usize>; 4],
+    ) -> Result<(), P::Error> {
+        let n = P::W::of;
+        let Some(tag) = Tag::read(&self.shape, self.volume, &page) else {
+            // Roots are sealed with a number of their own.
+            return self.root_failed();
+        };
+        let stream = if tag.is(tag::DATA) || tag.is(tag::TRIM) {
+            // Both data streams are one log: either will do.
+            HOST
+        } else if tag.is(tag::DELTA) {
+            DELTA
+        } else if tag.is(tag::MAP) || tag.is(tag::DIRECTORY) || tag.is(tag::TABLE) {
+            MAPS
+        } else {
+            // Without its list, a block is read page by page.
+            return Ok(());
+        };
+        let copy = page.clone();
+        let (index, new) = self.repeat(stream, fresh[stream], page)?;
+        fresh[stream] = Some(index);
+        if tag.is(tag::DATA) {
+            for slot in 0..self.shape.sectors {
+                let sector = self.listed(&copy, &tag, slot);
+                let old = self.shape.place(at, slot);
+                if sector != n(NONE) && self.lookup(sector)? == old {
+                    let place = self.shape.place(new, slot);
+                    self.point(sector, place, true)?;
+                    self.vacate(self.shape.block_of(old))?;
+                    self.amend(P::W::pack(sector, old), P::W::pack(sector, place));
+                }
+            }
+        } else if stream == MAPS {
+            self.checkpoint_moved(&tag, at, new);
+        }
+        Ok(())
+    }
+
+    /// Changes a pair that waits for its delta page.
+    fn amend(&mut self, old: P::W, new: P::W) {
+        let length = self.pairs.length();
+        let found = P::find("a pair", length, |i| self.pairs.get(i) == old);
+        if found < length {
+            self.pairs.set(found, new);
+        }
+    }
+
+    /// What a commit allows.
+    fn after_commit(&mut self) -> Result<(), P::Error> {
+        let n = P::W::of;
+        // Runs programmed before the sync are durable now.
+        self.blocks.durable_runs = self.runs;
+        self.blocks.settle_invalid();
+        if self.pairs.length() >= n(self.limits.pairs) {
+            self.write_deltas()?;
+        }
+        self.advance_checkpoint()?;
+        self.restock()
+    }
+
+    /// Writes all pairs to delta pages. The last page of the run commits it: it says up to which
+    /// data page the run goes, and where the data streams stand. One page even without pairs.
+    pub(crate) fn write_deltas(&mut self) -> Result<(), P::Error> {
+        let n = P::W::of;
+        let head = n(delta_head_words(&self.shape));
+        let capacity = n(pair_capacity(&self.shape));
+        let mut from = n(0);
+        loop {
+            let left = self.pairs.length() - from;
+            let last = left <= capacity;
+            let count = if last { left } else { capacity };
+            let mut page = self.platform.blank();
+            let mut tag = self.tag(tag::DELTA, self.delta, count);
+            P::each("pairs of a page", count, |i| {
+                page.set_word(head + i, self.pairs.get(from + i));
+                Ok::<_, FtlError<P::Error>>(())
+            })?;
+            if last {
+                self.write_frontier(&mut page);
+                if !self.faults.skip_delta_commit {
+                    tag.flags = n(tag::COMMIT);
+                }
+            }
+            self.append(DELTA, page, tag, &[])?;
+            self.stats.delta_pages += 1;
+            self.delta = self.delta + n(1);
+            from = from + count;
+            if last {
+                break;
+            }
+        }
+        self.pairs.truncate(n(0));
+        self.runs = self.runs + n(1);
+        Ok(())
+    }
+
+    /// Words of a delta page before its pairs: the data page that the run goes up to, the
+    /// incarnation, and for each data stream its next blocks, how many are open, and those.
+    fn write_frontier(&self, page: &mut P::P) {
+        let n = P::W::of;
+        let widths = Widths::of(&self.shape);
+        page.set_word(n(0), self.number);
+        page.set_word(n(1), self.incarnation);
+        let mut at = 3;
+        for (stream, width) in [(HOST, widths.host), (MOVED, widths.moved)] {
+            let s: &Stream<P> = &self.streams[stream];
+            page.set_word(n(at), P::W::pack(s.next[1], s.next[0]));
+            page.set_word(n(at + 1), n(s.open.len() as u64));
+            for (i, cursor) in s.open.iter().enumerate() {
+                let word = P::W::pack(cursor.block, cursor.page);
+                page.set_word(n(at + 2 + i as u64), word);
+            }
+            at += 2 + width;
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! How recovery follows the logs: the delta log, page by page, and the data log behind it.
+//!
+//! Both are numbered without gaps, and end at the first number that is nowhere to be found where
+//! it could be: the next page of an open block, or the first page of an announced one.
+
+use crate::blocks::BlockUse;
+use crate::checkpoint::{DeltaPosition, NUMBERS};
+use crate::error::{FtlError, Result};
+use crate::ftl::{DELTA, Ftl, HOST, MOVED};
+use crate::limits::{Widths, delta_head_words, pair_capacity};
+use crate::map::corrupt_at;
+use crate::platform::{Page, Platform, Queue, Word};
+use crate::shape::{NONE, TRIMMED};
+use crate::tag::{self, Tag, Tagged};
+use alloc::vec::Vec;
+
+/// What the last committed delta page says about the data streams.
+pub(crate) struct Frontier<W> {
+    /// The newest data page that delta pages cover.
+    number: W,
+    pub(crate) incarnation: W,
+    /// The delta page that says so.
+    at: W,
+    /// Places where the next data page may be.
+    heads: Vec<Place<W>>,
+    next: [[W; 2]; 2],
+}
+
+/// A place where the next page of a stream may be.
+#[derive(Clone, Copy)]
+struct Place<W> {
+    stream: usize,
+    block: W,
+    page: W,
+    announced: bool,
+}
+
+/// Such a place, and what lies there.
+struct Head<P: Platform> {
+    place: Place<P::W>,
+    found: Option<Tagged<P>>,
+}
+
+impl<P: Platform, Y> Ftl<P, Y> {
+    /// Applies the delta pages from a position on. `counted`: the delta page from which on
+    /// changes are counted, because the block table does not know them. Leaves the announced
+    /// blocks in the delta stream.
+    pub(crate) fn follow_deltas(
+        &mut self,
+        from: &DeltaPosition<P::W>,
+        counted: P::W,
+    ) -> Result<Frontier<P::W>, P::Error> {
+        let n = P::W::of;
+        let head = n(delta_head_words(&self.shape));
+        let (mut block, mut page_index, mut next) = (from.block, from.page, from.next);
+        let mut pairs = P::Q::default();
+        let mut frontier = None;
+        self.delta = from.number;
+        loop {
+            let places = [(block, page_index), (next[0], n(0)), (next[1], n(0))];
+            let mut found = None;
+            for (block, index) in places {
+                let inside = block < n(self.shape.blocks) && index < n(self.shape.pages);
+                if found.is_none() && inside {
+                    let at = self.shape.page_at(block, index);
+                    found = (self.fetch(at)?)
+                        .filter(|(tag, _)| tag.is(tag::DELTA) && tag.number == self.delta)
+                        .map(|(tag, page)| (tag, page, block, index));
+                }
+            }
+            let Some((tag, page, at_block, index)) = found else {
+                break;
+            };
+            self.blocks.set(at_block, BlockUse::Delta);
+            let at = self.shape.page_at(at_block, index);
+            (block, page_index, next) = (at_block, index + n(1), tag.next);
+            if tag.count > n(pair_capacity(&self.shape)) {
+                return Err(self.corrupt("delta page", at));
+            }
+            P::each("pairs of a page", tag.count, |i| {
+                pairs.push(page.word(head + i));
+                Ok::<_, FtlError<P::Error>>(())
+            })?;
+            if tag.commits() {
+                P::each("pairs of a run", pairs.length(), |i| {
+                    self.apply(pairs.get(i), self.delta > counted, at)
+                })?;
+                pairs.truncate(n(0));
+                frontier = Some(self.read_frontier(&page, at)?);
+            }
+            self.delta = self.delta + n(1);
+        }
+        self.streams[DELTA].next = next;
+        frontier
+            .ok_or_else(|| self.corrupt("delta page", self.shape.page_at(from.block, from.page)))
+    }
+
+    fn read_frontier(&self, page: &P::P, at: P::W) -> Result<Frontier<P::W>, P::Error> {
+        let n = P::W::of;
+        let widths = Widths::of(&self.shape);
+        let mut frontier = Frontier {
+            number: page.word(n(0)),
+            incarnation: page.word(n(1)),
+            at,
+            heads: Vec::new(),
+            next: [[n(NONE); 2]; 2],
+        };
+        if frontier.number >= n(NUMBERS) || frontier.incarnation >= n(NONE) {
+            return Err(self.corrupt("delta page", at));
+        }
+        let mut word = 3;
+        for (stream, width) in [(HOST, widths.host), (MOVED, widths.moved)] {
+            let next = page.word(n(word));
+            frontier.next[stream] = [next.low(), next.high()];
+            let count = page.word(n(word + 1));
+            if count > n(width) {
+                return Err(self.corrupt("delta page", at));
+            }
+            for i in 0..width {
+                let open = page.word(n(word + 2 + i));
+                if n(i) < count {
+                    frontier.heads.push(Place {
+                        stream,
+                        block: open.high(),
+                        page: open.low(),
+                        announced: false,
+                    });
+                }
+            }
+            word += 2 + width;
+        }
+        Ok(frontier)
+    }
+
+    /// Applies the data pages behind the frontier, up to the last commit before the log's end.
+    /// What they say waits in `pairs`.
+    pub(crate) fn follow_data(&mut self, frontier: &Frontier<P::W>) -> Result<(), P::Error> {
+        let n = P::W::of;
+        self.number = frontier.number;
+        self.incarnation = frontier.incarnation;
+        let mut heads = Vec::new();
+        for &place in &frontier.heads {
+            heads.push(self.head(place)?);
+        }
+        for stream in [HOST, MOVED] {
+            self.announce(&mut heads, stream, frontier.next[stream])?;
+        }
+        let mut changes = P::Q::default();
+        let mut expected = frontier.number + n(1);
+        let mut skipped = 0;
+        loop {
+            let here = heads.iter().position(|head| {
+                (head.found.as_ref()).is_some_and(|(tag, _)| tag.number == expected)
+            });
+            let Some(here) = here else {
+                if self.faults.skip_gap && skipped < 4 {
+                    skipped += 1;
+                    expected = expected + n(1);
+                    continue;
+                }
+                break;
+            };
+            let mut head = heads.swap_remove(here);
+            let Some((tag, page)) = head.found.take() else {
+                break;
+            };
+            let Place {
+                block,
+                page: index,
+                stream,
+                ..
+            } = head.place;
+            let at = self.shape.page_at(block, index);
+            self.collect_changes(&tag, &page, at, &mut changes)?;
+            // Until a delta run says what this page says, its block stays, valid sectors or not.
+            if self.blocks.is(block, BlockUse::Erasable) && !self.faults.free_tail {
+                self.blocks.set(block, BlockUse::Invalid);
+            }
+            head.place.announced = false;
+            head.place.page = index + n(1);
+            heads.push(self.head(head.place)?);
+            self.announce(&mut heads, stream, tag.next)?;
+            if tag.commits() || self.faults.accept_uncommitted {
+                P::each("changes of a flush", changes.length(), |i| {
+                    self.apply(changes.get(i), true, at)?;
+                    self.pairs.push(changes.get(i));
+                    Ok(())
+                })?;
+                changes.truncate(n(0));
+                self.number = expected;
+            }
+            expected = expected + n(1);
+        }
+        // The log ends here, unless a page behind says that more was durable.
+        for head in &heads {
+            if let Some((tag, _)) = &head.found
+                && tag.flushed >= expected
+                && tag.number > expected
+            {
+                return Err(self.corrupt("data page of a flush before", frontier.at));
+            }
+        }
+        Ok(())
+    }
+
+    fn collect_changes(
+        &self,
+        tag: &Tag<P::W>,
+        page: &P::P,
+        at: P::W,
+        changes: &mut P::Q,
+    ) -> Result<(), P::Error> {
+        let n = P::W::of;
+        if tag.is(tag::TRIM) {
+            if tag.count > n(self.shape.page_words) {
+                return Err(self.corrupt("page of trims", at));
+            }
+            return P::each("ranges of a page", tag.count, |i| {
+                let range = page.word(i);
+                changes.push(P::W::pack(range.high(), n(TRIMMED) + range.low()));
+                Ok(())
+            });
+        }
+        for slot in 0..self.shape.sectors {
+            let sector = self.listed(page, tag, slot);
+            if sector != n(NONE) {
+                changes.push(P::W::pack(sector, self.shape.place(at, slot)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the announced blocks of a stream.
+    fn announce(
+        &mut self,
+        heads: &mut Vec<Head<P>>,
+        stream: usize,
+        next: [P::W; 2],
+    ) -> Result<(), P::Error> {
+        let n = P::W::of;
+        let known = |heads: &Vec<Head<P>>, block: P::W| {
+            heads
+                .iter()
+                .any(|h| h.place.stream == stream && h.place.block == block && h.place.page == n(0))
+        };
+        heads.retain(|h| {
+            !(h.place.announced && h.place.stream == stream) || next.contains(&h.place.block)
+        });
+        for block in next {
+            if !known(heads, block) {
+                heads.push(self.head(Place {
+                    stream,
+                    block,
+                    page: n(0),
+                    announced: true,
+                })?);
+            }
+        }
+        Ok(())
+    }
+
+    fn head(&mut self, place: Place<P::W>) -> Result<Head<P>, P::Error> {
+        let n = P::W::of;
+        let inside = place.block < n(self.shape.blocks) && place.page < n(self.shape.data_pages());
+        let found = if inside {
+            let incarnation = self.incarnation;
+            self.fetch(self.shape.page_at(place.block, place.page))?
+                .filter(|(tag, _)| {
+                    (tag.is(tag::DATA) || tag.is(tag::TRIM)) && tag.incarnation == incarnation
+                })
+        } else {
+            None
+        };
+        Ok(Head { place, found })
+    }
+
+    /// A page that is whole, with its tag.
+    pub(crate) fn fetch(&mut self, at: P::W) -> Result<Option<Tagged<P>>, P::Error> {
+        let page = self.platform.fetch(at).map_err(FtlError::Flash)?;
+        Ok(page.and_then(|page| Tag::read(&self.shape, self.volume, &page).map(|tag| (tag, page))))
+    }
+
+    /// Applies a change that page `at` holds.
+    fn apply(&mut self, pair: P::W, counted: bool, at: P::W) -> Result<(), P::Error> {
+        let n = P::W::of;
+        let (sector, place) = (pair.high(), pair.low());
+        let sectors = n(self.limits.sectors);
+        let shape = self.shape;
+        let wrong = || corrupt_at(&shape, "change of the map", at);
+        if sector >= sectors {
+            return Err(wrong());
+        }
+        if place >= n(TRIMMED) {
+            let count = place - n(TRIMMED);
+            if count > sectors - sector {
+                return Err(wrong());
+            }
+            return P::each("trimmed sectors", count, |i| {
+                self.point(sector + i, n(NONE), counted).map(|_| ())
+            });
+        }
+        let index = shape.index_of_page(shape.page_of(place));
+        if shape.block_of(place) >= n(shape.blocks)
+            || index >= n(shape.data_pages())
+            || shape.slot_of(place) >= n(shape.sectors)
+        {
+            return Err(wrong());
+        }
+        self.point(sector, place, counted).map(|_| ())
+    }
+}

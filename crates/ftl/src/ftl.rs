@@ -1,0 +1,296 @@
+//! The layer's state.
+
+use crate::blocks::Blocks;
+use crate::checkpoint::Checkpoint;
+use crate::limits::{Limits, Widths};
+use crate::platform::{Platform, Table, Word};
+use crate::shape::{NONE, Shape};
+use crate::stream::{Buffer, Stream};
+use alloc::vec::Vec;
+
+/// Faults that a test can plant, to see that its harness catches them. Never set otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Faults {
+    /// Blocks are erased when they are empty, before the flush that commits it.
+    pub erase_before_flush: bool,
+    /// Empty blocks count as erasable at once, and one is erased.
+    pub free_stable: bool,
+    /// A flush returns without a sync.
+    pub skip_sync: bool,
+    /// A flush's last page does not say that it commits.
+    pub skip_commit_tag: bool,
+    /// The last of a run of delta pages does not say that it commits.
+    pub skip_delta_commit: bool,
+    /// Recovery takes pages behind the last commit.
+    pub accept_uncommitted: bool,
+    /// Recovery goes on behind a missing page.
+    pub skip_gap: bool,
+    /// Blocks are erased though no durable delta page says what their pages said.
+    pub forget_age: bool,
+    /// A mount erases blocks without valid sectors that the end of the log lies in.
+    pub free_tail: bool,
+    /// Sectors that the host wrote meanwhile are moved over its newer ones.
+    pub move_stale: bool,
+    /// The root is written before the tables it names are durable.
+    pub root_early: bool,
+    /// Old delta and map blocks are given back before the root is durable.
+    pub free_old_checkpoint: bool,
+    /// Failed programs are not repeated.
+    pub ignore_failed: bool,
+    /// No checkpoint follows a failed program.
+    pub skip_mend: bool,
+    /// Trims are not written.
+    pub forget_trim: bool,
+    /// Changes go to delta pages before the flush that commits them.
+    pub delta_early: bool,
+}
+
+/// How a disk is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Sectors of the disk.
+    pub sectors: u64,
+    /// Writes and trims from one flush to the next.
+    pub epoch: u64,
+    /// A number that no other disk on this memory had.
+    pub volume: u64,
+}
+
+/// What was done since the disk was mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Sectors that the host wrote.
+    pub written: u64,
+    /// Sectors moved by the collector.
+    pub moved: u64,
+    /// Flushes that committed something.
+    pub flushes: u64,
+    /// Data pages programmed, trims included.
+    pub data_pages: u64,
+    /// Lists of sectors at the end of data blocks.
+    pub summary_pages: u64,
+    /// Delta pages.
+    pub delta_pages: u64,
+    /// Map pages, directories, tables and roots.
+    pub map_pages: u64,
+    /// Checkpoints completed.
+    pub checkpoints: u64,
+    /// Commits without a flush by the host, straight after one of its own.
+    pub extra_commits: u64,
+    /// Blocks that failed.
+    pub failed_blocks: u64,
+    /// Proposals of the policy that were refused.
+    pub refused_proposals: u64,
+}
+
+/// The streams.
+pub(crate) const HOST: usize = 0;
+pub(crate) const MOVED: usize = 1;
+pub(crate) const DELTA: usize = 2;
+pub(crate) const MAPS: usize = 3;
+
+/// A block that is being emptied.
+pub(crate) struct Victim<P: Platform> {
+    pub(crate) block: P::W,
+    /// Sectors by place in the block.
+    pub(crate) sectors: P::Q,
+    /// The next place to look at.
+    pub(crate) at: P::W,
+    pub(crate) valid: u64,
+    /// The page fetched last.
+    pub(crate) page: Option<(P::W, P::P)>,
+}
+
+/// A snapshot-consistent disk over flash memory. See the crate's header.
+pub struct Ftl<P: Platform, Y> {
+    pub(crate) platform: P,
+    pub(crate) policy: Y,
+    pub(crate) shape: Shape,
+    pub(crate) limits: Limits,
+    pub(crate) faults: Faults,
+    pub(crate) volume: P::W,
+    pub(crate) incarnation: P::W,
+
+    pub(crate) map: P::T,
+    /// Which map pages are in memory.
+    pub(crate) loaded: P::T,
+    /// Where they are in flash.
+    pub(crate) directory: P::T,
+    pub(crate) blocks: Blocks<P>,
+    pub(crate) streams: [Stream<P>; 4],
+    pub(crate) host: Buffer<P>,
+    pub(crate) moved: Buffer<P>,
+    pub(crate) victim: Option<Victim<P>>,
+    /// Blocks that metadata occupies.
+    pub(crate) meta_used: P::W,
+    /// Bad blocks.
+    pub(crate) bad: P::W,
+
+    /// Number of the newest data page.
+    pub(crate) number: P::W,
+    /// Number of the newest durable commit.
+    pub(crate) flushed: P::W,
+    /// Changes that no delta page says yet: sector and place, or trimmed range.
+    pub(crate) pairs: P::Q,
+    /// Ranges trimmed in this epoch.
+    pub(crate) trims: P::Q,
+    /// Number of the next delta page.
+    pub(crate) delta: P::W,
+    /// Delta runs written.
+    pub(crate) runs: P::W,
+    pub(crate) checkpoint: Checkpoint<P>,
+
+    /// Writes and trims of this epoch, how many it may have, and sectors moved in it.
+    pub(crate) writes: P::W,
+    pub(crate) budget: P::W,
+    pub(crate) moves: P::W,
+    /// Something was written or moved since the last commit.
+    pub(crate) dirty: bool,
+    pub(crate) stopped: bool,
+    /// A mount is under way: map pages are read side by side.
+    pub(crate) recovering: bool,
+    pub(crate) stats: Stats,
+}
+
+impl<P: Platform, Y> Ftl<P, Y> {
+    /// A layer that knows no map yet.
+    pub(crate) fn empty(
+        platform: P,
+        policy: Y,
+        shape: Shape,
+        limits: Limits,
+        volume: P::W,
+        faults: Faults,
+    ) -> Self {
+        let n = P::W::of;
+        let widths = Widths::of(&shape);
+        let entries = n(limits.map_pages << shape.entry_bits());
+        let data_pages = shape.data_pages();
+        let mut blocks = Blocks::new(n(shape.blocks));
+        blocks.forget_age = faults.forget_age;
+        Ftl {
+            map: P::T::filled(entries, n(NONE)),
+            loaded: P::T::filled(n(limits.map_pages), n(0)),
+            directory: P::T::filled(n(limits.map_pages), n(NONE)),
+            blocks,
+            streams: [
+                Stream::new(widths.host, data_pages),
+                Stream::new(widths.moved, data_pages),
+                Stream::new(1, shape.pages),
+                Stream::new(widths.map, shape.pages),
+            ],
+            host: Buffer::new(),
+            moved: Buffer::new(),
+            victim: None,
+            meta_used: n(0),
+            bad: n(0),
+            number: n(0),
+            flushed: n(0),
+            pairs: P::Q::default(),
+            trims: P::Q::default(),
+            delta: n(1),
+            runs: n(0),
+            checkpoint: Checkpoint::new(),
+            writes: n(0),
+            budget: n(limits.epoch),
+            moves: n(0),
+            dirty: false,
+            stopped: false,
+            recovering: false,
+            stats: Stats::default(),
+            incarnation: n(1),
+            platform,
+            policy,
+            shape,
+            limits,
+            faults,
+            volume,
+        }
+    }
+
+    /// What the disk can hold.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// The geometry it works with.
+    pub fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// What was done so far.
+    pub fn stats(&self) -> Stats {
+        self.stats
+    }
+
+    /// The blocks' uses.
+    pub fn blocks(&self) -> &Blocks<P> {
+        &self.blocks
+    }
+
+    /// Writes and trims that this epoch still has room for. A client that makes atomic changes
+    /// asks before each, and flushes first if it does not fit.
+    pub fn room(&self) -> P::W {
+        if self.budget > self.writes {
+            self.budget - self.writes
+        } else {
+            P::W::of(0)
+        }
+    }
+
+    /// Writes that wait for a flush.
+    pub fn unflushed(&self) -> P::W {
+        self.writes
+    }
+
+    /// The flash memory, for whoever looks at time and counts.
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// The flash memory, for whoever injects failures.
+    pub fn platform_mut(&mut self) -> &mut P {
+        &mut self.platform
+    }
+
+    /// Lets go of the flash memory; what was not flushed is lost.
+    pub fn into_platform(self) -> P {
+        self.platform
+    }
+
+    /// Blocks free for data beyond what metadata and bad blocks may claim, and beyond those that
+    /// the data streams need to go on when the blocks that they are open in are full: streams
+    /// that take turns fill all their blocks at the same time.
+    pub(crate) fn available(&self) -> P::W {
+        let n = P::W::of;
+        let rest = |have: P::W, claim: P::W| {
+            if have > claim { have - claim } else { n(0) }
+        };
+        let mut claims = rest(n(self.limits.meta_blocks), self.meta_used)
+            + rest(n(self.limits.bad_blocks), self.bad);
+        let (mut open, mut pages) = (n(0), n(0));
+        for stream in [HOST, MOVED] {
+            let s = &self.streams[stream];
+            open = open + n(s.width as u64);
+            for cursor in &s.open {
+                pages = pages + rest(n(s.pages), cursor.page);
+            }
+        }
+        // A block's worth of pages is a block.
+        let mut blocks = n(0);
+        let per_block = n(self.shape.data_pages());
+        while pages >= per_block && blocks < open {
+            pages = pages - per_block;
+            blocks = blocks + n(1);
+        }
+        claims = claims + (open - blocks);
+        rest(self.blocks.spare, claims)
+    }
+}
+
+/// The blocks in a list of cursors and announcements.
+pub(crate) fn gathered<P: Platform>(stream: &Stream<P>) -> Vec<P::W> {
+    let mut others: Vec<P::W> = stream.open.iter().map(|cursor| cursor.block).collect();
+    others.extend(stream.next);
+    others
+}

@@ -1,0 +1,89 @@
+//! A snapshot-consistent flash translation layer: after a crash the disk is what it was at its
+//! last flush, nothing older and nothing newer (paper 003).
+//!
+//! An [`Ftl`] maps logical sectors to places in flash. [`Ftl::write`] and [`Ftl::trim`] change
+//! the map; [`Ftl::flush`] makes all changes since the last flush durable in one step.
+//!
+//! **What lies in flash.** Data pages name their sectors in the spare area, and are numbered
+//! without gaps over both data streams (what the host writes, what the collector moves). The
+//! last page of a flush says *commit*. What the pages say is gathered into *delta pages*, in a
+//! stream of their own, when there is a page full of it. A *full checkpoint* writes all map pages
+//! anew, a few after each flush, then the tables, then a *root* that names them. Nothing but roots
+//! has a fixed place, and a root is written once in thousands of flushes.
+//!
+//! **Why a crash is safe.** The state of flash is: the newest root's map, changed by the committed
+//! delta pages from the root's position on, changed by the data pages behind the last one, up to
+//! the last commit before the first number that is missing or damaged.
+//!
+//! 1. A flush programs its pages, the commit last, and returns after one sync. Before the sync,
+//!    the commit counts only if every page before it is whole; so the flush is there or not.
+//! 2. Delta pages, map pages and tables are written only when a flush has just committed, and
+//!    say nothing that is not committed; whether they survive a crash makes no difference.
+//! 3. A block is erased only when a committed state has stopped naming its sectors (two-phase
+//!    collection, section 3.4 of the paper), and the delta pages that say what its own pages said
+//!    are durable. Delta and map blocks are erased when a newer root is durable.
+//! 4. Streams go on in announced blocks only, which are durably erased before, and a mount begins
+//!    with fresh ones. So a page that a crash left behind is never taken for a new one; besides,
+//!    it carries another *incarnation*, which every mount changes.
+//!
+//! The core is generic over [`Platform`]; policies (wear, hot and cold, victims) only propose,
+//! and what they propose is checked ([`Policy`]).
+//!
+//! | module | job |
+//! |---|---|
+//! | `platform` | what the layer runs on: words, pages, tables, flash |
+//! | `shape`, `limits` | geometry and address bits; how large an epoch and a disk can be |
+//! | `tag` | what the spare area of every page says |
+//! | `blocks` | what each block is used for |
+//! | `stream` | where the next page of each kind goes |
+//! | `map` | logical to physical, loaded page by page |
+//! | `write` | write, read, trim |
+//! | `flush` | commit, failed programs, delta pages |
+//! | `collect` | moving sectors, erasing blocks |
+//! | `checkpoint` | map pages, tables, roots |
+//! | `recover`, `follow` | format and mount; how logs are followed |
+//! | `check` | map and counts agree; no two sectors share a place |
+//! | `policy` | which block next, which victim, how fast |
+//! | `stress` | random histories with crashes against golden arrays (feature `std`) |
+//! | `emulated`, `baseline` | over `steadfast-flash`; the layers that promise less (feature `std`) |
+
+#![cfg_attr(not(feature = "std"), no_std)]
+extern crate alloc;
+
+#[cfg(feature = "std")]
+mod baseline;
+mod blocks;
+mod check;
+mod checkpoint;
+mod collect;
+#[cfg(feature = "std")]
+mod emulated;
+mod error;
+mod flush;
+mod follow;
+mod ftl;
+mod limits;
+mod map;
+mod plain;
+mod platform;
+mod policy;
+mod recover;
+mod shape;
+mod stream;
+#[cfg(feature = "std")]
+pub mod stress;
+mod tag;
+mod write;
+
+#[cfg(feature = "std")]
+pub use baseline::{Baseline, BaselineKind};
+pub use blocks::{BlockUse, Blocks};
+#[cfg(feature = "std")]
+pub use emulated::Emulated;
+pub use error::{FtlError, Result};
+pub use ftl::{Faults, Ftl, Options, Stats};
+pub use limits::{Limits, TooSmall};
+pub use plain::{Bytes, Entries, Numbers};
+pub use platform::{Erase, Failed, Page, Platform, Queue, Table, Word};
+pub use policy::{FirstFit, Policy, Purpose, Tuned};
+pub use shape::Shape;

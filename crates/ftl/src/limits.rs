@@ -1,0 +1,258 @@
+//! How large an epoch and a disk can be: the bounds of paper 003, section 3.4, from the real
+//! geometry. They are computed and enforced when a disk is made.
+//!
+//! With `S` sectors in a block, an epoch of `W` writes (and what a flush rounds up), and victims
+//! of at most `N` valid sectors, the collector must move at most `K` victims in an epoch, with
+//!
+//! ```text
+//!   (1)  W + K N <= K S                          moving produces what an epoch consumes
+//!   (2)  U <= P - F - ceil((W + K N) / S)        at fewer than U used blocks there is room
+//! ```
+//!
+//! where `P` are the blocks for data, `F` those open or announced or soon to be opened, and `N = L / (U - Z)` for `L`
+//! sectors of the disk: the pigeonhole principle over the used blocks without the `Z` newest,
+//! whose changes may not be in durable delta pages yet, so that they are no victims.
+
+use crate::shape::Shape;
+
+/// Blocks that hold roots, in turn: the first ones, each on another die where there are enough.
+pub(crate) const ANCHORS: u64 = 4;
+/// The spare parts: a share of the blocks for those that go bad.
+const BAD_SHARE: u64 = 64;
+
+/// Numbers of open blocks for each purpose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Widths {
+    pub(crate) host: u64,
+    pub(crate) moved: u64,
+    pub(crate) map: u64,
+}
+
+impl Widths {
+    /// As many as there are dies, while they are few among the blocks.
+    pub(crate) fn of(shape: &Shape) -> Widths {
+        let most = (shape.blocks / 64).clamp(1, 64);
+        let host = shape.dies.min(most);
+        Widths {
+            host,
+            moved: host.div_ceil(2),
+            map: host.div_ceil(4),
+        }
+    }
+}
+
+/// What a disk can hold, and how much of the memory is for what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Sectors of the disk (`L`).
+    pub sectors: u64,
+    /// Writes and trims of an epoch (`W`).
+    pub epoch: u64,
+    /// Sectors of a block (`S`).
+    pub block_sectors: u64,
+    /// Most valid sectors of a victim (`N`).
+    pub victim: u64,
+    /// Victims that an epoch may need (`K`).
+    pub victims: u64,
+    /// Used blocks from which on the collector works (`U`).
+    pub threshold: u64,
+    /// Blocks that must be free for data when an epoch begins.
+    pub reserve: u64,
+    /// Blocks beyond the reserve from which on the collector works.
+    pub margin: u64,
+    /// Map pages.
+    pub map_pages: u64,
+    /// Delta pages from one checkpoint to the next.
+    pub delta_pages: u64,
+    /// Pairs that wait before they go to delta pages.
+    pub pairs: u64,
+    /// Blocks that metadata may occupy.
+    pub meta_blocks: u64,
+    /// Blocks kept for those that go bad.
+    pub bad_blocks: u64,
+}
+
+/// A disk that does not fit its flash memory.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TooSmall {
+    /// The geometry itself does not do.
+    #[error("the flash geometry does not do: {what} is {value}, but must be {must}")]
+    Geometry {
+        /// Which number.
+        what: &'static str,
+        /// Its value.
+        value: u64,
+        /// What it must be.
+        must: &'static str,
+    },
+    /// The constraints of section 3.4 cannot be met.
+    #[error(
+        "a disk of {sectors} sectors with epochs of {epoch} writes does not fit a flash memory of \
+         {capacity} sectors: make it smaller; at most {fits} sectors fit"
+    )]
+    Disk {
+        /// Sectors asked for.
+        sectors: u64,
+        /// Writes of an epoch.
+        epoch: u64,
+        /// Sectors of the memory, metadata included.
+        capacity: u64,
+        /// Sectors that fit, with the same epochs.
+        fits: u64,
+    },
+}
+
+impl Limits {
+    /// The bounds for a disk of `sectors` sectors and epochs of `epoch` writes.
+    ///
+    /// # Errors
+    /// [`TooSmall`], with the size that would fit.
+    pub fn derive(shape: &Shape, sectors: u64, epoch: u64) -> Result<Limits, TooSmall> {
+        check(shape)?;
+        if let Some(limits) = Limits::solve(shape, sectors, epoch) {
+            return Ok(limits);
+        }
+        let capacity = shape.blocks * shape.block_sectors();
+        let (mut fits, mut fails) = (0, capacity.min(sectors));
+        while fails - fits > 1 {
+            let middle = fits + (fails - fits) / 2;
+            match Limits::solve(shape, middle, epoch) {
+                Some(_) => fits = middle,
+                None => fails = middle,
+            }
+        }
+        Err(TooSmall::Disk {
+            sectors,
+            epoch,
+            capacity,
+            fits,
+        })
+    }
+
+    /// The largest disk with epochs of `epoch` writes.
+    ///
+    /// # Errors
+    /// [`TooSmall`] if there is none.
+    pub fn largest(shape: &Shape, epoch: u64) -> Result<Limits, TooSmall> {
+        match Limits::derive(shape, shape.blocks * shape.block_sectors(), epoch) {
+            Err(TooSmall::Disk { fits, .. }) if fits > 0 => Limits::derive(shape, fits, epoch),
+            other => other,
+        }
+    }
+
+    /// Bytes of memory that the tables take: the map, what is known of its pages, and the blocks'.
+    #[must_use]
+    pub fn memory_bytes(&self, shape: &Shape) -> u64 {
+        let entries = self.map_pages << shape.entry_bits();
+        4 * (entries + 2 * self.map_pages + 5 * shape.blocks) + 8 * (self.pairs + 2 * self.epoch)
+    }
+
+    fn solve(shape: &Shape, sectors: u64, epoch: u64) -> Option<Limits> {
+        if sectors == 0 || epoch == 0 || sectors.max(epoch) >= crate::shape::TRIMMED {
+            return None;
+        }
+        let widths = Widths::of(shape);
+        let tables = table_pages(shape, sectors.div_ceil(1 << shape.entry_bits()));
+        if crate::checkpoint::ROOT_WORDS + tables.div_ceil(2) > shape.page_words {
+            return None;
+        }
+        let block_sectors = shape.block_sectors();
+        let map_pages = sectors.div_ceil(1 << shape.entry_bits());
+        let delta_pages = (map_pages / 2).max(8);
+        let delta_blocks = (delta_pages * 3).div_ceil(shape.pages) + 3;
+        let map_blocks = ((map_pages + tables) * 2).div_ceil(shape.pages) + widths.map + 2;
+        let meta_blocks = delta_blocks + map_blocks;
+        let bad_blocks = shape.blocks / BAD_SHARE + 1;
+        let margin = (shape.blocks / 128).clamp(2, 16);
+        // Open, announced, and needed at once when all that are open are full.
+        let open = 2 * (widths.host + widths.moved) + 4;
+        let pairs = 2 * pair_capacity(shape);
+        // What a flush rounds up: a page of the host, of the collector, of trims.
+        let rounded = epoch + shape.sectors * (3 + epoch.div_ceil(shape.page_words));
+        let fixed = ANCHORS + bad_blocks + meta_blocks + open + margin;
+        let most = shape.blocks.checked_sub(fixed)?;
+        let with_threshold = |threshold: u64| {
+            let mut newest =
+                (pairs + 2 * epoch).div_ceil(shape.data_pages()) + widths.host + widths.moved;
+            // What was moved in an epoch is as new as what was written.
+            for _ in 0..8 {
+                let victim = sectors / threshold.checked_sub(newest).filter(|&b| b > 0)?;
+                let gain = block_sectors.checked_sub(victim).filter(|&g| g > 0)?;
+                let victims = rounded.div_ceil(gain);
+                let moved_blocks = (2 * victims * victim).div_ceil(block_sectors);
+                let wanted = (pairs + 2 * epoch).div_ceil(shape.data_pages())
+                    + moved_blocks
+                    + widths.host
+                    + widths.moved;
+                if wanted <= newest {
+                    let reserve = (rounded + victims * victim).div_ceil(block_sectors) + 1;
+                    return (threshold + reserve <= most).then_some(Limits {
+                        sectors,
+                        epoch,
+                        block_sectors,
+                        victim,
+                        victims,
+                        threshold,
+                        reserve,
+                        margin,
+                        map_pages,
+                        delta_pages,
+                        pairs,
+                        meta_blocks,
+                        bad_blocks,
+                    });
+                }
+                newest = wanted;
+            }
+            None
+        };
+        // The later the collector begins, the less it moves.
+        (1..most).rev().find_map(with_threshold)
+    }
+}
+
+/// Pages of directory and block table.
+fn table_pages(shape: &Shape, map_pages: u64) -> u64 {
+    map_pages.div_ceil(shape.page_words * 2) + shape.blocks.div_ceil(shape.page_words)
+}
+
+/// Words of a delta page before its pairs.
+pub(crate) fn delta_head_words(shape: &Shape) -> u64 {
+    let widths = Widths::of(shape);
+    3 + 2 * 2 + widths.host + widths.moved
+}
+
+/// Pairs that a delta page holds.
+pub(crate) fn pair_capacity(shape: &Shape) -> u64 {
+    shape.page_words.saturating_sub(delta_head_words(shape))
+}
+
+fn check(shape: &Shape) -> Result<(), TooSmall> {
+    let wrong = |what, value, must| Err(TooSmall::Geometry { what, value, must });
+    if shape.place_bits() > 31 {
+        let must = "at most 31: fewer blocks, pages or sectors";
+        return wrong(
+            "number of bits of a sector's place",
+            shape.place_bits().into(),
+            must,
+        );
+    }
+    if shape.sectors == 0 || shape.sectors > 16 {
+        return wrong("number of sectors in a page", shape.sectors, "1 to 16");
+    }
+    if shape.spare_words < shape.tag_words() {
+        let must = "enough for a tag: 6 words and one for two sectors";
+        return wrong("number of spare words", shape.spare_words, must);
+    }
+    if pair_capacity(shape) < 8 || shape.page_words < crate::checkpoint::ROOT_WORDS + 2 {
+        let must = "enough for a root and a delta page: 64 and twice the dies will do";
+        return wrong("number of words in a page", shape.page_words, must);
+    }
+    if shape.pages < shape.summary_pages() + 2 {
+        return wrong("number of pages in a block", shape.pages, "larger");
+    }
+    if shape.blocks < 32 {
+        return wrong("number of blocks", shape.blocks, "32 or more");
+    }
+    Ok(())
+}

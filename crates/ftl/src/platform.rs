@@ -1,0 +1,259 @@
+//! What the translation layer runs on, as traits: numbers, pages, tables and the flash memory.
+//! The core is written once over them: production runs it on `u64`, byte slices and vectors
+//! ([`Numbers`](crate::Numbers) and [`Entries`](crate::Entries)), a verifier on a solver's terms.
+//!
+//! What keeps that possible: numbers are [`Word`]s with ordinary operators, and none may
+//! overflow; comparing decides a branch; whatever has a length that depends on the medium or on
+//! the number of operations lies in a [`Table`] or a [`Queue`], and is walked with
+//! [`Platform::each`] and [`Platform::find`], which are where loop invariants go. Only the
+//! sectors of a page and the open blocks of a stream, whose numbers are fixed when the layer is
+//! made, are walked with plain loops.
+
+use alloc::vec::Vec;
+use core::ops::{Add, BitAnd, Shl, Shr, Sub};
+
+/// A number: `u64`, or a solver's term.
+pub trait Word:
+    Copy
+    + PartialEq
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + BitAnd<Output = Self>
+    + Shl<u32, Output = Self>
+    + Shr<u32, Output = Self>
+{
+    /// This number.
+    fn of(value: u64) -> Self;
+    /// The value, where the number indexes the platform's memory, paces, or goes into a message.
+    /// No decision that correctness rests on is made on it.
+    fn value(self) -> u64;
+    /// Two numbers below 2^32 in one.
+    fn pack(high: Self, low: Self) -> Self {
+        (high << 32) + low
+    }
+    /// The upper half.
+    fn high(self) -> Self {
+        self >> 32
+    }
+    /// The lower half.
+    fn low(self) -> Self {
+        self & Self::of(0xFFFF_FFFF)
+    }
+}
+
+impl Word for u64 {
+    #[inline(always)]
+    fn of(value: u64) -> u64 {
+        value
+    }
+
+    #[inline(always)]
+    fn value(self) -> u64 {
+        self
+    }
+}
+
+/// A page with its spare area, as words of 64 bits: the page's first, then the spare area's.
+pub trait Page<W>: Clone {
+    /// Word `at`, which is in the page or its spare area.
+    fn word(&self, at: W) -> W;
+    /// Changes it.
+    fn set_word(&mut self, at: W, value: W);
+    /// Puts the checksum of volume and everything else into the last word.
+    fn seal(&mut self, volume: W);
+    /// Whether the last word is that checksum.
+    fn is_intact(&self, volume: W) -> bool;
+}
+
+/// A table of numbers below 2^32.
+pub trait Table<W> {
+    /// `length` entries of this value.
+    fn filled(length: W, value: W) -> Self;
+    /// An entry, which is there.
+    fn get(&self, at: W) -> W;
+    /// Changes it.
+    fn set(&mut self, at: W, value: W);
+}
+
+/// A growing list of numbers.
+pub trait Queue<W>: Default {
+    /// How many there are.
+    fn length(&self) -> W;
+    /// One of them, which is there.
+    fn get(&self, at: W) -> W;
+    /// Changes it.
+    fn set(&mut self, at: W, value: W);
+    /// Adds one at the end.
+    fn push(&mut self, value: W);
+    /// Forgets all from this one on.
+    fn truncate(&mut self, length: W);
+}
+
+/// How far an erase is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Erase {
+    /// Not done yet.
+    Pending,
+    /// Done, and durable.
+    Done,
+    /// Failed; the block is bad.
+    Failed,
+}
+
+/// Programs that failed: where the pages were to go, and the pages.
+pub type Failed<P> = Vec<(<P as Platform>::W, <P as Platform>::P)>;
+
+/// A flash memory, and the kinds of numbers, pages and tables that go with it. Pages are
+/// addressed by number: `block << page_bits | page` (see [`Shape`](crate::Shape)).
+///
+/// A program is durable after [`sync`](Platform::sync); until then a crash may leave anything in
+/// its page. An erase is durable when [`erased`](Platform::erased) says so.
+pub trait Platform: Sized {
+    /// Numbers.
+    type W: Word;
+    /// Pages.
+    type P: Page<Self::W>;
+    /// Tables.
+    type T: Table<Self::W>;
+    /// Lists.
+    type Q: Queue<Self::W>;
+    /// The bytes of a sector.
+    type Sector: ?Sized;
+    /// What goes wrong below.
+    type Error;
+
+    /// A page of zeros.
+    fn blank(&mut self) -> Self::P;
+    /// Puts a sector into a page.
+    fn put(&self, page: &mut Self::P, slot: usize, sector: &Self::Sector);
+    /// Takes a sector out of it.
+    fn take(&self, page: &Self::P, slot: usize, sector: &mut Self::Sector);
+    /// Fills a sector with zeros.
+    fn clear(&self, sector: &mut Self::Sector);
+    /// Copies a sector from a page to another.
+    fn copy(&self, from: &Self::P, slot: usize, to: &mut Self::P, target: usize);
+
+    /// Reads a page and waits for it. `None`: the medium cannot.
+    ///
+    /// # Errors
+    /// The platform's, for anything but one bad page.
+    fn read(&mut self, at: Self::W) -> Result<Option<Self::P>, Self::Error>;
+    /// Reads a page without waiting, to look at many, or to program its sectors elsewhere.
+    ///
+    /// # Errors
+    /// As for [`read`](Platform::read).
+    fn fetch(&mut self, at: Self::W) -> Result<Option<Self::P>, Self::Error>;
+    /// Waits for all that was fetched.
+    fn arrive(&mut self);
+    /// Programs a page; `fetched`: its bytes are those of pages just fetched.
+    ///
+    /// # Errors
+    /// The platform's. A program that fails comes back from [`sync`](Platform::sync).
+    fn program(&mut self, at: Self::W, page: Self::P, fetched: bool) -> Result<(), Self::Error>;
+    /// Waits for all programs and makes them durable. Those that failed come back, in order, with
+    /// all later ones of their blocks.
+    ///
+    /// # Errors
+    /// The platform's.
+    fn sync(&mut self) -> Result<Failed<Self>, Self::Error>;
+    /// Erases a block.
+    ///
+    /// # Errors
+    /// The platform's.
+    fn erase(&mut self, block: Self::W) -> Result<(), Self::Error>;
+    /// How far that is, after waiting for it if asked to.
+    ///
+    /// # Errors
+    /// The platform's.
+    fn erased(&mut self, block: Self::W, wait: bool) -> Result<Erase, Self::Error>;
+    /// Whether the block is known to be bad.
+    fn is_bad(&self, block: Self::W) -> bool;
+
+    /// The first number below `count` at which `stop` holds, or `count`. `loop_name` names the
+    /// loop for a verifier.
+    fn find(loop_name: &'static str, count: Self::W, stop: impl FnMut(Self::W) -> bool) -> Self::W;
+    /// Does `step` for each number below `count`, until one fails.
+    ///
+    /// # Errors
+    /// The step's.
+    fn each<E>(
+        loop_name: &'static str,
+        count: Self::W,
+        step: impl FnMut(Self::W) -> Result<(), E>,
+    ) -> Result<(), E>;
+}
+
+/// A borrowed platform: whoever lends it has it back when the layer is gone.
+impl<P: Platform> Platform for &mut P {
+    type W = P::W;
+    type P = P::P;
+    type T = P::T;
+    type Q = P::Q;
+    type Sector = P::Sector;
+    type Error = P::Error;
+
+    fn blank(&mut self) -> P::P {
+        P::blank(self)
+    }
+
+    fn put(&self, page: &mut P::P, slot: usize, sector: &P::Sector) {
+        P::put(self, page, slot, sector);
+    }
+
+    fn take(&self, page: &P::P, slot: usize, sector: &mut P::Sector) {
+        P::take(self, page, slot, sector);
+    }
+
+    fn clear(&self, sector: &mut P::Sector) {
+        P::clear(self, sector);
+    }
+
+    fn copy(&self, from: &P::P, slot: usize, to: &mut P::P, target: usize) {
+        P::copy(self, from, slot, to, target);
+    }
+
+    fn read(&mut self, at: P::W) -> Result<Option<P::P>, P::Error> {
+        P::read(self, at)
+    }
+
+    fn fetch(&mut self, at: P::W) -> Result<Option<P::P>, P::Error> {
+        P::fetch(self, at)
+    }
+
+    fn arrive(&mut self) {
+        P::arrive(self);
+    }
+
+    fn program(&mut self, at: P::W, page: P::P, fetched: bool) -> Result<(), P::Error> {
+        P::program(self, at, page, fetched)
+    }
+
+    fn sync(&mut self) -> Result<Failed<P>, P::Error> {
+        P::sync(self)
+    }
+
+    fn erase(&mut self, block: P::W) -> Result<(), P::Error> {
+        P::erase(self, block)
+    }
+
+    fn erased(&mut self, block: P::W, wait: bool) -> Result<Erase, P::Error> {
+        P::erased(self, block, wait)
+    }
+
+    fn is_bad(&self, block: P::W) -> bool {
+        P::is_bad(self, block)
+    }
+
+    fn find(loop_name: &'static str, count: P::W, stop: impl FnMut(P::W) -> bool) -> P::W {
+        P::find(loop_name, count, stop)
+    }
+
+    fn each<E>(
+        loop_name: &'static str,
+        count: P::W,
+        step: impl FnMut(P::W) -> Result<(), E>,
+    ) -> Result<(), E> {
+        P::each(loop_name, count, step)
+    }
+}

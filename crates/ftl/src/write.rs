@@ -1,0 +1,275 @@
+//! Write, read and trim: what a host does between two flushes. All of it changes memory and
+//! programs pages; none of it waits, and none of it changes what a crash returns to.
+
+use crate::error::{FtlError, Result};
+use crate::ftl::{Ftl, HOST, MOVED};
+use crate::platform::{Platform, Queue, Word};
+use crate::policy::Policy;
+use crate::shape::{NONE, TRIMMED};
+use crate::tag::{self, Tag};
+use alloc::vec::Vec;
+
+impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
+    /// Writes a sector. A crash before the next flush takes it back.
+    ///
+    /// # Errors
+    /// [`FtlError::EpochFull`] and [`FtlError::OutOfRange`] change nothing. After any other the
+    /// disk has stopped.
+    pub fn write(&mut self, sector: P::W, data: &P::Sector) -> Result<(), P::Error> {
+        self.inside(sector, P::W::of(1))?;
+        if let Some(slot) = self.host.sectors.iter().position(|&s| s == sector) {
+            self.fill(slot, data);
+            self.stats.written += 1;
+            return Ok(());
+        }
+        self.admit(P::W::of(1))?;
+        if self.host.sectors.len() as u64 == self.shape.sectors {
+            self.stopping(|ftl| {
+                ftl.seal(HOST, false)?;
+                ftl.balance(ftl.shape.sectors)
+            })?;
+        }
+        self.host.sectors.push(sector);
+        self.fill(self.host.sectors.len() - 1, data);
+        self.writes = self.writes + P::W::of(1);
+        self.dirty = true;
+        self.stats.written += 1;
+        Ok(())
+    }
+
+    fn fill(&mut self, slot: usize, data: &P::Sector) {
+        let mut page = match self.host.page.take() {
+            Some(page) => page,
+            None => self.platform.blank(),
+        };
+        self.platform.put(&mut page, slot, data);
+        self.host.page = Some(page);
+    }
+
+    /// Reads a sector as it was last written. One that never was, or was trimmed, is zeros.
+    ///
+    /// # Errors
+    /// [`FtlError::OutOfRange`], [`FtlError::Damaged`], [`FtlError::Corrupt`] for a damaged map
+    /// page, [`FtlError::Flash`].
+    pub fn read(&mut self, sector: P::W, data: &mut P::Sector) -> Result<(), P::Error> {
+        self.inside(sector, P::W::of(1))?;
+        let slot = self.host.sectors.iter().position(|&s| s == sector);
+        if let (Some(slot), Some(page)) = (slot, &self.host.page) {
+            self.platform.take(page, slot, data);
+            return Ok(());
+        }
+        let place = self.lookup(sector)?;
+        if place == P::W::of(NONE) {
+            self.platform.clear(data);
+            return Ok(());
+        }
+        let at = self.shape.page_of(place);
+        let page = self.platform.read(at).map_err(FtlError::Flash)?;
+        let slot = self.shape.slot_of(place).value();
+        let whole = page.filter(|page| {
+            Tag::read(&self.shape, self.volume, page)
+                .is_some_and(|tag| self.listed(page, &tag, slot) == sector)
+        });
+        match whole {
+            Some(page) => {
+                self.platform.take(&page, slot as usize, data);
+                Ok(())
+            }
+            None => Err(FtlError::Damaged {
+                sector: sector.value(),
+                block: self.shape.block_of(place).value(),
+                page: self.shape.index_of_page(at).value(),
+            }),
+        }
+    }
+
+    /// Forgets `count` sectors from `first` on; they read as zeros. A crash before the next flush
+    /// brings them back. Counts as one write.
+    ///
+    /// # Errors
+    /// As for [`write`](Ftl::write).
+    pub fn trim(&mut self, first: P::W, count: P::W) -> Result<(), P::Error> {
+        let n = P::W::of;
+        self.inside(first, count)?;
+        if count == n(0) {
+            return Ok(());
+        }
+        self.admit(n(1))?;
+        let end = first + count;
+        let kept: Vec<usize> = (0..self.host.sectors.len())
+            .filter(|&i| self.host.sectors[i] < first || self.host.sectors[i] >= end)
+            .collect();
+        self.keep(&kept);
+        self.stopping(|ftl| {
+            P::each("trimmed sectors", count, |i| {
+                if ftl.lookup(first + i)? == n(NONE) {
+                    return Ok(());
+                }
+                let old = ftl.point(first + i, n(NONE), true)?;
+                ftl.vacate(ftl.shape.block_of(old))
+            })
+        })?;
+        self.trims.push(P::W::pack(first, count));
+        self.writes = self.writes + n(1);
+        self.dirty = true;
+        Ok(())
+    }
+
+    /// Keeps some of the slots of the host's buffer.
+    fn keep(&mut self, slots: &[usize]) {
+        if slots.len() == self.host.sectors.len() {
+            return;
+        }
+        if let Some(page) = self.host.page.take() {
+            let mut closer = self.platform.blank();
+            for (to, &from) in slots.iter().enumerate() {
+                self.platform.copy(&page, from, &mut closer, to);
+            }
+            self.host.page = (!slots.is_empty()).then_some(closer);
+        }
+        self.host.sectors = slots.iter().map(|&slot| self.host.sectors[slot]).collect();
+    }
+
+    fn inside(&self, first: P::W, count: P::W) -> Result<(), P::Error> {
+        let sectors = P::W::of(self.limits.sectors);
+        if first < sectors && count < sectors + P::W::of(1) && first + count <= sectors {
+            return Ok(());
+        }
+        Err(FtlError::OutOfRange {
+            first: first.value(),
+            count: count.value(),
+            sectors: self.limits.sectors,
+        })
+    }
+
+    fn admit(&self, writes: P::W) -> Result<(), P::Error> {
+        if self.stopped {
+            return Err(FtlError::Stopped);
+        }
+        if self.room() < writes {
+            return Err(FtlError::EpochFull {
+                bound: self.budget.value(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Does something after whose failure nothing is known of this epoch.
+    pub(crate) fn stopping<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, P::Error>,
+    ) -> Result<T, P::Error> {
+        let result = work(self);
+        self.stopped |= result.is_err();
+        result
+    }
+
+    /// Programs a buffer's page and points its sectors to it. A moved sector that the host wrote
+    /// or trimmed meanwhile is left out: the page's number is newer than the host's.
+    pub(crate) fn seal(&mut self, stream: usize, commits: bool) -> Result<(), P::Error> {
+        let n = P::W::of;
+        let none = n(NONE);
+        let buffer = if stream == HOST {
+            &mut self.host
+        } else {
+            &mut self.moved
+        };
+        let page = buffer.page.take();
+        let mut sectors = core::mem::take(&mut buffer.sectors);
+        let places = core::mem::take(&mut buffer.places);
+        if stream == MOVED && !self.faults.move_stale {
+            for (sector, &place) in sectors.iter_mut().zip(&places) {
+                if self.lookup(*sector)? != place {
+                    *sector = none;
+                }
+            }
+        }
+        if !commits && sectors.iter().all(|&sector| sector == none) {
+            return Ok(());
+        }
+        let mut page = match page {
+            Some(page) => page,
+            None => self.platform.blank(),
+        };
+        self.number = self.number + n(1);
+        let mut tag = self.tag(tag::DATA, self.number, n(sectors.len() as u64));
+        if commits && !self.faults.skip_commit_tag {
+            tag.flags = n(tag::COMMIT);
+        }
+        sectors.resize(self.shape.sectors as usize, none);
+        for (slot, &sector) in sectors.iter().enumerate() {
+            tag::set_sector(&self.shape, &mut page, slot as u64, sector);
+        }
+        let at = self.append(stream, page, tag, &sectors)?;
+        self.stats.data_pages += 1;
+        for (slot, &sector) in sectors.iter().enumerate() {
+            if sector != none {
+                let place = self.shape.place(at, slot as u64);
+                let old = self.point(sector, place, true)?;
+                self.pairs.push(P::W::pack(sector, place));
+                if old != none {
+                    self.vacate(self.shape.block_of(old))?;
+                }
+            }
+        }
+        if stream == MOVED {
+            self.moves = self.moves + n(sectors.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Programs what was trimmed in this epoch and is still unmapped, as ranges. It comes after
+    /// all writes of the epoch, so that replaying in order is right.
+    pub(crate) fn seal_trims(&mut self, commits: bool) -> Result<(), P::Error> {
+        let n = P::W::of;
+        let trims = core::mem::take(&mut self.trims);
+        let mut ranges = P::Q::default();
+        P::each("trims of the epoch", trims.length(), |i| {
+            let (first, count) = (trims.get(i).high(), trims.get(i).low());
+            let mut length = n(0);
+            P::each("trimmed sectors", count, |j| {
+                if self.lookup(first + j)? == n(NONE) {
+                    length = length + n(1);
+                } else if length != n(0) {
+                    ranges.push(P::W::pack(first + j - length, length));
+                    length = n(0);
+                }
+                Ok(())
+            })?;
+            if length != n(0) {
+                ranges.push(P::W::pack(first + count - length, length));
+            }
+            Ok(())
+        })?;
+        if self.faults.forget_trim {
+            ranges.truncate(n(0));
+        }
+        let words = n(self.shape.page_words);
+        let mut from = n(0);
+        loop {
+            let left = ranges.length() - from;
+            let last = left <= words;
+            let count = if last { left } else { words };
+            let mut page = self.platform.blank();
+            P::each("ranges of a page", count, |i| {
+                let range = ranges.get(from + i);
+                crate::platform::Page::set_word(&mut page, i, range);
+                self.pairs
+                    .push(P::W::pack(range.high(), n(TRIMMED) + range.low()));
+                Ok(())
+            })?;
+            self.number = self.number + n(1);
+            let mut tag = self.tag(tag::TRIM, self.number, count);
+            if last && commits && !self.faults.skip_commit_tag {
+                tag.flags = n(tag::COMMIT);
+            }
+            let sectors: Vec<P::W> = (0..self.shape.sectors).map(|_| n(NONE)).collect();
+            self.append(HOST, page, tag, &sectors)?;
+            self.stats.data_pages += 1;
+            from = from + count;
+            if last {
+                return Ok(());
+            }
+        }
+    }
+}

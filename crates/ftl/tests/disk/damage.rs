@@ -1,0 +1,170 @@
+//! Every kind of page, damaged: a typed error or a disk that works, never a panic; and, unless
+//! checksums were forged, never bytes that a sector did not hold.
+
+use crate::common::{EPOCH, bytes, disk, mount, put};
+use std::collections::{BTreeMap, BTreeSet};
+use steadfast_flash::{Address, FlashError, MemoryStore, Nand, Rng};
+use steadfast_ftl::{Bytes, FtlError, Page};
+
+/// What `disk` gives its volume, and what roots are sealed with.
+const VOLUME: u64 = 7;
+const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
+const ROOT: u8 = 8;
+const PAGE_WORDS: u64 = 64;
+
+/// What each sector held.
+type History = Vec<Vec<u64>>;
+
+/// A memory with every kind of page, what each sector held, and the pages by kind.
+fn image() -> (Nand<MemoryStore>, History, BTreeMap<u8, Vec<Address>>) {
+    let mut disk = disk();
+    let sectors = disk.limits().sectors;
+    let mut history = vec![vec![0]; sectors as usize];
+    let mut rng = Rng::new(5);
+    for i in 0..3000 {
+        let sector = rng.below(sectors / 2);
+        put(&mut disk, sector, i + 1);
+        history[sector as usize].push(i + 1);
+        if i % 50 == 7 && disk.room() > 0 {
+            disk.trim(sector, 1).unwrap();
+            history[sector as usize].push(0);
+        }
+    }
+    disk.flush().unwrap();
+    let mut nand = disk.into_platform().into_nand();
+    let mut kinds: BTreeMap<u8, Vec<Address>> = BTreeMap::new();
+    let mut page = vec![0; nand.geometry().raw_bytes()];
+    for block in 0..nand.geometry().all_blocks() {
+        for index in 0..nand.geometry().pages {
+            let at = Address { block, page: index };
+            nand.read(at, &mut page).unwrap();
+            let tag = &page[PAGE_WORDS as usize * 8..];
+            if tag[6..8] == 0x5346u16.to_le_bytes() {
+                kinds.entry(tag[5]).or_default().push(at);
+            }
+        }
+    }
+    (nand, history, kinds)
+}
+
+/// Mounts, reads everything, and goes on writing. Errors are fine.
+fn use_it(
+    nand: Nand<MemoryStore>,
+    history: &[Vec<u64>],
+    forged: bool,
+) -> Result<(), FtlError<FlashError>> {
+    let mut disk = mount(nand)?;
+    for (sector, held) in history.iter().enumerate() {
+        let mut data = vec![0; crate::common::SECTOR];
+        match disk.read(sector as u64, &mut data) {
+            Ok(()) if forged => {}
+            Ok(()) => assert!(
+                held.iter().any(|&stamp| data == bytes(stamp)),
+                "sector {sector}"
+            ),
+            Err(FtlError::Damaged { .. } | FtlError::Corrupt { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    for i in 0..6 * EPOCH {
+        if disk.room() == 0 {
+            disk.flush()?;
+        }
+        disk.write(i * 5 % (history.len() as u64), &bytes(i))?;
+    }
+    disk.flush()?;
+    disk.check()
+}
+
+fn damage(rng: &mut Rng, page: &mut [u8]) {
+    match rng.below(4) {
+        0 => page.fill(0),
+        1 => page.fill(0xFF),
+        2 => {
+            let at = rng.below(page.len() as u64) as usize;
+            page[at] ^= 1 << rng.below(8);
+        }
+        _ => {
+            let at = rng.below(page.len() as u64) as usize;
+            page[at..]
+                .iter_mut()
+                .for_each(|byte| *byte = rng.number() as u8);
+        }
+    }
+}
+
+/// Changes words as a program with a mistake would: checksums hold.
+fn forge(rng: &mut Rng, page: &mut [u8], kind: u8) {
+    let mut forged = Bytes(page.to_vec().into());
+    for _ in 0..=rng.below(3) {
+        let words = PAGE_WORDS + 7;
+        let at = match rng.below(3) {
+            0 => rng.below(words),
+            1 => rng.below(16),
+            _ => PAGE_WORDS + rng.below(7),
+        };
+        let old = forged.word(at);
+        let new = match rng.below(6) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => rng.number(),
+            3 => old.wrapping_add(1),
+            4 => old ^ (1 << rng.below(64)),
+            _ => rng.below(200) << 32 | rng.below(200),
+        };
+        forged.set_word(at, new);
+    }
+    forged.seal(if kind == ROOT { ROOT_SEAL } else { VOLUME });
+    page.copy_from_slice(&forged.0);
+}
+
+#[test]
+fn every_kind_of_page_may_be_damaged_or_forged() {
+    let (nand, history, kinds) = image();
+    let found: BTreeSet<u8> = kinds.keys().copied().collect();
+    assert_eq!(found, (1..=8).collect(), "not every kind of page is there");
+    let long = std::env::var_os("STEADFAST_LONG").is_some();
+    let rounds = if long { 3000 } else { 60 };
+    let (mut refused, mut fine) = (0, 0);
+    for (&kind, pages) in &kinds {
+        for round in 0..rounds {
+            let mut rng = Rng::new(u64::from(kind) << 32 | round);
+            let forging = round % 2 == 1;
+            let mut other = nand.clone();
+            for _ in 0..=rng.below(4) {
+                // The newest of a kind matter most.
+                let from = pages.len().saturating_sub(30) as u64 * rng.below(2);
+                let at = pages[(from + rng.below(pages.len() as u64 - from)) as usize];
+                let change = |page: &mut [u8]| {
+                    if forging {
+                        forge(&mut rng, page, kind);
+                    } else {
+                        damage(&mut rng, page);
+                    }
+                };
+                other.damage(at, change).unwrap();
+            }
+            match use_it(other, &history, forging) {
+                Ok(()) => fine += 1,
+                Err(FtlError::Flash(error)) => panic!("kind {kind}, round {round}: {error}"),
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    assert!(refused > 10 && fine > 10, "{refused} {fine}");
+}
+
+#[test]
+fn any_garbage_is_no_disk() {
+    let (nand, ..) = image();
+    let mut rng = Rng::new(1);
+    let mut other = nand.clone();
+    for block in 0..4 {
+        for page in 0..16 {
+            other
+                .damage(Address { block, page }, |p| damage(&mut rng, p))
+                .unwrap();
+        }
+    }
+    assert!(matches!(mount(other), Err(FtlError::NotFormatted)));
+}

@@ -1,0 +1,6 @@
+//! What a disk promises: hard cases by the project's numbers, and damage of every kind.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod common;
+mod corners;
+mod damage;
