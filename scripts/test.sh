@@ -66,7 +66,8 @@ shown() {
 
 lints() {
   cargo clippy --quiet --workspace --all-targets --locked -- -D warnings &&
-    cargo clippy --quiet -p steadfast-journal --features shuttle,trace --all-targets --locked -- -D warnings
+    cargo clippy --quiet -p steadfast-journal --features shuttle,trace --all-targets --locked -- -D warnings &&
+    cargo clippy --quiet -p steadfast-ftl --no-default-features --locked -- -D warnings
 }
 tests() { cargo test --quiet --workspace --locked --no-fail-fast "$@"; }
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked; }
@@ -189,7 +190,11 @@ run "journal driver of the benchmarks" bench_driver journal ${long:+--features p
 run "scale driver of the benchmarks" bench_driver scale
 run "load client of the NFS benchmarks" bench_driver nfs
 if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
-if [ -n "$long" ]; then run "front end over io_uring" ring; fi
+if [ -n "$long" ]; then
+  run "front end over io_uring" ring
+  # Millions of flushes: optimised.
+  run "translation layer, long" cargo test --quiet --release --locked -p steadfast-ftl
+fi
 # Some tests make mount namespaces, which would keep the volumes' mounts when they are cut off.
 shown "$volumes" "$WORK/volumes" || say "the steps about volumes were cut short" | tee -a "$WORK/failed"
 served
