@@ -379,3 +379,35 @@ fn mount_command(plan: &Plan, export: &Export, address: SocketAddr) -> String {
         export.path
     )
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_mount_command_names_the_protection_that_an_export_wants() {
+        let plan = Plan {
+            listen: Vec::new(),
+            mount_port: None,
+            threads: None,
+            control: None,
+            metrics: None,
+            rpcbind: false,
+            tls: None,
+            volumes: Vec::new(),
+            exports: Vec::new(),
+        };
+        let command = |security: Security| {
+            let export = Export {
+                security,
+                ..Export::new()
+            };
+            mount_command(&plan, &export, "10.1.2.3:2049".parse().unwrap())
+        };
+        assert!(!command(Security::None).contains("xprtsec"));
+        let tls = command(Security::Tls);
+        assert!(tls.ends_with(",hard,xprtsec=tls 10.1.2.3:/ /mnt"), "{tls}");
+        assert!(command(Security::Mtls).contains(",xprtsec=mtls "));
+    }
+}

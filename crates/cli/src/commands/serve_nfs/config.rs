@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use steadfast_nfs::{
-    Anonymous, Export, IpNet, Security, Squash, Streams, Tls, everybody, this_host,
+    Anonymous, Export, ExportError, IpNet, Security, Squash, Streams, Tls, everybody, this_host,
 };
 
 use crate::failure::Failure;
@@ -128,6 +128,14 @@ impl TlsArgs {
 
 /// How connections to an export may be protected; all that the server can do if nothing is said.
 type Allowed = Option<Vec<SecurityName>>;
+
+/// The least protection that is allowed; none if no connection is.
+fn least_of(allowed: Option<&[SecurityName]>) -> Option<Security> {
+    let Some(names) = allowed else {
+        return Some(Security::None);
+    };
+    names.iter().map(|name| name.security()).min()
+}
 
 /// Of exports on the command line.
 #[derive(Debug, clap::Args)]
@@ -305,6 +313,15 @@ impl Plan {
             ));
         }
         plan.tls = tls.load(&allowed)?;
+        let best = plan.tls.as_ref().map_or(Security::None, Tls::best);
+        if let Some(export) = plan.exports.iter().find(|export| export.security > best) {
+            let path = export.path.clone();
+            let why = match best {
+                Security::None => ExportError::NoTls(path),
+                _ => ExportError::NoAuthority(path),
+            };
+            return Err(Failure::usage(why.to_string()));
+        }
         Ok(plan)
     }
 
@@ -329,18 +346,12 @@ impl Plan {
                 networks
             }
         };
-        let security = match &entry.xprtsec {
-            None => Security::None,
-            Some(names) => {
-                let least = names.iter().map(|name| name.security()).min();
-                least.ok_or_else(|| {
-                    Failure::usage(format!(
-                        "export '{}' allows no connection: name none, tls or mtls in its xprtsec, or leave it out",
-                        entry.path
-                    ))
-                })?
-            }
-        };
+        let security = least_of(entry.xprtsec.as_deref()).ok_or_else(|| {
+            Failure::usage(format!(
+                "export '{}' allows no connection: name none, tls or mtls in its xprtsec, or leave it out",
+                entry.path
+            ))
+        })?;
         let volume = match self.volumes.iter().position(|wanted| wanted.image == image) {
             Some(volume) => volume,
             None => {
@@ -479,19 +490,22 @@ mod tests {
 
     #[test]
     fn the_weakest_protection_that_is_allowed_is_what_an_export_wants() {
+        use SecurityName::{Mtls, None as Plain, Tls};
+        let least = |names: &[SecurityName]| least_of(Some(names));
+        assert_eq!(least(&[Mtls, Tls]), Some(Security::Tls));
+        assert_eq!(least(&[Mtls, Plain]), Some(Security::None));
+        assert_eq!(least(&[Mtls]), Some(Security::Mtls));
+        assert_eq!(least(&[]), None);
+        assert_eq!(least_of(None), Some(Security::None));
         let dir = place();
-        let file = "[[export]]\nimage = \"DIR/a.img\"\nxprtsec = [\"mtls\", \"tls\"]\n";
-        let line = ["--xprtsec", "mtls,none", "DIR/b.img:/b"];
-        let plan_of = |line: &[&str]| {
-            let plan = plan(dir.path(), Some(file), line).unwrap();
-            let all = plan.exports.iter().map(|export| export.security);
-            all.collect::<Vec<_>>()
-        };
-        assert_eq!(plan_of(&line), [Security::Tls, Security::None]);
-        let only = ["--xprtsec", "mtls", "DIR/b.img:/b"];
-        assert_eq!(plan_of(&only), [Security::Tls, Security::Mtls]);
-        let nothing = ["DIR/b.img:/b"];
-        assert_eq!(plan_of(&nothing), [Security::Tls, Security::None]);
+        let file = "[[export]]\nimage = \"DIR/a.img\"\nxprtsec = [\"none\", \"tls\"]\n";
+        let plan = plan(
+            dir.path(),
+            Some(file),
+            &["--xprtsec", "mtls,none", "DIR/b.img:/b"],
+        );
+        let all = plan.unwrap().exports;
+        assert!(all.iter().all(|export| export.security == Security::None));
     }
 
     #[test]
@@ -523,6 +537,12 @@ mod tests {
                 Some("[[export]]\nimage = \"DIR/a.img\"\nsquash = \"some\""),
                 &[],
                 "squash",
+            ),
+            (None, &["--xprtsec", "tls", "DIR/a.img"], "--tls-cert"),
+            (
+                Some("[[export]]\nimage = \"DIR/a.img\"\nxprtsec = [\"mtls\"]"),
+                &[],
+                "--tls-cert",
             ),
             (None, &["--tls-cert", "DIR/a.img", "DIR/a.img"], "--tls-key"),
             (None, &["--tls-key", "DIR/a.img", "DIR/a.img"], "--tls-cert"),
