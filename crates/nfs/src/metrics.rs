@@ -107,7 +107,7 @@ counters! {
     /// Connections that were accepted
     connections_accepted,
     /// Connections that were protected by TLS: handshakes that ended well
-    tls_connections,
+    tls_connections_accepted,
     /// Handshakes of TLS that did not end well
     tls_handshakes_failed,
     /// Calls over connections that are less protected than their export wants

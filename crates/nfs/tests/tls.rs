@@ -282,7 +282,7 @@ fn what_is_written_over_tls_with_eight_calls_outstanding_is_read_back() {
     };
     let written: WRITE3res = c.nfs(NFS_PROGRAM::NFSPROC3_WRITE, &args);
     assert_eq!(status_of(written).unwrap().count, 1 << 20);
-    assert_eq!(site.counter("tls_connections"), 1);
+    assert_eq!(site.counter("tls_connections_accepted"), 1);
     assert_eq!(site.counter("tls_connections_now"), 1);
     assert_eq!(site.counter("arriving_bytes_now"), 0, "all is given back");
     // The server's end is told inside.
@@ -351,7 +351,7 @@ fn an_export_that_wants_a_clients_certificate_gets_one_that_it_believes() {
     until("the handshake fails", || {
         site.counter("tls_handshakes_failed") == 1
     });
-    assert_eq!(site.counter("tls_connections"), 2);
+    assert_eq!(site.counter("tls_connections_accepted"), 2);
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn what_is_no_handshake_and_what_never_ends_is_hung_up_on() {
     assert_eq!(site.counter("tls_handshakes_failed"), 5);
     assert_eq!(site.counter("connections_closed_slow"), 3);
     assert_eq!(site.counter("arriving_bytes_now"), 0);
-    assert_eq!(site.counter("tls_connections"), 0);
+    assert_eq!(site.counter("tls_connections_accepted"), 0);
     assert_eq!(site.counter("connections_now"), 1);
     honest.getattr(&root).unwrap();
 }
@@ -483,7 +483,7 @@ fn what_is_sent_in_plain_behind_the_wish_for_tls_is_never_answered() {
         let _ = client.stream.read_to_end(&mut answer);
         assert!(answer.is_empty(), "{cut}: {answer:?}");
     }
-    assert_eq!(site.counter("tls_connections"), 0);
+    assert_eq!(site.counter("tls_connections_accepted"), 0);
 }
 
 #[test]

@@ -161,7 +161,7 @@ impl Connection {
             return;
         }
         let metrics = &self.hub.metrics;
-        metrics.tls_connections.fetch_add(1, Relaxed);
+        metrics.tls_connections_accepted.fetch_add(1, Relaxed);
         metrics.tls_connections_now.fetch_add(1, Relaxed);
         drop(state);
         self.hub.give_back(HANDSHAKE_BYTES);
