@@ -14,6 +14,8 @@ use crate::xdr::{Decoder, Parsed};
 pub(crate) const AUTH_NONE: u32 = 0;
 /// `AUTH_SYS`.
 pub(crate) const AUTH_SYS: u32 = 1;
+/// `AUTH_TLS` (RFC 9289): not who asks, but that TLS is wanted.
+pub(crate) const AUTH_TLS: u32 = 7;
 
 /// Longest name of a machine.
 const MACHINE_BYTES_MAX: usize = 255;

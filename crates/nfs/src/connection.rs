@@ -5,14 +5,18 @@
 //! Replies are written by one worker at a time without blocking; what the client does not take is kept, and while
 //! that is much, or too many of its calls are in progress, the connection is not read.
 //!
+//! What differs under TLS is in `sealed`.
+//!
 //! Invariants: a closed connection is out of the registry, its socket shut down, its share of
 //! the memory given back; `Reading::Busy` belongs to one worker; whoever changes what the connection is
 //! armed for does so under the lock of its state.
 
+mod sealed;
+
 use std::collections::VecDeque;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
@@ -22,6 +26,8 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::hub::Hub;
 use crate::record::{Assembler, exactly_one};
+use crate::rpc;
+use crate::tls::Session;
 
 /// Bytes that one read takes at most where nothing was reserved.
 pub(crate) const SMALL_READ_BYTES: usize = 8 << 10;
@@ -70,6 +76,8 @@ enum Reading {
     Busy,
     /// Nobody, until replies were taken or calls are done.
     Paused,
+    /// Nobody, until it is known whether TLS begins: what comes is read as what it is.
+    Turning,
     /// Nobody, until there is memory.
     Starved,
     /// Nobody any more: the client has sent all.
@@ -94,6 +102,8 @@ struct State {
     reserved: usize,
     /// When the record that is arriving began to.
     arriving_since: Option<Instant>,
+    /// When the handshake of TLS began; memory is reserved for it until it has ended.
+    handshake_since: Option<Instant>,
     /// When the client last took a byte of what is kept for it.
     taken_at: Instant,
     used_at: Instant,
@@ -115,11 +125,16 @@ pub(crate) struct Connection {
     /// Of the worker that reads.
     assembler: Mutex<Assembler>,
     state: Mutex<State>,
+    /// Once there is one, nothing is read or sent but through it. Locked after the state, never before.
+    tls: OnceLock<Session>,
 }
 
 /// What reading came to.
 enum Received<'w> {
-    Record(Record<'w>, Vec<Vec<u8>>),
+    /// A record, and those that were read behind it.
+    Record(Record<'w>, VecDeque<Vec<u8>>),
+    /// The same, and the client has said that no more comes.
+    Last(Record<'w>, VecDeque<Vec<u8>>),
     /// No whole record yet.
     Part,
     Starved,
@@ -153,9 +168,11 @@ impl Connection {
                 sending: false,
                 reserved: 0,
                 arriving_since: None,
+                handshake_since: None,
                 taken_at: now,
                 used_at: now,
             }),
+            tls: OnceLock::new(),
         })
     }
 
@@ -223,7 +240,7 @@ impl Connection {
             return None;
         }
         if let Some(record) = state.queue.pop_front() {
-            self.admit(&mut state);
+            self.admit(&mut state, &record);
             return Some(Record::Own(record));
         }
         if state.ended || !flags.contains(EventFlags::IN) {
@@ -233,17 +250,21 @@ impl Connection {
         }
         state.reading = Reading::Busy;
         drop(state);
-        let received = self.receive(buffer);
+        let received = match self.tls.get() {
+            None => self.receive(buffer),
+            Some(tls) => self.receive_sealed(tls, buffer),
+        };
         let mut state = self.state();
         if state.closed {
             return None;
         }
         state.reading = Reading::Open;
         state.used_at = Instant::now();
+        state.ended |= matches!(received, Received::Last(..));
         match received {
-            Received::Record(record, more) => {
+            Received::Record(record, more) | Received::Last(record, more) => {
                 state.queue.extend(more);
-                self.admit(&mut state);
+                self.admit(&mut state, record.as_ref());
                 return Some(record);
             }
             Received::Part => {}
@@ -267,12 +288,20 @@ impl Connection {
     }
 
     /// A record was taken: others may take the next.
-    fn admit(&self, state: &mut State) {
+    fn admit(&self, state: &mut State, record: &[u8]) {
         state.in_flight += 1;
-        if self.is_full(state) {
+        if self.may_begin_tls() && rpc::may_begin_tls(record) {
+            state.reading = Reading::Turning;
+        } else if self.is_full(state) {
             state.reading = Reading::Paused;
         }
         self.arm(state);
+    }
+
+    fn assembler(&self) -> MutexGuard<'_, Assembler> {
+        self.assembler
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_full(&self, state: &State) -> bool {
@@ -300,10 +329,7 @@ impl Connection {
 
     /// Reads until a record is whole or nothing is there.
     fn receive<'w>(&self, buffer: &'w mut Vec<u8>) -> Received<'w> {
-        let mut assembler = self
-            .assembler
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut assembler = self.assembler();
         loop {
             let held = assembler.held();
             let large = held > UNRESERVED_BYTES;
@@ -321,7 +347,7 @@ impl Connection {
                         let (record, rest) = assembler.filled(len);
                         take_all(&mut assembler, record, &rest)
                     }
-                    Err(Errno::AGAIN) => return self.part(&assembler),
+                    Err(Errno::AGAIN) => return self.part(assembler.is_idle()),
                     Err(Errno::INTR) => continue,
                     Err(_) => return Received::Close(Ending::Gone),
                 }
@@ -330,7 +356,7 @@ impl Connection {
                 match recv(&self.stream, spare_capacity(buffer), RecvFlags::empty()) {
                     Ok((_, 0)) => return self.end_of(&assembler),
                     Ok(_) => {}
-                    Err(Errno::AGAIN) => return self.part(&assembler),
+                    Err(Errno::AGAIN) => return self.part(assembler.is_idle()),
                     Err(Errno::INTR) => continue,
                     Err(_) => return Received::Close(Ending::Gone),
                 }
@@ -346,21 +372,21 @@ impl Connection {
                 Ok(None) => {}
                 Ok(Some((record, more))) => {
                     self.arrived(assembler.is_idle());
-                    return Received::Record(Record::Own(record), more);
+                    return Received::Record(Record::Own(record), more.into());
                 }
             }
         }
         self.arrived(true);
         match exactly_one(buffer, self.hub.limits.record_bytes) {
-            Some(record) => Received::Record(Record::Here(record), Vec::new()),
+            Some(record) => Received::Record(Record::Here(record), VecDeque::new()),
             None => Received::Close(Ending::Garbage),
         }
     }
 
-    /// Nothing more is there for now.
-    fn part(&self, assembler: &Assembler) -> Received<'static> {
+    /// Nothing more is there for now; whether nothing is held of what follows.
+    fn part(&self, idle: bool) -> Received<'static> {
         let mut state = self.state();
-        if !assembler.is_idle() {
+        if !idle {
             state.arriving_since.get_or_insert_with(Instant::now);
         }
         Received::Part
@@ -428,9 +454,20 @@ impl Connection {
         }
     }
 
-    /// Sends, or keeps what the client does not take. The lock is not held meanwhile: the next call may be here before
-    /// the kernel is done with the reply.
+    /// Sends, through TLS if it has begun.
     fn send<'a>(&'a self, mut state: MutexGuard<'a, State>, reply: &[u8]) {
+        let Some(tls) = self.tls.get() else {
+            return self.transmit(state, reply);
+        };
+        match tls.seal(reply) {
+            Some(wire) => self.transmit(state, &wire),
+            None => self.close_with(&mut state, Ending::Garbage),
+        }
+    }
+
+    /// Writes, or keeps what the client does not take. The lock is not held meanwhile: the next call may be here before
+    /// the kernel is done with the reply.
+    fn transmit<'a>(&'a self, mut state: MutexGuard<'a, State>, reply: &[u8]) {
         let mut rest = reply;
         if !reply.is_empty() && !state.sending && state.unsent_bytes() == 0 {
             state.sending = true;
@@ -514,6 +551,7 @@ impl Connection {
         &self,
         now: Instant,
         (record_time, reserved_time): (Duration, Duration),
+        handshake_time: Duration,
         stall_time: Duration,
     ) {
         let mut state = self.state();
@@ -532,8 +570,12 @@ impl Connection {
             && state
                 .arriving_since
                 .is_some_and(|since| over(since, record_time));
+        let shaking = idle
+            && state
+                .handshake_since
+                .is_some_and(|since| over(since, handshake_time));
         let stalled = state.unsent_bytes() > 0 && over(state.taken_at, stall_time);
-        if arriving || stalled {
+        if arriving || shaking || stalled {
             self.close_with(&mut state, Ending::Slow);
         }
     }
@@ -569,6 +611,9 @@ impl Connection {
             Ending::Slow => drop(metrics.connections_closed_slow.fetch_add(1, Relaxed)),
             Ending::Crowded => drop(metrics.connections_closed_crowded.fetch_add(1, Relaxed)),
         }
+        if let Some(tls) = self.tls.get() {
+            self.leave_tls(state, tls);
+        }
         self.hub.unsent_gone(state.unsent_bytes());
         (state.unsent, state.sent) = (Vec::new(), 0);
         state.queue = VecDeque::new();
@@ -595,9 +640,10 @@ impl Connection {
             connections: 1,
             in_flight: 1,
             record_time: Duration::ZERO,
+            handshake_time: Duration::ZERO,
             stall_time: Duration::ZERO,
         };
-        let hub = Arc::new(Hub::new(limits, Arc::default()).unwrap());
+        let hub = Arc::new(Hub::new(limits, Arc::default(), Arc::default(), None).unwrap());
         Connection::new(hub, 1, stream, peer)
     }
 }

@@ -3,31 +3,35 @@
 //! Every call gets an answer: what no procedure takes, the answer that RPC has for it. A record that
 //! is no call at all ends its connection.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use nfs3_types::mount::{self, MOUNT_PROGRAM};
 use nfs3_types::nfs3::{self, NFS_PROGRAM, nfsstat3};
-use nfs3_types::rpc::accept_stat_data;
+use nfs3_types::rpc::{accept_stat_data, auth_stat};
 
-use crate::auth;
+use crate::auth::{self, AUTH_TLS};
 use crate::commits::{Unanswered, Waiting};
 use crate::connection::Connection;
 use crate::convert;
-use crate::exports::Table;
+use crate::exports::{Export, Table};
+use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::mountd::{self, Mounts};
 use crate::procedures::{self, Context, Debts};
 use crate::replay::{Cache, Key, Verdict};
 use crate::reply::Reply;
 use crate::rpc::{self, Call, Message};
+use crate::tls::Security;
 
 /// What is served, to whoever asks.
 #[derive(Debug)]
 pub(crate) struct Service {
     pub(crate) table: Table,
     pub(crate) metrics: Arc<Metrics>,
+    log: Arc<Log>,
     mounts: Mounts,
     replay: Cache,
 }
@@ -39,6 +43,8 @@ pub(crate) enum Outcome {
     Reply,
     /// The reply is ready, and has to wait for a commit of this volume.
     Owes(usize, Waiting),
+    /// The reply is ready; TLS begins behind it.
+    BeginTls,
     /// Somebody else sends the reply.
     Later,
     /// The connection carries no RPC.
@@ -64,10 +70,11 @@ fn once_only(procedure: NFS_PROGRAM) -> bool {
 }
 
 impl Service {
-    pub(crate) fn new(table: Table, metrics: Arc<Metrics>) -> Service {
+    pub(crate) fn new(table: Table, metrics: Arc<Metrics>, log: Arc<Log>) -> Service {
         Service {
             table,
             metrics,
+            log,
             mounts: Mounts::default(),
             replay: Cache::default(),
         }
@@ -91,6 +98,11 @@ impl Service {
             Err(_) => return Outcome::Close,
         };
         match (call.program, call.version) {
+            (nfs3::PROGRAM, nfs3::VERSION) | (mount::PROGRAM, mount::VERSION)
+                if call.flavor == AUTH_TLS =>
+            {
+                self.begin_tls(connection, &call, reply)
+            }
             (nfs3::PROGRAM, nfs3::VERSION) => self.nfs(connection, record, &call, waits, reply),
             (mount::PROGRAM, mount::VERSION) => {
                 self.mount(connection, &call, reply);
@@ -115,6 +127,22 @@ impl Service {
         }
     }
 
+    /// A client wants TLS (RFC 9289, section 4.1): once, by NULL, with nothing else in the call.
+    fn begin_tls(&self, connection: &Connection, call: &Call<'_>, reply: &mut Reply) -> Outcome {
+        let null = call.procedure == NFS_PROGRAM::NFSPROC3_NULL as u32;
+        let why = if !connection.may_begin_tls() || !null || !call.credential.is_empty() {
+            auth_stat::AUTH_BADCRED
+        } else if !call.unverified {
+            auth_stat::AUTH_BADVERF
+        } else {
+            rpc::start_tls(reply, call.xid);
+            return Outcome::BeginTls;
+        };
+        self.metrics.rejected_requests.fetch_add(1, Relaxed);
+        rpc::not_authentic(reply, call.xid, why);
+        Outcome::Reply
+    }
+
     fn reject(&self, call: &Call<'_>, reply: &mut Reply, why: accept_stat_data) {
         self.metrics.rejected_requests.fetch_add(1, Relaxed);
         rpc::accepted(reply, call.xid, why);
@@ -135,7 +163,8 @@ impl Service {
         };
         let mut key = None;
         if once_only(procedure) {
-            let known = Key::of(connection.peer(), call.xid, call.procedure, record);
+            let from = (connection.peer(), connection.security());
+            let known = Key::of(from, call.xid, call.procedure, record);
             match self.replay.ask(known, connection) {
                 Verdict::New => key = Some(known),
                 Verdict::Again(known) => {
@@ -247,19 +276,46 @@ impl Service {
             table: &self.table,
             metrics: &self.metrics,
             peer: connection.peer(),
+            security: connection.security(),
+            wanted_more: Cell::new(None),
             claimed: &claimed,
             waits,
             debts,
         };
         rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
         let mut args = call.args;
-        match procedures::run(procedure, &cx, &mut args, reply) {
+        let ran = procedures::run(procedure, &cx, &mut args, reply);
+        if let Some(export) = cx.wanted_more.get() {
+            self.too_weak(connection, call, export, reply);
+            return None;
+        }
+        match ran {
             Ok(status) => Some(status),
             Err(_) => {
                 self.reject(call, reply, accept_stat_data::GARBAGE_ARGS);
                 None
             }
         }
+    }
+
+    /// The connection is less protected than the export wants.
+    fn too_weak(
+        &self,
+        connection: &Connection,
+        call: &Call<'_>,
+        export: &Export,
+        reply: &mut Reply,
+    ) {
+        self.metrics.refused_insecure.fetch_add(1, Relaxed);
+        rpc::not_authentic(reply, call.xid, auth_stat::AUTH_TOOWEAK);
+        let (what, option) = match export.security {
+            Security::Mtls => ("TLS with the client's certificate", "xprtsec=mtls"),
+            _ => ("TLS", "xprtsec=tls"),
+        };
+        let (client, path) = (connection.peer().ip().to_canonical(), &export.path);
+        self.log.say(format!(
+            "{client} was refused: export '{path}' wants {what}; mount it with -o {option}"
+        ));
     }
 
     fn mount(&self, connection: &Arc<Connection>, call: &Call<'_>, reply: &mut Reply) {

@@ -7,6 +7,7 @@ use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
 use crate::auth::{Anonymous, Squash};
+use crate::tls::{Security, Tls};
 use crate::volume::Volume;
 
 /// Ports that only privileged programs of a client may use lie below.
@@ -39,6 +40,8 @@ pub struct Export {
     pub read_only: bool,
     /// Clients may use ports that anybody may use there.
     pub any_port: bool,
+    /// How far a connection must be protected.
+    pub security: Security,
     /// Whose word is not taken.
     pub squash: Squash,
     /// Who they become.
@@ -57,6 +60,7 @@ impl Export {
             clients: this_host(),
             read_only: false,
             any_port: false,
+            security: Security::None,
             squash: Squash::default(),
             anonymous: Anonymous::default(),
             streams: Streams::default(),
@@ -115,6 +119,14 @@ pub enum ExportError {
     /// Two have one path.
     #[error("two exports have the path '{0}': give each one of its own (IMAGE:/PATH)")]
     Twice(String),
+    /// It wants TLS of a server that has none.
+    #[error("export '{0}' wants TLS, and the server has no certificate (--tls-cert, --tls-key)")]
+    NoTls(String),
+    /// It wants certificates of clients, and nobody certifies them.
+    #[error(
+        "export '{0}' wants certificates of clients (mtls), and nobody is named who certifies them (--tls-ca)"
+    )]
+    NoAuthority(String),
     /// It names a volume that is not there.
     #[error("export '{0}' names a volume that is not served")]
     Volume(String),
@@ -156,6 +168,19 @@ impl Table {
             volumes,
             exports: numbered,
         })
+    }
+
+    /// Whether the server can do what exports want of it.
+    ///
+    /// # Errors
+    /// [`ExportError::NoTls`], [`ExportError::NoAuthority`].
+    pub(crate) fn check_security(&self, tls: Option<&Tls>) -> Result<(), ExportError> {
+        let best = tls.map_or(Security::None, Tls::best);
+        match self.all().find(|export| export.security > best) {
+            None => Ok(()),
+            Some(export) if best == Security::None => Err(ExportError::NoTls(export.path.clone())),
+            Some(export) => Err(ExportError::NoAuthority(export.path.clone())),
+        }
     }
 
     /// The export of a number, and its volume.

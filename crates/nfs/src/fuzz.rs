@@ -83,7 +83,7 @@ fn check(record: &[u8], outcome: &Outcome, reply: &mut Reply) {
     let sent = match outcome {
         Outcome::Reply => reply.finish(),
         Outcome::Owes(_, waiting) => &waiting.reply,
-        Outcome::Later | Outcome::Close => return,
+        Outcome::BeginTls | Outcome::Later | Outcome::Close => return,
     };
     let body = exactly_one(sent, REPLY_BYTES);
     assert!(body.is_some(), "one record of a sane length");
@@ -124,7 +124,7 @@ pub fn serve(data: &[u8]) {
     let Ok(table) = Table::new(vec![volume], vec![export]) else {
         return;
     };
-    let service = Service::new(table, Arc::default());
+    let service = Service::new(table, Arc::default(), Arc::default());
     let mut reply = Reply::default();
     let mut input = data;
     let [mode] = take(&mut input);

@@ -15,7 +15,9 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::connection::{Connection, Ending};
+use crate::log::Log;
 use crate::metrics::Metrics;
+use crate::tls::Tls;
 
 /// What stands for all workers to stop.
 pub(crate) const STOP: u64 = 0;
@@ -39,6 +41,8 @@ pub(crate) struct Limits {
     pub(crate) in_flight: u32,
     /// How long a record may take to arrive.
     pub(crate) record_time: Duration,
+    /// How long a handshake of TLS may take.
+    pub(crate) handshake_time: Duration,
     /// How long a client may take no byte of a reply.
     pub(crate) stall_time: Duration,
 }
@@ -56,11 +60,19 @@ pub(crate) struct Hub {
     starved: Mutex<VecDeque<Weak<Connection>>>,
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) log: Arc<Log>,
+    /// What clients that want TLS get.
+    pub(crate) tls: Option<Tls>,
     stopping: AtomicBool,
 }
 
 impl Hub {
-    pub(crate) fn new(limits: Limits, metrics: Arc<Metrics>) -> std::io::Result<Hub> {
+    pub(crate) fn new(
+        limits: Limits,
+        metrics: Arc<Metrics>,
+        log: Arc<Log>,
+        tls: Option<Tls>,
+    ) -> std::io::Result<Hub> {
         Ok(Hub {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             connections: Mutex::default(),
@@ -68,6 +80,8 @@ impl Hub {
             starved: Mutex::default(),
             limits,
             metrics,
+            log,
+            tls,
             stopping: AtomicBool::new(false),
         })
     }
@@ -226,14 +240,16 @@ impl Hub {
             }
         };
         let record_time = self.limits.record_time;
-        let record_times = (record_time, crowded(!starved.is_empty(), record_time));
+        let starving = !starved.is_empty();
+        let record_times = (record_time, crowded(starving, record_time));
+        let handshake_time = crowded(starving, self.limits.handshake_time);
         let unsent = self.metrics.unsent_bytes_now.load(Ordering::Relaxed);
         let stall_time = crowded(
             unsent > self.limits.unsent_bytes / 2,
             self.limits.stall_time,
         );
         for connection in self.all() {
-            connection.look_after(now, record_times, stall_time);
+            connection.look_after(now, record_times, handshake_time, stall_time);
         }
         for connection in starved.iter().filter_map(Weak::upgrade) {
             connection.resume();

@@ -10,9 +10,10 @@
 //! * Handles cannot be made by others, live as long as their files, and never name another (`handles`).
 //! * A client that is slow, dead or hostile harms nobody else: no worker waits for one, memory is bounded (`connection`,
 //!   `hub`), and nothing that it sends is believed (`record`, `xdr`, `rpc`).
+//! * What an export wants protected is answered over TLS alone (RFC 9289; `tls`).
 //! * Request bytes are borrowed while the call lasts, and by nobody afterwards.
 //!
-//! Data flows straight down: `server` (workers) → `connection`, `record` (bytes to records) → `dispatch`, `rpc`, `auth`,
+//! Data flows straight down: `server` (workers) → `connection`, `tls`, `record` (bytes to records) → `dispatch`, `rpc`, `auth`,
 //! `replay` (records to calls) → `procedures`, `mountd` → the file system.
 //!
 //! ```no_run
@@ -42,6 +43,7 @@ pub mod fuzz;
 mod gate;
 mod handles;
 mod hub;
+mod log;
 mod metrics;
 mod mountd;
 mod procedures;
@@ -51,6 +53,7 @@ mod reply;
 mod rpc;
 mod rpcbind;
 mod server;
+mod tls;
 mod volume;
 mod xdr;
 
@@ -60,4 +63,5 @@ pub use exports::{Export, ExportError, Streams, everybody, this_host};
 pub use ipnet::IpNet;
 pub use rpcbind::Registration;
 pub use server::{Counters, Ended, Error, Options, Server, Stopper, THREADS_DEFAULT, THREADS_MAX};
+pub use tls::{Security, Tls, TlsError};
 pub use volume::{Limits, Served};

@@ -106,6 +106,12 @@ counters! {
     duplicates_joined,
     /// Connections that were accepted
     connections_accepted,
+    /// Connections that were protected by TLS: handshakes that ended well
+    tls_connections_accepted,
+    /// Handshakes of TLS that did not end well
+    tls_handshakes_failed,
+    /// Calls over connections that are less protected than their export wants
+    refused_insecure,
     /// Connections that were closed for what they sent: no RPC, or a record that is too long
     connections_closed_garbage,
     /// Connections that were closed because the client sent or took nothing for too long
@@ -116,6 +122,8 @@ counters! {
     memory_waits,
     /// Connections now
     connections_now,
+    /// Connections over TLS, now
+    tls_connections_now,
     /// Bytes reserved for records that are arriving, now
     arriving_bytes_now,
     /// Bytes of replies that clients have not taken, now

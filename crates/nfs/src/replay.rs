@@ -14,6 +14,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::connection::Connection;
+use crate::tls::Security;
 
 /// Calls whose replies are remembered.
 pub(crate) const REMEMBERED: usize = 32_768;
@@ -32,11 +33,18 @@ pub(crate) struct Key {
     procedure: u32,
     len: usize,
     sum: u64,
+    /// What was asked under protection is answered under no less.
+    security: Security,
 }
 
 impl Key {
     /// Of a whole call.
-    pub(crate) fn of(peer: SocketAddr, xid: u32, procedure: u32, record: &[u8]) -> Key {
+    pub(crate) fn of(
+        (peer, security): (SocketAddr, Security),
+        xid: u32,
+        procedure: u32,
+        record: &[u8],
+    ) -> Key {
         let begin = &record[..record.len().min(COMPARED_BYTES)];
         Key {
             peer,
@@ -44,6 +52,7 @@ impl Key {
             procedure,
             len: record.len(),
             sum: xxhash_rust::xxh3::xxh3_64(begin),
+            security,
         }
     }
 }
@@ -126,7 +135,8 @@ mod tests {
     use super::*;
 
     fn key(port: u16, xid: u32) -> Key {
-        Key::of(([127, 0, 0, 1], port).into(), xid, 12, b"call")
+        let peer = (([127, 0, 0, 1], port).into(), Security::None);
+        Key::of(peer, xid, 12, b"call")
     }
 
     #[test]
@@ -140,8 +150,15 @@ mod tests {
         assert!(waiting.len() == 1 && Arc::ptr_eq(&waiting[0], &connection));
         let again = cache.ask(key(1, 1), &connection);
         assert!(matches!(again, Verdict::Again(r) if *r == *b"reply"));
-        let longer = Key::of(([127, 0, 0, 1], 1).into(), 1, 12, b"another call");
-        for other in [key(2, 1), key(1, 2), longer] {
+        let longer = Key {
+            len: 12,
+            ..key(1, 1)
+        };
+        let protected = Key {
+            security: Security::Tls,
+            ..key(1, 1)
+        };
+        for other in [key(2, 1), key(1, 2), longer, protected] {
             assert_eq!(cache.ask(other, &connection), Verdict::New);
             cache.done(other, b"x");
         }

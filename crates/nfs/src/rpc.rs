@@ -2,12 +2,14 @@
 //! procedure sees.
 
 use nfs3_types::rpc::{
-    RPC_VERSION_2, accept_stat_data, accepted_reply, auth_stat, msg_body, msg_type, opaque_auth,
-    rejected_reply, reply_body, rpc_msg,
+    RPC_VERSION_2, accept_stat_data, accepted_reply, auth_flavor, auth_stat, msg_body, msg_type,
+    opaque_auth, rejected_reply, reply_body, rpc_msg,
 };
 
 use nfs3_types::nfs3::NFS_PROGRAM;
+use nfs3_types::xdr_codec::Opaque;
 
+use crate::auth::{AUTH_NONE, AUTH_TLS};
 use crate::reply::Reply;
 use crate::xdr::{Decoder, Garbage, Parsed};
 
@@ -29,6 +31,8 @@ pub(crate) struct Call<'a> {
     pub(crate) flavor: u32,
     /// The credential.
     pub(crate) credential: &'a [u8],
+    /// The verifier is AUTH_NONE and empty.
+    pub(crate) unverified: bool,
     /// The arguments.
     pub(crate) args: Decoder<'a>,
 }
@@ -60,7 +64,7 @@ pub(crate) fn read(record: &[u8]) -> Parsed<Message<'_>> {
     }
     let (program, version, procedure) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
     let (flavor, credential) = (decoder.u32()?, decoder.opaque(AUTH_BYTES_MAX)?);
-    let (_, _verifier) = (decoder.u32()?, decoder.opaque(AUTH_BYTES_MAX)?);
+    let (verifier, body) = (decoder.u32()?, decoder.opaque(AUTH_BYTES_MAX)?);
     Ok(Message::Call(Call {
         xid,
         program,
@@ -68,12 +72,15 @@ pub(crate) fn read(record: &[u8]) -> Parsed<Message<'_>> {
         procedure,
         flavor,
         credential,
+        unverified: verifier == AUTH_NONE && body.is_empty(),
         args: decoder,
     }))
 }
 
 /// Where the number of the procedure is.
 const PROCEDURE: std::ops::Range<usize> = 20..24;
+/// Where the kind of the credential is.
+const FLAVOR: std::ops::Range<usize> = 24..28;
 /// A record that takes a while, whatever it asks for.
 const LARGE_RECORD_BYTES: usize = 64 << 10;
 
@@ -92,6 +99,11 @@ pub(crate) fn may_wait(record: &[u8]) -> bool {
     record.len() > LARGE_RECORD_BYTES || long.iter().any(|p| procedure == Some(*p as u32))
 }
 
+/// Whether a record may be the one behind which TLS begins: all that can be are seen.
+pub(crate) fn may_begin_tls(record: &[u8]) -> bool {
+    record.get(FLAVOR) == Some(&AUTH_TLS.to_be_bytes()[..])
+}
+
 fn put(reply: &mut Reply, xid: u32, body: reply_body<'_>) {
     reply.begin();
     reply.put(&rpc_msg {
@@ -104,6 +116,20 @@ fn put(reply: &mut Reply, xid: u32, body: reply_body<'_>) {
 /// result follows.
 pub(crate) fn accepted(reply: &mut Reply, xid: u32, reply_data: accept_stat_data) {
     let verf = opaque_auth::default();
+    put(
+        reply,
+        xid,
+        reply_body::MSG_ACCEPTED(accepted_reply { verf, reply_data }),
+    );
+}
+
+/// The reply behind which the client begins TLS.
+pub(crate) fn start_tls(reply: &mut Reply, xid: u32) {
+    let verf = opaque_auth {
+        flavor: auth_flavor::AUTH_NULL,
+        body: Opaque::borrowed(b"STARTTLS"),
+    };
+    let reply_data = accept_stat_data::SUCCESS;
     put(
         reply,
         xid,

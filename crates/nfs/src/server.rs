@@ -29,10 +29,12 @@ use crate::exports::{Export, ExportError, Table};
 use crate::gate::Gate;
 use crate::handles::Lasting;
 use crate::hub::{Hub, LISTENERS, Limits, STOP};
+use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::procedures::TRANSFER_BYTES_MAX;
 use crate::reply::Reply;
 use crate::rpc;
+use crate::tls::Tls;
 use crate::volume::{Served, Volume};
 
 /// Most workers.
@@ -104,6 +106,12 @@ pub struct Options {
     pub record_time: Duration,
     /// How long a client may take no byte of a reply.
     pub stall_time: Duration,
+    /// How long a handshake of TLS may take.
+    pub handshake_time: Duration,
+    /// What clients that want TLS get.
+    pub tls: Option<Tls>,
+    /// Who is told what clients were refused for: some lines a minute at most.
+    pub tell: Option<fn(&str)>,
 }
 
 impl Default for Options {
@@ -115,6 +123,9 @@ impl Default for Options {
             memory_bytes: 256 << 20,
             record_time: Duration::from_secs(60),
             stall_time: Duration::from_secs(60),
+            handshake_time: Duration::from_secs(15),
+            tls: None,
+            tell: None,
         }
     }
 }
@@ -184,6 +195,7 @@ impl Server {
             opened.push(volume);
         }
         let table = Table::new(opened, exports)?;
+        table.check_security(options.tls.as_ref())?;
         let threads = options.threads.clamp(1, THREADS_MAX);
         let limits = Limits {
             record_bytes: TRANSFER_BYTES_MAX as usize + RECORD_OVERHEAD,
@@ -193,11 +205,18 @@ impl Server {
             // One client leaves workers for others.
             in_flight: u32::try_from(threads / 2).unwrap_or(1).max(1),
             record_time: options.record_time,
+            handshake_time: options.handshake_time,
             stall_time: options.stall_time,
         };
         let metrics = Arc::new(Metrics::default());
-        let hub =
-            Arc::new(Hub::new(limits, Arc::clone(&metrics)).map_err(system("making an epoll"))?);
+        let log = Arc::new(Log::new(options.tell));
+        let hub = Hub::new(
+            limits,
+            Arc::clone(&metrics),
+            Arc::clone(&log),
+            options.tls.clone(),
+        );
+        let hub = Arc::new(hub.map_err(system("making an epoll"))?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| system("making an eventfd")(e.into()))?;
         hub.add(&stop, STOP, EventFlags::IN)
@@ -216,7 +235,7 @@ impl Server {
         }
         let shared = Arc::new(Shared {
             hub,
-            service: Service::new(table, metrics),
+            service: Service::new(table, metrics, log),
             listeners,
             stop,
             gate: Gate::new(width()),
@@ -630,6 +649,7 @@ impl Shared {
                     leads.push(volume);
                 }
             }
+            Ok(Outcome::BeginTls) => connection.begin_tls(reply.finish()),
             Ok(Outcome::Later) => connection.finish(1, &[]),
             Ok(Outcome::Close) => {
                 connection.end(crate::connection::Ending::Garbage);
@@ -639,6 +659,9 @@ impl Shared {
                 self.fail(&*payload);
                 self.answer_failed(connection, &record, reply);
             }
+        }
+        if rpc::may_begin_tls(record.as_ref()) {
+            connection.read_on();
         }
     }
 

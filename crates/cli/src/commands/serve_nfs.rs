@@ -16,7 +16,7 @@ use std::time::Duration;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use steadfast_nfs::{Admin, Ended, Export, Options, Registration, Server, Stopper};
+use steadfast_nfs::{Admin, Ended, Export, Options, Registration, Security, Server, Stopper};
 
 use crate::commands::serve::tell_service_manager;
 use crate::failure::{Failure, notice};
@@ -48,6 +48,9 @@ A file for --config; all but 'image' may be left out:
   control = \"/run/steadfast-nfs.sock\"
   metrics = \"127.0.0.1:9049\"
   rpcbind = false
+  tls-cert = \"/etc/ssl/nfs.crt\"
+  tls-key = \"/etc/ssl/nfs.key\"
+  tls-ca = \"/etc/ssl/clients.crt\"
 
   [[export]]
   image = \"/srv/data.img\"
@@ -55,13 +58,15 @@ A file for --config; all but 'image' may be left out:
   clients = [\"10.0.0.0/8\", \"fd00::/8\"]
   read-only = false
   any-port = false
+  xprtsec = [\"none\", \"tls\", \"mtls\"]
   squash = \"root\"
   anon-uid = 65534
   anon-gid = 65534
   streams = \"file\"
 
 One image may have several exports. What is answered is durable, but for unstable writes, which clients commit
-themselves. NFS believes what a client says of its users: name only networks that you trust, and leave ports
+themselves. With a certificate, clients may use TLS (mount -o xprtsec=tls); what an export's xprtsec leaves out is
+refused. The MOUNT program answers in plain, as Linux's clients ask it. NFS believes what a client says of its users: name only networks that you trust, and leave ports
 below 1024 to root there (no --insecure).";
 
 #[derive(Debug, clap::Args)]
@@ -76,6 +81,8 @@ pub(crate) struct Args {
     /// Read listeners and exports from a TOML file, explained below
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    tls: config::TlsArgs,
     #[command(flatten)]
     export: config::ExportArgs,
     /// Calls that may be in progress at a time, 1 to 1024 [default: 64]
@@ -116,6 +123,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
         control: args.control.as_deref(),
         metrics: args.metrics,
         rpcbind: args.rpcbind,
+        tls: &args.tls,
         export: &args.export,
         images: &args.images,
     })?;
@@ -253,6 +261,8 @@ fn serve(plan: &Plan, opened: &[Opened], told: Told) -> Result<Ended, Failure> {
         options.threads = threads.into();
     }
     options.connections_max = connections();
+    options.tls = plan.tls.clone();
+    options.tell = Some(notice);
     let served = opened
         .iter()
         .map(|one| one.volume.served(&one.image))
@@ -359,8 +369,45 @@ fn mount_command(plan: &Plan, export: &Export, address: SocketAddr) -> String {
     let port = address.port();
     let mount_port = plan.mount_port.unwrap_or(port);
     let proto = if address.is_ipv6() { "tcp6" } else { "tcp" };
+    let security = match export.security {
+        Security::None => "",
+        Security::Tls => ",xprtsec=tls",
+        Security::Mtls => ",xprtsec=mtls",
+    };
     format!(
-        "mount -t nfs -o vers=3,proto={proto},port={port},mountproto={proto},mountport={mount_port},nolock,hard {host}:{} /mnt",
+        "mount -t nfs -o vers=3,proto={proto},port={port},mountproto={proto},mountport={mount_port},nolock,hard{security} {host}:{} /mnt",
         export.path
     )
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_mount_command_names_the_protection_that_an_export_wants() {
+        let plan = Plan {
+            listen: Vec::new(),
+            mount_port: None,
+            threads: None,
+            control: None,
+            metrics: None,
+            rpcbind: false,
+            tls: None,
+            volumes: Vec::new(),
+            exports: Vec::new(),
+        };
+        let command = |security: Security| {
+            let export = Export {
+                security,
+                ..Export::new()
+            };
+            mount_command(&plan, &export, "10.1.2.3:2049".parse().unwrap())
+        };
+        assert!(!command(Security::None).contains("xprtsec"));
+        let tls = command(Security::Tls);
+        assert!(tls.ends_with(",hard,xprtsec=tls 10.1.2.3:/ /mnt"), "{tls}");
+        assert!(command(Security::Mtls).contains(",xprtsec=mtls "));
+    }
 }

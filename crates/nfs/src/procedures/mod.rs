@@ -38,6 +38,7 @@ use crate::exports::{Export, Streams, Table};
 use crate::handles::{HANDLE_BYTES, Named, Unproved};
 use crate::metrics::Metrics;
 use crate::reply::Reply;
+use crate::tls::Security;
 use crate::volume::{Turns, Volume};
 use crate::xdr::{Decoder, Parsed};
 
@@ -64,6 +65,10 @@ pub(crate) struct Context<'a> {
     pub(crate) metrics: &'a Metrics,
     /// Where it comes from.
     pub(crate) peer: SocketAddr,
+    /// How far its connection is protected.
+    pub(crate) security: Security,
+    /// The export that it is not enough for, once one was asked for.
+    pub(crate) wanted_more: Cell<Option<&'a Export>>,
     /// Who asks.
     pub(crate) claimed: &'a Claimed,
     /// To be called before the worker waits for the device.
@@ -216,6 +221,10 @@ impl<'a> Context<'a> {
         }
         if !export.admits(self.peer) {
             self.metrics.refused.fetch_add(1, Ordering::Relaxed);
+            return Err(nfsstat3::NFS3ERR_ACCES);
+        }
+        if self.security < export.security {
+            self.wanted_more.set(Some(export));
             return Err(nfsstat3::NFS3ERR_ACCES);
         }
         let stream = self.stream(export);

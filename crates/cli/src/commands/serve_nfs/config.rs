@@ -8,7 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use steadfast_nfs::{Anonymous, Export, IpNet, Squash, Streams, everybody, this_host};
+use steadfast_nfs::{
+    Anonymous, Export, ExportError, IpNet, Security, Squash, Streams, Tls, everybody, this_host,
+};
 
 use crate::failure::Failure;
 
@@ -43,6 +45,98 @@ pub(crate) enum StreamsName {
     Export,
 }
 
+/// How a connection may be protected, in the words of Linux's exports and mounts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SecurityName {
+    /// Not at all
+    None,
+    /// By TLS
+    Tls,
+    /// By TLS, with a certificate of the client
+    Mtls,
+}
+
+impl SecurityName {
+    fn security(self) -> Security {
+        match self {
+            SecurityName::None => Security::None,
+            SecurityName::Tls => Security::Tls,
+            SecurityName::Mtls => Security::Mtls,
+        }
+    }
+}
+
+/// Files in PEM that TLS takes.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct TlsArgs {
+    /// Certificate of the server, and those between it and its authority: clients may use TLS (xprtsec=tls)
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, without a password
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// Certificates of those who certify clients: they may show one (xprtsec=mtls)
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// What was given, with what the file says where nothing was.
+    fn or(&self, file: TlsArgs) -> TlsArgs {
+        TlsArgs {
+            tls_cert: self.tls_cert.clone().or(file.tls_cert),
+            tls_key: self.tls_key.clone().or(file.tls_key),
+            tls_ca: self.tls_ca.clone().or(file.tls_ca),
+        }
+    }
+
+    /// What clients that want TLS get, with what exports allow.
+    fn load(&self, exports: &[Allowed]) -> Result<Option<Tls>, Failure> {
+        let (cert, key) = match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
+            (None, None, None) => return Ok(None),
+            (Some(cert), Some(key), _) => (cert, key),
+            (None, Some(_), _) => {
+                return Err(Failure::usage(
+                    "a TLS key without its certificate: name it with --tls-cert",
+                ));
+            }
+            (Some(_), None, _) => {
+                return Err(Failure::usage(
+                    "a TLS certificate without its key: name it with --tls-key",
+                ));
+            }
+            (None, None, Some(_)) => {
+                return Err(Failure::usage(
+                    "authorities of clients (--tls-ca) without a certificate of the server: name it with --tls-cert and --tls-key",
+                ));
+            }
+        };
+        let allows_mtls = |allowed: &Allowed| match allowed {
+            Some(names) => names.contains(&SecurityName::Mtls),
+            None => true,
+        };
+        if self.tls_ca.is_some() && !exports.iter().any(allows_mtls) {
+            return Err(Failure::usage(
+                "authorities of clients (--tls-ca), and no export allows mtls: add it to an export's xprtsec, or leave them out",
+            ));
+        }
+        let tls = Tls::from_files(cert, key, self.tls_ca.as_deref());
+        tls.map(Some).map_err(|e| Failure::new(e.to_string()))
+    }
+}
+
+/// How connections to an export may be protected; all that the server can do if nothing is said.
+type Allowed = Option<Vec<SecurityName>>;
+
+/// The least protection that is allowed; none if no connection is.
+fn least_of(allowed: Option<&[SecurityName]>) -> Option<Security> {
+    let Some(names) = allowed else {
+        return Some(Security::None);
+    };
+    names.iter().map(|name| name.security()).min()
+}
+
 /// Of exports on the command line.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ExportArgs {
@@ -55,6 +149,15 @@ pub(crate) struct ExportArgs {
     /// Let clients use ports that every user of theirs may use: 1024 and up
     #[arg(long)]
     insecure: bool,
+    /// How connections may be protected: none, tls, mtls; several with commas [default: all that the server can do]
+    #[arg(
+        long,
+        value_name = "HOW",
+        value_enum,
+        value_delimiter = ',',
+        hide_possible_values = true
+    )]
+    xprtsec: Vec<SecurityName>,
     /// Whose word is not taken
     #[arg(long, value_enum, default_value_t)]
     squash: SquashName,
@@ -81,6 +184,7 @@ struct ExportEntry {
     read_only: bool,
     #[serde(default)]
     any_port: bool,
+    xprtsec: Allowed,
     #[serde(default)]
     squash: SquashName,
     anon_uid: Option<u32>,
@@ -103,6 +207,9 @@ struct File {
     threads: Option<u16>,
     control: Option<PathBuf>,
     metrics: Option<SocketAddr>,
+    tls_cert: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    tls_ca: Option<PathBuf>,
     #[serde(default)]
     rpcbind: bool,
     #[serde(default)]
@@ -118,6 +225,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) control: Option<&'a Path>,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) rpcbind: bool,
+    pub(crate) tls: &'a TlsArgs,
     pub(crate) export: &'a ExportArgs,
     pub(crate) images: &'a [String],
 }
@@ -139,6 +247,7 @@ pub(crate) struct Plan {
     pub(crate) control: Option<PathBuf>,
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) rpcbind: bool,
+    pub(crate) tls: Option<Tls>,
     pub(crate) volumes: Vec<Wanted>,
     pub(crate) exports: Vec<Export>,
 }
@@ -160,13 +269,21 @@ impl Plan {
             control: asked.control.map(Path::to_owned).or(file.control),
             metrics: asked.metrics.or(file.metrics),
             rpcbind: asked.rpcbind || file.rpcbind,
+            tls: None,
             volumes: Vec::new(),
             exports: Vec::new(),
         };
         if plan.listen.is_empty() {
             plan.listen.extend(DEFAULT_LISTEN.parse::<SocketAddr>());
         }
+        let tls = asked.tls.or(TlsArgs {
+            tls_cert: file.tls_cert,
+            tls_key: file.tls_key,
+            tls_ca: file.tls_ca,
+        });
+        let mut allowed = Vec::new();
         for entry in file.export {
+            allowed.push(entry.xprtsec.clone());
             plan.add(entry)?;
         }
         for image in asked.images {
@@ -175,12 +292,15 @@ impl Plan {
                 None => (image.as_str(), root()),
             };
             let args = asked.export;
+            let xprtsec = (!args.xprtsec.is_empty()).then(|| args.xprtsec.clone());
+            allowed.push(xprtsec.clone());
             plan.add(ExportEntry {
                 image: image.into(),
                 path,
                 clients: (!args.client.is_empty()).then(|| args.client.clone()),
                 read_only: args.read_only,
                 any_port: args.insecure,
+                xprtsec,
                 squash: args.squash,
                 anon_uid: Some(args.anon_uid),
                 anon_gid: Some(args.anon_gid),
@@ -191,6 +311,16 @@ impl Plan {
             return Err(Failure::usage(
                 "nothing to serve: name an image, or exports in a file (--config)",
             ));
+        }
+        plan.tls = tls.load(&allowed)?;
+        let best = plan.tls.as_ref().map_or(Security::None, Tls::best);
+        if let Some(export) = plan.exports.iter().find(|export| export.security > best) {
+            let path = export.path.clone();
+            let why = match best {
+                Security::None => ExportError::NoTls(path),
+                _ => ExportError::NoAuthority(path),
+            };
+            return Err(Failure::usage(why.to_string()));
         }
         Ok(plan)
     }
@@ -216,6 +346,12 @@ impl Plan {
                 networks
             }
         };
+        let security = least_of(entry.xprtsec.as_deref()).ok_or_else(|| {
+            Failure::usage(format!(
+                "export '{}' allows no connection: name none, tls or mtls in its xprtsec, or leave it out",
+                entry.path
+            ))
+        })?;
         let volume = match self.volumes.iter().position(|wanted| wanted.image == image) {
             Some(volume) => volume,
             None => {
@@ -234,6 +370,7 @@ impl Plan {
             clients,
             read_only: entry.read_only,
             any_port: entry.any_port,
+            security,
             squash: match entry.squash {
                 SquashName::None => Squash::None,
                 SquashName::Root => Squash::Root,
@@ -284,6 +421,8 @@ mod tests {
     struct Line {
         #[command(flatten)]
         export: ExportArgs,
+        #[command(flatten)]
+        tls: TlsArgs,
         images: Vec<String>,
     }
 
@@ -304,6 +443,7 @@ mod tests {
             control: None,
             metrics: None,
             rpcbind: false,
+            tls: &line.tls,
             export: &line.export,
             images: &line.images,
         })
@@ -349,6 +489,26 @@ mod tests {
     }
 
     #[test]
+    fn the_weakest_protection_that_is_allowed_is_what_an_export_wants() {
+        use SecurityName::{Mtls, None as Plain, Tls};
+        let least = |names: &[SecurityName]| least_of(Some(names));
+        assert_eq!(least(&[Mtls, Tls]), Some(Security::Tls));
+        assert_eq!(least(&[Mtls, Plain]), Some(Security::None));
+        assert_eq!(least(&[Mtls]), Some(Security::Mtls));
+        assert_eq!(least(&[]), None);
+        assert_eq!(least_of(None), Some(Security::None));
+        let dir = place();
+        let file = "[[export]]\nimage = \"DIR/a.img\"\nxprtsec = [\"none\", \"tls\"]\n";
+        let plan = plan(
+            dir.path(),
+            Some(file),
+            &["--xprtsec", "mtls,none", "DIR/b.img:/b"],
+        );
+        let all = plan.unwrap().exports;
+        assert!(all.iter().all(|export| export.security == Security::None));
+    }
+
+    #[test]
     fn without_a_word_this_host_alone_is_served() {
         let dir = place();
         let plan = plan(dir.path(), None, &["--read-only", "DIR/a.img"]).unwrap();
@@ -378,9 +538,61 @@ mod tests {
                 &[],
                 "squash",
             ),
+            (None, &["--xprtsec", "tls", "DIR/a.img"], "--tls-cert"),
+            (
+                Some("[[export]]\nimage = \"DIR/a.img\"\nxprtsec = [\"mtls\"]"),
+                &[],
+                "--tls-cert",
+            ),
+            (None, &["--tls-cert", "DIR/a.img", "DIR/a.img"], "--tls-key"),
+            (None, &["--tls-key", "DIR/a.img", "DIR/a.img"], "--tls-cert"),
+            (None, &["--tls-ca", "DIR/a.img", "DIR/a.img"], "--tls-cert"),
+            (
+                None,
+                &[
+                    "--tls-cert",
+                    "DIR/none",
+                    "--tls-key",
+                    "DIR/none",
+                    "DIR/a.img",
+                ],
+                "DIR/none: ",
+            ),
+            (
+                None,
+                &[
+                    "--tls-cert",
+                    "DIR/a.img",
+                    "--tls-key",
+                    "DIR/b.img",
+                    "DIR/a.img",
+                ],
+                "a.img: holds no certificate",
+            ),
+            (
+                None,
+                &[
+                    "--tls-cert",
+                    "DIR/a.img",
+                    "--tls-key",
+                    "DIR/a.img",
+                    "--tls-ca",
+                    "DIR/a.img",
+                    "--xprtsec",
+                    "none,tls",
+                    "DIR/a.img",
+                ],
+                "no export allows mtls",
+            ),
+            (
+                Some("[[export]]\nimage = \"DIR/a.img\"\nxprtsec = []"),
+                &[],
+                "allows no connection",
+            ),
         ] {
+            let said = said.replace("DIR", &dir.path().display().to_string());
             let refused = plan(dir.path(), file, line).err().unwrap();
-            assert!(refused.message.contains(said), "{}", refused.message);
+            assert!(refused.message.contains(&said), "{}", refused.message);
         }
     }
 }

@@ -1,0 +1,374 @@
+//! RPC over TLS (RFC 9289): the server's certificate, and the session of one connection.
+//!
+//! A session turns bytes of the socket into bytes of records and back; it neither reads nor writes the socket. What it
+//! is given it passes on at once, so that it holds no more than one unfinished TLS record, or handshake message.
+//!
+//! TLS 1.3 alone, no early data, no tickets (kernels that carry TLS themselves take nothing but data after the
+//! handshake). A client that offers application protocols must offer `sunrpc`.
+
+use std::io::{BufRead, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+
+use crate::connection::Ending;
+
+/// What RPC is called among application protocols.
+const ALPN: &[u8] = b"sunrpc";
+/// Bytes that are sealed at a time, and that wait for a handshake to end.
+const SEALED_AT_ONCE: usize = 64 << 10;
+/// Bytes of a TLS record's header; the last two are the length of what follows.
+const HEADER_BYTES: usize = 5;
+/// Memory that a handshake may take: the longest message, and what it is made of.
+pub(crate) const HANDSHAKE_BYTES: usize = 128 << 10;
+
+/// How far a connection is protected; the later, the better.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub enum Security {
+    /// Not at all.
+    #[default]
+    None,
+    /// Nobody else can read or change what is sent.
+    Tls,
+    /// The client has shown a certificate, too.
+    Mtls,
+}
+
+/// Why there is no TLS.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read, or holds no PEM.
+    #[error("{path}: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: pem::Error,
+    },
+    /// A file holds nothing of its kind.
+    #[error("{path}: holds no {what} in PEM (-----BEGIN {label}-----)")]
+    Nothing {
+        /// Which.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+        /// How that begins.
+        label: &'static str,
+    },
+    /// Certificate and key do not belong together.
+    #[error(
+        "{cert} and {key} do not belong together: name the key that the first certificate of the file was made for"
+    )]
+    Mismatch {
+        /// The certificate's file.
+        cert: PathBuf,
+        /// The key's file.
+        key: PathBuf,
+    },
+    /// A certificate or key is of no use.
+    #[error("{path}: {why}")]
+    Unusable {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What a server shows to clients that want TLS, and whose certificates it believes.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    mutual: bool,
+}
+
+/// All certificates of a file.
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let failed = |source| TlsError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let all: Vec<_> = CertificateDer::pem_file_iter(path)
+        .map_err(failed)?
+        .collect::<Result<_, _>>()
+        .map_err(failed)?;
+    if all.is_empty() {
+        return Err(TlsError::Nothing {
+            path: path.to_owned(),
+            what: "certificate",
+            label: "CERTIFICATE",
+        });
+    }
+    Ok(all)
+}
+
+fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|source| match source {
+        pem::Error::NoItemsFound => TlsError::Nothing {
+            path: path.to_owned(),
+            what: "private key without a password",
+            label: "PRIVATE KEY",
+        },
+        source => TlsError::Read {
+            path: path.to_owned(),
+            source,
+        },
+    })
+}
+
+impl Tls {
+    /// From files in PEM: the certificate with those between it and its authority, its key, and the authorities that
+    /// certify clients, if there are any.
+    ///
+    /// # Errors
+    /// See [`TlsError`].
+    pub fn from_files(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<Tls, TlsError> {
+        let unusable = |path: &Path, why: String| TlsError::Unusable {
+            path: path.to_owned(),
+            why,
+        };
+        let chain = certificates(cert)?;
+        let private = private_key(key)?;
+        let provider = Arc::new(ring::default_provider());
+        let config = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(|e| unusable(cert, e.to_string()))?;
+        let config = match ca {
+            None => config.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for root in certificates(path)? {
+                    roots.add(root).map_err(|e| unusable(path, e.to_string()))?;
+                }
+                // Who shows none has no more than TLS: each export says whether that is enough.
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+                    .allow_unauthenticated()
+                    .build()
+                    .map_err(|e| unusable(path, e.to_string()))?;
+                config.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = config
+            .with_single_cert(chain, private)
+            .map_err(|e| match e {
+                rustls::Error::InconsistentKeys(_) => TlsError::Mismatch {
+                    cert: cert.to_owned(),
+                    key: key.to_owned(),
+                },
+                rustls::Error::InvalidCertificate(_) => unusable(cert, e.to_string()),
+                e => unusable(key, e.to_string()),
+            })?;
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        Ok(Tls {
+            config: Arc::new(config),
+            mutual: ca.is_some(),
+        })
+    }
+
+    /// The best that it can do.
+    #[must_use]
+    pub fn best(&self) -> Security {
+        if self.mutual {
+            Security::Mtls
+        } else {
+            Security::Tls
+        }
+    }
+
+    /// A session that waits for its client; none if there is no memory for it.
+    pub(crate) fn session(&self) -> Option<Session> {
+        let mut tls = ServerConnection::new(Arc::clone(&self.config)).ok()?;
+        tls.set_buffer_limit(Some(SEALED_AT_ONCE));
+        Some(Session {
+            inner: Mutex::new(Inner {
+                tls,
+                edges: Edges::default(),
+            }),
+            security: AtomicU8::new(Security::None as u8),
+        })
+    }
+}
+
+/// Where TLS records end.
+#[derive(Debug, Default)]
+struct Edges {
+    header: [u8; HEADER_BYTES],
+    header_len: usize,
+    left: usize,
+}
+
+impl Edges {
+    fn pass(&mut self, mut wire: &[u8]) {
+        while !wire.is_empty() {
+            let now = if self.header_len < HEADER_BYTES {
+                let now = wire.len().min(HEADER_BYTES - self.header_len);
+                self.header[self.header_len..][..now].copy_from_slice(&wire[..now]);
+                self.header_len += now;
+                if self.header_len == HEADER_BYTES {
+                    self.left = u16::from_be_bytes([self.header[3], self.header[4]]).into();
+                }
+                now
+            } else {
+                let now = wire.len().min(self.left);
+                self.left -= now;
+                now
+            };
+            if self.header_len == HEADER_BYTES && self.left == 0 {
+                self.header_len = 0;
+            }
+            wire = &wire[now..];
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    tls: ServerConnection,
+    edges: Edges,
+}
+
+/// The TLS of one connection. Whoever seals holds the lock of the connection's state, so that what was sealed first leaves
+/// first; whoever opens does not.
+#[derive(Debug)]
+pub(crate) struct Session {
+    inner: Mutex<Inner>,
+    security: AtomicU8,
+}
+
+/// What became of bytes that were opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Opened {
+    /// The handshake has ended with them.
+    pub(crate) established: bool,
+    /// The client has said that it sends no more.
+    pub(crate) closed: bool,
+    /// There is something to say: [`Session::seal`].
+    pub(crate) answers: bool,
+    /// No part of a TLS record is held.
+    pub(crate) whole: bool,
+}
+
+/// Why bytes cannot be opened.
+#[derive(Debug)]
+pub(crate) enum Broken {
+    /// They are no TLS, or none that this server takes; there may be an alert to send.
+    Tls(rustls::Error),
+    /// What was in them was not taken.
+    Inside(Ending),
+}
+
+impl Session {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How far it protects: not at all before the handshake has ended.
+    pub(crate) fn security(&self) -> Security {
+        match self.security.load(Ordering::Acquire) {
+            0 => Security::None,
+            1 => Security::Tls,
+            _ => Security::Mtls,
+        }
+    }
+
+    /// Opens bytes of the socket; `take` gets what was in them.
+    pub(crate) fn open(
+        &self,
+        mut wire: &[u8],
+        mut take: impl FnMut(&[u8]) -> Result<(), Ending>,
+    ) -> Result<Opened, Broken> {
+        let mut inner = self.inner();
+        let Inner { tls, edges } = &mut *inner;
+        edges.pass(wire);
+        let refused = |e: std::io::Error| Broken::Tls(rustls::Error::General(e.to_string()));
+        let mut closed = false;
+        while !wire.is_empty() && !closed {
+            // Nothing is read after the client's last word.
+            closed = tls.read_tls(&mut wire).map_err(refused)? == 0;
+            let state = tls.process_new_packets().map_err(Broken::Tls)?;
+            closed |= state.peer_has_closed();
+            loop {
+                let mut reader = tls.reader();
+                match reader.fill_buf() {
+                    Ok([]) => break,
+                    Ok(chunk) => {
+                        let len = chunk.len();
+                        take(chunk).map_err(Broken::Inside)?;
+                        reader.consume(len);
+                    }
+                    Err(e) if e.kind() == ErrorKind::WouldBlock => break,
+                    Err(e) => return Err(refused(e)),
+                }
+            }
+        }
+        let established = self.security() == Security::None && !tls.is_handshaking();
+        if established {
+            let security = match tls.peer_certificates() {
+                Some(_) => Security::Mtls,
+                None => Security::Tls,
+            };
+            self.security.store(security as u8, Ordering::Release);
+        }
+        Ok(Opened {
+            established,
+            closed,
+            answers: tls.wants_write(),
+            whole: edges.header_len == 0,
+        })
+    }
+
+    /// Seals a reply, or none, behind all that there is to say: bytes for the socket. None if it cannot be.
+    pub(crate) fn seal(&self, reply: &[u8]) -> Option<Vec<u8>> {
+        let tls = &mut self.inner().tls;
+        let mut wire = Vec::with_capacity(reply.len() + reply.len() / 256 + 64);
+        let mut rest = reply;
+        loop {
+            while tls.wants_write() {
+                tls.write_tls(&mut wire).ok()?;
+            }
+            if rest.is_empty() {
+                return Some(wire);
+            }
+            match tls.writer().write(rest) {
+                // A handshake is not done, and too much waits for it.
+                Ok(0) | Err(_) => return None,
+                Ok(len) => rest = &rest[len..],
+            }
+        }
+    }
+
+    /// The last words.
+    pub(crate) fn farewell(&self) -> Vec<u8> {
+        self.inner().tls.send_close_notify();
+        self.seal(&[]).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_edges_of_records_are_found_in_whatever_pieces_they_arrive() {
+        let stream = [&[23, 3, 3, 0, 4, 1, 2, 3, 4][..], &[20, 3, 3, 0, 0]].concat();
+        for piece in 1..=stream.len() {
+            let mut edges = Edges::default();
+            let mut at = 0;
+            for bytes in stream.chunks(piece) {
+                edges.pass(bytes);
+                at += bytes.len();
+                let whole = edges.header_len == 0;
+                assert_eq!(whole, [9, 14].contains(&at), "{piece} {at}");
+            }
+        }
+    }
+}
