@@ -66,7 +66,7 @@ shown() {
 
 lints() {
   cargo clippy --quiet --workspace --all-targets --locked -- -D warnings &&
-    cargo clippy --quiet -p steadfast-journal --features shuttle,trace --all-targets --locked -- -D warnings &&
+    cargo clippy --quiet -p steadfast-journal --features shuttle,trace --lib --test shuttle --locked -- -D warnings &&
     cargo clippy --quiet -p steadfast-ftl --no-default-features --locked -- -D warnings
 }
 tests() { cargo test --quiet --workspace --locked --no-fail-fast "$@"; }
@@ -148,6 +148,27 @@ volumes() {
     "$here/fsx.sh" --contract all --ops "$fsx_ops" "${fsx_seeds[@]}"
   run "tree of 5,000 files" "$here/tree.sh"
 }
+# Schedules of the journal, the drivers of the benchmarks, and what the long tier adds.
+explored() {
+  if [ -n "$proofs" ]; then
+    export STEADFAST_ORACLE=$TARGET/oracle/oracle
+    run "journal under explored schedules, their traces checked" schedules
+  else
+    say ""
+    say "left out, because Coq is missing and only root can install it: proofs, journal under explored schedules"
+  fi
+  run "load generator of the benchmarks" bench_driver load
+  # The embedded stores beside it take minutes to compile.
+  run "journal driver of the benchmarks" bench_driver journal ${long:+--features peers}
+  run "scale driver of the benchmarks" bench_driver scale
+  run "load client of the NFS benchmarks" bench_driver nfs
+  if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
+  if [ -n "$long" ]; then
+    run "front end over io_uring" ring
+    # Millions of flushes: optimised.
+    run "translation layer, long" cargo test --quiet --release --locked -p steadfast-ftl
+  fi
+}
 # Servers that die under their clients, each with a network of its own.
 served() {
   local reason
@@ -178,27 +199,14 @@ run "tests, compiled" tests --no-run
 if [ -n "$proofs" ]; then
   run "engine of the obligations" obligations
   run "proofs" shown "$proofs" "$WORK/proofs"
-  export STEADFAST_ORACLE=$TARGET/oracle/oracle
-  run "journal under explored schedules, their traces checked" schedules
-else
-  say ""
-  say "left out, because Coq is missing and only root can install it: proofs, journal under explored schedules"
 fi
-run "load generator of the benchmarks" bench_driver load
-# The embedded stores beside it take minutes to compile.
-run "journal driver of the benchmarks" bench_driver journal ${long:+--features peers}
-run "scale driver of the benchmarks" bench_driver scale
-run "load client of the NFS benchmarks" bench_driver nfs
-if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
-if [ -n "$long" ]; then
-  run "front end over io_uring" ring
-  # Millions of flushes: optimised.
-  run "translation layer, long" cargo test --quiet --release --locked -p steadfast-ftl
-fi
+start_group explored >"$WORK/explored" 2>&1
+explored=$GROUP
 # Some tests make mount namespaces, which would keep the volumes' mounts when they are cut off.
 shown "$volumes" "$WORK/volumes" || say "the steps about volumes were cut short" | tee -a "$WORK/failed"
 served
 run "tests" tests
+shown "$explored" "$WORK/explored" || say "the steps beside the tests were cut short" | tee -a "$WORK/failed"
 
 step "$((SECONDS - started)) s in all"
 if [ -s "$WORK/failed" ]; then
