@@ -13,7 +13,7 @@ use steadfast_block::BlockDevice;
 use steadfast_journal::{Object, Recovery};
 use steadfast_vfs::{
     AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileKind, FileSystem, Ino, NewNode,
-    RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, Stream, Wanted, XattrMode,
+    RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, Stream, Wanted, XattrMode, fsync_each,
 };
 
 /// A mounted volume.
@@ -216,17 +216,7 @@ impl FileSystem for Fs {
             return Ok(());
         }
         if self.contract() == Contract::MetadataPrefix {
-            for one in wanted {
-                let caller = Caller {
-                    stream: one.stream,
-                    ..Caller::root()
-                };
-                match self.fsync(&caller, one.ino, one.data_only) {
-                    Err(e) if e == Errno::Stale => {}
-                    other => other?,
-                }
-            }
-            return Ok(());
+            return fsync_each(self, wanted);
         }
         let of = |one: &Wanted| self.mounted.store.stream(one.stream);
         let mut streams: Vec<_> = wanted.iter().map(of).collect();

@@ -10,7 +10,9 @@ use steadfast_block::{BlockDevice, BlockNo, Geometry, MemDevice, Result};
 use steadfast_fs::{
     Contract, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, info, mkfs,
 };
-use steadfast_vfs::{AllocateMode, Caller, FileKind, FileSystem, Ino, NewNode, SetAttr, XattrMode};
+use steadfast_vfs::{
+    AllocateMode, Caller, FileKind, FileSystem, Ino, NewNode, SetAttr, Wanted, XattrMode,
+};
 
 /// A device whose flushes take their time, and are counted.
 struct SlowFlush {
@@ -101,6 +103,29 @@ fn cut(device: &SimDevice) -> Arc<Fs> {
     // The second image is that without any unflushed write, if there are any.
     let image: CrashImage = explorer.cut(at).images(&limits).take(2).last().unwrap();
     mount(Arc::new(SimDevice::from_image(image)))
+}
+
+/// Under `metadata-prefix` an inode that was gone again took the durability of its stream along: what was
+/// done before in that stream was lost, although somebody had asked for it.
+#[test]
+fn who_syncs_an_inode_that_is_gone_has_its_stream_durable() {
+    for contract in [Contract::Ordered, Contract::MetadataPrefix] {
+        let device = Arc::new(SimDevice::new(4096));
+        make(&*device, contract);
+        let fs = mount(device.clone());
+        create(&fs, "stays");
+        let gone = create(&fs, "goes");
+        fs.unlink(&Caller::root(), fs.root(), b"goes").unwrap();
+        let wanted = Wanted {
+            stream: Caller::root().stream,
+            ino: gone,
+            data_only: false,
+        };
+        fs.fsync_together(&[wanted]).unwrap();
+        let after = cut(&device);
+        let found = after.lookup(&Caller::root(), after.root(), b"stays");
+        assert!(found.is_ok(), "{contract:?}: {found:?}");
+    }
 }
 
 #[test]

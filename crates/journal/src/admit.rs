@@ -71,7 +71,7 @@ impl Inner {
         let oldest = self.core.lock().closed_waiting();
         match oldest {
             Some(id) => self.drive(&[id]),
-            None => self.sync(None, &[]),
+            None => self.sync(Core::everything),
         }
     }
 
@@ -95,7 +95,7 @@ impl Inner {
         if core.uncommitted_transactions() > 0 {
             drop(core);
             drop(lanes);
-            return self.sync(None, &[]);
+            return self.sync(Core::everything);
         }
         // Only other open operations, or an empty record under way, can hold the space.
         if lanes.open() > 0 || core.committing {

@@ -16,7 +16,7 @@ use crate::core::{Batch, Core, DataRun, TxnId};
 use crate::engine::{Inner, WRITE_BLOCKS_MAX};
 use crate::record::Covered;
 use crate::sync::{MutexGuard, thread, wait_timeout};
-use crate::{COVERED_BLOCKS_MAX, Credits, Error, Object, Op, Result, StreamId};
+use crate::{COVERED_BLOCKS_MAX, Credits, Error, Op, Result, StreamId};
 use std::time::{Duration, Instant};
 
 /// How long a checkpoint waits for a commit's flush before it flushes by itself.
@@ -102,26 +102,12 @@ impl Inner {
 
     // ---- syncing ---------------------------------------------------------------------------
 
-    pub(crate) fn sync(&self, stream: Option<StreamId>, objects: &[Object]) -> Result<()> {
+    /// Makes the chosen transactions durable.
+    pub(crate) fn sync(&self, choose: impl Fn(&Core) -> Vec<TxnId>) -> Result<()> {
         if self.config.read_only {
             return Ok(());
         }
-        let chosen = self.close(|core| core.concerned(stream, objects))?;
-        self.drive(&chosen)
-    }
-
-    pub(crate) fn sync_streams(&self, streams: &[StreamId], objects: &[Object]) -> Result<()> {
-        if self.config.read_only {
-            return Ok(());
-        }
-        let chosen = self.close(|core| {
-            let objects = objects
-                .chunks(objects.len().max(1))
-                .chain(std::iter::repeat(&[][..]));
-            let each = streams.iter().zip(objects);
-            each.flat_map(|(stream, objects)| core.concerned(Some(*stream), objects))
-                .collect()
-        })?;
+        let chosen = self.close(choose)?;
         self.drive(&chosen)
     }
 
@@ -258,7 +244,7 @@ impl Inner {
             let core = self.core.lock();
             (core.stats.released_blocks, core.releasing > 0)
         };
-        self.sync(None, &[])?;
+        self.sync(Core::everything)?;
         let mut core = self.core.lock();
         // A checkpoint under way, or one record that proves the last, is all that can be
         // missing; then the client must have heard of it.

@@ -342,7 +342,7 @@ impl Journal {
     /// # Errors
     /// The sticky failure: what was not durable before may be lost.
     pub fn sync(&self, stream: StreamId, objects: &[Object]) -> Result<()> {
-        self.inner.sync(Some(stream), objects)
+        self.sync_together(&[stream], objects)
     }
 
     /// [`Journal::sync`] for several streams and objects at once: one record can hold them all.
@@ -350,7 +350,7 @@ impl Journal {
     /// # Errors
     /// As for `sync`.
     pub fn sync_together(&self, streams: &[StreamId], objects: &[Object]) -> Result<()> {
-        self.inner.sync_streams(streams, objects)
+        self.inner.sync(|core| core.concerned(streams, objects))
     }
 
     /// Makes durable everything uncommitted.
@@ -358,7 +358,7 @@ impl Journal {
     /// # Errors
     /// The sticky failure.
     pub fn sync_all(&self) -> Result<()> {
-        self.inner.sync(None, &[])
+        self.inner.sync(Core::everything)
     }
 
     /// Waits until an operation is durable.
@@ -597,7 +597,7 @@ impl Inner {
     // ---- shutting down -----------------------------------------------------------------------
 
     fn shut_down(&self) -> Result<()> {
-        self.sync(None, &[])?;
+        self.sync(Core::everything)?;
         self.checkpoint(Asker::Caller)?;
         self.mark_clean()
     }

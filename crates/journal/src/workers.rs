@@ -2,6 +2,7 @@
 //! the log from filling. Both go when the journal is closed or its last handle dropped.
 
 use crate::checkpoint::Asker;
+use crate::core::Core;
 use crate::engine::Inner;
 use crate::sync::wait_timeout;
 use std::time::{Duration, Instant};
@@ -33,7 +34,7 @@ pub(crate) fn flusher(inner: &Inner) {
             if let Some(client) = inner.client() {
                 client.interval_passed();
             }
-            let _ = inner.sync(None, &[]);
+            let _ = inner.sync(Core::everything);
             let _ = inner.flush_in_place();
         }
     }

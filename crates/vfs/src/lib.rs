@@ -265,6 +265,25 @@ pub struct Wanted {
     pub data_only: bool,
 }
 
+/// [`FileSystem::fsync_together`] one after the other. What was done to an inode that is gone is durable with everything else:
+/// its stream cannot be named without it.
+///
+/// # Errors
+/// The first that is met.
+pub fn fsync_each<F: FileSystem + ?Sized>(fs: &F, wanted: &[Wanted]) -> Result<()> {
+    for one in wanted {
+        let caller = Caller {
+            stream: one.stream,
+            ..Caller::root()
+        };
+        match fs.fsync(&caller, one.ino, one.data_only) {
+            Err(e) if e == Errno::Stale => fs.sync()?,
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
 /// State of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct StatFs {
@@ -364,17 +383,7 @@ pub trait FileSystem: Send + Sync {
     /// `fsync` for each, together: they can share a flush. Inodes that are gone are passed over, their streams
     /// are not.
     fn fsync_together(&self, wanted: &[Wanted]) -> Result<()> {
-        for one in wanted {
-            let caller = Caller {
-                stream: one.stream,
-                ..Caller::root()
-            };
-            match self.fsync(&caller, one.ino, one.data_only) {
-                Err(e) if e == Errno::Stale => {}
-                other => other?,
-            }
-        }
-        Ok(())
+        fsync_each(self, wanted)
     }
     /// Changes the allocation of a range. EOPNOTSUPP where a mode is not offered.
     fn fallocate(

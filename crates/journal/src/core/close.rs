@@ -13,26 +13,23 @@ use steadfast_block::BlockNo;
 impl Core {
     // ---- closing ---------------------------------------------------------------------
 
-    /// Running transactions that a sync of the stream and the objects concerns, and closed ones.
-    pub(crate) fn concerned(&self, stream: Option<StreamId>, objects: &[Object]) -> Vec<TxnId> {
+    /// Running transactions that a sync of the streams and the objects concerns, and closed ones.
+    pub(crate) fn concerned(&self, streams: &[StreamId], objects: &[Object]) -> Vec<TxnId> {
         let mut ids = BTreeSet::new();
-        match stream {
-            None => ids.extend(self.txns.keys().copied()),
-            Some(stream) => {
-                ids.extend(self.running.get(&stream));
-                ids.extend(
-                    self.last_closed
-                        .get(&stream)
-                        .filter(|id| self.txns.contains_key(id)),
-                );
-                for object in objects {
-                    if let Some(writers) = self.objects.get(object) {
-                        ids.extend(writers.iter().map(|(t, _)| self.resolve(*t)));
-                    }
-                }
-            }
+        for stream in streams {
+            ids.extend(self.running.get(stream));
+            let closed = self.last_closed.get(stream);
+            ids.extend(closed.filter(|id| self.txns.contains_key(id)));
+        }
+        for writers in objects.iter().filter_map(|object| self.objects.get(object)) {
+            ids.extend(writers.iter().map(|(t, _)| self.resolve(*t)));
         }
         ids.into_iter().collect()
+    }
+
+    /// All transactions that are not durable.
+    pub(crate) fn everything(&self) -> Vec<TxnId> {
+        self.txns.keys().copied().collect()
     }
 
     pub(crate) fn any_running(&self, ids: &[TxnId]) -> bool {

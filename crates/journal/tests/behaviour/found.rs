@@ -112,6 +112,27 @@ fn a_transaction_that_was_alone_when_it_froze_keeps_what_others_committed_since(
     }
 }
 
+/// A sync of objects alone chose nothing, and said that all was well.
+#[test]
+fn a_sync_of_objects_without_a_stream_makes_them_durable() {
+    let sim = fresh();
+    let journal = open(sim.clone());
+    for n in 1..=3u32 {
+        let mut op = journal.begin(StreamId(n), small(200)).unwrap();
+        op.relate(Object::File(u64::from(n)), Access::Exclusive);
+        let value = u64::from(n).to_le_bytes();
+        op.write(BlockNo(META), Kind::Meta, 8 * n as usize, &value)
+            .unwrap();
+        let _ = op.commit();
+    }
+    journal
+        .sync_together(&[], &[Object::File(1), Object::File(3)])
+        .unwrap();
+    let after = cut(&sim);
+    let seen = [8, 16, 24].map(|at| get(&after, META, at));
+    assert_eq!(seen, [1, 0, 3]);
+}
+
 /// The two workers kept each other's journal alive when its owner dropped it without closing it.
 #[test]
 fn the_workers_go_when_the_last_handle_is_dropped() {
