@@ -15,7 +15,7 @@ use crate::layout::{DiskInode, DiskTime};
 use crate::orphan;
 use crate::pages::SMALL_BYTES_DEFAULT;
 use crate::reader::Current;
-use crate::slots::Slots;
+use crate::slots::{self, Slots};
 use crate::superblock;
 use crate::work::Store;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -170,6 +170,7 @@ impl Fs {
         fs.store.journal.set_client(client);
         if !read_only {
             orphan::recover(&fs).map_err(Error::call("finishing interrupted deletions"))?;
+            slots::reap(&fs);
             if options.background {
                 fs.store.journal.start_workers();
             }
@@ -187,6 +188,9 @@ impl Fs {
         }
         // A failure stops the journal, which says so.
         let _ = self.write_out_all();
+        if !self.read_only {
+            slots::reap(self);
+        }
         self.store
             .journal
             .close()
@@ -306,7 +310,9 @@ impl Fs {
     /// Runs a change: refused when read-only, tried again when space could be released.
     pub(crate) fn change<T>(&self, run: impl FnMut() -> Result<T>) -> Result<T> {
         self.writable()?;
-        self.store.with_space(run)
+        let result = self.store.with_space(run);
+        slots::reap(self);
+        result
     }
 }
 

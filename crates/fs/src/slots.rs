@@ -6,23 +6,26 @@
 //!
 //! * a slot in a mask of [`Group::masks`] is free in the current image and claimed by nobody;
 //! * an operation that is given up returns its claims ([`Work::on_end`], corner 30);
-//! * a block that an operation is freeing hands out no slots.
+//! * a block that an operation is freeing hands out no slots;
+//! * a block without inodes is freed: by the operation that frees its last inode or, where several
+//!   free what is left side by side and none of them is the last, by [`reap`] behind them. A crash
+//!   between the two leaves an empty block, which the next mount uses or frees.
 //!
 //! Streams (DESIGN 3.4): taking and freeing slots of one block commutes, making and freeing
 //! the block does not. So a stream that makes a block keeps it to itself while there are others.
 
 use crate::inode::{self, Place, bitmap_bit, is_inode_block};
 use crate::layout::{DiskInode, INODE_BYTES, INODE_SLOTS, INODES_PER_BLOCK};
-use crate::mount::Fs;
+use crate::mount::{Fs, OWN_STREAM};
 use crate::reader::Current;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Store, Work};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::Hasher;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_block::BlockNo;
-use steadfast_journal::{Access, Kind, Object};
+use steadfast_journal::{Access, Credits, Kind, Object};
 use steadfast_vfs::{Errno, Ino, Result, Stream};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -40,6 +43,8 @@ const STREAMS_MAX: usize = 1024;
 /// The free slots of a volume. See the module's header.
 pub(crate) struct Slots {
     state: Mutex<State>,
+    /// Some blocks are in [`State::empty`].
+    any_empty: AtomicBool,
     /// Generations are a keyed hash of a counter: never predictable, never zero.
     seed: [u8; 16],
     generations: AtomicU64,
@@ -51,6 +56,8 @@ struct State {
     groups: HashMap<u64, Group>,
     /// Blocks that operations are freeing.
     freeing: HashSet<BlockNo>,
+    /// Blocks that were seen without an inode, with their groups.
+    empty: Vec<(u64, BlockNo)>,
     /// Whose block is whose.
     owners: HashMap<BlockNo, Stream>,
     blocks: HashMap<Stream, BlockNo>,
@@ -87,6 +94,7 @@ impl Slots {
     pub(crate) fn new(seed: [u8; 16]) -> Slots {
         Slots {
             state: Mutex::default(),
+            any_empty: AtomicBool::new(false),
             seed,
             generations: AtomicU64::new(0),
             directories: AtomicU64::new(0),
@@ -126,7 +134,11 @@ impl Slots {
             if let Some(block) = state.pick(group, stream, greedy) {
                 return Ok(state.take(group, block, stream));
             }
-            if !state.look(store, group)? {
+            let any = state.look(store, group)?;
+            if !state.empty.is_empty() {
+                self.any_empty.store(true, Ordering::Relaxed);
+            }
+            if !any {
                 break;
             }
         }
@@ -137,11 +149,41 @@ impl Slots {
 
     fn unclaim(&self, group: u64, place: Place) {
         let mut state = self.lock();
-        let Some(group) = state.groups.get_mut(&group) else {
+        let Some(known) = state.groups.get_mut(&group) else {
             return;
         };
-        if let Some(mask) = group.masks.get(&place.block).copied() {
-            group.set(place.block, mask | 1 << place.slot);
+        if let Some(mask) = known.masks.get(&place.block).copied() {
+            let mask = mask | 1 << place.slot;
+            known.set(place.block, mask);
+            if mask == ALL {
+                state.empty.push((group, place.block));
+                self.any_empty.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// An empty block to free, which hands out no slots from here on.
+    fn next_empty(&self) -> Option<(u64, BlockNo)> {
+        let mut state = self.lock();
+        while let Some((index, block)) = state.empty.pop() {
+            if let Some(group) = state.groups.get_mut(&index)
+                && group.masks.get(&block) == Some(&ALL)
+            {
+                group.forget(block);
+                state.freeing.insert(block);
+                return Some((index, block));
+            }
+        }
+        self.any_empty.store(false, Ordering::Relaxed);
+        None
+    }
+
+    /// The block is free, or not to be freed now.
+    fn freed(&self, group: u64, block: BlockNo, committed: bool) {
+        let mut state = self.lock();
+        state.freeing.remove(&block);
+        if !committed && let Some(group) = state.groups.get_mut(&group) {
+            group.set(block, ALL);
         }
     }
 
@@ -189,8 +231,8 @@ impl State {
         Ok(true)
     }
 
-    fn inspect(&mut self, store: &Store, group: u64, block: BlockNo) -> Result<()> {
-        let Some(group) = self.groups.get_mut(&group) else {
+    fn inspect(&mut self, store: &Store, index: u64, block: BlockNo) -> Result<()> {
+        let Some(group) = self.groups.get_mut(&index) else {
             return Ok(());
         };
         if group.masks.contains_key(&block)
@@ -208,6 +250,9 @@ impl State {
             }
         }
         group.set(block, mask);
+        if mask == ALL {
+            self.empty.push((index, block));
+        }
         Ok(())
     }
 
@@ -347,14 +392,198 @@ pub(crate) fn free<'a>(
             group.set(place.block, mask);
         }
     });
-    work.relate(Object::Block(place.block.0), Access::Exclusive);
-    if let Some((bitmap, bit)) = bitmap_bit(&store.volume, place.block) {
+    free_block(work, place.block)
+}
+
+/// Frees an inode block. Whatever was done in it comes first.
+fn free_block(work: &mut Work<'_>, block: BlockNo) -> Result<()> {
+    work.relate(Object::Block(block.0), Access::Exclusive);
+    if let Some((bitmap, bit)) = bitmap_bit(work.volume(), block) {
         work.set_bits(bitmap, bit, 1, false)?;
     }
-    work.free_run(place.block, 1)
+    work.free_run(block, 1)
+}
+
+/// Frees the blocks whose last inodes were freed side by side. Hold no lock.
+pub(crate) fn reap(fs: &Fs) {
+    while fs.slots.any_empty.load(Ordering::Relaxed) {
+        let Some((group, block)) = fs.slots.next_empty() else {
+            return;
+        };
+        let credits = Credits {
+            log_bytes: COST_SLOT,
+            data_blocks: 0,
+        };
+        let freed = fs.store.begin(OWN_STREAM, credits).and_then(|mut work| {
+            work.use_emergency_space();
+            free_block(&mut work, block)?;
+            work.commit();
+            Ok(())
+        });
+        fs.slots.freed(group, block, freed.is_ok());
+        // Whoever came this way was not about this block, and its slots can still be used.
+        if let Err(error) = freed {
+            fs.warn(format!(
+                "inode block {} holds no inode and could not be freed ({error})",
+                block.0
+            ));
+        }
+    }
 }
 
 /// Writes a new inode into the slot that [`allocate`] found.
 pub(crate) fn fill(work: &mut Work<'_>, place: Place, new: &DiskInode) -> Result<()> {
     work.write(place.block, Kind::Meta, place.offset(), new.as_bytes())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::fsck::{FsckOptions, fsck};
+    use crate::mkfs::mkfs;
+    use crate::mount::MountOptions;
+    use std::sync::Arc;
+    use steadfast_block::{BlockDevice, MemDevice};
+
+    struct World {
+        device: Arc<MemDevice>,
+        fs: Arc<Fs>,
+        free: u64,
+    }
+
+    impl World {
+        /// A volume, and how much of it is free.
+        fn new() -> World {
+            let device = Arc::new(MemDevice::new(4096));
+            mkfs(&*device, &crate::testing::options(), &mut |_, _| {}).unwrap();
+            let options = MountOptions {
+                background: false,
+                ..MountOptions::default()
+            };
+            let (fs, _) = Fs::mount(Arc::clone(&device) as _, &options).unwrap();
+            let free = fs.op_statfs().unwrap().blocks_free;
+            World { device, fs, free }
+        }
+
+        fn begin(&self) -> Work<'_> {
+            let credits = Credits {
+                log_bytes: 1 << 16,
+                data_blocks: 0,
+            };
+            self.fs.store.begin(OWN_STREAM, credits).unwrap()
+        }
+
+        /// Inodes without names until a block of their own holds so many of them; those in there.
+        fn fill(&self, count: usize) -> (Vec<Place>, Vec<Place>) {
+            let root = self.fs.store.volume.root;
+            let (mut others, mut inside) = (Vec::new(), Vec::new());
+            while inside.len() < count {
+                let mut work = self.begin();
+                let place = allocate(&self.fs, &mut work, root, OWN_STREAM).unwrap();
+                fill(&mut work, place, &inode()).unwrap();
+                work.commit();
+                if place.block == BlockNo(root / INODE_SLOTS) {
+                    others.push(place);
+                } else {
+                    inside.push(place);
+                }
+            }
+            (others, inside)
+        }
+
+        fn free(&self, place: Place) {
+            let mut work = self.begin();
+            free(&self.fs, &mut work, place, &inode()).unwrap();
+            work.commit();
+        }
+
+        fn must_be_as_before(self) {
+            self.fs.store.journal.sync_all().unwrap();
+            assert_eq!(self.fs.op_statfs().unwrap().blocks_free, self.free);
+            self.fs.unmount().unwrap();
+            let device: Arc<dyn BlockDevice> = self.device;
+            let report = fsck(device, &FsckOptions::default()).unwrap();
+            assert!(report.findings.is_empty(), "{:#?}", report.findings);
+        }
+    }
+
+    fn inode() -> DiskInode {
+        DiskInode {
+            mode: 0o100_644.into(),
+            generation: 1.into(),
+            ..DiskInode::new_zeroed()
+        }
+    }
+
+    /// Ten clients of a server removed their files at once: two operations freed the last two
+    /// inodes of a block, neither was the last as long as the other had not ended, and the
+    /// block stayed, without an inode.
+    #[test]
+    fn a_block_goes_with_inodes_that_are_freed_side_by_side() {
+        let world = World::new();
+        let (others, inside) = world.fill(2);
+        let (mut one, mut other) = (world.begin(), world.begin());
+        free(&world.fs, &mut one, inside[0], &inode()).unwrap();
+        free(&world.fs, &mut other, inside[1], &inode()).unwrap();
+        one.commit();
+        other.commit();
+        reap(&world.fs);
+        others.into_iter().for_each(|place| world.free(place));
+        world.must_be_as_before();
+    }
+
+    /// The same, when what came between is a claim that is given up.
+    #[test]
+    fn a_block_goes_when_the_last_claim_in_it_is_given_up() {
+        let world = World::new();
+        let (others, inside) = world.fill(1);
+        let mut given_up = world.begin();
+        let place = allocate(
+            &world.fs,
+            &mut given_up,
+            world.fs.store.volume.root,
+            OWN_STREAM,
+        )
+        .unwrap();
+        assert_eq!(place.block, inside[0].block);
+        world.free(inside[0]);
+        drop(given_up);
+        reap(&world.fs);
+        others.into_iter().for_each(|place| world.free(place));
+        world.must_be_as_before();
+    }
+
+    /// A crash came between the removal of the inodes and that of their block.
+    #[test]
+    fn an_empty_block_is_used_or_freed_by_the_next_mount() {
+        let world = World::new();
+        let (others, inside) = world.fill(2);
+        let (mut one, mut other) = (world.begin(), world.begin());
+        free(&world.fs, &mut one, inside[0], &inode()).unwrap();
+        free(&world.fs, &mut other, inside[1], &inode()).unwrap();
+        one.commit();
+        other.commit();
+        for place in others {
+            world.free(place);
+        }
+        world.fs.store.journal.checkpoint().unwrap();
+        world.fs.store.journal.abandon();
+        let device: Arc<dyn BlockDevice> = world.device.clone();
+        let report = fsck(Arc::clone(&device), &FsckOptions::default()).unwrap();
+        assert_eq!(report.outcome(), crate::fsck::Outcome::Clean);
+        let (fs, _) = Fs::mount(device, &MountOptions::default()).unwrap();
+        let again = World { fs, ..world };
+        let place = {
+            let mut work = again.begin();
+            let place =
+                allocate(&again.fs, &mut work, again.fs.store.volume.root, OWN_STREAM).unwrap();
+            fill(&mut work, place, &inode()).unwrap();
+            work.commit();
+            place
+        };
+        again.free(place);
+        reap(&again.fs);
+        again.must_be_as_before();
+    }
 }

@@ -88,8 +88,8 @@ problems! {
     BitmapTail, Minor, "corrects them";
     /// An inode block cannot be read, fails its checksum, or holds no inodes.
     InodeBlockUnreadable, Damage, "gives up the inodes it held, and the block";
-    /// An inode block holds no inode.
-    InodeBlockEmpty, Minor, "frees it";
+    /// An inode block holds no inode: a crash came between the removal of its last inodes and that of the block.
+    InodeBlockEmpty, Note, "frees it";
     /// The bytes behind the last inode of an inode block are not zero.
     InodeBlockTail, Minor, "zeroes them";
     /// The root directory is gone.
@@ -313,11 +313,11 @@ impl Log {
         self.paths.entry(ino).or_insert_with(path);
     }
 
-    /// Whether something worse than notes was found.
+    /// Whether a repair has nothing to do: what waits in the log it has applied before.
     pub(super) fn is_clean(&self) -> bool {
         self.counts
             .keys()
-            .all(|problem| problem.severity() == Severity::Note)
+            .all(|problem| *problem == Problem::LogPending)
     }
 
     /// The findings with paths filled in, and how many were left out.

@@ -8,7 +8,7 @@ use crate::layout::{INLINE_BYTES, INODES_PER_BLOCK};
 use crate::mount::{Fs, OWN_STREAM};
 use crate::perm;
 use crate::reader::Current;
-use crate::{data, orphan};
+use crate::{data, orphan, slots};
 use steadfast_block::BLOCK_SIZE;
 use steadfast_vfs::{
     Attr, Caller, Cookie, DirEntry, Errno, FileKind, Ino, NAME_MAX, Result, StatFs,
@@ -178,5 +178,6 @@ impl Fs {
                  the next mount frees it"
             ));
         }
+        slots::reap(self);
     }
 }
