@@ -256,6 +256,17 @@ impl Hub {
         }
     }
 
+    /// Reads the certificates again if they have changed.
+    pub(crate) fn renew(&self) {
+        match self.tls.as_ref().map(Tls::refresh) {
+            Some(Ok(true)) => self.log.say("the certificates were read again".to_owned()),
+            Some(Err(e)) => self
+                .log
+                .say(format!("the certificates stay as they were: {e}")),
+            Some(Ok(false)) | None => {}
+        }
+    }
+
     /// From now on no record is taken.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);

@@ -52,6 +52,8 @@ const IDLE_TURNS_MAX: u32 = 8;
 const ACCEPTED_AT_ONCE: usize = 16;
 /// How often slow connections are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How often certificates are looked at, whether they were renewed.
+const RENEWED_EVERY: Duration = Duration::from_secs(1);
 /// How long clients have to take their last replies.
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// A client that does not answer is asked for so long, every so often.
@@ -496,12 +498,18 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// A thread that looks for slow connections.
+    /// A thread that looks for slow connections, and for certificates that were renewed.
     fn look(&self) {
+        let mut renewed_at = Instant::now();
         while !self.hub.is_stopping() {
             let waited = self.changed.wait_timeout(self.ending(), LOOK_EVERY);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
-            self.hub.look_after(Instant::now());
+            let now = Instant::now();
+            self.hub.look_after(now);
+            if now.saturating_duration_since(renewed_at) >= RENEWED_EVERY {
+                self.hub.renew();
+                renewed_at = now;
+            }
         }
     }
 

@@ -7,9 +7,11 @@
 //! handshake). A client that offers application protocols must offer `sunrpc`.
 
 use std::io::{BufRead, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use rustls::crypto::ring;
 use rustls::pki_types::pem::{self, PemObject};
@@ -82,13 +84,6 @@ pub enum TlsError {
     },
 }
 
-/// What a server shows to clients that want TLS, and whose certificates it believes.
-#[derive(Clone, Debug)]
-pub struct Tls {
-    config: Arc<ServerConfig>,
-    mutual: bool,
-}
-
 /// All certificates of a file.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let failed = |source| TlsError::Read {
@@ -123,13 +118,47 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     })
 }
 
-impl Tls {
-    /// From files in PEM: the certificate with those between it and its authority, its key, and the authorities that
-    /// certify clients, if there are any.
-    ///
-    /// # Errors
-    /// See [`TlsError`].
-    pub fn from_files(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<Tls, TlsError> {
+/// What a server shows to clients that want TLS, and whose certificates it believes. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    files: Arc<Files>,
+    now: Arc<Mutex<Now>>,
+}
+
+/// Where it comes from.
+#[derive(Debug)]
+struct Files {
+    cert: PathBuf,
+    key: PathBuf,
+    ca: Option<PathBuf>,
+}
+
+/// What a file was when it was read: where it is, its size and its time. None if there is no such file.
+type Stamp = Option<(u64, u64, SystemTime)>;
+
+/// What new connections get.
+#[derive(Debug)]
+struct Now {
+    config: Arc<ServerConfig>,
+    stamps: [Stamp; 3],
+}
+
+impl Files {
+    fn stamps(&self) -> [Stamp; 3] {
+        let stamp = |path: &Path| {
+            let meta = std::fs::metadata(path).ok()?;
+            Some((meta.ino(), meta.len(), meta.modified().ok()?))
+        };
+        [
+            stamp(&self.cert),
+            stamp(&self.key),
+            self.ca.as_deref().and_then(stamp),
+        ]
+    }
+
+    /// Reads them.
+    fn read(&self) -> Result<ServerConfig, TlsError> {
+        let Files { cert, key, ca } = self;
         let unusable = |path: &Path, why: String| TlsError::Unusable {
             path: path.to_owned(),
             why,
@@ -168,16 +197,55 @@ impl Tls {
         config.alpn_protocols = vec![ALPN.to_vec()];
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
+        Ok(config)
+    }
+}
+
+impl Tls {
+    /// From files in PEM: the certificate with those between it and its authority, its key, and the authorities that
+    /// certify clients, if there are any.
+    ///
+    /// # Errors
+    /// See [`TlsError`].
+    pub fn from_files(cert: &Path, key: &Path, ca: Option<&Path>) -> Result<Tls, TlsError> {
+        let files = Files {
+            cert: cert.to_owned(),
+            key: key.to_owned(),
+            ca: ca.map(Path::to_owned),
+        };
+        // Before the files are read: what changes meanwhile is read once more.
+        let stamps = files.stamps();
+        let config = Arc::new(files.read()?);
         Ok(Tls {
-            config: Arc::new(config),
-            mutual: ca.is_some(),
+            files: Arc::new(files),
+            now: Arc::new(Mutex::new(Now { config, stamps })),
         })
+    }
+
+    fn now(&self) -> MutexGuard<'_, Now> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the files again if they have changed; whether they have. Connections that are there keep what they have.
+    ///
+    /// # Errors
+    /// See [`TlsError`]: all stays as it was, and the files are read when they change once more.
+    pub fn refresh(&self) -> Result<bool, TlsError> {
+        let stamps = self.files.stamps();
+        if stamps == self.now().stamps {
+            return Ok(false);
+        }
+        let config = self.files.read();
+        let mut now = self.now();
+        now.stamps = stamps;
+        now.config = Arc::new(config?);
+        Ok(true)
     }
 
     /// The best that it can do.
     #[must_use]
     pub fn best(&self) -> Security {
-        if self.mutual {
+        if self.files.ca.is_some() {
             Security::Mtls
         } else {
             Security::Tls
@@ -186,7 +254,7 @@ impl Tls {
 
     /// A session that waits for its client; none if there is no memory for it.
     pub(crate) fn session(&self) -> Option<Session> {
-        let mut tls = ServerConnection::new(Arc::clone(&self.config)).ok()?;
+        let mut tls = ServerConnection::new(Arc::clone(&self.now().config)).ok()?;
         tls.set_buffer_limit(Some(SEALED_AT_ONCE));
         Some(Session {
             inner: Mutex::new(Inner {

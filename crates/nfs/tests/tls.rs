@@ -7,7 +7,8 @@ use nfs3_types::mount;
 use nfs3_types::rpc::{auth_stat, opaque_auth, rejected_reply};
 use nfs3_types::xdr_codec::{Opaque, Pack, Unpack, Void};
 use rustls::crypto::ring;
-use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -573,4 +574,34 @@ fn files_that_make_no_tls_and_exports_that_want_too_much_are_refused_with_a_reas
             "{said}"
         );
     }
+}
+
+/// A certificate that was renewed is shown to who comes then; half of a renewal changes nothing.
+#[test]
+fn certificates_are_read_again_when_their_files_change() {
+    let papers = Papers::new();
+    let tls = papers.tls(false);
+    let site = site(Some(tls.clone()), Security::Tls, |_| {});
+    let shown = || {
+        let secure = Secure::new(&site, papers.client(&["sunrpc"], None)).unwrap();
+        secure.stream.conn.peer_certificates().unwrap()[0].clone()
+    };
+    let first = shown();
+    let renew = |name: &str, kind: &str| {
+        let fresh = papers.file("fresh");
+        std::fs::copy(papers.file(&format!("{name}.{kind}")), &fresh).unwrap();
+        std::fs::rename(fresh, papers.file(&format!("server.{kind}"))).unwrap();
+    };
+    renew("other", "crt");
+    // The server's own look may come first, and then there is nothing new.
+    let half = tls.refresh();
+    assert!(
+        matches!(half, Err(TlsError::Mismatch { .. }) | Ok(false)),
+        "{half:?}"
+    );
+    assert_eq!(shown(), first);
+    renew("other", "key");
+    let other = CertificateDer::from_pem_file(papers.file("other.crt")).unwrap();
+    until("the new one is shown", || shown() == other);
+    assert!(!tls.refresh().unwrap());
 }
