@@ -1,70 +1,113 @@
-//! Registration with this host's rpcbind (port mapper version 2, RFC 1833), for clients that ask it
-//! for ports. Nobody needs it who names the ports when mounting.
+//! Registration with this host's rpcbind (version 4, RFC 1833), for clients that ask it for ports.
+//! Nobody needs it who names the ports when mounting.
 //!
-//! The port mapper knows IPv4 alone; rpcbind lets root register, and others from reserved ports.
+//! It is called over its socket, where it knows who calls: only root may register.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::io::{Error, ErrorKind, Read, Result, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nfs3_types::portmap::{IPPROTO_TCP, PMAP_PORT, PMAP_PROG, PROGRAM, VERSION, mapping};
 use nfs3_types::rpc::{RPC_VERSION_2, call_body, msg_body, opaque_auth, rpc_msg};
-use nfs3_types::xdr_codec::Pack;
-use nfs3_types::{mount, nfs3};
+use nfs3_types::xdr_codec::{Opaque, Pack};
+use nfs3_types::{mount, nfs3, portmap};
 
 use crate::record::mark;
-use crate::xdr::Decoder;
+use crate::xdr::{Decoder, Parsed};
 
-/// How long rpcbind may take.
+/// Where rpcbind listens.
+const SOCKET: &str = "/run/rpcbind.sock";
+/// How long it may take.
 const TIME: Duration = Duration::from_secs(5);
 /// Longest reply.
 const REPLY_BYTES_MAX: u32 = 1024;
+const VERSION: u32 = 4;
+const SET: u32 = 1;
+const UNSET: u32 = 2;
+
+/// A program at an address.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    program: u32,
+    version: u32,
+    address: SocketAddr,
+}
+
+impl Place {
+    /// The transport, and the address as RFC 1833 writes it.
+    fn names(&self) -> (&'static str, String) {
+        let transport = match self.address {
+            SocketAddr::V4(_) => "tcp",
+            SocketAddr::V6(_) => "tcp6",
+        };
+        let [high, low] = self.address.port().to_be_bytes();
+        (transport, format!("{}.{high}.{low}", self.address.ip()))
+    }
+}
 
 /// Programs that are registered; they are taken back when it is dropped.
 #[derive(Debug)]
 pub struct Registration {
-    rpcbind: SocketAddr,
-    programs: Vec<(u32, u32, u16)>,
+    rpcbind: PathBuf,
+    places: Vec<Place>,
 }
 
 impl Registration {
-    /// Registers NFS and MOUNT.
+    /// Registers NFS and MOUNT, at the first of these addresses that is IPv4, and the first that is IPv6.
     ///
     /// # Errors
     /// rpcbind does not answer, or refuses.
-    pub fn new(nfs_port: u16, mount_port: u16) -> std::io::Result<Registration> {
-        Registration::at(
-            (Ipv4Addr::LOCALHOST, PMAP_PORT).into(),
-            nfs_port,
-            mount_port,
-        )
+    pub fn new(addresses: &[SocketAddr], mount_port: Option<u16>) -> Result<Registration> {
+        Registration::at(Path::new(SOCKET), addresses, mount_port)
     }
 
     /// The same, with an rpcbind somewhere else.
     #[doc(hidden)]
     pub fn at(
-        rpcbind: SocketAddr,
-        nfs_port: u16,
-        mount_port: u16,
-    ) -> std::io::Result<Registration> {
+        rpcbind: &Path,
+        addresses: &[SocketAddr],
+        mount_port: Option<u16>,
+    ) -> Result<Registration> {
         let mut registration = Registration {
-            rpcbind,
-            programs: Vec::new(),
+            rpcbind: rpcbind.to_owned(),
+            places: Vec::new(),
         };
-        for (program, version, port) in [
-            (nfs3::PROGRAM, nfs3::VERSION, nfs_port),
-            (mount::PROGRAM, mount::VERSION, mount_port),
+        let first = |is: fn(&SocketAddr) -> bool| addresses.iter().copied().find(is);
+        let nowhere = |ip: IpAddr| SocketAddr::new(ip, 0);
+        for (address, nowhere) in [
+            (
+                first(SocketAddr::is_ipv4),
+                nowhere(Ipv4Addr::UNSPECIFIED.into()),
+            ),
+            (
+                first(SocketAddr::is_ipv6),
+                nowhere(Ipv6Addr::UNSPECIFIED.into()),
+            ),
         ] {
-            // What a server that died has left is taken over.
-            call(rpcbind, PMAP_PROG::PMAPPROC_UNSET, program, version, 0)?;
-            if !call(rpcbind, PMAP_PROG::PMAPPROC_SET, program, version, port)? {
-                let why = "rpcbind refused; only root may register";
-                return Err(std::io::Error::new(
-                    std::io::ErrorKind::PermissionDenied,
-                    why,
-                ));
+            let mount_at = |nfs_at: SocketAddr| {
+                SocketAddr::new(nfs_at.ip(), mount_port.unwrap_or(nfs_at.port()))
+            };
+            for (program, version, address) in [
+                (nfs3::PROGRAM, nfs3::VERSION, address),
+                (mount::PROGRAM, mount::VERSION, address.map(mount_at)),
+            ] {
+                let place = Place {
+                    program,
+                    version,
+                    address: address.unwrap_or(nowhere),
+                };
+                // What a server that died has left is taken over, or away.
+                call(rpcbind, UNSET, &place)?;
+                if address.is_none() {
+                    continue;
+                }
+                if !call(rpcbind, SET, &place)? {
+                    let why = "it refused: only root may register";
+                    return Err(Error::new(ErrorKind::PermissionDenied, why));
+                }
+                registration.places.push(place);
             }
-            registration.programs.push((program, version, port));
         }
         Ok(registration)
     }
@@ -72,54 +115,41 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        for (program, version, port) in &self.programs {
-            let _ = call(
-                self.rpcbind,
-                PMAP_PROG::PMAPPROC_UNSET,
-                *program,
-                *version,
-                *port,
-            );
+        for place in &self.places {
+            let _ = call(&self.rpcbind, UNSET, place);
         }
     }
 }
 
-/// Calls the port mapper: what it answers.
-fn call(
-    rpcbind: SocketAddr,
-    procedure: PMAP_PROG,
-    prog: u32,
-    vers: u32,
-    port: u16,
-) -> std::io::Result<bool> {
-    let garbage = || {
-        std::io::Error::new(
-            std::io::ErrorKind::InvalidData,
-            "rpcbind answers something else",
-        )
-    };
+/// Calls rpcbind: what it answers.
+fn call(rpcbind: &Path, procedure: u32, place: &Place) -> Result<bool> {
+    let garbage = || Error::new(ErrorKind::InvalidData, "it answers something else");
     let xid = std::process::id();
     let message = rpc_msg {
         xid,
         body: msg_body::CALL(call_body {
             rpcvers: RPC_VERSION_2,
-            prog: PROGRAM,
+            prog: portmap::PROGRAM,
             vers: VERSION,
-            proc: procedure as u32,
+            proc: procedure,
             cred: opaque_auth::default(),
             verf: opaque_auth::default(),
         }),
     };
-    let args = mapping {
-        prog,
-        vers,
-        prot: IPPROTO_TCP,
-        port: u32::from(port),
-    };
+    let (transport, address) = place.names();
     let mut body = Vec::new();
-    let packed = message.pack(&mut body).and_then(|_| args.pack(&mut body));
-    packed.map_err(|_| garbage())?;
-    let mut stream = TcpStream::connect_timeout(&rpcbind, TIME)?;
+    let mut pack = || {
+        message.pack(&mut body)?;
+        place.program.pack(&mut body)?;
+        place.version.pack(&mut body)?;
+        // It finds the owner out by itself.
+        for text in [transport, &address, ""] {
+            Opaque::borrowed(text.as_bytes()).pack(&mut body)?;
+        }
+        Ok::<_, nfs3_types::xdr_codec::Error>(())
+    };
+    pack().map_err(|_| garbage())?;
+    let mut stream = UnixStream::connect(rpcbind)?;
     stream.set_read_timeout(Some(TIME))?;
     stream.set_write_timeout(Some(TIME))?;
     stream.write_all(&[&mark(body.len())[..], &body].concat())?;
@@ -132,7 +162,7 @@ fn call(
     let mut reply = vec![0; len as usize];
     stream.read_exact(&mut reply)?;
     let mut decoder = Decoder::new(&reply);
-    let mut read = || -> crate::xdr::Parsed<(u32, u32, u32, u32, bool)> {
+    let mut read = || -> Parsed<(u32, u32, u32, u32, bool)> {
         let (xid, kind, accepted) = (decoder.u32()?, decoder.u32()?, decoder.u32()?);
         let _verifier = (decoder.u32()?, decoder.opaque(400)?);
         Ok((xid, kind, accepted, decoder.u32()?, decoder.bool()?))

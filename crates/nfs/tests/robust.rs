@@ -493,35 +493,54 @@ fn counters_are_offered_over_a_socket_and_to_prometheus() {
     drop(Admin::start(site.server.counters(), Some(&path), None).unwrap());
 }
 
-/// A port mapper that takes everything, and notes it.
+/// An rpcbind that takes everything, and notes it.
 #[test]
 fn programs_are_registered_and_taken_back() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let mapper = std::thread::spawn(move || {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rpcbind");
+    let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let rpcbind = std::thread::spawn(move || {
         let mut calls = Vec::new();
-        for _ in 0..6 {
+        for _ in 0..12 {
             let (mut stream, _) = listener.accept().unwrap();
-            let mut call = [0; 4 + 40 + 16];
+            let mut mark = [0; 4];
+            stream.read_exact(&mut mark).unwrap();
+            let mut call = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
             stream.read_exact(&mut call).unwrap();
             let word = |at: usize| u32::from_be_bytes(call[at..at + 4].try_into().unwrap());
-            calls.push((word(24), word(44), word(56)));
-            let reply = [&call[4..8], &[0, 0, 0, 1], &[0; 16], &[0, 0, 0, 1]].concat();
+            assert_eq!((word(12), word(16)), (100_000, 4));
+            let mut at = 48;
+            let mut text = || {
+                let len = word(at) as usize;
+                let text = String::from_utf8(call[at + 4..at + 4 + len].to_vec()).unwrap();
+                at += 4 + len.next_multiple_of(4);
+                text
+            };
+            let (transport, address) = (text(), text());
+            calls.push(format!("{} {} {transport} {address}", word(20), word(40)));
+            let reply = [&call[..4], &[0, 0, 0, 1], &[0; 16], &[0, 0, 0, 1]].concat();
             stream.write_all(&record(&reply)).unwrap();
         }
         calls
     });
-    drop(Registration::at(address, 2049, 2050).unwrap());
+    let addresses = ["127.0.0.1:2049", "10.0.0.1:1", "[::1]:2050"].map(|a| a.parse().unwrap());
+    drop(Registration::at(&path, &addresses, Some(20_048)).unwrap());
     assert_eq!(
-        mapper.join().unwrap(),
+        rpcbind.join().unwrap(),
         [
-            (2, 100_003, 0),
-            (1, 100_003, 2049),
-            (2, 100_005, 0),
-            (1, 100_005, 2050),
-            (2, 100_003, 2049),
-            (2, 100_005, 2050)
+            "2 100003 tcp 127.0.0.1.8.1",
+            "1 100003 tcp 127.0.0.1.8.1",
+            "2 100005 tcp 127.0.0.1.78.80",
+            "1 100005 tcp 127.0.0.1.78.80",
+            "2 100003 tcp6 ::1.8.2",
+            "1 100003 tcp6 ::1.8.2",
+            "2 100005 tcp6 ::1.78.80",
+            "1 100005 tcp6 ::1.78.80",
+            "2 100003 tcp 127.0.0.1.8.1",
+            "2 100005 tcp 127.0.0.1.78.80",
+            "2 100003 tcp6 ::1.8.2",
+            "2 100005 tcp6 ::1.78.80",
         ]
     );
-    assert!(Registration::at("127.0.0.1:1".parse().unwrap(), 1, 1).is_err());
+    assert!(Registration::at(&dir.path().join("nobody"), &addresses, None).is_err());
 }

@@ -97,7 +97,7 @@ pub(crate) struct Args {
     /// Offer counters to Prometheus at this address of this host, as http://ADDRESS:PORT/metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Register with rpcbind, for clients that do not name the ports (IPv4; as root)
+    /// Register with rpcbind, for clients that do not name the ports (as root)
     #[arg(long)]
     rpcbind: bool,
     /// Image files or block devices, each with the path that clients mount [default path: /]
@@ -274,7 +274,7 @@ fn serve(plan: &Plan, opened: &[Opened], told: Told) -> Result<Ended, Failure> {
     let _admin = offer_counters(plan, &server, port)?;
     let registration = plan
         .rpcbind
-        .then(|| Registration::new(port, plan.mount_port.unwrap_or(port)));
+        .then(|| Registration::new(addresses, plan.mount_port));
     let _registration = registration.transpose().map_err(|e| {
         Failure::new(format!(
             "registering with rpcbind: {e}; is rpcbind running?"
