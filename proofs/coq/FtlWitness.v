@@ -1,9 +1,10 @@
 (** The theorems on the log are not empty: a trace in which a flush is cut while a page before
     its last one is torn (the commit is there, and does not count), the mount after it is cut,
     too, sectors are moved, a checkpoint replaces the root, the old block is erased, and a cut
-    comes before any of that is synced. Two sectors that exist, two pages in a block. *)
+    comes before any of that is synced. Two sectors that exist, two pages in a block. And one of the
+    delta log alone, in which a whole page lies behind a torn one. *)
 From stdpp Require Import prelude functions list relations.
-From Steadfast Require Import Ftl FtlLog FtlRecover FtlOps.
+From Steadfast Require Import Ftl FtlLog FtlRecover FtlOps FtlRuns.
 
 Definition inside (a : nat) : bool := a <? 2.
 Definition blk (p : nat) : nat := p / 2.
@@ -200,4 +201,39 @@ Proof.
   apply (ev _ (Read 0 7) _ (CIdle M22 f22)) in H; [|apply is_read; [done|vm_compute; reflexivity]].
   apply (ev _ (Read 1 0) _ (CIdle M22 f22)) in H; [|apply is_read; [done|vm_compute; reflexivity]].
   unfold life4. rewrite <-!app_assoc in H. exact H.
+Qed.
+
+(** The delta log: a run of one page is durable; of the next one, the first page is torn and the
+    second, which ends it, is whole. The log goes on in the other place that was named. *)
+Notation deltas := (@dlog nat nat).
+Definition x0 : @dpage nat nat := Dp 0 10 true [1; 2].
+Definition x1 : @dpage nat nat := Dp 1 11 false [3; 4].
+Definition x2 : @dpage nat nat := Dp 2 12 true [5; 6].
+Definition y1 : @dpage nat nat := Dp 1 13 true [4; 5].
+Definition s0 : deltas := Dl (Df (λ _, Empty) (λ _ _, False)) [] 0 0 [0].
+Definition s1 : deltas := Dl (dwrite 0 (Holds x0) (df s0)) [(0, x0)] 0 0 [0].
+Definition s2 : deltas := Dl (Df (here (df s1)) (λ _ _, False)) [(0, x0)] 0 1 [0].
+Definition s3 : deltas := Dl (dwrite 1 (Holds x1) (df s2)) [(0, x0); (1, x1)] 0 1 [0].
+Definition s4 : deltas := Dl (dwrite 3 (Holds x2) (df s3)) [(0, x0); (1, x1); (3, x2)] 0 1 [0].
+Definition c4 : @dflash nat nat := Df (λ p, match p with 0 => Holds x0 | 1 => Junk | 3 => Holds x2 | _ => Empty end) (λ _ _, False).
+Definition s5 : deltas := Dl c4 [(0, x0)] 0 1 [0].
+Definition s6 : deltas := Dl (dwrite 2 (Holds y1) c4) [(0, x0); (2, y1)] 0 1 [0].
+Definition s7 : deltas := Dl (Df (here (df s6)) (λ _ _, False)) [(0, x0); (2, y1)] 0 2 [0].
+Ltac calmly := intros ? Hx; vm_compute in Hx; naive_solver.
+Ltac places := let Hq := fresh in intros q Hq; repeat (apply elem_of_cons in Hq as [->|Hq]; [split_and!; [done|reflexivity|calmly]|]); by apply elem_of_nil in Hq.
+Theorem delta_log_goes_on : dinit s0 ∧ rtc dstep s0 s7 ∧ runs_of (ch s4) = [[10]; [11; 12]] ∧ runs_of (ch s7) = [[10]; [13]].
+Proof.
+  split_and!; [|..|reflexivity|reflexivity].
+  { split_and!; try done. intros q _. split; [done|]. calmly. }
+  eapply (rtc_l _ _ s1). { apply (d_program s0 0 10 true [1; 2]); [by left|reflexivity|calmly|places]. }
+  eapply (rtc_l _ _ s2); [apply d_sync|].
+  eapply (rtc_l _ _ s3). { apply (d_program s2 1 11 false [3; 4]); [by left|reflexivity|calmly|places]. }
+  eapply (rtc_l _ _ s4). { apply (d_program s3 3 12 true [5; 6]); [by left|reflexivity|calmly|places]. }
+  eapply (rtc_l _ _ s5).
+  { apply (d_cut s4 c4 0 [(0, x0)]); [simpl; lia|split; [|calmly]|].
+    - intros [|[|[|[|p]]]]; [same| |same|same|same]. right. vm_compute. auto.
+    - apply w_next; [by left|done|done|]. apply w_end. intros q x Hq Hx.
+      repeat (apply elem_of_cons in Hq as [->|Hq]; [done|]). by apply elem_of_nil in Hq. }
+  eapply (rtc_l _ _ s6). { apply (d_program s5 2 13 true [4; 5]); [by right; left|reflexivity|calmly|places]. }
+  eapply (rtc_l _ _ s7); [apply d_sync|]. done.
 Qed.
