@@ -326,10 +326,6 @@ Proof.
         apply list_lookup_singleton_Some in He as [? _]. rewrite app_length. simpl. lia.
   - destruct Hx as (->&HA&Hb&lg&HW). destruct (sync_wait lg m f t HW HA Hb). by split_and!.
 Qed.
-Lemma at_steps o t x y : rtc step x y → at_pc o t x → at_pc o t y.
-Proof. induction 1; [done|]. eauto using at_step. Qed.
-Lemma at_during o m f p f' t : RI m f → AR m f t → during enter step o m f p f' → at_pc o t (p, f').
-Proof. intros HR HA (p0&->&Hs). by eapply at_steps; [done|]. Qed.
 Lemma at_cut o t p f c : at_pc o t (p, f) → cut f c → CI c ∧ (CR c (stb t) ∨ (o = Flush ∧ CR c (vol t))).
 Proof.
   intros Hp Hc. destruct p as [o' m|m|m|m|m|m]; simpl in Hp; try done.
@@ -430,8 +426,6 @@ Proof.
   - by exists m, f.
   - destruct Hx as (m0&f0&Hl&->&Hf). simpl in Hf. subst f. by apply begun_ok.
 Qed.
-Lemma mount_steps s x y : rtc step x y → at_mount s x → at_mount s y.
-Proof. induction 1; [done|]. eauto using mount_step. Qed.
 Lemma looking_cut s m f c : looking s m f → cut f c → CI c ∧ CR c s.
 Proof.
   intros (lg&i&n&HF&Hg&Hd&Hq&Hfd&Hl) Hc.
@@ -464,9 +458,9 @@ Proof.
   - exact (looking_cut _ _ _ _ Hp Hc).
   - destruct Hp as (m0&f0&Hl&_&Hf). simpl in Hf. subst f. exact (begun_cut _ _ _ _ Hl Hc).
 Qed.
-Lemma at_menter c s p f : CI c → CR c s → mduring step menter c p f → at_mount s (p, f).
+Lemma at_menter c s p : CI c → CR c s → menter c p → at_mount s (p, c).
 Proof.
-  intros ((Hst&Hq&Hd)&lg&i&n&HF&Hg) HC (p0&(m&Hm&->)&Hs). eapply mount_steps; [done|].
+  intros ((Hst&Hq&Hd)&lg&i&n&HF&Hg) HC (m&Hm&->).
   exists lg, i, n. split_and!; try done; [by apply recover_found|]. by apply HC.
 Qed.
 (** Every image has a disk. *)
@@ -492,17 +486,19 @@ Qed.
 (** ** The theorems *)
 Theorem log_correct : per_operation zero inside bound cut enter step done refused menter (read zero) new AR CR RI CI.
 Proof.
-  split_and!; [intros o; constructor|constructor|constructor].
-  - intros m f t p f' m' HR HA Hd ->. by destruct (at_during _ _ _ _ _ _ HR HA Hd) as (?&?&?).
-  - intros m f p f' m' HR Hd ->. by destruct (at_during _ _ _ _ _ _ HR (AR_of m f) Hd) as (?&?&?).
-  - intros m f t p f' m' HR HA Hd ->. by destruct (at_during _ _ _ _ _ _ HR HA Hd) as (?&?&?).
-  - intros m f p f' m' HR Hd ->. by destruct (at_during _ _ _ _ _ _ HR (AR_of m f) Hd) as (?&?&?).
-  - intros m f t p f' c HR HA Hd Hc. by destruct (at_cut _ _ _ _ _ (at_during _ _ _ _ _ _ HR HA Hd) Hc).
-  - intros m f p f' c HR Hd Hc. by destruct (at_cut _ _ _ _ _ (at_during _ _ _ _ _ _ HR (AR_of m f) Hd) Hc).
-  - intros c s p f m HC HR Hd ->. by destruct (at_menter _ _ _ _ HC HR Hd).
-  - intros c p f m HC Hd ->. destruct (CR_of c HC) as [s HR]. by destruct (at_menter _ _ _ _ HC HR Hd).
-  - intros c s p f c' HC HR Hd Hc. by destruct (mount_cut _ _ _ _ (at_menter _ _ _ _ HC HR Hd) Hc).
-  - intros c p f c' HC Hd Hc. destruct (CR_of c HC) as [s HR]. by destruct (mount_cut _ _ _ _ (at_menter _ _ _ _ HC HR Hd) Hc).
+  split_and!; [intros o; apply op_by_points with (P := λ t p f, at_pc o t (p, f))
+    |apply mount_by_points with (P := λ s p f, at_mount s (p, f))|constructor].
+  - intros m f _. exists (disk_of m f). apply AR_of.
+  - intros m f t p HR HA ->. done.
+  - intros t p f p' f' Hp Hs. by eapply at_step.
+  - intros t p f m Hp ->. by apply Hp.
+  - intros t p f m Hp ->. by apply Hp.
+  - intros t p f c. apply at_cut.
+  - apply CR_of.
+  - apply at_menter.
+  - intros s p f p' f' Hp Hs. by eapply mount_step.
+  - intros s p f m Hp ->. by apply Hp.
+  - intros s p f c. apply mount_cut.
   - intros m f t a d HR (Hv&_&_) _ ->. by rewrite Hv.
   - intros m f t c HR HA Hc. by destruct (cut_idle _ _ _ _ HR HA Hc).
   - intros m f c HR Hc. by destruct (cut_idle _ _ _ _ HR (AR_of m f) Hc).
