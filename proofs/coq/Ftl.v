@@ -143,52 +143,6 @@ Record rest_correct : Prop := RestCorrect {
   new_B f : new f → CI f }.
 Definition per_operation : Prop := (∀ o, op_correct o) ∧ mount_correct ∧ rest_correct.
 
-(** The same point by point, as an engine shows it that runs one step after the other, with
-    invariants for loops: [P] holds from the call on, and wherever it holds a cut does no harm. *)
-Theorem op_by_points o (P : sdisk → pc → fl → Prop) :
-  (∀ m f, RI m f → ∃ t, AR m f t) →
-  (∀ m f t p, RI m f → AR m f t → enter o m p → P t p f) →
-  (∀ t p f p' f', P t p f → step (p, f) (p', f') → P t p' f') →
-  (∀ t p f m, P t p f → done p m → fits o ∧ RI m f ∧ AR m f (after o t)) →
-  (∀ t p f m, P t p f → refused p m → refusable o t ∧ RI m f ∧ AR m f t) →
-  (∀ t p f c, P t p f → cut f c → CI c ∧ (CR c (stb t) ∨ (o = Flush ∧ CR c (vol t)))) →
-  op_correct o.
-Proof.
-  intros HA He Hs Hd Hr Hc.
-  assert (∀ m f t p f', RI m f → AR m f t → during o m f p f' → P t p f') as HP.
-  { intros m f t p f' HR Ht (p0&Hp&Hss). apply (He m f t) in Hp; [|done..]. clear He.
-    remember (p0, f) as x eqn:Ex. remember (p, f') as y eqn:Ey. clear HR Ht. revert p0 f Ex Hp.
-    induction Hss as [x|x [p1 f1] y Hx _ IH]; intros p0 f -> Hp; [by simplify_eq|].
-    apply (IH Ey p1 f1 eq_refl). by eapply Hs. }
-  constructor.
-  - intros m f t p f' m' HR Ht Hdu Hdn. edestruct Hd as (?&?&?); [by eapply HP|done|done].
-  - intros m f p f' m' HR Hdu Hdn. destruct (HA m f HR) as [t Ht]. edestruct Hd as (?&?&?); [by eapply HP|done|done].
-  - intros m f t p f' m' HR Ht Hdu Hdn. edestruct Hr as (?&?&?); [by eapply HP|done|done].
-  - intros m f p f' m' HR Hdu Hdn. destruct (HA m f HR) as [t Ht]. edestruct Hr as (?&?&?); [by eapply HP|done|done].
-  - intros m f t p f' c HR Ht Hdu Hcu. edestruct Hc as [? ?]; [by eapply HP|done|done].
-  - intros m f p f' c HR Hdu Hcu. destruct (HA m f HR) as [t Ht]. edestruct Hc as [? ?]; [by eapply HP|done|done].
-Qed.
-Theorem mount_by_points (P : disk → pc → fl → Prop) :
-  (∀ c, CI c → ∃ s, CR c s) →
-  (∀ c s p, CI c → CR c s → menter c p → P s p c) →
-  (∀ s p f p' f', P s p f → step (p, f) (p', f') → P s p' f') →
-  (∀ s p f m, P s p f → done p m → RI m f ∧ AR m f (T s s 0)) →
-  (∀ s p f c, P s p f → cut f c → CI c ∧ CR c s) →
-  mount_correct.
-Proof.
-  intros HC He Hs Hd Hc.
-  assert (∀ c s p f, CI c → CR c s → mduring c p f → P s p f) as HP.
-  { intros c s p f HI HR (p0&Hp&Hss). apply (He c s) in Hp; [|done..].
-    remember (p0, c) as x eqn:Ex. remember (p, f) as y eqn:Ey. clear He HI HR. revert p0 c Ex Hp.
-    induction Hss as [x|x [p1 f1] y Hx _ IH]; intros p0 c -> Hp; [by simplify_eq|].
-    apply (IH Ey p1 f1 eq_refl). by eapply Hs. }
-  constructor.
-  - intros c s p f m HI HR Hdu Hdn. edestruct Hd as [??]; [by eapply HP|done|done].
-  - intros c p f m HI Hdu Hdn. destruct (HC c HI) as [s HR]. edestruct Hd as [??]; [by eapply HP|done|done].
-  - intros c s p f c' HI HR Hdu Hcu. edestruct Hc as [??]; [by eapply HP|done|done].
-  - intros c p f c' HI Hdu Hcu. destruct (HC c HI) as [s HR]. edestruct Hc as [??]; [by eapply HP|done|done].
-Qed.
-
 (** ** Behavioural correctness *)
 Definition sim (x : conf) (y : mode * sdisk) : Prop :=
   match x, y.1 with
@@ -249,6 +203,52 @@ Proof.
     split; [by apply (new_B HR)|by apply (new_A HR)].
   - exists y. split; [done|]. exact (sim_step _ _ _ _ HP Hs Hi).
   - destruct (sim_step _ _ _ _ HP Hs Hi) as (y'&?&?). exists y'. split; [by econstructor|done].
+Qed.
+(** ** Per-operation correctness, point by point *)
+(** It is enough to show it as an engine does that runs one step after the other, with
+    invariants for loops: [P] holds from the call on, and wherever it holds a cut does no harm. *)
+Theorem op_by_points o (P : sdisk → pc → fl → Prop) :
+  (∀ m f, RI m f → ∃ t, AR m f t) →
+  (∀ m f t p, RI m f → AR m f t → enter o m p → P t p f) →
+  (∀ t p f p' f', P t p f → step (p, f) (p', f') → P t p' f') →
+  (∀ t p f m, P t p f → done p m → fits o ∧ RI m f ∧ AR m f (after o t)) →
+  (∀ t p f m, P t p f → refused p m → refusable o t ∧ RI m f ∧ AR m f t) →
+  (∀ t p f c, P t p f → cut f c → CI c ∧ (CR c (stb t) ∨ (o = Flush ∧ CR c (vol t)))) →
+  op_correct o.
+Proof.
+  intros HA He Hs Hd Hr Hc.
+  assert (∀ m f t p f', RI m f → AR m f t → during o m f p f' → P t p f') as HP.
+  { intros m f t p f' HR Ht (p0&Hp&Hss). apply (He m f t) in Hp; [|done..]. clear He.
+    remember (p0, f) as x eqn:Ex. remember (p, f') as y eqn:Ey. clear HR Ht. revert p0 f Ex Hp.
+    induction Hss as [x|x [p1 f1] y Hx _ IH]; intros p0 f -> Hp; [by simplify_eq|].
+    apply (IH Ey p1 f1 eq_refl). by eapply Hs. }
+  constructor.
+  - intros m f t p f' m' HR Ht Hdu Hdn. edestruct Hd as (?&?&?); [by eapply HP|done|done].
+  - intros m f p f' m' HR Hdu Hdn. destruct (HA m f HR) as [t Ht]. edestruct Hd as (?&?&?); [by eapply HP|done|done].
+  - intros m f t p f' m' HR Ht Hdu Hdn. edestruct Hr as (?&?&?); [by eapply HP|done|done].
+  - intros m f p f' m' HR Hdu Hdn. destruct (HA m f HR) as [t Ht]. edestruct Hr as (?&?&?); [by eapply HP|done|done].
+  - intros m f t p f' c HR Ht Hdu Hcu. edestruct Hc as [? ?]; [by eapply HP|done|done].
+  - intros m f p f' c HR Hdu Hcu. destruct (HA m f HR) as [t Ht]. edestruct Hc as [? ?]; [by eapply HP|done|done].
+Qed.
+Theorem mount_by_points (P : disk → pc → fl → Prop) :
+  (∀ c, CI c → ∃ s, CR c s) →
+  (∀ c s p, CI c → CR c s → menter c p → P s p c) →
+  (∀ s p f p' f', P s p f → step (p, f) (p', f') → P s p' f') →
+  (∀ s p f m, P s p f → done p m → RI m f ∧ AR m f (T s s 0)) →
+  (∀ s p f c, P s p f → cut f c → CI c ∧ CR c s) →
+  mount_correct.
+Proof.
+  intros HC He Hs Hd Hc.
+  assert (∀ c s p f, CI c → CR c s → mduring c p f → P s p f) as HP.
+  { intros c s p f HI HR (p0&Hp&Hss). apply (He c s) in Hp; [|done..].
+    remember (p0, c) as x eqn:Ex. remember (p, f) as y eqn:Ey. clear He HI HR. revert p0 c Ex Hp.
+    induction Hss as [x|x [p1 f1] y Hx _ IH]; intros p0 c -> Hp; [by simplify_eq|].
+    apply (IH Ey p1 f1 eq_refl). by eapply Hs. }
+  constructor.
+  - intros c s p f m HI HR Hdu Hdn. edestruct Hd as [??]; [by eapply HP|done|done].
+  - intros c p f m HI Hdu Hdn. destruct (HC c HI) as [s HR]. edestruct Hd as [??]; [by eapply HP|done|done].
+  - intros c s p f c' HI HR Hdu Hcu. edestruct Hc as [??]; [by eapply HP|done|done].
+  - intros c p f c' HI Hdu Hcu. destruct (HC c HI) as [s HR]. edestruct Hc as [??]; [by eapply HP|done|done].
 Qed.
 End implementation.
 
