@@ -81,6 +81,8 @@ static void test_setattr(H dir) {
     a = attr_of(&sub);
     check(a.type == NF3DIR && a.mode == 01777 && a.nlink == 2, "it is set");
     EXPECT(setattr(&sub, set_size_to(0), NULL), "of a directory's size", NFS3ERR_INVAL, NFS3ERR_ISDIR);
+    R fifo = make_node(dir, "fifo", NF3FIFO, 0, 0, set_nothing());
+    EXPECT(setattr(&fifo->handle, set_size_to(0), NULL), "of a fifo's size", NFS3ERR_INVAL);
 }
 
 static uint32_t granted(H object, uint32_t uid, uint32_t wanted) {

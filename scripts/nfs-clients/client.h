@@ -25,6 +25,7 @@ struct options {
     const char *squashed;   // the same volume, everybody is anonymous
     const char *small;      // a small volume
     const char *refused;    // not for this host
+    bool sync;              // every call is durable: attributes before a change are left out, UNSTABLE is FILE_SYNC
     bool few_links;         // leave out the tens of thousands of links to one file
 };
 extern struct options options;
@@ -152,11 +153,13 @@ void part(const char *name);
 bool check(bool holds, const char *format, ...) __attribute__((format(printf, 2, 3)));
 // A statement that the RFC leaves open and Steadfast promises.
 bool promise(bool holds, const char *format, ...) __attribute__((format(printf, 2, 3)));
-// The reply must have one of these.
-bool expect_one(R reply, const char *what, const nfsstat3 *wanted, int wanted_len);
-#define EXPECT(reply, what, ...)                                     \
-    expect_one(reply, what, (const nfsstat3[]){__VA_ARGS__}, \
+// The reply must have one of these: by the RFC, or as Steadfast promises.
+bool expect_one(bool (*say)(bool, const char *, ...), R reply, const char *what, const nfsstat3 *wanted, int wanted_len);
+#define ONE_OF(say, reply, what, ...)                              \
+    expect_one(say, reply, what, (const nfsstat3[]){__VA_ARGS__}, \
                (int)(sizeof((const nfsstat3[]){__VA_ARGS__}) / sizeof(nfsstat3)))
+#define EXPECT(reply, what, ...) ONE_OF(check, reply, what, __VA_ARGS__)
+#define PROMISED(reply, what, ...) ONE_OF(promise, reply, what, __VA_ARGS__)
 #define OK(reply, what) EXPECT(reply, what, NFS3_OK)
 // As above for MOUNT.
 bool expect_mount(const char *path, const char *what, mountstat3 wanted);

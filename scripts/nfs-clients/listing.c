@@ -122,14 +122,14 @@ static void test_entries(H dir) {
     char other[NFS3_COOKIEVERFSIZE];
     memcpy(other, verifier, sizeof other);
     other[3] ^= 0x55;
-    EXPECT(read_dir(dir, entries[10].cookie, other, 4096), "with another verifier", NFS3ERR_BAD_COOKIE);
-    EXPECT(read_dir_plus(dir, entries[10].cookie, other, 1024, 4096), "with another verifier", NFS3ERR_BAD_COOKIE);
+    PROMISED(read_dir(dir, entries[10].cookie, other, 4096), "with another verifier", NFS3ERR_BAD_COOKIE);
+    PROMISED(read_dir_plus(dir, entries[10].cookie, other, 1024, 4096), "with another verifier", NFS3ERR_BAD_COOKIE);
     // Too little for one entry.
     EXPECT(read_dir(dir, 0, zero, 8), "of 8 bytes", NFS3ERR_TOOSMALL);
     EXPECT(read_dir(dir, 0, zero, 0), "of no bytes", NFS3ERR_TOOSMALL);
     EXPECT(read_dir_plus(dir, 0, zero, 8, 8), "of 8 bytes", NFS3ERR_TOOSMALL);
     EXPECT(read_dir_plus(dir, 0, zero, 1024, 100), "of 100 bytes", NFS3ERR_TOOSMALL);
-    EXPECT(read_dir(dir, 1ULL << 63, verifier, 4096), "with a cookie that nobody gave", NFS3_OK, NFS3ERR_BAD_COOKIE);
+    PROMISED(read_dir(dir, 1ULL << 63, verifier, 4096), "with a cookie that nobody gave", NFS3_OK, NFS3ERR_BAD_COOKIE);
     free(entries);
 }
 

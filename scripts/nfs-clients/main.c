@@ -1,7 +1,7 @@
 // A client of NFS version 3 and MOUNT version 3 on libnfs, which calls every procedure, provokes every error that RFC 1813 lists
 // for it and that can be had, and checks what comes back.
 //
-//   client --port N --mount-port N --export PATH --read-only PATH --squashed PATH --small PATH --refused PATH [--few-links] [PART…]
+//   client --port N --mount-port N --export PATH --read-only PATH --squashed PATH --small PATH --refused PATH [--sync] [--few-links] [PART…]
 //
 // A line per check, "ok" or "FAIL"; the table of errors at the end, if all parts run. With "restart" among them, it says
 // "restart, please" and goes on when it reads a line.
@@ -28,7 +28,7 @@ static const struct {
 
 static void usage(void) {
     fprintf(stderr, "usage: client --port N --mount-port N --export PATH --read-only PATH --squashed PATH --small PATH --refused PATH"
-                    " [--few-links] [PART…]\nparts:");
+                    " [--sync] [--few-links] [PART…]\nparts:");
     for (size_t i = 0; i < PARTS; i++) fprintf(stderr, " %s", parts[i].name);
     fputc('\n', stderr);
     exit(2);
@@ -54,8 +54,9 @@ static char **read_options(char **argv) {
     };
     size_t n = sizeof known / sizeof known[0];
     for (argv++; *argv && strncmp(*argv, "--", 2) == 0; argv++) {
-        if (strcmp(*argv, "--few-links") == 0) {
-            options.few_links = true;
+        bool few_links = strcmp(*argv, "--few-links") == 0, sync = strcmp(*argv, "--sync") == 0;
+        if (few_links || sync) {
+            options.few_links |= few_links, options.sync |= sync;
             continue;
         }
         size_t i = 0;

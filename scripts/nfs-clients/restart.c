@@ -129,8 +129,12 @@ void test_restart(void) {
     OK(r, "exclusive, again after the restart");
     if (r->has_handle) check(attr_of(&r->handle).fileid == attr_of(&exclusive).fileid, "it is the same file");
     EXPECT(create_exclusive(&dir, "exclusive", "another-"), "exclusive, by somebody else", NFS3ERR_EXIST);
+    // Two dots and five names; a name that came meanwhile may be before the cookie or behind it.
     r = read_dir(&dir, cookie, cookie_verifier, 4096);
-    if (OK(r, "from a cookie from before")) check(r->eof && listed + r->entries_len == 2 + 7, "goes on where it was: %zu and %zu", listed, r->entries_len);
+    if (OK(r, "from a cookie from before")) {
+        for (size_t i = 0; i < r->entries_len; i++) listed += strcmp(r->entries[i].name, "loaded") != 0;
+        check(r->eof && listed == 2 + 5, "goes on where it was: %zu names in all", listed);
+    }
 
     // The verifier tells that what was not committed may be lost.
     r = commit(&load.file, 0, 0);
@@ -157,7 +161,7 @@ void test_restart(void) {
         send_piece(piece);
     }
     check(work_while(&nfs, &load.waiting) && !load.over && load.wrong == 0, "%d of %d pieces are sent again", again, PIECES);
-    promise(again > PIECES / 2, "because their verifier was another, or there was no answer");
+    promise(again > PIECES / 2 || options.sync, "because their verifier was another, or there was no answer");
     r = commit(&load.file, 0, 0);
     OK(r, "of them");
     int same = 0, whole = 0;
