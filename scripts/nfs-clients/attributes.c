@@ -106,6 +106,15 @@ static void test_access(H dir) {
     as(OWNER, OWNER);
     OK(read_from(&file, 0, 4), "by the owner");
     OK(write_to(&file, 0, "TEXT", 4, FILE_SYNC), "by the owner");
+    // Who has opened a file may go on when its mode is changed, and who may run a program may read it: the server cannot tell
+    // (section 4.4 of the RFC).
+    OK(setattr(&file, set_mode_to(0), NULL), "of the mode by the owner");
+    OK(read_from(&file, 0, 4), "by the owner, whatever the mode");
+    OK(write_to(&file, 0, "text", 4, FILE_SYNC), "by the owner, whatever the mode");
+    OK(setattr(&file, set_mode_to(0711), NULL), "of the mode by the owner");
+    as(STRANGER, STRANGER);
+    OK(read_from(&file, 0, 4), "by a stranger who may execute");
+    EXPECT(write_to(&file, 0, "x", 1, FILE_SYNC), "by a stranger who may execute", NFS3ERR_ACCES);
     as(0, 0);
 
     struct handle sub = new_dir(dir, "shared", 0711);

@@ -189,6 +189,25 @@ static const struct {
     {NFS3_RENAME, NFS3ERR_MLINK, "a rename makes no link meanwhile, and a directory may have any number of directories in it"},
 };
 
+// Those of MNT; with a reason if it need not be.
+static struct {
+    mountstat3 status;
+    const char *name, *why;
+    bool seen;
+} mount_statuses[] = {
+    {MNT3_OK, "OK", NULL, false},
+    {MNT3ERR_PERM, "PERM", "who may not is told ACCES", false},
+    {MNT3ERR_NOENT, "NOENT", NULL, false},
+    {MNT3ERR_IO, "IO", "the medium is whole", false},
+    {MNT3ERR_ACCES, "ACCES", NULL, false},
+    {MNT3ERR_NOTDIR, "NOTDIR", NULL, false},
+    {MNT3ERR_INVAL, "INVAL", NULL, false},
+    {MNT3ERR_NAMETOOLONG, "NAMETOOLONG", NULL, false},
+    {MNT3ERR_NOTSUPP, "NOTSUPP", "every procedure is supported", false},
+    {MNT3ERR_SERVERFAULT, "SERVERFAULT", "it would be a bug of the server", false},
+};
+#define MOUNT_STATUSES (sizeof mount_statuses / sizeof mount_statuses[0])
+
 static uint32_t seen[PROCEDURES][STATUSES];
 
 const char *procedure_name(int procedure) { return rfc[procedure].name; }
@@ -197,6 +216,11 @@ void saw(int procedure, nfsstat3 status) {
     int place = place_of(status);
     if (place < 0) check(false, "%s gives the status %d, which the RFC does not have", rfc[procedure].name, (int)status);
     else seen[procedure][place]++;
+}
+
+void saw_mount(mountstat3 status) {
+    for (size_t i = 0; i < MOUNT_STATUSES; i++)
+        if (mount_statuses[i].status == status) mount_statuses[i].seen = true;
 }
 
 static bool listed(int procedure, nfsstat3 status) {
@@ -225,13 +249,20 @@ void print_table(bool complete) {
         }
         putchar('\n');
     }
-    putchar('\n');
+    printf("%-11s", "MNT");
+    for (size_t i = 0; i < MOUNT_STATUSES; i++)
+        if (mount_statuses[i].seen || mount_statuses[i].why) printf(mount_statuses[i].seen ? " %s" : " (%s)", mount_statuses[i].name);
+    printf("\n\n");
     for (size_t i = 0; i < sizeof need_not_be / sizeof need_not_be[0]; i++) {
         int p = need_not_be[i].procedure;
         printf("%-11s (%s): %s\n", p == ANY ? "all" : rfc[p].name, status_name(need_not_be[i].status), need_not_be[i].why);
     }
+    for (size_t i = 0; i < MOUNT_STATUSES; i++)
+        if (mount_statuses[i].why) printf("%-11s (%s): %s\n", "MNT", mount_statuses[i].name, mount_statuses[i].why);
     putchar('\n');
     if (!complete) return;
+    for (size_t i = 0; i < MOUNT_STATUSES; i++)
+        if (!mount_statuses[i].why) promise(mount_statuses[i].seen, "MNT gave %s", mount_statuses[i].name);
     for (int p = 0; p < PROCEDURES; p++) {
         check(seen[p][0] > 0, "%s was called and succeeded", rfc[p].name);
         for (int i = 0; i < LIST_MAX && rfc[p].errors[i] != NFS3_OK; i++) {

@@ -171,6 +171,7 @@ const char *status_name(nfsstat3 status);
 const char *procedure_name(int procedure);
 // Notes that a procedure gave this status.
 void saw(int procedure, nfsstat3 status);
+void saw_mount(mountstat3 status);
 // The table of procedures and errors. With `complete`, what is missing is a failure.
 void print_table(bool complete);
 int failures(void);

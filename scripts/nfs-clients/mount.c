@@ -7,6 +7,7 @@
 bool expect_mount(const char *path, const char *what, mountstat3 wanted) {
     struct mounted m = mnt(path);
     if (m.lost) return check(false, "MNT of %s: %s", what, m.lost);
+    saw_mount(m.status);
     return check(m.status == wanted, "MNT of %s: %d (%d is right)", what, (int)m.status, (int)wanted);
 }
 
@@ -15,6 +16,7 @@ static bool same_handle(H a, H b) { return a->len == b->len && memcmp(a->bytes, 
 void test_mount(void) {
     part("MOUNT");
     check(mount_null(), "NULL is answered");
+    expect_mount(options.export, "the export", MNT3_OK);
     struct mounted m = mnt(options.export);
     need(!m.lost && m.status == MNT3_OK, "the export can be mounted");
     bool sys = false;
@@ -39,6 +41,8 @@ void test_mount(void) {
     snprintf(path, sizeof path, "%s/%s", options.export, long_name);
     expect_mount(path, "a name of 300 bytes", MNT3ERR_NAMETOOLONG);
     expect_mount("/no-such-export", "an export that is not there", MNT3ERR_NOENT);
+    snprintf(path, sizeof path, "%s/%s/..", options.export, top_name);
+    expect_mount(path, "a path with .. in it", MNT3ERR_INVAL);
     expect_mount(options.refused, "an export for other hosts", MNT3ERR_ACCES);
     (void)file;
 
