@@ -87,6 +87,7 @@ int main(int argc, char **argv) {
     need(!m.lost && m.status == MNT3_OK, "the export can be mounted");
     export_root = m.handle;
     snprintf(top_name, sizeof top_name, "client-%d", (int)getpid());
+    printf("in %s\n", top_name);
     top = new_dir(&export_root, top_name, 0755);
     for (size_t i = 0; i < PARTS; i++)
         if (wanted(parts[i].name, names)) parts[i].run();
