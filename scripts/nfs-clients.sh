@@ -209,7 +209,7 @@ fails() {
   local what=$1 status=0
   shift
   "$@" || status=$?
-  if ((status == 0 || (status >= 124 && status <= 140))); then note 1 "$what: fails (exit $status)"; else note 0 "$what: fails (exit $status)"; fi
+  note $((status == 0 || (status >= 124 && status <= 140))) "$what: fails (exit $status)"
 }
 note() {
   if (($1 == 0)); then

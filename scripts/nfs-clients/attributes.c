@@ -98,7 +98,8 @@ static void test_access(H dir) {
     OK(setattr(&file, set_owner_to(OWNER, OWNER), NULL), "of an owner");
     OK(setattr(&file, set_mode_to(0640), NULL), "of a mode");
     uint32_t read_write = ACCESS3_READ | ACCESS3_MODIFY | ACCESS3_EXTEND;
-    check((granted(&file, OWNER, ALL_ACCESS) & (read_write | ACCESS3_EXECUTE)) == read_write, "the owner may read and write, not execute");
+    check((granted(&file, OWNER, ALL_ACCESS) & (read_write | ACCESS3_EXECUTE)) == read_write,
+          "the owner may read and write, not execute");
     check((granted(&file, STRANGER, ALL_ACCESS) & (read_write | ACCESS3_EXECUTE)) == 0, "a stranger may nothing");
     check((granted(&file, 0, ALL_ACCESS) & read_write) == read_write, "root may read and write");
     check(granted(&file, OWNER, ACCESS3_READ) == ACCESS3_READ, "nothing is granted that was not asked for");
@@ -141,8 +142,7 @@ static void test_squash(void) {
     need(!r->lost && r->status == NFS3_OK, "the directory of the test, through the squashed export");
     struct handle same = r->handle;
     EXPECT(create(&same, "roots", GUARDED, set_nothing()), "by root that is nobody here, in root's directory", NFS3ERR_ACCES);
-    struct handle open_dir = new_dir(&top, "open", 0777);
-    (void)open_dir;
+    new_dir(&top, "open", 0777);
     r = lookup(&same, "open");
     struct handle there = r->handle;
     r = create(&there, "nobodys", GUARDED, set_mode_to(0600));

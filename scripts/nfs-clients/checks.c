@@ -251,7 +251,8 @@ void print_table(bool complete) {
     }
     printf("%-11s", "MNT");
     for (size_t i = 0; i < MOUNT_STATUSES; i++)
-        if (mount_statuses[i].seen || mount_statuses[i].why) printf(mount_statuses[i].seen ? " %s" : " (%s)", mount_statuses[i].name);
+        if (mount_statuses[i].seen || mount_statuses[i].why)
+            printf(mount_statuses[i].seen ? " %s" : " (%s)", mount_statuses[i].name);
     printf("\n\n");
     for (size_t i = 0; i < sizeof need_not_be / sizeof need_not_be[0]; i++) {
         int p = need_not_be[i].procedure;
@@ -270,7 +271,8 @@ void print_table(bool complete) {
             bool provoked = seen[p][place_of(status)] > 0;
             if (why_not(p, status) == NULL) promise(provoked, "%s gave %s", rfc[p].name, status_name(status));
         }
-        check(seen[p][place_of(NFS3ERR_IO)] + seen[p][place_of(NFS3ERR_SERVERFAULT)] == 0, "%s gave no IO and no SERVERFAULT", rfc[p].name);
+        uint32_t faults = seen[p][place_of(NFS3ERR_IO)] + seen[p][place_of(NFS3ERR_SERVERFAULT)];
+        check(faults == 0, "%s gave no IO and no SERVERFAULT", rfc[p].name);
     }
 }
 

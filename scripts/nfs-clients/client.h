@@ -90,6 +90,7 @@ void as(uint32_t uid, uint32_t gid);
 
 // ---------------------------------------------------------------- calls (calls.c)
 
+// These stand in nearly every line.
 typedef struct reply *R;
 typedef const struct handle *H;
 
@@ -161,8 +162,6 @@ bool expect_one(bool (*say)(bool, const char *, ...), R reply, const char *what,
 #define EXPECT(reply, what, ...) ONE_OF(check, reply, what, __VA_ARGS__)
 #define PROMISED(reply, what, ...) ONE_OF(promise, reply, what, __VA_ARGS__)
 #define OK(reply, what) EXPECT(reply, what, NFS3_OK)
-// As above for MOUNT.
-bool expect_mount(const char *path, const char *what, mountstat3 wanted);
 // Ends the test: what follows makes no sense without this.
 void need(bool holds, const char *what);
 void die(const char *what) __attribute__((noreturn));

@@ -27,7 +27,8 @@ static void test_fsstat(H dir) {
     check(attr_of(&file).used >= LEN, "by the file, it says");
     OK(remove_file(dir, "a-mebibyte"), "of it");
     r = fsstat(&export_root);
-    check(r->fsstat.fbytes + LEN / 8 >= s.fbytes, "and is free again: %lld bytes are not", (long long)(s.fbytes - r->fsstat.fbytes));
+    check(r->fsstat.fbytes + LEN / 8 >= s.fbytes, "and is free again: %lld bytes are not",
+          (long long)(s.fbytes - r->fsstat.fbytes));
 }
 
 static void test_fsinfo(H dir) {

@@ -75,7 +75,8 @@ static void test_pieces(H dir) {
         // With attributes and handles, an entry may need more.
         uint32_t count = counts[i] < 512 ? 512 : counts[i];
         list(dir, true, counts[i] / 4, count, NULL, &seen);
-        check(each_once(&seen) && !seen.strange, "READDIRPLUS of %u bytes, %u of names, gives every name once", count, counts[i] / 4);
+        check(each_once(&seen) && !seen.strange, "READDIRPLUS of %u bytes, %u of names, gives every name once", count,
+              counts[i] / 4);
     }
 }
 
@@ -98,7 +99,8 @@ static void test_entries(H dir) {
         r = read_dir(dir, entries[i].cookie, verifier, 4096);
         bool last = i + 1 == len;
         resumed += !r->lost && r->status == NFS3_OK &&
-                   (last ? r->entries_len == 0 && r->eof : r->entries_len > 0 && strcmp(r->entries[0].name, entries[i + 1].name) == 0);
+                   (last ? r->entries_len == 0 && r->eof
+                         : r->entries_len > 0 && strcmp(r->entries[0].name, entries[i + 1].name) == 0);
     }
     check(right == tried, "the numbers are those of the files: %d of %d", right, tried);
     check(resumed == tried, "any cookie can be gone on from: %d of %d", resumed, tried);
@@ -153,7 +155,8 @@ void test_listing(void) {
     bool dots = r->entries_len == 2 && r->eof && strcmp(r->entries[0].name, ".") == 0 && strcmp(r->entries[1].name, "..") == 0;
     promise(dots, "an empty directory has . and .. alone");
     if (dots)
-        check(r->entries[0].fileid == attr_of(&empty).fileid && r->entries[1].fileid == attr_of(&top).fileid, "their numbers are right");
+        check(r->entries[0].fileid == attr_of(&empty).fileid && r->entries[1].fileid == attr_of(&top).fileid,
+              "their numbers are right");
     char name[128];
     for (int i = 0; i < NAMES; i++) {
         name_of(i, name, sizeof name);

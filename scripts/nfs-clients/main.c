@@ -1,7 +1,8 @@
 // A client of NFS version 3 and MOUNT version 3 on libnfs, which calls every procedure, provokes every error that RFC 1813 lists
 // for it and that can be had, and checks what comes back.
 //
-//   client --port N --mount-port N --export PATH --read-only PATH --squashed PATH --small PATH --refused PATH [--sync] [--few-links] [PART…]
+//   client --port N --mount-port N --export PATH --read-only PATH --squashed PATH --small PATH --refused PATH
+//          [--sync] [--few-links] [PART…]
 //
 // A line per check, "ok" or "FAIL"; the table of errors at the end, if all parts run. With "restart" among them, it says
 // "restart, please" and goes on when it reads a line.
@@ -27,8 +28,8 @@ static const struct {
 #define PARTS (sizeof parts / sizeof parts[0])
 
 static void usage(void) {
-    fprintf(stderr, "usage: client --port N --mount-port N --export PATH --read-only PATH --squashed PATH --small PATH --refused PATH"
-                    " [--sync] [--few-links] [PART…]\nparts:");
+    fprintf(stderr, "usage: client --port N --mount-port N --export PATH --read-only PATH --squashed PATH --small PATH"
+                    " --refused PATH [--sync] [--few-links] [PART…]\nparts:");
     for (size_t i = 0; i < PARTS; i++) fprintf(stderr, " %s", parts[i].name);
     fputc('\n', stderr);
     exit(2);

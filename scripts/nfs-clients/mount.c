@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-bool expect_mount(const char *path, const char *what, mountstat3 wanted) {
+static bool expect_mount(const char *path, const char *what, mountstat3 wanted) {
     struct mounted m = mnt(path);
     if (m.lost) return check(false, "MNT of %s: %s", what, m.lost);
     saw_mount(m.status);
@@ -31,7 +31,7 @@ void test_mount(void) {
     if (promise(!m.lost && m.status == MNT3_OK, "MNT of a directory in the export"))
         check(attr_of(&m.handle).fileid == attr_of(&top).fileid, "it is that directory");
     umnt(path);
-    struct handle file = new_file(&top, "not-a-directory", "");
+    new_file(&top, "not-a-directory", "");
     snprintf(path, sizeof path, "%s/%s/not-a-directory", options.export, top_name);
     expect_mount(path, "a file", MNT3ERR_NOTDIR);
     snprintf(path, sizeof path, "%s/%s/nothing", options.export, top_name);
@@ -44,7 +44,6 @@ void test_mount(void) {
     snprintf(path, sizeof path, "%s/%s/..", options.export, top_name);
     expect_mount(path, "a path with .. in it", MNT3ERR_INVAL);
     expect_mount(options.refused, "an export for other hosts", MNT3ERR_ACCES);
-    (void)file;
 
     need(umntall(), "UMNTALL");
     check(dump_counts(options.export) == 0, "DUMP lists nothing after UMNTALL");

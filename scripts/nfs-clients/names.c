@@ -19,7 +19,8 @@ static void check_made(const char *what, R r, const fattr3 *dir_before, H dir, c
     check(same_attr_as(&attr, &made), "%s: the attributes told are the new object's", what);
     check_wcc(what, &wcc, dir_before, dir);
     fattr3 dir_now = attr_of(dir);
-    promise(later(dir_now.mtime, dir_before->mtime) && later(dir_now.ctime, dir_before->ctime), "%s: the directory's times move", what);
+    promise(later(dir_now.mtime, dir_before->mtime) && later(dir_now.ctime, dir_before->ctime),
+            "%s: the directory's times move", what);
     R found = lookup(dir, name);
     OK(found, "of the new name");
     if (found->has_handle) check(attr_of(&found->handle).fileid == attr_of(&made).fileid, "%s: the name leads to it", what);

@@ -47,7 +47,11 @@ static void got_piece(struct rpc_context *rpc, int status, void *data, void *pri
 
 static void send_piece(struct piece *piece) {
     WRITE3args args = {
-        .file = fh(&piece->load->file), .offset = (uint64_t)piece->number * LEN, .count = LEN, .stable = piece->number % 10 ? UNSTABLE : FILE_SYNC};
+        .file = fh(&piece->load->file),
+        .offset = (uint64_t)piece->number * LEN,
+        .count = LEN,
+        .stable = piece->number % 10 ? UNSTABLE : FILE_SYNC,
+    };
     args.data.data_len = LEN;
     args.data.data_val = bytes_of(piece->number);
     piece->answered = false;
