@@ -73,7 +73,7 @@ names() {
 write_steadfast_config() {
   local path
   {
-    echo "listen = [\"127.0.0.1:$PORT\", \"[::1]:$PORT\"]"
+    echo "listen = [\"127.0.0.1:$PORT\"${ipv6:+, \"[::1]:$PORT\"}]"
     echo "mount-port = $MOUNT_PORT"
     echo "control = \"$WORK/control.sock\""
     echo "rpcbind = true"
@@ -384,10 +384,13 @@ run_client() {
 
 build_client
 nfs_world
+ipv6=
+if inside grep -q ' lo$' /proc/self/net/if_inet6 2>/dev/null; then ipv6=1; fi
 make_volumes
 client_options=(--port "$PORT" --mount-port "$MOUNT_PORT" --export "$MAIN" --read-only "$READ_ONLY" --squashed "$SQUASHED"
   --small "$SMALL" --refused "$REFUSED")
 if [ "$contract" = sync ]; then client_options+=(--sync); fi
+if [ -z "$ipv6" ]; then client_options+=(--ipv4); fi
 serve
 parts=() run_tools=
 for part in ${only//,/ }; do

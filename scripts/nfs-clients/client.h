@@ -26,6 +26,7 @@ struct options {
     const char *small;      // a small volume
     const char *refused;    // not for this host
     bool sync;              // every call is durable: attributes before a change are left out, UNSTABLE is FILE_SYNC
+    bool ipv4;              // this machine has no IPv6
     bool few_links;         // leave out the tens of thousands of links to one file
 };
 extern struct options options;

@@ -2,7 +2,7 @@
 // for it and that can be had, and checks what comes back.
 //
 //   client --port N --mount-port N --export PATH --read-only PATH --squashed PATH --small PATH --refused PATH
-//          [--sync] [--few-links] [PART…]
+//          [--sync] [--ipv4] [--few-links] [PART…]
 //
 // A line per check, "ok" or "FAIL"; the table of errors at the end, if all parts run. With "restart" among them, it says
 // "restart, please" and goes on when it reads a line.
@@ -29,7 +29,7 @@ static const struct {
 
 static void usage(void) {
     fprintf(stderr, "usage: client --port N --mount-port N --export PATH --read-only PATH --squashed PATH --small PATH"
-                    " --refused PATH [--sync] [--few-links] [PART…]\nparts:");
+                    " --refused PATH [--sync] [--ipv4] [--few-links] [PART…]\nparts:");
     for (size_t i = 0; i < PARTS; i++) fprintf(stderr, " %s", parts[i].name);
     fputc('\n', stderr);
     exit(2);
@@ -56,8 +56,9 @@ static char **read_options(char **argv) {
     size_t n = sizeof known / sizeof known[0];
     for (argv++; *argv && strncmp(*argv, "--", 2) == 0; argv++) {
         bool few_links = strcmp(*argv, "--few-links") == 0, sync = strcmp(*argv, "--sync") == 0;
-        if (few_links || sync) {
-            options.few_links |= few_links, options.sync |= sync;
+        bool ipv4 = strcmp(*argv, "--ipv4") == 0;
+        if (few_links || sync || ipv4) {
+            options.few_links |= few_links, options.sync |= sync, options.ipv4 |= ipv4;
             continue;
         }
         size_t i = 0;
