@@ -2,7 +2,7 @@
 # Installs what the scripts need beyond Rust on a Debian machine, or, without the rights to, names all of it in one
 # line and exits 3. Says nothing when nothing is missing.
 #
-#   scripts/setup.sh [demo|test|postgres|bench|nfs|guest]
+#   scripts/setup.sh [demo|test|postgres|bench|nfs|nfs-clients|guest]
 set -euo pipefail
 
 purpose=${1:-test}
@@ -15,9 +15,10 @@ case $purpose in
   postgres) needs+=(mkfs.ext4:e2fsprogs perl:perl-base ps:procps setpriv:util-linux) ;;
   bench) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount go:golang-go) ;;
   nfs)   needs+=(mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
+  nfs-clients) needs+=(ip:iproute2 nsenter:util-linux rpcbind:rpcbind rpcinfo:rpcbind setpriv:util-linux pkill:procps nfs-ls:libnfs-utils) ;;
   guest) needs+=(ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha
                  qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod dpkg-deb:dpkg) ;;
-  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, nfs or guest" >&2; exit 2 ;;
+  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, nfs, nfs-clients or guest" >&2; exit 2 ;;
 esac
 
 # Commands for administrators are not on everyone's path.
@@ -32,6 +33,7 @@ find_missing() {
   done
   if [ "$purpose" = postgres ] && ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then packages+=(postgresql); fi
   case $purpose in
+    nfs-clients) [ -e /usr/include/nfsc/libnfs-raw.h ] || packages+=(libnfs-dev) ;;
     nfs|guest) compgen -G '/usr/lib/*/ganesha/libfsalvfs.so' >/dev/null || packages+=(nfs-ganesha-vfs) ;;
   esac
   # A compiler without the C library's headers and start files cannot link.
@@ -68,7 +70,7 @@ trap 'rm -f "$log"' EXIT
 # Servers are installed as programs to run, not to be started here.
 policy=/usr/sbin/policy-rc.d
 case $purpose in
-  nfs|guest)
+  nfs|nfs-clients|guest)
     if [ ! -e "$policy" ]; then
       trap 'rm -f "$log" "$policy"' EXIT
       printf '#!/bin/sh\nexit 101\n' >"$policy"

@@ -55,15 +55,15 @@ pub(crate) fn time(time: Time) -> nfstime3 {
     }
 }
 
-/// A time that the protocol carried.
-pub(crate) fn time_from(time: nfstime3) -> Parsed<Time> {
-    if time.nseconds > 999_999_999 {
-        return Err(Garbage);
+/// INVAL for attributes that nothing can have: times with a second or more of nanoseconds. The protocol can carry them, so that
+/// they are no garbage, for which clients take a call that they have to send again.
+pub(crate) fn settable(set: &SetAttr) -> Result<(), nfsstat3> {
+    let is_time =
+        |time: Option<SetTime>| !matches!(time, Some(SetTime::At(at)) if at.nanos > 999_999_999);
+    match is_time(set.atime) && is_time(set.mtime) {
+        true => Ok(()),
+        false => Err(nfsstat3::NFS3ERR_INVAL),
     }
-    Ok(Time {
-        secs: i64::from(time.seconds),
-        nanos: time.nseconds,
-    })
 }
 
 /// The protocol's word for a kind.
@@ -135,13 +135,8 @@ pub(crate) fn change(before: Option<&Attr>, after: Option<&Attr>, fsid: u64) -> 
     }
 }
 
-fn read_time(args: &mut Decoder<'_>) -> Parsed<Time> {
-    let (seconds, nseconds) = (args.u32()?, args.u32()?);
-    time_from(nfstime3 { seconds, nseconds })
-}
-
-/// A time to compare with: it need not be one that can be set.
-pub(crate) fn read_guard(args: &mut Decoder<'_>) -> Parsed<Time> {
+/// A time as it comes: it need not be one that can be set.
+pub(crate) fn read_time(args: &mut Decoder<'_>) -> Parsed<Time> {
     Ok(Time {
         secs: i64::from(args.u32()?),
         nanos: args.u32()?,
@@ -157,7 +152,7 @@ fn read_set_time(args: &mut Decoder<'_>) -> Parsed<Option<SetTime>> {
     }
 }
 
-/// Attributes to set (`sattr3`).
+/// Attributes to set (`sattr3`). Whether they can be: [`settable`].
 pub(crate) fn read_set(args: &mut Decoder<'_>) -> Parsed<SetAttr> {
     let mode = args.optional(Decoder::u32)?;
     Ok(SetAttr {
@@ -184,11 +179,12 @@ mod tests {
         assert_eq!((shown(-1, 5).seconds, shown(-1, 5).nseconds), (0, 0));
         assert_eq!(shown(1 << 32, 0).seconds, u32::MAX);
         assert_eq!((shown(7, 8).seconds, shown(7, 8).nseconds), (7, 8));
-        let wrong = nfstime3 {
-            seconds: 0,
-            nseconds: 1_000_000_000,
+        let at = |nanos| SetAttr {
+            mtime: Some(SetTime::At(Time { secs: 0, nanos })),
+            ..SetAttr::default()
         };
-        assert!(time_from(wrong).is_err());
+        assert_eq!(settable(&at(999_999_999)), Ok(()));
+        assert_eq!(settable(&at(1_000_000_000)), Err(nfsstat3::NFS3ERR_INVAL));
     }
 
     #[test]

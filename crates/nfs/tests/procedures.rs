@@ -89,6 +89,34 @@ on_both! {
         assert_eq!(status_of(c.setattr(&f, size(0), None)).err(), Some(NFS3ERR_ACCES));
     }
 
+    // A client's time of two thousand million nanoseconds was called garbage: Linux's client sends such a call again, and then
+    // gives up with EIO.
+    fn a_time_that_is_none_is_an_invalid_argument(site: &Site) {
+        let (mut c, root) = site.mounted();
+        let f = c.create(&root, "f");
+        let before = c.getattr(&f).unwrap();
+        let never = nfstime3 { seconds: 1, nseconds: 1_000_000_000 };
+        let atime = sattr3 { atime: set_atime::SET_TO_CLIENT_TIME(never), ..mode(0o600) };
+        let mtime = sattr3 { mtime: set_mtime::SET_TO_CLIENT_TIME(never), ..mode(0o600) };
+        for set in [atime, mtime] {
+            assert_eq!(status_of(c.setattr(&f, set.clone(), None)).err(), Some(NFS3ERR_INVAL));
+            for how in [createhow3::UNCHECKED(set.clone()), createhow3::GUARDED(set.clone())] {
+                assert_eq!(c.create_how(&root, "g", how).err(), Some(NFS3ERR_INVAL));
+            }
+            let args = MKDIR3args { where_: entry(&root, b"g"), attributes: set.clone() };
+            let res: MKDIR3res = c.nfs(NFS_PROGRAM::NFSPROC3_MKDIR, &args);
+            assert_eq!(status_of(res).err(), Some(NFS3ERR_INVAL));
+            let symlink = symlinkdata3 { symlink_attributes: set.clone(), symlink_data: b"t"[..].into() };
+            let args = SYMLINK3args { where_: entry(&root, b"g"), symlink };
+            let res: SYMLINK3res = c.nfs(NFS_PROGRAM::NFSPROC3_SYMLINK, &args);
+            assert_eq!(status_of(res).err(), Some(NFS3ERR_INVAL));
+            assert_eq!(c.mknod(&root, "g", mknoddata3::NF3FIFO(set)).err(), Some(NFS3ERR_INVAL));
+        }
+        let now = c.getattr(&f).unwrap();
+        assert_eq!((now.mode, now.ctime), (before.mode, before.ctime));
+        assert_eq!(c.lookup(&root, "g"), Err(NFS3ERR_NOENT));
+    }
+
     fn lookup_finds_names_and_dots(site: &Site) {
         let (mut c, root) = site.mounted();
         let d = c.mkdir(&root, "d").unwrap();

@@ -26,7 +26,7 @@ pub(super) fn getattr(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<GETATT
 pub(super) fn setattr(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SETATTR3res> {
     let handle = read_handle(args)?;
     let mut set = convert::read_set(args)?;
-    set.guard = args.optional(convert::read_guard)?;
+    set.guard = args.optional(convert::read_time)?;
     let node = match cx.node(handle) {
         Ok(node) => node,
         Err(status) => return Ok(Nfs3Result::Err((status, SETATTR3resfail::default()))),
@@ -65,6 +65,7 @@ pub(super) fn set_on(
 
 /// Sets attributes of an inode that is pinned and whose turn is held.
 fn set_attributes(node: &Node<'_>, attr: &Attr, set: &SetAttr) -> Step<()> {
+    convert::settable(set)?;
     let mut set = *set;
     if set.size.is_some() {
         if attr.kind != FileKind::Regular {

@@ -169,6 +169,7 @@ fn rests_on(dir: &Node<'_>, found: &Attr) {
 
 /// Makes a file, or finds the one that is there.
 fn create_or_find(dir: &Node<'_>, name: &[u8], set: &SetAttr, guarded: bool) -> Step<Object> {
+    convert::settable(set)?;
     let fs = dir.volume.fs();
     let node = NewNode {
         kind: FileKind::Regular,
@@ -261,6 +262,7 @@ pub(super) fn mkdir(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKDIR3re
     // A directory has no size to set.
     let set = SetAttr { size: None, ..set };
     let made = make_new(&dir, name, || {
+        convert::settable(&set)?;
         let perm = set.perm.unwrap_or(DEFAULT_DIR_PERM);
         let made = failed(dir.volume.fs().mkdir(&dir.caller, dir.ino(), name, perm))?;
         dress(&dir, name, made, &set)
@@ -288,6 +290,7 @@ pub(super) fn symlink(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<SYMLIN
     // Neither size nor permissions of a symbolic link can be set.
     let set = SetAttr { size: None, ..set };
     let made = make_new(&dir, name, || {
+        convert::settable(&set)?;
         match target.len() {
             0 => return Err(nfsstat3::NFS3ERR_INVAL),
             len if len > SYMLINK_MAX => return Err(nfsstat3::NFS3ERR_NAMETOOLONG),
@@ -345,6 +348,7 @@ pub(super) fn mknod(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<MKNOD3re
     };
     let made = make_new(&dir, name, || {
         let (kind, set, device) = what.ok_or(nfsstat3::NFS3ERR_BADTYPE)?;
+        convert::settable(&set)?;
         let rdev = match device {
             Some((major, minor)) => {
                 convert::device_from(major, minor).ok_or(nfsstat3::NFS3ERR_INVAL)?
