@@ -175,9 +175,10 @@ served() {
   reason=$(fuse_reason)
   if [ -n "$reason" ] || [ "$(id -u)" != 0 ]; then
     say ""
-    say "left out, because ${reason:-it needs root}: NFS server killed under load"
+    say "left out, because ${reason:-it needs root}: NFS clients of others, NFS server killed under load"
     return 0
   fi
+  run "NFS clients of others" "$here/nfs-clients.sh" ${long:+--contract all}
   run "NFS server killed under load" "$here/nfs-crash.sh" --rounds "$nfs_rounds" --seconds 1
   if [ -n "$long" ]; then run "a Linux kernel's NFS client" "$here/nfs-guest.sh"; fi
 }
