@@ -46,6 +46,7 @@
 //! | `policy` | which block next, which victim, how fast |
 //! | `stress` | random histories with crashes against golden arrays (feature `std`) |
 //! | `device` | a [`steadfast_block::BlockDevice`] (feature `std`) |
+//! | `bench` | random writes in virtual time, beside the layers that promise less (feature `std`) |
 //! | `emulated`, `baseline` | over `steadfast-flash`; the layers that promise less (feature `std`) |
 
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -53,6 +54,8 @@ extern crate alloc;
 
 #[cfg(feature = "std")]
 mod baseline;
+#[cfg(feature = "std")]
+pub mod bench;
 mod blocks;
 mod check;
 mod checkpoint;

@@ -256,8 +256,10 @@ fn corner_47_a_write_waits_for_the_flush_of_another_thread() {
         let waits = scope.spawn(|| put(&disk, 100, 9));
         std::thread::sleep(Duration::from_millis(50));
         assert!(!waits.is_finished());
+        let begun = std::time::Instant::now();
         disk.flush().unwrap();
         waits.join().unwrap().unwrap();
+        assert!(begun.elapsed() < Duration::from_secs(30), "not woken");
     });
     // What had to wait is no part of the flush that it waited for.
     disk.rollback().unwrap();
