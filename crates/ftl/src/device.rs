@@ -25,7 +25,7 @@ use steadfast_block::{
     BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, check_count, check_range,
     check_segments,
 };
-use steadfast_flash::{FlashError, ImageError, ImageStore, Latency, Nand, Store};
+use steadfast_flash::{FlashError, ImageError, ImageStore, Latency, Nand, Overlay, Store};
 
 type Layer<S> = Ftl<Emulated<S>, Tuned>;
 type Failure = FtlError<FlashError>;
@@ -101,8 +101,8 @@ pub fn random_volume() -> u64 {
 }
 
 /// The geometry for a disk of `sectors` sectors: that of `like`, with as many blocks on each die
-/// as the disk needs, and `spare_percent` of its size beside it at least. The more there is to
-/// spare, the less is moved.
+/// as the disk needs, and `spare_percent` of its size beside it, as far as places can be numbered.
+/// The more there is to spare, the less is moved.
 ///
 /// # Errors
 /// [`TooSmall`] if no number of blocks will do.
@@ -120,10 +120,19 @@ pub fn geometry_for(
         u128::from(geometry.capacity()) >= wanted
             && Limits::derive(&shape_of(&geometry), sectors, epoch).is_ok()
     };
+    let checked = |geometry: steadfast_flash::Geometry| {
+        let wrong = |e: steadfast_flash::GeometryError| TooSmall::Geometry {
+            what: e.what,
+            value: e.value,
+            must: e.must,
+        };
+        geometry.check().map_err(wrong)
+    };
+    checked(with(1))?;
     let mut enough = 1;
     while !fits(enough) {
-        let shape = shape_of(&with(enough * 2));
-        if shape.place_bits() > 31 || enough >= 1 << 19 {
+        let twice = with(enough * 2);
+        if checked(twice).is_err() || shape_of(&twice).place_bits() > 31 {
             return Limits::derive(&shape_of(&with(enough)), sectors, epoch).map(|_| with(enough));
         }
         enough *= 2;
@@ -140,7 +149,8 @@ pub fn geometry_for(
     Ok(with(enough))
 }
 
-/// A snapshot-consistent disk over an emulated flash memory. See the module's header.
+/// A snapshot-consistent disk over an emulated flash memory. See the module's header. Dropped, it
+/// flushes nothing: the client alone says what survives.
 pub struct Disk<S: Store> {
     /// `None` only when a rollback failed.
     layer: Mutex<Option<Box<Layer<S>>>>,
@@ -149,6 +159,7 @@ pub struct Disk<S: Store> {
     blocks: u64,
     sector_bytes: usize,
     when_full: WhenFull,
+    read_only: bool,
 }
 
 impl Disk<ImageStore> {
@@ -187,6 +198,21 @@ impl Disk<ImageStore> {
     }
 }
 
+impl Disk<Overlay<ImageStore>> {
+    /// Opens an image file to look at the disk in it, together with others who do the same.
+    /// What the mount programs stays in memory: the file is not changed. Writes are refused.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn open_read_only(path: &Path) -> Result<Disk<Overlay<ImageStore>>, DiskError> {
+        let (store, geometry) = ImageStore::open_read_only(path).map_err(image_error)?;
+        let nand = Nand::new(geometry, Latency::none(), store)?;
+        let mut disk = Disk::mount(nand, WhenFull::default())?;
+        disk.read_only = true;
+        Ok(disk)
+    }
+}
+
 impl<S: Store> Disk<S> {
     /// Makes a new, empty disk; whatever the memory holds is lost.
     ///
@@ -222,6 +248,7 @@ impl<S: Store> Disk<S> {
             flushed: Condvar::new(),
             sector_bytes,
             when_full,
+            read_only: false,
         }
     }
 
@@ -311,6 +338,13 @@ impl<S: Store> Disk<S> {
         }
     }
 
+    fn refuse_if_read_only(&self, op: DeviceOp) -> steadfast_block::Result<()> {
+        if self.read_only {
+            return Err(DeviceError::ReadOnly { op });
+        }
+        Ok(())
+    }
+
     /// Before a sector of a request is written: where epochs end on their own, this one may.
     fn make_room(&self, layer: &mut Layer<S>) -> Result<(), Failure> {
         if self.when_full == WhenFull::Flush && layer.room() == 0 {
@@ -325,7 +359,7 @@ impl<S: Store + Send + 'static> BlockDevice for Disk<S> {
         Geometry {
             blocks: self.blocks,
             volatile_cache: true,
-            read_only: false,
+            read_only: self.read_only,
         }
     }
 
@@ -347,6 +381,7 @@ impl<S: Store + Send + 'static> BlockDevice for Disk<S> {
 
     /// All parts are admitted together: a batch that does not fit the epoch is refused whole.
     fn write_scattered(&self, writes: &[(BlockNo, &[&[u8]])]) -> steadfast_block::Result<()> {
+        self.refuse_if_read_only(DeviceOp::Write)?;
         let mut count = 0;
         for (at, segments) in writes {
             count += check_segments(*at, segments, self.blocks)?;
@@ -381,6 +416,7 @@ impl<S: Store + Send + 'static> BlockDevice for Disk<S> {
     /// Discarded blocks read as zeros; a crash before the next flush brings them back. A request
     /// of any length counts as one write of the epoch.
     fn discard(&self, at: BlockNo, count: u64) -> steadfast_block::Result<()> {
+        self.refuse_if_read_only(DeviceOp::Discard)?;
         check_count(DeviceOp::Discard, at, count, self.blocks)?;
         if count == 0 {
             return Ok(());

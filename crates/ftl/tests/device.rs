@@ -202,6 +202,34 @@ fn a_second_opener_is_refused() {
 }
 
 #[test]
+fn looking_at_an_image_shows_its_last_flush_and_changes_nothing() {
+    let (_dir, path) = image();
+    let disk = create(&path, AT_ONCE);
+    put(&disk, 3, 1).unwrap();
+    disk.flush().unwrap();
+    put(&disk, 3, 2).unwrap();
+    assert!(matches!(
+        Disk::open_read_only(&path).unwrap_err(),
+        DiskError::InUse { .. }
+    ));
+    drop(disk);
+    let before = std::fs::read(&path).unwrap();
+    let seen = Disk::open_read_only(&path).unwrap();
+    let beside = Disk::open_read_only(&path).unwrap();
+    assert!(seen.geometry().read_only);
+    assert_eq!((get(&seen, 3), get(&beside, 3)), (1, 1));
+    for refused in [put(&seen, 3, 3), seen.discard(BlockNo(3), 1)] {
+        assert!(matches!(refused, Err(DeviceError::ReadOnly { .. })));
+    }
+    assert!(matches!(
+        Disk::open(&path, AT_ONCE).unwrap_err(),
+        DiskError::InUse { .. }
+    ));
+    drop((seen, beside));
+    assert!(std::fs::read(&path).unwrap() == before);
+}
+
+#[test]
 fn corner_47_a_request_that_the_epoch_has_no_room_for_is_refused_whole() {
     let disk = disk(AT_ONCE);
     assert_eq!(disk.room(), EPOCH);
@@ -535,4 +563,14 @@ fn a_geometry_is_found_for_a_disk_and_not_a_block_too_large() {
         assert!(!roomy || Disk::format(memory(smaller), options, AT_ONCE).is_err());
     }
     assert!(geometry_for(like, 1 << 40, 256, 10).is_err());
+    // Geometries whose blocks cannot be counted, and such as cannot be.
+    for (dies, pages) in [(256, 1), (256, 1 << 14), (0, 64), (1 << 20, 64)] {
+        let wild = Geometry {
+            channels: 256,
+            dies,
+            pages,
+            ..like
+        };
+        assert!(geometry_for(wild, 1 << 40, 256, 10).is_err());
+    }
 }

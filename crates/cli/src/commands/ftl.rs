@@ -152,8 +152,8 @@ fn format(args: &FormatArgs) -> Result<ExitCode, Failure> {
             ));
         }
         Ok(_) => {
-            // Only what is a flash image that nobody uses is taken away.
-            match Disk::open(image, WhenFull::default()) {
+            // Only what is a flash image that nobody uses is taken away, whatever is in it.
+            match Disk::open_read_only(image) {
                 Ok(_) | Err(DiskError::Layer(_)) => {}
                 Err(e) => return Err(failure(image, e)),
             }
@@ -204,7 +204,8 @@ struct Shown {
 
 fn info(args: &InfoArgs) -> Result<ExitCode, Failure> {
     let image = &args.image;
-    let disk = Disk::open(image, WhenFull::default()).map_err(|e| failure(image, e))?;
+    // As a mount finds it, in memory alone: the file is not changed.
+    let disk = Disk::open_read_only(image).map_err(|e| failure(image, e))?;
     let shown = disk.look(|layer| {
         let mapped: u64 = {
             let blocks = layer.blocks();
