@@ -239,7 +239,10 @@ pub trait BlockDevice: Send + Sync + 'static {
 }
 
 /// Checks that `bytes` from `at` on are whole blocks inside `blocks`; returns how many.
-pub(crate) fn check_range(op: DeviceOp, at: BlockNo, bytes: usize, blocks: u64) -> Result<u64> {
+///
+/// # Errors
+/// [`DeviceError::Misaligned`], [`DeviceError::OutOfRange`].
+pub fn check_range(op: DeviceOp, at: BlockNo, bytes: usize, blocks: u64) -> Result<u64> {
     if !bytes.is_multiple_of(BLOCK_SIZE) {
         return Err(DeviceError::Misaligned { op, bytes });
     }
@@ -249,7 +252,10 @@ pub(crate) fn check_range(op: DeviceOp, at: BlockNo, bytes: usize, blocks: u64) 
 }
 
 /// Checks that `count` blocks from `at` on lie inside `blocks`.
-pub(crate) fn check_count(op: DeviceOp, at: BlockNo, count: u64, blocks: u64) -> Result<()> {
+///
+/// # Errors
+/// [`DeviceError::OutOfRange`].
+pub fn check_count(op: DeviceOp, at: BlockNo, count: u64, blocks: u64) -> Result<()> {
     match at.0.checked_add(count) {
         Some(end) if end <= blocks => Ok(()),
         _ => Err(DeviceError::OutOfRange {
@@ -263,7 +269,10 @@ pub(crate) fn check_count(op: DeviceOp, at: BlockNo, count: u64, blocks: u64) ->
 
 /// Checks that every segment of a write is whole blocks and that all of them lie inside
 /// `blocks`; returns the number of blocks.
-pub(crate) fn check_segments(at: BlockNo, segments: &[&[u8]], blocks: u64) -> Result<u64> {
+///
+/// # Errors
+/// [`DeviceError::Misaligned`], [`DeviceError::OutOfRange`].
+pub fn check_segments(at: BlockNo, segments: &[&[u8]], blocks: u64) -> Result<u64> {
     let op = DeviceOp::Write;
     let mut total = 0;
     for segment in segments {
