@@ -440,8 +440,13 @@ pub(crate) fn dump_log(
     map: &VolumeMap,
     each: &mut dyn FnMut(LogItem<'_>),
 ) -> Result<LogSummary, Failure> {
-    Journal::dump(&as_device(device), &map.journal(), &map.uuid(), each)
-        .map_err(|e| Failure::at(image, e))
+    let Some(region) = map.journal() else {
+        return Err(Failure::at(
+            image,
+            "has no log: its device returns to the last flush after a crash",
+        ));
+    };
+    Journal::dump(&as_device(device), &region, &map.uuid(), each).map_err(|e| Failure::at(image, e))
 }
 
 /// What a crash exploration came to.

@@ -3,7 +3,7 @@
 
 use crate::record::Template;
 use crate::scenario::{SMALL_BYTES_FEW, pair, pairs, random};
-use crate::{Contract, Mutation, Options, Scenario, explore};
+use crate::{Contract, Medium, Mutation, Options, Scenario, explore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use steadfast_block::sim::SimDevice;
@@ -39,18 +39,45 @@ fn a_cut_leaves_what_the_contract_allows_at_every_point() {
     }
 }
 
+/// On flash, without a log: the power goes or the client dies.
+#[test]
+fn on_flash_each_end_leaves_what_the_contract_allows() {
+    let long = std::env::var_os("STEADFAST_LONG").is_some();
+    let images = if long { 20_000 } else { 400 };
+    for contract in Contract::ALL {
+        let options = Options {
+            medium: Medium::Flash,
+            contract,
+            seed: 5,
+            images,
+            ..Options::default()
+        };
+        let report = explore(&options, &|_| {}).unwrap();
+        assert!(report.violations.is_empty(), "{}", story(&report));
+        assert!(
+            report.images >= images && report.recoveries > 20 && report.used > 20,
+            "{contract}: {report:?}"
+        );
+    }
+}
+
 /// Under each contract that it breaks; in the short tier, under the first of them.
 fn is_found(mutation: Mutation) {
     let long = std::env::var_os("STEADFAST_LONG").is_some();
     let concerned = Contract::ALL.into_iter();
     let concerned = concerned.filter(|contract| mutation.concerns(*contract));
     for contract in concerned.take(if long { usize::MAX } else { 1 }) {
-        is_found_under(contract, mutation);
+        for medium in [Medium::Block, Medium::Flash] {
+            if mutation.concerns_medium(medium) {
+                is_found_under(medium, contract, mutation);
+            }
+        }
     }
 }
 
-fn is_found_under(contract: Contract, mutation: Mutation) {
+fn is_found_under(medium: Medium, contract: Contract, mutation: Mutation) {
     let options = Options {
+        medium,
         contract,
         seed: 4,
         images: 60_000,
@@ -60,11 +87,11 @@ fn is_found_under(contract: Contract, mutation: Mutation) {
     let report = explore(&options, &|_| {}).unwrap();
     assert!(
         !report.violations.is_empty(),
-        "{mutation:?} is missed by {} images under '{contract}'",
+        "{mutation:?} is missed by {} images under '{contract}' on {medium:?}",
         report.images
     );
     println!(
-        "{mutation:?} under '{contract}' after {} images:\n{}",
+        "{mutation:?} under '{contract}' on {medium:?} after {} images:\n{}",
         report.images,
         story(&report)
     );
@@ -113,6 +140,21 @@ fn corner_05_an_overwrite_in_place_of_an_unproved_block_is_found() {
 #[test]
 fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
     is_found(Mutation::InPlacePastEnd);
+}
+
+#[test]
+fn others_bytes_in_a_commit_are_found() {
+    is_found(Mutation::LayCurrent);
+}
+
+#[test]
+fn a_flush_in_the_middle_of_a_batch_is_found() {
+    is_found(Mutation::FlushBetween);
+}
+
+#[test]
+fn an_epoch_of_a_dead_client_that_is_not_forgotten_is_found() {
+    is_found(Mutation::ForgetRollback);
 }
 
 #[test]
