@@ -126,6 +126,8 @@ mod tests {
     fn the_fixed_forms_are_understood() {
         for line in [
             "steadfast mkfs --size 1G --contract ordered --on block --label L --force IMAGE",
+            "steadfast mkfs --size 1G --on flash IMAGE",
+            "steadfast mkfs --size 1G --on flash:IMAGE",
             "steadfast mount -o ro,allow_other --foreground IMAGE DIR",
             "steadfast mount IMAGE DIR",
             "steadfast umount DIR",
@@ -149,6 +151,7 @@ mod tests {
             "steadfast serve nfs --listen 127.0.0.1:2049 --mount-port 20048 --read-only IMAGE:/EXPORT OTHER:/O",
             "steadfast serve nfs --listen [::1]:2049 --config FILE --rpcbind --metrics 127.0.0.1:9049",
             "steadfast crash self --seed 1 --images 10",
+            "steadfast crash self --on flash --contract sync --images 10",
             "steadfast crash put --size 8K --tears --json",
             "steadfast ftl format --size 1G --epoch 8M --force IMAGE",
             "steadfast ftl mkfs --size 1G IMAGE",

@@ -33,6 +33,8 @@ use steadfast_vfs::{Caller, FileSystem, Time};
 const EPOCH_BLOCKS: u64 = steadfast_fs::EPOCH_BLOCKS_MIN;
 /// In one of so many runs the client dies instead of the power.
 const DEATHS: u64 = 4;
+/// Fates of each place at most.
+const FATES: u64 = 4;
 /// In one of so many the next mount is cut, too, and the volume is used.
 const DEEP_EVERY: u64 = 8;
 
@@ -225,16 +227,16 @@ impl Chip {
         let (memory, tree) = self.set_up(scenario)?;
         let whole = self.run_whole(&memory, tree, scenario, options.mutation)?;
         let mut rng = Rng::new(options.seed ^ whole.operations.rotate_left(32) ^ whole.sent);
-        let mut left = budget.saturating_sub(counts.images);
-        // Each place once, if the budget allows.
-        let every = whole.operations + whole.sent + 2;
-        left = left.min(every);
+        // Each place, with a few fates of what was under way, if the budget allows.
+        let all = FATES * (whole.operations + whole.sent + 2);
+        let left = budget.saturating_sub(counts.images).min(all);
         for n in 0..left {
-            let death = n % DEATHS == DEATHS - 1;
-            let end = match (death, left == every) {
-                (false, true) => End::Power(n * whole.operations.max(1) / every),
-                (false, false) => End::Power(rng.below(whole.operations + 2)),
-                (true, _) => End::Death(rng.below(whole.sent + 1)),
+            let end = if n % DEATHS == DEATHS - 1 {
+                End::Death(rng.below(whole.sent + 1))
+            } else if left == all {
+                End::Power(n * (whole.operations + 2) / all)
+            } else {
+                End::Power(rng.below(whole.operations + 2))
             };
             let seed = rng.number();
             self.run_short(&memory, scenario, options, &whole, (end, seed), counts)

@@ -139,12 +139,76 @@ fn corner_05_an_overwrite_in_place_of_an_unproved_block_is_found() {
 
 #[test]
 fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
-    is_found(Mutation::InPlacePastEnd);
+    is_found_under(
+        Medium::Block,
+        Contract::MetadataPrefix,
+        Mutation::InPlacePastEnd,
+    );
+    // On flash only a flush makes it durable, and only another file's without its size.
+    let lines = [
+        "setattr /a size=5000",
+        "write /a 500 #3*100",
+        "setattr /a size=6000",
+        "write /b 0 #4*100",
+        "fdatasync /b",
+    ];
+    let parse = |line: &&str| line.parse().unwrap();
+    let steps = lines.iter().map(parse).map(|op| Step::new(0, op));
+    let setup = [
+        "mknod /a file 644 0",
+        "write /a 0 #1*100",
+        "mknod /b file 644 0",
+        "write /b 0 #2*100",
+    ];
+    let scenario = Scenario {
+        name: "another file is flushed".into(),
+        setup: setup.iter().map(parse).collect(),
+        steps: steps.collect(),
+        small_bytes: SMALL_BYTES_FEW,
+    };
+    let mut options = Options {
+        medium: Medium::Flash,
+        contract: Contract::MetadataPrefix,
+        images: 500,
+        ..Options::default()
+    };
+    assert!(explore::one(&options, &scenario).unwrap() > 10);
+    options.mutation = Some(Mutation::InPlacePastEnd);
+    let what = explore::one(&options, &scenario).unwrap_err();
+    println!("{what}");
 }
 
+/// Two streams change inodes that lie in one block, and one of them syncs: a commit that takes the
+/// current image would bring half of what the other one did.
 #[test]
 fn others_bytes_in_a_commit_are_found() {
-    is_found(Mutation::LayCurrent);
+    let step = |stream, line: &str| Step::new(stream, line.parse().unwrap());
+    let scenario = Scenario {
+        name: "two streams in one block".into(),
+        setup: ["mknod /a file 644 0", "mkdir /d 755"]
+            .iter()
+            .map(|line| line.parse().unwrap())
+            .collect(),
+        steps: vec![
+            step(0, "setattr /a perm=600"),
+            step(1, "mknod /d/x file 644 0"),
+            step(0, "fsync /a"),
+            step(0, "fsync /a"),
+        ],
+        small_bytes: SMALL_BYTES_FEW,
+    };
+    for medium in [Medium::Block, Medium::Flash] {
+        let mut options = Options {
+            medium,
+            images: 500,
+            ..Options::default()
+        };
+        let images = explore::one(&options, &scenario).unwrap();
+        assert!(images > 20, "{images}");
+        options.mutation = Some(Mutation::LayCurrent);
+        let what = explore::one(&options, &scenario).unwrap_err();
+        println!("{medium:?}: {what}");
+    }
 }
 
 #[test]

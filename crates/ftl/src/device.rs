@@ -206,7 +206,21 @@ impl Disk<Overlay<ImageStore>> {
     /// # Errors
     /// [`DiskError`].
     pub fn open_read_only(path: &Path) -> Result<Disk<Overlay<ImageStore>>, DiskError> {
-        let (store, geometry) = ImageStore::open_read_only(path).map_err(image_error)?;
+        Disk::look_at(ImageStore::open_read_only(path).map_err(image_error)?)
+    }
+
+    /// The same, also while another process writes: what is seen may then be of different moments, so
+    /// that errors mean nothing.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn peek(path: &Path) -> Result<Disk<Overlay<ImageStore>>, DiskError> {
+        Disk::look_at(ImageStore::peek(path).map_err(image_error)?)
+    }
+
+    fn look_at(
+        (store, geometry): (Overlay<ImageStore>, steadfast_flash::Geometry),
+    ) -> Result<Disk<Overlay<ImageStore>>, DiskError> {
         let nand = Nand::new(geometry, Latency::none(), store)?;
         let mut disk = Disk::mount(nand, WhenFull::default())?;
         disk.read_only = true;
