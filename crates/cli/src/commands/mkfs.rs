@@ -39,7 +39,7 @@ pub(crate) enum Contract {
 
 /// A disk on flash takes as much from one flush to the next as a volume's log would hold: this part of
 /// its size, within these bounds.
-const EPOCH_SHARE: u64 = 16;
+const EPOCH_SHARE: u64 = 64;
 const EPOCH_MIN: u64 = 8 << 20;
 const EPOCH_MAX: u64 = 64 << 20;
 
