@@ -436,6 +436,9 @@ fn run_bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
         let load = Load {
             geometry,
             sectors,
+            live: sectors,
+            hot: false,
+            aging: sectors / 2,
             epoch: EPOCH,
             interval,
             writes: args.writes,
