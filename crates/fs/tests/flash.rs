@@ -67,7 +67,7 @@ fn write(fs: &Fs, ino: Ino, file: u64, version: u64, blocks: u64) -> steadfast_v
             .collect();
         let at = first * BLOCK_SIZE as u64;
         let written = fs.write(&Caller::root(), ino, at, &bytes)?;
-        assert_eq!(written as usize, bytes.len());
+        assert_eq!(written, bytes.len());
     }
     Ok(())
 }

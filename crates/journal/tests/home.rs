@@ -140,6 +140,10 @@ impl Snapshot for Epochs {
     }
 }
 
+fn copies(block: Block, count: u64) -> Vec<Arc<Block>> {
+    (0..count).map(|_| Arc::new(block)).collect()
+}
+
 fn number(block: &Block, offset: usize) -> u64 {
     u64::from_le_bytes(block[offset..offset + 8].try_into().unwrap())
 }
@@ -225,7 +229,7 @@ fn work(device: &Arc<Epochs>, faults: Faults, threads: u64, rounds: u64) {
                         let mut block = [0; BLOCK_SIZE];
                         block[..8].copy_from_slice(&stamp.to_le_bytes());
                         block[2048..2056].copy_from_slice(&stamp.to_le_bytes());
-                        let data = vec![Arc::new(block); count as usize];
+                        let data = copies(block, count);
                         op.write_around(BlockNo(next), data).unwrap();
                         let mut named = next.to_le_bytes().to_vec();
                         named.extend(stamp.to_le_bytes());
@@ -351,7 +355,7 @@ fn corner_47_an_epoch_that_fills_is_flushed_between_batches() {
             let mut block = [0; BLOCK_SIZE];
             block[..8].copy_from_slice(&round.to_le_bytes());
             block[2048..2056].copy_from_slice(&round.to_le_bytes());
-            op.write_around(BlockNo(next), vec![Arc::new(block); 256])?;
+            op.write_around(BlockNo(next), copies(block, 256))?;
             let mut named = next.to_le_bytes().to_vec();
             named.extend(round.to_le_bytes());
             op.write(BlockNo(0), Kind::Meta, META_BYTES - 16, &named)?;

@@ -151,7 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let meter = Meter::new(args.progress);
     let made = volume::make(&*device, &args.label, contract, log, &mut |done, total| {
-        meter.show("writing log and bitmaps", done, total)
+        meter.show("writing log and bitmaps", done, total);
     });
     drop(meter);
     drop(device);
