@@ -23,12 +23,14 @@ done
 
 # From 94,090 images on, every pair of operations is run.
 crash_images=95000
+flash_images=500
 fsx_ops=6000
 fsx_seeds=(1 2 3)
 demo_rounds=2
 nfs_rounds=2
 if [ -n "$long" ]; then
   crash_images=1000000
+  flash_images=100000
   fsx_ops=1000000
   fsx_seeds=(1 2 3 4 5 6 7 8 9 10)
   demo_rounds=10
@@ -125,6 +127,8 @@ volumes() {
   for contract in ordered metadata-prefix sync; do
     run "crash exploration of '$contract', $crash_images images" \
       "$STEADFAST" crash self --contract "$contract" --images "$crash_images"
+    run "the same without a log on flash, $flash_images images" \
+      "$STEADFAST" crash self --on flash --contract "$contract" --images "$flash_images"
   done
 
   local reason

@@ -236,10 +236,32 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// # Errors
     /// [`DeviceError::OutOfRange`] or the medium's error.
     fn discard(&self, at: BlockNo, count: u64) -> Result<()>;
+
+    /// The device, if it promises more of a crash: see [`Snapshot`].
+    fn snapshot(&self) -> Option<&dyn Snapshot> {
+        None
+    }
+}
+
+/// A device with the contract *snapshot*: after a crash it is what it was at its last flush, nothing
+/// older and nothing newer. What is written from one flush to the next is an *epoch*.
+pub trait Snapshot {
+    /// Blocks that may be written in an epoch; a write beyond them is refused whole.
+    fn epoch_blocks(&self) -> u64;
+
+    /// Forgets what was written since the last flush, as a crash would. Whoever relies on the
+    /// contract calls it before the first read: a client that died is no crash of the device.
+    ///
+    /// # Errors
+    /// The medium's error; the device is then of no use any more.
+    fn rollback(&self) -> Result<()>;
 }
 
 /// Checks that `bytes` from `at` on are whole blocks inside `blocks`; returns how many.
-pub(crate) fn check_range(op: DeviceOp, at: BlockNo, bytes: usize, blocks: u64) -> Result<u64> {
+///
+/// # Errors
+/// [`DeviceError::Misaligned`], [`DeviceError::OutOfRange`].
+pub fn check_range(op: DeviceOp, at: BlockNo, bytes: usize, blocks: u64) -> Result<u64> {
     if !bytes.is_multiple_of(BLOCK_SIZE) {
         return Err(DeviceError::Misaligned { op, bytes });
     }
@@ -249,7 +271,10 @@ pub(crate) fn check_range(op: DeviceOp, at: BlockNo, bytes: usize, blocks: u64) 
 }
 
 /// Checks that `count` blocks from `at` on lie inside `blocks`.
-pub(crate) fn check_count(op: DeviceOp, at: BlockNo, count: u64, blocks: u64) -> Result<()> {
+///
+/// # Errors
+/// [`DeviceError::OutOfRange`].
+pub fn check_count(op: DeviceOp, at: BlockNo, count: u64, blocks: u64) -> Result<()> {
     match at.0.checked_add(count) {
         Some(end) if end <= blocks => Ok(()),
         _ => Err(DeviceError::OutOfRange {
@@ -263,7 +288,10 @@ pub(crate) fn check_count(op: DeviceOp, at: BlockNo, count: u64, blocks: u64) ->
 
 /// Checks that every segment of a write is whole blocks and that all of them lie inside
 /// `blocks`; returns the number of blocks.
-pub(crate) fn check_segments(at: BlockNo, segments: &[&[u8]], blocks: u64) -> Result<u64> {
+///
+/// # Errors
+/// [`DeviceError::Misaligned`], [`DeviceError::OutOfRange`].
+pub fn check_segments(at: BlockNo, segments: &[&[u8]], blocks: u64) -> Result<u64> {
     let op = DeviceOp::Write;
     let mut total = 0;
     for segment in segments {

@@ -17,8 +17,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, crash, dump, fsck, grow, helper, info, man, mkfs, mount, put, serve_nfs, shutdown,
-    stat, sync, umount,
+    completions, crash, dump, fsck, ftl, grow, helper, info, man, mkfs, mount, put, serve_nfs,
+    shutdown, stat, sync, umount,
 };
 use failure::Failure;
 
@@ -65,6 +65,9 @@ enum Command {
     /// Explore what crashes can do
     #[command(subcommand)]
     Crash(crash::Command),
+    /// Disks in emulated flash memory: make them, look at them, test and measure their layer
+    #[command(subcommand)]
+    Ftl(ftl::Command),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Install the names under which mount(8), umount(8) and fstab(5) find this program
@@ -88,6 +91,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Put(args) => put::run(&args),
         Command::Serve(command) => serve_nfs::run(&command),
         Command::Crash(command) => crash::run(&command),
+        Command::Ftl(command) => ftl::run(&command),
         Command::Completions(args) => completions::run(&args),
         Command::InstallHelper(args) => helper::install(&args),
         Command::Man(args) => man::run(&args),
@@ -122,6 +126,8 @@ mod tests {
     fn the_fixed_forms_are_understood() {
         for line in [
             "steadfast mkfs --size 1G --contract ordered --on block --label L --force IMAGE",
+            "steadfast mkfs --size 1G --on flash IMAGE",
+            "steadfast mkfs --size 1G --on flash:IMAGE",
             "steadfast mount -o ro,allow_other --foreground IMAGE DIR",
             "steadfast mount IMAGE DIR",
             "steadfast umount DIR",
@@ -145,7 +151,13 @@ mod tests {
             "steadfast serve nfs --listen 127.0.0.1:2049 --mount-port 20048 --read-only IMAGE:/EXPORT OTHER:/O",
             "steadfast serve nfs --listen [::1]:2049 --config FILE --rpcbind --metrics 127.0.0.1:9049",
             "steadfast crash self --seed 1 --images 10",
+            "steadfast crash self --on flash --contract sync --images 10",
             "steadfast crash put --size 8K --tears --json",
+            "steadfast ftl format --size 1G --epoch 8M --force IMAGE",
+            "steadfast ftl mkfs --size 1G IMAGE",
+            "steadfast ftl info --json IMAGE",
+            "steadfast ftl stress --seed 3 --operations 1000000 --progress --json",
+            "steadfast ftl bench --interval 1,2048 --json",
             "steadfast completions bash",
             "steadfast man DIR",
             "steadfast install-helper",

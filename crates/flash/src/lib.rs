@@ -25,17 +25,20 @@
 //! | `fault` | failures on purpose |
 //! | `time` | latencies, and when each die and channel is free |
 //! | `store` | where the durable bytes are: memory or an image file |
+//! | `overlay` | a store that is looked at and never changed |
 
 mod cut;
 mod fault;
 mod geometry;
 mod nand;
+mod overlay;
 mod store;
 mod time;
 
 pub use fault::{Fault, FaultOp, Rates};
 pub use geometry::{Address, Geometry, GeometryError};
 pub use nand::{Counts, Erase, Failed, FlashError, Nand, Result, Violation};
+pub use overlay::Overlay;
 pub use store::{BlockState, ImageError, ImageStore, MemoryStore, Store};
 pub use time::{Latency, Nanoseconds};
 

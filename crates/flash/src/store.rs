@@ -6,7 +6,7 @@
 //! A block's entry is written before the page it counts, so that a process that dies between
 //! the two never programs a page twice.
 
-use crate::{Address, Geometry};
+use crate::{Address, Geometry, Overlay};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -211,17 +211,56 @@ impl ImageStore {
         Ok(store)
     }
 
-    /// Opens an image.
+    /// Opens an image, alone.
     ///
     /// # Errors
     /// [`ImageError`]: also for a file that is too short for its geometry.
     pub fn open(path: &Path) -> Result<ImageStore, ImageError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .and_then(locked)
-            .map_err(|source| io_error(path, source))?;
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        ImageStore::from_file(path, file.and_then(locked))
+    }
+
+    /// Opens an image to look at it, together with others who do the same; nothing is written.
+    /// Also returns its geometry.
+    ///
+    /// # Errors
+    /// As for [`open`](ImageStore::open).
+    pub fn open_read_only(path: &Path) -> Result<(Overlay<ImageStore>, Geometry), ImageError> {
+        let file = File::open(path).and_then(|file| {
+            let outcome = file.try_lock_shared();
+            granted(file, outcome)
+        });
+        let store = ImageStore::from_file(path, file)?;
+        let geometry = store.geometry;
+        Ok((Overlay::new(store, &geometry), geometry))
+    }
+
+    /// The same, also while another process writes, and with nothing kept from writing: what is read may
+    /// be of different moments.
+    ///
+    /// # Errors
+    /// As for [`open`](ImageStore::open).
+    pub fn peek(path: &Path) -> Result<(Overlay<ImageStore>, Geometry), ImageError> {
+        let store = ImageStore::from_file(path, File::open(path))?;
+        let geometry = store.geometry;
+        Ok((Overlay::new(store, &geometry), geometry))
+    }
+
+    /// Whether a file begins like an image. O(1).
+    ///
+    /// # Errors
+    /// It cannot be opened or read.
+    pub fn is_image(path: &Path) -> std::io::Result<bool> {
+        let mut magic = [0; MAGIC.len()];
+        match File::open(path)?.read_exact_at(&mut magic, 0) {
+            Ok(()) => Ok(magic == *MAGIC),
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn from_file(path: &Path, file: std::io::Result<File>) -> Result<ImageStore, ImageError> {
+        let file = file.map_err(|source| io_error(path, source))?;
         let bytes = (file.metadata())
             .map_err(|source| io_error(path, source))?
             .len();
@@ -293,7 +332,12 @@ impl ImageStore {
 }
 
 fn locked(file: File) -> std::io::Result<File> {
-    match file.try_lock() {
+    let outcome = file.try_lock();
+    granted(file, outcome)
+}
+
+fn granted(file: File, outcome: Result<(), std::fs::TryLockError>) -> std::io::Result<File> {
+    match outcome {
         Ok(()) => Ok(file),
         Err(std::fs::TryLockError::WouldBlock) => Err(std::io::Error::new(
             std::io::ErrorKind::ResourceBusy,

@@ -42,14 +42,16 @@ pub use finding::{Finding, Place, Problem, Severity};
 pub(crate) use xattrs::{block_fault, inline_fault};
 
 use crate::error::Error;
-use crate::layout::Superblock;
-use crate::superblock::{Refusal, Volume, copy_places, decode};
+use crate::layout::{MOUNTED_AT, Superblock};
+use crate::superblock::{Refusal, Volume, begin, copy_places, decode};
 use check::Check;
 use finding::Log;
 use source::Source;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Config, Error as JournalError, HeaderState, Journal, Recovery, seal};
+use steadfast_journal::{
+    Config, Error as JournalError, HeaderState, Journal, Recovery, seal, seal_holds,
+};
 use steadfast_vfs::{Clock, SystemClock};
 
 /// Repairs that one call makes before it gives up on a volume that stays damaged.
@@ -169,6 +171,7 @@ impl FsckReport {
 /// There is no volume ([`Error::NotAVolume`]), it is cut short or of a newer format, or the
 /// device fails in a way that stops the check. Damage is no error: it is reported.
 pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckReport, Error> {
+    begin(&*device)?;
     // Before the log is applied: enough to find the journal.
     let found = Superblocks::load(&*device, None, &mut Log::new(0))?;
     if options.repair {
@@ -237,10 +240,22 @@ fn open_journal(
     let config = |read_only| Config {
         read_only,
         cache_blocks_max: CACHE_BLOCKS,
-        ..Config::new(volume.region(), volume.uuid)
+        ..volume.journal()
     };
     let home = || Source::home(device.clone(), volume.uuid);
-    let region = volume.region();
+    let Some(region) = volume.region() else {
+        // The device is what the last batch left.
+        let mut block = [0; BLOCK_SIZE];
+        let read = device.read(BlockNo(0), &mut block);
+        if read.is_ok() && seal_holds(&volume.uuid, BlockNo(0), &block) && block[MOUNTED_AT] != 0 {
+            log.add(
+                Problem::NotUnmounted,
+                Place::default(),
+                "the volume was not unmounted: it is what its last commit left",
+            );
+        }
+        return Ok((home(), Some(Recovery::without_log())));
+    };
     let format = || {
         Journal::format(&**device, &region, &volume.uuid)
             .map_err(Error::journal("making an empty journal"))

@@ -87,6 +87,8 @@ pub struct Faults {
     pub narrow_patches: bool,
     /// `fdatasync` never commits metadata.
     pub fdatasync_without_metadata: bool,
+    /// What a client left that died is not forgotten.
+    pub forget_rollback: bool,
     /// Those of the journal.
     pub journal: steadfast_journal::Faults,
 }
@@ -125,6 +127,9 @@ impl Fs {
         device: Arc<dyn BlockDevice>,
         options: &MountOptions,
     ) -> std::result::Result<(Arc<Fs>, Recovery), Error> {
+        if !options.faults.forget_rollback {
+            superblock::begin(&*device)?;
+        }
         let found = superblock::load(&*device)?;
         let geometry = device.geometry();
         let read_only = options.read_only || found.read_only || geometry.read_only;
@@ -135,12 +140,13 @@ impl Fs {
             uncommitted_blocks_max: uncommitted_blocks.max(16),
             cache_blocks_max: (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize,
             faults: options.faults.journal,
-            ..Config::new(found.volume.region(), found.volume.uuid)
+            ..found.volume.journal()
         };
-        let (journal, recovery) =
+        let (journal, mut recovery) =
             Journal::open(device, config).map_err(Error::journal("opening the journal"))?;
         let found = superblock::reload(&journal, geometry.blocks, found)?;
         let volume = found.volume;
+        recovery.clean &= !superblock::is_mounted(&journal, &volume)?;
         let mut seed = [0; 16];
         match options.seed {
             Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
@@ -171,6 +177,12 @@ impl Fs {
         if !read_only {
             orphan::recover(&fs).map_err(Error::call("finishing interrupted deletions"))?;
             slots::reap(&fs);
+            if fs.store.volume.region().is_none() {
+                let journal = &fs.store.journal;
+                superblock::set_mounted(journal, true)
+                    .and_then(|()| journal.sync_all())
+                    .map_err(Error::journal("marking the volume as mounted"))?;
+            }
             if options.background {
                 fs.store.journal.start_workers();
             }
@@ -190,6 +202,10 @@ impl Fs {
         let _ = self.write_out_all();
         if !self.read_only {
             slots::reap(self);
+        }
+        if !self.read_only && self.store.volume.region().is_none() {
+            // With everything that is committed last; if that fails, it still says that it is mounted.
+            let _ = superblock::set_mounted(&self.store.journal, false);
         }
         self.store
             .journal

@@ -7,10 +7,14 @@
 use crate::contract::Contract;
 use crate::error::Error;
 use crate::layout::{
-    GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, Superblock, VERSION,
+    FEATURE_NO_LOG, GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, MOUNTED_AT,
+    Superblock, VERSION,
 };
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Error as JournalError, Journal, Kind, Region, seal, seal_holds};
+use steadfast_journal::{
+    BLOCK_CREDIT, Config, Credits, Error as JournalError, Journal, Kind, Region, StreamId, seal,
+    seal_holds,
+};
 use steadfast_vfs::Ino;
 use zerocopy::FromBytes;
 
@@ -18,6 +22,8 @@ use zerocopy::FromBytes;
 pub(crate) const LOG_BLOCKS_MIN: u64 = 64;
 /// First block of the log.
 pub(crate) const LOG_START: u64 = 3;
+/// First block of the groups where there is no log.
+pub(crate) const GROUPS_START: u64 = 1;
 /// Blocks that the shortest group has: its bitmaps and two more.
 pub(crate) const GROUP_BLOCKS_MIN: u64 = GROUP_META + 2;
 
@@ -30,7 +36,7 @@ pub(crate) struct Volume {
     pub(crate) blocks: u64,
     /// First block of the log.
     pub(crate) log_start: u64,
-    /// Blocks of the log.
+    /// Blocks of the log; none on a device that needs no log.
     pub(crate) log_blocks: u64,
     /// First block of group 0.
     pub(crate) groups_start: u64,
@@ -93,12 +99,20 @@ impl Volume {
         self.groups_end() - self.groups_start - self.groups * GROUP_META
     }
 
-    /// Where the journal lies.
-    pub(crate) fn region(&self) -> Region {
-        Region {
+    /// Where the journal lies, if the volume has a log.
+    pub(crate) fn region(&self) -> Option<Region> {
+        (self.log_blocks > 0).then_some(Region {
             headers: [BlockNo(1), BlockNo(2)],
             log: BlockNo(self.log_start),
             log_blocks: self.log_blocks,
+        })
+    }
+
+    /// How to open its journal.
+    pub(crate) fn journal(&self) -> Config {
+        match self.region() {
+            Some(region) => Config::new(region, self.uuid),
+            None => Config::without_log(self.uuid),
         }
     }
 }
@@ -135,8 +149,9 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
     if sb.version.get() != VERSION {
         return unsupported(format!("format version {}", sb.version));
     }
-    if sb.features_incompat.get() != 0 {
-        return unsupported(format!("features {:#x}", sb.features_incompat.get()));
+    let features = sb.features_incompat.get();
+    if features & !FEATURE_NO_LOG != 0 {
+        return unsupported(format!("features {features:#x}"));
     }
     let Some(contract) = Contract::from_number(sb.contract.get()) else {
         return unsupported(format!("contract number {}", sb.contract));
@@ -159,7 +174,11 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
         return damaged(format!("{blocks} blocks are more than there can be"));
     }
     let (log_start, log_blocks) = (sb.log_start.get(), sb.log_blocks.get());
-    if log_start != LOG_START || log_blocks < LOG_BLOCKS_MIN || log_blocks >= blocks {
+    let wrong = match features & FEATURE_NO_LOG {
+        0 => log_start != LOG_START || log_blocks < LOG_BLOCKS_MIN || log_blocks >= blocks,
+        _ => (log_start, log_blocks) != (GROUPS_START, 0),
+    };
+    if wrong {
         return damaged(format!(
             "a log of {log_blocks} blocks from block {log_start} on"
         ));
@@ -228,11 +247,60 @@ pub(crate) fn reload(journal: &Journal, device_blocks: u64, found: Found) -> Res
     }
 }
 
+/// Whether a volume without a log was mounted, and not unmounted since.
+///
+/// # Errors
+/// The device fails. A damaged block says nothing.
+pub(crate) fn is_mounted(journal: &Journal, volume: &Volume) -> Result<bool, Error> {
+    if volume.region().is_some() {
+        return Ok(false);
+    }
+    match journal.read(BlockNo(0), Kind::Meta) {
+        Ok(block) => Ok(block[MOUNTED_AT] != 0),
+        Err(JournalError::BadSeal { .. }) => Ok(false),
+        Err(error) => Err(Error::journal("reading the superblock")(error)),
+    }
+}
+
+/// Says in a volume without a log whether it is mounted; durable with the next commit.
+///
+/// # Errors
+/// The journal's. A damaged superblock is left alone.
+pub(crate) fn set_mounted(journal: &Journal, mounted: bool) -> steadfast_journal::Result<()> {
+    let credits = Credits {
+        log_bytes: BLOCK_CREDIT,
+        data_blocks: 0,
+    };
+    let mut op = journal.begin(StreamId(0), credits)?;
+    match op.write(BlockNo(0), Kind::Meta, MOUNTED_AT, &[u8::from(mounted)]) {
+        Ok(()) => {
+            let _ = op.commit();
+            Ok(())
+        }
+        Err(JournalError::BadSeal { .. }) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
 /// Where a copy may lie: a volume may end a few blocks before its device. A copy counts only at
 /// its own place: an earlier volume of another size leaves old ones behind.
 pub(crate) fn copy_places(device_blocks: u64) -> impl Iterator<Item = BlockNo> {
     let first = device_blocks.saturating_sub(GROUP_BLOCKS_MIN + 1);
     (first..device_blocks).rev().map(BlockNo)
+}
+
+/// Returns a device with the contract *snapshot* to its last flush, before anything is read: a client that died
+/// may have left half a batch there.
+///
+/// # Errors
+/// The device fails.
+pub(crate) fn begin(device: &dyn BlockDevice) -> Result<(), Error> {
+    match device.snapshot() {
+        Some(snapshot) if !device.geometry().read_only => {
+            (snapshot.rollback()).map_err(Error::device("returning the device to its last flush"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A superblock that was found.

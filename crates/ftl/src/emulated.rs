@@ -3,7 +3,19 @@
 use crate::plain::{Bytes, Entries, Numbers};
 use crate::platform::{Erase, Platform};
 use crate::shape::Shape;
-use steadfast_flash::{Address, FlashError, Nand, Nanoseconds, Store};
+use steadfast_flash::{Address, FlashError, Geometry, Nand, Nanoseconds, Store};
+
+/// A geometry in the layer's units.
+pub(crate) fn shape_of(g: &Geometry) -> Shape {
+    Shape {
+        blocks: g.all_blocks().into(),
+        pages: g.pages.into(),
+        sectors: g.sectors.into(),
+        page_words: g.page_bytes() as u64 / 8,
+        spare_words: u64::from(g.spare_bytes) / 8,
+        dies: g.all_dies().into(),
+    }
+}
 
 /// A platform over an emulated memory.
 #[derive(Debug)]
@@ -22,14 +34,7 @@ impl<S: Store> Emulated<S> {
     pub fn new(nand: Nand<S>) -> Emulated<S> {
         let g = *nand.geometry();
         Emulated {
-            shape: Shape {
-                blocks: g.all_blocks().into(),
-                pages: g.pages.into(),
-                sectors: g.sectors.into(),
-                page_words: g.page_bytes() as u64 / 8,
-                spare_words: u64::from(g.spare_bytes) / 8,
-                dies: g.all_dies().into(),
-            },
+            shape: shape_of(&g),
             sector_bytes: g.sector_bytes as usize,
             raw_bytes: g.raw_bytes(),
             fetched: 0,

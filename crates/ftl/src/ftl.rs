@@ -243,6 +243,11 @@ impl<P: Platform, Y> Ftl<P, Y> {
         self.writes
     }
 
+    /// Whether an earlier failure stopped the disk: it can be read, and be mounted again.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
     /// The flash memory, for whoever looks at time and counts.
     pub fn platform(&self) -> &P {
         &self.platform

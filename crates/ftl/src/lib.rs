@@ -45,6 +45,8 @@
 //! | `check` | map and counts agree; no two sectors share a place |
 //! | `policy` | which block next, which victim, how fast |
 //! | `stress` | random histories with crashes against golden arrays (feature `std`) |
+//! | `device` | a [`steadfast_block::BlockDevice`] (feature `std`) |
+//! | `bench` | random writes in virtual time, beside the layers that promise less (feature `std`) |
 //! | `emulated`, `baseline` | over `steadfast-flash`; the layers that promise less (feature `std`) |
 
 #![cfg_attr(not(feature = "std"), no_std)]
@@ -52,10 +54,14 @@ extern crate alloc;
 
 #[cfg(feature = "std")]
 mod baseline;
+#[cfg(feature = "std")]
+pub mod bench;
 mod blocks;
 mod check;
 mod checkpoint;
 mod collect;
+#[cfg(feature = "std")]
+mod device;
 #[cfg(feature = "std")]
 mod emulated;
 mod error;
@@ -78,6 +84,8 @@ mod write;
 #[cfg(feature = "std")]
 pub use baseline::{Baseline, BaselineKind};
 pub use blocks::{BlockUse, Blocks};
+#[cfg(feature = "std")]
+pub use device::{Disk, DiskError, WhenFull, cause, geometry_for, random_volume};
 #[cfg(feature = "std")]
 pub use emulated::Emulated;
 pub use error::{FtlError, Result};

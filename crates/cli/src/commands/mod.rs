@@ -4,6 +4,7 @@ pub(crate) mod completions;
 pub(crate) mod crash;
 pub(crate) mod dump;
 pub(crate) mod fsck;
+pub(crate) mod ftl;
 pub(crate) mod grow;
 pub(crate) mod helper;
 pub(crate) mod info;
