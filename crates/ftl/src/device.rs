@@ -269,6 +269,37 @@ impl<S: Store> Disk<S> {
         sectors / self.per_block()
     }
 
+    /// The run of blocks from `at` on, `count` at most, that all are mapped, or all are not (and read
+    /// as zeros): how many, and which.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`], and those of [`Ftl::is_mapped`].
+    pub fn run(&self, at: BlockNo, count: u64) -> steadfast_block::Result<(u64, bool)> {
+        check_count(DeviceOp::Read, at, count, self.blocks)?;
+        let request = Request::new(DeviceOp::Read, at, count);
+        let mut entered = self.enter(request)?;
+        let layer = entered.layer(request)?;
+        let per_block = self.per_block();
+        let mut mapped = |block: u64| {
+            for sector in block * per_block..(block + 1) * per_block {
+                if layer.is_mapped(sector).map_err(|e| request.failed(e))? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        if count == 0 {
+            return Ok((0, false));
+        }
+        let kind = mapped(at.0)?;
+        for next in 1..count {
+            if mapped(at.0 + next)? != kind {
+                return Ok((next, kind));
+            }
+        }
+        Ok((count, kind))
+    }
+
     /// Looks at the layer, while nobody else works on it.
     pub fn look<T>(&self, look: impl FnOnce(&mut Ftl<Emulated<S>, Tuned>) -> T) -> Option<T> {
         let mut layer = self.layer.lock().ok()?;
