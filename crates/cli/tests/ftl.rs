@@ -85,7 +85,10 @@ fn a_disk_is_made_and_shown_and_keeps_its_last_flush() {
         text.contains("mapped:   4 KiB") && text.contains("16 MiB"),
         "{text}"
     );
-    assert!(std::fs::read(dir.join("disk")).unwrap() == before, "info changed the image");
+    assert!(
+        std::fs::read(dir.join("disk")).unwrap() == before,
+        "info changed the image"
+    );
     let disk = Disk::open(&dir.join("disk"), WhenFull::default()).unwrap();
     let mut block = [0; BLOCK_SIZE];
     disk.read(BlockNo(4095), &mut block).unwrap();
