@@ -478,7 +478,7 @@ fn too_small(error: &TooSmall) -> String {
 }
 
 /// What went wrong with an image, and what to do about it.
-fn failure(image: &Path, error: DiskError) -> Failure {
+pub(crate) fn failure(image: &Path, error: DiskError) -> Failure {
     let advice = match &error {
         DiskError::Image(ImageError::Io { source, .. })
             if source.kind() == std::io::ErrorKind::NotFound =>
