@@ -36,4 +36,4 @@ pub use medium::{Medium, Run};
 pub use served::{Refusal, Served};
 pub use settings::{Full, Gone, Settings};
 pub use trial::{Fault, Trial, TrialOptions};
-pub use verdict::{Verdict, VerdictError, verify};
+pub use verdict::{Verdict, VerdictError, verify, verify_disk};

@@ -263,6 +263,9 @@ impl Served {
     pub fn run(&self, offset: u64, end: u64) -> Result<(u64, bool), Refusal> {
         self.check(offset, end.saturating_sub(offset))?;
         let blocks = Cover::of(offset, end.saturating_sub(offset)).blocks;
+        if blocks.is_empty() {
+            return Ok((0, true));
+        }
         let run = self.disk.run(BlockNo(blocks.start)..BlockNo(blocks.end))?;
         let to = ((blocks.start + run.blocks) * BLOCK).min(end);
         Ok((to.saturating_sub(offset), run.hole))

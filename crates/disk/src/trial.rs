@@ -219,7 +219,8 @@ impl<S: Store + Send + Sync + 'static> Trial<S> {
             .name("power".to_owned())
             .spawn(move || {
                 if signals.forever().next().is_some() {
-                    trial.plan_cut();
+                    let seed = trial.cut.unwrap_or(0);
+                    trial.plan_cut(Rng::new(seed).below(OPERATIONS));
                     std::thread::sleep(QUIET);
                     trial.power_off();
                 }
@@ -235,8 +236,8 @@ impl<S: Store + Send + Sync + 'static> Trial<S> {
         disk.unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn plan_cut(&self) {
-        let operations = Rng::new(self.cut.unwrap_or(0)).below(OPERATIONS);
+    /// Lets the power go after so many more operations of the flash memory.
+    pub fn plan_cut(&self, operations: u64) {
         let disk = self.disk.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(disk) = &*disk {
             disk.look(|layer| layer.platform_mut().nand_mut().cut_after(operations));
@@ -300,7 +301,9 @@ impl<S: Store + Send + Sync + 'static> Trial<S> {
         log.add(entries).map_err(record_failed)?;
         log.changes += 1;
         let outcome = self.request(change);
-        if outcome.is_err() {
+        // After any other error some of it may have been done.
+        let refused = |e: &DeviceError| matches!(cause(e), Some(FtlError::EpochFull { .. }));
+        if outcome.as_ref().is_err_and(refused) {
             (log.add(&[[TAKEN_BACK, entries.len() as u64, 0]])).map_err(record_failed)?;
         }
         if self.fault == Some(Fault::FlushUnasked) && log.changes.is_multiple_of(7) {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use steadfast_block::DeviceError;
+use steadfast_block::{BlockDevice, DeviceError};
 use steadfast_ftl::{Disk, DiskError};
 
 use crate::trial::{
@@ -133,8 +133,15 @@ fn judge(record: &[u64], found: &[u64]) -> Option<Verdict> {
 /// # Errors
 /// [`VerdictError`].
 pub fn verify(record: &Path, image: &Path) -> Result<Verdict, VerdictError> {
-    let disk = Disk::open_read_only(image)?;
-    let found = hashes(&disk)?;
+    verify_disk(record, &Disk::open_read_only(image)?)
+}
+
+/// Compares a disk, as it was found after a crash, with a record.
+///
+/// # Errors
+/// [`VerdictError::Record`], [`VerdictError::Read`].
+pub fn verify_disk(record: &Path, disk: &dyn BlockDevice) -> Result<Verdict, VerdictError> {
+    let found = hashes(disk)?;
     let bytes = std::fs::read(record).map_err(VerdictError::Record)?;
     let words: Vec<u64> = (bytes.as_chunks::<8>().0.iter())
         .map(|word| u64::from_le_bytes(*word))
