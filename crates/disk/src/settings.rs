@@ -99,12 +99,14 @@ pub struct Settings {
     pub read_only: bool,
     /// A file to tell when clients can come, and how the disk was closed.
     pub status: Option<PathBuf>,
+    /// A file to read from: when there is a byte, or an end, the server closes the disk and ends.
+    pub control: Option<PathBuf>,
     /// For tests of crashes.
     pub trial: TrialOptions,
 }
 
 /// What is known, for `nbdkit --help` and for who errs.
-const KEYS: &str = "image, full, gone, readonly, status";
+const KEYS: &str = "image, full, gone, readonly, status, control";
 
 impl Settings {
     /// Takes one.
@@ -125,6 +127,7 @@ impl Settings {
                 }
             }
             "status" => self.status = Some(value.into()),
+            "control" => self.control = Some(value.into()),
             "record" => self.trial.record = Some(value.into()),
             "cut" => {
                 let seed = value.parse();
@@ -156,6 +159,9 @@ impl Settings {
         }
         if let Some(status) = &self.status {
             add("status", status.as_os_str());
+        }
+        if let Some(control) = &self.control {
+            add("control", control.as_os_str());
         }
         if let Some(record) = &self.trial.record {
             add("record", record.as_os_str());
@@ -215,6 +221,7 @@ mod tests {
             ("gone", "rollback"),
             ("readonly", "true"),
             ("status", "/proc/self/fd/9"),
+            ("control", "c"),
             ("record", "r"),
             ("cut", "18446744073709551615"),
             ("fault", "flush-ignored"),

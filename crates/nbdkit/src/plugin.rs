@@ -6,8 +6,11 @@
 //! nothing is committed afterwards, and the disk is found at its last flush.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, getpid, kill_process};
 
 use steadfast_disk::{Full, Gone, Refusal, Served, Settings};
 
@@ -19,6 +22,10 @@ pub(crate) struct Failed {
 
 const EINVAL: i32 = 22;
 const EIO: i32 = 5;
+const ESHUTDOWN: i32 = 108;
+
+/// How long requests in progress may take yet when the disk is closed.
+const REQUESTS_END_WITHIN: Duration = Duration::from_secs(10);
 
 pub(crate) type Result<T> = std::result::Result<T, Failed>;
 
@@ -103,19 +110,48 @@ fn tell(line: &str) {
 
 /// Clients can come.
 pub(crate) fn after_fork() -> Result<()> {
+    let control = held(&SETTINGS).as_ref().and_then(|s| s.control.clone());
+    if let Some(path) = control {
+        let file = File::open(&path).map_err(|e| invalid(format!("{}: {e}", path.display())))?;
+        std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || end_when_told(file))
+            .map_err(|e| invalid(format!("starting a thread: {e}")))?;
+    }
     tell(&format!("ready {}", served()?.bytes()));
     Ok(())
 }
 
+/// Waits until whoever started nbdkit says that it is to end, or is gone; then closes the disk and ends
+/// the process. nbdkit itself would wait for its clients to go, for ever.
+fn end_when_told(mut control: File) {
+    let _ = control.read(&mut [0; 1]);
+    // Held to the end, so that nbdkit does not take the plugin away meanwhile.
+    let mut served = SERVED.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(served) = served.take() {
+        // Requests in progress are let go to their end; those that come now are refused.
+        let begun = Instant::now();
+        while Arc::strong_count(&served) > 1 && begun.elapsed() < REQUESTS_END_WITHIN {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Err(failed) = finish(&served) {
+            let _ = writeln!(std::io::stderr(), "steadfast: {}", failed.text);
+        }
+    }
+    let _ = kill_process(getpid(), Signal::KILL);
+}
+
 /// Flushes and closes the disk. Every client has gone.
 pub(crate) fn cleanup() -> Result<()> {
-    let served = SERVED
-        .write()
-        .unwrap_or_else(PoisonError::into_inner)
-        .take();
-    let Some(served) = served else {
-        return Ok(());
-    };
+    let mut served = SERVED.write().unwrap_or_else(PoisonError::into_inner);
+    match served.take() {
+        Some(served) => finish(&served),
+        None => Ok(()),
+    }
+}
+
+/// The last flush; tells how it went.
+fn finish(served: &Served) -> Result<()> {
     if served.read_only() {
         tell("closed");
         return Ok(());
@@ -139,8 +175,8 @@ pub(crate) fn cleanup() -> Result<()> {
 pub(crate) fn served() -> Result<Arc<Served>> {
     let served = SERVED.read().unwrap_or_else(PoisonError::into_inner);
     served.clone().ok_or_else(|| Failed {
-        errno: EIO,
-        text: "the disk is closed".to_owned(),
+        errno: ESHUTDOWN,
+        text: "the disk is being closed".to_owned(),
     })
 }
 
@@ -161,7 +197,10 @@ pub(crate) fn close() -> Result<()> {
     if *clients > 0 {
         return Ok(());
     }
-    let served = served()?;
+    let Ok(served) = served() else {
+        // Closed already.
+        return Ok(());
+    };
     if served.read_only() {
         return Ok(());
     }

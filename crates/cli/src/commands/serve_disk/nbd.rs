@@ -1,20 +1,21 @@
 //! nbdkit with our plugin in it, as a child that ends with this process.
 //!
-//! The plugin tells through a pipe that clients can come, and at the end how the disk was closed.
-//! Signals are handed on: nbdkit then finishes what is in progress, lets its clients go, and has the
-//! plugin flush and close the disk.
+//! The plugin tells through a pipe that clients can come, and at the end how the disk was closed. Through
+//! another it hears of the end: then it finishes what is in progress, flushes and closes the disk, and
+//! ends nbdkit, which by itself would wait for clients that have nothing to say. Signals of
+//! the terminal do not reach nbdkit, so that this is the only way.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead, BufReader, ErrorKind, PipeReader};
+use std::io::{BufRead, BufReader, ErrorKind, PipeReader, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use steadfast_disk::Settings;
@@ -176,11 +177,16 @@ pub(super) fn serve(
         Some(path) => path.canonicalize().map_err(|e| Failure::at(path, e))?,
         None => find_plugin()?,
     };
-    let (status, told) = std::io::pipe().map_err(|e| Failure::new(format!("a pipe: {e}")))?;
-    // nbdkit inherits this end; the plugin opens it by its name.
-    rustix::io::fcntl_setfd(&told, rustix::io::FdFlags::empty())
-        .map_err(|e| Failure::new(format!("a pipe: {e}")))?;
+    let no_pipe = |e: std::io::Error| Failure::new(format!("a pipe: {e}"));
+    let (status, told) = std::io::pipe().map_err(no_pipe)?;
+    let (heard, mut control) = std::io::pipe().map_err(no_pipe)?;
+    // nbdkit inherits these ends; the plugin opens them by their names.
+    for end in [told.as_fd(), heard.as_fd()] {
+        rustix::io::fcntl_setfd(end, rustix::io::FdFlags::empty())
+            .map_err(|e| no_pipe(e.into()))?;
+    }
     settings.status = Some(format!("/proc/self/fd/{}", told.as_raw_fd()).into());
+    settings.control = Some(format!("/proc/self/fd/{}", heard.as_raw_fd()).into());
 
     // From here on a signal must not cut the closing short.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
@@ -189,6 +195,7 @@ pub(super) fn serve(
     command
         .args(["--foreground", "--exit-with-parent"])
         .args(place.options())
+        .process_group(0)
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     if let Some(threads) = options.threads {
@@ -202,35 +209,39 @@ pub(super) fn serve(
         .arg(&plugin)
         .args(settings.words());
     let mut child = command.spawn().map_err(|e| missing(&e))?;
-    drop(told);
-    let pid = Pid::from_child(&child);
+    drop((told, heard));
     let handle = signals.handle();
     let spawned = std::thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            for _signal in signals.forever() {
-                let _ = kill_process(pid, Signal::TERM);
+            if signals.forever().next().is_some() {
+                let _ = control.write_all(&[0]);
+                // Held open until nbdkit has ended: its end would say the same.
+                signals.forever().for_each(drop);
             }
+            drop(control);
         });
     let watched = match spawned {
         Ok(thread) => {
-            let watched = watch(image, status, ready, pid);
-            // Before the child is waited for: its number stays its own as long as signals come.
+            let watched = watch(image, status, ready, || {
+                // As if a signal had come.
+                let _ = signal_hook::low_level::raise(SIGTERM);
+            });
             handle.close();
             let _ = thread.join();
             watched
         }
-        Err(e) => {
-            let _ = kill_process(pid, Signal::TERM);
-            Err(Failure::new(format!("starting a thread: {e}")))
-        }
+        // The pipe's end went with the thread.
+        Err(e) => Err(Failure::new(format!("starting a thread: {e}"))),
     };
-    let ended = end(&mut child);
+    // How it ended is known from what it told.
+    let ended = child.wait();
+    let ended = ended.map_err(|e| Failure::new(format!("waiting for nbdkit: {e}")));
     if let Place::Socket(path) = place {
         // nbdkit leaves it. Somebody may have been quicker: best effort.
         let _ = std::fs::remove_file(path);
     }
-    watched.and(ended).map(|()| ExitCode::SUCCESS)
+    watched.and(ended).map(|_| ExitCode::SUCCESS)
 }
 
 /// Follows what the plugin tells, until it can tell no more.
@@ -238,7 +249,7 @@ fn watch(
     image: &Path,
     status: PipeReader,
     ready: impl FnOnce() -> Result<(), Failure>,
-    pid: Pid,
+    stop: impl FnOnce(),
 ) -> Result<(), Failure> {
     let mut lines = BufReader::new(status).lines().map_while(Result::ok);
     let Some(first) = lines.next() else {
@@ -253,12 +264,12 @@ fn watch(
     let announced = ready();
     if announced.is_err() {
         // Who asked for it is gone: nobody would know of it.
-        let _ = kill_process(pid, Signal::TERM);
+        stop();
     }
     let last = lines.last();
     match last
         .as_deref()
-        .map(|line| line.split_once(' ').unwrap_or((line, "")))
+        .map(|l| l.split_once(' ').unwrap_or((l, "")))
     {
         Some(("closed", _)) => announced,
         Some((_, why)) => Err(super::not_flushed(image, why)),
@@ -266,16 +277,6 @@ fn watch(
             image,
             "nbdkit ended without closing the disk; it is as it was at its last flush",
         )),
-    }
-}
-
-fn end(child: &mut Child) -> Result<(), Failure> {
-    let status = child
-        .wait()
-        .map_err(|e| Failure::new(format!("waiting for nbdkit: {e}")))?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(Failure::new(format!("nbdkit ended with {status}"))),
     }
 }
 
