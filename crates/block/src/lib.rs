@@ -236,6 +236,25 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// # Errors
     /// [`DeviceError::OutOfRange`] or the medium's error.
     fn discard(&self, at: BlockNo, count: u64) -> Result<()>;
+
+    /// The device, if it promises more of a crash: see [`Snapshot`].
+    fn snapshot(&self) -> Option<&dyn Snapshot> {
+        None
+    }
+}
+
+/// A device with the contract *snapshot*: after a crash it is what it was at its last flush, nothing
+/// older and nothing newer. What is written from one flush to the next is an *epoch*.
+pub trait Snapshot {
+    /// Blocks that may be written in an epoch; a write beyond them is refused whole.
+    fn epoch_blocks(&self) -> u64;
+
+    /// Forgets what was written since the last flush, as a crash would. Whoever relies on the
+    /// contract calls it before the first read: a client that died is no crash of the device.
+    ///
+    /// # Errors
+    /// The medium's error; the device is then of no use any more.
+    fn rollback(&self) -> Result<()>;
 }
 
 /// Checks that `bytes` from `at` on are whole blocks inside `blocks`; returns how many.

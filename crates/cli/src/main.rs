@@ -135,6 +135,8 @@ mod tests {
     fn the_fixed_forms_are_understood() {
         for line in [
             "steadfast mkfs --size 1G --contract ordered --on block --label L --force IMAGE",
+            "steadfast mkfs --size 1G --on flash IMAGE",
+            "steadfast mkfs --size 1G --on flash:IMAGE",
             "steadfast mount -o ro,allow_other --foreground IMAGE DIR",
             "steadfast mount IMAGE DIR",
             "steadfast umount DIR",
@@ -163,6 +165,7 @@ mod tests {
             "steadfast serve disk --fuse DIR --read-only IMAGE",
             "steadfast serve disk IMAGE -- --tls=require",
             "steadfast crash self --seed 1 --images 10",
+            "steadfast crash self --on flash --contract sync --images 10",
             "steadfast crash put --size 8K --tears --json",
             "steadfast ftl format --size 1G --epoch 8M --force IMAGE",
             "steadfast ftl mkfs --size 1G IMAGE",

@@ -2,6 +2,9 @@
 
 use std::io::{ErrorKind, Write};
 
+/// What is said of the log of a volume that has none.
+pub(crate) const NO_LOG: &str = "none: on flash, a commit is one flush of the disk";
+
 use crate::failure::Failure;
 
 /// Writes to standard output, with a line feed at the end.

@@ -8,14 +8,21 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use steadfast_block::{BlockDevice, DeviceError, Direct, FileDevice, FileOptions};
+use steadfast_flash::ImageStore;
 use steadfast_fs::{Fs, FsckOptions, JournalState, MkfsOptions, Outcome};
+use steadfast_ftl::{Disk, DiskError, WhenFull};
 use steadfast_journal::{Journal, LogItem, LogSummary};
 use steadfast_vfs::FileSystem;
 
+use crate::commands::ftl;
 use crate::failure::{Failure, notice};
 use crate::mount_options::Options;
 
+pub(crate) use steadfast_crash::Medium;
 pub(crate) use steadfast_fs::{BlockPlace, Contract, InodeShown, Inspector, LeafShown, VolumeMap};
+
+/// An image that is open: a file or block device, or a disk in a flash image, whichever it is.
+pub(crate) type Device = Arc<dyn BlockDevice>;
 
 /// How soon one looks again whether an image is free.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -39,7 +46,7 @@ pub(crate) fn open_device(
     image: &Path,
     access: Access,
     direct: Option<bool>,
-) -> Result<Arc<FileDevice>, Failure> {
+) -> Result<Device, Failure> {
     open_device_within(image, access, direct, Duration::ZERO)
 }
 
@@ -50,7 +57,7 @@ pub(crate) fn open_device_within(
     access: Access,
     direct: Option<bool>,
     patience: Duration,
-) -> Result<Arc<FileDevice>, Failure> {
+) -> Result<Device, Failure> {
     let options = FileOptions {
         read_only: access != Access::Change,
         direct: match (direct, access) {
@@ -63,9 +70,15 @@ pub(crate) fn open_device_within(
     };
     let begun = Instant::now();
     let mut told = false;
-    let device = loop {
-        match FileDevice::open(image, &options) {
-            Err(DeviceError::Locked { .. }) if begun.elapsed() < patience => {
+    let flash = ImageStore::is_image(image).unwrap_or(false);
+    loop {
+        let opened = if flash {
+            open_flash(image, access)
+        } else {
+            open_file(image, &options)
+        };
+        match opened {
+            Err(Unopened::InUse(_)) if begun.elapsed() < patience => {
                 if !std::mem::replace(&mut told, true) {
                     notice(&format!(
                         "{}: is in use; waiting up to {} seconds for that to end",
@@ -75,18 +88,48 @@ pub(crate) fn open_device_within(
                 }
                 std::thread::sleep(LOOK_AGAIN_AFTER);
             }
-            opened => break opened.map_err(|e| device_failure(image, &e))?,
+            Err(Unopened::InUse(why) | Unopened::Failed(why)) => return Err(why),
+            Ok(device) => return Ok(device),
         }
-    };
+    }
+}
+
+/// Why an image could not be opened.
+enum Unopened {
+    InUse(Failure),
+    Failed(Failure),
+}
+
+fn open_file(image: &Path, options: &FileOptions) -> Result<Device, Unopened> {
+    let device = FileDevice::open(image, options).map_err(|e| match e {
+        DeviceError::Locked { .. } => Unopened::InUse(device_failure(image, &e)),
+        e => Unopened::Failed(device_failure(image, &e)),
+    })?;
     if let Some(refusal) = device.engine_refusal() {
         eprintln!("steadfast: note: {}: {refusal}", image.display());
     }
     Ok(Arc::new(device))
 }
 
-fn as_device(device: &Arc<FileDevice>) -> Arc<dyn BlockDevice> {
-    Arc::clone(device) as Arc<dyn BlockDevice>
+/// A disk in a flash image; a volume on it flushes before an epoch is full.
+fn open_flash(image: &Path, access: Access) -> Result<Device, Unopened> {
+    let device: Result<Device, DiskError> = match access {
+        Access::Change => {
+            Disk::open(image, WhenFull::default()).map(|disk| Arc::new(disk) as Device)
+        }
+        Access::Look | Access::Scan => {
+            Disk::open_read_only(image).map(|disk| Arc::new(disk) as Device)
+        }
+        Access::Peek => Disk::peek(image).map(|disk| Arc::new(disk) as Device),
+    };
+    device.map_err(|e| match e {
+        DiskError::InUse { .. } => Unopened::InUse(Failure::at(image, IN_USE)),
+        e => Unopened::Failed(ftl::failure(image, e)),
+    })
 }
+
+const IN_USE: &str =
+    "is in use: it is mounted or being checked; unmount it first ('steadfast umount DIR')";
 
 /// A device error, and what to do about it.
 pub(crate) fn device_failure(image: &Path, error: &DeviceError) -> Failure {
@@ -97,12 +140,8 @@ pub(crate) fn device_failure(image: &Path, error: &DeviceError) -> Failure {
             return Failure::at(image, "does not exist; check the name");
         }
         DeviceError::Locked { .. } => {
-            return Failure::at(
-                image,
-                "is in use: it is mounted or being checked; unmount it first ('steadfast umount DIR')",
-            );
+            return Failure::at(image, IN_USE);
         }
-
         DeviceError::Open { .. } if is(Errno::ACCESS) && std::fs::File::open(image).is_err() => {
             "; this user may not read it"
         }
@@ -131,11 +170,11 @@ pub(crate) struct Grown {
 /// Makes a volume as long as its device.
 pub(crate) fn grow(
     image: &Path,
-    device: &Arc<FileDevice>,
+    device: &Device,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Grown, Failure> {
     let grown =
-        steadfast_fs::grow(as_device(device), progress).map_err(|e| Failure::at(image, e))?;
+        steadfast_fs::grow(Arc::clone(device), progress).map_err(|e| Failure::at(image, e))?;
     Ok(Grown {
         blocks_before: grown.blocks_before,
         blocks: grown.blocks,
@@ -145,8 +184,8 @@ pub(crate) fn grow(
 }
 
 /// Opens a volume for a look at its inodes.
-pub(crate) fn inspect(image: &Path, device: &Arc<FileDevice>) -> Result<Inspector, Failure> {
-    Inspector::open(as_device(device)).map_err(|e| Failure::at(image, e))
+pub(crate) fn inspect(image: &Path, device: &Device) -> Result<Inspector, Failure> {
+    Inspector::open(Arc::clone(device)).map_err(|e| Failure::at(image, e))
 }
 
 /// What an image holds.
@@ -159,19 +198,14 @@ pub(crate) enum Held {
 
 /// Makes an image file of this size, or gives an existing one this size (its content is
 /// lost if `overwrite`, else it must hold none), and opens it alone.
-pub(crate) fn create_device(
-    image: &Path,
-    blocks: u64,
-    overwrite: bool,
-) -> Result<Arc<FileDevice>, Failure> {
-    FileDevice::create(image, blocks, overwrite)
-        .map(Arc::new)
-        .map_err(|e| device_failure(image, &e))
+pub(crate) fn create_device(image: &Path, blocks: u64, overwrite: bool) -> Result<Device, Failure> {
+    let made = FileDevice::create(image, blocks, overwrite);
+    Ok(Arc::new(made.map_err(|e| device_failure(image, &e))?))
 }
 
 /// Looks for a volume, whole or not.
-pub(crate) fn held(device: &Arc<FileDevice>) -> Held {
-    match steadfast_fs::info(as_device(device)) {
+pub(crate) fn held(device: &Device) -> Held {
+    match steadfast_fs::info(Arc::clone(device)) {
         Ok(info) if info.label.is_empty() => Held::Volume("a Steadfast volume".to_owned()),
         Ok(info) => Held::Volume(format!("the Steadfast volume '{}'", info.label)),
         Err(steadfast_fs::Error::NotAVolume) => Held::Nothing,
@@ -188,18 +222,33 @@ pub(crate) struct Made {
     pub(crate) free_blocks: u64,
 }
 
+/// What log a volume is to have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Log {
+    /// As the volume's size suggests.
+    Usual,
+    /// Of so many blocks.
+    Blocks(u64),
+    /// None: the device returns to its last flush after a crash.
+    None,
+}
+
 /// Makes a volume that fills a device, owned by who makes it.
 pub(crate) fn make(
-    device: &FileDevice,
+    device: &dyn BlockDevice,
     label: &str,
     contract: Contract,
-    log_blocks: Option<u64>,
+    log: Log,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Made, Failure> {
     let options = MkfsOptions {
         label: label.to_owned(),
         contract,
-        log_blocks,
+        without_log: log == Log::None,
+        log_blocks: match log {
+            Log::Blocks(blocks) => Some(blocks),
+            Log::Usual | Log::None => None,
+        },
         root_uid: rustix::process::geteuid().as_raw(),
         root_gid: rustix::process::getegid().as_raw(),
         ..MkfsOptions::default()
@@ -224,11 +273,11 @@ pub(crate) struct Volume {
 /// Recovers and opens a volume. Also returns what the user should know of it, by lines.
 pub(crate) fn mount(
     image: &Path,
-    device: Arc<FileDevice>,
+    device: Device,
     options: &Options,
 ) -> Result<(Volume, Vec<String>), Failure> {
     if let Some(contract) = &options.contract {
-        let found = steadfast_fs::info(as_device(&device)).map_err(|e| Failure::at(image, e))?;
+        let found = steadfast_fs::info(Arc::clone(&device)).map_err(|e| Failure::at(image, e))?;
         if found.contract.name() != contract {
             return Err(Failure::at(
                 image,
@@ -342,7 +391,7 @@ pub(crate) struct Checked {
 /// Checks a volume, and repairs it if asked to.
 pub(crate) fn check(
     image: &Path,
-    device: &Arc<FileDevice>,
+    device: &Device,
     repair: bool,
     progress: impl Fn(&str, u64, u64) + Send + Sync + 'static,
 ) -> Result<Checked, Failure> {
@@ -352,7 +401,7 @@ pub(crate) fn check(
         ..FsckOptions::default()
     };
     let report =
-        steadfast_fs::fsck(as_device(device), &options).map_err(|e| Failure::at(image, e))?;
+        steadfast_fs::fsck(Arc::clone(device), &options).map_err(|e| Failure::at(image, e))?;
     let shown = |finding: &steadfast_fs::Finding| Finding {
         kind: finding.problem.name(),
         severity: finding.severity().to_string(),
@@ -407,8 +456,8 @@ pub(crate) struct Summary {
 }
 
 /// Reads what a volume says of itself.
-pub(crate) fn summary(image: &Path, device: &Arc<FileDevice>) -> Result<Summary, Failure> {
-    let info = steadfast_fs::info(as_device(device)).map_err(|e| Failure::at(image, e))?;
+pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure> {
+    let info = steadfast_fs::info(Arc::clone(device)).map_err(|e| Failure::at(image, e))?;
     Ok(Summary {
         uuid: info.uuid,
         label: info.label,
@@ -429,24 +478,30 @@ pub(crate) fn summary(image: &Path, device: &Arc<FileDevice>) -> Result<Summary,
 }
 
 /// Reads where everything lies on a volume.
-pub(crate) fn map(image: &Path, device: &Arc<FileDevice>) -> Result<VolumeMap, Failure> {
+pub(crate) fn map(image: &Path, device: &Device) -> Result<VolumeMap, Failure> {
     VolumeMap::read(&**device).map_err(|e| Failure::at(image, e))
 }
 
 /// Shows a volume's log to `each`, item by item.
 pub(crate) fn dump_log(
     image: &Path,
-    device: &Arc<FileDevice>,
+    device: &Device,
     map: &VolumeMap,
     each: &mut dyn FnMut(LogItem<'_>),
 ) -> Result<LogSummary, Failure> {
-    Journal::dump(&as_device(device), &map.journal(), &map.uuid(), each)
-        .map_err(|e| Failure::at(image, e))
+    let Some(region) = map.journal() else {
+        return Err(Failure::at(
+            image,
+            "has no log: its device returns to the last flush after a crash",
+        ));
+    };
+    Journal::dump(device, &region, &map.uuid(), each).map_err(|e| Failure::at(image, e))
 }
 
 /// What a crash exploration came to.
 #[derive(Serialize)]
 pub(crate) struct Explored {
+    pub(crate) on: &'static str,
     pub(crate) contract: &'static str,
     pub(crate) seed: u64,
     pub(crate) images: u64,
@@ -462,6 +517,7 @@ pub(crate) struct Explored {
 
 /// Explores crashes of this stack. `progress` is told how many images of how many are done.
 pub(crate) fn explore_crashes(
+    medium: Medium,
     contract: Contract,
     seed: u64,
     images: u64,
@@ -469,6 +525,7 @@ pub(crate) fn explore_crashes(
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Explored, Failure> {
     let options = steadfast_crash::Options {
+        medium,
         contract,
         seed,
         images,
@@ -478,6 +535,10 @@ pub(crate) fn explore_crashes(
     let report = steadfast_crash::explore(&options, &|p| progress(p.images, p.wanted))
         .map_err(|e| Failure::new(format!("crash exploration: {e}")))?;
     Ok(Explored {
+        on: match medium {
+            Medium::Block => "block",
+            Medium::Flash => "flash",
+        },
         contract: contract.name(),
         seed,
         images: report.images,

@@ -48,6 +48,20 @@ impl Place {
         place
     }
 
+    /// Makes the volume anew, on flash.
+    fn on_flash(&self) {
+        fs::remove_file(self.path("img")).unwrap();
+        self.ok(&[
+            "mkfs",
+            "--size",
+            "64M",
+            "--label",
+            "test",
+            "--on",
+            "flash:img",
+        ]);
+    }
+
     /// The same, if volumes can be mounted here.
     fn mountable() -> Option<Place> {
         if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
@@ -135,6 +149,54 @@ macro_rules! mountable {
 #[test]
 fn a_volume_is_made_mounted_used_unmounted_and_clean() {
     let p = mountable!();
+    made_mounted_used_unmounted_and_clean(&p);
+}
+
+#[test]
+fn the_same_on_flash_without_a_log() {
+    let p = mountable!();
+    p.on_flash();
+    made_mounted_used_unmounted_and_clean(&p);
+    // Nothing is repeated; the medium is the image's.
+    let dumped = p.json(&["dump", "--json", "img"]);
+    assert_eq!(dumped["superblock"]["log_blocks"], 0);
+    assert!(dumped["log"].is_null());
+    assert!(p.ok(&["info", "img"]).contains("log:      none"));
+    assert_eq!(
+        p.json(&["ftl", "info", "--json", "img"])["contract"],
+        "snapshot"
+    );
+    p.ok(&["mkfs", "--on", "flash", "--force", "img"]);
+    p.ok(&[
+        "mkfs",
+        "--size",
+        "32M",
+        "--on",
+        "flash",
+        "--contract",
+        "sync",
+        "other image",
+    ]);
+    assert_eq!(
+        p.json(&["info", "--json", "other image"])["contract"],
+        "sync"
+    );
+    p.refused(&["mkfs", "--on", "flash", "img"], 1, &["img", "--force"]);
+    p.refused(&["mkfs", "--force", "img"], 1, &["img", "--on flash"]);
+    p.refused(&["mkfs", "--on", "flash:a", "b"], 2, &["twice"]);
+    p.refused(&["mkfs", "--on", "flash:absent"], 1, &["absent", "--size"]);
+    p.refused(&["dump", "--log", "img"], 1, &["img", "no log"]);
+    p.refused(&["grow", "--size", "1G", "img"], 1, &["img", "flash"]);
+    fs::write(p.path("plain"), "text").unwrap();
+    p.refused(
+        &["mkfs", "--size", "32M", "--on", "flash:plain"],
+        1,
+        &["no flash image"],
+    );
+    assert_eq!(fs::read(p.path("plain")).unwrap(), b"text");
+}
+
+fn made_mounted_used_unmounted_and_clean(p: &Place) {
     p.ok(&["mount", "img", "mnt"]);
     fs::write(p.path("mnt/file"), "content").unwrap();
     fs::create_dir(p.path("mnt/dir")).unwrap();
@@ -158,6 +220,17 @@ fn a_volume_is_made_mounted_used_unmounted_and_clean() {
 #[test]
 fn what_was_synced_survives_a_killed_server() {
     let p = mountable!();
+    synced_survives_a_killed_server(&p, "needs-recovery");
+}
+
+#[test]
+fn what_was_synced_survives_a_killed_server_on_flash() {
+    let p = mountable!();
+    p.on_flash();
+    synced_survives_a_killed_server(&p, "clean");
+}
+
+fn synced_survives_a_killed_server(p: &Place, left: &str) {
     p.ok(&["mount", "-o", "commit=3600", "img", "mnt"]);
     for i in 0..20 {
         let mut file = File::create(p.path(&format!("mnt/{i}"))).unwrap();
@@ -178,7 +251,7 @@ fn what_was_synced_survives_a_killed_server() {
         &["server is gone", "steadfast umount"],
     );
     p.ok(&["umount", "mnt"]);
-    assert_eq!(p.state(), "needs-recovery");
+    assert_eq!(p.state(), left);
     p.ok(&["fsck", "img"]);
     p.ok(&["mount", "img", "mnt"]);
     for i in 0..20 {
@@ -352,10 +425,8 @@ fn what_is_no_volume_is_refused_by_name_and_left_alone() {
 fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
     let p = Place::new();
     p.refused(&["mkfs", "img"], 1, &["does not exist", "--size"]);
-    for option in [["--on", "flash"], ["--on", "pm"]] {
-        let args = ["mkfs", "--size", "64M", option[0], option[1], "img"];
-        p.refused(&args, 1, &["not available", option[1]]);
-    }
+    let args = ["mkfs", "--size", "64M", "--on", "pm", "img"];
+    p.refused(&args, 1, &["not available", "pm"]);
     p.refused(&["mkfs", "--size", "8K", "img"], 1, &["img"]);
     assert!(!p.path("img").exists(), "nothing is left of what failed");
     let said = p.ok(&["mkfs", "--size", "64M", "--label", "one", "img"]);

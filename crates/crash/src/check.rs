@@ -1,9 +1,11 @@
 //! One crash image: fsck as the cut left it, recover, compare with what the contract allows,
 //! cut the recovery, use the volume, fsck again.
 
+use crate::promise::Promise;
 use crate::record::{Recording, mount_options};
 use std::collections::HashSet;
 use std::sync::Arc;
+use steadfast_block::BlockDevice;
 use steadfast_block::sim::{CrashImage, Limits, SimDevice};
 use steadfast_fs::{Fs, FsckOptions, Outcome, fsck};
 use steadfast_model::{Digest, Snapshot, ordered};
@@ -26,9 +28,9 @@ pub(crate) struct Counts {
     pub(crate) used: u64,
 }
 
-pub(crate) fn clean(sim: &Arc<SimDevice>, when: &str) -> Result<(), String> {
+pub(crate) fn clean<D: BlockDevice>(device: &Arc<D>, when: &str) -> Result<(), String> {
     let report =
-        fsck(sim.clone(), &FsckOptions::default()).map_err(|e| format!("fsck {when}: {e}"))?;
+        fsck(device.clone(), &FsckOptions::default()).map_err(|e| format!("fsck {when}: {e}"))?;
     if report.outcome() == Outcome::Clean {
         return Ok(());
     }
@@ -41,9 +43,9 @@ pub(crate) fn clean(sim: &Arc<SimDevice>, when: &str) -> Result<(), String> {
     Err(format!("fsck {when}: {}", findings.join("; ")))
 }
 
-pub(crate) fn mount(sim: &Arc<SimDevice>) -> Result<Arc<Fs>, String> {
+pub(crate) fn mount<D: BlockDevice>(device: &Arc<D>) -> Result<Arc<Fs>, String> {
     let options = mount_options(Arc::new(SystemClock), None);
-    let (fs, _) = Fs::mount(sim.clone(), &options).map_err(|e| format!("mount: {e}"))?;
+    let (fs, _) = Fs::mount(device.clone(), &options).map_err(|e| format!("mount: {e}"))?;
     Ok(fs)
 }
 
@@ -62,23 +64,42 @@ pub(crate) fn image(
 ) -> Result<(), String> {
     counts.images += 1;
     let sim = Arc::new(SimDevice::from_image(image));
-    clean(&sim, "as the cut left it")?;
-    let fs = mount(&sim)?;
-    let found = observe(&fs)?;
-    run.history.check(&found, moment)?;
-    let recovered_at = sim.trace_len();
-    grow_all(&fs, &found)?;
-    if depth.use_volume {
-        counts.used += 1;
-        use_up(&fs, &found, run.empty_free)?;
-    }
-    fs.unmount()
-        .map_err(|e| format!("unmount after recovery: {e}"))?;
-    clean(&sim, "after recovery and use")?;
+    let mut recovered_at = 0;
+    let (history, empty_free) = (&run.history, run.empty_free);
+    let found = recovered(&sim, history, empty_free, moment, depth, counts, || {
+        recovered_at = sim.trace_len();
+    })?;
     if depth.cut_recovery {
         cut_recovery(&sim, recovered_at, found.digest(), seen, counts)?;
     }
     Ok(())
+}
+
+/// Checks a disk that a cut at `moment` left, and the volume when it has been mounted and used;
+/// `mounted` hears when the tree has been compared. Returns the tree.
+pub(crate) fn recovered<D: BlockDevice>(
+    disk: &Arc<D>,
+    history: &Promise,
+    empty_free: u64,
+    moment: ordered::Cut,
+    depth: Depth,
+    counts: &mut Counts,
+    mounted: impl FnOnce(),
+) -> Result<Snapshot, String> {
+    clean(disk, "as the cut left it")?;
+    let fs = mount(disk)?;
+    let found = observe(&fs)?;
+    history.check(&found, moment)?;
+    mounted();
+    grow_all(&fs, &found)?;
+    if depth.use_volume {
+        counts.used += 1;
+        use_up(&fs, &found, empty_free)?;
+    }
+    fs.unmount()
+        .map_err(|e| format!("unmount after recovery: {e}"))?;
+    clean(disk, "after recovery and use")?;
+    Ok(found)
 }
 
 /// Cuts the recovery at each of its writes: every further one must come to the same tree.

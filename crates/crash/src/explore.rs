@@ -3,7 +3,8 @@
 
 use crate::Contract;
 use crate::check::{self, Counts, Depth};
-use crate::record::{Mutation, Recording, Template, moment};
+use crate::flash::Chip;
+use crate::record::{Medium, Mutation, Recording, Template, moment};
 use crate::scenario::{Scenario, pair, pairs, random, triple};
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -21,12 +22,16 @@ pub const ALL_PAIRS_IMAGES: u64 = 94_090;
 
 /// A scenario with a budget below this is sampled instead of walked through.
 const IMAGES_ORDERED_MIN: u64 = 1000;
+/// Runs of a scenario on flash that is tried to be shrunk.
+const SHRINK_RUNS: u64 = 200;
 /// Images of one cut that sampling may reach.
 const ROUNDS_MAX: usize = 64;
 
 /// What to explore.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
+    /// What the volumes lie on.
+    pub medium: Medium,
     /// The contract of the volumes.
     pub contract: Contract,
     /// Decides the order of the pairs, the random sequences, and what is sampled.
@@ -44,6 +49,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
+            medium: Medium::default(),
             contract: Contract::default(),
             seed: 1,
             images: 10_000,
@@ -113,9 +119,24 @@ enum Made {
     Random,
 }
 
+/// An empty volume.
+enum Stage {
+    Block(Template),
+    Flash(Box<Chip>),
+}
+
+impl Stage {
+    fn new(options: &Options) -> Result<Stage, String> {
+        Ok(match options.medium {
+            Medium::Block => Stage::Block(Template::new(options.contract)?),
+            Medium::Flash => Stage::Flash(Box::new(Chip::new(options.contract)?)),
+        })
+    }
+}
+
 struct Shared<'a> {
     options: &'a Options,
-    template: &'a Template,
+    stage: &'a Stage,
     order: Vec<usize>,
     next_pair: AtomicU64,
     next_triple: AtomicU64,
@@ -132,10 +153,10 @@ struct Shared<'a> {
 /// When not even an empty volume can be made.
 pub fn explore(options: &Options, progress: &(dyn Fn(Progress) + Sync)) -> Result<Report, String> {
     let began = Instant::now();
-    let template = Template::new(options.contract)?;
+    let stage = Stage::new(options)?;
     let shared = Shared {
         options,
-        template: &template,
+        stage: &stage,
         order: shuffled(pairs(), options.seed),
         next_pair: AtomicU64::new(0),
         next_triple: AtomicU64::new(0),
@@ -217,7 +238,7 @@ impl Shared<'_> {
                 .saturating_sub(self.report().images)
                 .max(1)
         };
-        let result = try_scenario(self.template, scenario, self.options, budget, &mut counts);
+        let result = try_scenario(self.stage, scenario, self.options, budget, &mut counts);
         let mut report = self.report();
         report.images += counts.images;
         report.recoveries += counts.recoveries;
@@ -243,7 +264,7 @@ impl Shared<'_> {
         if let Err(what) = result
             && !self.stop.swap(true, Ordering::Relaxed)
         {
-            let violation = shrink(self.template, scenario, self.options, what);
+            let violation = shrink(self.stage, scenario, self.options, what);
             self.report().violations.push(violation);
         }
         (self.progress)(progress);
@@ -252,16 +273,19 @@ impl Shared<'_> {
 
 /// Runs a scenario and checks up to `budget` of its crash images.
 fn try_scenario(
-    template: &Template,
+    stage: &Stage,
     scenario: &Scenario,
     options: &Options,
     budget: u64,
     counts: &mut Counts,
 ) -> Result<(), String> {
     // A panic is a violation like any other.
-    let attempt = std::panic::AssertUnwindSafe(|| {
-        let run = template.run(scenario, options.mutation)?;
-        cut_everywhere(&run, options, budget, counts)
+    let attempt = std::panic::AssertUnwindSafe(|| match stage {
+        Stage::Block(template) => {
+            let run = template.run(scenario, options.mutation)?;
+            cut_everywhere(&run, options, budget, counts)
+        }
+        Stage::Flash(chip) => chip.try_scenario(scenario, options, budget, counts),
     });
     std::panic::catch_unwind(attempt).unwrap_or_else(|panic| {
         let text = panic
@@ -275,9 +299,9 @@ fn try_scenario(
 /// Checks crash images of one scenario; returns how many.
 #[cfg(test)]
 pub(crate) fn one(options: &Options, scenario: &Scenario) -> Result<u64, String> {
-    let template = Template::new(options.contract)?;
+    let stage = Stage::new(options)?;
     let mut counts = Counts::default();
-    try_scenario(&template, scenario, options, options.images, &mut counts)?;
+    try_scenario(&stage, scenario, options, options.images, &mut counts)?;
     Ok(counts.images)
 }
 
@@ -334,7 +358,7 @@ fn cut_everywhere(
 }
 
 /// Leaves out what the violation does not need.
-fn shrink(template: &Template, scenario: &Scenario, options: &Options, what: String) -> Violation {
+fn shrink(stage: &Stage, scenario: &Scenario, options: &Options, what: String) -> Violation {
     let mut best = Violation {
         scenario: scenario.clone(),
         what,
@@ -346,10 +370,13 @@ fn shrink(template: &Template, scenario: &Scenario, options: &Options, what: Str
         let mut smaller = best.scenario.clone();
         smaller.steps.remove(i);
         let result = try_scenario(
-            template,
+            stage,
             &smaller,
             options,
-            u64::MAX,
+            match stage {
+                Stage::Block(_) => u64::MAX,
+                Stage::Flash(_) => SHRINK_RUNS,
+            },
             &mut Counts::default(),
         );
         if let Err(what) = result {

@@ -7,6 +7,7 @@
 //! | `promise` | the model's history under the contract, and what it allows |
 //! | `record` | runs a scenario and notes which operation the trace belongs to |
 //! | `check` | one crash image: recover, compare, fsck, cut the recovery, use the volume |
+//! | `flash` | the same on flash: the power goes, or the client dies |
 //! | `explore` | all of it, within a budget, on several threads; shrinks what it finds |
 //! | `replace` | every crash state of `steadfast::atomic_replace` |
 //!
@@ -17,6 +18,7 @@ mod check;
 mod explore;
 #[cfg(test)]
 mod failing;
+mod flash;
 mod promise;
 mod record;
 pub mod replace;
@@ -25,6 +27,6 @@ mod scenario;
 mod tests;
 
 pub use explore::{ALL_PAIRS_IMAGES, Options, Progress, Report, Violation, explore};
-pub use record::Mutation;
+pub use record::{Medium, Mutation};
 pub use scenario::Scenario;
 pub use steadfast_fs::Contract;

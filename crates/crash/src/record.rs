@@ -13,9 +13,19 @@ use steadfast_model::{Handles, Op, Snapshot, Step, Tree, ordered};
 use steadfast_vfs::{Caller, Clock, FileSystem, Time};
 
 /// Blocks of the volumes that are explored.
-const VOLUME_BLOCKS: u64 = 1024;
+pub(crate) const VOLUME_BLOCKS: u64 = 1024;
 /// Blocks of their logs: small, so that the log wraps.
 const LOG_BLOCKS: u64 = 128;
+
+/// What the volumes lie on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Medium {
+    /// A simulated disk with a volatile cache; the volumes have logs.
+    #[default]
+    Block,
+    /// The translation layer over an emulated flash memory; they have none.
+    Flash,
+}
 
 /// A bug planted on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,11 +52,17 @@ pub enum Mutation {
     NarrowPatches,
     /// `fdatasync` flushes data without committing the metadata that leads to it.
     UnstableFdatasync,
+    /// Commits carry the current image, other streams' uncommitted bytes included.
+    LayCurrent,
+    /// Without a log: the device is flushed in the middle of a batch.
+    FlushBetween,
+    /// Without a log: what a dead client left in the open epoch is not forgotten at the mount.
+    ForgetRollback,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 11] = [
+    pub const ALL: [Mutation; 14] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
@@ -58,7 +74,30 @@ impl Mutation {
         Mutation::InPlacePastEnd,
         Mutation::NarrowPatches,
         Mutation::UnstableFdatasync,
+        Mutation::LayCurrent,
+        Mutation::FlushBetween,
+        Mutation::ForgetRollback,
     ];
+
+    /// Whether it breaks anything on this medium.
+    #[must_use]
+    pub fn concerns_medium(self, medium: Medium) -> bool {
+        use Mutation::{
+            AcknowledgeEarly, FlushBetween, ForgetRollback, InPlaceOverLogged, InPlaceUnproved,
+            NarrowPatches,
+        };
+        match medium {
+            Medium::Block => ![FlushBetween, ForgetRollback].contains(&self),
+            // No record, no replay.
+            Medium::Flash => ![
+                AcknowledgeEarly,
+                InPlaceOverLogged,
+                InPlaceUnproved,
+                NarrowPatches,
+            ]
+            .contains(&self),
+        }
+    }
 
     /// Whether it breaks anything under this contract.
     #[must_use]
@@ -91,6 +130,9 @@ impl Mutation {
             Some(Mutation::InPlacePastEnd) => faults.in_place_past_end = true,
             Some(Mutation::NarrowPatches) => faults.narrow_patches = true,
             Some(Mutation::UnstableFdatasync) => faults.fdatasync_without_metadata = true,
+            Some(Mutation::LayCurrent) => faults.journal.lay_current = true,
+            Some(Mutation::FlushBetween) => faults.journal.flush_between = true,
+            Some(Mutation::ForgetRollback) => faults.forget_rollback = true,
         }
         faults
     }

@@ -3,7 +3,7 @@
 
 use crate::record::Template;
 use crate::scenario::{SMALL_BYTES_FEW, pair, pairs, random};
-use crate::{Contract, Mutation, Options, Scenario, explore};
+use crate::{Contract, Medium, Mutation, Options, Scenario, explore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use steadfast_block::sim::SimDevice;
@@ -39,18 +39,47 @@ fn a_cut_leaves_what_the_contract_allows_at_every_point() {
     }
 }
 
+/// On flash, without a log: the power goes or the client dies.
+#[test]
+fn corner_46_on_flash_each_end_leaves_what_the_contract_allows() {
+    let long = std::env::var_os("STEADFAST_LONG").is_some();
+    let images = if long { 20_000 } else { 400 };
+    for contract in Contract::ALL {
+        let options = Options {
+            medium: Medium::Flash,
+            contract,
+            seed: 5,
+            images,
+            ..Options::default()
+        };
+        let report = explore(&options, &|_| {}).unwrap();
+        assert!(report.violations.is_empty(), "{}", story(&report));
+        assert!(
+            report.images >= images && report.recoveries > 20 && report.used > 20,
+            "{contract}: {report:?}"
+        );
+    }
+}
+
 /// Under each contract that it breaks; in the short tier, under the first of them.
 fn is_found(mutation: Mutation) {
     let long = std::env::var_os("STEADFAST_LONG").is_some();
     let concerned = Contract::ALL.into_iter();
     let concerned = concerned.filter(|contract| mutation.concerns(*contract));
     for contract in concerned.take(if long { usize::MAX } else { 1 }) {
-        is_found_under(contract, mutation);
+        for medium in [Medium::Block, Medium::Flash] {
+            // Found on flash after some ten thousand images.
+            let late = mutation == Mutation::ForgetOrphan && medium == Medium::Flash;
+            if mutation.concerns_medium(medium) && (long || !late) {
+                is_found_under(medium, contract, mutation);
+            }
+        }
     }
 }
 
-fn is_found_under(contract: Contract, mutation: Mutation) {
+fn is_found_under(medium: Medium, contract: Contract, mutation: Mutation) {
     let options = Options {
+        medium,
         contract,
         seed: 4,
         images: 60_000,
@@ -60,11 +89,11 @@ fn is_found_under(contract: Contract, mutation: Mutation) {
     let report = explore(&options, &|_| {}).unwrap();
     assert!(
         !report.violations.is_empty(),
-        "{mutation:?} is missed by {} images under '{contract}'",
+        "{mutation:?} is missed by {} images under '{contract}' on {medium:?}",
         report.images
     );
     println!(
-        "{mutation:?} under '{contract}' after {} images:\n{}",
+        "{mutation:?} under '{contract}' on {medium:?} after {} images:\n{}",
         report.images,
         story(&report)
     );
@@ -112,7 +141,86 @@ fn corner_05_an_overwrite_in_place_of_an_unproved_block_is_found() {
 
 #[test]
 fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
-    is_found(Mutation::InPlacePastEnd);
+    is_found_under(
+        Medium::Block,
+        Contract::MetadataPrefix,
+        Mutation::InPlacePastEnd,
+    );
+    // On flash only a flush makes it durable, and only another file's without its size.
+    let lines = [
+        "setattr /a size=5000",
+        "write /a 500 #3*100",
+        "setattr /a size=6000",
+        "write /b 0 #4*100",
+        "fdatasync /b",
+    ];
+    let parse = |line: &&str| line.parse().unwrap();
+    let steps = lines.iter().map(parse).map(|op| Step::new(0, op));
+    let setup = [
+        "mknod /a file 644 0",
+        "write /a 0 #1*100",
+        "mknod /b file 644 0",
+        "write /b 0 #2*100",
+    ];
+    let scenario = Scenario {
+        name: "another file is flushed".into(),
+        setup: setup.iter().map(parse).collect(),
+        steps: steps.collect(),
+        small_bytes: SMALL_BYTES_FEW,
+    };
+    let mut options = Options {
+        medium: Medium::Flash,
+        contract: Contract::MetadataPrefix,
+        images: 500,
+        ..Options::default()
+    };
+    assert!(explore::one(&options, &scenario).unwrap() > 10);
+    options.mutation = Some(Mutation::InPlacePastEnd);
+    let what = explore::one(&options, &scenario).unwrap_err();
+    println!("{what}");
+}
+
+/// Two streams change inodes that lie in one block, and one of them syncs: a commit that takes the
+/// current image would bring half of what the other one did.
+#[test]
+fn others_bytes_in_a_commit_are_found() {
+    let step = |stream, line: &str| Step::new(stream, line.parse().unwrap());
+    let scenario = Scenario {
+        name: "two streams in one block".into(),
+        setup: ["mknod /a file 644 0", "mkdir /d 755"]
+            .iter()
+            .map(|line| line.parse().unwrap())
+            .collect(),
+        steps: vec![
+            step(0, "setattr /a perm=600"),
+            step(1, "mknod /d/x file 644 0"),
+            step(0, "fsync /a"),
+            step(0, "fsync /a"),
+        ],
+        small_bytes: SMALL_BYTES_FEW,
+    };
+    for medium in [Medium::Block, Medium::Flash] {
+        let mut options = Options {
+            medium,
+            images: 500,
+            ..Options::default()
+        };
+        let images = explore::one(&options, &scenario).unwrap();
+        assert!(images > 20, "{images}");
+        options.mutation = Some(Mutation::LayCurrent);
+        let what = explore::one(&options, &scenario).unwrap_err();
+        println!("{medium:?}: {what}");
+    }
+}
+
+#[test]
+fn a_flush_in_the_middle_of_a_batch_is_found() {
+    is_found(Mutation::FlushBetween);
+}
+
+#[test]
+fn an_epoch_of_a_dead_client_that_is_not_forgotten_is_found() {
+    is_found(Mutation::ForgetRollback);
 }
 
 #[test]

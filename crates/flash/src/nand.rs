@@ -219,6 +219,12 @@ impl<S: Store> Nand<S> {
         self.cut_after = Some(operations);
     }
 
+    /// Whether a planned cut has not come yet.
+    #[must_use]
+    pub fn has_power(&self) -> bool {
+        self.cut_after != Some(0)
+    }
+
     /// Changes the durable bytes of a page (page, then spare): a medium that rots.
     ///
     /// # Errors

@@ -235,6 +235,30 @@ impl ImageStore {
         Ok((Overlay::new(store, &geometry), geometry))
     }
 
+    /// The same, also while another process writes, and with nothing kept from writing: what is read may
+    /// be of different moments.
+    ///
+    /// # Errors
+    /// As for [`open`](ImageStore::open).
+    pub fn peek(path: &Path) -> Result<(Overlay<ImageStore>, Geometry), ImageError> {
+        let store = ImageStore::from_file(path, File::open(path))?;
+        let geometry = store.geometry;
+        Ok((Overlay::new(store, &geometry), geometry))
+    }
+
+    /// Whether a file begins like an image. O(1).
+    ///
+    /// # Errors
+    /// It cannot be opened or read.
+    pub fn is_image(path: &Path) -> std::io::Result<bool> {
+        let mut magic = [0; MAGIC.len()];
+        match File::open(path)?.read_exact_at(&mut magic, 0) {
+            Ok(()) => Ok(magic == *MAGIC),
+            Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
     fn from_file(path: &Path, file: std::io::Result<File>) -> Result<ImageStore, ImageError> {
         let file = file.map_err(|source| io_error(path, source))?;
         let bytes = (file.metadata())

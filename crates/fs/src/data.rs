@@ -458,7 +458,7 @@ fn plan_in(
             Target::Written(_) => {
                 let from = at.max(page * PAGE) / SECTOR * SECTOR;
                 let to = (at + count).min((page + 1) * PAGE).next_multiple_of(SECTOR);
-                own_bytes += COST_BLOCK + COST_RANGE + (to - from);
+                own_bytes += COST_BLOCK + COST_RANGE + store.patch_bytes(to - from);
             }
             Target::New {
                 over_unwritten: over,

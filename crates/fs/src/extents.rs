@@ -13,7 +13,7 @@ use crate::error::damaged;
 use crate::layout::{EXTENT_UNWRITTEN, FILE_BYTES_MAX, Item};
 use crate::reader::Reader;
 use crate::superblock::Volume;
-use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, Work};
+use crate::work::{COST_BITS, COST_FREE, COST_REVOKE, Work};
 use std::ops::ControlFlow;
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_vfs::Result;
@@ -261,7 +261,7 @@ fn cut(
 /// Log bytes of freeing one extent of `len` blocks at the end of the tree.
 pub(crate) fn free_credits(len: u64) -> u64 {
     // Each block may have patches in the log, which its revoke names.
-    COST_FREE + COST_BITS + len * COST_BLOCK + btree::REMOVE_LAST_CREDITS
+    COST_FREE + COST_BITS + len * COST_REVOKE + btree::REMOVE_LAST_CREDITS
 }
 
 /// Log bytes for the tree that freeing a range takes besides [`free_credits`]: the nodes at
@@ -340,7 +340,7 @@ pub(crate) fn remove(
         && let Some(extent) = before(work, volume, body, to)?.filter(|extent| extent.end() > from)
     {
         let piece = extent.clip(from, to);
-        let fits = left.saturating_sub(free_credits(0)) / COST_BLOCK;
+        let fits = left.saturating_sub(free_credits(0)) / COST_REVOKE;
         if fits == 0 {
             return Ok((change, false));
         }

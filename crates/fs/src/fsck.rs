@@ -43,7 +43,7 @@ pub(crate) use xattrs::{block_fault, inline_fault};
 
 use crate::error::Error;
 use crate::layout::Superblock;
-use crate::superblock::{Refusal, Volume, copy_places, decode};
+use crate::superblock::{Refusal, Volume, begin, copy_places, decode};
 use check::Check;
 use finding::Log;
 use source::Source;
@@ -169,6 +169,7 @@ impl FsckReport {
 /// There is no volume ([`Error::NotAVolume`]), it is cut short or of a newer format, or the
 /// device fails in a way that stops the check. Damage is no error: it is reported.
 pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckReport, Error> {
+    begin(&*device)?;
     // Before the log is applied: enough to find the journal.
     let found = Superblocks::load(&*device, None, &mut Log::new(0))?;
     if options.repair {
@@ -237,10 +238,13 @@ fn open_journal(
     let config = |read_only| Config {
         read_only,
         cache_blocks_max: CACHE_BLOCKS,
-        ..Config::new(volume.region(), volume.uuid)
+        ..volume.journal()
     };
     let home = || Source::home(device.clone(), volume.uuid);
-    let region = volume.region();
+    let Some(region) = volume.region() else {
+        // The device is what the last batch left.
+        return Ok((home(), Some(Recovery::without_log())));
+    };
     let format = || {
         Journal::format(&**device, &region, &volume.uuid)
             .map_err(Error::journal("making an empty journal"))

@@ -51,6 +51,7 @@ pub fn grow(
     device: Arc<dyn BlockDevice>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Grown, Error> {
+    superblock::begin(&*device)?;
     let found = superblock::load(&*device)?;
     let geometry = device.geometry();
     if geometry.read_only {
@@ -64,7 +65,7 @@ pub fn grow(
     }
     let config = Config {
         cache_blocks_max: 1024,
-        ..Config::new(found.volume.region(), found.volume.uuid)
+        ..found.volume.journal()
     };
     let (journal, recovery) = Journal::open(Arc::clone(&device), config)
         .map_err(Error::journal("recovering the volume"))?;

@@ -80,7 +80,7 @@ pub fn info(device: Arc<dyn BlockDevice>) -> Result<VolumeInfo, Error> {
     let config = Config {
         read_only: true,
         cache_blocks_max: 64,
-        ..Config::new(found.volume.region(), found.volume.uuid)
+        ..found.volume.journal()
     };
     let (journal, state) = match Journal::open(device.clone(), config) {
         Ok((journal, recovery)) => {

@@ -143,7 +143,7 @@ impl Inspector {
         let config = Config {
             read_only: true,
             cache_blocks_max: 1024,
-            ..Config::new(found.volume.region(), found.volume.uuid)
+            ..found.volume.journal()
         };
         let journal = match Journal::open(Arc::clone(&device), config) {
             Ok((journal, _)) => {

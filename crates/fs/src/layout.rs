@@ -12,6 +12,8 @@
 //! block 3+L .. N-1       block groups of GROUP_BLOCKS blocks; the last one may be short
 //! block N-1              copy of the superblock
 //!
+//! without a log ([`FEATURE_NO_LOG`]) the groups begin at block 1
+//!
 //! group:  +0  block bitmap        bit i = block i of the group in use (the two bitmaps themselves included)
 //!         +1  inode-block bitmap  bit i = block i of the group holds inodes
 //!         +2… metadata and data blocks
@@ -31,6 +33,8 @@ pub const META_BYTES: usize = steadfast_journal::META_BYTES;
 pub const MAGIC: [u8; 8] = *b"STEADFST";
 /// Format version that this code writes.
 pub const VERSION: u32 = 2;
+/// Incompatible feature: there is no log, the volume needs a device that a crash returns to its last flush.
+pub const FEATURE_NO_LOG: u32 = 1;
 /// Blocks in a group: as many as one sealed bitmap block has bits.
 pub const GROUP_BLOCKS: u64 = (META_BYTES * 8) as u64;
 /// Bitmap blocks at the start of each group.

@@ -65,4 +65,4 @@ pub use inspect::{EntryShown, ExtentAt, InodeShown, Inspector, LeafShown, TreeNo
 pub use map::{BlockPlace, VolumeMap};
 pub use mkfs::{Made, MkfsOptions, mkfs};
 pub use mount::{Faults, MountOptions};
-pub use steadfast_journal::Recovery;
+pub use steadfast_journal::{EPOCH_BLOCKS_MIN, Recovery};

@@ -88,9 +88,9 @@ impl VolumeMap {
         self.volume.blocks
     }
 
-    /// Where the journal lies.
+    /// Where the journal lies, if there is a log.
     #[must_use]
-    pub fn journal(&self) -> Region {
+    pub fn journal(&self) -> Option<Region> {
         self.volume.region()
     }
 
@@ -127,19 +127,16 @@ impl VolumeMap {
     /// What block `at` is for. O(1).
     #[must_use]
     pub fn place(&self, at: BlockNo) -> BlockPlace {
-        let Region {
-            headers,
-            log,
-            log_blocks,
-        } = self.journal();
-        if let Some(slot) = headers.iter().position(|header| *header == at) {
-            return BlockPlace::TailHeader(slot);
-        }
         if at.0 == 0 {
             return BlockPlace::Superblock;
         }
-        if at >= log && at.0 - log.0 < log_blocks {
-            return BlockPlace::Log(at.0 - log.0);
+        if let Some(region) = self.journal() {
+            if let Some(slot) = region.headers.iter().position(|header| *header == at) {
+                return BlockPlace::TailHeader(slot);
+            }
+            if at >= region.log && at.0 - region.log.0 < region.log_blocks {
+                return BlockPlace::Log(at.0 - region.log.0);
+            }
         }
         match self.volume.group_of(at) {
             Some(group) => match at.0 - self.volume.group_start(group).0 {
@@ -169,7 +166,7 @@ mod tests {
         let made = mkfs(&device, &options(), &mut |_, _| {}).unwrap();
         let map = VolumeMap::read(&device).unwrap();
         assert_eq!((map.uuid(), map.blocks()), (made.uuid, made.blocks));
-        let log = map.journal().log_blocks;
+        let log = map.journal().unwrap().log_blocks;
         let (first, groups) = map.groups();
         assert_eq!((first.0, groups), (3 + log, 2));
         for (at, place) in [

@@ -10,11 +10,13 @@ use crate::btree;
 use crate::contract::Contract;
 use crate::error::Error;
 use crate::inode::{self, Place, S_ISVTX};
-use crate::layout::{DiskInode, GROUP_BLOCKS, GROUP_META, INODE_BYTES, MAGIC, Superblock, VERSION};
-use crate::superblock::{GROUP_BLOCKS_MIN, LOG_BLOCKS_MIN, LOG_START, Volume};
+use crate::layout::{
+    DiskInode, FEATURE_NO_LOG, GROUP_BLOCKS, GROUP_META, INODE_BYTES, MAGIC, Superblock, VERSION,
+};
+use crate::superblock::{GROUP_BLOCKS_MIN, GROUPS_START, LOG_BLOCKS_MIN, LOG_START, Volume};
 use std::ops::Range;
 use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockDevice, BlockNo};
-use steadfast_journal::{Journal, seal};
+use steadfast_journal::{EPOCH_BLOCKS_MIN, Journal, seal};
 use steadfast_vfs::{Clock, FileKind, SystemClock, Time};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -38,6 +40,8 @@ pub struct MkfsOptions {
     pub contract: Contract,
     /// Identity; random if not given.
     pub uuid: Option<[u8; 16]>,
+    /// No log: for a device that a crash returns to its last flush.
+    pub without_log: bool,
     /// Blocks of the log; by default a sixteenth of the device, at most 64 MiB.
     pub log_blocks: Option<u64>,
     /// Permission bits of the root directory.
@@ -59,6 +63,7 @@ impl Default for MkfsOptions {
             label: String::new(),
             contract: Contract::default(),
             uuid: None,
+            without_log: false,
             log_blocks: None,
             root_perm: 0o755,
             root_uid: 0,
@@ -96,6 +101,9 @@ pub fn mkfs(
     options: &MkfsOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Made, Error> {
+    if options.without_log {
+        may_go_without_log(device)?;
+    }
     let volume = plan(device.geometry().blocks, options)?;
     let total = volume.log_blocks + volume.groups * GROUP_META;
     let write = |at: BlockNo, blocks: &[&[u8]]| {
@@ -115,8 +123,10 @@ pub fn mkfs(
     write(BlockNo(volume.blocks - 1), &[&nothing])?;
     flush()?;
 
-    Journal::format(device, &volume.region(), &volume.uuid)
-        .map_err(Error::journal("writing the log"))?;
+    if let Some(region) = volume.region() {
+        Journal::format(device, &region, &volume.uuid)
+            .map_err(Error::journal("writing the log"))?;
+    }
     progress(volume.log_blocks, total);
 
     write_bitmaps(device, &volume, 0..volume.groups, &mut |groups| {
@@ -143,6 +153,21 @@ pub fn mkfs(
     })
 }
 
+/// Refuses a device that needs a log.
+fn may_go_without_log(device: &dyn BlockDevice) -> Result<(), Error> {
+    let epoch = device.snapshot().map(|snapshot| snapshot.epoch_blocks());
+    match epoch {
+        Some(blocks) if blocks >= EPOCH_BLOCKS_MIN => Ok(()),
+        Some(blocks) => Err(Error::Option(format!(
+            "the device takes {blocks} blocks from one flush to the next, a volume without a log needs \
+             {EPOCH_BLOCKS_MIN}: make the disk with a larger epoch"
+        ))),
+        None => Err(Error::Option(
+            "a volume without a log needs a device that a crash returns to its last flush".into(),
+        )),
+    }
+}
+
 /// The geometry for a device of `blocks`.
 fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
     if options.label.len() > LABEL_BYTES || options.label.contains('\0') {
@@ -156,6 +181,11 @@ fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
             "a log of {} blocks is too small: {LOG_BLOCKS_MIN} are needed at least",
             options.log_blocks.unwrap_or(0)
         )));
+    }
+    if options.without_log && options.log_blocks.is_some() {
+        return Err(Error::Option(
+            "a volume without a log has no log of that size".into(),
+        ));
     }
     let by_default = (blocks / LOG_SHARE).clamp(LOG_BLOCKS_MIN, LOG_BLOCKS_DEFAULT_MAX);
     let mut log_blocks = options.log_blocks.unwrap_or(by_default);
@@ -172,7 +202,18 @@ fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
     if rest < GROUP_BLOCKS_MIN {
         log_blocks += rest;
     }
-    let groups_start = LOG_START + log_blocks;
+    let mut blocks = blocks;
+    let (log_start, log_blocks) = if options.without_log {
+        // A last group too short to be one is left out.
+        let rest = (blocks - 1 - GROUPS_START) % GROUP_BLOCKS;
+        if rest < GROUP_BLOCKS_MIN {
+            blocks -= rest;
+        }
+        (GROUPS_START, 0)
+    } else {
+        (LOG_START, log_blocks)
+    };
+    let groups_start = log_start + log_blocks;
     let mut random = Random::new(options.seed);
     let mut volume = Volume {
         uuid: match options.uuid {
@@ -180,7 +221,7 @@ fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
             None => random.uuid()?,
         },
         blocks,
-        log_start: LOG_START,
+        log_start,
         log_blocks,
         groups_start,
         groups: (blocks - 1 - groups_start).div_ceil(GROUP_BLOCKS),
@@ -228,6 +269,12 @@ pub(crate) fn write_bitmaps(
         device
             .write_scattered(&writes)
             .map_err(Error::device("writing the bitmaps"))?;
+        if device.snapshot().is_some() {
+            // An epoch takes so many at least; nothing leads to them yet.
+            device
+                .flush()
+                .map_err(Error::device("flushing the bitmaps"))?;
+        }
         progress(together.end - groups.start);
     }
     Ok(())
@@ -284,7 +331,10 @@ fn superblock(volume: &Volume, at: BlockNo) -> Block {
     let sb = Superblock {
         magic: MAGIC,
         version: VERSION.into(),
-        features_incompat: 0.into(),
+        features_incompat: match volume.region() {
+            Some(_) => 0.into(),
+            None => FEATURE_NO_LOG.into(),
+        },
         features_ro: 0.into(),
         features_compat: 0.into(),
         uuid: volume.uuid,

@@ -87,6 +87,8 @@ pub struct Faults {
     pub narrow_patches: bool,
     /// `fdatasync` never commits metadata.
     pub fdatasync_without_metadata: bool,
+    /// What a client left that died is not forgotten.
+    pub forget_rollback: bool,
     /// Those of the journal.
     pub journal: steadfast_journal::Faults,
 }
@@ -125,6 +127,9 @@ impl Fs {
         device: Arc<dyn BlockDevice>,
         options: &MountOptions,
     ) -> std::result::Result<(Arc<Fs>, Recovery), Error> {
+        if !options.faults.forget_rollback {
+            superblock::begin(&*device)?;
+        }
         let found = superblock::load(&*device)?;
         let geometry = device.geometry();
         let read_only = options.read_only || found.read_only || geometry.read_only;
@@ -135,7 +140,7 @@ impl Fs {
             uncommitted_blocks_max: uncommitted_blocks.max(16),
             cache_blocks_max: (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize,
             faults: options.faults.journal,
-            ..Config::new(found.volume.region(), found.volume.uuid)
+            ..found.volume.journal()
         };
         let (journal, recovery) =
             Journal::open(device, config).map_err(Error::journal("opening the journal"))?;

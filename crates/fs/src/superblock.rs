@@ -7,10 +7,11 @@
 use crate::contract::Contract;
 use crate::error::Error;
 use crate::layout::{
-    GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, Superblock, VERSION,
+    FEATURE_NO_LOG, GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, Superblock,
+    VERSION,
 };
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Error as JournalError, Journal, Kind, Region, seal, seal_holds};
+use steadfast_journal::{Config, Error as JournalError, Journal, Kind, Region, seal, seal_holds};
 use steadfast_vfs::Ino;
 use zerocopy::FromBytes;
 
@@ -18,6 +19,8 @@ use zerocopy::FromBytes;
 pub(crate) const LOG_BLOCKS_MIN: u64 = 64;
 /// First block of the log.
 pub(crate) const LOG_START: u64 = 3;
+/// First block of the groups where there is no log.
+pub(crate) const GROUPS_START: u64 = 1;
 /// Blocks that the shortest group has: its bitmaps and two more.
 pub(crate) const GROUP_BLOCKS_MIN: u64 = GROUP_META + 2;
 
@@ -30,7 +33,7 @@ pub(crate) struct Volume {
     pub(crate) blocks: u64,
     /// First block of the log.
     pub(crate) log_start: u64,
-    /// Blocks of the log.
+    /// Blocks of the log; none on a device that needs no log.
     pub(crate) log_blocks: u64,
     /// First block of group 0.
     pub(crate) groups_start: u64,
@@ -93,12 +96,20 @@ impl Volume {
         self.groups_end() - self.groups_start - self.groups * GROUP_META
     }
 
-    /// Where the journal lies.
-    pub(crate) fn region(&self) -> Region {
-        Region {
+    /// Where the journal lies, if the volume has a log.
+    pub(crate) fn region(&self) -> Option<Region> {
+        (self.log_blocks > 0).then_some(Region {
             headers: [BlockNo(1), BlockNo(2)],
             log: BlockNo(self.log_start),
             log_blocks: self.log_blocks,
+        })
+    }
+
+    /// How to open its journal.
+    pub(crate) fn journal(&self) -> Config {
+        match self.region() {
+            Some(region) => Config::new(region, self.uuid),
+            None => Config::without_log(self.uuid),
         }
     }
 }
@@ -135,8 +146,9 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
     if sb.version.get() != VERSION {
         return unsupported(format!("format version {}", sb.version));
     }
-    if sb.features_incompat.get() != 0 {
-        return unsupported(format!("features {:#x}", sb.features_incompat.get()));
+    let features = sb.features_incompat.get();
+    if features & !FEATURE_NO_LOG != 0 {
+        return unsupported(format!("features {features:#x}"));
     }
     let Some(contract) = Contract::from_number(sb.contract.get()) else {
         return unsupported(format!("contract number {}", sb.contract));
@@ -159,7 +171,11 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
         return damaged(format!("{blocks} blocks are more than there can be"));
     }
     let (log_start, log_blocks) = (sb.log_start.get(), sb.log_blocks.get());
-    if log_start != LOG_START || log_blocks < LOG_BLOCKS_MIN || log_blocks >= blocks {
+    let wrong = match features & FEATURE_NO_LOG {
+        0 => log_start != LOG_START || log_blocks < LOG_BLOCKS_MIN || log_blocks >= blocks,
+        _ => (log_start, log_blocks) != (GROUPS_START, 0),
+    };
+    if wrong {
         return damaged(format!(
             "a log of {log_blocks} blocks from block {log_start} on"
         ));
@@ -233,6 +249,20 @@ pub(crate) fn reload(journal: &Journal, device_blocks: u64, found: Found) -> Res
 pub(crate) fn copy_places(device_blocks: u64) -> impl Iterator<Item = BlockNo> {
     let first = device_blocks.saturating_sub(GROUP_BLOCKS_MIN + 1);
     (first..device_blocks).rev().map(BlockNo)
+}
+
+/// Returns a device with the contract *snapshot* to its last flush, before anything is read: a client that died
+/// may have left half a batch there.
+///
+/// # Errors
+/// The device fails.
+pub(crate) fn begin(device: &dyn BlockDevice) -> Result<(), Error> {
+    match device.snapshot() {
+        Some(snapshot) if !device.geometry().read_only => {
+            (snapshot.rollback()).map_err(Error::device("returning the device to its last flush"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// A superblock that was found.

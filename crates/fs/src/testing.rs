@@ -6,7 +6,7 @@ use crate::superblock;
 use crate::work::{Store, Work};
 use std::sync::{Arc, Weak};
 use steadfast_block::{BlockDevice, BlockNo, MemDevice};
-use steadfast_journal::{Client, Config, Credits, Journal, Op};
+use steadfast_journal::{Client, Credits, Journal, Op};
 use steadfast_vfs::{Stream, Time};
 
 /// Options that give the same image each time.
@@ -51,7 +51,7 @@ pub(crate) fn bare(blocks: u64) -> Arc<Bare> {
 /// Opens the store on a device that has a volume.
 pub(crate) fn open(device: Arc<dyn BlockDevice>) -> Arc<Bare> {
     let volume = superblock::load(&*device).ok().unwrap().volume;
-    let config = Config::new(volume.region(), volume.uuid);
+    let config = volume.journal();
     let (journal, _) = Journal::open(device, config).unwrap();
     let bare = Arc::new(Bare {
         store: Store::new(journal, volume, 4096),

@@ -13,11 +13,15 @@ use crate::reader::{Image, Reader};
 use crate::superblock::Volume;
 use std::sync::Arc;
 use steadfast_block::{Block, BlockNo};
-use steadfast_journal::{Access, Credits, Journal, Kind, Object, Op, StreamId, Ticket};
+use steadfast_journal::{
+    Access, BLOCK_CREDIT, Credits, Journal, Kind, Object, Op, StreamId, Ticket,
+};
 use steadfast_vfs::{Errno, Result, Stream};
 
-/// A patch's fixed cost in the log: a block's header, a range's, a bit run's, a free run's.
-pub(crate) const COST_BLOCK: u64 = 40;
+/// Fixed cost of patching a block: its header in the log, or its write of an epoch.
+pub(crate) const COST_BLOCK: u64 = BLOCK_CREDIT;
+/// Log bytes of freeing a block that has patches in the log.
+pub(crate) const COST_REVOKE: u64 = 40;
 /// Log bytes of a byte range besides its bytes.
 pub(crate) const COST_RANGE: u64 = 8;
 /// Log bytes of setting or clearing a run of bits, with the bitmap block's header.
@@ -37,18 +41,28 @@ pub(crate) struct Store {
     pub(crate) in_place: Book,
     /// Bytes of a file that may go into the record instead of to a place of their own.
     pub(crate) small_bytes_max: u64,
+    /// Whether there is a log.
+    logs: bool,
 }
 
 impl Store {
     /// The store of a recovered journal. Reads nothing.
     pub(crate) fn new(journal: Journal, volume: Volume, small_bytes_max: u64) -> Store {
+        let logs = volume.region().is_some();
         Store {
             alloc: Allocator::new(journal.clone(), volume.clone()),
             journal,
             volume,
             in_place: Book::default(),
-            small_bytes_max,
+            // Without a log a block is written once, whoever writes it.
+            small_bytes_max: if logs { small_bytes_max } else { 0 },
+            logs,
         }
+    }
+
+    /// Log bytes of patching so many bytes, besides what the block and its range take.
+    pub(crate) fn patch_bytes(&self, bytes: u64) -> u64 {
+        if self.logs { bytes } else { 0 }
     }
 
     /// The journal's stream of a caller's.

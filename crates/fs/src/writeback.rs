@@ -78,7 +78,7 @@ impl Fs {
 
 /// Whether the pages' bytes go into the record: few, and kept for.
 fn is_small(pages: &BTreeMap<u64, Arc<Block>>, kept: u64, bytes_max: u64) -> bool {
-    if pages.len() > small_pages(bytes_max) {
+    if bytes_max == 0 || pages.len() > small_pages(bytes_max) {
         return false;
     }
     let bytes: u64 = pages.values().map(|block| used(block) as u64).sum();

@@ -7,14 +7,19 @@
 //! `STEADFAST_LONG=1` runs many seeds; `STEADFAST_SEED=n` begins with another one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod common;
+
+use common::flash_disk;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 use steadfast_block::sim::{CrashImage, Limits, SimDevice};
-use steadfast_block::{BlockDevice, MemDevice};
-use steadfast_fs::{Contract, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
+use steadfast_block::{BlockDevice, BlockNo, DeviceError, Geometry, MemDevice};
+use steadfast_fs::{
+    Contract, EPOCH_BLOCKS_MIN, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs,
+};
 use steadfast_model::workload::{Shape, Workload};
 use steadfast_model::{
     Below, Cut, Handles, History, Observe, Op, OpResult, PrefixHistory, Rules, Snapshot, Step,
@@ -69,10 +74,11 @@ fn mount_with(device: Arc<dyn BlockDevice>, tight: bool, planted: bool) -> Arc<F
     Fs::mount(device, &options).unwrap().0
 }
 
-fn format(device: &dyn BlockDevice, contract: Contract, log_blocks: u64) {
+fn format(device: &dyn BlockDevice, contract: Contract, log_blocks: Option<u64>) {
     let options = MkfsOptions {
         contract,
-        log_blocks: Some(log_blocks),
+        log_blocks,
+        without_log: log_blocks.is_none(),
         now: Some(START),
         ..MkfsOptions::default()
     };
@@ -227,14 +233,18 @@ fn shape() -> Shape {
 }
 
 /// One run: threads, steps of each.
-fn run(seed: u64, contract: Contract, threads: u32, steps: usize) {
+fn run(seed: u64, contract: Contract, threads: u32, steps: usize, on: On) {
     let tight = seed % 3 == 1;
-    let device = Arc::new(MemDevice::new(64 * 256));
-    format(
-        &*device,
-        contract,
-        if seed.is_multiple_of(2) { 64 } else { 1024 },
-    );
+    let device: Arc<dyn BlockDevice> = match on {
+        On::Block => Arc::new(MemDevice::new(64 * 256)),
+        On::Flash => flash_disk(64 * 256, EPOCH_BLOCKS_MIN),
+    };
+    let log_blocks = match on {
+        On::Flash => None,
+        On::Block if seed.is_multiple_of(2) => Some(64),
+        On::Block => Some(1024),
+    };
+    format(&*device, contract, log_blocks);
     let fs = mount(device.clone(), tight);
     let shared = Shared::new(&fs);
     dir(&fs, "all");
@@ -338,7 +348,28 @@ fn empty(fs: &Fs, dir: Ino) {
 fn threads_do_what_their_models_do_and_agree_on_what_they_share() {
     let (seeds, threads, steps) = if long() { (24, 6, 6000) } else { (6, 4, 1000) };
     for seed in first_seed()..first_seed() + seeds {
-        run(seed, Contract::ALL[seed as usize % 3], threads, steps);
+        run(
+            seed,
+            Contract::ALL[seed as usize % 3],
+            threads,
+            steps,
+            On::Block,
+        );
+    }
+}
+
+/// The same without a log, on flash. The epoch is as small as it may be.
+#[test]
+fn corner_47_threads_do_what_their_models_do_without_a_log() {
+    let (seeds, threads, steps) = if long() { (12, 6, 6000) } else { (3, 4, 600) };
+    for seed in first_seed()..first_seed() + seeds {
+        run(
+            seed,
+            Contract::ALL[seed as usize % 3],
+            threads,
+            steps,
+            On::Flash,
+        );
     }
 }
 
@@ -400,6 +431,75 @@ fn moment(marks: &[u64], thread: usize) -> Cut {
     }
 }
 
+/// What the volume lies on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum On {
+    Block,
+    /// Without a log, on a device that returns to its last flush.
+    Flash,
+}
+
+impl On {
+    fn device(self, sim: &Arc<SimDevice>) -> Arc<dyn BlockDevice> {
+        match self {
+            On::Block => sim.clone(),
+            On::Flash => Arc::new(Epochs {
+                sim: sim.clone(),
+                written: Mutex::new(0),
+            }),
+        }
+    }
+}
+
+/// A simulated device whose epochs are bounded. That a cut leaves its last flush is the explorer's work.
+struct Epochs {
+    sim: Arc<SimDevice>,
+    written: Mutex<u64>,
+}
+
+impl BlockDevice for Epochs {
+    fn geometry(&self) -> Geometry {
+        self.sim.geometry()
+    }
+
+    fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.sim.read(at, buf)
+    }
+
+    fn write(&self, at: BlockNo, segments: &[&[u8]]) -> Result<(), DeviceError> {
+        let mut written = self.written.lock().unwrap();
+        *written += segments.iter().map(|s| s.len() as u64).sum::<u64>() / 4096;
+        assert!(*written <= EPOCH_BLOCKS_MIN, "the epoch is full");
+        self.sim.write(at, segments)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let mut written = self.written.lock().unwrap();
+        *written = 0;
+        self.sim.flush()
+    }
+
+    fn discard(&self, at: BlockNo, count: u64) -> Result<(), DeviceError> {
+        self.sim.discard(at, count)
+    }
+
+    fn snapshot(&self) -> Option<&dyn steadfast_block::Snapshot> {
+        Some(self)
+    }
+}
+
+impl steadfast_block::Snapshot for Epochs {
+    fn epoch_blocks(&self) -> u64 {
+        EPOCH_BLOCKS_MIN
+    }
+
+    fn rollback(&self) -> Result<(), DeviceError> {
+        // Whoever mounts it here found it as a crash or an unmount left it.
+        assert_eq!(*self.written.lock().unwrap(), 0);
+        Ok(())
+    }
+}
+
 /// One load that is cut: its seed, and a bug that is planted or not.
 #[derive(Clone, Copy)]
 struct Load {
@@ -409,6 +509,7 @@ struct Load {
     steps: usize,
     cuts: usize,
     planted: bool,
+    on: On,
 }
 
 /// Runs a load and cuts it; how many images were checked, or what one of them should not be.
@@ -420,21 +521,23 @@ fn cut(load: Load) -> Result<usize, String> {
         steps,
         cuts,
         planted,
+        on,
     } = load;
-    let blank = SimDevice::new(8 * 256);
-    format(
-        &blank,
-        contract,
-        if seed.is_multiple_of(2) { 64 } else { 256 },
-    );
+    let blank = Arc::new(SimDevice::new(8 * 256));
+    let log_blocks = match on {
+        On::Flash => None,
+        On::Block if seed.is_multiple_of(2) => Some(64),
+        On::Block => Some(256),
+    };
+    format(&*on.device(&blank), contract, log_blocks);
     let prepared = Arc::new(SimDevice::from_image(blank.image()));
-    let fs = mount(prepared.clone(), false);
+    let fs = mount(on.device(&prepared), false);
     let own: Vec<Ino> = (0..threads).map(|n| dir(&fs, &format!("own{n}"))).collect();
     let all = dir(&fs, "all");
     fs.unmount().unwrap();
     drop(fs);
     let device = Arc::new(SimDevice::from_image(prepared.image()));
-    let fs = mount_with(device.clone(), seed % 3 == 1, planted);
+    let fs = mount_with(on.device(&device), seed % 3 == 1, planted);
     let started = device.trace_len();
     let turn = RwLock::new(());
     let promises: Vec<Promise> = std::thread::scope(|scope| {
@@ -492,16 +595,19 @@ fn cut(load: Load) -> Result<usize, String> {
         let cut = explorer.cut(position);
         // Handles were closed and the volume unmounted at the end: only the tree counts.
         let moments: Vec<Cut> = (0..threads).map(|n| moment(cut.marks(), n)).collect();
-        let mut found: Vec<CrashImage> = vec![cut.everything(), cut.durable().clone().into()];
-        found.extend(cut.images(&limits));
+        let mut found: Vec<CrashImage> = vec![cut.durable().clone().into()];
+        if on == On::Block {
+            found.push(cut.everything());
+            found.extend(cut.images(&limits));
+        }
         for image in found {
             images += 1;
             let name = format!("seed {seed}, '{contract}', cut at event {position}: {image}");
             let left = Arc::new(SimDevice::from_image(image));
             if !planted {
-                must_be_clean(left.clone(), &name);
+                must_be_clean(on.device(&left), &name);
             }
-            let fs = mount(left.clone(), false);
+            let fs = mount(on.device(&left), false);
             for (n, promise) in promises.iter().enumerate() {
                 let below = Below::new(&*fs, own[n]);
                 let found = Snapshot::of_fs(&below).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -510,7 +616,7 @@ fn cut(load: Load) -> Result<usize, String> {
                     .map_err(|what| format!("{name}, thread {n}: {what}"))?;
             }
             fs.unmount().unwrap();
-            must_be_clean(left, &name);
+            must_be_clean(on.device(&left), &name);
         }
     }
     Ok(images)
@@ -524,6 +630,7 @@ fn load(seed: u64, steps: usize, cuts: usize) -> Load {
         steps,
         cuts,
         planted: false,
+        on: On::Block,
     }
 }
 
@@ -535,6 +642,21 @@ fn a_power_cut_under_load_leaves_each_thread_what_its_contract_allows() {
         images += cut(load(seed, steps, cuts)).unwrap_or_else(|what| panic!("{what}"));
     }
     println!("{images} images of {seeds} loads");
+    assert!(images > 100, "{images}");
+}
+
+/// Without a log, a cut leaves the last flush of the device, whoever called it.
+#[test]
+fn without_a_log_each_flush_under_load_is_what_each_threads_contract_allows() {
+    let (seeds, steps, cuts) = if long() { (100, 60, 200) } else { (9, 50, 60) };
+    let mut images = 0;
+    for seed in first_seed()..first_seed() + seeds {
+        let load = Load {
+            on: On::Flash,
+            ..load(seed, steps, cuts)
+        };
+        images += cut(load).unwrap_or_else(|what| panic!("{what}"));
+    }
     assert!(images > 100, "{images}");
 }
 

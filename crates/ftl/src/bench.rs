@@ -25,6 +25,12 @@ pub struct Load {
     pub geometry: Geometry,
     /// Sectors of the disk.
     pub sectors: u64,
+    /// Those of them that are in use.
+    pub live: u64,
+    /// Four writes of five go to a fifth of them.
+    pub hot: bool,
+    /// Writes before what is measured, at random, when all are in use.
+    pub aging: u64,
     /// Writes of an epoch.
     pub epoch: u64,
     /// Writes from one flush to the next.
@@ -109,7 +115,7 @@ pub fn largest(geometry: &Geometry, epoch: u64) -> Result<u64, TooSmall> {
     Limits::largest(&shape_of(geometry), epoch).map(|limits| limits.sectors)
 }
 
-/// Fills a disk in order, overwrites half of it at random, and then measures. `progress` is told
+/// Uses sectors in order, ages the disk, and then measures. `progress` is told
 /// how many writes of how many are done.
 ///
 /// # Errors
@@ -122,16 +128,18 @@ pub fn measure(
 ) -> Result<Measured, FtlError<FlashError>> {
     let mut disk = Disk::new(kind, load)?;
     let mut rng = Rng::new(seed);
-    let aging = load.sectors + load.sectors / 2;
+    let aging = load.live + load.aging;
     let total = aging + load.writes;
     let mut data = vec![0; load.geometry.sector_bytes as usize];
     let mut measured = Measured::default();
     let mut begun = disk.gauges();
     for i in 0..total {
-        let sector = if i < load.sectors {
+        let sector = if i < load.live {
             i
+        } else if load.hot && rng.below(5) > 0 {
+            rng.below(load.live.div_ceil(5))
         } else {
-            rng.below(load.sectors)
+            rng.below(load.live)
         };
         data[..8].copy_from_slice(&i.to_le_bytes());
         disk.write(sector, &data)?;

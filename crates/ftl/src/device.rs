@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use steadfast_block::{
-    BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, check_count, check_range,
-    check_segments,
+    BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Snapshot, check_count,
+    check_range, check_segments,
 };
 use steadfast_flash::{FlashError, ImageError, ImageStore, Latency, Nand, Overlay, Store};
 
@@ -157,6 +157,7 @@ pub struct Disk<S: Store> {
     /// Told after each flush.
     flushed: Condvar,
     blocks: u64,
+    epoch_blocks: u64,
     sector_bytes: usize,
     when_full: WhenFull,
     read_only: bool,
@@ -205,7 +206,21 @@ impl Disk<Overlay<ImageStore>> {
     /// # Errors
     /// [`DiskError`].
     pub fn open_read_only(path: &Path) -> Result<Disk<Overlay<ImageStore>>, DiskError> {
-        let (store, geometry) = ImageStore::open_read_only(path).map_err(image_error)?;
+        Disk::look_at(ImageStore::open_read_only(path).map_err(image_error)?)
+    }
+
+    /// The same, also while another process writes: what is seen may then be of different moments, so
+    /// that errors mean nothing.
+    ///
+    /// # Errors
+    /// [`DiskError`].
+    pub fn peek(path: &Path) -> Result<Disk<Overlay<ImageStore>>, DiskError> {
+        Disk::look_at(ImageStore::peek(path).map_err(image_error)?)
+    }
+
+    fn look_at(
+        (store, geometry): (Overlay<ImageStore>, steadfast_flash::Geometry),
+    ) -> Result<Disk<Overlay<ImageStore>>, DiskError> {
         let nand = Nand::new(geometry, Latency::none(), store)?;
         let mut disk = Disk::mount(nand, WhenFull::default())?;
         disk.read_only = true;
@@ -244,6 +259,7 @@ impl<S: Store> Disk<S> {
         let per_block = (BLOCK_SIZE / sector_bytes) as u64;
         Disk {
             blocks: layer.limits().sectors / per_block,
+            epoch_blocks: layer.limits().epoch / per_block,
             layer: Mutex::new(Some(Box::new(layer))),
             flushed: Condvar::new(),
             sector_bytes,
@@ -459,6 +475,25 @@ impl<S: Store + Send + 'static> BlockDevice for Disk<S> {
         self.make_room(layer)
             .and_then(|()| layer.trim(first, sectors))
             .map_err(|error| request.failed(error))
+    }
+
+    /// `None` where epochs end on their own.
+    fn snapshot(&self) -> Option<&dyn Snapshot> {
+        (self.when_full != WhenFull::Flush).then_some(self)
+    }
+}
+
+impl<S: Store + Send + 'static> Snapshot for Disk<S> {
+    fn epoch_blocks(&self) -> u64 {
+        self.epoch_blocks
+    }
+
+    fn rollback(&self) -> steadfast_block::Result<()> {
+        let request = Request::new(DeviceOp::Flush, BlockNo(0), self.blocks);
+        Disk::rollback(self).map_err(|error| match error {
+            DiskError::Layer(failure) => request.failed(failure),
+            _ => request.failed(Failure::Stopped),
+        })
     }
 }
 

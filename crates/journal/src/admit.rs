@@ -2,7 +2,7 @@
 //! abort in memory.
 
 use crate::checkpoint::Asker;
-use crate::core::{Blocked, Core, OpChanges, TxnId, need_blocks};
+use crate::core::{Blocked, Core, OpChanges, TxnId};
 use crate::engine::Inner;
 use crate::lanes::{AllLanes, Lane, LaneId};
 use crate::probe::Decision;
@@ -16,7 +16,7 @@ impl Inner {
         if !self.has_workers() && self.core.lock().wants_checkpoint() {
             self.checkpoint(Asker::Caller)?;
         }
-        let need = need_blocks(credits.log_bytes);
+        let need = self.config.lay.need_blocks(credits.log_bytes);
         let id = LaneId::mine(stream);
         loop {
             let mut lane = self.lanes.lane(id);

@@ -16,6 +16,17 @@ use crate::{Error, Kind, META_BYTES, Result};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockNo};
 
+impl Batch {
+    /// What its transactions change, by block; those of one block in their order.
+    pub(crate) fn parts(&self) -> Vec<(u64, &TxnBlock)> {
+        let mut parts: Vec<(u64, &TxnBlock)> = (self.txns.iter())
+            .flat_map(|(_, txn)| txn.blocks.iter().map(|(at, block)| (*at, &**block)))
+            .collect();
+        parts.sort_by_key(|part| part.0);
+        parts
+    }
+}
+
 /// One block of a batch: what its transactions changed, first to last.
 struct Parts<'a> {
     at: BlockNo,
@@ -29,6 +40,9 @@ impl Inner {
     }
 
     fn try_commit(&self, batch: Batch) -> Result<()> {
+        if let Some(epoch) = &self.epoch {
+            return self.commit_home(epoch, batch);
+        }
         let epoch = self.core.lock().epoch;
         let id = RecordId {
             epoch,
@@ -58,7 +72,7 @@ impl Inner {
         Ok(())
     }
 
-    fn acknowledge(&self, batch: Batch, post: Vec<PostImage>) {
+    pub(crate) fn acknowledge(&self, batch: Batch, post: Vec<PostImage>) {
         let seq = batch.seq;
         let mut core = self.core.lock();
         let runs = core.acked(batch, post, &self.cache);
@@ -100,13 +114,7 @@ impl Inner {
 
     /// Resolves the batch against the committed images: counters are fixed here, in log order; checksums are those of the images that the record leads to.
     fn lay(&self, batch: &Batch, id: RecordId) -> (BlockBuf, Vec<PostImage>) {
-        let mut parts: Vec<(u64, &TxnBlock)> = batch
-            .txns
-            .iter()
-            .flat_map(|(_, txn)| txn.blocks.iter().map(|(at, block)| (*at, &**block)))
-            .collect();
-        // Stable: the transactions of one block stay in their order.
-        parts.sort_by_key(|part| part.0);
+        let parts = batch.parts();
         let blocks: u64 = batch.txns.iter().map(|(_, txn)| txn.need_blocks()).sum();
         let mut writer = RecordWriter::new(blocks as usize * BLOCK_SIZE);
         let mut post = Vec::with_capacity(parts.len());
@@ -123,7 +131,6 @@ impl Inner {
 
     fn lay_block(&self, block: &Parts<'_>, writer: &mut RecordWriter) -> PostImage {
         let at = block.at;
-        let holds = block.parts.iter().map(|(_, part)| part.holds).sum();
         let absorbed;
         let patch = match block.parts {
             [(_, only)] if !self.config.faults.lay_current => &only.patch,
@@ -132,31 +139,43 @@ impl Inner {
                 &absorbed
             }
         };
-        if patch.revoke {
+        let (post, kind) = self.post(block, patch);
+        let Some(image) = &post.image else {
             if !self.config.faults.drop_revoke {
                 writer.revoke(at);
             }
-            return PostImage {
-                at,
-                holds,
-                image: None,
-                checksum: 0,
-            };
-        }
-        let kind = block.parts.last().map_or(Kind::Data, |(_, part)| part.kind);
-        let image = self.image_after(block);
-        let checksum = match kind {
-            Kind::Meta => Some(checksum(&self.config.volume, at, &image)),
-            Kind::Data => None,
+            return post;
         };
+        let checksum = (kind == Kind::Meta).then_some(post.checksum);
         let bits = patch.bits.as_ref().map(|b| b.runs()).unwrap_or_default();
-        writer.patches(at, patch.zero, checksum, &patch.ranges(), &bits, &image);
-        PostImage {
-            at,
-            holds,
-            image: Some(image),
-            checksum: checksum.unwrap_or(0),
+        writer.patches(at, patch.zero, checksum, &patch.ranges(), &bits, image);
+        post
+    }
+
+    /// A block as a batch leaves it.
+    pub(crate) fn post_image(&self, at: BlockNo, parts: &[(u64, &TxnBlock)]) -> (PostImage, Kind) {
+        let block = Parts { at, parts };
+        match parts {
+            [(_, only)] if !self.config.faults.lay_current => self.post(&block, &only.patch),
+            _ => self.post(&block, &self.absorb(&block)),
         }
+    }
+
+    /// A block as its parts leave it, which together are `patch`.
+    fn post(&self, block: &Parts<'_>, patch: &Patch) -> (PostImage, Kind) {
+        let kind = block.parts.last().map_or(Kind::Data, |(_, part)| part.kind);
+        let image = (!patch.revoke).then(|| self.image_after(block));
+        let checksum = match (&image, kind) {
+            (Some(image), Kind::Meta) => checksum(&self.config.volume, block.at, image),
+            _ => 0,
+        };
+        let post = PostImage {
+            at: block.at,
+            holds: block.parts.iter().map(|(_, part)| part.holds).sum(),
+            image,
+            checksum,
+        };
+        (post, kind)
     }
 
     /// What a batch's transactions change in one block, as one patch.

@@ -24,7 +24,9 @@ use crate::lanes::LaneId;
 use crate::patch::{Edit, Patch};
 use crate::probe::{OpName, Probe};
 use crate::record::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
-use crate::{Access, Credits, Error, Kind, Object, Result, Stats, StreamId, Ticket};
+use crate::{
+    Access, BLOCK_CREDIT, Credits, Error, Kind, Lay, Object, Result, Stats, StreamId, Ticket,
+};
 use foldhash::fast::FixedState;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -81,12 +83,15 @@ pub(crate) struct TxnBlock {
 }
 
 impl TxnBlock {
-    fn new(kind: Kind) -> TxnBlock {
+    fn new(kind: Kind, lay: Lay) -> TxnBlock {
         TxnBlock {
             kind,
             patch: Patch::default(),
             log_bytes: ENTRY_BYTES as u64,
-            recount_at: BLOCK_SIZE as u64,
+            recount_at: match lay {
+                Lay::Log => BLOCK_SIZE as u64,
+                Lay::Home => 0,
+            },
             holds: 0,
             values: None,
             alone_on: None,
@@ -95,9 +100,17 @@ impl TxnBlock {
 
     /// Makes the bound of the log bytes exact. It doubles before the next time, so that
     /// counting costs little per edit.
-    fn recount(&mut self) {
-        self.log_bytes = self.patch.log_bytes();
-        self.recount_at = self.log_bytes * 2;
+    fn recount(&mut self, lay: Lay) {
+        self.log_bytes = match lay {
+            Lay::Log => self.patch.log_bytes(),
+            // One write of the epoch; none, if the block was freed.
+            Lay::Home if self.patch.revoke => 0,
+            Lay::Home => BLOCK_CREDIT,
+        };
+        self.recount_at = match lay {
+            Lay::Log => self.log_bytes * 2,
+            Lay::Home => 0,
+        };
     }
 }
 
@@ -115,6 +128,7 @@ fn keys_within<V>(map: &BlockMap<V>, (first, count): Run) -> Vec<u64> {
 }
 
 pub(crate) struct Txn {
+    lay: Lay,
     streams: BTreeSet<StreamId>,
     phase: Phase,
     pub(crate) blocks: BlockMap<Box<TxnBlock>>,
@@ -142,12 +156,26 @@ impl Txn {
     }
 
     pub(crate) fn need_blocks(&self) -> u64 {
-        need_blocks(self.log_bytes + self.held_bytes)
+        self.lay.need_blocks(self.log_bytes + self.held_bytes)
     }
 }
 
-pub(crate) fn need_blocks(log_bytes: u64) -> u64 {
-    (log_bytes + RECORD_HEADER_BYTES as u64).div_ceil(BLOCK_SIZE as u64)
+impl Lay {
+    /// Blocks of the log that these bytes may take, or writes of an epoch that they pay for.
+    pub(crate) fn need_blocks(self, log_bytes: u64) -> u64 {
+        match self {
+            Lay::Log => (log_bytes + RECORD_HEADER_BYTES as u64).div_ceil(BLOCK_SIZE as u64),
+            Lay::Home => log_bytes.div_ceil(BLOCK_CREDIT),
+        }
+    }
+
+    /// Bytes that a block of the log, or a write of an epoch, is worth.
+    pub(crate) fn block_bytes(self) -> u64 {
+        match self {
+            Lay::Log => BLOCK_SIZE as u64,
+            Lay::Home => BLOCK_CREDIT,
+        }
+    }
 }
 
 /// What an operation brings to its transaction.
@@ -295,6 +323,8 @@ const TXN_OBJECTS_MAX: usize = 65_536;
 const CLOSED_EARLY_MAX: usize = 2;
 
 pub(crate) struct Limits {
+    pub(crate) lay: Lay,
+    /// Blocks of the log; without one, of an epoch.
     pub(crate) log_blocks: u64,
     pub(crate) txn_bytes_max: u64,
     pub(crate) txn_data_blocks_max: u64,
@@ -560,7 +590,7 @@ impl Core {
         {
             return Err(Blocked::Pages);
         }
-        let need = need_blocks(credits.log_bytes);
+        let need = self.limits.lay.need_blocks(credits.log_bytes);
         if self.reserved_blocks + need + SPARE_BLOCKS > self.log_free() {
             return Err(Blocked::Log);
         }

@@ -4,15 +4,16 @@
 use crate::cache::{Cache, Look};
 use crate::checkpoint::Asker;
 use crate::core::{Core, Limits, Run, TxnId};
+use crate::home::Epoch;
 use crate::lanes::Lanes;
 use crate::layout::Identity;
 use crate::recover::{self, HeaderState, Recovery, Salvage};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait};
 use crate::workers::{checkpointer, flusher};
 use crate::{
-    Client, Config, Credits, Error, Kind, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, OP_LOG_SHARE, Object, Op,
-    Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_EARLY, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE,
-    Ticket, seal_holds,
+    Client, Config, Credits, EPOCH_SHARE, Error, Kind, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lay,
+    OP_LOG_SHARE, Object, Op, Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_EARLY,
+    TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
 };
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
@@ -50,6 +51,10 @@ impl Drop for Owner {
 pub(crate) struct Inner {
     pub(crate) device: Arc<dyn BlockDevice>,
     pub(crate) config: Config,
+    /// Without a log: the device's epochs.
+    pub(crate) epoch: Option<Epoch>,
+    /// Largest `log_bytes` that one operation may ask for.
+    op_bytes_max: u64,
     pub(crate) identity: Identity,
     pub(crate) cache: Cache,
     pub(crate) lanes: Lanes,
@@ -149,13 +154,34 @@ impl Journal {
         config: Config,
         salvage: Option<&mut Salvage>,
     ) -> Result<(Journal, Recovery)> {
-        check_region(&config.region, device.geometry().blocks)?;
         let identity = Identity::new(config.volume);
         let cache = Cache::new(config.cache_blocks_max);
-        let (recovery, start) = recover::recover(&device, &config, &identity, &cache, salvage)?;
+        let (epoch, log_blocks, (recovery, start)) = match config.lay {
+            Lay::Log => {
+                check_region(&config.region, device.geometry().blocks)?;
+                let found = recover::recover(&device, &config, &identity, &cache, salvage)?;
+                (None, config.region.log_blocks, found)
+            }
+            Lay::Home => {
+                let epoch = Epoch::of(&*device)?;
+                let blocks = epoch.blocks();
+                (Some(epoch), blocks, recover::nothing())
+            }
+        };
+        let lay = config.lay;
+        let (op_share, txn_share) = match lay {
+            Lay::Log => (OP_LOG_SHARE, TXN_LOG_SHARE),
+            Lay::Home => (EPOCH_SHARE, EPOCH_SHARE),
+        };
+        let op_bytes_max = log_blocks / op_share * lay.block_bytes();
+        let boundless = lay == Lay::Home && config.faults.ignore_epoch;
         let limits = Limits {
-            log_blocks: config.region.log_blocks,
-            txn_bytes_max: config.region.log_blocks / TXN_LOG_SHARE * BLOCK_SIZE as u64,
+            lay,
+            log_blocks: if boundless { 1 << 40 } else { log_blocks },
+            txn_bytes_max: match boundless {
+                true => u64::MAX / 2,
+                false => log_blocks / txn_share * lay.block_bytes(),
+            },
             txn_data_blocks_max: TXN_DATA_BLOCKS_MAX,
             // Without workers nobody would write it meanwhile.
             txn_data_blocks_early: TXN_DATA_BLOCKS_MAX,
@@ -173,6 +199,8 @@ impl Journal {
         let inner = Inner {
             device,
             config,
+            epoch,
+            op_bytes_max,
             identity,
             cache,
             lanes: Lanes::new(core.lane_credit()),
@@ -210,7 +238,11 @@ impl Journal {
         }
         self.inner.core.lock().limits.txn_data_blocks_early = TXN_DATA_BLOCKS_EARLY;
         let mut workers = self.inner.workers.lock();
-        for run in [flusher as fn(&Inner), checkpointer] {
+        let mut runs = vec![flusher as fn(&Inner)];
+        if self.inner.epoch.is_none() {
+            runs.push(checkpointer);
+        }
+        for run in runs {
             let inner = Arc::clone(&self.inner.0);
             workers.push(thread::spawn(move || run(&inner)));
         }
@@ -219,7 +251,7 @@ impl Journal {
     /// Largest `log_bytes` that one operation may ask for.
     #[must_use]
     pub fn op_bytes_max(&self) -> u64 {
-        self.inner.config.region.log_blocks / OP_LOG_SHARE * BLOCK_SIZE as u64
+        self.inner.op_bytes_max
     }
 
     /// Admits an operation of `stream`. Waits for log space and memory; the caller holds no
@@ -598,6 +630,9 @@ impl Inner {
 
     fn shut_down(&self) -> Result<()> {
         self.sync(Core::everything)?;
+        if self.epoch.is_some() {
+            return self.flush_in_place();
+        }
         self.checkpoint(Asker::Caller)?;
         self.mark_clean()
     }

@@ -58,6 +58,12 @@ pub enum Error {
         /// The block.
         at: BlockNo,
     },
+    /// Without a log, more is needed of the device.
+    #[error("a journal without a log is not possible here: {what}")]
+    NoEpochs {
+        /// What.
+        what: String,
+    },
     /// The region given does not fit the device or the format.
     #[error("bad journal region: {what}")]
     BadRegion {

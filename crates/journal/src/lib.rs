@@ -25,6 +25,7 @@
 //! | `drive` | closing, syncing, flushing |
 //! | `commit` | the committer: one record, one flush |
 //! | `checkpoint` | home writes, tail headers, trimming |
+//! | `home` | without a log: a batch is written home and flushed |
 //! | `workers` | commit interval and checkpoints in the background |
 //! | `place` | data written in place, outside of transactions |
 //! | `recover`, `replay` | scan, verdict, replay |
@@ -45,6 +46,7 @@ mod error;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+mod home;
 mod lanes;
 mod layout;
 mod lockmap;
@@ -83,6 +85,14 @@ use steadfast_block::BlockNo;
 pub const LOG_BLOCKS_MIN: u64 = 64;
 /// Most blocks that a log may have (1 GiB): a record may fill the log, and its lengths fit their fields.
 pub const LOG_BLOCKS_MAX: u64 = record::RECORD_BLOCKS_MAX;
+/// Fewest blocks that an epoch of a snapshot-consistent device must have for a journal without a log.
+pub const EPOCH_BLOCKS_MIN: u64 = 2048;
+/// Bytes of credits that each block changed is charged at least. Without a log they are what counts:
+/// so many pay for one write of the epoch.
+pub const BLOCK_CREDIT: u64 = 64;
+/// Without a log, one operation may use this part of the epoch, and a running transaction closes at it (its
+/// reciprocal): credits are bounds, and what is counted then are the blocks.
+pub const EPOCH_SHARE: u64 = 2;
 /// One operation may use this part of the log (its reciprocal).
 pub const OP_LOG_SHARE: u64 = 8;
 /// A running transaction closes at this part of the log (its reciprocal).
@@ -103,6 +113,11 @@ const _: () = {
     assert!(
         LOG_BLOCKS_MIN / OP_LOG_SHARE >= 8,
         "the smallest log takes real operations"
+    );
+    assert!(
+        EPOCH_BLOCKS_MIN / EPOCH_SHARE * BLOCK_CREDIT
+            >= LOG_BLOCKS_MIN / OP_LOG_SHARE * steadfast_block::BLOCK_SIZE as u64,
+        "the smallest epoch takes what the smallest log takes"
     );
 };
 
@@ -139,7 +154,8 @@ pub enum Object {
 pub struct Credits {
     /// Encoded bytes in the log: for each block changed, or freed while the log has patches of it,
     /// 24 bytes, and 4 for each range of changed bytes besides the bytes; 8 for each call that
-    /// sets bits; 48 for each run written around the log. An operation that uses more than it
+    /// sets bits; 48 for each run written around the log. Without a log, [`BLOCK_CREDIT`] for each block
+    /// changed, and nothing else. An operation that uses more than it
     /// asked for may find the log full: the journal then stops.
     pub log_bytes: u64,
     /// Data blocks that stay uncommitted in memory.
@@ -157,10 +173,26 @@ pub struct Region {
     pub log_blocks: u64,
 }
 
+/// How a batch is made durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Lay {
+    /// As a record in the log; its blocks go home later. Any device will do.
+    #[default]
+    Log,
+    /// Its blocks are written home and flushed. The device must be snapshot-consistent
+    /// ([`BlockDevice::snapshot`](steadfast_block::BlockDevice::snapshot)), with
+    /// [`EPOCH_BLOCKS_MIN`] blocks of an epoch at least, which take the log's place: credits
+    /// are writes of an epoch. There is no log; a crash leaves the last batch. Before the first read the caller calls
+    /// [`Snapshot::rollback`](steadfast_block::Snapshot::rollback): half a batch may wait there.
+    Home,
+}
+
 /// How to run a journal.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where it lies.
+    /// How batches are made durable.
+    pub lay: Lay,
+    /// Where it lies; means nothing without a log.
     pub region: Region,
     /// Identity of the volume; keys every hash.
     pub volume: [u8; 16],
@@ -183,6 +215,7 @@ impl Config {
     #[must_use]
     pub fn new(region: Region, volume: [u8; 16]) -> Config {
         Config {
+            lay: Lay::Log,
             region,
             volume,
             read_only: false,
@@ -191,6 +224,20 @@ impl Config {
             cache_blocks_max: 16384,
             faults: Faults::default(),
             probe: Probe::default(),
+        }
+    }
+
+    /// The same without a log; see [`Lay::Home`].
+    #[must_use]
+    pub fn without_log(volume: [u8; 16]) -> Config {
+        let nowhere = Region {
+            headers: [BlockNo(0); 2],
+            log: BlockNo(0),
+            log_blocks: 0,
+        };
+        Config {
+            lay: Lay::Home,
+            ..Config::new(nowhere, volume)
         }
     }
 }
@@ -234,6 +281,10 @@ pub struct Faults {
     pub keep_overtaken: bool,
     /// Transactions freeze while operations are being applied, or wait in their lanes.
     pub freeze_beside_applying: bool,
+    /// Without a log, the device is flushed between the halves of a batch.
+    pub flush_between: bool,
+    /// Without a log, nobody asks whether an epoch has room.
+    pub ignore_epoch: bool,
 }
 
 /// What to wait for until an operation is durable.

@@ -1,12 +1,14 @@
 //! One operation: a private collection of edits that becomes visible atomically.
 
-use crate::core::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId, need_blocks};
+use crate::core::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId};
 use crate::engine::Inner;
 use crate::lanes::LaneId;
 use crate::patch::{Edit, Patch};
 use crate::probe::OpName;
 use crate::record::ENTRY_BYTES;
-use crate::{Access, Credits, Error, Kind, META_BYTES, Object, Result, StreamId, Ticket};
+use crate::{
+    Access, BLOCK_CREDIT, Credits, Error, Kind, Lay, META_BYTES, Object, Result, StreamId, Ticket,
+};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
@@ -420,7 +422,7 @@ impl<'a> Op<'a> {
             name: OpName::default(),
             stream: self.stream,
             closing: self.closing,
-            reserved: self.lane.map_or(0, |_| need_blocks(self.credits.log_bytes)),
+            reserved: self.lane.map_or(0, |_| self.reserved()),
             lane: self.lane,
             number: 0,
             relations: std::mem::take(&mut self.relations),
@@ -452,9 +454,20 @@ impl<'a> Op<'a> {
         ticket
     }
 
+    /// What was reserved for it: blocks of the log, or writes of an epoch.
+    fn reserved(&self) -> u64 {
+        self.inner.config.lay.need_blocks(self.credits.log_bytes)
+    }
+
     /// Upper bound of what the operation logs, and keeps reserved for its delayed work.
     fn log_bytes(&self) -> u64 {
-        let blocks: u64 = self.blocks.iter().map(Touched::log_bytes).sum();
+        let blocks: u64 = match self.inner.config.lay {
+            Lay::Log => self.blocks.iter().map(Touched::log_bytes).sum(),
+            Lay::Home => {
+                let changed = self.blocks.iter().filter(|touched| touched.is_changed());
+                changed.count() as u64 * BLOCK_CREDIT
+            }
+        };
         blocks + self.attached.iter().map(|a| a.1.log_bytes).sum::<u64>()
     }
 }
@@ -468,8 +481,7 @@ impl Drop for Op<'_> {
             self.let_go(touched);
         }
         if let Some(lane) = self.lane {
-            let reserved = need_blocks(self.credits.log_bytes);
-            self.inner.abort_op(lane, reserved);
+            self.inner.abort_op(lane, self.reserved());
         }
     }
 }

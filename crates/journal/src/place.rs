@@ -54,8 +54,8 @@ impl Journal {
             for (i, chunk) in blocks.chunks(WRITE_BLOCKS_MAX).enumerate() {
                 let segments: Vec<&[u8]> = chunk.iter().map(|b| &b[..]).collect();
                 let at = at.offset((i * WRITE_BLOCKS_MAX) as u64);
-                let written = inner.device.write(at, &segments);
-                written.map_err(|error| inner.fail(&error.into()))?;
+                let written = inner.write_outside(at, &segments);
+                written.map_err(|error| inner.fail(&error))?;
             }
             for (i, block) in (0..).zip(blocks) {
                 // Whoever has the block in memory has the new bytes, current and committed.
@@ -93,6 +93,10 @@ impl Inner {
         core.check()?;
         let needed = core.wants_place_flush();
         drop(core);
-        if needed { self.flush() } else { Ok(()) }
+        if needed {
+            self.flush_outside().map_err(|error| self.fail(&error))
+        } else {
+            Ok(())
+        }
     }
 }

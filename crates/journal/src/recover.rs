@@ -66,6 +66,19 @@ pub struct Recovery {
     pub end: String,
 }
 
+impl Recovery {
+    /// What there is to say where there is no log.
+    #[must_use]
+    pub fn without_log() -> Recovery {
+        Recovery {
+            clean: true,
+            epoch: 1,
+            end: "there is no log".into(),
+            ..Recovery::default()
+        }
+    }
+}
+
 /// What a tail header's block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderState {
@@ -93,6 +106,18 @@ pub(crate) struct Start {
     pub(crate) newer_header: usize,
     pub(crate) pos: u64,
     pub(crate) seq: u64,
+}
+
+/// Without a log there is nothing to recover: the device is what the last batch left.
+pub(crate) fn nothing() -> (Recovery, Start) {
+    let start = Start {
+        epoch: 1,
+        generation: 0,
+        newer_header: 0,
+        pos: 0,
+        seq: 1,
+    };
+    (Recovery::without_log(), start)
 }
 
 /// Writes an empty journal.

@@ -1,5 +1,5 @@
 //! The two background threads: the flusher commits what nobody asks for, the checkpointer keeps
-//! the log from filling. Both go when the journal is closed or its last handle dropped.
+//! the log from filling, if there is one. Both go when the journal is closed or its last handle dropped.
 
 use crate::checkpoint::Asker;
 use crate::core::Core;

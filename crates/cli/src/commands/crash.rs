@@ -36,6 +36,10 @@ pub(crate) struct PutArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// The kind of medium: a disk with a volatile cache, or flash through the translation layer, where
+    /// volumes have no log
+    #[arg(long, value_enum, default_value_t = Kind::Block)]
+    on: Kind,
     /// The contract that is explored
     #[arg(long, value_enum, default_value_t = Contract::Ordered)]
     contract: Contract,
@@ -120,16 +124,26 @@ fn put_lines(explored: &PutExplored) -> String {
 }
 
 fn run_self(args: &Args) -> Result<ExitCode, Failure> {
-    let contract = offered(Kind::Block, args.contract)?;
+    let contract = offered(args.on, args.contract)?;
+    let medium = match args.on {
+        Kind::Flash => volume::Medium::Flash,
+        Kind::Block | Kind::Pm => volume::Medium::Block,
+    };
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = args.jobs.unwrap_or(processors).max(1);
     let watched = std::io::stderr().is_terminal();
-    let explored =
-        volume::explore_crashes(contract, args.seed, args.images, jobs, &|done, wanted| {
+    let explored = volume::explore_crashes(
+        medium,
+        contract,
+        args.seed,
+        args.images,
+        jobs,
+        &|done, wanted| {
             if watched {
                 let _ = write!(std::io::stderr(), "\r{done} of {wanted} crash images\x1b[K");
             }
-        })?;
+        },
+    )?;
     if watched {
         let _ = write!(std::io::stderr(), "\r\x1b[K");
     }
@@ -142,8 +156,9 @@ fn run_self(args: &Args) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure::new(format!(
-        "{} violations of the contract; 'steadfast crash self --contract {contract} --seed {} --images {}' repeats them",
+        "{} violations of the contract; 'steadfast crash self --on {} --contract {contract} --seed {} --images {}' repeats them",
         explored.violations.len(),
+        explored.on,
         args.seed,
         args.images
     )))

@@ -146,7 +146,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let superblock = (!args.log).then(|| Superblock::of(&map));
     if args.json {
-        let log = log::gather(&args.image, &device, &map, detail)?;
+        let log = match map.journal() {
+            Some(_) => Some(log::gather(&args.image, &device, &map, detail)?),
+            None => None,
+        };
         text::print_json(&Shown {
             image: args.image.display().to_string(),
             superblock,
@@ -157,7 +160,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     if let Some(superblock) = superblock {
         text::print(&superblock.lines(&args.image))?;
     }
-    log::print(&args.image, &device, &map, detail)?;
+    if args.log || map.journal().is_some() {
+        log::print(&args.image, &device, &map, detail)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -167,7 +172,8 @@ struct Shown {
     image: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     superblock: Option<Superblock>,
-    log: log::Log,
+    /// None, where a volume has no log.
+    log: Option<log::Log>,
 }
 
 /// What the superblock says.
@@ -180,7 +186,8 @@ struct Superblock {
     read_only: bool,
     volume_blocks: u64,
     volume_bytes: u64,
-    header_blocks: [u64; 2],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header_blocks: Option<[u64; 2]>,
     log_start_block: u64,
     log_blocks: u64,
     log_bytes: u64,
@@ -195,6 +202,7 @@ struct Superblock {
 impl Superblock {
     fn of(map: &VolumeMap) -> Superblock {
         let journal = map.journal();
+        let log_blocks = journal.map_or(0, |region| region.log_blocks);
         let (groups_start, groups) = map.groups();
         Superblock {
             uuid: text::uuid(&map.uuid()),
@@ -204,10 +212,10 @@ impl Superblock {
             read_only: map.read_only(),
             volume_blocks: map.blocks(),
             volume_bytes: map.blocks() * BLOCK,
-            header_blocks: journal.headers.map(|at| at.0),
-            log_start_block: journal.log.0,
-            log_blocks: journal.log_blocks,
-            log_bytes: journal.log_blocks * BLOCK,
+            header_blocks: journal.map(|region| region.headers.map(|at| at.0)),
+            log_start_block: journal.map_or(0, |region| region.log.0),
+            log_blocks,
+            log_bytes: log_blocks * BLOCK,
             groups_start_block: groups_start.0,
             groups,
             root_inode: map.root(),
@@ -233,14 +241,17 @@ impl Superblock {
                 size::show(self.volume_bytes),
                 self.volume_blocks
             ),
-            format!(
-                "log:      {} (blocks {} to {}, tail headers in blocks {} and {})",
-                size::show(self.log_bytes),
-                self.log_start_block,
-                self.log_start_block + self.log_blocks - 1,
-                self.header_blocks[0],
-                self.header_blocks[1]
-            ),
+            match self.header_blocks {
+                Some(headers) => format!(
+                    "log:      {} (blocks {} to {}, tail headers in blocks {} and {})",
+                    size::show(self.log_bytes),
+                    self.log_start_block,
+                    self.log_start_block + self.log_blocks - 1,
+                    headers[0],
+                    headers[1]
+                ),
+                None => format!("log:      {}", text::NO_LOG),
+            },
             format!(
                 "groups:   {} from block {} on",
                 self.groups, self.groups_start_block

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use steadfast_flash::{Geometry, ImageError};
+use steadfast_flash::{Geometry, ImageError, ImageStore};
 use steadfast_ftl::bench::{self, Kind, Load};
 use steadfast_ftl::stress::{self, Report};
 use steadfast_ftl::{
@@ -121,7 +121,25 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
     }
 }
 
-fn format(args: &FormatArgs) -> Result<ExitCode, Failure> {
+impl FormatArgs {
+    /// A disk of this size and these epochs, in memory as usual.
+    pub(crate) fn usual(size: u64, epoch: u64, force: bool, image: PathBuf) -> FormatArgs {
+        FormatArgs {
+            size,
+            epoch,
+            spare: 25,
+            channels: 4,
+            dies: 2,
+            pages: 64,
+            page_size: 8192,
+            force,
+            image,
+        }
+    }
+}
+
+/// Makes an image file with an empty disk in it.
+pub(crate) fn create(args: &FormatArgs) -> Result<(Disk<ImageStore>, Geometry), Failure> {
     let image = &args.image;
     if args.page_size == 0 || !args.page_size.is_multiple_of(SECTOR) || args.page_size > 16 * SECTOR
     {
@@ -166,15 +184,20 @@ fn format(args: &FormatArgs) -> Result<ExitCode, Failure> {
         epoch,
         volume: random_volume(),
     };
-    let made = Disk::create(image, geometry, options, WhenFull::default());
-    drop(made.map_err(|e| failure(image, e))?);
+    let disk = Disk::create(image, geometry, options, WhenFull::default())
+        .map_err(|e| failure(image, e))?;
+    Ok((disk, geometry))
+}
+
+fn format(args: &FormatArgs) -> Result<ExitCode, Failure> {
+    let (_, geometry) = create(args)?;
     text::print(&format!(
         "{}: disk of {} made in {} of flash, at most {} from one flush to the next\n  \
          contract: snapshot: a crash returns the disk to its last flush",
-        image.display(),
-        size::show(sectors * SECTOR),
+        args.image.display(),
+        size::show(args.size / SECTOR * SECTOR),
         size::show(geometry.capacity()),
-        size::show(epoch * SECTOR),
+        size::show(args.epoch / SECTOR * SECTOR),
     ))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -413,6 +436,9 @@ fn run_bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
         let load = Load {
             geometry,
             sectors,
+            live: sectors,
+            hot: false,
+            aging: sectors / 2,
             epoch: EPOCH,
             interval,
             writes: args.writes,

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use steadfast_block::{BLOCK_SIZE, BlockDevice};
+use steadfast_block::BLOCK_SIZE;
 
 use crate::failure::Failure;
 use crate::progress::Meter;
@@ -66,6 +66,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
         if blocks < there {
             return refuse("the image has", there, "leave out --size to use all of it");
+        }
+        if blocks > there && device.snapshot().is_some() {
+            let advice = "make a larger one and copy its files; nothing was changed";
+            let what = format!("is a disk in flash memory, which keeps its size: {advice}");
+            return Err(Failure::at(image, what));
         }
         if blocks > there {
             drop(device);

@@ -151,7 +151,10 @@ fn lines(shown: &Shown) -> String {
         format!("uuid:     {}", shown.uuid),
         format!("contract: {}", shown.contract),
         format!("size:     {}", size::show(shown.volume_bytes)),
-        format!("log:      {}", size::show(shown.log_bytes)),
+        match shown.log_bytes {
+            0 => format!("log:      {}", text::NO_LOG),
+            bytes => format!("log:      {}", size::show(bytes)),
+        },
         format!(
             "free:     {} of {}",
             size::show(shown.free_bytes),

@@ -3,18 +3,23 @@
 //! Nothing is touched before everything that can be wrong has been checked. What is on
 //! the image already is only overwritten with `--force`; an image in use never is.
 
+use std::ffi::OsStr;
 use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, FileDevice};
+use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use steadfast_block::{BLOCK_SIZE, BlockNo};
+use steadfast_flash::ImageStore;
 
+use crate::commands::ftl::{self, FormatArgs};
 use crate::failure::Failure;
 use crate::progress::Meter;
-use crate::volume::{self, Access, Held};
+use crate::volume::{self, Access, Held, Log};
 use crate::{size, text};
 
 /// Blocks at the start and end of an image that are looked at for foreign data (128 KiB:
@@ -31,6 +36,12 @@ pub(crate) enum Contract {
     /// Nothing: each call is durable when it returns
     Sync,
 }
+
+/// A disk on flash takes as much from one flush to the next as a volume's log would hold: this part of
+/// its size, within these bounds.
+const EPOCH_SHARE: u64 = 64;
+const EPOCH_MIN: u64 = 8 << 20;
+const EPOCH_MAX: u64 = 64 << 20;
 
 /// What kind of medium the volume is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,13 +62,14 @@ pub(crate) struct Args {
     /// What a crash may lose
     #[arg(long, value_enum, default_value_t = Contract::Ordered)]
     contract: Contract,
-    /// The kind of medium
-    #[arg(long, value_enum, default_value_t = Kind::Block)]
-    on: Kind,
+    /// The kind of medium; the image may follow it, as in flash:IMAGE
+    #[arg(long, value_name = "KIND[:IMAGE]", value_parser = OnParser, default_value = "block")]
+    on: On,
     /// A name for the volume, at most 64 bytes
     #[arg(long, default_value = "")]
     label: String,
-    /// Size of the log (by default a sixteenth of the volume, at most 64 MiB)
+    /// Size of the log (by default a sixteenth of the volume, at most 64 MiB). On flash there is none,
+    /// and this is the most that the disk takes from one flush to the next, 8M at least
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_size: Option<u64>,
     /// Overwrite what is there
@@ -67,26 +79,80 @@ pub(crate) struct Args {
     #[arg(long)]
     progress: bool,
     /// Image file or block device
-    image: PathBuf,
+    #[arg(required_unless_present = "on")]
+    image: Option<PathBuf>,
+}
+
+/// A kind of medium, and perhaps the image.
+#[derive(Clone, Debug)]
+pub(crate) struct On {
+    kind: Kind,
+    image: Option<PathBuf>,
+}
+
+/// Reads `KIND` and `KIND:IMAGE`.
+#[derive(Clone)]
+struct OnParser;
+
+impl TypedValueParser for OnParser {
+    type Value = On;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<On, clap::Error> {
+        let bytes = value.as_bytes();
+        let (kind, image) = match bytes.iter().position(|byte| *byte == b':') {
+            Some(colon) => (&bytes[..colon], Some(&bytes[colon + 1..])),
+            None => (bytes, None),
+        };
+        let kind =
+            EnumValueParser::<Kind>::new().parse_ref(command, arg, OsStr::from_bytes(kind))?;
+        let image = image.map(|image| PathBuf::from(OsStr::from_bytes(image)));
+        Ok(On { kind, image })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let kinds = Kind::value_variants().iter();
+        Some(Box::new(kinds.filter_map(ValueEnum::to_possible_value)))
+    }
+}
+
+impl Args {
+    /// The image, which is named once.
+    fn image(&self) -> Result<&Path, Failure> {
+        match (&self.on.image, &self.image) {
+            (Some(image), None) | (None, Some(image)) => Ok(image),
+            (Some(_), Some(_)) => Err(Failure::usage(
+                "the image is named twice: after the kind of medium, and at the end",
+            )),
+            (None, None) => Err(Failure::usage("the image is missing")),
+        }
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let contract = offered(args.on, args.contract)?;
-    let image = &args.image;
+    let contract = offered(args.on.kind, args.contract)?;
+    let image = args.image()?;
     let before = match std::fs::metadata(image) {
         Ok(metadata) => Some(metadata),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
         Err(e) => return Err(Failure::at(image, e)),
     };
-    let device = open(args, before.as_ref())?;
+    let (device, log) = match args.on.kind {
+        Kind::Flash => (open_flash(args, image, before.as_ref())?, Log::None),
+        Kind::Block | Kind::Pm => {
+            let log = args.log_size.map(|bytes| bytes / BLOCK_SIZE as u64);
+            let device = open(args, image, before.as_ref())?;
+            (device, log.map_or(Log::Usual, Log::Blocks))
+        }
+    };
     let meter = Meter::new(args.progress);
-    let made = volume::make(
-        &device,
-        &args.label,
-        contract,
-        args.log_size.map(|bytes| bytes / BLOCK_SIZE as u64),
-        &mut |done, total| meter.show("writing log and bitmaps", done, total),
-    );
+    let made = volume::make(&*device, &args.label, contract, log, &mut |done, total| {
+        meter.show("writing log and bitmaps", done, total);
+    });
     drop(meter);
     drop(device);
     let made = match made {
@@ -100,11 +166,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     };
     text::print(&format!(
-        "{}: volume of {} made, {} free, log of {}\n  contract: {}\n  label:    {}\n  uuid:     {}",
+        "{}: volume of {} made, {} free, {}\n  contract: {}\n  label:    {}\n  uuid:     {}",
         image.display(),
         size::show(made.blocks * BLOCK_SIZE as u64),
         size::show(made.free_blocks * BLOCK_SIZE as u64),
-        size::show(made.log_blocks * BLOCK_SIZE as u64),
+        match made.log_blocks {
+            0 => "no log".to_owned(),
+            blocks => format!("log of {}", size::show(blocks * BLOCK_SIZE as u64)),
+        },
         contract,
         if made.label.is_empty() {
             "(none)"
@@ -119,11 +188,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// Refuses what this version does not have, before anything is touched.
 pub(crate) fn offered(kind: Kind, contract: Contract) -> Result<volume::Contract, Failure> {
     match (kind, contract) {
-        (Kind::Block, Contract::Ordered) => Ok(volume::Contract::Ordered),
-        (Kind::Block, Contract::MetadataPrefix) => Ok(volume::Contract::MetadataPrefix),
-        (Kind::Block, Contract::Sync) => Ok(volume::Contract::Sync),
-        (kind, _) => Err(Failure::new(format!(
-            "volumes on '{}' are not available in this version, on 'block' they are; nothing was changed",
+        (Kind::Block | Kind::Flash, Contract::Ordered) => Ok(volume::Contract::Ordered),
+        (Kind::Block | Kind::Flash, Contract::MetadataPrefix) => {
+            Ok(volume::Contract::MetadataPrefix)
+        }
+        (Kind::Block | Kind::Flash, Contract::Sync) => Ok(volume::Contract::Sync),
+        (kind @ Kind::Pm, _) => Err(Failure::new(format!(
+            "volumes on '{}' are not available in this version, on 'block' and 'flash' they are; nothing was changed",
             name_of(&kind)
         ))),
     }
@@ -136,8 +207,7 @@ fn name_of(value: &impl ValueEnum) -> String {
 }
 
 /// The image, of the size asked for, exclusively locked, and free to be overwritten.
-fn open(args: &Args, before: Option<&Metadata>) -> Result<Arc<FileDevice>, Failure> {
-    let image = &args.image;
+fn open(args: &Args, image: &Path, before: Option<&Metadata>) -> Result<volume::Device, Failure> {
     let blocks = args.size.map(|bytes| bytes / BLOCK_SIZE as u64);
     if blocks == Some(0) {
         return Err(Failure::usage(format!(
@@ -160,6 +230,12 @@ fn open(args: &Args, before: Option<&Metadata>) -> Result<Arc<FileDevice>, Failu
     if !is_disk && blocks.is_none() && before.len() < BLOCK_SIZE as u64 {
         return Err(Failure::at(image, "is empty; give --size to set its size"));
     }
+    if ImageStore::is_image(image).unwrap_or(false) {
+        return Err(Failure::at(
+            image,
+            "holds a disk in flash memory; make the volume with '--on flash', or remove the image first",
+        ));
+    }
     let device = volume::open_device(image, Access::Change, None)?;
     if !args.force {
         may_overwrite(image, &device)?;
@@ -174,8 +250,56 @@ fn open(args: &Args, before: Option<&Metadata>) -> Result<Arc<FileDevice>, Failu
     volume::create_device(image, blocks, true)
 }
 
+/// The disk in a flash image, which is made if there is none, or if another size is asked for.
+fn open_flash(
+    args: &Args,
+    image: &Path,
+    before: Option<&Metadata>,
+) -> Result<volume::Device, Failure> {
+    let there = before.is_some_and(|metadata| metadata.len() > 0);
+    if there {
+        if !ImageStore::is_image(image).map_err(|e| Failure::at(image, e))? {
+            return Err(Failure::at(
+                image,
+                "is no flash image; nothing was changed. Name a new file and give --size",
+            ));
+        }
+        let device = volume::open_device(image, Access::Change, None)?;
+        if !args.force {
+            may_overwrite(image, &device)?;
+        }
+        let (size, epoch) = (args.size, args.log_size);
+        let same = |bytes: u64, blocks: u64| bytes / BLOCK_SIZE as u64 == blocks;
+        let fits = size.is_none_or(|size| same(size, device.geometry().blocks))
+            && epoch.is_none_or(|epoch| {
+                (device.snapshot()).is_some_and(|disk| same(epoch, disk.epoch_blocks()))
+            });
+        if fits {
+            return Ok(device);
+        }
+    }
+    let Some(size) = args.size else {
+        let why = match there {
+            true => {
+                "has another bound from one flush to the next; give --size, too, to make the disk again"
+            }
+            false => "does not exist; give --size to make it",
+        };
+        return Err(Failure::at(image, why));
+    };
+    if before.is_some() && !there {
+        return Err(Failure::at(image, "is empty; remove it, and it is made"));
+    }
+    let epoch = args
+        .log_size
+        .unwrap_or((size / EPOCH_SHARE).clamp(EPOCH_MIN, EPOCH_MAX));
+    // What is there was looked at, and may be overwritten.
+    let disk = FormatArgs::usual(size, epoch, there, image.to_owned());
+    Ok(Arc::new(ftl::create(&disk)?.0))
+}
+
 /// Whether an image holds nothing that would be lost.
-fn may_overwrite(image: &Path, device: &Arc<FileDevice>) -> Result<(), Failure> {
+fn may_overwrite(image: &Path, device: &volume::Device) -> Result<(), Failure> {
     let what = match volume::held(device) {
         Held::Volume(what) => what,
         Held::Nothing if has_data(image, device)? => "data that is no Steadfast volume".to_owned(),
@@ -188,7 +312,7 @@ fn may_overwrite(image: &Path, device: &Arc<FileDevice>) -> Result<(), Failure> 
 }
 
 /// Whether the first or last blocks hold anything but zeros.
-fn has_data(image: &Path, device: &FileDevice) -> Result<bool, Failure> {
+fn has_data(image: &Path, device: &volume::Device) -> Result<bool, Failure> {
     let blocks = device.geometry().blocks;
     let count = LOOKED_AT.min(blocks);
     let mut buffer = vec![0u8; count as usize * BLOCK_SIZE];

@@ -61,7 +61,15 @@ impl Writes {
         device: &dyn BlockDevice,
         volume: &[u8; 16],
     ) -> Result<(), Error> {
+        // What an epoch takes is flushed in between: a repair can be cut anywhere.
+        let epoch = device.snapshot().map_or(u64::MAX, |s| s.epoch_blocks());
+        let flush = || {
+            device
+                .flush()
+                .map_err(Error::device("flushing the repaired blocks"))
+        };
         for step in &mut self.steps {
+            let mut written = 0;
             for (at, block) in step.iter_mut() {
                 seal(volume, BlockNo(*at), block);
             }
@@ -69,14 +77,17 @@ impl Writes {
                 step.iter().map(|(at, b)| (*at, b.as_slice())).collect();
             let runs = blocks.chunk_by(|a, b| a.0 + 1 == b.0);
             for chunk in runs.flat_map(|run| run.chunks(CHUNK_BLOCKS)) {
+                written += chunk.len() as u64;
+                if written > epoch {
+                    flush()?;
+                    written = chunk.len() as u64;
+                }
                 let segments: Vec<&[u8]> = chunk.iter().map(|(_, bytes)| *bytes).collect();
                 device
                     .write(BlockNo(chunk[0].0), &segments)
                     .map_err(Error::device("writing the repaired blocks"))?;
             }
-            device
-                .flush()
-                .map_err(Error::device("flushing the repaired blocks"))?;
+            flush()?;
         }
         Ok(())
     }

@@ -312,6 +312,7 @@ impl Core {
 fn take_body(txn: &mut Txn) -> Txn {
     txn.phase = Phase::Committing;
     Txn {
+        lay: txn.lay,
         streams: BTreeSet::new(),
         phase: Phase::Committing,
         blocks: std::mem::take(&mut txn.blocks),

@@ -24,6 +24,7 @@ impl Core {
             .get(&stream)
             .filter(|id| self.txns.contains_key(id));
         let txn = Txn {
+            lay: self.limits.lay,
             streams: BTreeSet::from([stream]),
             phase: Phase::Running,
             blocks: BlockMap::default(),
@@ -289,7 +290,7 @@ impl Core {
                         let zero = mine.patch.zero | block.patch.zero;
                         mine.patch.absorb(&block.patch);
                         mine.patch.zero = zero && !mine.patch.revoke;
-                        mine.recount();
+                        mine.recount(into.lay);
                         into.log_bytes += mine.log_bytes;
                     }
                     mine.holds += block.holds;
@@ -322,20 +323,20 @@ impl Core {
         let Some(txn) = self.txns.get_mut(&id) else {
             return;
         };
-        let before = txn.need_blocks();
+        let (before, lay) = (txn.need_blocks(), txn.lay);
         let mut others = SmallVec::<[TxnId; 2]>::new();
         let mine = txn.blocks.entry(at).or_insert_with(|| {
             let ids = self.dirty.entry(at).or_default();
             others.clone_from(ids);
             ids.push(id);
-            Box::new(TxnBlock::new(block.kind))
+            Box::new(TxnBlock::new(block.kind, lay))
         });
         let known = if mine.holds == 0 { 0 } else { mine.log_bytes };
         let mut freed = false;
         mine.holds += 1;
         if block.revoke {
             mine.patch = Patch::revoked();
-            mine.recount();
+            mine.recount(txn.lay);
         } else {
             freed = mine.patch.revoke && !block.zero;
             mine.kind = block.kind;
@@ -345,7 +346,7 @@ impl Core {
                 mine.log_bytes += mine.patch.take(edit);
             }
             if mine.log_bytes > mine.recount_at {
-                mine.recount();
+                mine.recount(txn.lay);
             }
         }
         txn.log_bytes = txn.log_bytes + mine.log_bytes - known;

@@ -4,7 +4,7 @@
 use super::{Batch, Core, Freed, HomeImage, Logged, PostImage, Round, Run, TxnId};
 use crate::cache::Cache;
 use crate::probe::Decision;
-use crate::{Error, Faults, Kind, StreamId};
+use crate::{Error, Faults, Kind, Lay, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use steadfast_block::BlockNo;
@@ -16,6 +16,10 @@ impl Core {
         self.probe.tell(|| Decision::Acknowledged);
         self.acked_seq = batch.seq;
         self.acked_pos = self.head_pos;
+        if self.limits.lay == Lay::Home {
+            // It is where it belongs.
+            self.durable_tail_pos = self.acked_pos;
+        }
         self.committing = false;
         self.stats.commits += 1;
         self.stats.batched_transactions += batch.txns.len() as u64;
@@ -102,6 +106,7 @@ impl Core {
             return;
         };
         let was_logged = u32::from(self.logged.contains_key(&at.0));
+        let logged = u32::from(self.limits.lay == Lay::Log);
         let mut agree = true;
         let kind = cache.with(at, |entry| {
             // Nobody else has a part in the current image: it is this one. Share the memory.
@@ -112,7 +117,7 @@ impl Core {
             }
             entry.committed = image;
             // The log's own hold comes, or stays.
-            entry.unhold(at, block.holds + was_logged - 1);
+            entry.unhold(at, block.holds + was_logged - logged);
             entry.kind
         });
         if !agree {
@@ -122,7 +127,7 @@ impl Core {
                 what: format!("block {at}: the record and the current image disagree"),
             });
         }
-        if let Some(kind) = kind {
+        if let (Some(kind), Lay::Log) = (kind, self.limits.lay) {
             let checksum = (kind == Kind::Meta).then_some(block.checksum);
             self.logged.insert(at.0, Logged { seq, checksum });
         }

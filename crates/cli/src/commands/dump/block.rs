@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::Serialize;
-use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo, FileDevice};
+use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 use steadfast_journal::seal_holds;
 
 use crate::failure::Failure;
@@ -31,7 +30,7 @@ pub(super) struct Shown {
 /// Reads one block.
 pub(super) fn look(
     image: &Path,
-    device: &Arc<FileDevice>,
+    device: &volume::Device,
     map: &VolumeMap,
     at: BlockNo,
 ) -> Result<Shown, Failure> {

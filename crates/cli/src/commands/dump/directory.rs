@@ -2,10 +2,8 @@
 
 use std::fmt::Write;
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::Serialize;
-use steadfast_block::FileDevice;
 
 use super::inode::kind_name;
 use super::{Which, name};
@@ -91,7 +89,7 @@ impl Leaf {
 /// Shows a directory, leaf by leaf.
 pub(super) fn print(
     image: &Path,
-    device: &Arc<FileDevice>,
+    device: &volume::Device,
     which: &Which,
     json: bool,
 ) -> Result<(), Failure> {

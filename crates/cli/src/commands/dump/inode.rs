@@ -1,10 +1,8 @@
 //! One inode: its fields, its tree, its extended attributes.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::Serialize;
-use steadfast_block::FileDevice;
 use steadfast_vfs::{FileKind, Time};
 
 use super::{Which, name};
@@ -88,11 +86,7 @@ fn seconds(time: Time) -> f64 {
 }
 
 /// Reads one inode.
-pub(super) fn look(
-    image: &Path,
-    device: &Arc<FileDevice>,
-    which: &Which,
-) -> Result<Shown, Failure> {
+pub(super) fn look(image: &Path, device: &volume::Device, which: &Which) -> Result<Shown, Failure> {
     let inspector = volume::inspect(image, device)?;
     let ino = which.resolve(image, &inspector)?;
     let shown = inspector

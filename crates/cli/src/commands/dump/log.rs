@@ -1,10 +1,8 @@
 //! The log, for people line by line as it is read, and for programs as one value.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use serde::Serialize;
-use steadfast_block::FileDevice;
 use steadfast_journal::{
     CoveredItem, CoveredState, EntryItem, HeaderFound, HeaderItem, Kind, LogItem, LogSummary,
     RecordItem, TailHeader,
@@ -138,7 +136,7 @@ struct Recovery {
 /// The whole log as one value.
 pub(super) fn gather(
     image: &Path,
-    device: &Arc<FileDevice>,
+    device: &volume::Device,
     map: &VolumeMap,
     detail: Detail,
 ) -> Result<Log, Failure> {
@@ -280,7 +278,7 @@ fn recovery(summary: &LogSummary) -> Recovery {
 /// The log, line by line.
 pub(super) fn print(
     image: &Path,
-    device: &Arc<FileDevice>,
+    device: &volume::Device,
     map: &VolumeMap,
     detail: Detail,
 ) -> Result<(), Failure> {

@@ -130,7 +130,7 @@ fn corner_34_other_formats_and_features_are_refused() {
     for change in [
         |sb: &mut Superblock| sb.version = (VERSION + 1).into(),
         |sb: &mut Superblock| sb.version = (VERSION - 1).into(),
-        |sb: &mut Superblock| sb.features_incompat = 1.into(),
+        |sb: &mut Superblock| sb.features_incompat = 2.into(),
         |sb: &mut Superblock| sb.contract = 9.into(),
     ] {
         let error = refused(&with_superblock(change));
@@ -449,7 +449,7 @@ fn corner_12_a_damaged_record_costs_what_comes_behind_it_and_nothing_else() {
 #[test]
 fn corner_12_losing_the_newer_tail_header_is_noticed() {
     let (image, names) = all_in_the_log();
-    let region = image.volume.region();
+    let region = image.volume.region().unwrap();
     let states = Journal::tail_headers(&*image.device(), &region, &image.volume.uuid).unwrap();
     let generation = |state: &HeaderState| match state {
         HeaderState::Valid(header) => header.generation,

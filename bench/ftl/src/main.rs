@@ -1,0 +1,215 @@
+//! Paper 003's figures and more, in virtual time, which is the same on every machine; and the layer's own
+//! work, in time of the host.
+//!
+//! `ftl figure5|amplification|boot|cpu|volume [--quick]` prints lines `ROW UNIT higher|lower SYSTEM VALUE`,
+//! separated by tabs. `steadfast` is the snapshot-consistent layer, `async` the one that promises
+//! nothing between flushes, `sync` the one whose every write is durable.
+
+mod nowhere;
+mod volume;
+
+use std::time::Instant;
+use steadfast_flash::{Geometry, Latency, MemoryStore, Nand, Rng};
+use steadfast_ftl::bench::{self, Kind, Load, Measured};
+use steadfast_ftl::{BaselineKind, Emulated, Ftl, Limits, Options, Shape, Tuned};
+
+type Error = Box<dyn std::error::Error>;
+
+/// Writes of an epoch, as in the paper.
+const EPOCH: u64 = 2048;
+const SECTOR: u64 = 4096;
+const USAGE: &str = "usage: ftl figure5|amplification|boot|cpu|volume [--quick]";
+
+fn record(row: &str, unit: &str, better: &str, system: &str, value: f64) {
+    println!("{row}\t{unit}\t{better}\t{system}\t{value:.6}");
+}
+
+/// The paper's memory, with so many blocks on each die.
+fn paper(blocks: u32) -> Geometry {
+    Geometry {
+        blocks,
+        ..Geometry::paper()
+    }
+}
+
+fn shape_of(geometry: Geometry) -> Result<Shape, Error> {
+    let memory = Nand::new(geometry, Latency::none(), MemoryStore::new(&geometry))?;
+    Ok(Emulated::new(memory).shape())
+}
+
+const LAYERS: [(&str, Kind); 3] = [
+    ("steadfast", Kind::Snapshot),
+    ("async", Kind::Baseline(BaselineKind::Asynchronous)),
+    ("sync", Kind::Baseline(BaselineKind::Synchronous)),
+];
+
+fn measure(kind: Kind, load: &Load) -> Result<Measured, Error> {
+    Ok(bench::measure(kind, load, 1, &mut |_, _| {})?)
+}
+
+/// Figure 5: random writes of 4 KiB at four write intervals, on a disk of 4 GiB in 6 GiB of flash.
+fn figure5(quick: bool) -> Result<(), Error> {
+    let geometry = paper(if quick { 12 } else { 96 });
+    let most = bench::largest(&geometry, EPOCH)?;
+    let sectors = most.min(geometry.capacity() / SECTOR * 2 / 3);
+    for interval in [1, 16, 256, 2048] {
+        let writes = match (quick, interval) {
+            (true, _) => 20_000,
+            (false, ..16) => 100_000,
+            (false, _) => 1 << 18,
+        };
+        let load = Load {
+            geometry,
+            sectors,
+            live: sectors,
+            hot: false,
+            aging: sectors / 2,
+            epoch: EPOCH,
+            interval,
+            writes,
+        };
+        for (system, kind) in LAYERS {
+            let measured = measure(kind, &load)?;
+            let bytes = (writes * SECTOR) as f64;
+            let rate = bytes / 1e6 / (measured.nanoseconds.max(1) as f64 / 1e9);
+            record(
+                &format!("random-{interval}"),
+                "MB/s",
+                "higher",
+                system,
+                rate,
+            );
+            let mean = measured.flush_nanoseconds as f64 / measured.flushes.max(1) as f64;
+            let row = |what: &str| format!("flush-{interval}-{what}");
+            record(&row("mean"), "ms", "lower", system, mean / 1e6);
+            let worst = measured.flush_worst_nanoseconds as f64;
+            record(&row("worst"), "ms", "lower", system, worst / 1e6);
+        }
+    }
+    Ok(())
+}
+
+/// Bytes programmed for each byte written, by how full the disk is.
+fn amplification(quick: bool) -> Result<(), Error> {
+    let geometry = paper(if quick { 8 } else { 32 });
+    let largest = bench::largest(&geometry, EPOCH)?;
+    for percent in [70, 85, 95] {
+        for hot in [false, true] {
+            let live = largest * percent / 100;
+            let load = Load {
+                geometry,
+                sectors: largest,
+                live,
+                hot,
+                aging: live,
+                epoch: EPOCH,
+                interval: EPOCH,
+                writes: live / 2,
+            };
+            for (system, kind) in &LAYERS[..2] {
+                let measured = measure(*kind, &load)?;
+                let programmed = measured.programs * geometry.page_bytes() as u64;
+                let factor = programmed as f64 / (load.writes * SECTOR) as f64;
+                let pattern = if hot { "80-20" } else { "uniform" };
+                let row = format!("amplification-{percent}-{pattern}");
+                record(&row, "bytes/byte", "lower", system, factor);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Figure 6: what a mount takes after a power cut, by the device's size and what was changed since it was made.
+fn boot(quick: bool) -> Result<(), Error> {
+    let sizes: &[u32] = if quick { &[8, 32] } else { &[32, 128, 512] };
+    for &blocks in sizes {
+        for changes in [1_000, 10_000, 100_000] {
+            let geometry = paper(blocks);
+            let nand = Nand::new(geometry, Latency::mlc(), MemoryStore::new(&geometry))?;
+            let platform = Emulated::new(nand);
+            let shape = platform.shape();
+            let sectors = Limits::largest(&shape, EPOCH)?.sectors;
+            let options = Options {
+                sectors,
+                epoch: EPOCH,
+                volume: 1,
+            };
+            let mut disk = Ftl::format(platform, shape, Tuned::new(shape.dies), options)?;
+            let (mut rng, data) = (Rng::new(1), vec![1; SECTOR as usize]);
+            for i in 0..changes {
+                disk.write(rng.below(sectors), &data)?;
+                if i % 1000 == 999 {
+                    disk.flush()?;
+                }
+            }
+            let nand = disk.into_platform().into_nand().cut(1)?;
+            let (before, reads) = (nand.now(), nand.counts().reads);
+            let disk = Ftl::mount(Emulated::new(nand), shape, Tuned::new(shape.dies))?;
+            let nand = disk.platform().nand();
+            let row = |what| format!("boot-{}MiB-{changes}-{what}", geometry.capacity() >> 20);
+            let took = (nand.now() - before) as f64 / 1e6;
+            record(&row("time"), "ms", "lower", "steadfast", took);
+            let reads = (nand.counts().reads - reads) as f64;
+            record(&row("reads"), "pages", "lower", "steadfast", reads);
+        }
+    }
+    Ok(())
+}
+
+/// The host's time for each write: random sectors, a flush every 2048, no collection. Small sectors
+/// leave out most of copying and hashing of data, which is the hardware's work in a controller.
+fn cpu(quick: bool) -> Result<(), Error> {
+    for (row, sector_bytes, sectors) in [("map-work", 256, 16), ("with-data", 4096, 2)] {
+        let geometry = Geometry {
+            sector_bytes,
+            sectors,
+            spare_bytes: 128,
+            pages: 1024 / sectors,
+            ..Geometry::paper()
+        };
+        let memory = Nand::new(geometry, Latency::none(), MemoryStore::new(&geometry))?;
+        let platform = nowhere::Nowhere::new(Emulated::new(memory));
+        let shape = platform.shape();
+        let options = Options {
+            sectors: 1 << 19,
+            epoch: EPOCH,
+            volume: 1,
+        };
+        let mut disk = Ftl::format(platform, shape, Tuned::new(shape.dies), options)?;
+        let data = vec![7; sector_bytes as usize];
+        let mut rng = Rng::new(1);
+        let writes = if quick { 1 << 14 } else { 1 << 17 };
+        let mut best = f64::MAX;
+        for _ in 0..8 {
+            let begun = Instant::now();
+            for i in 1..=writes {
+                disk.write(rng.below(options.sectors), &data)?;
+                if i % EPOCH == 0 {
+                    disk.flush()?;
+                }
+            }
+            best = best.min(begun.elapsed().as_secs_f64() / writes as f64);
+        }
+        let row = format!("cpu-{row}");
+        record(&row, "writes/s", "higher", "steadfast", 1.0 / best);
+    }
+    let shape = shape_of(paper(96))?;
+    let limits = Limits::largest(&shape, EPOCH)?;
+    let gib = limits.sectors as f64 * SECTOR as f64 / f64::from(1 << 30);
+    let kib = limits.memory_bytes(&shape) as f64 / 1024.0 / gib;
+    record("memory", "KiB/GiB", "lower", "steadfast", kib);
+    Ok(())
+}
+
+fn main() -> Result<(), Error> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let quick = arguments.iter().any(|argument| argument == "--quick");
+    match arguments.first().map(String::as_str) {
+        Some("figure5") => figure5(quick),
+        Some("amplification") => amplification(quick),
+        Some("boot") => boot(quick),
+        Some("cpu") => cpu(quick),
+        Some("volume") => volume::measure(quick),
+        _ => Err(USAGE.into()),
+    }
+}

@@ -1,0 +1,168 @@
+//! Without a log: a batch is written home and flushed, on a device that a crash returns to its last
+//! flush ([`steadfast_block::Snapshot`]).
+//!
+//! Order of a batch: its images (committed ones, with its own patches) are written home, all of
+//! them in one epoch; one flush makes them durable, together, with the data that was written
+//! before; then it is acknowledged. A crash before the flush has ended leaves the device at an
+//! earlier flush, and that is the end of an earlier batch, because
+//!
+//! * nobody flushes between the first write of a batch and its flush: the book is locked;
+//! * a batch fits an epoch: credits are writes of an epoch, and what all transactions have
+//!   reserved is never more than one;
+//! * of what is written outside of batches nothing is seen before a batch says so: new blocks, which
+//!   no committed image names; or it may be seen at any time: data in place (`place`). So if the
+//!   epoch has no room for what comes next, a flush *between* batches leaves the tree of the last one;
+//! * a batch that fails half-way leaves the book torn, and nobody flushes any more. The next
+//!   mount returns the device to its last flush.
+//!
+//! Committed images are never ahead of their homes, so blocks need no place in memory afterwards,
+//! and freed blocks can be reused at once.
+
+use crate::core::{Batch, HomeImage, PostImage};
+use crate::engine::{Inner, WRITE_BLOCKS_MAX};
+use crate::sync::{Mutex, MutexGuard};
+use crate::{EPOCH_BLOCKS_MIN, Error, Kind, Result, checkpoint::write_home};
+use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
+
+/// What may be written until the next flush, and what has been.
+pub(crate) struct Epoch {
+    blocks: u64,
+    book: Mutex<Book>,
+}
+
+/// The epoch under way. Its lock is held while anything is written or flushed.
+#[derive(Default)]
+struct Book {
+    written: u64,
+    /// A part of a batch may have been written.
+    torn: bool,
+}
+
+impl Book {
+    fn check(&self) -> Result<()> {
+        if self.torn {
+            let what = "a batch was written in part".into();
+            return Err(Error::Corrupt { what });
+        }
+        Ok(())
+    }
+}
+
+impl Epoch {
+    /// The epochs of a device.
+    pub(crate) fn of(device: &dyn BlockDevice) -> Result<Epoch> {
+        let bad = |what: String| Err(Error::NoEpochs { what });
+        let Some(snapshot) = device.snapshot() else {
+            return bad(
+                "the device does not return to its last flush after a crash, as one in flash memory does"
+                    .into(),
+            );
+        };
+        let blocks = snapshot.epoch_blocks();
+        if blocks < EPOCH_BLOCKS_MIN {
+            return bad(format!(
+                "the device takes {blocks} blocks from one flush to the next, {EPOCH_BLOCKS_MIN} are needed"
+            ));
+        }
+        let book = Mutex::default();
+        Ok(Epoch { blocks, book })
+    }
+
+    pub(crate) fn blocks(&self) -> u64 {
+        self.blocks
+    }
+}
+
+impl Inner {
+    /// Carries a batch through; see the module's header.
+    pub(crate) fn commit_home(&self, epoch: &Epoch, batch: Batch) -> Result<()> {
+        let (post, images) = self.images_after(&batch);
+        let blocks = images.len() as u64;
+        if blocks > epoch.blocks && !self.config.faults.ignore_epoch {
+            // Reservations make this a formality. Nothing was written.
+            let size = BLOCK_SIZE as u64;
+            return Err(Error::TooLarge {
+                needed: blocks * size,
+                limit: epoch.blocks * size,
+            });
+        }
+        self.core.lock().laid(&batch, blocks);
+        let mut book = self.with_room(epoch, blocks)?;
+        book.torn = true;
+        let half = match self.config.faults.flush_between {
+            true => images.len() / 2,
+            false => 0,
+        };
+        let (first, rest) = images.split_at(half);
+        if !first.is_empty() {
+            write_home(&*self.device, first)?;
+            self.flush()?;
+        }
+        write_home(&*self.device, rest)?;
+        self.flush()?;
+        *book = Book::default();
+        drop(book);
+        if self.config.faults.data_late {
+            for (_, txn) in &batch.txns {
+                self.write_runs(&txn.data)?;
+            }
+        }
+        self.core.lock().stats.home_blocks += blocks;
+        self.acknowledge(batch, post);
+        Ok(())
+    }
+
+    /// The images that a batch leads to, by address: for the core, and as they go home.
+    fn images_after(&self, batch: &Batch) -> (Vec<PostImage>, Vec<HomeImage>) {
+        let parts = batch.parts();
+        let mut post = Vec::with_capacity(parts.len());
+        let mut images = Vec::with_capacity(parts.len());
+        for parts in parts.chunk_by(|a, b| a.0 == b.0) {
+            let (after, kind) = self.post_image(BlockNo(parts[0].0), parts);
+            if let Some(image) = &after.image {
+                images.push(HomeImage {
+                    at: after.at,
+                    checksum: (kind == Kind::Meta).then_some(after.checksum),
+                    image: image.clone(),
+                });
+            }
+            post.push(after);
+        }
+        (post, images)
+    }
+
+    /// The book, and so many writes of room in the epoch.
+    fn with_room<'a>(&self, epoch: &'a Epoch, blocks: u64) -> Result<MutexGuard<'a, Book>> {
+        let mut book = epoch.book.lock();
+        book.check()?;
+        if book.written + blocks > epoch.blocks && !self.config.faults.ignore_epoch {
+            self.flush()?;
+            book.written = 0;
+        }
+        Ok(book)
+    }
+
+    /// Writes data that belongs to no batch under way to its place: a block for each segment.
+    pub(crate) fn write_outside(&self, at: BlockNo, segments: &[&[u8]]) -> Result<()> {
+        let Some(epoch) = &self.epoch else {
+            return Ok(self.device.write(at, segments)?);
+        };
+        debug_assert!(segments.len() <= WRITE_BLOCKS_MAX);
+        let mut book = self.with_room(epoch, segments.len() as u64)?;
+        self.device.write(at, segments)?;
+        book.written += segments.len() as u64;
+        Ok(())
+    }
+
+    /// Makes durable what was written outside of batches.
+    pub(crate) fn flush_outside(&self) -> Result<()> {
+        let Some(epoch) = &self.epoch else {
+            return self.flush();
+        };
+        let mut book = epoch.book.lock();
+        book.check()?;
+        self.flush()?;
+        book.written = 0;
+        Ok(())
+    }
+}

@@ -1,0 +1,387 @@
+//! Without a log: batches go home, on a device that returns to its last flush. Each flush is a state
+//! that a crash may leave, so each flush is looked at.
+#![cfg(not(feature = "shuttle"))]
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use steadfast_block::{
+    BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, MemDevice, Snapshot,
+};
+use steadfast_journal::{
+    Config, Credits, EPOCH_BLOCKS_MIN, Error, Faults, Journal, Kind, META_BYTES, StreamId, seal,
+    seal_holds,
+};
+
+const VOLUME: [u8; 16] = [9; 16];
+/// Metadata blocks: sums and references.
+const META: u64 = 40;
+const BLOCKS: u64 = 40_000;
+
+/// A device that knows what its last flush left, and who looks at that.
+struct Epochs {
+    now: MemDevice,
+    state: Mutex<State>,
+    bound: u64,
+    seen: AtomicU64,
+}
+
+struct State {
+    durable: MemDevice,
+    written: Vec<u64>,
+    count: u64,
+    broken: Option<String>,
+    /// Writes until one fails.
+    fails_after: Option<u64>,
+}
+
+impl Epochs {
+    fn new(bound: u64) -> Arc<Epochs> {
+        let (now, durable) = (MemDevice::new(BLOCKS), MemDevice::new(BLOCKS));
+        for at in (0..META).map(BlockNo) {
+            let mut block = [0; BLOCK_SIZE];
+            seal(&VOLUME, at, &mut block);
+            now.write(at, &[&block]).unwrap();
+            durable.write(at, &[&block]).unwrap();
+        }
+        Arc::new(Epochs {
+            now,
+            state: Mutex::new(State {
+                durable,
+                written: Vec::new(),
+                count: 0,
+                broken: None,
+                fails_after: None,
+            }),
+            bound,
+            seen: AtomicU64::new(0),
+        })
+    }
+
+    fn broken(&self) -> Option<String> {
+        self.state.lock().unwrap().broken.clone()
+    }
+}
+
+fn failed(op: DeviceOp, at: BlockNo, why: &str) -> DeviceError {
+    let source = Arc::new(std::io::Error::other(why.to_owned()));
+    DeviceError::Io {
+        op,
+        at,
+        count: 1,
+        source,
+    }
+}
+
+impl BlockDevice for Epochs {
+    fn geometry(&self) -> Geometry {
+        self.now.geometry()
+    }
+
+    fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.now.read(at, buf)
+    }
+
+    fn write(&self, at: BlockNo, segments: &[&[u8]]) -> Result<(), DeviceError> {
+        let blocks = segments.iter().map(|s| s.len() as u64).sum::<u64>() / BLOCK_SIZE as u64;
+        let mut state = self.state.lock().unwrap();
+        if let Some(left) = &mut state.fails_after {
+            if *left == 0 {
+                return Err(failed(DeviceOp::Write, at, "planned"));
+            }
+            *left -= 1;
+        }
+        if state.count + blocks > self.bound {
+            return Err(failed(DeviceOp::Write, at, "the epoch is full"));
+        }
+        state.count += blocks;
+        state.written.extend(at.0..at.0 + blocks);
+        self.now.write(at, segments)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock().unwrap();
+        state.count = 0;
+        for at in std::mem::take(&mut state.written) {
+            let mut block = [0; BLOCK_SIZE];
+            self.now.read(BlockNo(at), &mut block)?;
+            state.durable.write(BlockNo(at), &[&block])?;
+        }
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        if let Err(what) = look(&state.durable) {
+            state.broken.get_or_insert(what);
+        }
+        Ok(())
+    }
+
+    fn discard(&self, _: BlockNo, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Option<&dyn Snapshot> {
+        Some(self)
+    }
+}
+
+impl Snapshot for Epochs {
+    fn epoch_blocks(&self) -> u64 {
+        self.bound
+    }
+
+    fn rollback(&self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock().unwrap();
+        state.count = 0;
+        for at in std::mem::take(&mut state.written) {
+            let mut block = [0; BLOCK_SIZE];
+            state.durable.read(BlockNo(at), &mut block)?;
+            self.now.write(BlockNo(at), &[&block])?;
+        }
+        Ok(())
+    }
+}
+
+fn copies(block: Block, count: u64) -> Vec<Arc<Block>> {
+    (0..count).map(|_| Arc::new(block)).collect()
+}
+
+fn number(block: &Block, offset: usize) -> u64 {
+    u64::from_le_bytes(block[offset..offset + 8].try_into().unwrap())
+}
+
+/// Whether a state is one that operations leave: each adds to one block what it takes from another,
+/// so the sum over all is zero; and behind each reference is the data that it names.
+fn look(disk: &MemDevice) -> Result<(), String> {
+    let mut sum = 0u64;
+    for at in (0..META).map(BlockNo) {
+        let mut block = [0; BLOCK_SIZE];
+        disk.read(at, &mut block).unwrap();
+        if !seal_holds(&VOLUME, at, &block) {
+            return Err(format!("the seal of block {at} is broken"));
+        }
+        for thread in 0..8 {
+            sum = sum.wrapping_add(number(&block, thread * 8));
+        }
+        let (named, stamp) = (
+            number(&block, META_BYTES - 16),
+            number(&block, META_BYTES - 8),
+        );
+        if named > 0 {
+            let mut data = [0; BLOCK_SIZE];
+            disk.read(BlockNo(named), &mut data).unwrap();
+            if number(&data, 0) != stamp || number(&data, 2048) != stamp {
+                return Err(format!(
+                    "block {at} names block {named}, which holds other data"
+                ));
+            }
+        }
+    }
+    match sum {
+        0 => Ok(()),
+        sum => Err(format!("the sum is {sum}")),
+    }
+}
+
+fn open(device: &Arc<Epochs>, faults: Faults) -> Journal {
+    device.rollback().unwrap();
+    let config = Config {
+        faults,
+        ..Config::without_log(VOLUME)
+    };
+    let device: Arc<dyn BlockDevice> = device.clone();
+    Journal::open(device, config).unwrap().0
+}
+
+/// Threads that move amounts from block to block, and refer to new data.
+fn work(device: &Arc<Epochs>, faults: Faults, threads: u64, rounds: u64) {
+    let journal = open(device, faults);
+    journal.start_workers();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let journal = &journal;
+            scope.spawn(move || {
+                let mut random = thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+                let mut below = |n: u64| {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    random % n
+                };
+                // New blocks, each used once: 1..4 for each round.
+                let mut next = META + thread * 4 * rounds;
+                for round in 0..rounds {
+                    let credits = Credits {
+                        log_bytes: 3 * 64 + 48,
+                        data_blocks: 4,
+                    };
+                    let Ok(mut op) = journal.begin(StreamId(thread as u32), credits) else {
+                        return;
+                    };
+                    let (from, to) = (below(META), below(META));
+                    let offset = thread as usize * 8;
+                    if from != to {
+                        op.add(BlockNo(from), offset, -5).unwrap();
+                        op.add(BlockNo(to), offset, 5).unwrap();
+                    }
+                    if below(2) == 0 {
+                        // A block of its own for the references of each thread.
+                        let (at, stamp) = (BlockNo(thread * (META / 8)), round + 1);
+                        let count = 1 + below(4);
+                        let mut block = [0; BLOCK_SIZE];
+                        block[..8].copy_from_slice(&stamp.to_le_bytes());
+                        block[2048..2056].copy_from_slice(&stamp.to_le_bytes());
+                        let data = copies(block, count);
+                        op.write_around(BlockNo(next), data).unwrap();
+                        let mut named = next.to_le_bytes().to_vec();
+                        named.extend(stamp.to_le_bytes());
+                        op.write(at, Kind::Meta, META_BYTES - 16, &named).unwrap();
+                        next += count;
+                    }
+                    let ticket = op.commit();
+                    if below(8) == 0 && journal.wait(ticket).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    // A failure shows in the device's book, or here.
+    if let Err(error) = journal.close() {
+        let mut state = device.state.lock().unwrap();
+        state.broken.get_or_insert(error.to_string());
+    }
+}
+
+#[test]
+fn every_flush_leaves_whole_batches_whatever_threads_do() {
+    let device = Epochs::new(EPOCH_BLOCKS_MIN);
+    work(&device, Faults::default(), 8, 600);
+    assert_eq!(device.broken(), None);
+    assert!(device.seen.load(Ordering::Relaxed) > 20);
+    // Everything is there afterwards.
+    device.rollback().unwrap();
+    look(&device.now).unwrap();
+}
+
+/// The faults that the order of a batch excludes.
+#[test]
+fn batches_in_parts_others_bytes_and_late_data_are_seen() {
+    let plain = Faults::default();
+    for (faults, words) in [
+        (
+            Faults {
+                flush_between: true,
+                ..plain
+            },
+            "sum",
+        ),
+        (
+            Faults {
+                lay_current: true,
+                ..plain
+            },
+            "",
+        ),
+        (
+            Faults {
+                data_late: true,
+                ..plain
+            },
+            "other data",
+        ),
+    ] {
+        let device = Epochs::new(EPOCH_BLOCKS_MIN);
+        work(&device, faults, 8, 400);
+        let what = device.broken().unwrap_or_default();
+        assert!(
+            !what.is_empty() && what.contains(words),
+            "{faults:?}: {what}"
+        );
+    }
+}
+
+/// Story: a batch was written in part when the device failed. If anything had been flushed then,
+/// a crash would have left a part of the batch.
+#[test]
+fn a_batch_that_fails_half_way_is_never_flushed() {
+    for writes in 0..8 {
+        let device = Epochs::new(EPOCH_BLOCKS_MIN);
+        let journal = open(&device, Faults::default());
+        let change = |journal: &Journal| {
+            let credits = Credits {
+                log_bytes: 8 * 64,
+                data_blocks: 0,
+            };
+            let mut op = journal.begin(StreamId(1), credits)?;
+            // Far apart: a write for each.
+            for at in (0..META).step_by(5) {
+                let value = if at == 0 { -7 } else { i64::from(at == 5) * 7 };
+                op.add(BlockNo(at), 0, value)?;
+            }
+            journal.wait(op.commit())
+        };
+        change(&journal).unwrap();
+        let flushes = device.seen.load(Ordering::Relaxed);
+        device.state.lock().unwrap().fails_after = Some(writes);
+        assert!(change(&journal).is_err(), "after {writes} writes");
+        device.state.lock().unwrap().fails_after = None;
+        assert!(change(&journal).is_err() && journal.sync_all().is_err());
+        assert!(journal.flush_in_place().is_err() && journal.close().is_err());
+        assert_eq!(device.seen.load(Ordering::Relaxed), flushes);
+        // The next mount returns to the last batch.
+        let journal = open(&device, Faults::default());
+        let block = journal.read(BlockNo(5), Kind::Meta).unwrap();
+        assert_eq!(number(&block, 0), 7);
+        change(&journal).unwrap();
+        assert_eq!(device.broken(), None);
+    }
+}
+
+/// Corner 47: what is written comes to the epoch's bound in the middle of it all. New data makes room
+/// with a flush between batches; changes wait before they begin; nothing is refused or dropped.
+#[test]
+fn corner_47_an_epoch_that_fills_is_flushed_between_batches() {
+    let device = Epochs::new(EPOCH_BLOCKS_MIN);
+    let run = |faults| {
+        let journal = open(&device, faults);
+        let mut next = META;
+        for round in 0..60u64 {
+            let mut op = journal.begin(
+                StreamId(1),
+                Credits {
+                    log_bytes: 2 * 64 + 48,
+                    data_blocks: 256,
+                },
+            )?;
+            let mut block = [0; BLOCK_SIZE];
+            block[..8].copy_from_slice(&round.to_le_bytes());
+            block[2048..2056].copy_from_slice(&round.to_le_bytes());
+            op.write_around(BlockNo(next), copies(block, 256))?;
+            let mut named = next.to_le_bytes().to_vec();
+            named.extend(round.to_le_bytes());
+            op.write(BlockNo(0), Kind::Meta, META_BYTES - 16, &named)?;
+            op.commit();
+            next += 256;
+        }
+        journal.close()
+    };
+    run(Faults::default()).unwrap();
+    assert_eq!(device.broken(), None);
+    let ignore = Faults {
+        ignore_epoch: true,
+        ..Faults::default()
+    };
+    let error = run(ignore).unwrap_err().to_string();
+    assert!(error.contains("the epoch is full"), "{error}");
+}
+
+#[test]
+fn a_device_without_snapshots_or_with_short_epochs_is_refused() {
+    let plain: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(100));
+    let short: Arc<dyn BlockDevice> = Epochs::new(EPOCH_BLOCKS_MIN - 1);
+    for device in [plain, short] {
+        let refused = Journal::open(device, Config::without_log(VOLUME))
+            .err()
+            .unwrap();
+        assert!(matches!(refused, Error::NoEpochs { .. }), "{refused}");
+    }
+}
