@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use steadfast_block::BlockDevice;
@@ -23,6 +24,10 @@ use steadfast_fuse::{Ended, MountOptions};
 use crate::commands::serve::{catch_signals, logger, serve, tell_service_manager};
 use crate::failure::{Failure, notice};
 use crate::{size, text};
+
+/// How long an image may be in use yet, by a server that was killed just now.
+const IN_USE_PATIENCE: Duration = Duration::from_secs(3);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// What is behind the options, for `--help` and the manual.
 const HELP: &str = "\
@@ -132,7 +137,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn run_nbd(args: &Args, image: &Path, settings: Settings) -> Result<ExitCode, Failure> {
     // Looked at here, so that what is wrong with it is said in our words, before nbdkit starts.
-    let disk = Disk::open_read_only(image).map_err(|e| failure(image, e))?;
+    let disk = patiently(image, || Disk::open_read_only(image))?;
     let announced = |place: &nbd::Place| Announced {
         image: args.image.clone(),
         uri: Some(place.uri()),
@@ -169,7 +174,7 @@ fn run_fuse(
 ) -> Result<ExitCode, Failure> {
     let dir =
         steadfast_fuse::check_mount_point(dir, false).map_err(|e| Failure::new(e.to_string()))?;
-    let medium = settings.open().map_err(|e| failure(image, e))?;
+    let medium = patiently(image, || settings.open())?;
     // From here on a signal must not cut the closing short.
     let (tell, told) = channel();
     let signals = catch_signals(tell.clone())?;
@@ -200,11 +205,24 @@ fn run_fuse(
     let ended = match &told_all {
         Ok(()) => serve(session, tell, &told),
         // Who asked for it is gone: nobody would know of it.
-        Err(_) => session.shutdown(std::time::Duration::ZERO),
+        Err(_) => session.shutdown(Duration::ZERO),
     };
     signals.close();
     close(image, &served, &ended)?;
     told_all.map(|()| ExitCode::SUCCESS)
+}
+
+/// Opens an image, which a server that was killed just now may have yet.
+fn patiently<T>(image: &Path, open: impl Fn() -> Result<T, DiskError>) -> Result<T, Failure> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(DiskError::InUse { .. }) if begun.elapsed() < IN_USE_PATIENCE => {
+                std::thread::sleep(LOOK_AGAIN_AFTER);
+            }
+            opened => return opened.map_err(|e| failure(image, e)),
+        }
+    }
 }
 
 /// The last flush. After a request that panicked nothing is committed.
