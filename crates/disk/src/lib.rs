@@ -25,6 +25,8 @@
 //! | `fuzz` | the body of the fuzz target `flash` (feature `fuzz`) |
 
 mod file;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
 mod medium;
 mod served;
 mod settings;
