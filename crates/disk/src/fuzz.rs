@@ -13,8 +13,8 @@ use steadfast_ftl::{Bytes, Disk, DiskError, Options, Page, WhenFull};
 
 use crate::served::Served;
 
-const BLOCKS: u64 = 96;
-const EPOCH: u64 = 16;
+const BLOCKS: u64 = 48;
+const EPOCH: u64 = 8;
 /// The image's header: geometry and its checksum.
 const HEADER: usize = 48;
 /// What roots are sealed with, as `steadfast-ftl` lays down its format.
@@ -26,7 +26,7 @@ fn geometry() -> Geometry {
     Geometry {
         channels: 2,
         dies: 1,
-        blocks: 40,
+        blocks: 64,
         pages: 16,
         sectors: 2,
         sector_bytes: 2048,
@@ -72,7 +72,8 @@ fn make(path: &Path) -> Result<Image, DiskError> {
     let mut held = vec![vec![0]; BLOCKS as usize];
     for stamp in 1..2500 {
         let at = rng.below(BLOCKS / 2);
-        disk.write(BlockNo(at), &[&block(at, stamp)]).map_err(failed)?;
+        disk.write(BlockNo(at), &[&block(at, stamp)])
+            .map_err(failed)?;
         held[at as usize].push(stamp);
         if stamp % 40 == 7 {
             disk.discard(BlockNo(at), 1).map_err(failed)?;
@@ -83,10 +84,12 @@ fn make(path: &Path) -> Result<Image, DiskError> {
     }
     disk.flush().map_err(failed)?;
     drop(disk);
-    let bytes = std::fs::read(path).map_err(|e| failed(DeviceError::Open {
-        path: String::new(),
-        source: e.into(),
-    }))?;
+    let bytes = std::fs::read(path).map_err(|e| {
+        failed(DeviceError::Open {
+            path: String::new(),
+            source: e.into(),
+        })
+    })?;
     let raw_bytes = g.raw_bytes();
     let pages_start = bytes.len() - g.all_blocks() as usize * g.pages as usize * raw_bytes;
     let mut image = Image {
@@ -99,8 +102,14 @@ fn make(path: &Path) -> Result<Image, DiskError> {
     for block in 0..g.all_blocks() {
         for page in 0..g.pages {
             let at = Address { block, page };
-            let tag = image.page(at).get(g.page_bytes()..).unwrap_or_default().to_vec();
-            if tag.get(6..8) == Some(&0x5346u16.to_le_bytes()) && usize::from(tag[5]) < image.kinds.len() {
+            let tag = image
+                .page(at)
+                .get(g.page_bytes()..)
+                .unwrap_or_default()
+                .to_vec();
+            if tag.get(6..8) == Some(&0x5346u16.to_le_bytes())
+                && usize::from(tag[5]) < image.kinds.len()
+            {
                 image.kinds[usize::from(tag[5])].push(at);
             }
         }
@@ -117,7 +126,9 @@ impl Image {
     /// A page with its spare bytes. In the file they are inverted.
     fn page(&self, at: Address) -> Vec<u8> {
         let place = self.place(at);
-        (self.bytes[place..][..self.raw_bytes].iter()).map(|byte| !byte).collect()
+        (self.bytes[place..][..self.raw_bytes].iter())
+            .map(|byte| !byte)
+            .collect()
     }
 }
 
@@ -148,6 +159,7 @@ fn damage(image: &Image, bytes: &mut Vec<u8>, input: &mut &[u8]) -> bool {
                 let field = number(input, 11) * 4;
                 bytes[field..field + 4].copy_from_slice(&take::<4>(input));
                 if take(input) > [100] {
+                    forged = true;
                     let hash = xxhash_rust::xxh3::xxh3_64(&bytes[..HEADER - 8]);
                     bytes[HEADER - 8..HEADER].copy_from_slice(&hash.to_le_bytes());
                 }
@@ -168,7 +180,9 @@ fn damage(image: &Image, bytes: &mut Vec<u8>, input: &mut &[u8]) -> bool {
                     4 => {
                         let from = number(input, page.len());
                         let to = (from + number(input, 64)).min(page.len());
-                        page[from..to].iter_mut().for_each(|b| *b ^= take::<1>(input)[0]);
+                        page[from..to]
+                            .iter_mut()
+                            .for_each(|b| *b ^= take::<1>(input)[0]);
                     }
                     5 => {
                         let other = number(input, pages.len());
@@ -181,14 +195,21 @@ fn damage(image: &Image, bytes: &mut Vec<u8>, input: &mut &[u8]) -> bool {
                             let word = number(input, words as usize) as u64;
                             sealed.set_word(word, u64::from_le_bytes(take(input)));
                         }
-                        sealed.seal(if kind == usize::from(ROOT) { ROOT_SEAL } else { VOLUME });
+                        sealed.seal(if kind == usize::from(ROOT) {
+                            ROOT_SEAL
+                        } else {
+                            VOLUME
+                        });
                         page = sealed.0.to_vec();
                         forged = true;
                     }
                 }
                 let place = image.place(at);
                 if let Some(stored) = bytes.get_mut(place..place + page.len()) {
-                    stored.iter_mut().zip(page).for_each(|(to, byte)| *to = !byte);
+                    stored
+                        .iter_mut()
+                        .zip(page)
+                        .for_each(|(to, byte)| *to = !byte);
                 }
             }
             _ => {}
@@ -200,22 +221,30 @@ fn damage(image: &Image, bytes: &mut Vec<u8>, input: &mut &[u8]) -> bool {
     forged
 }
 
-/// Reads all blocks; says whether one shows what it never held.
+/// Reads all blocks; says whether one has a sector that shows what it never held.
 fn strange(disk: &dyn BlockDevice, held: &[Vec<u64>]) -> Option<u64> {
     let mut data = vec![0; BLOCK_SIZE];
     (0..disk.geometry().blocks.min(BLOCKS)).find(|&at| {
-        let known = |data: &[u8]| held[at as usize].iter().any(|&s| data == block(at, s));
         // A typed error is an answer.
-        disk.read(BlockNo(at), &mut data).is_ok() && !known(&data)
+        let read = disk.read(BlockNo(at), &mut data).is_ok();
+        let sectors = || data.chunks(geometry().sector_bytes as usize);
+        let known = |sector: &[u8]| {
+            (held[at as usize].iter()).any(|&stamp| block(at, stamp).starts_with(sector))
+        };
+        read && !sectors().all(known)
     })
 }
 
-/// Does what the target does, with files in this directory.
+/// Does what the target does, with files in this directory. Says whether there still was a disk.
 ///
 /// # Panics
 /// If what must hold does not.
-#[expect(clippy::panic, clippy::expect_used, reason = "that is what a fuzz target is for")]
-pub fn open_and_use(dir: &Path, mut input: &[u8]) {
+#[expect(
+    clippy::panic,
+    clippy::expect_used,
+    reason = "that is what a fuzz target is for"
+)]
+pub fn open_and_use(dir: &Path, mut input: &[u8]) -> bool {
     static IMAGE: OnceLock<Image> = OnceLock::new();
     let image = IMAGE.get_or_init(|| {
         let path = dir.join("sound");
@@ -230,17 +259,23 @@ pub fn open_and_use(dir: &Path, mut input: &[u8]) {
         Err(error) => drop(error.to_string()),
         Ok(disk) => {
             let found = strange(&disk, &image.held);
-            assert!(forged || found.is_none(), "block {found:?} shows what it never held");
+            assert!(
+                forged || found.is_none(),
+                "block {found:?} shows what it never held"
+            );
             drop(disk);
             let same = std::fs::read(&path).expect("the scratch directory can be read") == bytes;
             assert!(same, "a look changed the image");
         }
     }
     let Ok(disk) = Disk::open(&path, WhenFull::Flush) else {
-        return;
+        return false;
     };
     let found = strange(&disk, &image.held);
-    assert!(forged || found.is_none(), "block {found:?} shows what it never held");
+    assert!(
+        forged || found.is_none(),
+        "block {found:?} shows what it never held"
+    );
     // It is used, to its end or to an error; then what it has become is opened again.
     let served = Served::new(std::sync::Arc::new(disk));
     for _ in 0..60 {
@@ -261,7 +296,7 @@ pub fn open_and_use(dir: &Path, mut input: &[u8]) {
     }
     drop(served);
     match ImageStore::open(&path).map(drop) {
-        Ok(()) => drop(Disk::open(&path, WhenFull::default()).map(drop)),
+        Ok(()) => Disk::open(&path, WhenFull::default()).is_ok(),
         Err(error) => panic!("the image cannot be opened any more: {error}"),
     }
 }
