@@ -6,8 +6,8 @@
 //! * the unit below is the block of 4 KiB. A request that begins or ends inside a block reads
 //!   the rest of it first, while no other write is under way, and writes whole blocks: so two
 //!   clients that write parts of one block both find their bytes;
-//! * a write goes to the layer as one request. A flush has all of it or nothing of it; so a
-//!   crash does, but for requests larger than an epoch, and what [`Full::Flush`] may split;
+//! * a write goes to the layer as one request. A flush has all of it or nothing of it, and so has a
+//!   crash, unless it is larger than an epoch;
 //! * a flush makes durable everything that was answered before it came, of all clients. There is no
 //!   smaller unit: the state with one write and without those before it was never the disk's. So a
 //!   write with *FUA* (force unit access) is a write and a flush of the whole disk;

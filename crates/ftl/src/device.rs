@@ -38,7 +38,8 @@ pub enum WhenFull {
     Wait(Duration),
     /// Flushes, and goes on. For clients that expect no more of a disk than a bounded cache, and
     /// do not know of epochs: after a crash the disk is what it was at the last flush, or at
-    /// a later moment when an epoch was full. Writes still survive in their order.
+    /// a later moment when an epoch was full. Writes still survive in their order, and whole if
+    /// they fit an epoch.
     Flush,
 }
 
@@ -361,6 +362,12 @@ impl<S: Store> Disk<S> {
     fn admit(&self, request: Request, sectors: u64) -> steadfast_block::Result<Entered<'_, S>> {
         let mut entered = self.enter(request)?;
         let WhenFull::Wait(patience) = self.when_full else {
+            // What fits an epoch is not split by the end of one.
+            let layer = entered.layer(request)?;
+            let split = layer.room() < sectors && sectors <= layer.limits().epoch;
+            if split && layer.unflushed() > 0 {
+                layer.flush().map_err(|error| request.failed(error))?;
+            }
             return Ok(entered);
         };
         let begun = Instant::now();
