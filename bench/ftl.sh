@@ -17,8 +17,8 @@ measure() {
 }
 
 bench_ftl() {
-  local run name
-  for name in figure5 amplification boot volume; do measure "$name"; done
+  local run part
+  for part in figure5 amplification boot volume; do measure "$part"; done
   for ((run = 1; run <= runs; run++)); do measure cpu; done
   report "epoch_blocks=2048" "latencies=mlc"
 }

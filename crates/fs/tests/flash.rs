@@ -264,3 +264,36 @@ fn a_device_that_does_not_return_to_its_last_flush_is_refused() {
     let report = fsck(copy, &FsckOptions::default()).unwrap();
     assert_eq!(report.outcome(), Outcome::Clean);
 }
+
+/// Damage is repaired in place, epoch by epoch, and the repair is durable.
+#[test]
+fn a_damaged_volume_without_a_log_is_repaired() {
+    let disk = made(8192, Contract::Ordered);
+    let fs = mount(disk.clone());
+    for n in 0..40u64 {
+        let ino = create(&fs, format!("file {n}").as_bytes()).unwrap();
+        write(&fs, ino, n, 1, 3).unwrap();
+    }
+    fs.unmount().unwrap();
+    drop(fs);
+    // The block bitmap of the first group, and the superblock.
+    for at in [1, 0] {
+        disk.write(BlockNo(at), &[&[0x5A; BLOCK_SIZE]]).unwrap();
+    }
+    disk.flush().unwrap();
+    let report = fsck(disk.clone(), &FsckOptions::default()).unwrap();
+    assert_eq!(report.outcome(), Outcome::DamageLeft);
+    let repair = FsckOptions {
+        repair: true,
+        ..FsckOptions::default()
+    };
+    let report = fsck(disk.clone(), &repair).unwrap();
+    assert_eq!(report.outcome(), Outcome::Repaired, "{:?}", report.left);
+    let disk = cut(disk, 1);
+    must_be_clean(&disk);
+    let fs = mount(disk);
+    for n in 0..40u64 {
+        let ino = lookup(&fs, format!("file {n}").as_bytes()).unwrap();
+        check(&fs, ino, n, 1, 3);
+    }
+}

@@ -288,7 +288,8 @@ fn open_flash(
         return Err(Failure::at(image, why));
     };
     if before.is_some() && !there {
-        return Err(Failure::at(image, "is empty; remove it, and it is made"));
+        let why = "is empty, or no file; remove it, or name a new file, which is made";
+        return Err(Failure::at(image, why));
     }
     let epoch = args
         .log_size

@@ -10,6 +10,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod delayed;
+mod home;
 mod lives;
 mod oracle;
 mod prefix;

@@ -1,0 +1,177 @@
+//! A device that returns to its last flush, and looks at what each flush leaves: amounts move between
+//! blocks, so that their sum stays, and blocks name data that must be there.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use steadfast_block::{
+    BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, MemDevice, Snapshot,
+};
+use steadfast_journal::{META_BYTES, seal, seal_holds};
+
+pub(crate) const VOLUME: [u8; 16] = [9; 16];
+/// Metadata blocks: sums and references.
+pub(crate) const META: u64 = 40;
+const BLOCKS: u64 = 40_000;
+
+/// A device that knows what its last flush left, and who looks at that.
+pub(crate) struct Epochs {
+    pub(crate) now: MemDevice,
+    pub(crate) state: Mutex<State>,
+    bound: u64,
+    pub(crate) seen: AtomicU64,
+}
+
+pub(crate) struct State {
+    durable: MemDevice,
+    written: Vec<u64>,
+    count: u64,
+    pub(crate) broken: Option<String>,
+    /// Writes until one fails.
+    pub(crate) fails_after: Option<u64>,
+}
+
+impl Epochs {
+    pub(crate) fn new(bound: u64) -> Arc<Epochs> {
+        let (now, durable) = (MemDevice::new(BLOCKS), MemDevice::new(BLOCKS));
+        for at in (0..META).map(BlockNo) {
+            let mut block = [0; BLOCK_SIZE];
+            seal(&VOLUME, at, &mut block);
+            now.write(at, &[&block]).unwrap();
+            durable.write(at, &[&block]).unwrap();
+        }
+        Arc::new(Epochs {
+            now,
+            state: Mutex::new(State {
+                durable,
+                written: Vec::new(),
+                count: 0,
+                broken: None,
+                fails_after: None,
+            }),
+            bound,
+            seen: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn broken(&self) -> Option<String> {
+        self.state.lock().unwrap().broken.clone()
+    }
+}
+
+fn failed(op: DeviceOp, at: BlockNo, why: &str) -> DeviceError {
+    let source = Arc::new(std::io::Error::other(why.to_owned()));
+    DeviceError::Io {
+        op,
+        at,
+        count: 1,
+        source,
+    }
+}
+
+impl BlockDevice for Epochs {
+    fn geometry(&self) -> Geometry {
+        self.now.geometry()
+    }
+
+    fn read(&self, at: BlockNo, buf: &mut [u8]) -> Result<(), DeviceError> {
+        self.now.read(at, buf)
+    }
+
+    fn write(&self, at: BlockNo, segments: &[&[u8]]) -> Result<(), DeviceError> {
+        let blocks = segments.iter().map(|s| s.len() as u64).sum::<u64>() / BLOCK_SIZE as u64;
+        let mut state = self.state.lock().unwrap();
+        if let Some(left) = &mut state.fails_after {
+            if *left == 0 {
+                return Err(failed(DeviceOp::Write, at, "planned"));
+            }
+            *left -= 1;
+        }
+        if state.count + blocks > self.bound {
+            return Err(failed(DeviceOp::Write, at, "the epoch is full"));
+        }
+        state.count += blocks;
+        state.written.extend(at.0..at.0 + blocks);
+        self.now.write(at, segments)
+    }
+
+    fn flush(&self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock().unwrap();
+        state.count = 0;
+        for at in std::mem::take(&mut state.written) {
+            let mut block = [0; BLOCK_SIZE];
+            self.now.read(BlockNo(at), &mut block)?;
+            state.durable.write(BlockNo(at), &[&block])?;
+        }
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        if let Err(what) = look(&state.durable) {
+            state.broken.get_or_insert(what);
+        }
+        Ok(())
+    }
+
+    fn discard(&self, _: BlockNo, _: u64) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Option<&dyn Snapshot> {
+        Some(self)
+    }
+}
+
+impl Snapshot for Epochs {
+    fn epoch_blocks(&self) -> u64 {
+        self.bound
+    }
+
+    fn rollback(&self) -> Result<(), DeviceError> {
+        let mut state = self.state.lock().unwrap();
+        state.count = 0;
+        for at in std::mem::take(&mut state.written) {
+            let mut block = [0; BLOCK_SIZE];
+            state.durable.read(BlockNo(at), &mut block)?;
+            self.now.write(BlockNo(at), &[&block])?;
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn copies(block: Block, count: u64) -> Vec<Arc<Block>> {
+    (0..count).map(|_| Arc::new(block)).collect()
+}
+
+pub(crate) fn number(block: &Block, offset: usize) -> u64 {
+    u64::from_le_bytes(block[offset..offset + 8].try_into().unwrap())
+}
+
+/// Whether a state is one that operations leave: each adds to one block what it takes from another,
+/// so the sum over all is zero; and behind each reference is the data that it names.
+pub(crate) fn look(disk: &MemDevice) -> Result<(), String> {
+    let mut sum = 0u64;
+    for at in (0..META).map(BlockNo) {
+        let mut block = [0; BLOCK_SIZE];
+        disk.read(at, &mut block).unwrap();
+        if !seal_holds(&VOLUME, at, &block) {
+            return Err(format!("the seal of block {at} is broken"));
+        }
+        for thread in 0..8 {
+            sum = sum.wrapping_add(number(&block, thread * 8));
+        }
+        let (named, stamp) = (
+            number(&block, META_BYTES - 16),
+            number(&block, META_BYTES - 8),
+        );
+        if named > 0 {
+            let mut data = [0; BLOCK_SIZE];
+            disk.read(BlockNo(named), &mut data).unwrap();
+            if number(&data, 0) != stamp || number(&data, 2048) != stamp {
+                return Err(format!(
+                    "block {at} names block {named}, which holds other data"
+                ));
+            }
+        }
+    }
+    match sum {
+        0 => Ok(()),
+        sum => Err(format!("the sum is {sum}")),
+    }
+}

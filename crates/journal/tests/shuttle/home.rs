@@ -1,0 +1,109 @@
+//! Without a log: threads that commit, write data and flush, and the flusher, under explored schedules. Each
+//! flush of the device is a state that a crash may leave, and is looked at.
+
+#[path = "../home/device.rs"]
+mod device;
+
+use device::{Epochs, META, VOLUME, copies, look};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, Snapshot};
+use steadfast_journal::{
+    Config, Credits, EPOCH_BLOCKS_MIN, Faults, Journal, Kind, META_BYTES, StreamId,
+};
+
+/// Moves an amount between two blocks that others use, too.
+fn transfer(journal: &Journal, thread: u32, round: u64) {
+    let credits = Credits {
+        log_bytes: 2 * 64,
+        data_blocks: 0,
+    };
+    let mut op = journal.begin(StreamId(thread), credits).unwrap();
+    op.add(BlockNo(round % 3), thread as usize * 8, -1).unwrap();
+    op.add(BlockNo(3 + round % 2), thread as usize * 8, 1)
+        .unwrap();
+    let ticket = op.commit();
+    if round % 2 == 1 {
+        journal.wait(ticket).unwrap();
+    }
+}
+
+/// Names new data, so much that the epoch fills.
+fn name(journal: &Journal, round: u64) {
+    let credits = Credits {
+        log_bytes: 64 + 48,
+        data_blocks: 900,
+    };
+    let mut op = journal.begin(StreamId(7), credits).unwrap();
+    let (first, stamp) = (META + 900 * round, round + 1);
+    let mut block = [0; BLOCK_SIZE];
+    block[..8].copy_from_slice(&stamp.to_le_bytes());
+    block[2048..2056].copy_from_slice(&stamp.to_le_bytes());
+    op.write_around(BlockNo(first), copies(block, 900)).unwrap();
+    let mut named = first.to_le_bytes().to_vec();
+    named.extend(stamp.to_le_bytes());
+    op.write(BlockNo(0), Kind::Meta, META_BYTES - 16, &named)
+        .unwrap();
+    let _ = op.commit();
+    if round == 1 {
+        journal.sync(StreamId(7), &[]).unwrap();
+    }
+}
+
+/// One schedule; what a flush left that must not be.
+fn run(faults: Faults) -> Option<String> {
+    let device = Epochs::new(EPOCH_BLOCKS_MIN);
+    device.rollback().unwrap();
+    let config = Config {
+        faults,
+        ..Config::without_log(VOLUME)
+    };
+    let below: Arc<dyn BlockDevice> = device.clone();
+    let journal = Journal::open(below, config).unwrap().0;
+    journal.start_workers();
+    let mut threads: Vec<_> = (0..2)
+        .map(|thread| {
+            let journal = journal.clone();
+            shuttle::thread::spawn(move || {
+                (0..4).for_each(|round| transfer(&journal, thread, round));
+            })
+        })
+        .collect();
+    threads.push({
+        let journal = journal.clone();
+        shuttle::thread::spawn(move || (0..3).for_each(|round| name(&journal, round)))
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    journal.close().unwrap();
+    // Everything is durable in the end.
+    device.rollback().unwrap();
+    device.broken().or_else(|| look(&device.now).err())
+}
+
+fn explore(faults: Faults, schedules: usize) -> u64 {
+    let broken = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&broken);
+    let each = move || {
+        if run(faults).is_some() {
+            count.fetch_add(1, SeqCst);
+        }
+    };
+    shuttle::check_random(each, schedules);
+    broken.load(SeqCst)
+}
+
+#[test]
+fn without_a_log_each_flush_holds_whole_batches() {
+    assert_eq!(explore(Faults::default(), 150), 0);
+}
+
+#[test]
+fn without_a_log_a_flush_in_the_middle_of_a_batch_is_found() {
+    let faults = Faults {
+        flush_between: true,
+        ..Faults::default()
+    };
+    assert!(explore(faults, 30) > 0);
+}
