@@ -180,6 +180,16 @@ nbd() {
     nbd_cut "$RANDOM" || bad "round $round (full epochs: $FULL): $FOUND blocks differ from the last flush"
   done
   tally
+  # A server that is asked to end answers nothing behind its last flush.
+  FULL='flush'
+  serve --socket "$SOCKET" --full "$FULL" --record "$WORK/record"
+  start_group nbd_load 1
+  sleep 1
+  unserve
+  stop_group "$GROUP"
+  if judge && [ "$FOUND" = 'flushed 0' ] && [ "$(tail -c 24 record | od -An -tu8 | tr -s ' ')" = ' 4 0'$'\n'' 0' ]
+  then ok "ended under load: all that was answered is there"
+  else bad "ended under load: $FOUND, the record ends with $(tail -c 24 record | od -An -tu8)"; fi
 }
 
 # ---------------------------------------------------------------- power cuts under ext4
@@ -305,6 +315,10 @@ faults() {
     done
     if ((tries <= 8)); then ok "$fault: cut $tries shows it, $FOUND blocks"; else bad "$fault is not found in 8 cuts"; fi
   done
+  ext4_format
+  FULL='wait'
+  if ext4_cut 1 --fault flush-ignored; then bad "flush-ignored is not found under ext4"
+  else ok "flush-ignored under ext4: $FOUND blocks, $(wc -l <"$WORK/ack") files were synced in vain"; fi
 }
 
 for part in clients nbd ext4 faults; do
