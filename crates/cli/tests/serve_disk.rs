@@ -364,8 +364,12 @@ fn a_killed_server_takes_nbdkit_along_and_leaves_the_disk_at_a_flush() {
             serving.uri(),
         ],
     );
-    let beside = Serving::start(dir, &["--listen", "127.0.0.1:10867", "--read-only"]);
-    assert_eq!(beside.uri(), "nbd://127.0.0.1:10867");
+    // A port that was free a moment ago.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let beside = Serving::start(dir, &["--listen", &address, "--read-only"]);
+    assert_eq!(beside.uri(), format!("nbd://{address}"));
     must(
         dir,
         "qemu-io",
@@ -415,6 +419,8 @@ fn what_cannot_be_served_is_refused_by_name() {
         let said = serve(&["--plugin", "nowhere", "disk"]);
         assert!(said.contains("nowhere"), "{said}");
     }
+    let said = refused(dir, 2, &["serve", "disk", "--listen", "[::1]:0", "disk"]);
+    assert!(said.contains("name a port"), "{said}");
     let said = refused(dir, 2, &["serve", "disk", "--full", "never", "disk"]);
     assert!(said.contains("'flush', 'wait'"), "{said}");
 }
@@ -499,6 +505,14 @@ fn the_disk_is_a_file_that_is_written_flushed_and_punched() {
     let mut serving = serving;
     assert_eq!(serving.child.wait().unwrap().code(), Some(0));
     assert!(block(dir, 0) == [2; 4096]);
+
+    // So does a signal.
+    let serving = Serving::start(dir, &["--fuse", "mnt"]);
+    let file = File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&[3; 4096], 4096).unwrap();
+    drop(file);
+    assert_eq!(serving.end(Signal::TERM), Some(0));
+    assert!(block(dir, 1) == [3; 4096]);
 
     let serving = Serving::start(dir, &["--fuse", "mnt", "--read-only"]);
     let read_only = File::options().write(true).open(&path).map(drop);

@@ -151,6 +151,11 @@ fn run_nbd(args: &Args, image: &Path, settings: Settings) -> Result<ExitCode, Fa
     };
     let place = match (&args.socket, args.listen) {
         (Some(path), _) => nbd::Place::socket(path)?,
+        (None, Some(address)) if address.port() == 0 => {
+            return Err(Failure::usage(format!(
+                "--listen {address}: name a port, or serve at a Unix socket (--socket)"
+            )));
+        }
         (None, Some(address)) => nbd::Place::Address(address),
         (None, None) => nbd::Place::Address(nbd::DEFAULT),
     };
