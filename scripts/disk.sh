@@ -153,17 +153,29 @@ nbd_load() {
   local every=24
   [ "$FULL" = wait ] || every=300
   exec fio --output=/dev/null --ioengine=nbd --uri="$URI" --size=48M --time_based --runtime=600 --randseed="$1" \
-    --name=writes --rw=randrw --rwmixread=20 --bsrange=512-64k --iodepth=4 --fsync=$every \
-    --name=trims --rw=randtrim --bs=8k --iodepth=1 --thinktime=2000 >/dev/null 2>&1
+    --name=writes --rw=randwrite --bsrange=512-64k --iodepth=4 --fsync=$every \
+    --name=trims --rw=randtrim --bs=8k --iodepth=1 --thinktime=2000 --fsync=0 >/dev/null 2>&1
+}
+
+# Waits until a load has come into its own: the record has grown to 20,000 bytes beyond $1.
+under_load() {
+  local i
+  for ((i = 0; i < 200; i++)); do
+    (($(stat -c %s "$WORK/record") < $1 + 20000)) || return 0
+    sleep 0.05
+  done
+  die "the load does nothing"
 }
 
 # nbd_cut SEED [OPTIONS…]: load, cut, and the verdict.
 nbd_cut() {
-  local seed=$1 load
+  local seed=$1 load begun
   shift
   serve --socket "$SOCKET" --full "$FULL" --record "$WORK/record" --cut "$seed" "$@"
+  begun=$(stat -c %s "$WORK/record")
   start_group nbd_load "$seed"
   load=$GROUP
+  under_load "$begun"
   sleep "$((RANDOM % seconds)).$((RANDOM % 10))5"
   cut_power
   stop_group "$load"
@@ -184,7 +196,7 @@ nbd() {
   FULL='flush'
   serve --socket "$SOCKET" --full "$FULL" --record "$WORK/record"
   start_group nbd_load 1
-  sleep 1
+  under_load "$(stat -c %s "$WORK/record")"
   unserve
   stop_group "$GROUP"
   if judge && [ "$FOUND" = 'flushed 0' ] && [ "$(tail -c 24 record | od -An -tu8 | tr -s ' ')" = ' 4 0'$'\n'' 0' ]
@@ -236,13 +248,15 @@ ext4_down() {
 
 # ext4_cut SEED [OPTIONS…]: load, cut, and the verdict.
 ext4_cut() {
-  local seed=$1 first second
+  local seed=$1 first second begun
   shift
   ext4_up "$seed" "$@"
+  begun=$(stat -c %s "$WORK/record")
   ext4_mount
   start_group sync_writer; first=$GROUP
   start_group busy_writer; second=$GROUP
-  sleep "$((RANDOM % seconds + 1)).$((RANDOM % 10))5"
+  under_load "$begun"
+  sleep "$((RANDOM % seconds)).$((RANDOM % 10))5"
   cut_power
   stop_group "$first"
   stop_group "$second"

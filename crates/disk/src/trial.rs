@@ -50,7 +50,7 @@ const QUIET: Duration = Duration::from_millis(300);
 pub enum Fault {
     /// A flush is answered, and nothing done.
     FlushIgnored,
-    /// The write before a flush is carried out behind it.
+    /// Each write is carried out when the next one comes: the last before a flush behind it.
     WriteOvertaken,
     /// The disk flushes without being asked to.
     FlushUnasked,
@@ -351,11 +351,6 @@ impl<S: Store + Send + Sync + 'static> BlockDevice for Trial<S> {
         log.add(&[[FLUSH_BEGINS, 0, 0]]).map_err(record_failed)?;
         if self.fault != Some(Fault::FlushIgnored) {
             self.request(Disk::flush)?;
-        }
-        if self.fault == Some(Fault::WriteOvertaken)
-            && let Some((at, data)) = log.last.take()
-        {
-            self.request(|disk| disk.write(at, &[&data]))?;
         }
         log.changes = 0;
         log.add(&[[FLUSHED, 0, 0]]).map_err(record_failed)
