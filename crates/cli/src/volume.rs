@@ -299,7 +299,9 @@ pub(crate) fn mount(
     }
     let (fs, recovery) = Fs::mount(device, &wanted).map_err(|e| Failure::at(image, e))?;
     let mut told = fs.take_warnings();
-    if !recovery.clean {
+    if !recovery.clean && recovery.records == 0 {
+        told.push("it was not unmounted; it is what its last commit left".to_owned());
+    } else if !recovery.clean {
         told.push(format!(
             "recovered: {} log records, {} blocks brought up to date",
             recovery.records, recovery.home_blocks

@@ -220,17 +220,17 @@ fn made_mounted_used_unmounted_and_clean(p: &Place) {
 #[test]
 fn what_was_synced_survives_a_killed_server() {
     let p = mountable!();
-    synced_survives_a_killed_server(&p, "needs-recovery");
+    synced_survives_a_killed_server(&p);
 }
 
 #[test]
 fn what_was_synced_survives_a_killed_server_on_flash() {
     let p = mountable!();
     p.on_flash();
-    synced_survives_a_killed_server(&p, "clean");
+    synced_survives_a_killed_server(&p);
 }
 
-fn synced_survives_a_killed_server(p: &Place, left: &str) {
+fn synced_survives_a_killed_server(p: &Place) {
     p.ok(&["mount", "-o", "commit=3600", "img", "mnt"]);
     for i in 0..20 {
         let mut file = File::create(p.path(&format!("mnt/{i}"))).unwrap();
@@ -251,7 +251,7 @@ fn synced_survives_a_killed_server(p: &Place, left: &str) {
         &["server is gone", "steadfast umount"],
     );
     p.ok(&["umount", "mnt"]);
-    assert_eq!(p.state(), left);
+    assert_eq!(p.state(), "needs-recovery");
     p.ok(&["fsck", "img"]);
     p.ok(&["mount", "img", "mnt"]);
     for i in 0..20 {

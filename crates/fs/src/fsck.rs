@@ -42,14 +42,16 @@ pub use finding::{Finding, Place, Problem, Severity};
 pub(crate) use xattrs::{block_fault, inline_fault};
 
 use crate::error::Error;
-use crate::layout::Superblock;
+use crate::layout::{MOUNTED_AT, Superblock};
 use crate::superblock::{Refusal, Volume, begin, copy_places, decode};
 use check::Check;
 use finding::Log;
 use source::Source;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Config, Error as JournalError, HeaderState, Journal, Recovery, seal};
+use steadfast_journal::{
+    Config, Error as JournalError, HeaderState, Journal, Recovery, seal, seal_holds,
+};
 use steadfast_vfs::{Clock, SystemClock};
 
 /// Repairs that one call makes before it gives up on a volume that stays damaged.
@@ -243,6 +245,15 @@ fn open_journal(
     let home = || Source::home(device.clone(), volume.uuid);
     let Some(region) = volume.region() else {
         // The device is what the last batch left.
+        let mut block = [0; BLOCK_SIZE];
+        let read = device.read(BlockNo(0), &mut block);
+        if read.is_ok() && seal_holds(&volume.uuid, BlockNo(0), &block) && block[MOUNTED_AT] != 0 {
+            log.add(
+                Problem::NotUnmounted,
+                Place::default(),
+                "the volume was not unmounted: it is what its last commit left",
+            );
+        }
         return Ok((home(), Some(Recovery::without_log())));
     };
     let format = || {

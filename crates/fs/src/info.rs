@@ -4,7 +4,7 @@
 use crate::contract::Contract;
 use crate::error::Error;
 use crate::layout::{GROUP_META, META_BYTES, VERSION};
-use crate::superblock::{load, reload};
+use crate::superblock::{is_mounted, load, reload};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 use steadfast_journal::{Config, Journal, Kind, Recovery};
@@ -85,6 +85,8 @@ pub fn info(device: Arc<dyn BlockDevice>) -> Result<VolumeInfo, Error> {
     let (journal, state) = match Journal::open(device.clone(), config) {
         Ok((journal, recovery)) => {
             found = reload(&journal, device.geometry().blocks, found)?;
+            let mut recovery = recovery;
+            recovery.clean &= !is_mounted(&journal, &found.volume)?;
             (Some(journal), state(&recovery))
         }
         Err(error) => (None, JournalState::Damaged(error.to_string())),

@@ -12,7 +12,8 @@
 //! block 3+L .. N-1       block groups of GROUP_BLOCKS blocks; the last one may be short
 //! block N-1              copy of the superblock
 //!
-//! without a log ([`FEATURE_NO_LOG`]) the groups begin at block 1
+//! without a log ([`FEATURE_NO_LOG`]) the groups begin at block 1, and block 0 says behind the
+//! superblock whether the volume is mounted ([`MOUNTED_AT`])
 //!
 //! group:  +0  block bitmap        bit i = block i of the group in use (the two bitmaps themselves included)
 //!         +1  inode-block bitmap  bit i = block i of the group holds inodes
@@ -35,6 +36,9 @@ pub const MAGIC: [u8; 8] = *b"STEADFST";
 pub const VERSION: u32 = 2;
 /// Incompatible feature: there is no log, the volume needs a device that a crash returns to its last flush.
 pub const FEATURE_NO_LOG: u32 = 1;
+/// Where block 0 of a volume without a log says that it is mounted: 1, else 0. The log's tail
+/// header says so otherwise.
+pub const MOUNTED_AT: usize = size_of::<Superblock>();
 /// Blocks in a group: as many as one sealed bitmap block has bits.
 pub const GROUP_BLOCKS: u64 = (META_BYTES * 8) as u64;
 /// Bitmap blocks at the start of each group.

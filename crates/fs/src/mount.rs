@@ -142,10 +142,11 @@ impl Fs {
             faults: options.faults.journal,
             ..found.volume.journal()
         };
-        let (journal, recovery) =
+        let (journal, mut recovery) =
             Journal::open(device, config).map_err(Error::journal("opening the journal"))?;
         let found = superblock::reload(&journal, geometry.blocks, found)?;
         let volume = found.volume;
+        recovery.clean &= !superblock::is_mounted(&journal, &volume)?;
         let mut seed = [0; 16];
         match options.seed {
             Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
@@ -175,6 +176,12 @@ impl Fs {
         fs.store.journal.set_client(client);
         if !read_only {
             orphan::recover(&fs).map_err(Error::call("finishing interrupted deletions"))?;
+            if fs.store.volume.region().is_none() {
+                let journal = &fs.store.journal;
+                superblock::set_mounted(journal, true)
+                    .and_then(|()| journal.sync_all())
+                    .map_err(Error::journal("marking the volume as mounted"))?;
+            }
             if options.background {
                 fs.store.journal.start_workers();
             }
@@ -192,6 +199,10 @@ impl Fs {
         }
         // A failure stops the journal, which says so.
         let _ = self.write_out_all();
+        if !self.read_only && self.store.volume.region().is_none() {
+            // With everything that is committed last; if that fails, it still says that it is mounted.
+            let _ = superblock::set_mounted(&self.store.journal, false);
+        }
         self.store
             .journal
             .close()

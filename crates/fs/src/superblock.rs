@@ -7,11 +7,14 @@
 use crate::contract::Contract;
 use crate::error::Error;
 use crate::layout::{
-    FEATURE_NO_LOG, GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, Superblock,
-    VERSION,
+    FEATURE_NO_LOG, GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, MOUNTED_AT,
+    Superblock, VERSION,
 };
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Config, Error as JournalError, Journal, Kind, Region, seal, seal_holds};
+use steadfast_journal::{
+    BLOCK_CREDIT, Config, Credits, Error as JournalError, Journal, Kind, Region, StreamId, seal,
+    seal_holds,
+};
 use steadfast_vfs::Ino;
 use zerocopy::FromBytes;
 
@@ -241,6 +244,41 @@ pub(crate) fn reload(journal: &Journal, device_blocks: u64, found: Found) -> Res
         }),
         Err(Refusal::Unusable(error)) => Err(error),
         Err(Refusal::NotOne(_)) => Ok(found),
+    }
+}
+
+/// Whether a volume without a log was mounted, and not unmounted since.
+///
+/// # Errors
+/// The device fails. A damaged block says nothing.
+pub(crate) fn is_mounted(journal: &Journal, volume: &Volume) -> Result<bool, Error> {
+    if volume.region().is_some() {
+        return Ok(false);
+    }
+    match journal.read(BlockNo(0), Kind::Meta) {
+        Ok(block) => Ok(block[MOUNTED_AT] != 0),
+        Err(JournalError::BadSeal { .. }) => Ok(false),
+        Err(error) => Err(Error::journal("reading the superblock")(error)),
+    }
+}
+
+/// Says in a volume without a log whether it is mounted; durable with the next commit.
+///
+/// # Errors
+/// The journal's. A damaged superblock is left alone.
+pub(crate) fn set_mounted(journal: &Journal, mounted: bool) -> steadfast_journal::Result<()> {
+    let credits = Credits {
+        log_bytes: BLOCK_CREDIT,
+        data_blocks: 0,
+    };
+    let mut op = journal.begin(StreamId(0), credits)?;
+    match op.write(BlockNo(0), Kind::Meta, MOUNTED_AT, &[u8::from(mounted)]) {
+        Ok(()) => {
+            let _ = op.commit();
+            Ok(())
+        }
+        Err(JournalError::BadSeal { .. }) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

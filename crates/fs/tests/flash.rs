@@ -13,7 +13,7 @@ use steadfast_fs::{
     info, mkfs,
 };
 use steadfast_ftl::Disk;
-use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, Ino, NewNode};
+use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, Ino, NewNode, Shutdown};
 
 fn made(blocks: u64, contract: Contract) -> Arc<Disk<MemoryStore>> {
     let disk = flash_disk(blocks, EPOCH_BLOCKS_MIN);
@@ -240,6 +240,46 @@ fn a_dead_clients_epoch_is_forgotten() {
     lookup(&fs, b"synced").unwrap();
     fs.unmount().unwrap();
     must_be_clean(&disk);
+}
+
+/// Whether it was unmounted is told by what is committed last: who lost that is not taken for closed.
+#[test]
+fn a_volume_that_was_not_unmounted_says_so() {
+    use steadfast_fs::{JournalState, Problem};
+    let disk = made(4096, Contract::Ordered);
+    let closed = |disk: &Arc<Disk<MemoryStore>>| {
+        let state = info(disk.clone()).unwrap().journal;
+        let report = fsck(disk.clone(), &FsckOptions::default()).unwrap();
+        assert_eq!(report.outcome(), Outcome::Clean);
+        let clean = matches!(state, JournalState::Clean { .. });
+        assert_eq!(report.has(Problem::NotUnmounted), !clean);
+        clean
+    };
+    let mounted = |disk: &Arc<Disk<MemoryStore>>| {
+        let mut options = MountOptions::default();
+        options.background = false;
+        let (fs, recovery) = Fs::mount(disk.clone(), &options).unwrap();
+        (fs, recovery.clean)
+    };
+    assert!(closed(&disk));
+    let (fs, clean) = mounted(&disk);
+    assert!(clean);
+    fs.shutdown(Shutdown::Nothing).unwrap();
+    drop(fs);
+    assert!(!closed(&disk));
+    let (fs, clean) = mounted(&disk);
+    assert!(!clean);
+    // The last flush fails: the power is gone.
+    create(&fs, b"lost").unwrap();
+    disk.look(|layer| layer.platform_mut().nand_mut().cut_after(0));
+    fs.unmount().unwrap_err();
+    drop(fs);
+    let disk = cut(disk, 4);
+    assert!(!closed(&disk));
+    let (fs, _) = mounted(&disk);
+    fs.unmount().unwrap();
+    assert!(closed(&disk));
+    assert!(mounted(&disk).1);
 }
 
 #[test]

@@ -327,6 +327,55 @@ fn a_disk_whose_epochs_may_end_on_their_own_keeps_writes_in_their_order() {
     );
 }
 
+/// What a client sees of the contract through the trait, whatever the sectors are.
+#[test]
+fn the_contract_is_asked_for_and_relied_on_through_the_trait() {
+    for sector_bytes in [512, 4096] {
+        let geometry = geometry(sector_bytes);
+        let disk = Disk::format(memory(geometry), options(geometry, 600), AT_ONCE).unwrap();
+        let device: &dyn BlockDevice = &disk;
+        let snapshot = device.snapshot().unwrap();
+        assert_eq!(snapshot.epoch_blocks(), EPOCH);
+        put(&disk, 3, 1).unwrap();
+        device.flush().unwrap();
+        put(&disk, 3, 2).unwrap();
+        put(&disk, 4, 3).unwrap();
+        snapshot.rollback().unwrap();
+        assert_eq!((get(&disk, 3), get(&disk, 4)), (1, 0));
+        // The forgotten part of the epoch takes no room.
+        for n in 0..EPOCH {
+            put(&disk, n, 10 + n).unwrap();
+        }
+        assert!(put(&disk, 0, 1).is_err());
+    }
+    // Epochs that end on their own are none to rely on.
+    let device: &dyn BlockDevice = &disk(WhenFull::Flush);
+    assert!(device.snapshot().is_none());
+}
+
+/// A look at an image that another process writes: what it last stored, and nothing changed.
+#[test]
+fn an_image_in_use_can_be_peeked_at() {
+    let (_dir, path) = image();
+    assert!(ImageStore::is_image(&path).is_err());
+    let disk = create(&path, AT_ONCE);
+    put(&disk, 5, 1).unwrap();
+    disk.flush().unwrap();
+    put(&disk, 5, 2).unwrap();
+    assert!(ImageStore::is_image(&path).unwrap());
+    let before = std::fs::read(&path).unwrap();
+    let peeked = Disk::peek(&path).unwrap();
+    assert_eq!(get(&peeked, 5), 1);
+    assert!(put(&peeked, 5, 3).is_err());
+    drop(peeked);
+    assert!(std::fs::read(&path).unwrap() == before);
+    put(&disk, 6, 4).unwrap();
+    disk.flush().unwrap();
+    assert_eq!((get(&disk, 5), get(&disk, 6)), (2, 4));
+    std::fs::write(path.with_extension("text"), "STD").unwrap();
+    assert!(!ImageStore::is_image(&path.with_extension("text")).unwrap());
+}
+
 #[test]
 fn corner_49_a_discard_is_taken_back_by_a_crash_and_kept_by_a_flush() {
     let disk = disk(AT_ONCE);

@@ -66,6 +66,8 @@ problems! {
     SuperblockCopyDamaged, Minor, "writes it anew";
     /// Superblock and copy do not say the same.
     SuperblocksDiffer, Minor, "writes the copy anew from the first one";
+    /// A volume without a log was not unmounted.
+    NotUnmounted, Note, "the next mount goes on from there";
     /// The journal holds operations that are not yet at home.
     LogPending, Note, "replays them first, as a mount does";
     /// One of the two tail headers of the journal is invalid.
