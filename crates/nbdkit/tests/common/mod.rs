@@ -79,6 +79,8 @@ impl Server {
             .args(settings)
             .current_dir(dir)
             .stdin(Stdio::null())
+            // It has much to say of such clients.
+            .stderr(Stdio::null())
             .spawn()
             .unwrap();
         let server = Server {
