@@ -49,13 +49,10 @@ if [ -z "${STEADFAST_DISK_INSIDE:-}" ]; then
   STEADFAST_DISK_INSIDE=1 exec unshare --mount --propagation private "$here/disk.sh" "${arguments[@]}"
 fi
 
-build_release
 if [ -z "$GIVEN_STEADFAST" ]; then
-  (cd "$ROOT" && cargo build --release --locked -p steadfast-nbdkit -p steadfast-disk --lib --example verdict) ||
-    die "the plugin does not build"
+  (cd "$ROOT" && cargo build --release --locked -p steadfast-cli -p steadfast-nbdkit) || die "the release build failed"
 fi
-VERDICT=$(dirname "$STEADFAST")/examples/verdict
-[ -x "$VERDICT" ] || die "there is no $VERDICT"
+[ -x "$STEADFAST" ] || die "there is no $STEADFAST"
 
 make_workdir "$(fast_base 1500)"
 cd "$WORK"
@@ -113,7 +110,7 @@ policy() { if (($1 % 2)); then FULL='flush'; else FULL='wait'; fi; }
 declare -A COUNT=()
 judge() {
   local status=0
-  FOUND=$("$VERDICT" "$WORK/record" "$IMAGE") || status=$?
+  FOUND=$("$STEADFAST" serve disk --judge "$WORK/record" "$IMAGE") || status=$?
   ((status < 2)) || die "there is no verdict"
   COUNT[${FOUND%% *}]=$((${COUNT[${FOUND%% *}]:-0} + 1))
   ((status == 0))

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use steadfast_block::BlockDevice;
-use steadfast_disk::{DISK_NAME, DiskFile, Full, Gone, Served, Settings};
+use steadfast_disk::{DISK_NAME, DiskFile, Full, Gone, Served, Settings, Verdict};
 use steadfast_flash::ImageError;
 use steadfast_ftl::{Disk, DiskError};
 use steadfast_fuse::{Ended, MountOptions};
 
 use crate::commands::serve::{catch_signals, logger, serve, tell_service_manager};
-use crate::failure::{Failure, notice};
+use crate::failure::{Code, Failure, notice};
 use crate::{size, text};
 
 /// How long an image may be in use yet, by a server that was killed just now.
@@ -90,6 +90,9 @@ pub(crate) struct Args {
     /// For tests of crashes: plant a fault
     #[arg(long, value_name = "FAULT", hide = true)]
     fault: Option<steadfast_disk::Fault>,
+    /// For tests of crashes: serve nothing, and say whether the image holds what a record promises
+    #[arg(long, value_name = "RECORD", hide = true)]
+    judge: Option<PathBuf>,
     /// Flash image, made by 'steadfast ftl format'
     image: PathBuf,
     /// More for nbdkit, such as filters or TLS
@@ -119,6 +122,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         std::io::ErrorKind::NotFound => absent(&args.image),
         _ => Failure::at(&args.image, e),
     })?;
+    if let Some(record) = &args.judge {
+        return judge(record, &image);
+    }
     let mut settings = Settings {
         image: Some(image.clone()),
         full: args.full,
@@ -133,6 +139,20 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Some(dir) => run_fuse(args, &image, dir, &settings),
         None => run_nbd(args, &image, settings),
     }
+}
+
+/// Prints one word (`flushed`, `flushing`, `later` or `wrong`) and a number.
+fn judge(record: &Path, image: &Path) -> Result<ExitCode, Failure> {
+    let verdict = steadfast_disk::verify(record, image);
+    let verdict = verdict.map_err(|e| Failure::at(image, e).with_code(Code::Usage))?;
+    let (word, number, code) = match verdict {
+        Verdict::LastFlush => ("flushed", 0, ExitCode::SUCCESS),
+        Verdict::FlushUnderWay => ("flushing", 0, ExitCode::SUCCESS),
+        Verdict::Later(requests) => ("later", requests, ExitCode::SUCCESS),
+        Verdict::Wrong(blocks) => ("wrong", blocks, Code::Failed.into()),
+    };
+    text::print(&format!("{word} {number}"))?;
+    Ok(code)
 }
 
 fn run_nbd(args: &Args, image: &Path, settings: Settings) -> Result<ExitCode, Failure> {
