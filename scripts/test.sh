@@ -28,6 +28,7 @@ fsx_ops=6000
 fsx_seeds=(1 2 3)
 demo_rounds=2
 nfs_rounds=2
+disk_rounds=3
 if [ -n "$long" ]; then
   crash_images=1000000
   flash_images=100000
@@ -35,6 +36,7 @@ if [ -n "$long" ]; then
   fsx_seeds=(1 2 3 4 5 6 7 8 9 10)
   demo_rounds=10
   nfs_rounds=100
+  disk_rounds=60
   # Read by the tests that have a long form.
   export STEADFAST_LONG=1
 fi
@@ -111,7 +113,7 @@ ring() {
   cargo clippy --quiet -p steadfast-cli -p steadfast-fuse --features io-uring --all-targets --locked -- -D warnings &&
     cargo test --quiet -p steadfast-fuse --features io-uring --locked
 }
-release() { cargo build --quiet --release --locked -p steadfast-cli; }
+release() { cargo build --quiet --release --locked -p steadfast-cli -p steadfast-nbdkit; }
 scripts_parse() {
   local file
   for file in scripts/*.sh bench/run bench/*.sh bench/peers/*.sh .ci/run proofs/check proofs/*/{build,code,mutants,run,test}; do
@@ -179,11 +181,13 @@ served() {
   reason=$(fuse_reason)
   if [ -n "$reason" ] || [ "$(id -u)" != 0 ]; then
     say ""
-    say "left out, because ${reason:-it needs root}: NFS clients of others, NFS server killed under load"
+    say "left out, because ${reason:-it needs root}: NFS clients of others, NFS server killed under load, served disks"
     return 0
   fi
   run "NFS clients of others" "$here/nfs-clients.sh" ${long:+--contract all}
   run "NFS server killed under load" "$here/nfs-crash.sh" --rounds "$nfs_rounds" --seconds 1
+  # It installs clients that the tests use, too.
+  run "served disks that lose power" "$here/disk.sh" --rounds "$disk_rounds" --seconds 1
   if [ -n "$long" ]; then run "a Linux kernel's NFS client" "$here/nfs-guest.sh"; fi
 }
 

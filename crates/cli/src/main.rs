@@ -17,8 +17,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, crash, dump, fsck, ftl, grow, helper, info, man, mkfs, mount, put, serve_nfs,
-    shutdown, stat, sync, umount,
+    completions, crash, dump, fsck, ftl, grow, helper, info, man, mkfs, mount, put, serve_disk,
+    serve_nfs, shutdown, stat, sync, umount,
 };
 use failure::Failure;
 
@@ -59,9 +59,9 @@ enum Command {
     Shutdown(shutdown::Args),
     /// Replace a file with standard input so that a crash leaves the old content or the new
     Put(put::Args),
-    /// Serve volumes to other hosts
+    /// Serve volumes and disks to others
     #[command(subcommand)]
-    Serve(serve_nfs::Command),
+    Serve(Serve),
     /// Explore what crashes can do
     #[command(subcommand)]
     Crash(crash::Command),
@@ -74,6 +74,14 @@ enum Command {
     InstallHelper(helper::Args),
     /// Write the manual: a page for each command, steadfast(7) and mount.steadfast(8)
     Man(man::Args),
+}
+
+#[derive(Debug, Subcommand)]
+enum Serve {
+    /// Serve volumes over NFS version 3 until a signal asks for the end
+    Nfs(Box<serve_nfs::Args>),
+    /// Serve the disk in a flash image, over NBD or as a file, until a signal asks for the end
+    Disk(Box<serve_disk::Args>),
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
@@ -89,7 +97,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Stat(args) => stat::run(&args),
         Command::Shutdown(args) => shutdown::run(&args),
         Command::Put(args) => put::run(&args),
-        Command::Serve(command) => serve_nfs::run(&command),
+        Command::Serve(Serve::Nfs(args)) => serve_nfs::run(&args),
+        Command::Serve(Serve::Disk(args)) => serve_disk::run(&args),
         Command::Crash(command) => crash::run(&command),
         Command::Ftl(command) => ftl::run(&command),
         Command::Completions(args) => completions::run(&args),
@@ -150,6 +159,11 @@ mod tests {
             "steadfast serve nfs IMAGE",
             "steadfast serve nfs --listen 127.0.0.1:2049 --mount-port 20048 --read-only IMAGE:/EXPORT OTHER:/O",
             "steadfast serve nfs --listen [::1]:2049 --config FILE --rpcbind --metrics 127.0.0.1:9049",
+            "steadfast serve disk IMAGE",
+            "steadfast serve disk --socket PATH --full wait IMAGE",
+            "steadfast serve disk --listen 127.0.0.1:10809 --gone rollback --json IMAGE",
+            "steadfast serve disk --fuse DIR --read-only IMAGE",
+            "steadfast serve disk IMAGE -- --tls=require",
             "steadfast crash self --seed 1 --images 10",
             "steadfast crash self --on flash --contract sync --images 10",
             "steadfast crash put --size 8K --tears --json",
@@ -172,6 +186,9 @@ mod tests {
             "steadfast dump --bytes IMAGE",
             "steadfast serve nfs --threads 0 IMAGE",
             "steadfast serve nfs --listen here IMAGE",
+            "steadfast serve disk --full never IMAGE",
+            "steadfast serve disk --socket PATH --fuse DIR IMAGE",
+            "steadfast serve disk --fuse DIR --gone flush IMAGE",
             "steadfast dump --inode a/b IMAGE",
             "steadfast dump --inode 7 --directory 7 IMAGE",
             "steadfast",

@@ -38,7 +38,8 @@ pub enum WhenFull {
     Wait(Duration),
     /// Flushes, and goes on. For clients that expect no more of a disk than a bounded cache, and
     /// do not know of epochs: after a crash the disk is what it was at the last flush, or at
-    /// a later moment when an epoch was full. Writes still survive in their order.
+    /// a later moment when an epoch was full. Writes still survive in their order, and whole if
+    /// they fit an epoch.
     Flush,
 }
 
@@ -285,6 +286,37 @@ impl<S: Store> Disk<S> {
         sectors / self.per_block()
     }
 
+    /// The run of blocks from `at` on, `count` at most, that all are mapped, or all are not (and read
+    /// as zeros): how many, and which.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`], and those of [`Ftl::is_mapped`].
+    pub fn run(&self, at: BlockNo, count: u64) -> steadfast_block::Result<(u64, bool)> {
+        check_count(DeviceOp::Read, at, count, self.blocks)?;
+        let request = Request::new(DeviceOp::Read, at, count);
+        let mut entered = self.enter(request)?;
+        let layer = entered.layer(request)?;
+        let per_block = self.per_block();
+        let mut mapped = |block: u64| {
+            for sector in block * per_block..(block + 1) * per_block {
+                if layer.is_mapped(sector).map_err(|e| request.failed(e))? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        if count == 0 {
+            return Ok((0, false));
+        }
+        let kind = mapped(at.0)?;
+        for next in 1..count {
+            if mapped(at.0 + next)? != kind {
+                return Ok((next, kind));
+            }
+        }
+        Ok((count, kind))
+    }
+
     /// Looks at the layer, while nobody else works on it.
     pub fn look<T>(&self, look: impl FnOnce(&mut Ftl<Emulated<S>, Tuned>) -> T) -> Option<T> {
         let mut layer = self.layer.lock().ok()?;
@@ -330,6 +362,12 @@ impl<S: Store> Disk<S> {
     fn admit(&self, request: Request, sectors: u64) -> steadfast_block::Result<Entered<'_, S>> {
         let mut entered = self.enter(request)?;
         let WhenFull::Wait(patience) = self.when_full else {
+            // What fits an epoch is not split by the end of one.
+            let layer = entered.layer(request)?;
+            let split = layer.room() < sectors && sectors <= layer.limits().epoch;
+            if split && layer.unflushed() > 0 {
+                layer.flush().map_err(|error| request.failed(error))?;
+            }
             return Ok(entered);
         };
         let begun = Instant::now();

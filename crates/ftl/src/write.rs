@@ -83,6 +83,19 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
     }
 
+    /// Whether a sector has a place in flash, or soon will have: one that never was written, or was
+    /// trimmed, has none and reads as zeros.
+    ///
+    /// # Errors
+    /// [`FtlError::OutOfRange`]; [`FtlError::Corrupt`] for a damaged map page, [`FtlError::Flash`].
+    pub fn is_mapped(&mut self, sector: P::W) -> Result<bool, P::Error> {
+        self.inside(sector, P::W::of(1))?;
+        if self.host.sectors.contains(&sector) {
+            return Ok(true);
+        }
+        Ok(self.lookup(sector)? != P::W::of(NONE))
+    }
+
     /// Forgets `count` sectors from `first` on; they read as zeros. A crash before the next flush
     /// brings them back. Counts as one write.
     ///

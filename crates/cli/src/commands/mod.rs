@@ -14,6 +14,7 @@ pub(crate) mod mount;
 pub(crate) mod put;
 pub(crate) mod remount;
 pub(crate) mod serve;
+pub(crate) mod serve_disk;
 pub(crate) mod serve_nfs;
 pub(crate) mod shutdown;
 pub(crate) mod stat;

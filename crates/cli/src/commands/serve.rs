@@ -29,7 +29,7 @@ pub(crate) const READY: &str = "ready";
 const GRACE: Duration = Duration::from_secs(5);
 /// What ends serving.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Event {
+pub(crate) enum Event {
     /// A signal asked for it.
     Signal,
     /// The mount is gone.
@@ -117,7 +117,7 @@ fn tracer(path: &Path) -> Result<steadfast_fuse::LogHook, Failure> {
 }
 
 /// Writes messages of the server, each different one once in a row.
-fn logger(image: &Path) -> steadfast_fuse::LogHook {
+pub(crate) fn logger(image: &Path) -> steadfast_fuse::LogHook {
     let image = image.display().to_string();
     let last = std::sync::Mutex::new(String::new());
     Arc::new(move |message: &str| {
@@ -183,7 +183,7 @@ pub(crate) fn tell_service_manager() {
     }
 }
 
-fn catch_signals(tell: Sender<Event>) -> Result<signal_hook::iterator::Handle, Failure> {
+pub(crate) fn catch_signals(tell: Sender<Event>) -> Result<signal_hook::iterator::Handle, Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|e| Failure::new(format!("catching signals: {e}")))?;
     let handle = signals.handle();
@@ -199,7 +199,7 @@ fn catch_signals(tell: Sender<Event>) -> Result<signal_hook::iterator::Handle, F
 }
 
 /// Serves until the mount is gone or a signal comes.
-fn serve(session: Session, tell: Sender<Event>, told: &Receiver<Event>) -> Ended {
+pub(crate) fn serve(session: Session, tell: Sender<Event>, told: &Receiver<Event>) -> Ended {
     let watch = session.watch();
     let watching = thread::Builder::new()
         .name("watch".to_owned())

@@ -32,12 +32,6 @@ const CACHE_BYTES_LEAST: u64 = 64 << 20;
 /// Descriptors that are no connections.
 const OTHER_DESCRIPTORS: u64 = 64;
 
-#[derive(Debug, clap::Subcommand)]
-pub(crate) enum Command {
-    /// Serve volumes over NFS version 3 until a signal asks for the end
-    Nfs(Box<Args>),
-}
-
 /// The file behind `--config`, for `--help` and the manual.
 const CONFIG_HELP: &str = "\
 A file for --config; all but 'image' may be left out:
@@ -113,8 +107,7 @@ fn cache_size(text: &str) -> Result<u64, String> {
     }
 }
 
-pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
-    let Command::Nfs(args) = command;
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let plan = Plan::new(Asked {
         config: args.config.as_deref(),
         listen: &args.listen,

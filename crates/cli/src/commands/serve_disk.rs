@@ -1,0 +1,328 @@
+//! `steadfast serve disk`: serves the disk in a flash image until a signal asks for the end: over
+//! NBD, by nbdkit with our plugin in it; or as a file in a directory of its own, through FUSE.
+//!
+//! Invariants: the image is open in one process alone, nbdkit or this one; when a signal has asked for
+//! the end, or the directory was unmounted, the disk is flushed and closed before this process ends,
+//! and the exit code says whether it was. nbdkit ends with this process, however that comes about.
+
+mod nbd;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use steadfast_block::BlockDevice;
+use steadfast_disk::{DISK_NAME, DiskFile, Full, Gone, Served, Settings, Verdict};
+use steadfast_flash::ImageError;
+use steadfast_ftl::{Disk, DiskError};
+use steadfast_fuse::{Ended, MountOptions};
+
+use crate::commands::serve::{catch_signals, logger, serve, tell_service_manager};
+use crate::failure::{Code, Failure, notice};
+use crate::{size, text};
+
+/// How long an image may be in use yet, by a server that was killed just now.
+const IN_USE_PATIENCE: Duration = Duration::from_secs(3);
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+/// What is behind the options, for `--help` and the manual.
+const HELP: &str = "\
+Over NBD, every client and every virtual machine has a disk of 4 KiB blocks that takes requests of any bytes. A flush, of \
+whichever client, makes durable everything that was answered before it; a write with FUA is followed by a flush of the whole disk.
+
+What a crash returns to: the last flush. From one flush to the next, an epoch has room for so many writes as 'steadfast ftl \
+format --epoch' said. Clients know nothing of epochs, so by default a write that does not fit makes the disk flush first \
+(--full flush): a crash then returns to the last flush, or to a later moment when an epoch was full, the writes still in their \
+order. With --full wait it is the last flush and nothing else: a write that does not fit waits for a flush by another client, \
+and is refused after 5 seconds (ENOSPC).
+
+With --fuse DIR, the disk is the file 'disk' in that directory: losetup makes a block device of it, fsync flushes it, and a punched \
+hole is a trim. Whoever mounts may use it, nobody else.
+
+NBD asks nobody for a password: listen where others can come only behind TLS, such as with \
+-- --tls=require --tls-certificates=DIR, which nbdkit takes.";
+
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = HELP)]
+pub(crate) struct Args {
+    /// Serve over NBD at this Unix socket
+    #[arg(long, value_name = "PATH", group = "place")]
+    socket: Option<PathBuf>,
+    /// Serve over NBD at this address and port [default: 127.0.0.1:10809]
+    #[arg(long, value_name = "ADDRESS:PORT", group = "place")]
+    listen: Option<SocketAddr>,
+    /// Serve as the file 'disk' in this directory, which is mounted until the end
+    #[arg(long, value_name = "DIR", group = "place")]
+    fuse: Option<PathBuf>,
+    /// What a write does that the epoch has no room for: flush, wait, or wait:SECONDS
+    #[arg(long, value_name = "WHAT", default_value = "flush")]
+    full: Full,
+    /// What becomes of unflushed writes when the last client has gone: keep, flush, or rollback
+    #[arg(
+        long,
+        value_name = "WHAT",
+        default_value = "keep",
+        conflicts_with = "fuse"
+    )]
+    gone: Gone,
+    /// Refuse writes, and do not change the image; several may serve it so
+    #[arg(long)]
+    read_only: bool,
+    /// Requests that may be in progress at a time for each connection [default: nbdkit's]
+    #[arg(long, value_name = "N", conflicts_with = "fuse", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
+    /// The plugin for nbdkit [default: found beside this program, or among nbdkit's own]
+    #[arg(long, value_name = "FILE", conflicts_with = "fuse")]
+    plugin: Option<PathBuf>,
+    /// Say what is served where as a line of JSON
+    #[arg(long)]
+    json: bool,
+    /// For tests of crashes: record what clients were told
+    #[arg(long, value_name = "FILE", hide = true)]
+    record: Option<PathBuf>,
+    /// For tests of crashes: cut the power of the flash memory on SIGUSR1
+    #[arg(long, value_name = "SEED", hide = true)]
+    cut: Option<u64>,
+    /// For tests of crashes: plant a fault
+    #[arg(long, value_name = "FAULT", hide = true)]
+    fault: Option<steadfast_disk::Fault>,
+    /// For tests of crashes: serve nothing, and say whether the image holds what a record promises
+    #[arg(long, value_name = "RECORD", hide = true)]
+    judge: Option<PathBuf>,
+    /// Flash image, made by 'steadfast ftl format'
+    image: PathBuf,
+    /// More for nbdkit, such as filters or TLS
+    #[arg(last = true, value_name = "NBDKIT-OPTION", conflicts_with = "fuse")]
+    nbdkit: Vec<std::ffi::OsString>,
+}
+
+/// What is served where.
+#[derive(Serialize)]
+struct Announced {
+    image: PathBuf,
+    /// Over NBD.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+    /// Through FUSE.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
+    bytes: u64,
+    contract: &'static str,
+    epoch_bytes: u64,
+    full: String,
+    read_only: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let image = args.image.canonicalize().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => absent(&args.image),
+        _ => Failure::at(&args.image, e),
+    })?;
+    if let Some(record) = &args.judge {
+        return judge(record, &image);
+    }
+    let mut settings = Settings {
+        image: Some(image.clone()),
+        full: args.full,
+        gone: args.gone,
+        read_only: args.read_only,
+        ..Settings::default()
+    };
+    settings.trial.record = args.record.clone();
+    settings.trial.cut = args.cut;
+    settings.trial.fault = args.fault;
+    match &args.fuse {
+        Some(dir) => run_fuse(args, &image, dir, &settings),
+        None => run_nbd(args, &image, settings),
+    }
+}
+
+/// Prints one word (`flushed`, `flushing`, `later` or `wrong`) and a number.
+fn judge(record: &Path, image: &Path) -> Result<ExitCode, Failure> {
+    let verdict = steadfast_disk::verify(record, image);
+    let verdict = verdict.map_err(|e| Failure::at(image, e).with_code(Code::Usage))?;
+    let (word, number, code) = match verdict {
+        Verdict::LastFlush => ("flushed", 0, ExitCode::SUCCESS),
+        Verdict::FlushUnderWay => ("flushing", 0, ExitCode::SUCCESS),
+        Verdict::Later(requests) => ("later", requests, ExitCode::SUCCESS),
+        Verdict::Wrong(blocks) => ("wrong", blocks, Code::Failed.into()),
+    };
+    text::print(&format!("{word} {number}"))?;
+    Ok(code)
+}
+
+fn run_nbd(args: &Args, image: &Path, settings: Settings) -> Result<ExitCode, Failure> {
+    // Looked at here, so that what is wrong with it is said in our words, before nbdkit starts.
+    let disk = patiently(image, || Disk::open_read_only(image))?;
+    let announced = |place: &nbd::Place| Announced {
+        image: args.image.clone(),
+        uri: Some(place.uri()),
+        file: None,
+        bytes: disk.geometry().blocks * steadfast_block::BLOCK_SIZE as u64,
+        contract: "snapshot",
+        epoch_bytes: steadfast_disk::Medium::epoch_blocks(&disk)
+            * steadfast_block::BLOCK_SIZE as u64,
+        full: settings.full.to_string(),
+        read_only: settings.read_only,
+    };
+    let place = match (&args.socket, args.listen) {
+        (Some(path), _) => nbd::Place::socket(path)?,
+        (None, Some(address)) if address.port() == 0 => {
+            return Err(Failure::usage(format!(
+                "--listen {address}: name a port, or serve at a Unix socket (--socket)"
+            )));
+        }
+        (None, Some(address)) => nbd::Place::Address(address),
+        (None, None) => nbd::Place::Address(nbd::DEFAULT),
+    };
+    let announced = announced(&place);
+    drop(disk);
+    let options = nbd::Options {
+        plugin: args.plugin.as_deref(),
+        threads: args.threads,
+        more: &args.nbdkit,
+    };
+    nbd::serve(image, &place, settings, &options, || {
+        announce(&announced, args.json, &place.clients())
+    })
+}
+
+fn run_fuse(
+    args: &Args,
+    image: &Path,
+    dir: &Path,
+    settings: &Settings,
+) -> Result<ExitCode, Failure> {
+    let dir =
+        steadfast_fuse::check_mount_point(dir, false).map_err(|e| Failure::new(e.to_string()))?;
+    let medium = patiently(image, || settings.open())?;
+    // From here on a signal must not cut the closing short.
+    let (tell, told) = channel();
+    let signals = catch_signals(tell.clone())?;
+    let served = Arc::new(Served::new(medium));
+    let file = Arc::new(DiskFile::new(Arc::clone(&served)));
+    let mut options = MountOptions::new(image);
+    options.read_only = args.read_only;
+    options.log = Some(logger(image));
+    let session = steadfast_fuse::mount(file, &dir, &options);
+    let session = session.map_err(|e| Failure::new(e.to_string()))?;
+    let path = session.mount_point().join(DISK_NAME);
+    let announced = Announced {
+        image: args.image.clone(),
+        uri: None,
+        file: Some(path.clone()),
+        bytes: served.bytes(),
+        contract: "snapshot",
+        epoch_bytes: served.epoch_bytes(),
+        full: settings.full.to_string(),
+        read_only: args.read_only,
+    };
+    let shown = path.display();
+    let lines = [
+        format!("losetup --find --show {shown}"),
+        format!("mkfs.ext4 {shown}"),
+    ];
+    let told_all = announce(&announced, args.json, &lines);
+    let ended = match &told_all {
+        Ok(()) => serve(session, tell, &told),
+        // Who asked for it is gone: nobody would know of it.
+        Err(_) => session.shutdown(Duration::ZERO),
+    };
+    signals.close();
+    close(image, &served, &ended)?;
+    told_all.map(|()| ExitCode::SUCCESS)
+}
+
+/// Opens an image, which a server that was killed just now may have yet.
+fn patiently<T>(image: &Path, open: impl Fn() -> Result<T, DiskError>) -> Result<T, Failure> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(DiskError::InUse { .. }) if begun.elapsed() < IN_USE_PATIENCE => {
+                std::thread::sleep(LOOK_AGAIN_AFTER);
+            }
+            opened => return opened.map_err(|e| failure(image, e)),
+        }
+    }
+}
+
+/// The last flush. After a request that panicked nothing is committed.
+fn close(image: &Path, served: &Served, ended: &Ended) -> Result<(), Failure> {
+    if let Ended::Failed(said) = ended {
+        let why = format!(
+            "a request failed inside the server ({said}); the disk was not closed, a crash returned it to its last flush"
+        );
+        return Err(Failure::at(image, why));
+    }
+    if !served.read_only() {
+        served.flush().map_err(|e| not_flushed(image, e))?;
+    }
+    match ended {
+        Ended::Broken(said) => Err(Failure::at(
+            image,
+            format!("the kernel's connection broke: {said}; the disk was closed cleanly"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn not_flushed(image: &Path, why: impl std::fmt::Display) -> Failure {
+    Failure::at(
+        image,
+        format!("the last flush failed: {why}; the disk is as it was at the one before"),
+    )
+}
+
+fn absent(image: &Path) -> Failure {
+    Failure::at(
+        image,
+        "does not exist; check the name, or make it with 'steadfast ftl format --size SIZE IMAGE'",
+    )
+}
+
+/// What went wrong with an image, and what to do about it.
+fn failure(image: &Path, error: DiskError) -> Failure {
+    match &error {
+        DiskError::Image(ImageError::NotAnImage { .. }) => Failure::new(format!(
+            "{error}; make one with 'steadfast ftl format', or serve a plain file or block device with 'nbdkit file'"
+        )),
+        _ => crate::commands::ftl::failure(image, error),
+    }
+}
+
+/// Says that clients can come, and how.
+fn announce(announced: &Announced, json: bool, clients: &[String]) -> Result<(), Failure> {
+    if json {
+        let line = serde_json::to_string(announced).map_err(|e| Failure::new(e.to_string()))?;
+        text::print(&line)?;
+    } else {
+        let file = announced.file.as_ref().map(|f| f.display().to_string());
+        let place = announced.uri.clone().or(file).unwrap_or_default();
+        let later = match announced.full == Full::Flush.to_string() && !announced.read_only {
+            true => ", or to a later moment when an epoch was full",
+            false => "",
+        };
+        let mut lines = vec![
+            format!(
+                "{}: disk of {} served at {place}",
+                announced.image.display(),
+                size::show(announced.bytes)
+            ),
+            format!(
+                "  a crash returns it to its last flush{later}; at most {} from one flush to the next",
+                size::show(announced.epoch_bytes)
+            ),
+        ];
+        lines.extend(clients.iter().map(|line| format!("  {line}")));
+        text::print(&lines.join("\n"))?;
+    }
+    if announced.read_only {
+        notice("the disk is served read-only: the image is not changed");
+    }
+    tell_service_manager();
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! Disks in flash images, as servers offer them. The front ends (the nbdkit plugin, the mounted
+//! file) have no storage logic: what they share is here.
+//!
+//! A [`Served`] disk takes requests for any bytes. Order, and what a crash leaves:
+//!
+//! * the unit below is the block of 4 KiB. A request that begins or ends inside a block reads
+//!   the rest of it first, while no other write is under way, and writes whole blocks: so two
+//!   clients that write parts of one block both find their bytes;
+//! * a write goes to the layer as one request. A flush has all of it or nothing of it, and so has a
+//!   crash, unless it is larger than an epoch;
+//! * a flush makes durable everything that was answered before it came, of all clients. There is no
+//!   smaller unit: the state with one write and without those before it was never the disk's. So a
+//!   write with *FUA* (force unit access) is a write and a flush of the whole disk;
+//! * after a crash the disk is what it was at its last flush. The layer flushes on its own only
+//!   with [`Full::Flush`], when an epoch is full.
+//!
+//! | module | job |
+//! |---|---|
+//! | `served` | requests for bytes, and what they are refused with |
+//! | `settings` | what a server is told, and how it opens the image |
+//! | `medium` | what is served: the disk, or the disk on trial |
+//! | `file` | a file system with one file, the disk |
+//! | `trial` | a record of what clients were promised, power cuts and planted faults, for tests |
+//! | `verdict` | whether an image holds what the record promises |
+//! | `fuzz` | the body of the fuzz target `flash` (feature `fuzz`) |
+
+mod file;
+#[cfg(feature = "fuzz")]
+pub mod fuzz;
+mod medium;
+mod served;
+mod settings;
+mod trial;
+mod verdict;
+
+pub use file::{DISK_NAME, DiskFile};
+pub use medium::{Medium, Run};
+pub use served::{Refusal, Served};
+pub use settings::{Full, Gone, Settings};
+pub use trial::{Fault, Trial, TrialOptions};
+pub use verdict::{Verdict, VerdictError, verify, verify_disk};

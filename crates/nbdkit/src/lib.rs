@@ -1,0 +1,20 @@
+//! A plugin for nbdkit: a disk in a flash image, for any NBD client and any virtual machine, whose
+//! crash state is exactly its last flush.
+//!
+//! ```text
+//! nbdkit nbdkit-steadfast-plugin.so image=disk.flash [full=flush|wait|wait:SECONDS]
+//!     [gone=keep|flush|rollback] [readonly=true]
+//! ```
+//!
+//! `steadfast serve disk` starts it so. nbdkit checks that requests lie inside the disk, and answers
+//! those that do not. What it relies on here: requests come from any number of threads, a flush
+//! covers what was answered on all connections before it came; one with FUA is followed by a
+//! flush of the whole disk before it is answered.
+//!
+//! | module | job |
+//! |---|---|
+//! | `abi` | nbdkit's side: its table of functions, pointers and numbers; the only `unsafe` code |
+//! | `plugin` | ours: settings, the open disk, its clients |
+
+mod abi;
+mod plugin;

@@ -1,0 +1,246 @@
+//! The plugin without pointers: what nbdkit asks, in the order in which it asks.
+//!
+//! Settings come first; then the image is opened, alone, while nbdkit can still say that it
+//! was not; then it may go to the background, and clients come and go; at the end, when the last of
+//! them has gone, the disk is flushed and closed. A request that panicked has poisoned the layer's lock:
+//! nothing is committed afterwards, and the disk is found at its last flush.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Signal, getpid, kill_process};
+
+use steadfast_disk::{Full, Gone, Refusal, Served, Settings};
+
+/// An error number, and what to say.
+pub(crate) struct Failed {
+    pub(crate) errno: i32,
+    pub(crate) text: String,
+}
+
+const EINVAL: i32 = 22;
+const EIO: i32 = 5;
+const ESHUTDOWN: i32 = 108;
+
+/// How long requests in progress may take yet when the disk is closed.
+const REQUESTS_END_WITHIN: Duration = Duration::from_secs(10);
+
+pub(crate) type Result<T> = std::result::Result<T, Failed>;
+
+fn invalid(text: impl Into<String>) -> Failed {
+    Failed {
+        errno: EINVAL,
+        text: text.into(),
+    }
+}
+
+impl From<Refusal> for Failed {
+    fn from(refusal: Refusal) -> Failed {
+        Failed {
+            errno: refusal.errno().code(),
+            text: refusal.to_string(),
+        }
+    }
+}
+
+impl Failed {
+    /// A request panicked.
+    pub(crate) fn panicked() -> Failed {
+        Failed {
+            errno: EIO,
+            text: "the request failed inside the plugin; the disk has stopped".to_owned(),
+        }
+    }
+}
+
+static SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
+static SERVED: RwLock<Option<Arc<Served>>> = RwLock::new(None);
+/// Connections that are open. Held while the last one's end is acted on, so that nobody
+/// comes in between.
+static CLIENTS: Mutex<u64> = Mutex::new(0);
+static STATUS: Mutex<Option<File>> = Mutex::new(None);
+
+fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn config(key: &str, value: &str) -> Result<()> {
+    let mut settings = held(&SETTINGS);
+    let settings = settings.get_or_insert_default();
+    settings.set(key, value).map_err(invalid)
+}
+
+pub(crate) fn config_complete() -> Result<()> {
+    match &*held(&SETTINGS) {
+        Some(Settings { image: Some(_), .. }) => Ok(()),
+        _ => Err(invalid("name the flash image: image=PATH")),
+    }
+}
+
+/// Opens the image, before nbdkit leaves its directory and its terminal.
+pub(crate) fn get_ready() -> Result<()> {
+    let mut settings = held(&SETTINGS);
+    let settings = settings.get_or_insert_default();
+    if let Some(path) = &settings.status {
+        let file = OpenOptions::new().append(true).open(path);
+        let file = file.map_err(|e| invalid(format!("{}: {e}", path.display())))?;
+        *held(&STATUS) = Some(file);
+    }
+    let disk = settings.open().map_err(|e| {
+        let image = settings.image.clone().unwrap_or_default();
+        let text = e.to_string();
+        match text.contains(&*image.to_string_lossy()) {
+            true => invalid(text),
+            false => invalid(format!("{}: {text}", image.display())),
+        }
+    })?;
+    let served = Arc::new(Served::new(disk));
+    *SERVED.write().unwrap_or_else(PoisonError::into_inner) = Some(served);
+    Ok(())
+}
+
+/// Tells who started nbdkit; that nobody listens is no reason to stop.
+fn tell(line: &str) {
+    if let Some(file) = &mut *held(&STATUS) {
+        let _ = writeln!(file, "{line}");
+    }
+}
+
+/// Clients can come.
+pub(crate) fn after_fork() -> Result<()> {
+    let control = held(&SETTINGS).as_ref().and_then(|s| s.control.clone());
+    if let Some(path) = control {
+        let file = File::open(&path).map_err(|e| invalid(format!("{}: {e}", path.display())))?;
+        std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || end_when_told(file))
+            .map_err(|e| invalid(format!("starting a thread: {e}")))?;
+    }
+    tell(&format!("ready {}", served()?.bytes()));
+    Ok(())
+}
+
+/// Waits until whoever started nbdkit says that it is to end, or is gone; then closes the disk and ends
+/// the process. nbdkit itself would wait for its clients to go, for ever.
+fn end_when_told(mut control: File) {
+    let _ = control.read(&mut [0; 1]);
+    // Held to the end, so that nbdkit does not take the plugin away meanwhile.
+    let mut served = SERVED.write().unwrap_or_else(PoisonError::into_inner);
+    if let Some(served) = served.take() {
+        // Requests in progress are let go to their end; those that come now are refused.
+        let begun = Instant::now();
+        while Arc::strong_count(&served) > 1 && begun.elapsed() < REQUESTS_END_WITHIN {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if let Err(failed) = finish(&served) {
+            let _ = writeln!(std::io::stderr(), "steadfast: {}", failed.text);
+        }
+    }
+    let _ = kill_process(getpid(), Signal::KILL);
+}
+
+/// Flushes and closes the disk. Every client has gone.
+pub(crate) fn cleanup() -> Result<()> {
+    let mut served = SERVED.write().unwrap_or_else(PoisonError::into_inner);
+    match served.take() {
+        Some(served) => finish(&served),
+        None => Ok(()),
+    }
+}
+
+/// The last flush; tells how it went.
+fn finish(served: &Served) -> Result<()> {
+    if served.read_only() {
+        tell("closed");
+        return Ok(());
+    }
+    match served.flush() {
+        Ok(()) => {
+            tell("closed");
+            Ok(())
+        }
+        Err(refusal) => {
+            tell(&format!("failed {refusal}"));
+            Err(Failed {
+                errno: EIO,
+                text: format!("the last flush: {refusal}"),
+            })
+        }
+    }
+}
+
+/// The disk.
+pub(crate) fn served() -> Result<Arc<Served>> {
+    let served = SERVED.read().unwrap_or_else(PoisonError::into_inner);
+    served.clone().ok_or_else(|| Failed {
+        errno: ESHUTDOWN,
+        text: "the disk is being closed".to_owned(),
+    })
+}
+
+fn gone() -> Gone {
+    held(&SETTINGS).as_ref().map_or(Gone::Keep, |s| s.gone)
+}
+
+pub(crate) fn open() -> Result<()> {
+    let mut clients = held(&CLIENTS);
+    served()?;
+    *clients += 1;
+    Ok(())
+}
+
+pub(crate) fn close() -> Result<()> {
+    let mut clients = held(&CLIENTS);
+    *clients = clients.saturating_sub(1);
+    if *clients > 0 {
+        return Ok(());
+    }
+    let Ok(served) = served() else {
+        // Closed already.
+        return Ok(());
+    };
+    if served.read_only() {
+        return Ok(());
+    }
+    match gone() {
+        Gone::Keep => Ok(()),
+        Gone::Flush => Ok(served.flush()?),
+        Gone::RollBack => Ok(served.roll_back()?),
+    }
+}
+
+/// Smallest, preferred and largest request. What an epoch has no room for is refused where the
+/// disk does not flush on its own.
+pub(crate) fn block_size() -> Result<[u32; 3]> {
+    const BLOCK: u32 = 4096;
+    /// What clients take as the largest where nothing is said.
+    const LARGEST: u64 = 32 << 20;
+    let epoch = match held(&SETTINGS).as_ref().map(|s| s.full) {
+        Some(Full::Wait(_)) => served()?.epoch_bytes(),
+        _ => LARGEST,
+    };
+    let largest = epoch.clamp(BLOCK.into(), LARGEST);
+    Ok([1, BLOCK, u32::try_from(largest).unwrap_or(BLOCK)])
+}
+
+/// Holes and data in a range, each as (offset, length, whether it is a hole); the first alone if `one`.
+pub(crate) fn extents(
+    offset: u64,
+    count: u64,
+    one: bool,
+    mut add: impl FnMut(u64, u64, bool) -> Result<()>,
+) -> Result<()> {
+    let served = served()?;
+    let (mut at, end) = (offset, offset + count);
+    while at < end {
+        let (len, hole) = served.run(at, end)?;
+        add(at, len, hole)?;
+        at += len.max(1);
+        if one {
+            break;
+        }
+    }
+    Ok(())
+}
