@@ -17,28 +17,28 @@ use alloc::vec::Vec;
 /// What the last committed delta page says about the data streams.
 pub(crate) struct Frontier<W> {
     /// The newest data page that delta pages cover.
-    number: W,
+    pub(crate) number: W,
     pub(crate) incarnation: W,
     /// The delta page that says so.
-    at: W,
+    pub(crate) at: W,
     /// Places where the next data page may be.
-    heads: Vec<Place<W>>,
-    next: [[W; 2]; 2],
+    pub(crate) heads: Vec<Place<W>>,
+    pub(crate) next: [[W; 2]; 2],
 }
 
 /// A place where the next page of a stream may be.
 #[derive(Clone, Copy)]
-struct Place<W> {
-    stream: usize,
-    block: W,
-    page: W,
-    announced: bool,
+pub(crate) struct Place<W> {
+    pub(crate) stream: usize,
+    pub(crate) block: W,
+    pub(crate) page: W,
+    pub(crate) announced: bool,
 }
 
 /// Such a place, and what lies there.
-struct Head<P: Platform> {
-    place: Place<P::W>,
-    found: Option<Tagged<P>>,
+pub(crate) struct Head<P: Platform> {
+    pub(crate) place: Place<P::W>,
+    pub(crate) found: Option<Tagged<P>>,
 }
 
 impl<P: Platform, Y> Ftl<P, Y> {
@@ -95,7 +95,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
             .ok_or_else(|| self.corrupt("delta page", self.shape.page_at(from.block, from.page)))
     }
 
-    fn read_frontier(&self, page: &P::P, at: P::W) -> Result<Frontier<P::W>, P::Error> {
+    pub(crate) fn read_frontier(&self, page: &P::P, at: P::W) -> Result<Frontier<P::W>, P::Error> {
         let n = P::W::of;
         let widths = Widths::of(&self.shape);
         let mut frontier = Frontier {
@@ -203,7 +203,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         Ok(())
     }
 
-    fn collect_changes(
+    pub(crate) fn collect_changes(
         &self,
         tag: &Tag<P::W>,
         page: &P::P,
@@ -259,7 +259,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         Ok(())
     }
 
-    fn head(&mut self, place: Place<P::W>) -> Result<Head<P>, P::Error> {
+    pub(crate) fn head(&mut self, place: Place<P::W>) -> Result<Head<P>, P::Error> {
         let n = P::W::of;
         let inside = place.block < n(self.shape.blocks) && place.page < n(self.shape.data_pages());
         let found = if inside {
@@ -281,7 +281,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
     }
 
     /// Applies a change that page `at` holds.
-    fn apply(&mut self, pair: P::W, counted: bool, at: P::W) -> Result<(), P::Error> {
+    pub(crate) fn apply(&mut self, pair: P::W, counted: bool, at: P::W) -> Result<(), P::Error> {
         let n = P::W::of;
         let (sector, place) = (pair.high(), pair.low());
         let sectors = n(self.limits.sectors);

@@ -1,0 +1,134 @@
+//! Write, read, seal, commit: between two flushes nothing changes that a crash returns to, and a
+//! flush changes it in one step.
+
+use crate::ftl::{HOST, MOVED};
+use crate::obligation;
+use crate::state::{Begin, State, View, any_sector, ghost, with_ghost};
+use crate::sym::{Sector, differ, n};
+use smt::explore::{assume, prove, reached};
+use smt::term::{Term, any, choice};
+use smt::word::Word;
+
+fn seal() {
+    for host in [1, 2] {
+        let name = format!("seal: the host's page, {host} sectors");
+        obligation(&name, &["sealed"], || {
+            let mut state = State::any(Begin { host, ..Begin::default() }).with_room(HOST);
+            if state.ftl.seal(HOST, false).is_ok() {
+                state.check();
+                state.check_contents(None);
+                state.check_stable();
+                reached("sealed");
+            } else {
+                prove("a page cannot be sealed", smt::term::truth(false));
+            }
+        });
+    }
+    obligation("seal: a moved sector", &["moved", "stale"], || {
+        let begin = Begin { moved: 1, open: [0, 1, 0, 0], ..Begin::default() };
+        let mut state = State::any(begin).with_room(MOVED);
+        let result = state.ftl.seal(MOVED, false);
+        prove("a page cannot be sealed", smt::term::truth(result.is_ok()));
+        state.check();
+        state.check_contents(None);
+        state.check_stable();
+        reached(if crate::sym::programs().is_empty() { "stale" } else { "moved" });
+    });
+}
+
+fn commit() {
+    for host in [0, 1] {
+        let name = format!("commit: all or nothing, {host} sectors waiting");
+        obligation(&name, &["commit", "done"], || {
+            let begin = Begin { host, open: [1, 0, 0, 0], ..Begin::default() };
+            let mut state = State::any(begin).with_room(HOST);
+            with_ghost(|g| g.may_commit = true);
+            // Nothing is trimmed: what replay leads to is the map.
+            let before = View::now();
+            crate::state::always(move |sector: Term| {
+                before.map.get(sector).equal(before.replay.get(sector))
+            });
+            if state.ftl.commit().is_ok() {
+                let after = View::now();
+                let sector = any_sector();
+                let now = after.stable.get(sector).equal(after.map.get(sector));
+                prove("what a crash returns to is not the map", now);
+                let newest = state.ftl.flushed.0.equal(state.ftl.number.0);
+                prove("the newest page is not durable", newest);
+                prove("the ghost knows another commit", ghost().flushed.equal(state.ftl.flushed.0));
+                prove("the next epoch is not empty", state.ftl.writes.0.equal(n(0)));
+                state.check();
+                state.check_contents(None);
+                reached("done");
+            }
+        });
+    }
+}
+
+fn write() {
+    obligation("write: one sector changes, within the budget", &["written", "refused", "again"], || {
+        let mut state = State::any(Begin { host: 1, ..Begin::default() });
+        let sector = Word::any("sector");
+        let content = Word::any("content").0;
+        let (writes, budget) = (state.ftl.writes.0, state.ftl.budget.0);
+        match state.ftl.write(sector, &Sector(content)) {
+            Ok(()) => {
+                let more = differ(state.ftl.writes.0, writes);
+                let fits = any([smt::term::not(more), state.ftl.writes.0.at_most(budget)]);
+                prove("an epoch has more writes than its budget", fits);
+                state.check_contents(Some((sector.0, content)));
+                reached(if state.ftl.host.sectors.len() == 1 { "again" } else { "written" });
+            }
+            Err(_) => {
+                state.check_contents(None);
+                reached("refused");
+            }
+        }
+        state.check_stable();
+        prove("a write programs a page", smt::term::truth(crate::sym::programs().is_empty()));
+    });
+    obligation("read: what was written last", &["found", "refused"], || {
+        let mut state = State::any(Begin { host: 1, ..Begin::default() });
+        let sector = Word::any("sector");
+        let mut data = Sector(Word::any("nothing yet").0);
+        match state.ftl.read(sector, &mut data) {
+            Ok(()) => {
+                let expected = state.before.content(&state.buffer, sector.0);
+                prove("a sector reads as something else", data.0.equal(expected));
+                reached("found");
+            }
+            Err(_) => reached("refused"),
+        }
+        state.check_contents(None);
+    });
+}
+
+fn point() {
+    obligation("map: one sector is pointed elsewhere, and all counts are right", &["pointed"], || {
+        let mut state = State::any(Begin::default());
+        let sector = Word(any_sector());
+        let none = crate::state::chosen("to nowhere");
+        let place = if none { Word::of(crate::shape::NONE) } else { Word::bits("place", 14) };
+        if !none {
+            let view = View::now();
+            let block = crate::shape::Shape::block_of(&crate::state::SMALL, place).0;
+            assume(view.used_as(block, &[crate::blocks::BlockUse::Open]));
+        }
+        let result = state.ftl.point(sector, place, true);
+        prove("a sound map cannot be changed", smt::term::truth(result.is_ok()));
+        let (before, after) = (&state.before, View::now());
+        let any = any_sector();
+        let expected = choice(any.equal(sector.0), place.0, before.map.get(any));
+        prove("another sector was moved", after.map.get(any).equal(expected));
+        crate::state::check_counts(&after);
+        prove("spare blocks are not counted right", state.ftl.blocks.spare.0.equal(ghost().spare));
+        reached("pointed");
+    });
+}
+
+pub fn obligations() {
+    point();
+    seal();
+    commit();
+    write();
+}
