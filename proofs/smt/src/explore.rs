@@ -313,7 +313,10 @@ pub fn reached(label: &str) {
         }
         let possible = !run.supposed || {
             let path = run.path.clone();
-            let answer = run.solver.ask(&path).unwrap_or_else(|error| give_up(&error));
+            let answer = run
+                .solver
+                .ask(&path)
+                .unwrap_or_else(|error| give_up(&error));
             answer == Answer::Satisfiable
         };
         if possible {

@@ -268,7 +268,9 @@ impl Term {
         match self.as_number() {
             Some(value) => number(64, value & bits),
             None if bits == 0 => number(64, 0),
-            None if bits & bits.wrapping_add(1) == 0 && bits != u64::MAX => self.part(0, bits.count_ones()).widened(),
+            None if bits & bits.wrapping_add(1) == 0 && bits != u64::MAX => {
+                self.part(0, bits.count_ones()).widened()
+            }
             None => make(Node::Masked(self, bits), 64),
         }
     }
@@ -293,10 +295,12 @@ impl Term {
     /// The sum, where one of both fills zeros of the other.
     pub fn filled(self, other: Term) -> Term {
         let zeros = |term: Term| match term.node() {
-            Node::Joined(parts) => match parts.last().map(|last| (last.as_number(), last.width())) {
-                Some((Some(0), width)) => width,
-                _ => 0,
-            },
+            Node::Joined(parts) => {
+                match parts.last().map(|last| (last.as_number(), last.width())) {
+                    Some((Some(0), width)) => width,
+                    _ => 0,
+                }
+            }
             _ => 0,
         };
         for (high, low) in [(self, other), (other, self)] {

@@ -15,9 +15,11 @@ use crate::limits::{Limits, Widths};
 use crate::platform::Word as _;
 use crate::shape::{NONE, Shape};
 use crate::stream::{Buffer, Cursor, Stream};
-use crate::sym::{Anything, Event, Flash, Memory, Page, Queue, Table, cell, change, differ, n, value};
+use crate::sym::{
+    Anything, Event, Flash, Memory, Page, Queue, Table, cell, change, differ, n, value,
+};
 use crate::tag::{self, Tag};
-use smt::explore::{assume, suppose, branch, end_path, prove, reached, unknown};
+use smt::explore::{assume, branch, end_path, prove, reached, suppose, unknown};
 use smt::term::{Term, all, any, choice, implies, not, truth};
 use smt::word::Word;
 use std::cell::RefCell;
@@ -258,8 +260,18 @@ impl View {
             self.uses.get(block).at_most(Bad.number::<Word>().0),
             self.valid.get(block).at_most(n(SMALL.block_sectors())),
             (self.valid.get(block)).at_most(self.fill.get(block).times(SMALL.sectors)),
-            implies(self.used_as(block, &without), self.valid.get(block).equal(n(0))),
-            implies(self.used_as(block, &[Free, Next]), self.fill.get(block).equal(n(0))),
+            implies(
+                self.used_as(block, &without),
+                self.valid.get(block).equal(n(0)),
+            ),
+            any([
+                self.holds.get(block).equal(n(PAGES_OF_DATA)),
+                self.valid.get(block).equal(n(0)),
+            ]),
+            implies(
+                self.used_as(block, &[Free, Next]),
+                self.fill.get(block).equal(n(0)),
+            ),
             self.fill.get(block).at_most(n(SMALL.pages)),
         ])
     }
@@ -273,7 +285,10 @@ impl View {
             g.durable_runs.at_most(self.page_age(at)),
             implies(g.said.below(number), g.runs.at_most(self.page_age(at))),
         ]);
-        implies(all([g.covered.below(number), number.at_most(g.number)]), kept)
+        implies(
+            all([g.covered.below(number), number.at_most(g.number)]),
+            kept,
+        )
     }
 
     /// A delta page that recovery needs is there; one that the next root needs is of its checkpoint.
@@ -284,7 +299,10 @@ impl View {
             self.is_page(at, &[Open, Delta], PAGES_OF_DELTAS),
             implies(g.from.at_most(number), g.cycle.at_most(self.page_age(at))),
         ]);
-        implies(all([g.durable_from.at_most(number), number.below(g.delta)]), kept)
+        implies(
+            all([g.durable_from.at_most(number), number.below(g.delta)]),
+            kept,
+        )
     }
 
     /// So are map pages: those the root names, and those written for the next.
@@ -295,7 +313,10 @@ impl View {
             self.ghost.cycle.at_most(self.page_age(now)),
         ]);
         all([
-            any([is_none(root), self.is_page(root, &[Open, Map], PAGES_OF_MAPS)]),
+            any([
+                is_none(root),
+                self.is_page(root, &[Open, Map], PAGES_OF_MAPS),
+            ]),
             implies(index.below(self.ghost.written), new),
         ])
     }
@@ -373,9 +394,19 @@ fn tables(bare: &View) -> Ghost {
     };
     let of_block = |read: &Memory| {
         let view = bare.clone();
-        with(read.clone(), Box::new(move |block| view.block_holds(block)), SMALL.blocks)
+        with(
+            read.clone(),
+            Box::new(move |block| view.block_holds(block)),
+            SMALL.blocks,
+        )
     };
-    let (a, b, c, d, e) = (bare.clone(), bare.clone(), bare.clone(), bare.clone(), bare.clone());
+    let (a, b, c, d, e) = (
+        bare.clone(),
+        bare.clone(),
+        bare.clone(),
+        bare.clone(),
+        bare.clone(),
+    );
     let of_sector = move |sector| {
         let committed = a.stable.get(sector).equal(a.map.get(sector));
         let committed = any([committed, truth(!a.ghost.committed)]);
@@ -413,8 +444,16 @@ fn tables(bare: &View) -> Ghost {
         ),
         fill: of_block(&bare.fill),
         holds: of_block(&bare.holds),
-        log: with(bare.log.clone(), Box::new(move |number| c.log_holds(number)), u64::MAX),
-        deltas: with(bare.deltas.clone(), Box::new(move |number| d.delta_holds(number)), u64::MAX),
+        log: with(
+            bare.log.clone(),
+            Box::new(move |number| c.log_holds(number)),
+            u64::MAX,
+        ),
+        deltas: with(
+            bare.deltas.clone(),
+            Box::new(move |number| d.delta_holds(number)),
+            u64::MAX,
+        ),
         rooted: with(
             bare.rooted.clone(),
             Box::new(move |index| {
@@ -543,23 +582,38 @@ impl State {
     pub fn any(begin: Begin) -> State {
         crate::sym::page_length(SMALL.page_words + SMALL.spare_words, true);
         let limits = limits();
-        let (number, flushed, said, covered) =
-            (count("number"), count("flushed"), count("said"), count("covered"));
+        let (number, flushed, said, covered) = (
+            count("number"),
+            count("flushed"),
+            count("said"),
+            count("covered"),
+        );
         let (runs, durable_runs) = (Word::bits("runs", 31), Word::bits("durable runs", 31));
         let (delta, from, durable_from) = (count("delta"), count("from"), count("durable from"));
         let cycle = Word::bits("cycle", 31);
         let written = Word::bits("written", 32);
         let spare = Word::bits("spare", 32);
-        let steps = [(covered, said), (said, flushed), (flushed, number), (durable_runs, runs)];
+        let steps = [
+            (covered, said),
+            (said, flushed),
+            (flushed, number),
+            (durable_runs, runs),
+        ];
         let deltas = [(durable_from, from), (from, delta)];
         let steps = steps.iter().chain(&deltas).map(|(a, b)| a.0.at_most(b.0));
-        let bounds = [spare.0.at_most(n(SMALL.blocks)), written.0.at_most(n(limits.map_pages))];
+        let bounds = [
+            spare.0.at_most(n(SMALL.blocks)),
+            written.0.at_most(n(limits.map_pages)),
+        ];
         assume(all(steps.chain(bounds)));
         if begin.committed {
             assume(flushed.0.equal(number.0));
         }
         if begin.phase == Phase::Idle || begin.rooted {
-            assume(all([durable_from.0.equal(from.0), written.0.equal(n(limits.map_pages))]));
+            assume(all([
+                durable_from.0.equal(from.0),
+                written.0.equal(n(limits.map_pages)),
+            ]));
         }
         let ghost = Ghost {
             map: 0,
@@ -698,7 +752,10 @@ fn streams(begin: Begin, view: &View) -> [Stream<Flash>; 4] {
             Cursor {
                 block,
                 page,
-                sectors: Queue::new(Memory::any("block's sectors", 32), page.0.times(SMALL.sectors)),
+                sectors: Queue::new(
+                    Memory::any("block's sectors", 32),
+                    page.0.times(SMALL.sectors),
+                ),
             }
         });
         Stream {
@@ -721,7 +778,11 @@ fn map_is_set(sector: Term, place: Term) {
     for (place, up) in [(place, true), (old, false)] {
         let block = block_of(place);
         let have = cell(g.count).words.get(block);
-        let new = if up { have.plus(n(1)) } else { have.minus(n(1)) };
+        let new = if up {
+            have.plus(n(1))
+        } else {
+            have.minus(n(1))
+        };
         change(g.count, |cell| {
             cell.words.set(block, choice(is_none(place), have, new));
         });
@@ -794,17 +855,29 @@ pub fn any_block() -> Term {
 
 /// Nothing that recovery reads, or that the map names, lies in the block.
 fn needs_nothing(view: &View, block: Term) {
-    prove("a block is erased that is not erasable", view.used_as(block, &[Erasable]));
+    prove(
+        "a block is erased that is not erasable",
+        view.used_as(block, &[Erasable]),
+    );
     let sector = any_sector();
     let in_block = |place: Term| all([not(is_none(place)), block_of(place).equal(block)]);
-    prove("an erase takes a committed sector", not(in_block(view.stable.get(sector))));
-    prove("an erase takes a sector", not(in_block(view.map.get(sector))));
+    prove(
+        "an erase takes a committed sector",
+        not(in_block(view.stable.get(sector))),
+    );
+    prove(
+        "an erase takes a sector",
+        not(in_block(view.map.get(sector))),
+    );
     let of_page = |at: Term| SMALL.block_of_page(Word(at)).0.equal(block);
     let number = Word::any("any data page").0;
     let g = &view.ghost;
     let needed = all([g.covered.below(number), number.at_most(g.number)]);
     let taken = all([needed, of_page(view.log.get(number))]);
-    prove("an erase takes a data page that no delta page says", not(taken));
+    prove(
+        "an erase takes a data page that no delta page says",
+        not(taken),
+    );
     let number = Word::any("any delta page").0;
     let needed = all([g.durable_from.at_most(number), number.below(g.delta)]);
     let taken = all([needed, of_page(view.deltas.get(number))]);
@@ -812,7 +885,10 @@ fn needs_nothing(view: &View, block: Term) {
     let index = Word::bits("any map page", 32).0;
     suppose(index.below(n(limits().map_pages)));
     let root = view.rooted.get(index);
-    prove("an erase takes a map page", not(all([not(is_none(root)), of_page(root)])));
+    prove(
+        "an erase takes a map page",
+        not(all([not(is_none(root)), of_page(root)])),
+    );
 }
 
 /// A page goes to the next place of an open block, where nothing lay; if it is one of a log, it has
@@ -820,10 +896,22 @@ fn needs_nothing(view: &View, block: Term) {
 fn program(at: Term, page: &Page) {
     let g = ghost();
     let view = View::now();
-    let (block, index) = (SMALL.block_of_page(Word(at)).0, SMALL.index_of_page(Word(at)).0);
-    prove("a page is programmed outside", all([block.below(n(SMALL.blocks)), index.below(n(SMALL.pages))]));
-    prove("a page is not the next of its block", view.fill.get(block).equal(index));
-    prove("a page goes to a block that is not open", view.used_as(block, &[Open]));
+    let (block, index) = (
+        SMALL.block_of_page(Word(at)).0,
+        SMALL.index_of_page(Word(at)).0,
+    );
+    prove(
+        "a page is programmed outside",
+        all([block.below(n(SMALL.blocks)), index.below(n(SMALL.pages))]),
+    );
+    prove(
+        "a page is not the next of its block",
+        view.fill.get(block).equal(index),
+    );
+    prove(
+        "a page goes to a block that is not open",
+        view.used_as(block, &[Open]),
+    );
     change(g.fill, |cell| cell.words.set(block, index.plus(n(1))));
     let Some(tag) = Tag::read(&SMALL, Word(g.volume), page) else {
         prove("a page without a tag is programmed", truth(false));
@@ -840,17 +928,32 @@ fn program(at: Term, page: &Page) {
     let same = view.holds.get(block).equal(n(holds));
     prove("a block holds pages of two streams", any([first, same]));
     change(g.holds, |cell| cell.words.set(block, n(holds)));
-    prove("a page is of another mount", tag.incarnation.0.equal(g.incarnation));
-    prove("a page says that more is durable than is", tag.flushed.0.at_most(g.flushed));
+    prove(
+        "a page is of another mount",
+        tag.incarnation.0.equal(g.incarnation),
+    );
+    prove(
+        "a page says that more is durable than is",
+        tag.flushed.0.at_most(g.flushed),
+    );
     if tag.is(tag::DATA) || tag.is(tag::TRIM) {
         data_page(at, page, &tag);
     } else if tag.is(tag::SUMMARY) {
-        prove("a summary lies among data", n(SMALL.data_pages()).at_most(index));
+        prove(
+            "a summary lies among data",
+            n(SMALL.data_pages()).at_most(index),
+        );
     } else {
-        prove("metadata is written before it is committed", g.flushed.equal(g.number));
+        prove(
+            "metadata is written before it is committed",
+            g.flushed.equal(g.number),
+        );
         prove("metadata is written before the sync", truth(!g.committing));
         if tag.is(tag::DELTA) {
-            prove("a delta page's number is not the next", tag.number.0.equal(g.delta));
+            prove(
+                "a delta page's number is not the next",
+                tag.number.0.equal(g.delta),
+            );
             change(g.deltas, |cell| cell.words.set(g.delta, at));
             with_ghost(|g| g.delta = g.delta.plus(n(1)));
         }
@@ -859,10 +962,19 @@ fn program(at: Term, page: &Page) {
 
 fn data_page(at: Term, page: &Page, tag: &Tag<Word>) {
     let g = ghost();
-    prove("a data page's number is not the next", tag.number.0.equal(g.number.plus(n(1))));
-    prove("a data page follows the one that commits", truth(!g.committing));
+    prove(
+        "a data page's number is not the next",
+        tag.number.0.equal(g.number.plus(n(1))),
+    );
+    prove(
+        "a data page follows the one that commits",
+        truth(!g.committing),
+    );
     let index = SMALL.index_of_page(Word(at)).0;
-    prove("a data page lies where summaries do", index.below(n(SMALL.data_pages())));
+    prove(
+        "a data page lies where summaries do",
+        index.below(n(SMALL.data_pages())),
+    );
     change(g.log, |cell| cell.words.set(tag.number.0, at));
     with_ghost(|g| g.number = g.number.plus(n(1)));
     if tag.is(tag::DATA) {
@@ -870,11 +982,15 @@ fn data_page(at: Term, page: &Page, tag: &Tag<Word>) {
             let place = SMALL.place(Word(at), slot).0;
             let listed = tag::sector(&SMALL, page, slot).0;
             let sector = choice(n(slot).below(tag.count.0), listed, n(NONE));
-            prove("a page lists a sector beyond the disk", any([is_none(sector), sector.below(n(SECTORS))]));
+            prove(
+                "a page lists a sector beyond the disk",
+                any([is_none(sector), sector.below(n(SECTORS))]),
+            );
             change(g.listed, |cell| cell.words.set(place, sector));
             change(g.data, |cell| cell.words.set(place, page.sector(slot)));
             change(g.replay, |cell| {
-                cell.words.set_where(move |x| (all([not(is_none(sector)), x.equal(sector)]), place));
+                cell.words
+                    .set_where(move |x| (all([not(is_none(sector)), x.equal(sector)]), place));
             });
         }
     }
@@ -882,7 +998,10 @@ fn data_page(at: Term, page: &Page, tag: &Tag<Word>) {
         prove("a page commits that must not", truth(g.may_commit));
         with_ghost(|g| g.committing = true);
     } else {
-        prove("a page has a flag that nobody knows", tag.flags.0.equal(n(0)));
+        prove(
+            "a page has a flag that nobody knows",
+            tag.flags.0.equal(n(0)),
+        );
     }
 }
 
@@ -899,7 +1018,10 @@ thread_local! {
 pub fn check_counts(view: &View) {
     let counted = cell(view.ghost.count).words;
     let block = any_block();
-    prove("a count of valid sectors is wrong", view.valid.get(block).equal(counted.get(block)));
+    prove(
+        "a count of valid sectors is wrong",
+        view.valid.get(block).equal(counted.get(block)),
+    );
 }
 
 /// The invariants, of any sector, block, and page of a log.
@@ -912,13 +1034,22 @@ pub fn check_all(view: &View) {
     let sector = any_sector();
     // So it is for the block of this sector, which holds one at least.
     let place = view.map.get(sector);
-    let of_block = all([right(block_of(place)), n(1).at_most(counted.get(block_of(place)))]);
+    let of_block = all([
+        right(block_of(place)),
+        n(1).at_most(counted.get(block_of(place))),
+    ]);
     suppose(any([is_none(place), of_block]));
     prove("the map is unsound", view.map_holds(sector));
     prove("the committed map is unsound", view.stable_holds(sector));
     prove("replay leads elsewhere", view.replay_holds(sector));
-    prove("a page of the data log is lost", view.log_holds(Word::any("any data page").0));
-    prove("a page of the delta log is lost", view.delta_holds(Word::any("any delta page").0));
+    prove(
+        "a page of the data log is lost",
+        view.log_holds(Word::any("any data page").0),
+    );
+    prove(
+        "a page of the delta log is lost",
+        view.delta_holds(Word::any("any delta page").0),
+    );
     let index = Word::bits("any map page", 32).0;
     suppose(index.below(n(limits().map_pages)));
     prove("a map page is lost", view.directory_holds(index));
@@ -945,14 +1076,21 @@ impl State {
             ("the number of spare blocks", ftl.blocks.spare, g.spare),
             ("the number of the next delta page", ftl.delta, g.delta),
             ("the number of runs", ftl.runs, g.runs),
-            ("the number of durable runs", ftl.blocks.durable_runs, g.durable_runs),
+            (
+                "the number of durable runs",
+                ftl.blocks.durable_runs,
+                g.durable_runs,
+            ),
         ] {
             prove(what, word.0.equal(ghost));
         }
         check_all(&view);
         let mut taken: Vec<Term> = Vec::new();
         for (index, stream) in ftl.streams.iter().enumerate() {
-            prove("a stream is wider than it may be", truth(stream.open.len() <= stream.width));
+            prove(
+                "a stream is wider than it may be",
+                truth(stream.open.len() <= stream.width),
+            );
             for cursor in &stream.open {
                 let (block, page) = (cursor.block.0, cursor.page.0);
                 let other = taken.iter().map(|&other| differ(other, block));
@@ -963,13 +1101,18 @@ impl State {
                     view.is_of(index, block, page),
                     page.at_most(n(stream.pages)),
                 ];
-                prove("an open block is not as its stream has it", all(other.chain(open)));
+                prove(
+                    "an open block is not as its stream has it",
+                    all(other.chain(open)),
+                );
                 taken.push(block);
             }
         }
         let waiting = Buffered::of(&ftl.moved);
         let places = ftl.moved.places.iter();
-        for ((&sector, place), &content) in waiting.sectors.iter().zip(places).zip(&waiting.contents) {
+        for ((&sector, place), &content) in
+            waiting.sectors.iter().zip(places).zip(&waiting.contents)
+        {
             let holds = view.waiting_holds(sector, place.0, content);
             prove("what waits to be moved is not what its place holds", holds);
         }
@@ -991,11 +1134,17 @@ impl State {
     pub fn check_stable(&self) {
         let sector = any_sector();
         let after = View::now();
-        let same = after.stable.get(sector).equal(self.before.stable.get(sector));
+        let same = after
+            .stable
+            .get(sector)
+            .equal(self.before.stable.get(sector));
         prove("what a crash returns to has changed", same);
         let place = self.before.stable.get(sector);
         let kept = after.data.get(place).equal(self.before.data.get(place));
-        prove("a committed sector was overwritten", any([is_none(place), kept]));
+        prove(
+            "a committed sector was overwritten",
+            any([is_none(place), kept]),
+        );
     }
 }
 

@@ -212,7 +212,13 @@ pub fn table_made(before_last: usize) -> usize {
 }
 
 pub fn programs() -> Vec<(Term, Page)> {
-    with(|world| world.programs.iter().map(|(at, page)| (*at, Page(page.0))).collect())
+    with(|world| {
+        world
+            .programs
+            .iter()
+            .map(|(at, page)| (*at, Page(page.0)))
+            .collect()
+    })
 }
 
 fn tell(event: &Event) {
@@ -269,14 +275,20 @@ impl platform::Table<Word> for Table {
     #[track_caller]
     fn get(&self, at: Word) -> Word {
         let cell = cell(self.0);
-        prove("an entry of a table is out of range", at.0.below(cell.length));
+        prove(
+            "an entry of a table is out of range",
+            at.0.below(cell.length),
+        );
         Word(cell.words.get(at.0))
     }
 
     #[track_caller]
     fn set(&mut self, at: Word, value: Word) {
         let before = cell(self.0);
-        prove("an entry of a table is out of range", at.0.below(before.length));
+        prove(
+            "an entry of a table is out of range",
+            at.0.below(before.length),
+        );
         prove("a number does not fit a table", value.0.below(n(1 << 32)));
         if let Some(hook) = before.hook {
             hook(at.0, value.0);
@@ -313,14 +325,20 @@ impl platform::Queue<Word> for Queue {
     #[track_caller]
     fn get(&self, at: Word) -> Word {
         let cell = cell(self.0);
-        prove("an entry of a list is out of range", at.0.below(cell.length));
+        prove(
+            "an entry of a list is out of range",
+            at.0.below(cell.length),
+        );
         Word(cell.words.get(at.0))
     }
 
     #[track_caller]
     fn set(&mut self, at: Word, value: Word) {
         change(self.0, |cell| {
-            prove("an entry of a list is out of range", at.0.below(cell.length));
+            prove(
+                "an entry of a list is out of range",
+                at.0.below(cell.length),
+            );
             cell.words.set(at.0, value.0);
         });
     }

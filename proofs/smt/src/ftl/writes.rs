@@ -13,7 +13,11 @@ fn seal() {
     for host in [1, 2] {
         let name = format!("seal: the host's page, {host} sectors");
         obligation(&name, &["sealed"], || {
-            let mut state = State::any(Begin { host, ..Begin::default() }).with_room(HOST);
+            let mut state = State::any(Begin {
+                host,
+                ..Begin::default()
+            })
+            .with_room(HOST);
             if state.ftl.seal(HOST, false).is_ok() {
                 state.check();
                 state.check_contents(None);
@@ -25,14 +29,22 @@ fn seal() {
         });
     }
     obligation("seal: a moved sector", &["moved", "stale"], || {
-        let begin = Begin { moved: 1, open: [0, 1, 0, 0], ..Begin::default() };
+        let begin = Begin {
+            moved: 1,
+            open: [0, 1, 0, 0],
+            ..Begin::default()
+        };
         let mut state = State::any(begin).with_room(MOVED);
         let result = state.ftl.seal(MOVED, false);
         prove("a page cannot be sealed", smt::term::truth(result.is_ok()));
         state.check();
         state.check_contents(None);
         state.check_stable();
-        reached(if crate::sym::programs().is_empty() { "stale" } else { "moved" });
+        reached(if crate::sym::programs().is_empty() {
+            "stale"
+        } else {
+            "moved"
+        });
     });
 }
 
@@ -40,7 +52,11 @@ fn commit() {
     for host in [0, 1] {
         let name = format!("commit: all or nothing, {host} sectors waiting");
         obligation(&name, &["commit", "done"], || {
-            let begin = Begin { host, open: [1, 0, 0, 0], ..Begin::default() };
+            let begin = Begin {
+                host,
+                open: [1, 0, 0, 0],
+                ..Begin::default()
+            };
             let mut state = State::any(begin).with_room(HOST);
             with_ghost(|g| g.may_commit = true);
             // Nothing is trimmed: what replay leads to is the map.
@@ -55,8 +71,14 @@ fn commit() {
                 prove("what a crash returns to is not the map", now);
                 let newest = state.ftl.flushed.0.equal(state.ftl.number.0);
                 prove("the newest page is not durable", newest);
-                prove("the ghost knows another commit", ghost().flushed.equal(state.ftl.flushed.0));
-                prove("the next epoch is not empty", state.ftl.writes.0.equal(n(0)));
+                prove(
+                    "the ghost knows another commit",
+                    ghost().flushed.equal(state.ftl.flushed.0),
+                );
+                prove(
+                    "the next epoch is not empty",
+                    state.ftl.writes.0.equal(n(0)),
+                );
                 state.check();
                 state.check_contents(None);
                 reached("done");
@@ -66,29 +88,46 @@ fn commit() {
 }
 
 fn write() {
-    obligation("write: one sector changes, within the budget", &["written", "refused", "again"], || {
-        let mut state = State::any(Begin { host: 1, ..Begin::default() });
-        let sector = Word::any("sector");
-        let content = Word::any("content").0;
-        let (writes, budget) = (state.ftl.writes.0, state.ftl.budget.0);
-        match state.ftl.write(sector, &Sector(content)) {
-            Ok(()) => {
-                let more = differ(state.ftl.writes.0, writes);
-                let fits = any([smt::term::not(more), state.ftl.writes.0.at_most(budget)]);
-                prove("an epoch has more writes than its budget", fits);
-                state.check_contents(Some((sector.0, content)));
-                reached(if state.ftl.host.sectors.len() == 1 { "again" } else { "written" });
+    obligation(
+        "write: one sector changes, within the budget",
+        &["written", "refused", "again"],
+        || {
+            let mut state = State::any(Begin {
+                host: 1,
+                ..Begin::default()
+            });
+            let sector = Word::any("sector");
+            let content = Word::any("content").0;
+            let (writes, budget) = (state.ftl.writes.0, state.ftl.budget.0);
+            match state.ftl.write(sector, &Sector(content)) {
+                Ok(()) => {
+                    let more = differ(state.ftl.writes.0, writes);
+                    let fits = any([smt::term::not(more), state.ftl.writes.0.at_most(budget)]);
+                    prove("an epoch has more writes than its budget", fits);
+                    state.check_contents(Some((sector.0, content)));
+                    reached(if state.ftl.host.sectors.len() == 1 {
+                        "again"
+                    } else {
+                        "written"
+                    });
+                }
+                Err(_) => {
+                    state.check_contents(None);
+                    reached("refused");
+                }
             }
-            Err(_) => {
-                state.check_contents(None);
-                reached("refused");
-            }
-        }
-        state.check_stable();
-        prove("a write programs a page", smt::term::truth(crate::sym::programs().is_empty()));
-    });
+            state.check_stable();
+            prove(
+                "a write programs a page",
+                smt::term::truth(crate::sym::programs().is_empty()),
+            );
+        },
+    );
     obligation("read: what was written last", &["found", "refused"], || {
-        let mut state = State::any(Begin { host: 1, ..Begin::default() });
+        let mut state = State::any(Begin {
+            host: 1,
+            ..Begin::default()
+        });
         let sector = Word::any("sector");
         let mut data = Sector(Word::any("nothing yet").0);
         match state.ftl.read(sector, &mut data) {
@@ -104,26 +143,43 @@ fn write() {
 }
 
 fn point() {
-    obligation("map: one sector is pointed elsewhere, and all counts are right", &["pointed"], || {
-        let mut state = State::any(Begin::default());
-        let sector = Word(any_sector());
-        let none = crate::state::chosen("to nowhere");
-        let place = if none { Word::of(crate::shape::NONE) } else { Word::bits("place", 14) };
-        if !none {
-            let view = View::now();
-            let block = crate::shape::Shape::block_of(&crate::state::SMALL, place).0;
-            assume(view.used_as(block, &[crate::blocks::BlockUse::Open]));
-        }
-        let result = state.ftl.point(sector, place, true);
-        prove("a sound map cannot be changed", smt::term::truth(result.is_ok()));
-        let (before, after) = (&state.before, View::now());
-        let any = any_sector();
-        let expected = choice(any.equal(sector.0), place.0, before.map.get(any));
-        prove("another sector was moved", after.map.get(any).equal(expected));
-        crate::state::check_counts(&after);
-        prove("spare blocks are not counted right", state.ftl.blocks.spare.0.equal(ghost().spare));
-        reached("pointed");
-    });
+    obligation(
+        "map: one sector is pointed elsewhere, and all counts are right",
+        &["pointed"],
+        || {
+            let mut state = State::any(Begin::default());
+            let sector = Word(any_sector());
+            let none = crate::state::chosen("to nowhere");
+            let place = if none {
+                Word::of(crate::shape::NONE)
+            } else {
+                Word::bits("place", 14)
+            };
+            if !none {
+                let view = View::now();
+                let block = crate::shape::Shape::block_of(&crate::state::SMALL, place).0;
+                assume(view.used_as(block, &[crate::blocks::BlockUse::Open]));
+            }
+            let result = state.ftl.point(sector, place, true);
+            prove(
+                "a sound map cannot be changed",
+                smt::term::truth(result.is_ok()),
+            );
+            let (before, after) = (&state.before, View::now());
+            let any = any_sector();
+            let expected = choice(any.equal(sector.0), place.0, before.map.get(any));
+            prove(
+                "another sector was moved",
+                after.map.get(any).equal(expected),
+            );
+            crate::state::check_counts(&after);
+            prove(
+                "spare blocks are not counted right",
+                state.ftl.blocks.spare.0.equal(ghost().spare),
+            );
+            reached("pointed");
+        },
+    );
 }
 
 pub fn obligations() {
