@@ -149,45 +149,12 @@ impl<P: Platform, Y> Ftl<P, Y> {
         let mut expected = frontier.number + n(1);
         let mut skipped = 0;
         loop {
-            let here = heads.iter().position(|head| {
-                (head.found.as_ref()).is_some_and(|(tag, _)| tag.number == expected)
-            });
-            let Some(here) = here else {
-                if self.faults.skip_gap && skipped < 4 {
-                    skipped += 1;
-                    expected = expected + n(1);
-                    continue;
-                }
+            if self.follow_one(&mut heads, &mut changes, expected)? {
+                skipped = 0;
+            } else if self.faults.skip_gap && skipped < 4 {
+                skipped += 1;
+            } else {
                 break;
-            };
-            let mut head = heads.swap_remove(here);
-            let Some((tag, page)) = head.found.take() else {
-                break;
-            };
-            let Place {
-                block,
-                page: index,
-                stream,
-                ..
-            } = head.place;
-            let at = self.shape.page_at(block, index);
-            self.collect_changes(&tag, &page, at, &mut changes)?;
-            // Until a delta run says what this page says, its block stays, valid sectors or not.
-            if self.blocks.is(block, BlockUse::Erasable) && !self.faults.free_tail {
-                self.blocks.set(block, BlockUse::Invalid);
-            }
-            head.place.announced = false;
-            head.place.page = index + n(1);
-            heads.push(self.head(head.place)?);
-            self.announce(&mut heads, stream, tag.next)?;
-            if tag.commits() || self.faults.accept_uncommitted {
-                P::each("changes of a flush", changes.length(), |i| {
-                    self.apply(changes.get(i), true, at)?;
-                    self.pairs.push(changes.get(i));
-                    Ok(())
-                })?;
-                changes.truncate(n(0));
-                self.number = expected;
             }
             expected = expected + n(1);
         }
@@ -201,6 +168,52 @@ impl<P: Platform, Y> Ftl<P, Y> {
             }
         }
         Ok(())
+    }
+
+    /// Takes in the data page of this number, if it is at one of the heads; says whether it was.
+    pub(crate) fn follow_one(
+        &mut self,
+        heads: &mut Vec<Head<P>>,
+        changes: &mut P::Q,
+        expected: P::W,
+    ) -> Result<bool, P::Error> {
+        let n = P::W::of;
+        let here = heads.iter().position(|head| {
+            (head.found.as_ref()).is_some_and(|(tag, _)| tag.number == expected)
+        });
+        let Some(here) = here else {
+            return Ok(false);
+        };
+        let mut head = heads.swap_remove(here);
+        let Some((tag, page)) = head.found.take() else {
+            return Ok(false);
+        };
+        let Place {
+            block,
+            page: index,
+            stream,
+            ..
+        } = head.place;
+        let at = self.shape.page_at(block, index);
+        self.collect_changes(&tag, &page, at, changes)?;
+        // Until a delta run says what this page says, its block stays, valid sectors or not.
+        if self.blocks.is(block, BlockUse::Erasable) && !self.faults.free_tail {
+            self.blocks.set(block, BlockUse::Invalid);
+        }
+        head.place.announced = false;
+        head.place.page = index + n(1);
+        heads.push(self.head(head.place)?);
+        self.announce(heads, stream, tag.next)?;
+        if tag.commits() || self.faults.accept_uncommitted {
+            P::each("changes of a flush", changes.length(), |i| {
+                self.apply(changes.get(i), true, at)?;
+                self.pairs.push(changes.get(i));
+                Ok(())
+            })?;
+            changes.truncate(n(0));
+            self.number = expected;
+        }
+        Ok(true)
     }
 
     pub(crate) fn collect_changes(
@@ -217,6 +230,10 @@ impl<P: Platform, Y> Ftl<P, Y> {
             }
             return P::each("ranges of a page", tag.count, |i| {
                 let range = page.word(i);
+                // As a pair's lower half it has to have room beside the mark.
+                if range.low() >= n(TRIMMED) {
+                    return Err(self.corrupt("page of trims", at));
+                }
                 changes.push(P::W::pack(range.high(), n(TRIMMED) + range.low()));
                 Ok(())
             });

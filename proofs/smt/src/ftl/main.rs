@@ -33,7 +33,9 @@ shipped! {
 }
 
 mod erases;
+mod metadata;
 mod pages;
+mod recovery;
 mod state;
 mod sym;
 mod writes;
@@ -54,5 +56,7 @@ fn main() {
         pages::obligations();
         writes::obligations();
         erases::obligations();
+        metadata::obligations();
+        recovery::obligations();
     })
 }

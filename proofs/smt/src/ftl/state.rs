@@ -66,7 +66,7 @@ pub type Layer = Ftl<Flash, Anything>;
 /// The ghosts, and where the layer's tables are.
 #[derive(Clone)]
 pub struct Ghost {
-    map: usize,
+    pub map: usize,
     pub uses: usize,
     pub valid: usize,
     pub ages: usize,

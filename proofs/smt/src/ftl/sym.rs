@@ -577,11 +577,13 @@ impl Platform for Flash {
         count: Word,
         mut step: impl FnMut(Word) -> Result<(), E>,
     ) -> Result<(), E> {
-        if let Some(steps) = count.0.as_number().filter(|&steps| steps <= STEPS_MAX) {
-            return (0..steps).try_for_each(|i| step(Word::of(i)));
-        }
         let Some(rule) = with(|world| world.rules.get(name).cloned()) else {
-            panic!("no rule says what the loop over '{name}' does");
+            return match count.0.as_number() {
+                Some(steps) if steps <= STEPS_MAX => {
+                    (0..steps).try_for_each(|i| step(Word::of(i)))
+                }
+                _ => panic!("no rule says what the loop over '{name}' does"),
+            };
         };
         if let Some((before, behind)) = rule.step
             && branch(unknown("one of the steps", 0))
