@@ -178,9 +178,9 @@ impl<P: Platform, Y> Ftl<P, Y> {
         expected: P::W,
     ) -> Result<bool, P::Error> {
         let n = P::W::of;
-        let here = heads.iter().position(|head| {
-            (head.found.as_ref()).is_some_and(|(tag, _)| tag.number == expected)
-        });
+        let here = heads
+            .iter()
+            .position(|head| (head.found.as_ref()).is_some_and(|(tag, _)| tag.number == expected));
         let Some(here) = here else {
             return Ok(false);
         };

@@ -108,8 +108,9 @@ pub fn begin(solver: Solver, only: Vec<String>, first: bool) {
     RUN.set(Some(run));
 }
 
-/// Prints what the run came to, and ends the solver; whether everything holds.
-pub fn end() -> bool {
+/// Prints what the run came to, and ends the solver; whether everything holds, nothing if no
+/// obligation was tried.
+pub fn end() -> Option<bool> {
     let holds = with(|run| {
         let (paths, checks) = run.total;
         println!(
@@ -122,7 +123,8 @@ pub fn end() -> bool {
         for name in &run.failed {
             println!("refused: {name}");
         }
-        run.failed.is_empty() && run.held > 0
+        let tried = !run.failed.is_empty() || run.held > 0;
+        tried.then_some(run.failed.is_empty())
     });
     RUN.set(None);
     holds

@@ -14,7 +14,7 @@ pub fn is_long() -> bool {
 /// Tries obligations. The program's arguments are `SOLVER [--record FILE] [--first] [--long] [PART…]`: it
 /// tries those whose names contain a part, all if none is given; `--record` writes down what the
 /// solver is asked, and what it answers; `--first` ends with the first one that is refused; `--long` tries the long ones, too. Exits
-/// with 0 if all hold, with 1 if one is refused, with 2 if it could not work.
+/// with 0 if all hold, with 1 if one is refused, with 2 if it could not work, with 4 if no name contains a part.
 pub fn main(name: &str, obligations: impl FnOnce()) -> ! {
     let mut args = std::env::args().skip(1);
     let (mut program, mut record, mut first, mut parts) = (None, None, false, Vec::new());
@@ -37,5 +37,8 @@ pub fn main(name: &str, obligations: impl FnOnce()) -> ! {
     });
     explore::begin(solver, parts, first);
     obligations();
-    std::process::exit(i32::from(!explore::end()))
+    std::process::exit(match explore::end() {
+        Some(holds) => i32::from(!holds),
+        None => 4,
+    })
 }

@@ -575,17 +575,20 @@ pub fn define(term: Term, defined: &mut Defined, script: &mut String) {
             width,
             to,
         } => {
-            if !defined.sequences.contains(function) {
+            // One name may stand for functions of several widths in different obligations.
+            let from: Vec<_> = to.iter().map(|t| t.width().to_string()).collect();
+            let function = format!("{function}({}:{width})", from.join(","));
+            if !defined.sequences.contains(&function) {
                 let from: Vec<_> = to.iter().map(|t| sort(t.width())).collect();
                 let _ = writeln!(
                     script,
-                    "(declare-fun |{function}()| ({}) {})",
+                    "(declare-fun |{function}| ({}) {})",
                     from.join(" "),
                     sort(*width)
                 );
                 defined.sequences.push(function.clone());
             }
-            format!("(|{function}()| {})", list(to))
+            format!("(|{function}| {})", list(to))
         }
         Node::Sum(terms, value) => {
             let mut sum = format!("#x{value:016x}");

@@ -4,7 +4,6 @@ use crate::blocks::BlockUse;
 use crate::checkpoint::Phase;
 use crate::ftl::{DELTA, HOST, MAPS, MOVED};
 use crate::obligation;
-use crate::platform::Word as _;
 use crate::state::{Begin, SMALL, State, View};
 use crate::sym::{differ, n};
 use smt::explore::{assume, prove, reached};

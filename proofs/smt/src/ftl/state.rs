@@ -12,7 +12,6 @@ use crate::blocks::{BlockUse, Blocks};
 use crate::checkpoint::{Checkpoint, DeltaPosition, Phase};
 use crate::ftl::{DELTA, Faults, Ftl, HOST, MAPS, MOVED, Stats};
 use crate::limits::{Limits, Widths};
-use crate::platform::Word as _;
 use crate::shape::{NONE, Shape};
 use crate::stream::{Buffer, Cursor, Stream};
 use crate::sym::{
@@ -105,8 +104,6 @@ pub struct Ghost {
     pub committing: bool,
     /// The operation may commit.
     pub may_commit: bool,
-    /// Checkpoint pages may go where a root lies.
-    pub roots: bool,
     /// The directory entries from here on are older than the checkpoint.
     written: Term,
 }
@@ -648,7 +645,6 @@ impl State {
             delta: delta.0,
             committing: false,
             may_commit: false,
-            roots: false,
             written: written.0,
         };
         let g = tables(&bare(&ghost));

@@ -8,7 +8,7 @@ use crate::policy::{Policy, Purpose};
 use crate::state::SMALL;
 use crate::tag;
 use smt::explore::{assume, branch, end_path, prove, reached, unknown};
-use smt::term::{Term, all, apply, choice, not, number};
+use smt::term::{Term, apply, choice, not, number};
 use smt::word::Word;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -153,7 +153,6 @@ struct World {
     programs: Vec<(Term, Page)>,
     /// The page made last.
     blank: Option<usize>,
-    failing: bool,
 }
 
 thread_local! {
@@ -172,11 +171,6 @@ pub fn reset() {
 
 pub fn watch(watcher: impl Fn(&Event) + 'static) {
     with(|world| world.watcher = Some(Rc::new(watcher)));
-}
-
-/// The next sync may report a program that failed.
-pub fn programs_may_fail() {
-    with(|world| world.failing = true);
 }
 
 /// A loop whose steps are tried here.
@@ -527,14 +521,6 @@ impl Platform for Flash {
     }
 
     fn sync(&mut self) -> Result<Failed<Flash>, ()> {
-        let programs = programs();
-        if with(|world| std::mem::take(&mut world.failing))
-            && let Some((at, page)) = programs.last()
-            && branch(unknown("the last program failed", 0))
-        {
-            with(|world| world.programs.pop());
-            return Ok(vec![(Word(*at), page.clone())]);
-        }
         tell(&Event::Sync);
         Ok(Vec::new())
     }
@@ -579,9 +565,7 @@ impl Platform for Flash {
     ) -> Result<(), E> {
         let Some(rule) = with(|world| world.rules.get(name).cloned()) else {
             return match count.0.as_number() {
-                Some(steps) if steps <= STEPS_MAX => {
-                    (0..steps).try_for_each(|i| step(Word::of(i)))
-                }
+                Some(steps) if steps <= STEPS_MAX => (0..steps).try_for_each(|i| step(Word::of(i))),
                 _ => panic!("no rule says what the loop over '{name}' does"),
             };
         };
@@ -644,11 +628,6 @@ impl Policy<Flash> for Anything {
     fn stock(&self) -> u64 {
         1
     }
-}
-
-/// A page's address, or a sector's place, in range.
-pub fn in_range(block: Term, blocks: u64, rest: impl IntoIterator<Item = Term>) -> Term {
-    all(rest.into_iter().chain([block.below(n(blocks))]))
 }
 
 pub fn differ(a: Term, b: Term) -> Term {

@@ -183,7 +183,34 @@ fn point() {
     );
 }
 
+/// The bounds of an epoch: `Limits::derive` takes none but those that fulfil the constraints, and here
+/// they are kept to.
+fn budget() {
+    obligation(
+        "budget: whole only when the reserve is there",
+        &["whole", "cut"],
+        || {
+            let mut state = State::any(Begin {
+                open: [2, 1, 0, 0],
+                ..Begin::default()
+            });
+            let (epoch, reserve) = (state.ftl.limits.epoch, state.ftl.limits.reserve);
+            state.ftl.renew_budget();
+            let have = state.ftl.available();
+            prove("more than an epoch", state.ftl.budget.0.at_most(n(epoch)));
+            prove("more room than spare blocks", have.0.at_most(ghost().spare));
+            if !smt::explore::branch(have.0.below(n(reserve))) {
+                prove("less than an epoch", state.ftl.budget.0.equal(n(epoch)));
+                reached("whole");
+            } else {
+                reached("cut");
+            }
+        },
+    );
+}
+
 pub fn obligations() {
+    budget();
     point();
     seal();
     commit();
