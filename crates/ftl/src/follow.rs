@@ -41,6 +41,9 @@ pub(crate) struct Head<P: Platform> {
     pub(crate) found: Option<Tagged<P>>,
 }
 
+/// A page, and the block and index where it lies.
+type Lying<P> = (Tagged<P>, <P as Platform>::W, <P as Platform>::W);
+
 impl<P: Platform, Y> Ftl<P, Y> {
     /// Applies the delta pages from a position on. `counted`: the delta page from which on
     /// changes are counted, because the block table does not know them. Leaves the announced
@@ -58,17 +61,8 @@ impl<P: Platform, Y> Ftl<P, Y> {
         self.delta = from.number;
         loop {
             let places = [(block, page_index), (next[0], n(0)), (next[1], n(0))];
-            let mut found = None;
-            for (block, index) in places {
-                let inside = block < n(self.shape.blocks) && index < n(self.shape.pages);
-                if found.is_none() && inside {
-                    let at = self.shape.page_at(block, index);
-                    found = (self.fetch(at)?)
-                        .filter(|(tag, _)| tag.is(tag::DELTA) && tag.number == self.delta)
-                        .map(|(tag, page)| (tag, page, block, index));
-                }
-            }
-            let Some((tag, page, at_block, index)) = found else {
+            let found = self.find_delta(places)?;
+            let Some(((tag, page), at_block, index)) = found else {
                 break;
             };
             self.blocks.set(at_block, BlockUse::Delta);
@@ -93,6 +87,26 @@ impl<P: Platform, Y> Ftl<P, Y> {
         self.streams[DELTA].next = next;
         frontier
             .ok_or_else(|| self.corrupt("delta page", self.shape.page_at(from.block, from.page)))
+    }
+
+    /// The next delta page, and the block and index where it lies, the first place that has it.
+    pub(crate) fn find_delta(
+        &mut self,
+        places: [(P::W, P::W); 3],
+    ) -> Result<Option<Lying<P>>, P::Error> {
+        let n = P::W::of;
+        for (block, index) in places {
+            if block < n(self.shape.blocks) && index < n(self.shape.pages) {
+                let found = self.fetch(self.shape.page_at(block, index))?;
+                if let Some((tag, page)) = found
+                    && tag.is(tag::DELTA)
+                    && tag.number == self.delta
+                {
+                    return Ok(Some(((tag, page), block, index)));
+                }
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) fn read_frontier(&self, page: &P::P, at: P::W) -> Result<Frontier<P::W>, P::Error> {

@@ -222,6 +222,55 @@ fn heads() {
     );
 }
 
+fn deltas() {
+    obligation(
+        "scan: a delta page of exactly the next number, at one of three places",
+        &["found", "end"],
+        || {
+            let mut state = State::any(Begin::default());
+            let places = [0, 1, 2].map(|_| (Word::bits("block", 32), Word::bits("index", 32)));
+            let Ok(found) = state.ftl.find_delta(places) else {
+                return prove("the scan fails", truth(false));
+            };
+            let (volume, delta) = (state.ftl.volume, state.ftl.delta.0);
+            // What the pages at the places say, read once more.
+            let fits = |(block, index): (Word, Word)| {
+                let inside = all([
+                    block.0.below(n(SMALL.blocks)),
+                    index.0.below(n(SMALL.pages)),
+                ]);
+                if !smt::explore::branch(inside) {
+                    return truth(false);
+                }
+                let at = SMALL.page_at(block, index).0;
+                if !smt::explore::branch(smt::term::apply("readable", 0, &[at])) {
+                    return truth(false);
+                }
+                let tag = Tag::read(&SMALL, volume, &Page::medium(at));
+                tag.map_or(truth(false), |tag| {
+                    all([tag.kind.0.equal(n(tag::DELTA)), tag.number.0.equal(delta)])
+                })
+            };
+            match found {
+                Some(((tag, _), block, index)) => {
+                    prove("another number is taken", tag.number.0.equal(delta));
+                    prove("a page that does not fit is taken", fits((block, index)));
+                    let there = places
+                        .iter()
+                        .map(|(b, i)| all([b.0.equal(block.0), i.0.equal(index.0)]));
+                    prove("a page is taken from elsewhere", any(there));
+                    reached("found");
+                }
+                None => {
+                    let one = any(places.map(fits));
+                    prove("the next page is passed over", not(one));
+                    reached("end");
+                }
+            }
+        },
+    );
+}
+
 fn follow() {
     let labels = ["taken", "committed", "end", "kept"];
     obligation(
@@ -437,6 +486,7 @@ pub fn obligations() {
     collect();
     frontier();
     heads();
+    deltas();
     follow();
     validator();
 }

@@ -3,10 +3,11 @@
 
 use crate::ftl::{HOST, MOVED};
 use crate::obligation;
-use crate::state::{Begin, State, View, any_sector, ghost, with_ghost};
-use crate::sym::{Sector, differ, n};
+use crate::shape::NONE;
+use crate::state::{Begin, Buffered, State, View, any_sector, ghost, with_ghost};
+use crate::sym::{Sector, cell, change, differ, loop_of, n, programs};
 use smt::explore::{assume, prove, reached};
-use smt::term::{Term, any, choice};
+use smt::term::{Term, all, any, choice, truth};
 use smt::word::Word;
 
 fn seal() {
@@ -25,7 +26,7 @@ fn seal() {
                 state.check_stable();
                 reached("sealed");
             } else {
-                prove("a page cannot be sealed", smt::term::truth(false));
+                prove("a page cannot be sealed", truth(false));
             }
         });
     }
@@ -37,11 +38,11 @@ fn seal() {
         };
         let mut state = State::any(begin).with_room(MOVED);
         let result = state.ftl.seal(MOVED, false);
-        prove("a page cannot be sealed", smt::term::truth(result.is_ok()));
+        prove("a page cannot be sealed", truth(result.is_ok()));
         state.check();
         state.check_contents(None);
         state.check_stable();
-        reached(if crate::sym::programs().is_empty() {
+        reached(if programs().is_empty() {
             "stale"
         } else {
             "moved"
@@ -118,10 +119,7 @@ fn write() {
                 }
             }
             state.check_stable();
-            prove(
-                "a write programs a page",
-                smt::term::truth(crate::sym::programs().is_empty()),
-            );
+            prove("a write programs a page", truth(programs().is_empty()));
         },
     );
     obligation("read: what was written last", &["found", "refused"], || {
@@ -143,6 +141,85 @@ fn write() {
     });
 }
 
+fn trim() {
+    let labels = ["trimmed sectors", "trimmed", "refused"];
+    obligation(
+        "trim: its sectors read as zeros, and nothing else changes",
+        &labels,
+        || {
+            let mut state = State::any(Begin {
+                host: 1,
+                moved: 1,
+                ..Begin::default()
+            });
+            let (first, count) = (Word::any("first"), Word::any("count"));
+            let (writes, budget) = (state.ftl.writes.0, state.ftl.budget.0);
+            let (found, before) = (any_sector(), View::now().map);
+            loop_of(
+                "trimmed sectors",
+                |_| {},
+                move |i| {
+                    let here = found.equal(first.0.plus(i));
+                    let expected = choice(here, n(NONE), before.get(found));
+                    let view = View::now();
+                    prove(
+                        "a step trims another sector",
+                        view.map.get(found).equal(expected),
+                    );
+                    crate::state::check_all(&view);
+                },
+                move |count| {
+                    change(ghost().map, |cell| {
+                        cell.words.set_where(move |sector| {
+                            let inside = sector.minus(first.0).below(count);
+                            (all([first.0.at_most(sector), inside]), n(NONE))
+                        });
+                    });
+                },
+            );
+            let done = state.ftl.trim(first, count);
+            prove("a trim programs a page", truth(programs().is_empty()));
+            state.check_stable();
+            if done.is_err() {
+                return reached("refused");
+            }
+            let sector = any_sector();
+            let inside = all([
+                first.0.at_most(sector),
+                sector.minus(first.0).below(count.0),
+            ]);
+            let was = state.before.content(&state.buffer, sector);
+            let now = View::now().content(&Buffered::of(&state.ftl.host), sector);
+            prove(
+                "a sector reads as something else",
+                now.equal(choice(inside, n(0), was)),
+            );
+            if count.0.equal(n(0)).as_truth() == Some(true)
+                || cell(state.ftl.trims.0).length == n(0)
+            {
+                return;
+            }
+            let noted = cell(state.ftl.trims.0).words.get(n(0));
+            let range = first
+                .0
+                .part(0, 32)
+                .widened()
+                .raised(32)
+                .filled(count.0.part(0, 32).widened());
+            prove("another range is noted", noted.equal(range));
+            prove(
+                "an epoch has more writes than its budget",
+                state.ftl.writes.0.at_most(budget),
+            );
+            prove(
+                "a trim is not counted",
+                state.ftl.writes.0.equal(writes.plus(n(1))),
+            );
+            reached("trimmed");
+        },
+    );
+}
+
 fn point() {
     obligation(
         "map: one sector is pointed elsewhere, and all counts are right",
@@ -152,7 +229,7 @@ fn point() {
             let sector = Word(any_sector());
             let none = crate::state::chosen("to nowhere");
             let place = if none {
-                Word::of(crate::shape::NONE)
+                Word::of(NONE)
             } else {
                 Word::bits("place", 14)
             };
@@ -162,10 +239,7 @@ fn point() {
                 assume(view.used_as(block, &[crate::blocks::BlockUse::Open]));
             }
             let result = state.ftl.point(sector, place, true);
-            prove(
-                "a sound map cannot be changed",
-                smt::term::truth(result.is_ok()),
-            );
+            prove("a sound map cannot be changed", truth(result.is_ok()));
             let (before, after) = (&state.before, View::now());
             let any = any_sector();
             let expected = choice(any.equal(sector.0), place.0, before.map.get(any));
@@ -215,4 +289,5 @@ pub fn obligations() {
     seal();
     commit();
     write();
+    trim();
 }
