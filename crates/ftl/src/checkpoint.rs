@@ -151,7 +151,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(failed)
     }
 
-    fn begin_checkpoint(&mut self) {
+    pub(crate) fn begin_checkpoint(&mut self) {
         let n = P::W::of;
         let stream = &self.streams[DELTA];
         let (block, page) = match stream.open.first() {
@@ -184,7 +184,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         (due + 1).saturating_sub(written).min(SLICE)
     }
 
-    fn write_maps(&mut self, count: u64) -> Result<(), P::Error> {
+    pub(crate) fn write_maps(&mut self, count: u64) -> Result<(), P::Error> {
         let n = P::W::of;
         let left = n(self.limits.map_pages) - self.checkpoint.written;
         let count = if n(count) < left { n(count) } else { left };

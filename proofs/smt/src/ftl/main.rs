@@ -33,11 +33,13 @@ shipped! {
 }
 
 mod erases;
+mod events;
 mod metadata;
 mod pages;
 mod recovery;
 mod state;
 mod sym;
+mod view;
 mod writes;
 
 use smt::explore;

@@ -1,11 +1,12 @@
 //! Delta pages and map pages: they say what is committed, whole and in order. Moves.
 
 use crate::blocks::BlockUse;
-use crate::ftl::{DELTA, HOST, Victim};
+use crate::checkpoint::Phase;
+use crate::ftl::{DELTA, HOST, MAPS, Victim};
 use crate::limits::{delta_head_words, pair_capacity};
 use crate::obligation;
 use crate::shape::NONE;
-use crate::state::{Begin, SMALL, State, View, ghost};
+use crate::state::{Begin, SMALL, State, View, check_all, ghost, with_ghost};
 use crate::sym::{Memory, Queue, cell, change, last_blank, loop_of, n, programs};
 use crate::tag::{self, Tag};
 use smt::explore::{assume, prove, reached};
@@ -109,7 +110,7 @@ fn deltas() {
             prove("an open block is read as another", read);
             let none = cell(state.ftl.pairs.0).length.equal(n(0));
             prove("pairs wait that were said", none);
-            crate::state::with_ghost(|g| {
+            with_ghost(|g| {
                 g.said = g.number;
                 g.runs = g.runs.plus(n(1));
             });
@@ -182,6 +183,135 @@ fn load() {
     );
 }
 
+/// What changes for the invariants when something becomes durable, or a checkpoint begins.
+fn moments() {
+    obligation(
+        "two phases: behind a sync the runs before it are durable",
+        &["done"],
+        || {
+            let _state = State::any(Begin::default());
+            with_ghost(|g| (g.covered, g.durable_runs) = (g.said, g.runs));
+            check_all(&View::now());
+            reached("done");
+        },
+    );
+    obligation(
+        "checkpoint: when all map pages are written and a root is durable, it is the one",
+        &["done"],
+        || {
+            let state = State::any(Begin {
+                committed: true,
+                phase: Phase::Rooted,
+                ..Begin::default()
+            });
+            assume(ghost().written.equal(n(state.ftl.limits.map_pages)));
+            let directory = cell(ghost().directory).words;
+            change(ghost().rooted, |cell| cell.words = directory);
+            with_ghost(|g| g.durable_from = g.from);
+            check_all(&View::now());
+            reached("done");
+        },
+    );
+    obligation(
+        "checkpoint: it begins at the end of the delta log, with no map page",
+        &["done"],
+        || {
+            let mut state = State::any(Begin {
+                committed: true,
+                ..Begin::default()
+            });
+            state.ftl.begin_checkpoint();
+            with_ghost(|g| {
+                (g.from, g.cycle, g.written) = (g.delta, g.cycle.plus(n(1)), n(0));
+            });
+            let (c, g) = (&state.ftl.checkpoint, ghost());
+            let same = [
+                (c.from.number, g.from),
+                (c.cycle, g.cycle),
+                (c.written, g.written),
+            ];
+            prove(
+                "it begins elsewhere",
+                all(same.map(|(word, ghost)| word.0.equal(ghost))),
+            );
+            state.check();
+            state.check_stable();
+            reached("done");
+        },
+    );
+    obligation(
+        "checkpoint: a map page says what is committed, and the next one follows",
+        &["entries of a map page", "written"],
+        || {
+            let begin = Begin {
+                committed: true,
+                phase: Phase::Maps,
+                open: [0, 0, 0, 1],
+                ..Begin::default()
+            };
+            let mut state = State::any(begin).with_room(MAPS);
+            // The last one, or one before it.
+            let last = n(state.ftl.limits.map_pages - 1);
+            if crate::state::chosen("the last one") {
+                assume(ghost().written.equal(last));
+                state.ftl.checkpoint.written = Word(last);
+            } else {
+                assume(ghost().written.below(last));
+            }
+            let index = state.ftl.checkpoint.written.0;
+            let map = View::now().map;
+            let (step, bits) = (map.clone(), SMALL.entry_bits());
+            let entry = move |word: Term, parity: u64| {
+                index.raised(bits).plus(word.times(2)).plus(n(parity))
+            };
+            let pair = move |map: &Memory, word: Term| {
+                map.get(entry(word, 1))
+                    .raised(32)
+                    .filled(map.get(entry(word, 0)))
+            };
+            loop_of(
+                "entries of a map page",
+                |_| {
+                    change(last_blank().0, |cell| {
+                        cell.words = Memory::any("page so far", 64)
+                    })
+                },
+                move |word| {
+                    prove(
+                        "an entry is another one",
+                        last_blank().at(word).equal(pair(&step, word)),
+                    )
+                },
+                |_| {},
+            );
+            let result = state.ftl.write_maps(1);
+            prove("a map page cannot be written", truth(result.is_ok()));
+            let made = programs();
+            prove("one page is one", truth(made.len() == 1));
+            let Some((at, page)) = made.into_iter().next() else {
+                return;
+            };
+            let tag = Tag::read(&SMALL, state.ftl.volume, &page);
+            let right = tag.map_or(truth(false), |tag| {
+                all([tag.kind.0.equal(n(tag::MAP)), tag.number.0.equal(index)])
+            });
+            prove("it is not the map page that is next", right);
+            prove(
+                "the directory names another place",
+                View::now().directory.get(index).equal(at),
+            );
+            with_ghost(|g| g.written = g.written.plus(n(1)));
+            prove(
+                "it is not counted",
+                state.ftl.checkpoint.written.0.equal(ghost().written),
+            );
+            state.check();
+            state.check_stable();
+            reached("written");
+        },
+    );
+}
+
 fn relocate() {
     obligation(
         "move: a sector waits as it is, from where it is",
@@ -220,5 +350,6 @@ fn relocate() {
 pub fn obligations() {
     deltas();
     load();
+    moments();
     relocate();
 }
