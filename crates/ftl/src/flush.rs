@@ -35,7 +35,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.stopping(Self::flush_all)
     }
 
-    fn flush_all(&mut self) -> Result<(), P::Error> {
+    pub(crate) fn flush_all(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         if self.faults.delta_early && self.pairs.length() > n(0) {
             self.write_deltas()?;

@@ -1,11 +1,11 @@
 //! Write, read, seal, commit: between two flushes nothing changes that a crash returns to, and a
 //! flush changes it in one step.
 
-use crate::ftl::{HOST, MOVED};
+use crate::ftl::{DELTA, HOST, MOVED};
 use crate::obligation;
 use crate::shape::NONE;
 use crate::state::{Begin, Buffered, State, View, any_sector, ghost, with_ghost};
-use crate::sym::{Sector, cell, change, differ, loop_of, n, programs};
+use crate::sym::{Sector, cell, change, differ, loop_of, loop_shown, n, no_proposals, programs};
 use smt::explore::{assume, prove, reached};
 use smt::term::{Term, all, any, choice, truth};
 use smt::word::Word;
@@ -87,6 +87,44 @@ fn commit() {
             }
         });
     }
+}
+
+/// The order of a flush, up to where it looks at blocks under erase; few pairs wait.
+fn flush() {
+    obligation(
+        "flush: commits first, and nothing else is programmed before",
+        &["commit", "settled", "waits"],
+        || {
+            let begin = Begin {
+                host: 1,
+                open: [1, 0, 1, 0],
+                ..Begin::default()
+            };
+            let mut state = State::any(begin).with_room(HOST).with_room(DELTA);
+            with_ghost(|g| g.may_commit = true);
+            no_proposals();
+            assume(cell(state.ftl.pairs.0).length.below(n(8)));
+            let before = View::now();
+            crate::state::always(move |sector: Term| {
+                before.map.get(sector).equal(before.replay.get(sector))
+            });
+            loop_shown("pairs of a page", |_| {});
+            loop_shown("invalid blocks", |_| {
+                let g = ghost();
+                prove(
+                    "blocks are settled before the commit",
+                    g.flushed.equal(g.number),
+                );
+                prove("blocks are settled before the sync", truth(!g.committing));
+                reached("settled");
+            });
+            let _ = state.ftl.flush_all();
+            prove(
+                "a flush ends before it looks at erased blocks",
+                truth(false),
+            );
+        },
+    );
 }
 
 fn write() {
@@ -288,6 +326,7 @@ pub fn obligations() {
     point();
     seal();
     commit();
+    flush();
     write();
     trim();
 }
