@@ -60,13 +60,17 @@ impl BitAnd for Word {
     }
 }
 
+/// The largest number that can be shifted by so much.
+fn largest_shifted(by: u32) -> Term {
+    number(64, u64::MAX.checked_shr(by).unwrap_or(0))
+}
+
 impl Shl<u32> for Word {
     type Output = Word;
 
     #[track_caller]
     fn shl(self, by: u32) -> Word {
-        let limit = number(64, u64::MAX >> by);
-        prove("a shift drops bits", self.0.at_most(limit));
+        prove("a shift drops bits", self.0.at_most(largest_shifted(by)));
         Word(self.0.raised(by))
     }
 }

@@ -384,8 +384,8 @@ fn validator() {
             let place = move || cell(state.ftl.map.0).words.get(other);
             let seen: Rc<RefCell<Option<(Memory, Memory)>>> = Rc::default();
             let begun = seen.clone();
-            let of_other = place.clone();
-            let ending = place.clone();
+            let of_other = place;
+            let ending = place;
             loop_of(
                 "sectors of the disk",
                 move |i| {

@@ -438,6 +438,8 @@ pub fn always(fact: impl Fn(Term) -> Term + 'static) {
     SECTOR.set(Some(std::rc::Rc::new(fact)));
 }
 
+type Fact = std::rc::Rc<dyn Fn(Term) -> Term>;
+
 /// What more is known of it.
 pub fn any_more(sector: Term) {
     if let Some(fact) = SECTOR.with_borrow(Clone::clone) {
@@ -446,7 +448,7 @@ pub fn any_more(sector: Term) {
 }
 
 thread_local! {
-    static SECTOR: RefCell<Option<std::rc::Rc<dyn Fn(Term) -> Term>>> = const { RefCell::new(None) };
+    static SECTOR: RefCell<Option<Fact>> = const { RefCell::new(None) };
 }
 
 /// The counts are right, of any block.

@@ -42,7 +42,7 @@ impl platform::Word for Word {
             None if most < SMALL.sectors => (0..most)
                 .find(|&slot| branch(self.0.equal(n(slot))))
                 .unwrap_or(most),
-            None if branch(unknown("some number", 0)) => 3,
+            None if branch(unknown("some number", 0)) => SOME.get(),
             None => 0,
         }
     }
@@ -101,6 +101,7 @@ impl Memory {
     }
 }
 
+type Watcher = Rc<dyn Fn(&Event)>;
 type Hook = Rc<dyn Fn(Term, Term)>;
 
 /// A table's, a queue's or a page's state.
@@ -148,7 +149,7 @@ type Told = Rc<dyn Fn(Term)>;
 #[derive(Default)]
 struct World {
     cells: Vec<Cell>,
-    watcher: Option<Rc<dyn Fn(&Event)>>,
+    watcher: Option<Watcher>,
     rules: HashMap<&'static str, Rule>,
     programs: Vec<(Term, Page)>,
     /// The page made last.
@@ -167,6 +168,7 @@ fn with<T>(f: impl FnOnce(&mut World) -> T) -> T {
 pub fn reset() {
     drop(WORLD.take());
     PROPOSES.set(true);
+    SOME.set(3);
 }
 
 pub fn watch(watcher: impl Fn(&Event) + 'static) {
@@ -589,7 +591,13 @@ impl Platform for Flash {
 pub struct Anything;
 
 thread_local! {
+    static SOME: std::cell::Cell<u64> = const { std::cell::Cell::new(3) };
     static PROPOSES: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
+}
+
+/// What a number that correctness does not rest on may be, besides 0.
+pub fn some_number(value: u64) {
+    SOME.set(value);
 }
 
 /// From here on nothing is proposed.

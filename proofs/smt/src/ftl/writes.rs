@@ -307,6 +307,7 @@ fn budget() {
                 ..Begin::default()
             });
             let (epoch, reserve) = (state.ftl.limits.epoch, state.ftl.limits.reserve);
+            crate::sym::some_number(1000);
             state.ftl.renew_budget();
             let have = state.ftl.available();
             prove("more than an epoch", state.ftl.budget.0.at_most(n(epoch)));
