@@ -159,24 +159,31 @@ impl<P: Platform> Blocks<P> {
 
     /// After a flush: invalid blocks that nothing durable needs become erasable.
     pub(crate) fn settle_invalid(&mut self) {
-        let one = P::W::of(1);
         let mut kept = P::W::of(0);
         let length = self.invalid.length();
         let _ = P::each("invalid blocks", length, |i| {
-            let block = self.invalid.get(i);
-            if !self.is(block, BlockUse::Invalid) {
-                return Ok(());
-            }
-            if !self.is_settled(block) {
-                self.invalid.set(kept, block);
-                kept = kept + one;
-            } else if self.is_failing(block) {
-                self.set(block, BlockUse::Bad);
-            } else {
-                self.set(block, BlockUse::Erasable);
-            }
+            kept = self.settle_one(i, kept);
             Ok::<_, core::convert::Infallible>(())
         });
         self.invalid.truncate(kept);
+    }
+
+    /// Looks at one invalid block, `kept` of those before it being still in the list; how many are
+    /// then.
+    pub(crate) fn settle_one(&mut self, i: P::W, kept: P::W) -> P::W {
+        let block = self.invalid.get(i);
+        if !self.is(block, BlockUse::Invalid) {
+            return kept;
+        }
+        if !self.is_settled(block) {
+            self.invalid.set(kept, block);
+            return kept + P::W::of(1);
+        }
+        if self.is_failing(block) {
+            self.set(block, BlockUse::Bad);
+        } else {
+            self.set(block, BlockUse::Erasable);
+        }
+        kept
     }
 }

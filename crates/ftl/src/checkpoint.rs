@@ -151,7 +151,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(failed)
     }
 
-    fn begin_checkpoint(&mut self) {
+    pub(crate) fn begin_checkpoint(&mut self) {
         let n = P::W::of;
         let stream = &self.streams[DELTA];
         let (block, page) = match stream.open.first() {
@@ -184,7 +184,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         (due + 1).saturating_sub(written).min(SLICE)
     }
 
-    fn write_maps(&mut self, count: u64) -> Result<(), P::Error> {
+    pub(crate) fn write_maps(&mut self, count: u64) -> Result<(), P::Error> {
         let n = P::W::of;
         let left = n(self.limits.map_pages) - self.checkpoint.written;
         let count = if n(count) < left { n(count) } else { left };
@@ -356,21 +356,22 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 
     /// The root is durable: what older roots needed is not needed any more.
     fn release(&mut self) {
-        let n = P::W::of;
-        let cycle = self.checkpoint.cycle;
         let _ = P::each("delta and map blocks", self.blocks.count, |block| {
-            let meta =
-                self.blocks.is(block, BlockUse::Delta) || self.blocks.is(block, BlockUse::Map);
-            if meta && self.blocks.ages.get(block) < cycle {
-                self.meta_used = self.meta_used - n(1);
-                if self.blocks.is_failing(block) {
-                    self.blocks.set(block, BlockUse::Bad);
-                } else {
-                    self.blocks.set(block, BlockUse::Erasable);
-                }
-            }
+            self.release_one(block);
             Ok::<_, core::convert::Infallible>(())
         });
         self.checkpoint.durable_from = self.checkpoint.from.number;
+    }
+
+    pub(crate) fn release_one(&mut self, block: P::W) {
+        let meta = self.blocks.is(block, BlockUse::Delta) || self.blocks.is(block, BlockUse::Map);
+        if meta && self.blocks.ages.get(block) < self.checkpoint.cycle {
+            self.meta_used = self.meta_used - P::W::of(1);
+            if self.blocks.is_failing(block) {
+                self.blocks.set(block, BlockUse::Bad);
+            } else {
+                self.blocks.set(block, BlockUse::Erasable);
+            }
+        }
     }
 }

@@ -91,7 +91,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(moved)
     }
 
-    fn relocate_one(
+    pub(crate) fn relocate_one(
         &mut self,
         victim: &mut Victim<P>,
         sector: P::W,

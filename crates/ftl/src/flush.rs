@@ -35,7 +35,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.stopping(Self::flush_all)
     }
 
-    fn flush_all(&mut self) -> Result<(), P::Error> {
+    pub(crate) fn flush_all(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         if self.faults.delta_early && self.pairs.length() > n(0) {
             self.write_deltas()?;
@@ -84,7 +84,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// The epoch that begins holds as many writes as there is room for, whatever was lost.
-    fn renew_budget(&mut self) {
+    pub(crate) fn renew_budget(&mut self) {
         let n = P::W::of;
         let have = self.available();
         if have >= n(self.limits.reserve) {
@@ -141,7 +141,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// A program failed in the block: it is closed, and never erased again.
-    fn abandon(&mut self, at: P::W) -> Result<(), P::Error> {
+    pub(crate) fn abandon(&mut self, at: P::W) -> Result<(), P::Error> {
         let block = self.shape.block_of_page(at);
         if !self.blocks.is_failing(block) {
             self.blocks.failing.set(block, P::W::of(1));
@@ -159,7 +159,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Programs a failed page in another block, and changes what names its place.
-    fn again(
+    pub(crate) fn again(
         &mut self,
         at: P::W,
         page: P::P,
@@ -202,7 +202,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Changes a pair that waits for its delta page.
-    fn amend(&mut self, old: P::W, new: P::W) {
+    pub(crate) fn amend(&mut self, old: P::W, new: P::W) {
         let length = self.pairs.length();
         let found = P::find("a pair", length, |i| self.pairs.get(i) == old);
         if found < length {
@@ -211,7 +211,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// What a commit allows.
-    fn after_commit(&mut self) -> Result<(), P::Error> {
+    pub(crate) fn after_commit(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         // Runs programmed before the sync are durable now.
         self.blocks.durable_runs = self.runs;

@@ -17,29 +17,32 @@ use alloc::vec::Vec;
 /// What the last committed delta page says about the data streams.
 pub(crate) struct Frontier<W> {
     /// The newest data page that delta pages cover.
-    number: W,
+    pub(crate) number: W,
     pub(crate) incarnation: W,
     /// The delta page that says so.
-    at: W,
+    pub(crate) at: W,
     /// Places where the next data page may be.
-    heads: Vec<Place<W>>,
-    next: [[W; 2]; 2],
+    pub(crate) heads: Vec<Place<W>>,
+    pub(crate) next: [[W; 2]; 2],
 }
 
 /// A place where the next page of a stream may be.
 #[derive(Clone, Copy)]
-struct Place<W> {
-    stream: usize,
-    block: W,
-    page: W,
-    announced: bool,
+pub(crate) struct Place<W> {
+    pub(crate) stream: usize,
+    pub(crate) block: W,
+    pub(crate) page: W,
+    pub(crate) announced: bool,
 }
 
 /// Such a place, and what lies there.
-struct Head<P: Platform> {
-    place: Place<P::W>,
-    found: Option<Tagged<P>>,
+pub(crate) struct Head<P: Platform> {
+    pub(crate) place: Place<P::W>,
+    pub(crate) found: Option<Tagged<P>>,
 }
+
+/// A page, and the block and index where it lies.
+type Lying<P> = (Tagged<P>, <P as Platform>::W, <P as Platform>::W);
 
 impl<P: Platform, Y> Ftl<P, Y> {
     /// Applies the delta pages from a position on. `counted`: the delta page from which on
@@ -58,17 +61,8 @@ impl<P: Platform, Y> Ftl<P, Y> {
         self.delta = from.number;
         loop {
             let places = [(block, page_index), (next[0], n(0)), (next[1], n(0))];
-            let mut found = None;
-            for (block, index) in places {
-                let inside = block < n(self.shape.blocks) && index < n(self.shape.pages);
-                if found.is_none() && inside {
-                    let at = self.shape.page_at(block, index);
-                    found = (self.fetch(at)?)
-                        .filter(|(tag, _)| tag.is(tag::DELTA) && tag.number == self.delta)
-                        .map(|(tag, page)| (tag, page, block, index));
-                }
-            }
-            let Some((tag, page, at_block, index)) = found else {
+            let found = self.find_delta(places)?;
+            let Some(((tag, page), at_block, index)) = found else {
                 break;
             };
             self.blocks.set(at_block, BlockUse::Delta);
@@ -95,7 +89,27 @@ impl<P: Platform, Y> Ftl<P, Y> {
             .ok_or_else(|| self.corrupt("delta page", self.shape.page_at(from.block, from.page)))
     }
 
-    fn read_frontier(&self, page: &P::P, at: P::W) -> Result<Frontier<P::W>, P::Error> {
+    /// The next delta page, and the block and index where it lies, the first place that has it.
+    pub(crate) fn find_delta(
+        &mut self,
+        places: [(P::W, P::W); 3],
+    ) -> Result<Option<Lying<P>>, P::Error> {
+        let n = P::W::of;
+        for (block, index) in places {
+            if block < n(self.shape.blocks) && index < n(self.shape.pages) {
+                let found = self.fetch(self.shape.page_at(block, index))?;
+                if let Some((tag, page)) = found
+                    && tag.is(tag::DELTA)
+                    && tag.number == self.delta
+                {
+                    return Ok(Some(((tag, page), block, index)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    pub(crate) fn read_frontier(&self, page: &P::P, at: P::W) -> Result<Frontier<P::W>, P::Error> {
         let n = P::W::of;
         let widths = Widths::of(&self.shape);
         let mut frontier = Frontier {
@@ -149,45 +163,12 @@ impl<P: Platform, Y> Ftl<P, Y> {
         let mut expected = frontier.number + n(1);
         let mut skipped = 0;
         loop {
-            let here = heads.iter().position(|head| {
-                (head.found.as_ref()).is_some_and(|(tag, _)| tag.number == expected)
-            });
-            let Some(here) = here else {
-                if self.faults.skip_gap && skipped < 4 {
-                    skipped += 1;
-                    expected = expected + n(1);
-                    continue;
-                }
+            if self.follow_one(&mut heads, &mut changes, expected)? {
+                skipped = 0;
+            } else if self.faults.skip_gap && skipped < 4 {
+                skipped += 1;
+            } else {
                 break;
-            };
-            let mut head = heads.swap_remove(here);
-            let Some((tag, page)) = head.found.take() else {
-                break;
-            };
-            let Place {
-                block,
-                page: index,
-                stream,
-                ..
-            } = head.place;
-            let at = self.shape.page_at(block, index);
-            self.collect_changes(&tag, &page, at, &mut changes)?;
-            // Until a delta run says what this page says, its block stays, valid sectors or not.
-            if self.blocks.is(block, BlockUse::Erasable) && !self.faults.free_tail {
-                self.blocks.set(block, BlockUse::Invalid);
-            }
-            head.place.announced = false;
-            head.place.page = index + n(1);
-            heads.push(self.head(head.place)?);
-            self.announce(&mut heads, stream, tag.next)?;
-            if tag.commits() || self.faults.accept_uncommitted {
-                P::each("changes of a flush", changes.length(), |i| {
-                    self.apply(changes.get(i), true, at)?;
-                    self.pairs.push(changes.get(i));
-                    Ok(())
-                })?;
-                changes.truncate(n(0));
-                self.number = expected;
             }
             expected = expected + n(1);
         }
@@ -203,7 +184,53 @@ impl<P: Platform, Y> Ftl<P, Y> {
         Ok(())
     }
 
-    fn collect_changes(
+    /// Takes in the data page of this number, if it is at one of the heads; says whether it was.
+    pub(crate) fn follow_one(
+        &mut self,
+        heads: &mut Vec<Head<P>>,
+        changes: &mut P::Q,
+        expected: P::W,
+    ) -> Result<bool, P::Error> {
+        let n = P::W::of;
+        let here = heads
+            .iter()
+            .position(|head| (head.found.as_ref()).is_some_and(|(tag, _)| tag.number == expected));
+        let Some(here) = here else {
+            return Ok(false);
+        };
+        let mut head = heads.swap_remove(here);
+        let Some((tag, page)) = head.found.take() else {
+            return Ok(false);
+        };
+        let Place {
+            block,
+            page: index,
+            stream,
+            ..
+        } = head.place;
+        let at = self.shape.page_at(block, index);
+        self.collect_changes(&tag, &page, at, changes)?;
+        // Until a delta run says what this page says, its block stays, valid sectors or not.
+        if self.blocks.is(block, BlockUse::Erasable) && !self.faults.free_tail {
+            self.blocks.set(block, BlockUse::Invalid);
+        }
+        head.place.announced = false;
+        head.place.page = index + n(1);
+        heads.push(self.head(head.place)?);
+        self.announce(heads, stream, tag.next)?;
+        if tag.commits() || self.faults.accept_uncommitted {
+            P::each("changes of a flush", changes.length(), |i| {
+                self.apply(changes.get(i), true, at)?;
+                self.pairs.push(changes.get(i));
+                Ok(())
+            })?;
+            changes.truncate(n(0));
+            self.number = expected;
+        }
+        Ok(true)
+    }
+
+    pub(crate) fn collect_changes(
         &self,
         tag: &Tag<P::W>,
         page: &P::P,
@@ -217,6 +244,10 @@ impl<P: Platform, Y> Ftl<P, Y> {
             }
             return P::each("ranges of a page", tag.count, |i| {
                 let range = page.word(i);
+                // As a pair's lower half it has to have room beside the mark.
+                if range.low() >= n(TRIMMED) {
+                    return Err(self.corrupt("page of trims", at));
+                }
                 changes.push(P::W::pack(range.high(), n(TRIMMED) + range.low()));
                 Ok(())
             });
@@ -259,7 +290,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         Ok(())
     }
 
-    fn head(&mut self, place: Place<P::W>) -> Result<Head<P>, P::Error> {
+    pub(crate) fn head(&mut self, place: Place<P::W>) -> Result<Head<P>, P::Error> {
         let n = P::W::of;
         let inside = place.block < n(self.shape.blocks) && place.page < n(self.shape.data_pages());
         let found = if inside {
@@ -281,7 +312,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
     }
 
     /// Applies a change that page `at` holds.
-    fn apply(&mut self, pair: P::W, counted: bool, at: P::W) -> Result<(), P::Error> {
+    pub(crate) fn apply(&mut self, pair: P::W, counted: bool, at: P::W) -> Result<(), P::Error> {
         let n = P::W::of;
         let (sector, place) = (pair.high(), pair.low());
         let sectors = n(self.limits.sectors);

@@ -17,6 +17,8 @@ use crate::shape::Shape;
 
 /// Blocks that hold roots, in turn: the first ones, each on another die where there are enough.
 pub(crate) const ANCHORS: u64 = 4;
+/// No page is larger: 8 MiB.
+const PAGE_WORDS_MAX: u64 = 1 << 20;
 /// The spare parts: a share of the blocks for those that go bad.
 const BAD_SHARE: u64 = 64;
 
@@ -134,6 +136,7 @@ impl Limits {
     /// # Errors
     /// [`TooSmall`] if there is none.
     pub fn largest(shape: &Shape, epoch: u64) -> Result<Limits, TooSmall> {
+        check(shape)?;
         match Limits::derive(shape, shape.blocks * shape.block_sectors(), epoch) {
             Err(TooSmall::Disk { fits, .. }) if fits > 0 => Limits::derive(shape, fits, epoch),
             other => other,
@@ -186,7 +189,7 @@ impl Limits {
                     + widths.moved;
                 if wanted <= newest {
                     let reserve = (rounded + victims * victim).div_ceil(block_sectors) + 1;
-                    return (threshold + reserve <= most).then_some(Limits {
+                    let limits = Limits {
                         sectors,
                         epoch,
                         block_sectors,
@@ -200,7 +203,8 @@ impl Limits {
                         pairs,
                         meta_blocks,
                         bad_blocks,
-                    });
+                    };
+                    return Some(limits).filter(|limits| limits.hold(rounded, newest, most));
                 }
                 newest = wanted;
             }
@@ -208,6 +212,22 @@ impl Limits {
         };
         // The later the collector begins, the less it moves.
         (1..most).rev().find_map(with_threshold)
+    }
+}
+
+impl Limits {
+    /// The constraints themselves, of bounds that were found in whatever way: others are not taken. `W`
+    /// is rounded up, `Z` are the newest blocks, `most` is `P - F`.
+    fn hold(&self, rounded: u64, newest: u64, most: u64) -> bool {
+        // Products of two numbers of 64 bits, and their sums, fit 128.
+        let [w, z, p] = [rounded, newest, most].map(u128::from);
+        let [l, s, n] = [self.sectors, self.block_sectors, self.victim].map(u128::from);
+        let [k, u, reserve] = [self.victims, self.threshold, self.reserve].map(u128::from);
+        let produced = w + k * n <= k * s;
+        let room = reserve * s >= w + k * n && u + reserve <= p;
+        // If all of `U - Z` blocks held more than `N` sectors, they would hold more than there are.
+        let pigeons = u > z && (u - z) * (n + 1) > l;
+        produced && room && pigeons
     }
 }
 
@@ -244,6 +264,13 @@ fn check(shape: &Shape) -> Result<(), TooSmall> {
         let must = "enough for a tag: 6 words and one for two sectors";
         return wrong("number of spare words", shape.spare_words, must);
     }
+    if shape.dies == 0 {
+        return wrong("number of dies", shape.dies, "1 or more");
+    }
+    if shape.page_words > PAGE_WORDS_MAX {
+        let must = "2^20 or fewer";
+        return wrong("number of words in a page", shape.page_words, must);
+    }
     if pair_capacity(shape) < 8 || shape.page_words < crate::checkpoint::ROOT_WORDS + 2 {
         let must = "enough for a root and a delta page: 64 and twice the dies will do";
         return wrong("number of words in a page", shape.page_words, must);
@@ -255,4 +282,45 @@ fn check(shape: &Shape) -> Result<(), TooSmall> {
         return wrong("number of blocks", shape.blocks, "32 or more");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without dies there were streams without blocks, and a division by their number; pages and counts
+    /// near 2^64 overflowed before anything was refused.
+    #[test]
+    fn geometries_that_make_no_sense_are_refused() {
+        let good = Shape {
+            blocks: 512,
+            pages: 16,
+            sectors: 2,
+            page_words: 32,
+            spare_words: 8,
+            dies: 2,
+        };
+        assert!(Limits::largest(&good, 64).is_ok());
+        let extreme = [0, 1 << 62, 1 << 63, u64::MAX];
+        for value in extreme {
+            for field in 0..5 {
+                let mut shape = good;
+                match field {
+                    0 => shape.blocks = value,
+                    1 => shape.pages = value,
+                    2 => shape.sectors = value,
+                    3 => shape.page_words = value,
+                    _ => shape.spare_words = value,
+                }
+                let fine = field == 4 && value > 0;
+                assert_eq!(Limits::largest(&shape, 64).is_ok(), fine, "{shape:?}");
+                assert_eq!(Limits::derive(&shape, 64, 64).is_ok(), fine, "{shape:?}");
+            }
+        }
+        let shape = Shape { dies: 0, ..good };
+        assert!(Limits::derive(&shape, 64, 64).is_err());
+        for (sectors, epoch) in [(0, 64), (64, 0), (u64::MAX, 64), (64, u64::MAX)] {
+            assert!(Limits::derive(&good, sectors, epoch).is_err());
+        }
+    }
 }

@@ -28,7 +28,7 @@ pub struct Shape {
 }
 
 fn bits(count: u64) -> u32 {
-    count.next_power_of_two().trailing_zeros()
+    (count.checked_next_power_of_two()).map_or(u64::BITS, u64::trailing_zeros)
 }
 
 impl Shape {

@@ -10,7 +10,7 @@ use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Ftl, HOST, MAPS, MOVED, gathered};
 use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
 use crate::policy::{Policy, Purpose, checked, first};
-use crate::shape::NONE;
+use crate::shape::{NONE, Shape};
 use crate::tag::{self, Tag};
 use alloc::vec::Vec;
 
@@ -61,6 +61,16 @@ impl<P: Platform> Buffer<P> {
             places: Vec::new(),
         }
     }
+
+    /// What waits from a block that is erased is stale, and must not be taken for a newer sector that comes
+    /// to lie at the same place.
+    fn drop_block(&mut self, shape: &Shape, block: P::W) {
+        for (sector, place) in self.sectors.iter_mut().zip(&mut self.places) {
+            if shape.block_of(*place) == block {
+                (*sector, *place) = (P::W::of(NONE), P::W::of(NONE));
+            }
+        }
+    }
 }
 
 const PURPOSES: [Purpose; 4] = [Purpose::Host, Purpose::Moved, Purpose::Delta, Purpose::Map];
@@ -81,7 +91,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Programs a page, whose tag is complete, at an open block's next place.
-    fn program_at(
+    pub(crate) fn program_at(
         &mut self,
         stream: usize,
         index: usize,
@@ -108,7 +118,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// The open block whose turn it is, which has room.
-    fn turn(&mut self, stream: usize) -> Result<usize, P::Error> {
+    pub(crate) fn turn(&mut self, stream: usize) -> Result<usize, P::Error> {
         let s = &mut self.streams[stream];
         if s.open.len() < s.width {
             return self.open(stream);
@@ -283,6 +293,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let Some(block) = good.or_else(|| first(&self.blocks, BlockUse::Erasable)) else {
             return Ok(false);
         };
+        self.moved.drop_block(&self.shape, block);
         self.platform.erase(block).map_err(FtlError::Flash)?;
         self.blocks.set(block, BlockUse::Erasing);
         self.blocks.erasing.push(block);
@@ -291,28 +302,33 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 
     /// Looks which erases are done; `wait`: waits for the oldest.
     pub(crate) fn poll_erasing(&mut self, mut wait: bool) -> Result<(), P::Error> {
-        let n = P::W::of;
-        let (length, mut kept) = (self.blocks.erasing.length(), n(0));
+        let (length, mut kept) = (self.blocks.erasing.length(), P::W::of(0));
         P::each("erasing blocks", length, |i| {
-            let block = self.blocks.erasing.get(i);
-            let state = (self.platform.erased(block, wait)).map_err(FtlError::Flash)?;
+            kept = self.poll_one(i, kept, wait)?;
             wait = false;
-            match state {
-                Erase::Pending => {
-                    self.blocks.erasing.set(kept, block);
-                    kept = kept + n(1);
-                }
-                Erase::Done => {
-                    let erases = self.blocks.erases.get(block);
-                    self.blocks.erases.set(block, erases + n(1));
-                    self.blocks.set(block, BlockUse::Free);
-                }
-                Erase::Failed => self.retire(block),
-            }
             Ok(())
         })?;
         self.blocks.erasing.truncate(kept);
         Ok(())
+    }
+
+    /// Looks at one block that is being erased, `kept` of those before it being still in the list;
+    /// how many are then.
+    pub(crate) fn poll_one(&mut self, i: P::W, kept: P::W, wait: bool) -> Result<P::W, P::Error> {
+        let block = self.blocks.erasing.get(i);
+        match (self.platform.erased(block, wait)).map_err(FtlError::Flash)? {
+            Erase::Pending => {
+                self.blocks.erasing.set(kept, block);
+                return Ok(kept + P::W::of(1));
+            }
+            Erase::Done => {
+                let erases = self.blocks.erases.get(block);
+                self.blocks.erases.set(block, erases + P::W::of(1));
+                self.blocks.set(block, BlockUse::Free);
+            }
+            Erase::Failed => self.retire(block),
+        }
+        Ok(kept)
     }
 
     pub(crate) fn retire(&mut self, block: P::W) {

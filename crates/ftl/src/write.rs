@@ -155,7 +155,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         })
     }
 
-    fn admit(&self, writes: P::W) -> Result<(), P::Error> {
+    pub(crate) fn admit(&self, writes: P::W) -> Result<(), P::Error> {
         if self.stopped {
             return Err(FtlError::Stopped);
         }
@@ -192,7 +192,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let places = core::mem::take(&mut buffer.places);
         if stream == MOVED && !self.faults.move_stale {
             for (sector, &place) in sectors.iter_mut().zip(&places) {
-                if self.lookup(*sector)? != place {
+                if place != none && self.lookup(*sector)? != place {
                     *sector = none;
                 }
             }

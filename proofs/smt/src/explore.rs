@@ -36,6 +36,8 @@ struct Run {
     reached: BTreeSet<String>,
     checks: u64,
     failure: Option<String>,
+    /// The path was not asked about since something was supposed.
+    supposed: bool,
     held: u32,
     failed: Vec<String>,
     total: (u64, u64),
@@ -95,6 +97,7 @@ pub fn begin(solver: Solver, only: Vec<String>, first: bool) {
         reached: BTreeSet::new(),
         checks: 0,
         failure: None,
+        supposed: false,
         held: 0,
         failed: Vec::new(),
         total: (0, 0),
@@ -105,8 +108,9 @@ pub fn begin(solver: Solver, only: Vec<String>, first: bool) {
     RUN.set(Some(run));
 }
 
-/// Prints what the run came to, and ends the solver; whether everything holds.
-pub fn end() -> bool {
+/// Prints what the run came to, and ends the solver; whether everything holds, nothing if no
+/// obligation was tried.
+pub fn end() -> Option<bool> {
     let holds = with(|run| {
         let (paths, checks) = run.total;
         println!(
@@ -119,7 +123,8 @@ pub fn end() -> bool {
         for name in &run.failed {
             println!("refused: {name}");
         }
-        run.failed.is_empty() && run.held > 0
+        let tried = !run.failed.is_empty() || run.held > 0;
+        tried.then_some(run.failed.is_empty())
     });
     RUN.set(None);
     holds
@@ -185,6 +190,20 @@ pub fn assume(condition: Term) {
     }
 }
 
+/// From here on only what fulfils the condition, which is known to hold of everything that can be: nobody
+/// is asked whether something does. If nothing does, no place that the path comes to counts as reached.
+pub fn suppose(condition: Term) {
+    if condition.as_truth() == Some(true) {
+        return;
+    }
+    with(|run| {
+        if run.facts.insert(condition) {
+            run.path.push(condition);
+            run.supposed = true;
+        }
+    });
+}
+
 /// Ends this path: all that it had to show was shown.
 pub fn end_path() -> ! {
     resume_unwind(Box::new(PathEnds))
@@ -230,6 +249,7 @@ fn counterexample(run: &mut Run, wrong: Term) -> String {
         match unknown {
             Unknown::Variable(_, term) => wanted.push(*term),
             Unknown::Byte(_, at, byte) => wanted.extend([*at, *byte]),
+            Unknown::Value(_, to, value) => wanted.extend(to.iter().chain([value])),
         }
     }
     let values = match run.solver.values(&terms, &wanted) {
@@ -256,6 +276,11 @@ fn counterexample(run: &mut Run, wrong: Term) -> String {
                     .entry(sequence)
                     .or_default()
                     .insert(at, byte.trim_start_matches("#x").into());
+            }
+            Unknown::Value(function, to, _) => {
+                let text = |value: String| parse(value.clone()).map_or(value, |n| n.to_string());
+                let places: Vec<String> = to.iter().map(|_| text(value())).collect();
+                numbers.insert(format!("{function}[{}]", places.join(", ")), text(value()));
             }
         }
     }
@@ -284,7 +309,22 @@ fn counterexample(run: &mut Run, wrong: Term) -> String {
 
 /// Notes that this place was reached; an obligation can ask for it.
 pub fn reached(label: &str) {
-    with(|run| run.reached.insert(label.to_owned()));
+    with(|run| {
+        if run.reached.contains(label) {
+            return;
+        }
+        let possible = !run.supposed || {
+            let path = run.path.clone();
+            let answer = run
+                .solver
+                .ask(&path)
+                .unwrap_or_else(|error| give_up(&error));
+            answer == Answer::Satisfiable
+        };
+        if possible {
+            run.reached.insert(label.to_owned());
+        }
+    });
 }
 
 /// Tries one obligation: `body` runs along every path. `must_reach`: labels without which it would
@@ -311,6 +351,7 @@ pub fn obligation(name: &str, must_reach: &[&str], mut body: impl FnMut()) {
             run.path.clear();
             run.facts.clear();
             run.names.clear();
+            run.supposed = false;
         });
         forget_proper();
         if let Err(thrown) = catch_unwind(AssertUnwindSafe(&mut body))

@@ -6,9 +6,11 @@
 //! | `term` | terms, each there once, simplified as they are made |
 //! | `solver` | one solver process, spoken to in SMT-LIB |
 //! | `explore` | paths, assumptions, obligations, counterexamples |
+//! | `run` | arguments and exit codes |
 //! | `word` | numbers of 64 bits whose operators the code under test uses |
 
 pub mod explore;
+pub mod run;
 pub mod solver;
 pub mod term;
 pub mod word;

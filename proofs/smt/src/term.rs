@@ -27,10 +27,15 @@ enum Node {
         sequence: String,
         at: Term,
     },
+    /// A value of an unknown function.
+    Apply {
+        function: String,
+        width: u32,
+        to: Vec<Term>,
+    },
     /// Sum of terms of 64 bits, each times a factor, and a number; modulo 2^64.
     Sum(Vec<(Term, u64)>, u64),
     Masked(Term, u64),
-    Shifted(Term, u32),
     /// The higher part first.
     Joined(Vec<Term>),
     Part {
@@ -125,6 +130,16 @@ pub fn byte(sequence: &str, at: Term) -> Term {
     )
 }
 
+/// What an unknown function of so many bits is at this place; width 0 is a truth value.
+pub fn apply(function: &str, width: u32, to: &[Term]) -> Term {
+    let node = Node::Apply {
+        function: function.into(),
+        width,
+        to: to.to_vec(),
+    };
+    make(node, width)
+}
+
 impl Term {
     fn node(self) -> Node {
         ARENA.with_borrow(|arena| arena.nodes[self.0 as usize].0.clone())
@@ -149,12 +164,11 @@ impl Term {
     }
 
     /// A bound that follows from the term's form alone.
-    fn most(self) -> u64 {
+    pub fn most(self) -> u64 {
         match self.node() {
             Node::Number { value, .. } => value,
             Node::Sum(..) => self.natural().unwrap_or(u64::MAX),
             Node::Masked(term, bits) => bits.min(term.most()),
-            Node::Shifted(term, by) => term.most() >> by,
             Node::Choice(_, a, b) => a.most().max(b.most()),
             Node::Joined(parts) => {
                 let zeros = parts.iter().take_while(|part| part.as_number() == Some(0));
@@ -254,6 +268,9 @@ impl Term {
         match self.as_number() {
             Some(value) => number(64, value & bits),
             None if bits == 0 => number(64, 0),
+            None if bits & bits.wrapping_add(1) == 0 && bits != u64::MAX => {
+                self.part(0, bits.count_ones()).widened()
+            }
             None => make(Node::Masked(self, bits), 64),
         }
     }
@@ -261,8 +278,38 @@ impl Term {
     pub fn shifted(self, by: u32) -> Term {
         match self.as_number() {
             Some(value) => number(64, value >> by),
-            None => make(Node::Shifted(self, by), 64),
+            None if by == 0 => self,
+            None => self.part(by, 64 - by).widened(),
         }
+    }
+
+    /// Times 2^by, modulo 2^64.
+    pub fn raised(self, by: u32) -> Term {
+        match (self.as_number(), by) {
+            (Some(value), _) => number(64, value << by),
+            (None, 0) => self,
+            (None, _) => joined(&[self.part(0, 64 - by), number(by, 0)]),
+        }
+    }
+
+    /// The sum, where one of both fills zeros of the other.
+    pub fn filled(self, other: Term) -> Term {
+        let zeros = |term: Term| match term.node() {
+            Node::Joined(parts) => {
+                match parts.last().map(|last| (last.as_number(), last.width())) {
+                    Some((Some(0), width)) => width,
+                    _ => 0,
+                }
+            }
+            _ => 0,
+        };
+        for (high, low) in [(self, other), (other, self)] {
+            let bits = zeros(high);
+            if bits > 0 && low.most() <= mask(bits) {
+                return joined(&[high.part(bits, 64 - bits), low.part(0, bits)]);
+            }
+        }
+        self.plus(other)
     }
 
     /// `width` bits from `low` on.
@@ -523,6 +570,26 @@ pub fn define(term: Term, defined: &mut Defined, script: &mut String) {
             }
             format!("(|{sequence}[]| {})", name(*at))
         }
+        Node::Apply {
+            function,
+            width,
+            to,
+        } => {
+            // One name may stand for functions of several widths in different obligations.
+            let from: Vec<_> = to.iter().map(|t| t.width().to_string()).collect();
+            let function = format!("{function}({}:{width})", from.join(","));
+            if !defined.sequences.contains(&function) {
+                let from: Vec<_> = to.iter().map(|t| sort(t.width())).collect();
+                let _ = writeln!(
+                    script,
+                    "(declare-fun |{function}| ({}) {})",
+                    from.join(" "),
+                    sort(*width)
+                );
+                defined.sequences.push(function.clone());
+            }
+            format!("(|{function}| {})", list(to))
+        }
         Node::Sum(terms, value) => {
             let mut sum = format!("#x{value:016x}");
             for (term, times) in terms {
@@ -535,7 +602,6 @@ pub fn define(term: Term, defined: &mut Defined, script: &mut String) {
             sum
         }
         Node::Masked(term, bits) => format!("(bvand {} #x{bits:016x})", name(*term)),
-        Node::Shifted(term, by) => format!("(bvlshr {} #x{by:016x})", name(*term)),
         Node::Joined(parts) => format!("(concat {})", list(parts)),
         Node::Part { of, low, width } => {
             format!("((_ extract {} {low}) {})", low + width - 1, name(*of))
@@ -559,10 +625,8 @@ fn parts(node: &Node) -> Vec<Term> {
         Node::Truth(_) | Node::Number { .. } | Node::Variable { .. } => vec![],
         Node::Byte { at, .. } => vec![*at],
         Node::Sum(terms, _) => terms.iter().map(|(term, _)| *term).collect(),
-        Node::Masked(a, _) | Node::Shifted(a, _) | Node::Part { of: a, .. } | Node::Not(a) => {
-            vec![*a]
-        }
-        Node::Joined(parts) | Node::All(parts) => parts.clone(),
+        Node::Masked(a, _) | Node::Part { of: a, .. } | Node::Not(a) => vec![*a],
+        Node::Joined(parts) | Node::All(parts) | Node::Apply { to: parts, .. } => parts.clone(),
         Node::Choice(a, b, c) => vec![*a, *b, *c],
         Node::Equal(a, b) | Node::Below(a, b) => vec![*a, *b],
     }
@@ -573,6 +637,8 @@ pub enum Unknown {
     Variable(String, Term),
     /// A byte of a sequence: its place, and the byte.
     Byte(String, Term, Term),
+    /// A value of an unknown function: its arguments, and the value.
+    Value(String, Vec<Term>, Term),
 }
 
 /// The unknowns that the terms depend on.
@@ -589,6 +655,7 @@ pub fn unknowns(terms: &[Term]) -> Vec<Unknown> {
         match node {
             Node::Variable { name, .. } => found.push(Unknown::Variable(name, term)),
             Node::Byte { sequence, at } => found.push(Unknown::Byte(sequence, at, term)),
+            Node::Apply { function, to, .. } => found.push(Unknown::Value(function, to, term)),
             _ => {}
         }
     }

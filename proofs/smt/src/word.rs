@@ -4,7 +4,7 @@
 use crate::explore::{branch, prove, unknown};
 use crate::term::{Term, is_proper, number};
 use std::cmp::Ordering;
-use std::ops::{Add, BitAnd, Shr, Sub};
+use std::ops::{Add, BitAnd, Shl, Shr, Sub};
 
 #[derive(Clone, Copy, Debug)]
 pub struct Word(pub Term);
@@ -30,7 +30,7 @@ impl Add for Word {
 
     #[track_caller]
     fn add(self, other: Word) -> Word {
-        let sum = self.0.plus(other.0);
+        let sum = self.0.filled(other.0);
         prove("an addition overflows", self.0.at_most(sum));
         Word(sum)
     }
@@ -57,6 +57,21 @@ impl BitAnd for Word {
             (Some(bits), _) => Word(other.0.masked(bits)),
             _ => unreachable!("masks are numbers"),
         }
+    }
+}
+
+/// The largest number that can be shifted by so much.
+fn largest_shifted(by: u32) -> Term {
+    number(64, u64::MAX.checked_shr(by).unwrap_or(0))
+}
+
+impl Shl<u32> for Word {
+    type Output = Word;
+
+    #[track_caller]
+    fn shl(self, by: u32) -> Word {
+        prove("a shift drops bits", self.0.at_most(largest_shifted(by)));
+        Word(self.0.raised(by))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Every kind of page, damaged: a typed error or a disk that works, never a panic; and, unless
 //! checksums were forged, never bytes that a sector did not hold.
 
-use crate::common::{EPOCH, bytes, disk, mount, put};
+use crate::common::{EPOCH, bytes, disk, mount, put, read, write};
 use std::collections::{BTreeMap, BTreeSet};
 use steadfast_flash::{Address, FlashError, MemoryStore, Nand, Rng};
 use steadfast_ftl::{Bytes, FtlError, Page};
@@ -9,6 +9,7 @@ use steadfast_ftl::{Bytes, FtlError, Page};
 /// What `disk` gives its volume, and what roots are sealed with.
 const VOLUME: u64 = 7;
 const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
+const TRIM: u8 = 2;
 const ROOT: u8 = 8;
 const PAGE_WORDS: u64 = 64;
 
@@ -32,6 +33,12 @@ fn image() -> (Nand<MemoryStore>, History, BTreeMap<u8, Vec<Address>>) {
     }
     disk.flush().unwrap();
     let mut nand = disk.into_platform().into_nand();
+    let kinds = kinds_of(&mut nand);
+    (nand, history, kinds)
+}
+
+/// The pages with tags, by kind.
+fn kinds_of(nand: &mut Nand<MemoryStore>) -> BTreeMap<u8, Vec<Address>> {
     let mut kinds: BTreeMap<u8, Vec<Address>> = BTreeMap::new();
     let mut page = vec![0; nand.geometry().raw_bytes()];
     for block in 0..nand.geometry().all_blocks() {
@@ -44,7 +51,7 @@ fn image() -> (Nand<MemoryStore>, History, BTreeMap<u8, Vec<Address>>) {
             }
         }
     }
-    (nand, history, kinds)
+    kinds
 }
 
 /// Mounts, reads everything, and goes on writing. Errors are fine.
@@ -167,4 +174,33 @@ fn any_garbage_is_no_disk() {
         }
     }
     assert!(matches!(mount(other), Err(FtlError::NotFormatted)));
+}
+
+/// The length of a trimmed range, 2^31 and more, carried over into the sector when a mount turned the range
+/// into a pair: an overflow in debug builds, else the change of another sector. The obligation about
+/// pages that change the map could not be shown.
+#[test]
+fn a_trim_whose_length_reaches_into_its_sector_is_refused() {
+    for range in [3 << 32 | 0x8000_0005, u64::MAX] {
+        let mut disk = disk();
+        write(&mut disk, 4, 2);
+        disk.flush().unwrap();
+        disk.trim(3, 1).unwrap();
+        disk.flush().unwrap();
+        assert_eq!(read(&mut disk, 4), 2);
+        let mut nand = disk.into_platform().into_nand();
+        let trims = kinds_of(&mut nand).remove(&TRIM).unwrap();
+        let change = |page: &mut [u8]| {
+            let mut forged = Bytes(page.to_vec().into());
+            forged.set_word(0, range);
+            forged.seal(VOLUME);
+            page.copy_from_slice(&forged.0);
+        };
+        nand.damage(trims[0], change).unwrap();
+        match mount(nand) {
+            Err(FtlError::Corrupt { what, .. }) => assert_eq!(what, "page of trims"),
+            Err(error) => panic!("{error}"),
+            Ok(_) => panic!("a range of {range:x} was followed"),
+        }
+    }
 }

@@ -1,0 +1,247 @@
+//! What every change keeps to, at its moment, and so at every crash point: of map and uses, for the counts; of
+//! the flash memory, for what a crash leaves.
+
+use crate::blocks::BlockUse::{Erasable, Erasing, Free, Invalid, Open};
+use crate::shape::NONE;
+use crate::state::any_more;
+use crate::sym::{Event, Page, cell, change, n};
+use crate::tag::{self, Tag};
+use crate::view::*;
+use smt::explore::{prove, reached, suppose, unknown};
+use smt::term::{Term, all, any, choice, not, truth};
+use smt::word::Word;
+
+/// The map changes: so do the numbers of sectors that lie in blocks. A number is not zero if there
+/// is one.
+pub fn map_is_set(sector: Term, place: Term) {
+    let g = ghost();
+    let old = cell(g.map).words.get(sector);
+    let counted = cell(g.count).words.get(block_of(old));
+    suppose(any([is_none(old), n(1).at_most(counted)]));
+    for (place, up) in [(place, true), (old, false)] {
+        let block = block_of(place);
+        let have = cell(g.count).words.get(block);
+        let new = if up {
+            have.plus(n(1))
+        } else {
+            have.minus(n(1))
+        };
+        change(g.count, |cell| {
+            cell.words.set(block, choice(is_none(place), have, new));
+        });
+    }
+}
+
+/// A block's use changes: so does the number of spare ones, which is not zero if there is one, and
+/// not all if there is another.
+pub fn use_is_set(block: Term, what: Term) {
+    let view = View::now();
+    let spare = [Free, Erasing, Erasable, Invalid];
+    let is = any(spare.map(|use_| what.equal(use_.number::<Word>().0)));
+    let was = view.used_as(block, &spare);
+    let have = view.ghost.spare;
+    suppose(all([
+        any([not(was), n(1).at_most(have)]),
+        any([was, have.below(n(SMALL.blocks))]),
+    ]));
+    let one = |is: Term| choice(is, n(1), n(0));
+    let change = one(is).minus(one(was));
+    with_ghost(|g| g.spare = g.spare.plus(change));
+}
+
+/// What every change of the flash memory keeps to, whatever a crash then leaves of it.
+pub fn happens(event: &Event) {
+    match *event {
+        Event::Program { at, page } => program(at, page),
+        Event::Erase { block } => {
+            needs_nothing(&View::now(), block);
+            let g = ghost();
+            let unknown = Word::bits("interrupted erase", 5).0;
+            suppose(unknown.at_most(n(SMALL.pages)));
+            change(g.fill, |cell| cell.words.set(block, unknown));
+            reached("erase");
+        }
+        Event::Erased { block } => change(ghost().fill, |cell| cell.words.set(block, n(0))),
+        Event::Sync => {
+            let g = ghost();
+            if g.committing {
+                let view = View::now();
+                let sector = any_sector();
+                let same = view.map.get(sector).equal(view.replay.get(sector));
+                prove("what is committed is not what the map says", same);
+                let replay = cell(g.replay).words;
+                change(g.stable, |cell| cell.words = replay);
+                with_ghost(|g| {
+                    g.flushed = g.number;
+                    g.committing = false;
+                });
+                reached("commit");
+            }
+        }
+    }
+}
+
+pub fn any_sector() -> Term {
+    let sector = unknown("any sector", 32).widened();
+    suppose(sector.below(n(SECTORS)));
+    any_more(sector);
+    sector
+}
+
+pub fn any_block() -> Term {
+    let block = unknown("any block", 32).widened();
+    suppose(block.below(n(SMALL.blocks)));
+    block
+}
+
+/// Nothing that recovery reads, or that the map names, lies in the block.
+fn needs_nothing(view: &View, block: Term) {
+    prove(
+        "a block is erased that is not erasable",
+        view.used_as(block, &[Erasable]),
+    );
+    let sector = any_sector();
+    let in_block = |place: Term| all([not(is_none(place)), block_of(place).equal(block)]);
+    prove(
+        "an erase takes a committed sector",
+        not(in_block(view.stable.get(sector))),
+    );
+    prove(
+        "an erase takes a sector",
+        not(in_block(view.map.get(sector))),
+    );
+    let of_page = |at: Term| SMALL.block_of_page(Word(at)).0.equal(block);
+    let number = Word::any("any data page").0;
+    let g = &view.ghost;
+    let needed = all([g.covered.below(number), number.at_most(g.number)]);
+    let taken = all([needed, of_page(view.log.get(number))]);
+    prove(
+        "an erase takes a data page that no delta page says",
+        not(taken),
+    );
+    let number = Word::any("any delta page").0;
+    let needed = all([g.durable_from.at_most(number), number.below(g.delta)]);
+    let taken = all([needed, of_page(view.deltas.get(number))]);
+    prove("an erase takes a delta page", not(taken));
+    let index = Word::bits("any map page", 32).0;
+    suppose(index.below(n(limits().map_pages)));
+    let root = view.rooted.get(index);
+    prove(
+        "an erase takes a map page",
+        not(all([not(is_none(root)), of_page(root)])),
+    );
+}
+
+/// A page goes to the next place of an open block, where nothing lay; if it is one of a log, it has
+/// the next number. It commits only where that is meant, and last.
+fn program(at: Term, page: &Page) {
+    let g = ghost();
+    let view = View::now();
+    let (block, index) = (
+        SMALL.block_of_page(Word(at)).0,
+        SMALL.index_of_page(Word(at)).0,
+    );
+    prove(
+        "a page is programmed outside",
+        all([block.below(n(SMALL.blocks)), index.below(n(SMALL.pages))]),
+    );
+    prove(
+        "a page is not the next of its block",
+        view.fill.get(block).equal(index),
+    );
+    prove(
+        "a page goes to a block that is not open",
+        view.used_as(block, &[Open]),
+    );
+    change(g.fill, |cell| cell.words.set(block, index.plus(n(1))));
+    let Some(tag) = Tag::read(&SMALL, Word(g.volume), page) else {
+        prove("a page without a tag is programmed", truth(false));
+        return;
+    };
+    let holds = if tag.is(tag::DATA) || tag.is(tag::TRIM) || tag.is(tag::SUMMARY) {
+        PAGES_OF_DATA
+    } else if tag.is(tag::DELTA) {
+        PAGES_OF_DELTAS
+    } else {
+        PAGES_OF_MAPS
+    };
+    let first = index.equal(n(0));
+    let same = view.holds.get(block).equal(n(holds));
+    prove("a block holds pages of two streams", any([first, same]));
+    change(g.holds, |cell| cell.words.set(block, n(holds)));
+    prove(
+        "a page is of another mount",
+        tag.incarnation.0.equal(g.incarnation),
+    );
+    prove(
+        "a page says that more is durable than is",
+        tag.flushed.0.at_most(g.flushed),
+    );
+    if tag.is(tag::DATA) || tag.is(tag::TRIM) {
+        data_page(at, page, &tag);
+    } else if tag.is(tag::SUMMARY) {
+        prove(
+            "a summary lies among data",
+            n(SMALL.data_pages()).at_most(index),
+        );
+    } else {
+        prove(
+            "metadata is written before it is committed",
+            g.flushed.equal(g.number),
+        );
+        prove("metadata is written before the sync", truth(!g.committing));
+        if tag.is(tag::DELTA) {
+            prove(
+                "a delta page's number is not the next",
+                tag.number.0.equal(g.delta),
+            );
+            change(g.deltas, |cell| cell.words.set(g.delta, at));
+            with_ghost(|g| g.delta = g.delta.plus(n(1)));
+        }
+    }
+}
+
+fn data_page(at: Term, page: &Page, tag: &Tag<Word>) {
+    let g = ghost();
+    prove(
+        "a data page's number is not the next",
+        tag.number.0.equal(g.number.plus(n(1))),
+    );
+    prove(
+        "a data page follows the one that commits",
+        truth(!g.committing),
+    );
+    let index = SMALL.index_of_page(Word(at)).0;
+    prove(
+        "a data page lies where summaries do",
+        index.below(n(SMALL.data_pages())),
+    );
+    change(g.log, |cell| cell.words.set(tag.number.0, at));
+    with_ghost(|g| g.number = g.number.plus(n(1)));
+    if tag.is(tag::DATA) {
+        for slot in 0..SMALL.sectors {
+            let place = SMALL.place(Word(at), slot).0;
+            let listed = tag::sector(&SMALL, page, slot).0;
+            let sector = choice(n(slot).below(tag.count.0), listed, n(NONE));
+            prove(
+                "a page lists a sector beyond the disk",
+                any([is_none(sector), sector.below(n(SECTORS))]),
+            );
+            change(g.listed, |cell| cell.words.set(place, sector));
+            change(g.data, |cell| cell.words.set(place, page.sector(slot)));
+            change(g.replay, |cell| {
+                cell.words
+                    .set_where(move |x| (all([not(is_none(sector)), x.equal(sector)]), place));
+            });
+        }
+    }
+    if tag.commits() {
+        prove("a page commits that must not", truth(g.may_commit));
+        with_ghost(|g| g.committing = true);
+    } else {
+        prove(
+            "a page has a flag that nobody knows",
+            tag.flags.0.equal(n(0)),
+        );
+    }
+}

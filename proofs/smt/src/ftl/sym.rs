@@ -1,0 +1,643 @@
+//! What the layer stands on, as terms: tables, queues, pages and a flash memory with unknown
+//! contents, loops, and a policy that may propose anything.
+
+use crate::blocks::Blocks;
+use crate::limits::Limits;
+use crate::platform::{self, Erase, Failed, Platform};
+use crate::policy::{Policy, Purpose};
+use crate::state::SMALL;
+use crate::tag;
+use smt::explore::{assume, branch, end_path, prove, reached, unknown};
+use smt::term::{Term, apply, choice, not, number};
+use smt::word::Word;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+/// Loops of a known length up to this are run step by step.
+const STEPS_MAX: u64 = 64;
+/// Queues are shorter than this.
+const LENGTH_BITS: u32 = 40;
+
+pub fn n(value: u64) -> Term {
+    number(64, value)
+}
+
+/// The value of an unknown function, as a number of 64 bits.
+pub fn value(function: &str, width: u32, to: &[Term]) -> Term {
+    apply(function, width, to).widened()
+}
+
+impl platform::Word for Word {
+    fn of(value: u64) -> Word {
+        Word::of(value)
+    }
+
+    /// Slots are tried one after the other. Else this is what correctness does not rest on: one
+    /// number or another.
+    fn value(self) -> u64 {
+        let most = self.0.most();
+        match self.0.as_number() {
+            Some(value) => value,
+            None if most < SMALL.sectors => (0..most)
+                .find(|&slot| branch(self.0.equal(n(slot))))
+                .unwrap_or(most),
+            None if branch(unknown("some number", 0)) => SOME.get(),
+            None => 0,
+        }
+    }
+}
+
+/// Values by place, with all changes so far. Cloning keeps a state.
+#[derive(Clone)]
+pub struct Memory(Rc<Change>);
+
+enum Change {
+    Base(Box<dyn Fn(Term) -> Term>),
+    Set(Memory, Term, Term),
+    /// Where the condition holds, this value.
+    Where(Memory, Box<dyn Fn(Term) -> (Term, Term)>),
+}
+
+impl Memory {
+    pub fn of(base: impl Fn(Term) -> Term + 'static) -> Memory {
+        Memory(Rc::new(Change::Base(Box::new(base))))
+    }
+
+    /// Nothing is known of it.
+    pub fn any(name: &str, width: u32) -> Memory {
+        let name = smt::explore::fresh(name);
+        Memory::of(move |at| value(&name, width, &[at]))
+    }
+
+    pub fn get(&self, at: Term) -> Term {
+        match &*self.0 {
+            Change::Base(base) => base(at),
+            Change::Set(before, place, value) => {
+                let here = place.equal(at);
+                match here.as_truth() {
+                    Some(true) => *value,
+                    Some(false) => before.get(at),
+                    None => choice(here, *value, before.get(at)),
+                }
+            }
+            Change::Where(before, change) => {
+                let (here, value) = change(at);
+                match here.as_truth() {
+                    Some(true) => value,
+                    Some(false) => before.get(at),
+                    None => choice(here, value, before.get(at)),
+                }
+            }
+        }
+    }
+
+    pub fn set(&mut self, at: Term, value: Term) {
+        *self = Memory(Rc::new(Change::Set(self.clone(), at, value)));
+    }
+
+    pub fn set_where(&mut self, change: impl Fn(Term) -> (Term, Term) + 'static) {
+        *self = Memory(Rc::new(Change::Where(self.clone(), Box::new(change))));
+    }
+}
+
+type Watcher = Rc<dyn Fn(&Event)>;
+type Hook = Rc<dyn Fn(Term, Term)>;
+
+/// A table's, a queue's or a page's state.
+#[derive(Clone)]
+pub struct Cell {
+    pub words: Memory,
+    pub length: Term,
+    /// Sectors' contents, for pages.
+    pub slots: Memory,
+    pub seal: Seal,
+    /// Told of a place and its new value, before it is set.
+    hook: Option<Hook>,
+}
+
+/// Whether a page's last word is its checksum.
+#[derive(Clone)]
+pub enum Seal {
+    /// For the volume it was sealed for, and for no other (see the README).
+    By(Term),
+    /// As the medium at this place says.
+    Medium(Term),
+    /// It was changed since.
+    Broken,
+}
+
+/// What the layer does to the flash memory; the watcher is told before.
+pub enum Event<'a> {
+    Program { at: Term, page: &'a Page },
+    Erase { block: Term },
+    Erased { block: Term },
+    Sync,
+}
+
+/// What a loop comes to: what is known before an arbitrary step, what must be true behind it, and what
+/// is so when all are done.
+#[derive(Clone)]
+struct Rule {
+    /// None: another obligation is about the steps.
+    step: Option<(Told, Told)>,
+    done: Told,
+}
+
+type Told = Rc<dyn Fn(Term)>;
+
+#[derive(Default)]
+struct World {
+    cells: Vec<Cell>,
+    watcher: Option<Watcher>,
+    rules: HashMap<&'static str, Rule>,
+    programs: Vec<(Term, Page)>,
+    /// The page made last.
+    blank: Option<usize>,
+}
+
+thread_local! {
+    static WORLD: RefCell<World> = RefCell::default();
+}
+
+fn with<T>(f: impl FnOnce(&mut World) -> T) -> T {
+    WORLD.with_borrow_mut(f)
+}
+
+/// A new path begins.
+pub fn reset() {
+    drop(WORLD.take());
+    PROPOSES.set(true);
+    SOME.set(3);
+}
+
+pub fn watch(watcher: impl Fn(&Event) + 'static) {
+    with(|world| world.watcher = Some(Rc::new(watcher)));
+}
+
+/// A loop whose steps are tried here.
+pub fn loop_of(
+    name: &'static str,
+    before: impl Fn(Term) + 'static,
+    behind: impl Fn(Term) + 'static,
+    done: impl Fn(Term) + 'static,
+) {
+    let rule = Rule {
+        step: Some((Rc::new(before), Rc::new(behind))),
+        done: Rc::new(done),
+    };
+    with(|world| world.rules.insert(name, rule));
+}
+
+/// A loop whose steps are shown elsewhere: all that is said here is where it ends.
+pub fn loop_shown(name: &'static str, done: impl Fn(Term) + 'static) {
+    let rule = Rule {
+        step: None,
+        done: Rc::new(done),
+    };
+    with(|world| world.rules.insert(name, rule));
+}
+
+pub fn last_blank() -> Page {
+    Page(with(|world| world.blank).unwrap_or_else(|| unreachable!("a page was made")))
+}
+
+/// The table made last, or the one before.
+pub fn table_made(before_last: usize) -> usize {
+    with(|world| world.cells.len() - 1 - before_last)
+}
+
+pub fn programs() -> Vec<(Term, Page)> {
+    with(|world| {
+        world
+            .programs
+            .iter()
+            .map(|(at, page)| (*at, Page(page.0)))
+            .collect()
+    })
+}
+
+fn tell(event: &Event) {
+    if let Some(watcher) = with(|world| world.watcher.clone()) {
+        watcher(event);
+    }
+}
+
+fn allocate(cell: Cell) -> usize {
+    with(|world| {
+        world.cells.push(cell);
+        world.cells.len() - 1
+    })
+}
+
+pub fn cell(id: usize) -> Cell {
+    with(|world| world.cells[id].clone())
+}
+
+pub fn change(id: usize, f: impl FnOnce(&mut Cell)) {
+    let mut cell = cell(id);
+    f(&mut cell);
+    with(|world| world.cells[id] = cell);
+}
+
+fn fresh_cell(words: Memory, length: Term) -> usize {
+    allocate(Cell {
+        words,
+        length,
+        slots: Memory::of(|_| n(0)),
+        seal: Seal::Broken,
+        hook: None,
+    })
+}
+
+/// A table; see [`Cell`].
+pub struct Table(pub usize);
+
+impl Table {
+    pub fn new(words: Memory, length: u64) -> Table {
+        Table(fresh_cell(words, n(length)))
+    }
+
+    pub fn on_set(&self, hook: impl Fn(Term, Term) + 'static) {
+        change(self.0, |cell| cell.hook = Some(Rc::new(hook)));
+    }
+}
+
+impl platform::Table<Word> for Table {
+    fn filled(length: Word, value: Word) -> Table {
+        Table(fresh_cell(Memory::of(move |_| value.0), length.0))
+    }
+
+    #[track_caller]
+    fn get(&self, at: Word) -> Word {
+        let cell = cell(self.0);
+        prove(
+            "an entry of a table is out of range",
+            at.0.below(cell.length),
+        );
+        Word(cell.words.get(at.0))
+    }
+
+    #[track_caller]
+    fn set(&mut self, at: Word, value: Word) {
+        let before = cell(self.0);
+        prove(
+            "an entry of a table is out of range",
+            at.0.below(before.length),
+        );
+        prove("a number does not fit a table", value.0.below(n(1 << 32)));
+        if let Some(hook) = before.hook {
+            hook(at.0, value.0);
+        }
+        change(self.0, |cell| cell.words.set(at.0, value.0));
+    }
+}
+
+/// A list.
+pub struct Queue(pub usize);
+
+impl Queue {
+    pub fn any(name: &str) -> Queue {
+        let length = Word::bits(&format!("{name}.length"), LENGTH_BITS).0;
+        Queue(fresh_cell(Memory::any(name, 64), length))
+    }
+
+    pub fn new(words: Memory, length: Term) -> Queue {
+        Queue(fresh_cell(words, length))
+    }
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue(fresh_cell(Memory::of(|_| n(0)), n(0)))
+    }
+}
+
+impl platform::Queue<Word> for Queue {
+    fn length(&self) -> Word {
+        Word(cell(self.0).length)
+    }
+
+    #[track_caller]
+    fn get(&self, at: Word) -> Word {
+        let cell = cell(self.0);
+        prove(
+            "an entry of a list is out of range",
+            at.0.below(cell.length),
+        );
+        Word(cell.words.get(at.0))
+    }
+
+    #[track_caller]
+    fn set(&mut self, at: Word, value: Word) {
+        change(self.0, |cell| {
+            prove(
+                "an entry of a list is out of range",
+                at.0.below(cell.length),
+            );
+            cell.words.set(at.0, value.0);
+        });
+    }
+
+    fn push(&mut self, value: Word) {
+        change(self.0, |cell| {
+            cell.words.set(cell.length, value.0);
+            cell.length = cell.length.plus(n(1));
+        });
+    }
+
+    #[track_caller]
+    fn truncate(&mut self, length: Word) {
+        change(self.0, |cell| {
+            prove("a list is made longer", length.0.at_most(cell.length));
+            cell.length = length.0;
+        });
+    }
+}
+
+/// A page with its spare area.
+pub struct Page(pub usize);
+
+impl Clone for Page {
+    fn clone(&self) -> Page {
+        Page(allocate(cell(self.0)))
+    }
+}
+
+/// What a ghost says of a place.
+pub fn of_place(what: &str, width: u32, place: Term) -> Term {
+    value(what, width, &[place.part(0, SMALL.place_bits())])
+}
+
+/// Words of a page and its spare area; `listed`: pages are those of a state.
+pub fn page_length(words: u64, listed: bool) {
+    LENGTH.set(words);
+    LISTED.set(listed);
+}
+
+thread_local! {
+    static LISTED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    static LENGTH: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+impl Page {
+    /// Any bytes.
+    pub fn any(name: &str) -> Page {
+        let at = Word::any(&format!("where {name} lies")).0;
+        Page(allocate(Cell {
+            words: Memory::any(name, 64),
+            length: n(LENGTH.get()),
+            slots: Memory::any(&format!("sectors of {name}"), 64),
+            seal: Seal::Medium(at),
+            hook: None,
+        }))
+    }
+
+    /// What lies at a place.
+    pub fn medium(at: Term) -> Page {
+        let mut words = Memory::of(move |word| value("flash", 64, &[at, word]));
+        let place = move |slot: Term| SMALL.place(Word(at), 0).0.plus(slot);
+        // The ghosts of a state know what its sectors are.
+        if LISTED.get() {
+            let listed = |slot: u64| of_place("listed", 32, place(n(slot)));
+            let both = listed(1).raised(32).filled(listed(0));
+            words.set(n(SMALL.page_words + tag::FIXED_WORDS), both);
+        }
+        Page(allocate(Cell {
+            words,
+            length: n(LENGTH.get()),
+            slots: Memory::of(move |slot| of_place("data", 64, place(slot))),
+            seal: Seal::Medium(at),
+            hook: None,
+        }))
+    }
+
+    pub fn at(&self, word: Term) -> Term {
+        cell(self.0).words.get(word)
+    }
+
+    pub fn sector(&self, slot: u64) -> Term {
+        cell(self.0).slots.get(n(slot))
+    }
+}
+
+impl platform::Page<Word> for Page {
+    #[track_caller]
+    fn word(&self, at: Word) -> Word {
+        let cell = cell(self.0);
+        prove("a word is beyond the page", at.0.below(cell.length));
+        Word(cell.words.get(at.0))
+    }
+
+    #[track_caller]
+    fn set_word(&mut self, at: Word, value: Word) {
+        change(self.0, |cell| {
+            let last = cell.length.minus(n(1));
+            prove("a word is beyond the page", at.0.below(last));
+            cell.words.set(at.0, value.0);
+            cell.seal = Seal::Broken;
+        });
+    }
+
+    fn seal(&mut self, volume: Word) {
+        change(self.0, |cell| cell.seal = Seal::By(volume.0));
+    }
+
+    fn is_intact(&self, volume: Word) -> bool {
+        match cell(self.0).seal {
+            Seal::By(by) => branch(by.equal(volume.0)),
+            Seal::Medium(at) => branch(apply("intact", 0, &[at, volume.0])),
+            Seal::Broken => false,
+        }
+    }
+}
+
+/// A sector's content: a number that stands for its bytes; zeros are 0.
+pub struct Sector(pub Term);
+
+/// The flash memory.
+pub struct Flash;
+
+impl Platform for Flash {
+    type W = Word;
+    type P = Page;
+    type T = Table;
+    type Q = Queue;
+    type Sector = Sector;
+    type Error = ();
+
+    fn blank(&mut self) -> Page {
+        let page = allocate(Cell {
+            words: Memory::of(|_| n(0)),
+            length: n(LENGTH.get()),
+            slots: Memory::of(|_| n(0)),
+            seal: Seal::Broken,
+            hook: None,
+        });
+        with(|world| world.blank = Some(page));
+        Page(page)
+    }
+
+    fn put(&self, page: &mut Page, slot: usize, sector: &Sector) {
+        change(page.0, |cell| {
+            cell.slots.set(n(slot as u64), sector.0);
+            cell.seal = Seal::Broken;
+        });
+    }
+
+    fn take(&self, page: &Page, slot: usize, sector: &mut Sector) {
+        sector.0 = page.sector(slot as u64);
+    }
+
+    fn clear(&self, sector: &mut Sector) {
+        sector.0 = n(0);
+    }
+
+    fn copy(&self, from: &Page, slot: usize, to: &mut Page, target: usize) {
+        let content = Sector(from.sector(slot as u64));
+        self.put(to, target, &content);
+    }
+
+    fn read(&mut self, at: Word) -> Result<Option<Page>, ()> {
+        for (place, page) in programs().into_iter().rev() {
+            if branch(place.equal(at.0)) {
+                return Ok(Some(page.clone()));
+            }
+        }
+        Ok(branch(apply("readable", 0, &[at.0])).then(|| Page::medium(at.0)))
+    }
+
+    fn fetch(&mut self, at: Word) -> Result<Option<Page>, ()> {
+        self.read(at)
+    }
+
+    fn arrive(&mut self) {}
+
+    fn program(&mut self, at: Word, page: Page, _: bool) -> Result<(), ()> {
+        tell(&Event::Program {
+            at: at.0,
+            page: &page,
+        });
+        with(|world| world.programs.push((at.0, page)));
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<Failed<Flash>, ()> {
+        tell(&Event::Sync);
+        Ok(Vec::new())
+    }
+
+    fn erase(&mut self, block: Word) -> Result<(), ()> {
+        tell(&Event::Erase { block: block.0 });
+        Ok(())
+    }
+
+    fn erased(&mut self, block: Word, wait: bool) -> Result<Erase, ()> {
+        if !wait && branch(unknown("the erase is under way", 0)) {
+            return Ok(Erase::Pending);
+        }
+        if branch(unknown("the erase failed", 0)) {
+            return Ok(Erase::Failed);
+        }
+        tell(&Event::Erased { block: block.0 });
+        Ok(Erase::Done)
+    }
+
+    fn is_bad(&self, block: Word) -> bool {
+        branch(apply("known to be bad", 0, &[block.0]))
+    }
+
+    /// A number at which it stops, if there is one: that none before it does is not used.
+    fn find(_: &'static str, count: Word, mut stop: impl FnMut(Word) -> bool) -> Word {
+        let found = Word::any("found");
+        if branch(found.0.below(count.0)) {
+            if !stop(found) {
+                end_path();
+            }
+            found
+        } else {
+            count
+        }
+    }
+
+    fn each<E>(
+        name: &'static str,
+        count: Word,
+        mut step: impl FnMut(Word) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let Some(rule) = with(|world| world.rules.get(name).cloned()) else {
+            return match count.0.as_number() {
+                Some(steps) if steps <= STEPS_MAX => (0..steps).try_for_each(|i| step(Word::of(i))),
+                _ => panic!("no rule says what the loop over '{name}' does"),
+            };
+        };
+        if let Some((before, behind)) = rule.step
+            && branch(unknown("one of the steps", 0))
+        {
+            let i = Word::any("step");
+            assume(i.0.below(count.0));
+            before(i.0);
+            step(i)?;
+            behind(i.0);
+            reached(name);
+            end_path();
+        }
+        (rule.done)(count.0);
+        Ok(())
+    }
+}
+
+/// Proposes any block, or none.
+pub struct Anything;
+
+thread_local! {
+    static SOME: std::cell::Cell<u64> = const { std::cell::Cell::new(3) };
+    static PROPOSES: std::cell::Cell<bool> = const { std::cell::Cell::new(true) };
+}
+
+/// What a number that correctness does not rest on may be, besides 0.
+pub fn some_number(value: u64) {
+    SOME.set(value);
+}
+
+/// From here on nothing is proposed.
+pub fn no_proposals() {
+    PROPOSES.set(false);
+}
+
+fn proposal(what: &str) -> Option<Word> {
+    if !PROPOSES.get() {
+        return None;
+    }
+    branch(unknown(&format!("a {what} is proposed"), 0)).then(|| Word::any(what))
+}
+
+impl Policy<Flash> for Anything {
+    fn next(&mut self, _: Purpose, _: &Blocks<Flash>, _: &[Word]) -> Option<Word> {
+        proposal("block to open")
+    }
+
+    fn erase(&mut self, _: &Blocks<Flash>) -> Option<Word> {
+        proposal("block to erase")
+    }
+
+    fn victim(&mut self, _: &Blocks<Flash>, _: &Limits) -> Option<Word> {
+        proposal("victim")
+    }
+
+    fn level(&mut self, _: &Blocks<Flash>) -> Option<Word> {
+        proposal("block to level")
+    }
+
+    fn pace(&mut self, _: &Limits, _: u64, _: u64, _: i64) -> u64 {
+        1
+    }
+
+    fn stock(&self) -> u64 {
+        1
+    }
+}
+
+pub fn differ(a: Term, b: Term) -> Term {
+    not(a.equal(b))
+}

@@ -1,0 +1,354 @@
+//! What the proof speaks of: the ghosts, and the invariants, said of all tables at one moment.
+
+use crate::blocks::BlockUse;
+use crate::ftl::{DELTA, Ftl, MAPS};
+use crate::limits::Limits;
+use crate::shape::{NONE, Shape};
+use crate::stream::Buffer;
+use crate::sym::{Anything, Flash, Memory, cell, n};
+use smt::term::{Term, all, any, choice, implies};
+use smt::word::Word;
+use std::cell::RefCell;
+
+use BlockUse::{Anchor, Bad, Delta, Erasable, Erasing, Free, Invalid, Map, Next, Open, Used};
+
+/// The geometry that operations are shown for: tables are unknown functions, so only what is walked with plain
+/// loops counts (the sectors of a page, the streams' open blocks).
+pub const SMALL: Shape = Shape {
+    blocks: 512,
+    pages: 16,
+    sectors: 2,
+    page_words: 32,
+    spare_words: 8,
+    dies: 2,
+};
+pub const SECTORS: u64 = 8192;
+pub const EPOCH: u64 = 64;
+/// Numbers of pages, runs and checkpoints are below this: at a billion a second for a hundred years.
+pub const COUNT_BITS: u32 = 62;
+
+/// What a block holds pages of.
+pub const PAGES_OF_DATA: u64 = 0;
+pub const PAGES_OF_DELTAS: u64 = 1;
+pub const PAGES_OF_MAPS: u64 = 2;
+
+pub fn pages_of(stream: usize) -> u64 {
+    match stream {
+        DELTA => PAGES_OF_DELTAS,
+        MAPS => PAGES_OF_MAPS,
+        _ => PAGES_OF_DATA,
+    }
+}
+
+pub fn limits() -> Limits {
+    match Limits::derive(&SMALL, SECTORS, EPOCH) {
+        Ok(limits) => limits,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+pub type Layer = Ftl<Flash, Anything>;
+
+/// The ghosts, and where the layer's tables are.
+#[derive(Clone)]
+pub struct Ghost {
+    pub map: usize,
+    pub uses: usize,
+    pub valid: usize,
+    pub ages: usize,
+    pub directory: usize,
+    pub listed: usize,
+    pub data: usize,
+    pub stable: usize,
+    pub replay: usize,
+    pub fill: usize,
+    pub holds: usize,
+    pub log: usize,
+    pub deltas: usize,
+    /// The durable root's directory.
+    pub rooted: usize,
+    /// What the counts must be, by what was done to map and uses.
+    pub count: usize,
+    pub spare: Term,
+    /// The newest data page; the newest committed one; the newest that the newest delta run says, and that the newest durable one says.
+    pub number: Term,
+    pub flushed: Term,
+    pub said: Term,
+    pub covered: Term,
+    pub durable_runs: Term,
+    pub runs: Term,
+    pub cycle: Term,
+    pub volume: Term,
+    pub incarnation: Term,
+    /// Delta pages from where the durable root's replay begins, from where the next one's begins, and the next one.
+    pub durable_from: Term,
+    pub from: Term,
+    pub delta: Term,
+    /// In the state before, map and committed map are the same; so are root's and current directory.
+    pub committed: bool,
+    pub rooted_now: bool,
+    /// A page that commits was programmed, and nothing synced since.
+    pub committing: bool,
+    /// The operation may commit.
+    pub may_commit: bool,
+    /// The directory entries from here on are older than the checkpoint.
+    pub written: Term,
+}
+
+thread_local! {
+    static GHOST: RefCell<Option<Ghost>> = const { RefCell::new(None) };
+}
+
+pub fn reset() {
+    GHOST.take();
+}
+
+pub fn ghost() -> Ghost {
+    GHOST.with_borrow(|ghost| match ghost {
+        Some(ghost) => ghost.clone(),
+        None => unreachable!("a state was made"),
+    })
+}
+
+/// The ghosts of a new state.
+pub fn set_ghost(ghost: Ghost) {
+    GHOST.set(Some(ghost));
+}
+
+pub fn with_ghost(f: impl FnOnce(&mut Ghost)) {
+    GHOST.with_borrow_mut(|ghost| {
+        if let Some(ghost) = ghost {
+            f(ghost);
+        }
+    });
+}
+
+/// All that invariants speak of, at one moment.
+#[derive(Clone)]
+pub struct View {
+    pub map: Memory,
+    pub uses: Memory,
+    pub valid: Memory,
+    pub ages: Memory,
+    pub directory: Memory,
+    pub listed: Memory,
+    pub data: Memory,
+    pub stable: Memory,
+    pub replay: Memory,
+    pub fill: Memory,
+    /// Which stream's pages the block holds.
+    pub holds: Memory,
+    pub log: Memory,
+    pub deltas: Memory,
+    pub rooted: Memory,
+    pub ghost: Ghost,
+}
+
+pub fn block_of(place: Term) -> Term {
+    SMALL.block_of(Word(place)).0
+}
+
+pub fn is_none(term: Term) -> Term {
+    term.equal(n(NONE))
+}
+
+impl View {
+    pub fn now() -> View {
+        let g = ghost();
+        let words = |id: usize| cell(id).words;
+        View {
+            map: words(g.map),
+            uses: words(g.uses),
+            valid: words(g.valid),
+            ages: words(g.ages),
+            directory: words(g.directory),
+            listed: words(g.listed),
+            data: words(g.data),
+            stable: words(g.stable),
+            replay: words(g.replay),
+            fill: words(g.fill),
+            holds: words(g.holds),
+            log: words(g.log),
+            deltas: words(g.deltas),
+            rooted: words(g.rooted),
+            ghost: g,
+        }
+    }
+
+    pub fn used_as(&self, block: Term, uses: &[BlockUse]) -> Term {
+        let is = self.uses.get(block);
+        any(uses.iter().map(|what| is.equal(what.number::<Word>().0)))
+    }
+
+    /// The place is one of a data page, and that page is programmed.
+    pub fn is_place(&self, place: Term) -> Term {
+        let page = SMALL.page_of(Word(place));
+        let block = block_of(place);
+        let index = SMALL.index_of_page(page).0;
+        all([
+            block.below(n(SMALL.blocks)),
+            index.below(n(SMALL.data_pages())),
+            SMALL.slot_of(Word(place)).0.below(n(SMALL.sectors)),
+            index.below(self.fill.get(block)),
+            self.holds.get(block).equal(n(PAGES_OF_DATA)),
+        ])
+    }
+
+    pub fn is_page(&self, at: Term, uses: &[BlockUse], holds: u64) -> Term {
+        let block = SMALL.block_of_page(Word(at)).0;
+        all([
+            self.holds.get(block).equal(n(holds)),
+            block.below(n(SMALL.blocks)),
+            SMALL.index_of_page(Word(at)).0.below(self.fill.get(block)),
+            self.used_as(block, uses),
+        ])
+    }
+
+    /// An open block holds pages of its stream alone.
+    pub fn is_of(&self, stream: usize, block: Term, page: Term) -> Term {
+        let holds = self.holds.get(block).equal(n(pages_of(stream)));
+        any([page.equal(n(0)), holds])
+    }
+
+    pub fn page_age(&self, at: Term) -> Term {
+        self.ages.get(SMALL.block_of_page(Word(at)).0)
+    }
+
+    /// A sector is nowhere, or where its page lists it, in a block of data; so no two share a place.
+    pub fn map_holds(&self, sector: Term) -> Term {
+        let place = self.map.get(sector);
+        let there = [
+            self.is_place(place),
+            self.listed.get(place).equal(sector),
+            self.used_as(block_of(place), &[Open, Used, Bad]),
+        ];
+        any([is_none(place), all(there)])
+    }
+
+    /// So is a committed sector; its block may be invalid, but not erasable.
+    pub fn stable_holds(&self, sector: Term) -> Term {
+        let place = self.stable.get(sector);
+        let there = [
+            self.is_place(place),
+            self.listed.get(place).equal(sector),
+            self.used_as(block_of(place), &[Open, Used, Invalid, Bad]),
+        ];
+        any([is_none(place), all(there)])
+    }
+
+    /// What recovery would find if all were committed is what the map says, or the sector was trimmed.
+    pub fn replay_holds(&self, sector: Term) -> Term {
+        let (now, after) = (self.map.get(sector), self.replay.get(sector));
+        any([now.equal(after), is_none(now)])
+    }
+
+    pub fn block_holds(&self, block: Term) -> Term {
+        let without = [Free, Erasing, Erasable, Next, Invalid, Delta, Map, Anchor];
+        all([
+            self.uses.get(block).at_most(Bad.number::<Word>().0),
+            self.valid.get(block).at_most(n(SMALL.block_sectors())),
+            (self.valid.get(block)).at_most(self.fill.get(block).times(SMALL.sectors)),
+            implies(
+                self.used_as(block, &without),
+                self.valid.get(block).equal(n(0)),
+            ),
+            any([
+                self.holds.get(block).equal(n(PAGES_OF_DATA)),
+                self.valid.get(block).equal(n(0)),
+            ]),
+            implies(
+                self.used_as(block, &[Free, Next]),
+                self.fill.get(block).equal(n(0)),
+            ),
+            self.fill.get(block).at_most(n(SMALL.pages)),
+        ])
+    }
+
+    /// A data page that durable delta pages do not say yet lies in a block that is neither victim nor erasable.
+    pub fn log_holds(&self, number: Term) -> Term {
+        let g = &self.ghost;
+        let at = self.log.get(number);
+        let kept = all([
+            self.is_page(at, &[Open, Used, Invalid, Bad], PAGES_OF_DATA),
+            g.durable_runs.at_most(self.page_age(at)),
+            implies(g.said.below(number), g.runs.at_most(self.page_age(at))),
+        ]);
+        implies(
+            all([g.covered.below(number), number.at_most(g.number)]),
+            kept,
+        )
+    }
+
+    /// A delta page that recovery needs is there; one that the next root needs is of its checkpoint.
+    pub fn delta_holds(&self, number: Term) -> Term {
+        let g = &self.ghost;
+        let at = self.deltas.get(number);
+        let kept = all([
+            self.is_page(at, &[Open, Delta], PAGES_OF_DELTAS),
+            implies(g.from.at_most(number), g.cycle.at_most(self.page_age(at))),
+        ]);
+        implies(
+            all([g.durable_from.at_most(number), number.below(g.delta)]),
+            kept,
+        )
+    }
+
+    /// So are map pages: those the root names, and those written for the next.
+    pub fn directory_holds(&self, index: Term) -> Term {
+        let (root, now) = (self.rooted.get(index), self.directory.get(index));
+        let new = all([
+            self.is_page(now, &[Open, Map], PAGES_OF_MAPS),
+            self.ghost.cycle.at_most(self.page_age(now)),
+        ]);
+        all([
+            any([
+                is_none(root),
+                self.is_page(root, &[Open, Map], PAGES_OF_MAPS),
+            ]),
+            implies(index.below(self.ghost.written), new),
+        ])
+    }
+
+    /// A sector's content: what waits in the host's buffer, else what lies where the map says.
+    pub fn content(&self, buffer: &Buffered, sector: Term) -> Term {
+        let place = self.map.get(sector);
+        let mapped = choice(is_none(place), n(0), self.data.get(place));
+        let waits = buffer.sectors.iter().zip(&buffer.contents);
+        waits.fold(mapped, |other, (&waiting, &content)| {
+            choice(waiting.equal(sector), content, other)
+        })
+    }
+}
+
+/// What a buffer holds.
+pub struct Buffered {
+    pub sectors: Vec<Term>,
+    pub contents: Vec<Term>,
+}
+
+impl Buffered {
+    pub fn of(buffer: &Buffer<Flash>) -> Buffered {
+        let content = |slot: usize| match &buffer.page {
+            Some(page) => page.sector(slot as u64),
+            None => n(0),
+        };
+        Buffered {
+            sectors: buffer.sectors.iter().map(|sector| sector.0).collect(),
+            contents: (0..buffer.sectors.len()).map(content).collect(),
+        }
+    }
+}
+
+impl View {
+    /// What waits to be moved is what its place holds, whose block was not erased since; or it was dropped.
+    pub fn waiting_holds(&self, sector: Term, place: Term, content: Term) -> Term {
+        let here = [
+            sector.below(n(SECTORS)),
+            self.is_place(place),
+            self.listed.get(place).equal(sector),
+            self.data.get(place).equal(content),
+            self.used_as(block_of(place), &[Used, Invalid, Erasable, Bad]),
+        ];
+        any([all([is_none(sector), is_none(place)]), all(here)])
+    }
+}
