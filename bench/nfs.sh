@@ -1,6 +1,6 @@
 # The measurement `nfs`: `steadfast serve nfs` against nfs-ganesha, which exports ext4 mounted with `dirsync` (then it keeps
 # NFS's promise that metadata is stable) and plain (then it does not). Sourced by bench/run.
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034,SC2154
 
 # shellcheck source-path=SCRIPTDIR source=../scripts/nfs-lib.sh
 . "$root/scripts/nfs-lib.sh"

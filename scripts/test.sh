@@ -86,7 +86,7 @@ bench_driver() {
     CARGO_TARGET_DIR=$target cargo test --quiet --manifest-path "$manifest" --locked "$@"
   fi
 }
-# The engine that tries the obligations about the codecs is a workspace of its own, too.
+# The engine that tries the obligations about the codecs and the translation layer is a workspace of its own, too.
 obligations() {
   local manifest=proofs/smt/Cargo.toml target=$TARGET/smt
   cargo fmt --manifest-path "$manifest" -- --check &&
