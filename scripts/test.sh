@@ -168,6 +168,7 @@ explored() {
   run "journal driver of the benchmarks" bench_driver journal ${long:+--features peers}
   run "scale driver of the benchmarks" bench_driver scale
   run "load client of the NFS benchmarks" bench_driver nfs
+  run "flash driver of the benchmarks" bench_driver ftl
   if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
   if [ -n "$long" ]; then
     run "front end over io_uring" ring
