@@ -185,6 +185,10 @@ impl Client {
         self.connection.receive()
     }
 
+    pub(crate) fn abandon(&mut self) {
+        self.connection.abandon();
+    }
+
     pub(crate) fn recover(&mut self, patience: Duration) -> Result<(), Failure> {
         self.connection.recover(patience)
     }

@@ -492,8 +492,12 @@ impl Worker {
         }
         let file = self.handle(name)?;
         let found = match whole_file(&mut self.client, &file) {
-            // It is compared when the next call brings the connection back.
-            Err(Failure::Lost(_)) => return Ok(()),
+            // It is compared when the next call brings the connection back. Its answer would be taken for one to
+            // the next calls.
+            Err(Failure::Lost(_)) => {
+                self.client.abandon();
+                return Ok(());
+            }
             other => other?,
         };
         if self.tree.0.get(name) != Some(&found) {

@@ -174,6 +174,11 @@ impl Connection {
         }
     }
 
+    /// Waits for no reply any more: what was not answered is not sent again.
+    pub(crate) fn abandon(&mut self) {
+        self.outstanding.clear();
+    }
+
     /// Connects again, as long as it takes up to `patience`, and repeats what was not answered.
     pub(crate) fn recover(&mut self, patience: Duration) -> Result<(), Failure> {
         let deadline = Instant::now() + patience;
@@ -409,5 +414,39 @@ mod tests {
             let error = header(&record).unwrap_err().to_string();
             assert!(error.contains(name), "{error}");
         }
+    }
+
+    /// A read that was cut off by the server's death was sent again with the writes behind it, and its reply taken for one to them.
+    #[test]
+    fn a_call_that_was_given_up_is_not_sent_again() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let target = Target {
+            address: listener.local_addr().unwrap(),
+            uid: 0,
+            gid: 0,
+            reserved_port: false,
+            timeout: Duration::from_secs(10),
+        };
+        let program = Program {
+            number: 100_003,
+            version: 3,
+        };
+        let server = thread::spawn(move || {
+            let mut calls = Vec::new();
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut record = Vec::new();
+                read_record(&mut stream, &mut record).unwrap();
+                calls.push(record[..4].to_vec());
+            }
+            calls
+        });
+        let mut connection = Connection::open(&target, program).unwrap();
+        connection.submit(6, &0_u32).unwrap();
+        assert!(matches!(connection.receive(), Err(Failure::Lost(_))));
+        connection.abandon();
+        let xid = connection.submit(7, &0_u32).unwrap();
+        connection.recover(Duration::from_secs(10)).unwrap();
+        assert_eq!(server.join().unwrap()[1], xid.to_be_bytes());
     }
 }
