@@ -498,6 +498,15 @@ mod tests {
             work.commit();
         }
 
+        /// Two operations at once: neither frees the last inode of the block.
+        fn free_side_by_side(&self, inside: &[Place]) {
+            let (mut one, mut other) = (self.begin(), self.begin());
+            free(&self.fs, &mut one, inside[0], &inode()).unwrap();
+            free(&self.fs, &mut other, inside[1], &inode()).unwrap();
+            one.commit();
+            other.commit();
+        }
+
         fn must_be_as_before(self) {
             self.fs.store.journal.sync_all().unwrap();
             assert_eq!(self.fs.op_statfs().unwrap().blocks_free, self.free);
@@ -523,11 +532,7 @@ mod tests {
     fn a_block_goes_with_inodes_that_are_freed_side_by_side() {
         let world = World::new();
         let (others, inside) = world.fill(2);
-        let (mut one, mut other) = (world.begin(), world.begin());
-        free(&world.fs, &mut one, inside[0], &inode()).unwrap();
-        free(&world.fs, &mut other, inside[1], &inode()).unwrap();
-        one.commit();
-        other.commit();
+        world.free_side_by_side(&inside);
         reap(&world.fs);
         others.into_iter().for_each(|place| world.free(place));
         world.must_be_as_before();
@@ -559,11 +564,7 @@ mod tests {
     fn an_empty_block_is_used_or_freed_by_the_next_mount() {
         let world = World::new();
         let (others, inside) = world.fill(2);
-        let (mut one, mut other) = (world.begin(), world.begin());
-        free(&world.fs, &mut one, inside[0], &inode()).unwrap();
-        free(&world.fs, &mut other, inside[1], &inode()).unwrap();
-        one.commit();
-        other.commit();
+        world.free_side_by_side(&inside);
         for place in others {
             world.free(place);
         }
