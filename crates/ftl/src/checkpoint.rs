@@ -249,18 +249,22 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         for index in 0..self.shape.blocks.div_ceil(words) {
             let mut page = self.platform.blank();
             for word in 0..words.min(self.shape.blocks - index * words) {
-                let block = n(index * words + word);
-                let mut valid = self.blocks.valid.get(block);
-                if self.blocks.is_failing(block) {
-                    valid = valid + n(FAILING);
-                }
-                page.set_word(n(word), P::W::pack(valid, self.blocks.erases.get(block)));
+                page.set_word(n(word), self.table_entry(n(index * words + word)));
             }
             let at = self.append_map(page, tag::TABLE, n(index), n(0))?;
             self.checkpoint.tables.push(at);
         }
         self.checkpoint.phase = Phase::Named;
         Ok(())
+    }
+
+    /// What the block table says of a block.
+    pub(crate) fn table_entry(&self, block: P::W) -> P::W {
+        let mut valid = self.blocks.valid.get(block);
+        if self.blocks.is_failing(block) {
+            valid = valid + P::W::of(FAILING);
+        }
+        P::W::pack(valid, self.blocks.erases.get(block))
     }
 
     /// A page of the checkpoint went to another place.
@@ -286,7 +290,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.write_root()
     }
 
-    fn write_root(&mut self) -> Result<(), P::Error> {
+    pub(crate) fn write_root(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         let pack = P::W::pack;
         if self.checkpoint.anchor_page >= n(self.shape.pages) {
