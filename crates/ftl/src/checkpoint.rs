@@ -68,6 +68,8 @@ pub(crate) struct Checkpoint<P: Platform> {
     pub(crate) tables: P::Q,
     pub(crate) root: P::W,
     pub(crate) anchor: P::W,
+    /// The anchor of the durable root, which is not erased before another one is durable.
+    pub(crate) durable_anchor: P::W,
     pub(crate) anchor_page: P::W,
 }
 
@@ -90,6 +92,7 @@ impl<P: Platform> Checkpoint<P> {
             tables: P::Q::default(),
             root: n(0),
             anchor: n(0),
+            durable_anchor: n(NONE),
             anchor_page: n(0),
         }
     }
@@ -334,14 +337,14 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         (self.platform.program(place, page, false)).map_err(FtlError::Flash)
     }
 
-    /// Erases the next anchor that is not bad; the newest root is in another one.
+    /// Erases the next anchor that is not bad; the durable root is in another one, however many have failed since.
     fn next_anchor(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         let newest = self.checkpoint.anchor;
         for step in 1..ANCHORS {
             let sum = newest.value() + step;
             let anchor = n(sum % ANCHORS);
-            if self.blocks.is_failing(anchor) {
+            if self.blocks.is_failing(anchor) || anchor == self.checkpoint.durable_anchor {
                 continue;
             }
             self.platform.erase(anchor).map_err(FtlError::Flash)?;
@@ -365,6 +368,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             Ok::<_, core::convert::Infallible>(())
         });
         self.checkpoint.durable_from = self.checkpoint.from.number;
+        self.checkpoint.durable_anchor = self.checkpoint.anchor;
     }
 
     pub(crate) fn release_one(&mut self, block: P::W) {

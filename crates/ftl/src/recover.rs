@@ -97,6 +97,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let mut ftl = Ftl::empty(platform, policy, shape, limits, word(1), faults);
         ftl.checkpoint.root = tag.number;
         ftl.checkpoint.anchor = anchor;
+        ftl.checkpoint.durable_anchor = anchor;
         // A crash may have touched the next page: the next root goes to another anchor.
         ftl.checkpoint.anchor_page = n(shape.pages);
         let place = word(8);

@@ -81,7 +81,7 @@ pub fn happens(event: &Event) {
             if g.root_waiting {
                 let directory = cell(g.directory).words;
                 change(g.rooted, |cell| cell.words = directory);
-                with_ghost(|g| g.durable_from = g.from);
+                with_ghost(|g| (g.durable_from, g.anchor) = (g.from, g.root_at));
             }
             with_ghost(|g| {
                 g.delta_durable = g.delta;
@@ -254,6 +254,7 @@ fn root(view: &View, block: Term, page: &Page) {
     with_ghost(|g| {
         g.root_waiting = true;
         g.root = tag.number.0;
+        g.root_at = block;
     });
     reached("root");
 }

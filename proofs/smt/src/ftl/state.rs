@@ -330,6 +330,7 @@ impl State {
             root_waiting: false,
             root: root.0,
             anchor: n(ANCHOR),
+            root_at: n(ANCHOR),
             ranges: None,
             ranges_said: n(0),
         };
@@ -375,6 +376,7 @@ impl State {
                 tables: Queue::any("tables"),
                 root,
                 anchor: Word::of(ANCHOR),
+                durable_anchor: Word::of(ANCHOR),
                 anchor_page: Word::bits("anchor page", 5),
             },
             writes: Word::bits("writes", 32),

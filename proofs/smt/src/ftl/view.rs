@@ -100,6 +100,8 @@ pub struct Ghost {
     /// The newest durable root's number and anchor.
     pub root: Term,
     pub anchor: Term,
+    /// Where the root lies that waits for a sync.
+    pub root_at: Term,
     /// What this epoch trimmed, if that is looked at.
     pub trims: Option<Trims>,
     /// The ranges that its trim pages are made of, and how many of them pages say already.
