@@ -68,6 +68,8 @@ pub(crate) struct Checkpoint<P: Platform> {
     pub(crate) tables: P::Q,
     pub(crate) root: P::W,
     pub(crate) anchor: P::W,
+    /// The anchor of the durable root, which is not erased before another one is durable.
+    pub(crate) durable_anchor: P::W,
     pub(crate) anchor_page: P::W,
 }
 
@@ -90,6 +92,7 @@ impl<P: Platform> Checkpoint<P> {
             tables: P::Q::default(),
             root: n(0),
             anchor: n(0),
+            durable_anchor: n(NONE),
             anchor_page: n(0),
         }
     }
@@ -249,18 +252,22 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         for index in 0..self.shape.blocks.div_ceil(words) {
             let mut page = self.platform.blank();
             for word in 0..words.min(self.shape.blocks - index * words) {
-                let block = n(index * words + word);
-                let mut valid = self.blocks.valid.get(block);
-                if self.blocks.is_failing(block) {
-                    valid = valid + n(FAILING);
-                }
-                page.set_word(n(word), P::W::pack(valid, self.blocks.erases.get(block)));
+                page.set_word(n(word), self.table_entry(n(index * words + word)));
             }
             let at = self.append_map(page, tag::TABLE, n(index), n(0))?;
             self.checkpoint.tables.push(at);
         }
         self.checkpoint.phase = Phase::Named;
         Ok(())
+    }
+
+    /// What the block table says of a block.
+    pub(crate) fn table_entry(&self, block: P::W) -> P::W {
+        let mut valid = self.blocks.valid.get(block);
+        if self.blocks.is_failing(block) {
+            valid = valid + P::W::of(FAILING);
+        }
+        P::W::pack(valid, self.blocks.erases.get(block))
     }
 
     /// A page of the checkpoint went to another place.
@@ -286,7 +293,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.write_root()
     }
 
-    fn write_root(&mut self) -> Result<(), P::Error> {
+    pub(crate) fn write_root(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         let pack = P::W::pack;
         if self.checkpoint.anchor_page >= n(self.shape.pages) {
@@ -330,14 +337,14 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         (self.platform.program(place, page, false)).map_err(FtlError::Flash)
     }
 
-    /// Erases the next anchor that is not bad; the newest root is in another one.
+    /// Erases the next anchor that is not bad; the durable root is in another one, however many have failed since.
     fn next_anchor(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         let newest = self.checkpoint.anchor;
         for step in 1..ANCHORS {
             let sum = newest.value() + step;
             let anchor = n(sum % ANCHORS);
-            if self.blocks.is_failing(anchor) {
+            if self.blocks.is_failing(anchor) || anchor == self.checkpoint.durable_anchor {
                 continue;
             }
             self.platform.erase(anchor).map_err(FtlError::Flash)?;
@@ -361,6 +368,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             Ok::<_, core::convert::Infallible>(())
         });
         self.checkpoint.durable_from = self.checkpoint.from.number;
+        self.checkpoint.durable_anchor = self.checkpoint.anchor;
     }
 
     pub(crate) fn release_one(&mut self, block: P::W) {

@@ -181,3 +181,45 @@ impl<S: Store> Platform for Emulated<S> {
         (0..count).try_for_each(step)
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::Emulated;
+    use crate::{Ftl, FtlError, Limits, Options, Tuned};
+    use steadfast_flash::{Geometry, Latency, MemoryStore, Nand};
+
+    /// Found by an obligation in `proofs/smt`: behind a mount, roots failed in three anchors in a row, and the
+    /// fourth, with the only durable root, was erased for the next try. A crash there lost the disk.
+    #[test]
+    fn corner_50_the_durable_root_stays_when_all_other_anchors_fail() {
+        let geometry = Geometry {
+            channels: 2,
+            dies: 1,
+            blocks: 48,
+            pages: 16,
+            sectors: 2,
+            sector_bytes: 256,
+            spare_bytes: 64,
+        };
+        let nand = Nand::new(geometry, Latency::none(), MemoryStore::new(&geometry)).unwrap();
+        let platform = Emulated::new(nand);
+        let shape = platform.shape();
+        let options = Options {
+            sectors: Limits::largest(&shape, 24).unwrap().sectors,
+            epoch: 24,
+            volume: 7,
+        };
+        let policy = || Tuned::new(shape.dies);
+        let disk = Ftl::format(platform, shape, policy(), options).unwrap();
+        let mut disk = Ftl::mount(disk.into_platform(), shape, policy()).unwrap();
+        let durable = disk.checkpoint.anchor;
+        for _ in 0..3 {
+            disk.root_failed().unwrap();
+            let failed = disk.checkpoint.anchor;
+            assert_ne!(failed, durable);
+            disk.abandon(shape.page_at(failed, 0)).unwrap();
+        }
+        assert!(matches!(disk.root_failed(), Err(FtlError::WornOut)));
+    }
+}

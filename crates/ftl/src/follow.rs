@@ -262,7 +262,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
     }
 
     /// Replaces the announced blocks of a stream.
-    fn announce(
+    pub(crate) fn announce(
         &mut self,
         heads: &mut Vec<Head<P>>,
         stream: usize,

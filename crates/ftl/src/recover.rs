@@ -97,6 +97,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let mut ftl = Ftl::empty(platform, policy, shape, limits, word(1), faults);
         ftl.checkpoint.root = tag.number;
         ftl.checkpoint.anchor = anchor;
+        ftl.checkpoint.durable_anchor = anchor;
         // A crash may have touched the next page: the next root goes to another anchor.
         ftl.checkpoint.anchor_page = n(shape.pages);
         let place = word(8);
@@ -152,19 +153,30 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             self.claim(at);
             for word in 0..words.min(self.shape.blocks - index * words) {
                 let block = n(index * words + word);
-                let entry = page.word(n(word));
-                let mut valid = entry.high();
-                if valid >= n(FAILING) {
-                    valid = valid - n(FAILING);
-                    self.blocks.failing.set(block, n(1));
-                }
-                if valid > n(self.shape.block_sectors()) {
-                    return Err(self.corrupt("block table", at));
-                }
-                self.blocks.valid.set(block, valid);
-                self.blocks.erases.set(block, entry.low());
+                self.read_entry(block, page.word(n(word)), at)?;
             }
         }
+        Ok(())
+    }
+
+    /// What page `at` of the block table says of a block.
+    pub(crate) fn read_entry(
+        &mut self,
+        block: P::W,
+        entry: P::W,
+        at: P::W,
+    ) -> Result<(), P::Error> {
+        let n = P::W::of;
+        let mut valid = entry.high();
+        if valid >= n(FAILING) {
+            valid = valid - n(FAILING);
+            self.blocks.failing.set(block, n(1));
+        }
+        if valid > n(self.shape.block_sectors()) {
+            return Err(self.corrupt("block table", at));
+        }
+        self.blocks.valid.set(block, valid);
+        self.blocks.erases.set(block, entry.low());
         Ok(())
     }
 
@@ -176,34 +188,37 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 
     /// What each block is used for, from what recovery has found.
     fn classify(&mut self) -> Result<(), P::Error> {
-        let n = P::W::of;
         P::each("blocks", self.blocks.count, |block| {
-            if self.platform.is_bad(block) {
-                self.blocks.failing.set(block, n(1));
-            }
-            let valid = self.blocks.valid(block);
-            let failing = self.blocks.is_failing(block);
-            if block < n(ANCHORS) {
-                self.blocks.set(block, BlockUse::Anchor);
-            } else if self.blocks.is(block, BlockUse::Delta) || self.blocks.is(block, BlockUse::Map)
-            {
-                if valid != n(0) {
-                    let at = self.shape.page_at(block, n(0));
-                    return Err(self.corrupt("count of valid sectors", at));
-                }
-                self.meta_used = self.meta_used + n(1);
-            } else if valid != n(0) {
-                self.blocks.set(block, BlockUse::Used);
-            } else if self.blocks.is(block, BlockUse::Invalid) {
-                self.blocks.invalid.push(block);
-            } else if failing {
-                self.blocks.set(block, BlockUse::Bad);
-            }
-            if failing {
-                self.bad = self.bad + n(1);
-            }
-            Ok(())
+            self.classify_one(block)
         })
+    }
+
+    pub(crate) fn classify_one(&mut self, block: P::W) -> Result<(), P::Error> {
+        let n = P::W::of;
+        if self.platform.is_bad(block) {
+            self.blocks.failing.set(block, n(1));
+        }
+        let valid = self.blocks.valid(block);
+        let failing = self.blocks.is_failing(block);
+        if block < n(ANCHORS) {
+            self.blocks.set(block, BlockUse::Anchor);
+        } else if self.blocks.is(block, BlockUse::Delta) || self.blocks.is(block, BlockUse::Map) {
+            if valid != n(0) {
+                let at = self.shape.page_at(block, n(0));
+                return Err(self.corrupt("count of valid sectors", at));
+            }
+            self.meta_used = self.meta_used + n(1);
+        } else if valid != n(0) {
+            self.blocks.set(block, BlockUse::Used);
+        } else if self.blocks.is(block, BlockUse::Invalid) {
+            self.blocks.invalid.push(block);
+        } else if failing {
+            self.blocks.set(block, BlockUse::Bad);
+        }
+        if failing {
+            self.bad = self.bad + n(1);
+        }
+        Ok(())
     }
 
     /// Announces fresh blocks for all streams; the delta stream goes on where it has announced
@@ -296,7 +311,7 @@ fn newest_root<P: Platform>(platform: &mut P, shape: &Shape) -> Result<Option<Ro
     Ok(newest)
 }
 
-fn check_root<W: Word, E>(shape: &Shape, word: &impl Fn(u64) -> W) -> Result<(), E> {
+pub(crate) fn check_root<W: Word, E>(shape: &Shape, word: &impl Fn(u64) -> W) -> Result<(), E> {
     if word(0) != W::of(VERSION) {
         return Err(FtlError::OtherVersion {
             found: word(0).value(),

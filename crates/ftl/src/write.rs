@@ -241,48 +241,74 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             let (first, count) = (trims.get(i).high(), trims.get(i).low());
             let mut length = n(0);
             P::each("trimmed sectors", count, |j| {
-                if self.lookup(first + j)? == n(NONE) {
-                    length = length + n(1);
-                } else if length != n(0) {
-                    ranges.push(P::W::pack(first + j - length, length));
-                    length = n(0);
-                }
+                length = self.trimmed_one(first + j, length, &mut ranges)?;
                 Ok(())
             })?;
-            if length != n(0) {
-                ranges.push(P::W::pack(first + count - length, length));
-            }
+            end_range::<P>(&mut ranges, first + count, length);
             Ok(())
         })?;
         if self.faults.forget_trim {
             ranges.truncate(n(0));
         }
-        let words = n(self.shape.page_words);
         let mut from = n(0);
         loop {
-            let left = ranges.length() - from;
-            let last = left <= words;
-            let count = if last { left } else { words };
-            let mut page = self.platform.blank();
-            P::each("ranges of a page", count, |i| {
-                let range = ranges.get(from + i);
-                crate::platform::Page::set_word(&mut page, i, range);
-                self.pairs
-                    .push(P::W::pack(range.high(), n(TRIMMED) + range.low()));
-                Ok(())
-            })?;
-            self.number = self.number + n(1);
-            let mut tag = self.tag(tag::TRIM, self.number, count);
-            if last && commits && !self.faults.skip_commit_tag {
-                tag.flags = n(tag::COMMIT);
-            }
-            let sectors: Vec<P::W> = (0..self.shape.sectors).map(|_| n(NONE)).collect();
-            self.append(HOST, page, tag, &sectors)?;
-            self.stats.data_pages += 1;
-            from = from + count;
-            if last {
+            from = from + self.seal_ranges(&ranges, from, commits)?;
+            if from == ranges.length() {
                 return Ok(());
             }
         }
+    }
+
+    /// Looks at one trimmed sector; `length` of those just before it are unmapped and in no range yet. How many
+    /// are then.
+    pub(crate) fn trimmed_one(
+        &mut self,
+        sector: P::W,
+        length: P::W,
+        ranges: &mut P::Q,
+    ) -> Result<P::W, P::Error> {
+        if self.lookup(sector)? == P::W::of(NONE) {
+            return Ok(length + P::W::of(1));
+        }
+        end_range::<P>(ranges, sector, length);
+        Ok(P::W::of(0))
+    }
+
+    /// Programs one page of ranges, those from `from` on; says how many. The last page commits, if any does.
+    pub(crate) fn seal_ranges(
+        &mut self,
+        ranges: &P::Q,
+        from: P::W,
+        commits: bool,
+    ) -> Result<P::W, P::Error> {
+        let n = P::W::of;
+        let words = n(self.shape.page_words);
+        let left = ranges.length() - from;
+        let last = left <= words;
+        let count = if last { left } else { words };
+        let mut page = self.platform.blank();
+        P::each("ranges of a page", count, |i| {
+            let range = ranges.get(from + i);
+            crate::platform::Page::set_word(&mut page, i, range);
+            self.pairs
+                .push(P::W::pack(range.high(), n(TRIMMED) + range.low()));
+            Ok(())
+        })?;
+        self.number = self.number + n(1);
+        let mut tag = self.tag(tag::TRIM, self.number, count);
+        if last && commits && !self.faults.skip_commit_tag {
+            tag.flags = n(tag::COMMIT);
+        }
+        let sectors: Vec<P::W> = (0..self.shape.sectors).map(|_| n(NONE)).collect();
+        self.append(HOST, page, tag, &sectors)?;
+        self.stats.data_pages += 1;
+        Ok(count)
+    }
+}
+
+/// The range of unmapped sectors that ends before `end`, if there is one.
+pub(crate) fn end_range<P: Platform>(ranges: &mut P::Q, end: P::W, length: P::W) {
+    if length != P::W::of(0) {
+        ranges.push(P::W::pack(end - length, length));
     }
 }

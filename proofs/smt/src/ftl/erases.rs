@@ -206,7 +206,59 @@ fn turn() {
     }
 }
 
+/// A program failed: nothing more goes to the block, and it is never erased again.
+fn abandon() {
+    obligation(
+        "failure: the block is closed, and never used again",
+        &["host", "moved", "delta", "map", "elsewhere"],
+        || {
+            let begin = Begin {
+                open: [1, 1, 1, 1],
+                moved: 1,
+                ..Begin::default()
+            };
+            let mut state = State::any(begin);
+            let block = Word(crate::state::any_block());
+            let failing = state.ftl.blocks.failing.0;
+            let was = crate::sym::cell(failing).words.get(block.0);
+            let bad = state.ftl.bad.0;
+            let at = SMALL.page_at(block, Word::bits("page", 4));
+            let open = |state: &State| {
+                let of = |stream: usize| {
+                    let mut cursors = state.ftl.streams[stream].open.iter();
+                    cursors.any(|c| c.block == block)
+                };
+                [HOST, MOVED, DELTA, MAPS].map(of)
+            };
+            let before = open(&state);
+            if state.ftl.abandon(at).is_err() {
+                return prove("a block cannot be closed", truth(false));
+            }
+            prove("the block goes on", truth(open(&state) == [false; 4]));
+            let streams = state.ftl.streams.iter();
+            let left = streams.map(|stream| stream.open.len()).sum::<usize>();
+            let closed = before.iter().filter(|&&open| open).count();
+            prove("another block is closed", truth(left + closed == 4));
+            let now = crate::sym::cell(failing).words.get(block.0);
+            prove("that it failed is forgotten", differ(now, n(0)));
+            let more = smt::term::choice(was.equal(n(0)), n(1), n(0));
+            prove("it is not counted", state.ftl.bad.0.equal(bad.plus(more)));
+            // What is failing comes to be bad, not erasable (`settle`, `release_one`).
+            let use_ = View::now().used_as(block.0, &[BlockUse::Erasable]);
+            let before_use = state.before.used_as(block.0, &[BlockUse::Erasable]);
+            prove("it may be erased", implies(use_, before_use));
+            state.check();
+            state.check_contents(None);
+            state.check_stable();
+            let labels = ["host", "moved", "delta", "map"];
+            let label = labels.iter().zip(before).find(|(_, open)| *open);
+            reached(label.map_or("elsewhere", |(label, _)| label));
+        },
+    );
+}
+
 pub fn obligations() {
+    abandon();
     erase();
     settle();
     choose();

@@ -1,14 +1,15 @@
 //! What every change keeps to, at its moment, and so at every crash point: of map and uses, for the counts; of
 //! the flash memory, for what a crash leaves.
 
-use crate::blocks::BlockUse::{Erasable, Erasing, Free, Invalid, Open};
+use crate::blocks::BlockUse::{Anchor, Erasable, Erasing, Free, Invalid, Open};
+use crate::checkpoint::ROOT_SEAL;
 use crate::shape::NONE;
 use crate::state::any_more;
-use crate::sym::{Event, Page, cell, change, n};
+use crate::sym::{Event, Page, Seal, cell, change, differ, n, value};
 use crate::tag::{self, Tag};
 use crate::view::*;
-use smt::explore::{prove, reached, suppose, unknown};
-use smt::term::{Term, all, any, choice, not, truth};
+use smt::explore::{fresh, prove, reached, suppose, unknown};
+use smt::term::{Term, all, any, choice, implies, not, truth};
 use smt::word::Word;
 
 /// The map changes: so do the numbers of sectors that lie in blocks. A number is not zero if there
@@ -77,6 +78,15 @@ pub fn happens(event: &Event) {
                 });
                 reached("commit");
             }
+            if g.root_waiting {
+                let directory = cell(g.directory).words;
+                change(g.rooted, |cell| cell.words = directory);
+                with_ghost(|g| (g.durable_from, g.anchor) = (g.from, g.root_at));
+            }
+            with_ghost(|g| {
+                g.delta_durable = g.delta;
+                (g.maps_waiting, g.root_waiting) = (false, false);
+            });
         }
     }
 }
@@ -96,9 +106,13 @@ pub fn any_block() -> Term {
 
 /// Nothing that recovery reads, or that the map names, lies in the block.
 fn needs_nothing(view: &View, block: Term) {
+    let other = all([
+        view.used_as(block, &[Anchor]),
+        differ(block, view.ghost.anchor),
+    ]);
     prove(
-        "a block is erased that is not erasable",
-        view.used_as(block, &[Erasable]),
+        "a block is erased that is not erasable, nor an anchor without the newest root",
+        any([view.used_as(block, &[Erasable]), other]),
     );
     let sector = any_sector();
     let in_block = |place: Term| all([not(is_none(place)), block_of(place).equal(block)]);
@@ -149,11 +163,16 @@ fn program(at: Term, page: &Page) {
         "a page is not the next of its block",
         view.fill.get(block).equal(index),
     );
+    change(g.fill, |cell| cell.words.set(block, index.plus(n(1))));
+    if let Seal::By(by) = cell(page.0).seal
+        && by.as_number() == Some(ROOT_SEAL)
+    {
+        return root(&view, block, page);
+    }
     prove(
         "a page goes to a block that is not open",
         view.used_as(block, &[Open]),
     );
-    change(g.fill, |cell| cell.words.set(block, index.plus(n(1))));
     let Some(tag) = Tag::read(&SMALL, Word(g.volume), page) else {
         prove("a page without a tag is programmed", truth(false));
         return;
@@ -190,7 +209,9 @@ fn program(at: Term, page: &Page) {
             g.flushed.equal(g.number),
         );
         prove("metadata is written before the sync", truth(!g.committing));
-        if tag.is(tag::DELTA) {
+        if !tag.is(tag::DELTA) {
+            with_ghost(|g| g.maps_waiting = true);
+        } else {
             prove(
                 "a delta page's number is not the next",
                 tag.number.0.equal(g.delta),
@@ -199,6 +220,43 @@ fn program(at: Term, page: &Page) {
             with_ghost(|g| g.delta = g.delta.plus(n(1)));
         }
     }
+}
+
+/// A root goes to an anchor, and all that it names is durable.
+fn root(view: &View, block: Term, page: &Page) {
+    let g = &view.ghost;
+    prove("a root lies elsewhere", view.used_as(block, &[Anchor]));
+    let Some(tag) = Tag::read(&SMALL, Word::of(ROOT_SEAL), page) else {
+        return prove("a root without a tag is programmed", truth(false));
+    };
+    prove("it is no root", tag.kind.0.equal(n(tag::ROOT)));
+    prove("a root is not the newest", g.root.below(tag.number.0));
+    prove(
+        "a root is written while another is not durable",
+        truth(!g.root_waiting),
+    );
+    prove(
+        "a root names pages that are not durable",
+        truth(!g.maps_waiting),
+    );
+    prove(
+        "a root names map pages that are not written",
+        g.written.equal(n(limits().map_pages)),
+    );
+    prove(
+        "a root's counts are those after a delta page that is not durable",
+        page.at(n(10)).below(g.delta_durable),
+    );
+    prove(
+        "replay begins elsewhere",
+        all([page.at(n(7)).equal(g.from), g.from.at_most(page.at(n(10)))]),
+    );
+    with_ghost(|g| {
+        g.root_waiting = true;
+        g.root = tag.number.0;
+        g.root_at = block;
+    });
+    reached("root");
 }
 
 fn data_page(at: Term, page: &Page, tag: &Tag<Word>) {
@@ -235,6 +293,9 @@ fn data_page(at: Term, page: &Page, tag: &Tag<Word>) {
             });
         }
     }
+    if tag.is(tag::TRIM) {
+        trim_page(page, tag.count.0);
+    }
     if tag.commits() {
         prove("a page commits that must not", truth(g.may_commit));
         with_ghost(|g| g.committing = true);
@@ -244,4 +305,41 @@ fn data_page(at: Term, page: &Page, tag: &Tag<Word>) {
             tag.flags.0.equal(n(0)),
         );
     }
+}
+
+/// Replay forgets the sectors of its ranges, which recovery has to accept.
+fn trim_page(page: &Page, count: Term) {
+    let g = ghost();
+    let words = cell(page.0).words;
+    prove(
+        "a page has more ranges than room",
+        count.at_most(n(SMALL.page_words)),
+    );
+    let index = Word::bits("any range", 32).0;
+    prove(
+        "a page says a range that recovery refuses",
+        implies(index.below(count), is_range(words.get(index))),
+    );
+    // The range of the page that has a sector, if one has.
+    let chosen = fresh("range that trims");
+    let from = g.ranges_said;
+    change(g.replay, |cell| {
+        cell.words.set_where(move |sector| {
+            let index = value(&chosen, 32, &[sector.part(0, SECTORS.ilog2())]);
+            let says = in_range(&words, count, index, sector);
+            if let Some(ranges) = &g.ranges {
+                let expected = (ranges.of)(sector);
+                let here = expected.minus(from);
+                suppose((ranges.fact)(expected, sector));
+                suppose((ranges.fact)(from.plus(index), sector));
+                let said = all([
+                    from.at_most(expected),
+                    in_range(&words, count, here, sector),
+                ]);
+                suppose(implies(said, says));
+            }
+            (says, n(NONE))
+        });
+    });
+    with_ghost(|g| g.ranges_said = from.plus(count));
 }

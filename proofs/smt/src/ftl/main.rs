@@ -35,10 +35,13 @@ shipped! {
 mod erases;
 mod events;
 mod metadata;
+mod mount;
 mod pages;
 mod recovery;
+mod roots;
 mod state;
 mod sym;
+mod trims;
 mod view;
 mod writes;
 
@@ -57,8 +60,11 @@ fn main() {
     smt::run::main("ftl", || {
         pages::obligations();
         writes::obligations();
+        trims::obligations();
         erases::obligations();
         metadata::obligations();
+        roots::obligations();
         recovery::obligations();
+        mount::obligations();
     })
 }

@@ -271,6 +271,68 @@ fn deltas() {
     );
 }
 
+/// The places where the next page may be, when a page announces other blocks.
+fn announced() {
+    obligation(
+        "scan: newly announced blocks are looked at, and open ones still",
+        &["replaced", "stays"],
+        || {
+            let mut state = State::any(Begin::default());
+            let at = |name: &str, stream: usize, announced: bool| {
+                let mut place = place(name);
+                (place.stream, place.announced) = (stream, announced);
+                if announced {
+                    place.page = Word::of(0);
+                }
+                place
+            };
+            let open = at("open", HOST, false);
+            let other = at("other stream's", MOVED, true);
+            let old = at("announced before", HOST, true);
+            let mut heads: Vec<_> = [open, other, old]
+                .map(|place| crate::follow::Head { place, found: None })
+                .into();
+            let next = ["first", "second"].map(|name| Word::bits(name, 32));
+            if state.ftl.announce(&mut heads, HOST, next).is_err() {
+                return prove("the scan fails", truth(false));
+            }
+            let same = |a: &crate::follow::Place<Word>, b: &crate::follow::Place<Word>| {
+                all([
+                    truth(a.stream == b.stream && a.announced == b.announced),
+                    a.block.0.equal(b.block.0),
+                    a.page.0.equal(b.page.0),
+                ])
+            };
+            for kept in [open, other] {
+                let there = any(heads.iter().map(|head| same(&head.place, &kept)));
+                prove("a place is looked at no more", there);
+            }
+            for block in next {
+                let there = any(heads.iter().map(|head| {
+                    all([
+                        truth(head.place.stream == HOST),
+                        head.place.block.0.equal(block.0),
+                        head.place.page.0.equal(n(0)),
+                    ])
+                }));
+                prove("an announced block is not looked at", there);
+            }
+            for head in &heads {
+                let new = any(next.map(|block| head.place.block.0.equal(block.0)));
+                let of_stream = head.place.announced && head.place.stream == HOST;
+                prove(
+                    "a block is looked at that is announced no more",
+                    any([new, truth(!of_stream)]),
+                );
+            }
+            let stays = heads
+                .iter()
+                .any(|head| same(&head.place, &old).as_truth() == Some(true));
+            reached(if stays { "stays" } else { "replaced" });
+        },
+    );
+}
+
 fn follow() {
     let labels = ["taken", "committed", "end", "kept"];
     obligation(
@@ -487,6 +549,7 @@ pub fn obligations() {
     frontier();
     heads();
     deltas();
+    announced();
     follow();
     validator();
 }

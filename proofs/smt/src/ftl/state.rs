@@ -157,6 +157,8 @@ pub struct Begin {
     pub committed: bool,
     /// The root of the checkpoint under way is durable.
     pub rooted: bool,
+    /// The epoch trimmed something, which is looked at.
+    pub trims: bool,
 }
 
 impl Default for Begin {
@@ -169,6 +171,7 @@ impl Default for Begin {
             phase: Phase::Idle,
             committed: false,
             rooted: false,
+            trims: false,
         }
     }
 }
@@ -179,6 +182,9 @@ pub struct State {
     pub before: View,
     pub buffer: Buffered,
 }
+
+/// Where the newest root lies.
+const ANCHOR: u64 = 1;
 
 fn count(name: &str) -> Word {
     Word::bits(name, COUNT_BITS)
@@ -251,6 +257,7 @@ impl State {
         let (runs, durable_runs) = (Word::bits("runs", 31), Word::bits("durable runs", 31));
         let (delta, from, durable_from) = (count("delta"), count("from"), count("durable from"));
         let cycle = Word::bits("cycle", 31);
+        let (delta_durable, root) = (count("durable delta"), count("root"));
         let written = Word::bits("written", 32);
         let spare = Word::bits("spare", 32);
         let steps = [
@@ -259,7 +266,7 @@ impl State {
             (flushed, number),
             (durable_runs, runs),
         ];
-        let deltas = [(durable_from, from), (from, delta)];
+        let deltas = [(durable_from, from), (from, delta), (delta_durable, delta)];
         let steps = steps.iter().chain(&deltas).map(|(a, b)| a.0.at_most(b.0));
         let bounds = [
             spare.0.at_most(n(SMALL.blocks)),
@@ -275,6 +282,11 @@ impl State {
                 written.0.equal(n(limits.map_pages)),
             ]));
         }
+        let trims = if begin.trims {
+            Queue::any("trims")
+        } else {
+            Queue::default()
+        };
         let ghost = Ghost {
             map: 0,
             uses: 0,
@@ -309,6 +321,18 @@ impl State {
             committing: false,
             may_commit: false,
             written: written.0,
+            trims: begin.trims.then_some(Trims {
+                list: trims.0,
+                grown: false,
+            }),
+            delta_durable: delta_durable.0,
+            maps_waiting: false,
+            root_waiting: false,
+            root: root.0,
+            anchor: n(ANCHOR),
+            root_at: n(ANCHOR),
+            ranges: None,
+            ranges_said: n(0),
         };
         let g = tables(&bare(&ghost));
         set_ghost(g.clone());
@@ -333,7 +357,7 @@ impl State {
             number,
             flushed,
             pairs: Queue::any("pairs"),
-            trims: Queue::default(),
+            trims,
             delta,
             runs,
             checkpoint: Checkpoint {
@@ -350,8 +374,9 @@ impl State {
                 counted: count("counted"),
                 directories: Queue::any("directories"),
                 tables: Queue::any("tables"),
-                root: count("root"),
-                anchor: Word::of(1),
+                root,
+                anchor: Word::of(ANCHOR),
+                durable_anchor: Word::of(ANCHOR),
                 anchor_page: Word::bits("anchor page", 5),
             },
             writes: Word::bits("writes", 32),
@@ -495,11 +520,16 @@ pub fn check_all(view: &View) {
 impl State {
     /// The open block whose turn it is has room: `turn` is shown by itself, and leads there from
     /// any state.
-    pub fn with_room(mut self, stream: usize) -> State {
+    pub fn with_room(self, stream: usize) -> State {
+        self.with_pages(stream, 1)
+    }
+
+    /// It has room for so many.
+    pub fn with_pages(mut self, stream: usize, pages: u64) -> State {
         let s = &mut self.ftl.streams[stream];
         s.width = s.open.len();
         let turn = (s.turn + 1) % s.open.len();
-        assume(s.open[turn].page.0.below(n(s.pages)));
+        assume(s.open[turn].page.0.at_most(n(s.pages - pages)));
         self
     }
 

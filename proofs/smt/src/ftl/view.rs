@@ -5,8 +5,8 @@ use crate::ftl::{DELTA, Ftl, MAPS};
 use crate::limits::Limits;
 use crate::shape::{NONE, Shape};
 use crate::stream::Buffer;
-use crate::sym::{Anything, Flash, Memory, cell, n};
-use smt::term::{Term, all, any, choice, implies};
+use crate::sym::{Anything, Flash, Memory, cell, differ, n, value};
+use smt::term::{Term, all, any, choice, implies, truth};
 use smt::word::Word;
 use std::cell::RefCell;
 
@@ -93,6 +93,60 @@ pub struct Ghost {
     pub may_commit: bool,
     /// The directory entries from here on are older than the checkpoint.
     pub written: Term,
+    /// Delta pages below this are durable; other metadata was programmed since the last sync; so was a root.
+    pub delta_durable: Term,
+    pub maps_waiting: bool,
+    pub root_waiting: bool,
+    /// The newest durable root's number and anchor.
+    pub root: Term,
+    pub anchor: Term,
+    /// Where the root lies that waits for a sync.
+    pub root_at: Term,
+    /// What this epoch trimmed, if that is looked at.
+    pub trims: Option<Trims>,
+    /// The ranges that its trim pages are made of, and how many of them pages say already.
+    pub ranges: Option<Ranges>,
+    pub ranges_said: Term,
+}
+
+/// The epoch's trims.
+#[derive(Clone, Copy)]
+pub struct Trims {
+    pub list: usize,
+    /// The last one came with the operation.
+    pub grown: bool,
+}
+
+/// Ranges of trimmed sectors, and what is known of them and a sector.
+#[derive(Clone)]
+pub struct Ranges {
+    pub words: Memory,
+    pub length: Term,
+    /// What is known of any range and sector.
+    pub fact: std::rc::Rc<dyn Fn(Term, Term) -> Term>,
+    /// The range that a sector lies in, if one.
+    pub of: std::rc::Rc<dyn Fn(Term) -> Term>,
+}
+
+/// The sector lies in the range.
+pub fn covers(range: Term, sector: Term) -> Term {
+    let (first, count) = (range.shifted(32), range.part(0, 32).widened());
+    all([first.at_most(sector), sector.minus(first).below(count)])
+}
+
+/// The range lies on the disk.
+pub fn is_range(range: Term) -> Term {
+    let (first, count) = (range.shifted(32), range.part(0, 32).widened());
+    all([
+        n(1).at_most(count),
+        first.at_most(n(SECTORS)),
+        count.at_most(n(SECTORS).minus(first)),
+    ])
+}
+
+/// One of the first so many ranges has the sector: the one with this index.
+pub fn in_range(words: &Memory, length: Term, index: Term, sector: Term) -> Term {
+    all([index.below(length), covers(words.get(index), sector)])
 }
 
 thread_local! {
@@ -239,7 +293,25 @@ impl View {
     /// What recovery would find if all were committed is what the map says, or the sector was trimmed.
     pub fn replay_holds(&self, sector: Term) -> Term {
         let (now, after) = (self.map.get(sector), self.replay.get(sector));
-        any([now.equal(after), is_none(now)])
+        any([
+            now.equal(after),
+            all([is_none(now), self.was_trimmed(sector)]),
+        ])
+    }
+
+    /// The epoch trimmed it: with the range that had it before the operation, or with a new one.
+    pub fn was_trimmed(&self, sector: Term) -> Term {
+        let Some(Trims { list, grown }) = self.ghost.trims else {
+            return truth(true);
+        };
+        let trims = cell(list);
+        let trimmed = |index| in_range(&trims.words, trims.length, index, sector);
+        let earlier = value("trim of", 32, &[sector.part(0, SECTORS.ilog2())]);
+        let last = trims.length.minus(n(1));
+        any([
+            trimmed(earlier),
+            all([truth(grown), differ(trims.length, n(0)), trimmed(last)]),
+        ])
     }
 
     pub fn block_holds(&self, block: Term) -> Term {

@@ -4,7 +4,7 @@
 use crate::ftl::{DELTA, HOST, MOVED};
 use crate::obligation;
 use crate::shape::NONE;
-use crate::state::{Begin, Buffered, State, View, any_sector, ghost, with_ghost};
+use crate::state::{Begin, Buffered, State, Trims, View, any_sector, ghost, with_ghost};
 use crate::sym::{Sector, cell, change, differ, loop_of, loop_shown, n, no_proposals, programs};
 use smt::explore::{assume, prove, reached};
 use smt::term::{Term, all, any, choice, truth};
@@ -188,8 +188,13 @@ fn trim() {
             let mut state = State::any(Begin {
                 host: 1,
                 moved: 1,
+                trims: true,
                 ..Begin::default()
             });
+            let trims = state.ftl.trims.0;
+            let noted = cell(trims).length;
+            // That a trimmed sector is noted holds again when all is done.
+            with_ghost(|g| g.trims = None);
             let (first, count) = (Word::any("first"), Word::any("count"));
             let (writes, budget) = (state.ftl.writes.0, state.ftl.budget.0);
             let (found, before) = (any_sector(), View::now().map);
@@ -232,12 +237,21 @@ fn trim() {
                 "a sector reads as something else",
                 now.equal(choice(inside, n(0), was)),
             );
-            if count.0.equal(n(0)).as_truth() == Some(true)
-                || cell(state.ftl.trims.0).length == n(0)
-            {
+            with_ghost(|g| {
+                g.trims = Some(Trims {
+                    list: trims,
+                    grown: true,
+                });
+            });
+            let sector = any_sector();
+            prove(
+                "a sector was trimmed and is not noted",
+                View::now().replay_holds(sector),
+            );
+            if cell(trims).length == noted {
                 return;
             }
-            let noted = cell(state.ftl.trims.0).words.get(n(0));
+            let noted = cell(trims).words.get(noted);
             let range = first
                 .0
                 .part(0, 32)
