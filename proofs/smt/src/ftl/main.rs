@@ -32,6 +32,8 @@ shipped! {
     write = "../../../../crates/ftl/src/write.rs";
 }
 
+mod begin;
+mod boot;
 mod erases;
 mod events;
 mod metadata;
@@ -65,6 +67,8 @@ fn main() {
         metadata::obligations();
         roots::obligations();
         recovery::obligations();
+        boot::obligations();
         mount::obligations();
+        begin::obligations();
     })
 }

@@ -147,10 +147,46 @@ fn says(state: &State) {
     }
 }
 
+/// Recovery reads the root, and has directory and block table as they were.
+fn read_back(state: &mut State) {
+    let made = programs();
+    let Some((_, root)) = made.last() else {
+        return prove("no root is written", truth(false));
+    };
+    let at = |table: &Table, index: u64| cell(table.0).words.get(n(index));
+    let tables = |state: &State| {
+        let blocks = &state.ftl.blocks;
+        let entry = |table| (0..TABLED).map(move |block| at(table, block));
+        let named = (0..NAMED).map(|index| at(&state.ftl.directory, index));
+        named
+            .chain(entry(&blocks.valid))
+            .chain(entry(&blocks.erases))
+            .chain(entry(&blocks.failing))
+            .collect::<Vec<Term>>()
+    };
+    let written = tables(state);
+    let empty = |id: usize, value: u64| {
+        change(id, |cell| cell.words = Memory::of(move |_| n(value)));
+    };
+    let blocks = &state.ftl.blocks;
+    empty(state.ftl.directory.0, NONE);
+    for table in [&blocks.valid, &blocks.erases, &blocks.failing] {
+        empty(table.0, 0);
+    }
+    let read = state.ftl.read_tables(root);
+    prove("its own tables are refused", truth(read.is_ok()));
+    let same = written.iter().zip(tables(state));
+    prove(
+        "directory or block table are read as others",
+        all(same.map(|(a, b)| a.equal(b))),
+    );
+    reached("read back");
+}
+
 fn slices() {
     obligation(
         "root: after tables and a sync, and old blocks after another",
-        &["root", "released", "done"],
+        &["root", "released", "done", "read back"],
         || {
             let mut state = state();
             assume(ghost().written.equal(n(limits().map_pages)));
@@ -200,6 +236,7 @@ fn slices() {
             state.check_contents(None);
             state.check_stable();
             reached("done");
+            read_back(&mut state);
         },
     );
 }

@@ -378,6 +378,7 @@ impl State {
                 anchor: Word::of(ANCHOR),
                 durable_anchor: Word::of(ANCHOR),
                 anchor_page: Word::bits("anchor page", 5),
+                vacant: false,
             },
             writes: Word::bits("writes", 32),
             budget: Word::bits("budget", 32),
