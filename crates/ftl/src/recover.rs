@@ -281,7 +281,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 
     /// Announces fresh blocks for all streams; the delta stream goes on where it has announced
     /// to, in blocks erased anew.
-    pub(crate) fn begin_streams(&mut self) -> Result<(), P::Error> {
+    fn begin_streams(&mut self) -> Result<(), P::Error> {
         let announced = self.streams[DELTA].next;
         let goes_on = self.erase_announced(announced)?;
         P::each("first blocks", P::W::of(FIRST_STOCK), |_| {
@@ -292,7 +292,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Says whether there was one that could be erased.
-    fn erase_announced(&mut self, announced: [P::W; 2]) -> Result<bool, P::Error> {
+    pub(crate) fn erase_announced(&mut self, announced: [P::W; 2]) -> Result<bool, P::Error> {
         let mut goes_on = false;
         for block in announced {
             if self.blocks.is(block, BlockUse::Erasable) {
@@ -304,7 +304,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(goes_on)
     }
 
-    fn await_announced(&mut self, announced: [P::W; 2]) -> Result<(), P::Error> {
+    pub(crate) fn await_announced(&mut self, announced: [P::W; 2]) -> Result<(), P::Error> {
         for block in announced {
             if self.blocks.is(block, BlockUse::Erasing) {
                 let state = (self.platform.erased(block, true)).map_err(FtlError::Flash)?;
@@ -319,7 +319,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// `goes_on`: the delta stream in the blocks that it announced.
-    fn announce_all(&mut self, goes_on: bool) -> Result<(), P::Error> {
+    pub(crate) fn announce_all(&mut self, goes_on: bool) -> Result<(), P::Error> {
         let n = P::W::of;
         if !goes_on {
             let announced = self.streams[DELTA].next[0];

@@ -7,18 +7,17 @@ use crate::error::FtlError;
 use crate::ftl::{DELTA, Faults, HOST, MAPS, MOVED};
 use crate::limits::{ANCHORS, pair_capacity};
 use crate::obligation;
-use crate::platform::Word as _;
 use crate::shape::NONE;
 use crate::state::{
     Begin, Ghost, SMALL, State, View, any_block, check_all, chosen, ghost, limits, set_ghost,
     with_ghost,
 };
 use crate::sym::{
-    Anything, Event, Flash, Memory, Table, cell, change, differ, loop_shown, n, no_proposals,
-    programs, value, watch,
+    Anything, Event, Flash, Memory, Queue, Table, cell, change, differ, loop_shown, n,
+    no_proposals, programs, value, watch,
 };
 use crate::tag::{self, Tag};
-use smt::explore::{assume, branch, prove, reached, suppose};
+use smt::explore::{assume, branch, end_path, prove, reached, suppose};
 use smt::term::{Term, all, any, implies, not, truth};
 use smt::word::Word;
 use std::cell::RefCell;
@@ -40,88 +39,115 @@ fn found() -> State {
     state
 }
 
-fn streams() {
-    let labels = ["erase", "goes on", "new", "refused", "Bad"];
+/// The blocks that the newest delta page announces, as `classify` leaves them, and whether they can be erased.
+fn announced(state: &State) -> ([Word; 2], [Term; 2]) {
+    let (next, view) = (state.ftl.streams[DELTA].next, View::now());
+    let erasable = next.map(|block| {
+        let inside = block.0.below(n(SMALL.blocks));
+        let uses = [Free, Erasing, Next, Open];
+        assume(not(all([inside, view.used_as(block.0, &uses)])));
+        all([inside, view.used_as(block.0, &[Erasable])])
+    });
+    (next, erasable)
+}
+
+fn fresh(view: &View, block: Word) -> Term {
+    all([
+        block.0.below(n(SMALL.blocks)),
+        view.used_as(block.0, &[Next]),
+        view.fill.get(block.0).equal(n(0)),
+    ])
+}
+
+/// Between both, blocks are erased for stock: any number of steps of `erase: only what nothing needs`.
+fn erase() {
     obligation(
-        "begin: the delta stream goes on where announced, in blocks erased anew, the others in fresh ones",
-        &labels,
+        "begin: announced blocks that nothing needs are erased anew, no others",
+        &["erase", "one", "none", "Bad"],
         || {
             let mut state = found();
-            let announced = state.ftl.streams[DELTA].next;
-            let before = View::now();
-            // What `classify` leaves.
-            let uses = [Free, Erasing, Next, Open];
-            for block in announced {
-                let is = all([
-                    block.0.below(n(SMALL.blocks)),
-                    before.used_as(block.0, &uses),
-                ]);
-                assume(not(is));
-            }
-            let could = |block: Word| {
-                let inside = block.0.below(n(SMALL.blocks));
-                all([inside, before.used_as(block.0, &[Erasable])])
+            let (next, erasable) = announced(&state);
+            let Ok(goes_on) = state.ftl.erase_announced(next) else {
+                return prove("announced blocks cannot be erased", truth(false));
             };
-            let goes_on = any(announced.map(could));
-            match state.ftl.begin_streams() {
-                Ok(()) => {}
-                Err(FtlError::Corrupt { .. }) => {
-                    let told = differ(announced[0].0, n(NONE));
-                    prove(
-                        "a stream that can go on is refused",
-                        all([not(goes_on), told]),
-                    );
-                    return reached("refused");
-                }
-                Err(FtlError::WornOut) => return reached("worn out"),
-                Err(_) => return prove("streams cannot begin", truth(false)),
+            prove(
+                "the delta stream goes on, or not",
+                any(erasable).equal(truth(goes_on)),
+            );
+            state.check();
+            if state.ftl.await_announced(next).is_err() {
+                return prove("an erase cannot be waited for", truth(false));
             }
             let view = View::now();
-            let fresh = |block: Word| {
-                all([
-                    block.0.below(n(SMALL.blocks)),
-                    view.used_as(block.0, &[Next]),
-                    view.fill.get(block.0).equal(n(0)),
-                ])
-            };
-            for stream in [HOST, MOVED, MAPS] {
-                let next = state.ftl.streams[stream].next;
-                prove(
-                    "a block is announced that is not erased",
-                    all(next.map(fresh)),
-                );
-                let others = state.ftl.streams[DELTA].next;
-                let same = |block: Word| any(others.map(|other| other.0.equal(block.0)));
-                prove("two streams announce a block", not(any(next.map(same))));
-            }
-            let next = state.ftl.streams[DELTA].next;
-            let kept = all((0..2).map(|i| next[i].0.equal(announced[i].0)));
-            prove("the delta stream goes on elsewhere", implies(goes_on, kept));
-            for block in announced {
+            for (block, could) in next.into_iter().zip(erasable) {
                 let bad = view.used_as(block.0, &[Bad]);
                 prove(
                     "an announced block is not erased anew",
-                    implies(could(block), any([fresh(block), bad])),
+                    implies(could, any([fresh(&view, block), bad])),
                 );
-                if branch(all([could(block), bad])) {
+                if branch(all([could, bad])) {
                     reached("Bad");
                 }
             }
-            if branch(goes_on) {
-                reached("goes on");
-            } else {
-                prove("a new stream has no blocks", all(next.map(fresh)));
-                let from = state.ftl.checkpoint.from.next;
-                let same = all((0..2).map(|i| next[i].0.equal(from[i].0)));
-                prove("recovery would look for it elsewhere", same);
-                reached("new");
-            }
-            for stream in &state.ftl.streams {
-                prove("a stream is open", truth(stream.open.is_empty()));
-            }
+            let other = any_block();
+            assume(all(next.map(|block| differ(block.0, other))));
+            let same = view.uses.get(other).equal(state.before.uses.get(other));
+            prove("another block is used", same);
+            reached(if goes_on { "one" } else { "none" });
             state.check();
             state.check_contents(None);
             state.check_stable();
+        },
+    );
+}
+
+/// Each choice is `stream: a block to open`, and leads to all invariants.
+fn announce() {
+    obligation(
+        "begin: the delta stream goes on where announced, the others in fresh blocks",
+        &["goes on", "new", "refused"],
+        || {
+            let mut state = found();
+            // Where none is free it waits, and chooses again.
+            assume(differ(cell(state.ftl.blocks.erasing.0).length, n(0)));
+            loop_shown("erasing blocks", |_| end_path());
+            let next = state.ftl.streams[DELTA].next;
+            let goes_on = chosen("an announced block was erased");
+            match state.ftl.announce_all(goes_on) {
+                Ok(()) => {}
+                Err(FtlError::Corrupt { .. }) => {
+                    let told = all([truth(!goes_on), differ(next[0].0, n(NONE))]);
+                    prove("a stream that can go on is refused", told);
+                    return reached("refused");
+                }
+                Err(_) => return prove("streams cannot begin", truth(false)),
+            }
+            let view = View::now();
+            let streams = &state.ftl.streams;
+            let others = [HOST, MOVED, MAPS].map(|stream| streams[stream].next);
+            let mut new: Vec<Word> = others.into_iter().flatten().collect();
+            let now = streams[DELTA].next;
+            if goes_on {
+                let kept = all((0..2).map(|i| now[i].0.equal(next[i].0)));
+                prove("the delta stream goes on elsewhere", kept);
+                reached("goes on");
+            } else {
+                let from = state.ftl.checkpoint.from.next;
+                let same = all((0..2).map(|i| now[i].0.equal(from[i].0)));
+                prove("recovery would look for it elsewhere", same);
+                new.extend(now);
+                reached("new");
+            }
+            for (i, &block) in new.iter().enumerate() {
+                prove(
+                    "a block is announced that is not erased",
+                    fresh(&view, block),
+                );
+                let was = state.before.used_as(block.0, &[Free]);
+                prove("a block is announced that was not free", was);
+                let other = new[..i].iter().map(|other| differ(other.0, block.0));
+                prove("a block is announced twice", all(other));
+            }
         },
     );
 }
@@ -139,6 +165,13 @@ fn say() {
             loop_shown("pairs of a page", |_| {});
             let announced = state.ftl.streams[DELTA].next;
             let view = View::now();
+            for block in announced {
+                let inside = block.0.below(n(SMALL.blocks));
+                assume(not(all([
+                    inside,
+                    view.used_as(block.0, &[Free, Erasing, Open]),
+                ])));
+            }
             let incarnation = state.ftl.incarnation.0.plus(n(1));
             with_ghost(|g| g.incarnation = incarnation);
             match state.ftl.say_found() {
@@ -222,11 +255,6 @@ fn recovered(before: &View) -> Ghost {
     let g = &before.ghost;
     let found = Memory::any("found use", 32);
     let of_page = |at: Term| SMALL.block_of_page(Word(at)).0;
-    let is = |block: Term, uses: &[BlockUse]| {
-        let found = found.get(block);
-        any(uses.iter().map(|&use_| found.equal(n(use_ as u64))))
-    };
-    let _ = is;
     let said = |found: &Memory, block: Term, uses: &[BlockUse]| {
         let found = found.get(block);
         any(uses.iter().map(|&use_| found.equal(n(use_ as u64))))
@@ -363,10 +391,9 @@ fn composed() {
         "begin: of any state before a crash, what is found has all invariants",
         &["found", "data", "metadata"],
         || {
-            let state = State::any(Begin::default());
+            let _state = State::any(Begin::default());
             let before = View::now();
             // A durable root names a place for each map page, and anchors hold roots alone.
-            let known = before.clone();
             let rooted = before.rooted.clone();
             change(ghost().rooted, |cell| {
                 cell.words = Memory::of(move |index| {
@@ -375,10 +402,7 @@ fn composed() {
                     at
                 })
             });
-            let _ = known;
             let before = View::now();
-            let cycle = state.ftl.checkpoint.cycle;
-            let _ = cycle;
             set_ghost(recovered(&before));
             check_all(&View::now());
             let block = any_block();
@@ -416,8 +440,7 @@ fn clear() {
             c.anchor = Word(old);
             c.durable_anchor = Word(old);
             c.anchor_page = Word::of(SMALL.pages);
-            c.directories.truncate(Word::of(0));
-            c.tables.truncate(Word::of(0));
+            (c.directories, c.tables) = (Queue::default(), Queue::default());
             let (from, root) = (c.from, c.root.0);
             // What a new layer has.
             assume(all(
@@ -571,7 +594,8 @@ fn empty() {
 }
 
 pub fn obligations() {
-    streams();
+    erase();
+    announce();
     say();
     composed();
     clear();

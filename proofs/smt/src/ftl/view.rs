@@ -2,7 +2,7 @@
 
 use crate::blocks::BlockUse;
 use crate::ftl::{DELTA, Ftl, MAPS};
-use crate::limits::Limits;
+use crate::limits::{ANCHORS, Limits};
 use crate::shape::{NONE, Shape};
 use crate::stream::Buffer;
 use crate::sym::{Anything, Flash, Memory, cell, differ, n, value};
@@ -333,6 +333,9 @@ impl View {
                 self.fill.get(block).equal(n(0)),
             ),
             self.fill.get(block).at_most(n(SMALL.pages)),
+            block
+                .below(n(ANCHORS))
+                .equal(self.used_as(block, &[Anchor])),
         ])
     }
 
