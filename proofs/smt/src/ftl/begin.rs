@@ -51,6 +51,12 @@ fn announced(state: &State) -> ([Word; 2], [Term; 2]) {
     (next, erasable)
 }
 
+/// Where no block is free it waits, and chooses again.
+fn waits(state: &State) {
+    assume(differ(cell(state.ftl.blocks.erasing.0).length, n(0)));
+    loop_shown("erasing blocks", |_| end_path());
+}
+
 fn fresh(view: &View, block: Word) -> Term {
     all([
         block.0.below(n(SMALL.blocks)),
@@ -66,6 +72,10 @@ fn erase() {
         &["erase", "one", "none", "Bad"],
         || {
             let mut state = found();
+            // The second one as well, in the long tier.
+            if !smt::run::is_long() {
+                state.ftl.streams[DELTA].next[1] = Word::of(NONE);
+            }
             let (next, erasable) = announced(&state);
             let Ok(goes_on) = state.ftl.erase_announced(next) else {
                 return prove("announced blocks cannot be erased", truth(false));
@@ -108,9 +118,7 @@ fn announce() {
         &["goes on", "new", "refused"],
         || {
             let mut state = found();
-            // Where none is free it waits, and chooses again.
-            assume(differ(cell(state.ftl.blocks.erasing.0).length, n(0)));
-            loop_shown("erasing blocks", |_| end_path());
+            waits(&state);
             let next = state.ftl.streams[DELTA].next;
             let goes_on = chosen("an announced block was erased");
             match state.ftl.announce_all(goes_on) {
@@ -156,9 +164,10 @@ fn announce() {
 fn say() {
     obligation(
         "begin: a run says what was found, in an announced block, and is durable",
-        &["said", "waits"],
+        &["said", "worn out"],
         || {
             let mut state = found();
+            waits(&state);
             assume(state.ftl.incarnation.0.below(n(NONE - 1)));
             let pairs = cell(state.ftl.pairs.0).length;
             assume(pairs.at_most(n(pair_capacity(&SMALL))));
