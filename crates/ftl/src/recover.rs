@@ -47,14 +47,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let old = newest_root(&mut platform, &shape)?;
         let volume = n(options.volume);
         let mut ftl = Ftl::empty(platform, policy, shape, limits, volume, Faults::default());
-        if let Some((anchor, tag, _)) = old {
-            ftl.checkpoint.root = tag.number;
-            ftl.checkpoint.anchor = anchor;
-            ftl.checkpoint.durable_anchor = anchor;
-        }
-        ftl.checkpoint.anchor_page = n(shape.pages);
         ftl.classify()?;
-        ftl.clear()?;
+        ftl.clear(old)?;
         ftl.begin_streams()?;
         for index in 0..limits.map_pages {
             ftl.loaded.set(n(index), n(1));
@@ -64,9 +58,16 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(ftl)
     }
 
-    /// No disk is here any more: a root says so, and older ones are erased.
-    pub(crate) fn clear(&mut self) -> Result<(), P::Error> {
+    /// No disk is here any more: a root says so, and older ones, of which `old` is the newest, are
+    /// erased.
+    pub(crate) fn clear(&mut self, old: Option<Root<P>>) -> Result<(), P::Error> {
         let n = P::W::of;
+        if let Some((anchor, tag, _)) = old {
+            self.checkpoint.root = tag.number;
+            self.checkpoint.anchor = anchor;
+            self.checkpoint.durable_anchor = anchor;
+        }
+        self.checkpoint.anchor_page = n(self.shape.pages);
         self.checkpoint.vacant = true;
         self.write_root()?;
         self.sync()?;

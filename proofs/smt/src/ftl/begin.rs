@@ -9,11 +9,11 @@ use crate::limits::{ANCHORS, pair_capacity};
 use crate::obligation;
 use crate::shape::NONE;
 use crate::state::{
-    Begin, Ghost, SMALL, State, View, any_block, check_all, chosen, ghost, limits, set_ghost,
-    with_ghost,
+    Begin, COUNT_BITS, Ghost, SMALL, State, View, any_block, check_all, chosen, ghost, limits,
+    set_ghost, with_ghost,
 };
 use crate::sym::{
-    Anything, Event, Flash, Memory, Queue, Table, cell, change, differ, loop_shown, n,
+    Anything, Event, Flash, Memory, Page, Queue, Table, cell, change, differ, loop_shown, n,
     no_proposals, programs, value, watch,
 };
 use crate::tag::{self, Tag};
@@ -258,6 +258,10 @@ pub fn classified(block: Term, found: Term, valid: Term, failing: Term) -> Term 
     pick(block.below(n(ANCHORS)), is(BlockUse::Anchor), kept)
 }
 
+fn new_layer(volume: Word) -> crate::state::Layer {
+    crate::state::Layer::empty(Flash, Anything, SMALL, limits(), volume, Faults::default())
+}
+
 /// The layer's state when the logs were followed, of any state before the crash: the map is the committed
 /// one, and blocks are found to be what they are needed for (`boot`, `scan`).
 fn recovered(before: &View) -> Ghost {
@@ -369,7 +373,8 @@ fn recovered(before: &View) -> Ghost {
             )
         })
     };
-    let zero = || Memory::of(|_| n(0));
+    // The rest is as a layer has it that knows nothing yet.
+    let new = new_layer(Word(g.volume));
     Ghost {
         map: plain(map.clone(), crate::state::SECTORS),
         stable: plain(map.clone(), crate::state::SECTORS),
@@ -377,16 +382,16 @@ fn recovered(before: &View) -> Ghost {
         uses: plain(uses, SMALL.blocks),
         valid: plain(valid.clone(), SMALL.blocks),
         count: plain(valid, SMALL.blocks),
-        ages: plain(zero(), SMALL.blocks),
+        ages: new.blocks.ages.0,
         directory: plain(rooted.clone(), limits().map_pages),
         rooted: plain(rooted, limits().map_pages),
         deltas: plain(deltas, u64::MAX),
         log: plain(log, u64::MAX),
         number: g.flushed,
         said: g.covered,
-        runs: n(0),
-        durable_runs: n(0),
-        cycle: n(0),
+        runs: new.runs.0,
+        durable_runs: new.blocks.durable_runs.0,
+        cycle: new.checkpoint.cycle.0,
         from: g.durable_from,
         written: n(limits().map_pages),
         committed: true,
@@ -446,11 +451,9 @@ fn clear() {
             let old = (0..ANCHORS - 1).find(|_| chosen("this anchor"));
             let old = n(old.unwrap_or(ANCHORS - 1));
             let c = &mut state.ftl.checkpoint;
-            c.anchor = Word(old);
-            c.durable_anchor = Word(old);
-            c.anchor_page = Word::of(SMALL.pages);
+            c.durable_anchor = Word::of(NONE);
             (c.directories, c.tables) = (Queue::default(), Queue::default());
-            let (from, root) = (c.from, c.root.0);
+            let (from, root) = (c.from, Word::bits("old root", COUNT_BITS).0);
             // What a new layer has.
             assume(all(
                 [from.number, from.block, from.page].map(|w| w.0.at_most(n(NONE)))
@@ -502,7 +505,12 @@ fn clear() {
                 }
             });
             let bad = state.ftl.bad.0;
-            match state.ftl.clear() {
+            let found = Tag {
+                number: Word(root),
+                ..state.ftl.tag(tag::ROOT, Word::of(0), Word::of(0))
+            };
+            let found = (Word(old), found, Page::any("old root"));
+            match state.ftl.clear(Some(found)) {
                 Ok(()) => {}
                 Err(FtlError::WornOut) => {
                     prove(
@@ -549,15 +557,7 @@ fn empty() {
         &["empty", "erasable"],
         || {
             let state = State::any(Begin::default());
-            let volume = state.ftl.volume;
-            let ftl = crate::state::Layer::empty(
-                Flash,
-                Anything,
-                SMALL,
-                limits(),
-                volume,
-                Faults::default(),
-            );
+            let ftl = new_layer(state.ftl.volume);
             let found = cell(ftl.blocks.uses.0).words;
             let (valid, failing) = (ftl.blocks.valid.0, Memory::any("failing", 32));
             let counts = cell(valid).words;

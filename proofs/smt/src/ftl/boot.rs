@@ -417,13 +417,36 @@ fn tables() {
 }
 
 /// What a pair makes of a sector.
-fn changed(pair: Term, sector: Term, was: Term) -> Term {
+pub fn changed(pair: Term, sector: Term, was: Term) -> Term {
     let (of, place) = (pair.shifted(32), pair.part(0, 32).widened());
     let trim = n(TRIMMED).at_most(place);
     let count = place.minus(n(TRIMMED));
     let inside = all([of.at_most(sector), sector.minus(of).below(count)]);
     let trimmed = choice(inside, n(NONE), was);
     choice(trim, trimmed, choice(of.equal(sector), place, was))
+}
+
+/// Any map; its entries are places, as `load` and `apply` check.
+pub fn sound(name: &str) -> Memory {
+    let words = Memory::any(name, 32);
+    Memory::of(move |sector| {
+        let place = words.get(sector);
+        suppose(any([
+            place.equal(n(NONE)),
+            crate::recovery::is_place(place),
+        ]));
+        place
+    })
+}
+
+/// All steps over the sectors of a range (`replay: any pair` is one).
+pub fn forget(first: Term, count: Term) {
+    change(ghost().map, |cell| {
+        cell.words.set_where(move |sector| {
+            let inside = sector.minus(first).below(count);
+            (all([first.at_most(sector), inside]), n(NONE))
+        });
+    });
 }
 
 /// One page of the delta log, behind any others; it lies at the first of the places (any of the three:
@@ -495,32 +518,12 @@ fn follow_delta() {
                 },
                 move |count| set(third(count), start.plus(count)),
             );
-            // The map as the pairs so far have made it: any.
-            let sound = |name: &str| {
-                let words = Memory::any(name, 32);
-                Memory::of(move |sector| {
-                    let place = words.get(sector);
-                    suppose(any([
-                        place.equal(n(NONE)),
-                        crate::recovery::is_place(place),
-                    ]));
-                    place
-                })
-            };
             let sector = any_sector();
             let (so_far, behind) = (sound("map so far"), sound("map behind the run"));
             let (step, done) = (so_far.clone(), behind.clone());
             let range: Rc<Cell<Term>> = Rc::new(Cell::new(n(0)));
             let trims = range.clone();
-            loop_shown("trimmed sectors", move |count| {
-                let first = trims.get();
-                change(ghost().map, |cell| {
-                    cell.words.set_where(move |sector| {
-                        let inside = sector.minus(first).below(count);
-                        (all([first.at_most(sector), inside]), n(NONE))
-                    });
-                });
-            });
+            loop_shown("trimmed sectors", move |count| forget(trims.get(), count));
             let valid = View::now().valid;
             let applied: Rc<Cell<Option<Term>>> = Rc::default();
             let run = applied.clone();

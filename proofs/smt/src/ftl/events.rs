@@ -2,7 +2,7 @@
 //! the flash memory, for what a crash leaves.
 
 use crate::blocks::BlockUse::{Anchor, Erasable, Erasing, Free, Invalid, Open};
-use crate::checkpoint::ROOT_SEAL;
+use crate::checkpoint::{ROOT_SEAL, VERSION};
 use crate::shape::NONE;
 use crate::state::any_more;
 use crate::sym::{Event, Page, Seal, cell, change, differ, n, value};
@@ -81,7 +81,10 @@ pub fn happens(event: &Event) {
             if g.root_waiting {
                 let directory = cell(g.directory).words;
                 change(g.rooted, |cell| cell.words = directory);
-                with_ghost(|g| (g.durable_from, g.anchor) = (g.from, g.root_at));
+                with_ghost(|g| {
+                    (g.durable_from, g.anchor) = (g.from, g.root_at);
+                    g.root_page = g.root_page_waiting;
+                });
             }
             with_ghost(|g| {
                 g.delta_durable = g.delta;
@@ -231,6 +234,17 @@ fn root(view: &View, at: Term, page: &Page) {
         return prove("a root without a tag is programmed", truth(false));
     };
     prove("it is no root", tag.kind.0.equal(n(tag::ROOT)));
+    prove(
+        "a root says that there is no disk",
+        page.at(n(0)).equal(n(VERSION)),
+    );
+    // So the search, which ends at the first damaged page of an anchor, comes to it.
+    let behind = at.equal(g.root_page.plus(n(1)));
+    let first = SMALL.index_of_page(Word(at)).0.equal(n(0));
+    prove(
+        "a root lies behind a page that may be none",
+        any([first, behind]),
+    );
     prove("a root is not the newest", g.root.below(tag.number.0));
     prove(
         "a root is written while another is not durable",
@@ -256,6 +270,7 @@ fn root(view: &View, at: Term, page: &Page) {
         g.root_waiting = true;
         g.root = tag.number.0;
         g.root_at = block;
+        g.root_page_waiting = at;
     });
     reached("root");
 }

@@ -36,6 +36,7 @@ mod begin;
 mod boot;
 mod erases;
 mod events;
+mod log;
 mod metadata;
 mod mount;
 mod pages;
@@ -68,6 +69,7 @@ fn main() {
         roots::obligations();
         recovery::obligations();
         boot::obligations();
+        log::obligations();
         mount::obligations();
         begin::obligations();
     })

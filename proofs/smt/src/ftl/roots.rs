@@ -55,15 +55,17 @@ fn state() -> State {
         );
         reached("released");
     });
-    // The anchor goes on where its last root lies.
+    // The anchor goes on behind its last root, the durable one.
     let (anchor, page) = (
         state.ftl.checkpoint.anchor.0,
         state.ftl.checkpoint.anchor_page.0,
     );
     assume(all([
+        n(1).at_most(page),
         page.below(n(SMALL.pages)),
         view.fill.get(anchor).equal(page),
     ]));
+    with_ghost(|g| g.root_page = SMALL.page_at(Word(anchor), Word(page)).0.minus(n(1)));
     state
 }
 

@@ -331,6 +331,8 @@ impl State {
             root: root.0,
             anchor: n(ANCHOR),
             root_at: n(ANCHOR),
+            root_page: n(0),
+            root_page_waiting: n(0),
             ranges: None,
             ranges_said: n(0),
         };

@@ -102,6 +102,9 @@ pub struct Ghost {
     pub anchor: Term,
     /// Where the root lies that waits for a sync.
     pub root_at: Term,
+    /// The durable root's page, and the page of the one that waits.
+    pub root_page: Term,
+    pub root_page_waiting: Term,
     /// What this epoch trimmed, if that is looked at.
     pub trims: Option<Trims>,
     /// The ranges that its trim pages are made of, and how many of them pages say already.
