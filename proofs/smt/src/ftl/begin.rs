@@ -263,9 +263,14 @@ fn new_layer(volume: Word) -> crate::state::Layer {
 }
 
 /// The layer's state when the logs were followed, of any state before the crash: the map is the committed
-/// one, and blocks are found to be what they are needed for (`boot`, `scan`).
-fn recovered(before: &View) -> Ghost {
+/// one, or with a commit that is `whole` the new one, and blocks are found to be what they are needed for (`boot`, `scan`).
+fn recovered(before: &View, whole: bool) -> Ghost {
     let g = &before.ghost;
+    let (stable, newest) = if whole {
+        (before.map.clone(), g.number)
+    } else {
+        (before.stable.clone(), g.flushed)
+    };
     let found = Memory::any("found use", 32);
     let of_page = |at: Term| SMALL.block_of_page(Word(at)).0;
     let said = |found: &Memory, block: Term, uses: &[BlockUse]| {
@@ -276,9 +281,9 @@ fn recovered(before: &View) -> Ghost {
     let plain = |words: Memory, limit: u64| Table::new(words, limit).0;
     // The map, and what lies in its blocks is counted.
     let map = {
-        let (before, counted) = (before.clone(), counted.clone());
+        let (stable, counted) = (stable.clone(), counted.clone());
         Memory::of(move |sector| {
-            let place = before.stable.get(sector);
+            let place = stable.get(sector);
             let one = n(1).at_most(counted.get(crate::state::block_of(place)));
             suppose(any([crate::state::is_none(place), one]));
             place
@@ -290,7 +295,7 @@ fn recovered(before: &View) -> Ghost {
         Memory::of(move |block| {
             let count = counted.get(block);
             let one = value("sector of", 13, &[block.part(0, 9)]);
-            let place = before.stable.get(one);
+            let place = stable.get(one);
             let there = all([
                 not(crate::state::is_none(place)),
                 crate::state::block_of(place).equal(block),
@@ -329,7 +334,7 @@ fn recovered(before: &View) -> Ghost {
         let g = g.clone();
         Memory::of(move |number| {
             let at = before.log.get(number);
-            let there = all([g.covered.below(number), number.at_most(g.flushed)]);
+            let there = all([g.covered.below(number), number.at_most(newest)]);
             suppose(implies(there, not(said(&found, of_page(at), &[Erasable]))));
             at
         })
@@ -360,7 +365,7 @@ fn recovered(before: &View) -> Ghost {
             let page = value("data page in", 64, &[short]);
             let data = all([
                 g.covered.below(page),
-                page.at_most(g.flushed),
+                page.at_most(newest),
                 of_page(before.log.get(page)).equal(block),
             ]);
             suppose(implies(is(&[Invalid]), data));
@@ -387,7 +392,8 @@ fn recovered(before: &View) -> Ghost {
         rooted: plain(rooted, limits().map_pages),
         deltas: plain(deltas, u64::MAX),
         log: plain(log, u64::MAX),
-        number: g.flushed,
+        number: newest,
+        flushed: newest,
         said: g.covered,
         runs: new.runs.0,
         durable_runs: new.blocks.durable_runs.0,
@@ -403,7 +409,7 @@ fn recovered(before: &View) -> Ghost {
 fn composed() {
     obligation(
         "begin: of any state before a crash, what is found has all invariants",
-        &["found", "data", "metadata"],
+        &["found", "whole", "data", "metadata"],
         || {
             let _state = State::any(Begin::default());
             let before = View::now();
@@ -417,7 +423,9 @@ fn composed() {
                 })
             });
             let before = View::now();
-            set_ghost(recovered(&before));
+            // The commit that was under way is whole by luck: it is the map then (`commit`).
+            let whole = chosen("it is whole");
+            set_ghost(recovered(&before, whole));
             check_all(&View::now());
             let block = any_block();
             let view = View::now();
@@ -435,7 +443,7 @@ fn composed() {
             } else if branch(view.used_as(block, &found)) {
                 reached("metadata");
             }
-            reached("found");
+            reached(if whole { "whole" } else { "found" });
         },
     );
 }
