@@ -189,7 +189,10 @@ served() {
   run "NFS server killed under load" "$here/nfs-crash.sh" --rounds "$nfs_rounds" --seconds 1
   # It installs clients that the tests use, too.
   run "served disks that lose power" "$here/disk.sh" --rounds "$disk_rounds" --seconds 1
-  if [ -n "$long" ]; then run "a Linux kernel's NFS client" "$here/nfs-guest.sh"; fi
+  if [ -n "$long" ]; then
+    run "a virtual machine's served disk" "$here/disk-guest.sh" --rounds 20
+    run "a Linux kernel's NFS client" "$here/nfs-guest.sh"
+  fi
 }
 
 # The proofs take minutes of one processor.
