@@ -329,6 +329,14 @@ fn recovered(before: &View, whole: bool) -> Ghost {
             at
         })
     };
+    let tables = {
+        let (before, found) = (before.clone(), found.clone());
+        Memory::of(move |index| {
+            let at = before.tables.get(index);
+            suppose(said(&found, of_page(at), &[Map]));
+            at
+        })
+    };
     let log = {
         let (before, found) = (before.clone(), found.clone());
         let g = g.clone();
@@ -392,6 +400,7 @@ fn recovered(before: &View, whole: bool) -> Ghost {
         rooted: plain(rooted, limits().map_pages),
         deltas: plain(deltas, u64::MAX),
         log: plain(log, u64::MAX),
+        tables: plain(tables, 64),
         number: newest,
         flushed: newest,
         said: g.covered,
@@ -586,6 +595,7 @@ fn empty() {
                 ages: ftl.blocks.ages.0,
                 directory: ftl.directory.0,
                 rooted: none(limits().map_pages),
+                tables_of: [0; 2],
                 number: ftl.number.0,
                 flushed: ftl.flushed.0,
                 said: n(0),

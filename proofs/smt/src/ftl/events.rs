@@ -81,6 +81,8 @@ pub fn happens(event: &Event) {
             if g.root_waiting {
                 let directory = cell(g.directory).words;
                 change(g.rooted, |cell| cell.words = directory);
+                let tables = cell(g.tables_next).words;
+                change(g.tables, |cell| cell.words = tables);
                 with_ghost(|g| {
                     (g.durable_from, g.anchor) = (g.from, g.root_at);
                     g.root_page = g.root_page_waiting;
@@ -146,6 +148,12 @@ fn needs_nothing(view: &View, block: Term) {
     prove(
         "an erase takes a map page",
         not(all([not(is_none(root)), of_page(root)])),
+    );
+    let index = any_table();
+    let taken = all([is_table(g, index), of_page(view.tables.get(index))]);
+    prove(
+        "an erase takes a page of directory or block table",
+        not(taken),
     );
 }
 
@@ -214,6 +222,11 @@ fn program(at: Term, page: &Page) {
         prove("metadata is written before the sync", truth(!g.committing));
         if !tag.is(tag::DELTA) {
             with_ghost(|g| g.maps_waiting = true);
+            let directory = tag.is(tag::DIRECTORY);
+            if directory || tag.is(tag::TABLE) {
+                let index = table_index(directory, tag.number.0);
+                change(g.tables_next, |cell| cell.words.set(index, at));
+            }
         } else {
             prove(
                 "a delta page's number is not the next",

@@ -14,7 +14,7 @@ use crate::sym::{
 };
 use crate::tag::{self, Tag};
 use smt::explore::{assume, prove, reached};
-use smt::term::{Term, all, truth};
+use smt::term::{Term, all, implies, truth};
 use smt::word::Word;
 
 /// Blocks that the block table speaks of, none of them failing (any entry: `entry`), and map pages that the
@@ -34,6 +34,7 @@ fn state() -> State {
     no_proposals();
     state.ftl.shape.blocks = TABLED;
     state.ftl.limits.map_pages = NAMED;
+    with_ghost(|g| g.tables_of = [1, 1]);
     change(state.ftl.blocks.failing.0, |cell| {
         cell.words = Memory::of(|_| n(0))
     });
@@ -86,6 +87,15 @@ fn says(state: &State) {
     };
     let directories = of_kind(tag::DIRECTORY, ftl.volume);
     let tables = of_kind(tag::TABLE, ftl.volume);
+    let index = crate::state::any_table();
+    let next = View::now().tables_next.get(index);
+    let written = directories.iter().chain(&tables);
+    let written = smt::term::any(written.map(|(at, ..)| at.equal(next)));
+    let is_one = crate::state::is_table(&ghost(), index);
+    prove(
+        "a page of the tables is not known",
+        implies(is_one, written),
+    );
     prove(
         "a page of directory or table is missing",
         truth(directories.len() == 1 && tables.len() == 1),
