@@ -187,16 +187,28 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if tag.is(tag::DATA) {
             for slot in 0..self.shape.sectors {
                 let sector = self.listed(&copy, &tag, slot);
-                let old = self.shape.place(at, slot);
-                if sector != n(NONE) && self.lookup(sector)? == old {
-                    let place = self.shape.place(new, slot);
-                    self.point(sector, place, true)?;
-                    self.vacate(self.shape.block_of(old))?;
-                    self.amend(P::W::pack(sector, old), P::W::pack(sector, place));
+                if sector != n(NONE) {
+                    let places = [at, new].map(|page| self.shape.place(page, slot));
+                    self.sector_moved(sector, places[0], places[1])?;
                 }
             }
         } else if stream == MAPS {
             self.checkpoint_moved(&tag, at, new);
+        }
+        Ok(())
+    }
+
+    /// The page of a sector went to another place: if that is still its place, map and pair follow.
+    pub(crate) fn sector_moved(
+        &mut self,
+        sector: P::W,
+        old: P::W,
+        new: P::W,
+    ) -> Result<(), P::Error> {
+        if self.lookup(sector)? == old {
+            self.point(sector, new, true)?;
+            self.vacate(self.shape.block_of(old))?;
+            self.amend(P::W::pack(sector, old), P::W::pack(sector, new));
         }
         Ok(())
     }

@@ -227,17 +227,23 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// A page that came back from a sync goes to a fresh block of its stream, with all that
-    /// follow it; a page is only ever behind pages with smaller numbers in its block.
+    /// follow it, and to another one when that is full; a page is only ever behind pages with
+    /// smaller numbers in its block.
     pub(crate) fn repeat(
         &mut self,
         stream: usize,
         fresh: Option<usize>,
         mut page: P::P,
     ) -> Result<(usize, P::W), P::Error> {
+        let s = &self.streams[stream];
         let index = match fresh {
-            Some(index) => index,
+            Some(index) if s.open[index].page < P::W::of(s.pages) => index,
+            Some(full) => {
+                self.close(stream, full, true)?;
+                self.open(stream)?
+            }
             None => {
-                if self.streams[stream].open.len() >= self.streams[stream].width {
+                if s.open.len() >= s.width {
                     self.close(stream, 0, false)?;
                 }
                 self.open(stream)?
