@@ -330,8 +330,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
         let tag = self.tag(tag::ROOT, c.root, n(0));
         tag.write(&shape, &mut page);
-        page.seal(n(ROOT_SEAL));
         let place = shape.page_at(c.anchor, c.anchor_page);
+        page.seal(n(ROOT_SEAL), place);
         self.checkpoint.anchor_page = self.checkpoint.anchor_page + n(1);
         self.stats.map_pages += 1;
         (self.platform.program(place, page, false)).map_err(FtlError::Flash)

@@ -308,7 +308,8 @@ impl<P: Platform, Y> Ftl<P, Y> {
     /// A page that is whole, with its tag.
     pub(crate) fn fetch(&mut self, at: P::W) -> Result<Option<Tagged<P>>, P::Error> {
         let page = self.platform.fetch(at).map_err(FtlError::Flash)?;
-        Ok(page.and_then(|page| Tag::read(&self.shape, self.volume, &page).map(|tag| (tag, page))))
+        Ok(page
+            .and_then(|page| Tag::read(&self.shape, self.volume, at, &page).map(|tag| (tag, page))))
     }
 
     /// Applies a change that page `at` holds.

@@ -296,7 +296,7 @@ fn newest_root<P: Platform>(platform: &mut P, shape: &Shape) -> Result<Option<Ro
             let at = shape.page_at(anchor, n(index));
             let page = platform.fetch(at).map_err(FtlError::Flash)?;
             let tagged = page.and_then(|page| {
-                let tag = Tag::read(shape, n(ROOT_SEAL), &page)?;
+                let tag = Tag::read(shape, n(ROOT_SEAL), at, &page)?;
                 tag.is(tag::ROOT).then_some((tag, page))
             });
             let Some((tag, page)) = tagged else {

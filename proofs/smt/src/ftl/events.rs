@@ -164,16 +164,16 @@ fn program(at: Term, page: &Page) {
         view.fill.get(block).equal(index),
     );
     change(g.fill, |cell| cell.words.set(block, index.plus(n(1))));
-    if let Seal::By(by) = cell(page.0).seal
+    if let Seal::By(by, _) = cell(page.0).seal
         && by.as_number() == Some(ROOT_SEAL)
     {
-        return root(&view, block, page);
+        return root(&view, at, page);
     }
     prove(
         "a page goes to a block that is not open",
         view.used_as(block, &[Open]),
     );
-    let Some(tag) = Tag::read(&SMALL, Word(g.volume), page) else {
+    let Some(tag) = Tag::read(&SMALL, Word(g.volume), Word(at), page) else {
         prove("a page without a tag is programmed", truth(false));
         return;
     };
@@ -223,10 +223,11 @@ fn program(at: Term, page: &Page) {
 }
 
 /// A root goes to an anchor, and all that it names is durable.
-fn root(view: &View, block: Term, page: &Page) {
+fn root(view: &View, at: Term, page: &Page) {
     let g = &view.ghost;
+    let block = SMALL.block_of_page(Word(at)).0;
     prove("a root lies elsewhere", view.used_as(block, &[Anchor]));
-    let Some(tag) = Tag::read(&SMALL, Word::of(ROOT_SEAL), page) else {
+    let Some(tag) = Tag::read(&SMALL, Word::of(ROOT_SEAL), Word(at), page) else {
         return prove("a root without a tag is programmed", truth(false));
     };
     prove("it is no root", tag.kind.0.equal(n(tag::ROOT)));

@@ -73,10 +73,10 @@ fn says(state: &State) {
     let made = programs();
     let of_kind = |kind: u64, volume: Word| -> Vec<(Term, Tag<Word>, &Page)> {
         let tagged = made.iter().filter_map(|(at, page)| {
-            let Seal::By(by) = cell(page.0).seal else {
+            let Seal::By(by, _) = cell(page.0).seal else {
                 return None;
             };
-            (by == volume.0).then(|| (*at, Tag::read(&SMALL, volume, page), page))
+            (by == volume.0).then(|| (*at, Tag::read(&SMALL, volume, Word(*at), page), page))
         });
         tagged
             .filter_map(|(at, tag, page)| tag.filter(|tag| tag.is(kind)).map(|tag| (at, tag, page)))
