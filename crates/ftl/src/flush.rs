@@ -14,8 +14,6 @@ use crate::shape::NONE;
 use crate::stream::Stream;
 use crate::tag::{self, Tag};
 
-/// Checkpoints that one settling may take, while blocks go on failing.
-const MENDS: u64 = 16;
 /// Commits that a flush may add to move sectors when the reserve is short.
 const EXTRA_COMMITS: u64 = 64;
 
@@ -102,14 +100,10 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// which nobody follows the old pages. Until its root is durable a crash returns to the state
     /// before, as in any flush that has not returned.
     pub(crate) fn settle(&mut self) -> Result<(), P::Error> {
-        let mut failed = self.sync()?;
-        for _ in 0..MENDS {
-            if !failed || self.faults.skip_mend {
-                return Ok(());
-            }
-            failed = self.checkpoint_now()?;
+        if self.sync()? && !self.faults.skip_mend {
+            self.checkpoint_whole()?;
         }
-        Err(FtlError::WornOut)
+        Ok(())
     }
 
     /// Waits until everything programmed is durable, wherever it has to go. Says whether anything

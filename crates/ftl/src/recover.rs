@@ -57,7 +57,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         for index in 0..limits.map_pages {
             ftl.loaded.set(n(index), n(1));
         }
-        ftl.checkpoint_now()?;
+        ftl.checkpoint_whole()?;
         ftl.blocks.durable_runs = ftl.runs;
         Ok(ftl)
     }
@@ -272,7 +272,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.blocks.durable_runs = self.runs;
         // Crashes in a row leave a delta block each.
         if self.meta_used >= n(self.limits.meta_blocks) {
-            self.checkpoint_now()?;
+            self.checkpoint_whole()?;
         }
         self.restock()
     }
