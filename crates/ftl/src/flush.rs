@@ -122,7 +122,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             for (at, _) in &failed {
                 self.abandon(*at)?;
             }
-            // In the order of their logs: see `repeat`.
+            // In the order of their logs: see `refuge`.
             failed.sort_by_key(|(at, page)| {
                 let tag = Tag::read(&self.shape, self.volume, *at, page);
                 tag.map_or(0, |tag| tag.number.value())
@@ -178,8 +178,9 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             return Ok(());
         };
         let copy = page.clone();
-        let (index, new) = self.repeat(stream, fresh[stream], page, tag)?;
+        let index = self.refuge(stream, fresh[stream])?;
         fresh[stream] = Some(index);
+        let new = self.repeat(stream, index, page, tag)?;
         if tag.is(tag::DATA) {
             for slot in 0..self.shape.sectors {
                 let sector = self.listed(&copy, &tag, slot);
