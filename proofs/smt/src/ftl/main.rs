@@ -34,6 +34,7 @@ shipped! {
 
 mod erases;
 mod events;
+mod failures;
 mod metadata;
 mod mount;
 mod pages;
@@ -62,6 +63,7 @@ fn main() {
         writes::obligations();
         trims::obligations();
         erases::obligations();
+        failures::obligations();
         metadata::obligations();
         roots::obligations();
         recovery::obligations();

@@ -333,6 +333,8 @@ impl State {
             root_at: n(ANCHOR),
             ranges: None,
             ranges_said: n(0),
+            failed: None,
+            astray: false,
         };
         let g = tables(&bare(&ghost));
         set_ghost(g.clone());

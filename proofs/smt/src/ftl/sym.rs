@@ -129,10 +129,19 @@ pub enum Seal {
 
 /// What the layer does to the flash memory; the watcher is told before.
 pub enum Event<'a> {
-    Program { at: Term, page: &'a Page },
-    Erase { block: Term },
-    Erased { block: Term },
+    Program {
+        at: Term,
+        page: &'a Page,
+    },
+    Erase {
+        block: Term,
+    },
+    Erased {
+        block: Term,
+    },
     Sync,
+    /// A sync that says that programs failed.
+    Failed,
 }
 
 /// What a loop comes to: what is known before an arbitrary step, what must be true behind it, and what
@@ -152,6 +161,12 @@ struct World {
     watcher: Option<Watcher>,
     rules: HashMap<&'static str, Rule>,
     programs: Vec<(Term, Page)>,
+    /// What the next sync gives back.
+    failing: Vec<(Term, usize)>,
+    /// A number that a search which finds nothing has looked at.
+    looked_at: Option<Term>,
+    /// What the last search found.
+    found: Option<Term>,
     /// The page made last.
     blank: Option<usize>,
 }
@@ -215,6 +230,21 @@ pub fn programs() -> Vec<(Term, Page)> {
             .map(|(at, page)| (*at, Page(page.0)))
             .collect()
     })
+}
+
+/// The next sync gives these pages back.
+pub fn fail(pages: &[(Term, usize)]) {
+    with(|world| world.failing = pages.to_vec());
+}
+
+/// Searches that find nothing have looked at this number, too.
+pub fn look_at(number: Term) {
+    with(|world| world.looked_at = Some(number));
+}
+
+/// What the last search found.
+pub fn found() -> Option<Term> {
+    with(|world| world.found)
 }
 
 fn tell(event: &Event) {
@@ -525,8 +555,14 @@ impl Platform for Flash {
     }
 
     fn sync(&mut self) -> Result<Failed<Flash>, ()> {
-        tell(&Event::Sync);
-        Ok(Vec::new())
+        let failed = with(|world| std::mem::take(&mut world.failing));
+        tell(if failed.is_empty() {
+            &Event::Sync
+        } else {
+            &Event::Failed
+        });
+        let returned = failed.into_iter().map(|(at, page)| (Word(at), Page(page)));
+        Ok(returned.collect())
     }
 
     fn erase(&mut self, block: Word) -> Result<(), ()> {
@@ -549,15 +585,24 @@ impl Platform for Flash {
         branch(apply("known to be bad", 0, &[block.0]))
     }
 
-    /// A number at which it stops, if there is one: that none before it does is not used.
+    /// A number at which it stops, if there is one: that none before it does is not used; if there is none, it does
+    /// not stop at the one number that is looked at.
     fn find(_: &'static str, count: Word, mut stop: impl FnMut(Word) -> bool) -> Word {
         let found = Word::any("found");
         if branch(found.0.below(count.0)) {
             if !stop(found) {
                 end_path();
             }
+            with(|world| world.found = Some(found.0));
             found
         } else {
+            with(|world| world.found = None);
+            if let Some(at) = with(|world| world.looked_at)
+                && branch(at.below(count.0))
+                && stop(Word(at))
+            {
+                end_path();
+            }
             count
         }
     }

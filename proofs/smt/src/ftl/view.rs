@@ -107,6 +107,17 @@ pub struct Ghost {
     /// The ranges that its trim pages are made of, and how many of them pages say already.
     pub ranges: Option<Ranges>,
     pub ranges_said: Term,
+    /// The page that is programmed once more.
+    pub failed: Option<Returned>,
+    /// A delta page of the checkpoint under way lies where a mount may not look for it.
+    pub astray: bool,
+}
+
+/// A page that came back from a sync, and where it was to lie.
+#[derive(Clone, Copy)]
+pub struct Returned {
+    pub at: Term,
+    pub page: usize,
 }
 
 /// The epoch's trims.
