@@ -155,13 +155,13 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// had to go to another place: who begins with that root might not find it there.
     pub(crate) fn checkpoint_now(&mut self) -> Result<bool, P::Error> {
         self.begin_checkpoint();
-        self.write_maps(self.limits.map_pages)?;
+        P::part(self, "all maps", |ftl| ftl.write_maps(ftl.limits.map_pages))?;
         self.sync()?;
-        self.write_tables()?;
+        P::part(self, "tables", Self::write_tables)?;
         if self.sync()? {
             return Ok(false);
         }
-        self.write_root()?;
+        P::part(self, "root", Self::write_root)?;
         self.sync()?;
         self.release();
         self.checkpoint.phase = Phase::Idle;

@@ -38,25 +38,27 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if self.faults.delta_early && self.pairs.length() > n(0) {
             self.write_deltas()?;
         }
-        self.commit()?;
-        self.after_commit()?;
-        self.balance(self.shape.sectors)?;
+        P::part(self, "commit", Self::commit)?;
+        P::part(self, "after commit", Self::after_commit)?;
+        P::part(self, "balance", |ftl| ftl.balance(ftl.shape.sectors))?;
         // The bounds of section 3.4 say that this does not happen; if blocks go bad it may.
         let mut tries = 0;
         while self.available() < n(self.limits.reserve) && tries < EXTRA_COMMITS {
             tries += 1;
             let before = self.stats.moved;
             self.moves = n(0);
-            self.relocate(self.limits.block_sectors)?;
-            self.seal(MOVED, false)?;
+            P::part(self, "relocate", |ftl| {
+                ftl.relocate(ftl.limits.block_sectors)
+            })?;
+            P::part(self, "seal moved", |ftl| ftl.seal(MOVED, false))?;
             if self.blocks.invalid.length() == n(0) && self.stats.moved == before {
                 break;
             }
             self.stats.extra_commits += 1;
-            self.commit()?;
+            P::part(self, "commit", Self::commit)?;
             // Changes that wait for a page full keep blocks from being erased.
-            self.write_deltas()?;
-            self.after_commit()?;
+            P::part(self, "deltas", Self::write_deltas)?;
+            P::part(self, "after commit", Self::after_commit)?;
         }
         self.renew_budget();
         Ok(())
@@ -101,7 +103,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// before, as in any flush that has not returned.
     pub(crate) fn settle(&mut self) -> Result<(), P::Error> {
         if self.sync()? && !self.faults.skip_mend {
-            self.checkpoint_whole()?;
+            P::part(self, "checkpoint", Self::checkpoint_whole)?;
         }
         Ok(())
     }
@@ -120,7 +122,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             }
             any = true;
             for (at, _) in &failed {
-                self.abandon(*at)?;
+                P::part(self, "abandon", |ftl| ftl.abandon(*at))?;
             }
             // In the order of their logs: see `refuge`.
             failed.sort_by_key(|(at, page)| {
@@ -129,7 +131,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             });
             let mut fresh = [None; 4];
             for (at, page) in failed {
-                self.again(at, page, &mut fresh)?;
+                P::part(self, "again", |ftl| ftl.again(at, page, &mut fresh))?;
             }
         }
     }

@@ -242,7 +242,7 @@ fn root(view: &View, at: Term, page: &Page) {
     );
     prove(
         "a root is written whose delta run may not be found",
-        truth(!g.astray),
+        not(g.astray),
     );
     prove(
         "a root names pages that are not durable",
@@ -317,10 +317,12 @@ fn repeated(at: Term, page: &Page, tag: &Tag<Word>, failed: &Returned) {
         }
     } else if tag.is(tag::DELTA) {
         change(g.deltas, |cell| cell.words.set(tag.number.0, at));
-        with_ghost(|g| g.astray = true);
+        with_ghost(|g| g.astray = any([g.astray, g.from.at_most(tag.number.0)]));
     } else {
         with_ghost(|g| g.maps_waiting = true);
+        return reached("repeated");
     }
+    with_ghost(|g| g.elsewhere = true);
     reached("repeated");
 }
 

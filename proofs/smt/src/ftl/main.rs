@@ -32,6 +32,7 @@ shipped! {
     write = "../../../../crates/ftl/src/write.rs";
 }
 
+mod calls;
 mod erases;
 mod events;
 mod failures;
@@ -53,6 +54,7 @@ fn obligation(name: &str, must_reach: &[&str], mut body: impl FnMut()) {
     explore::obligation(name, must_reach, || {
         sym::reset();
         state::reset();
+        calls::reset();
         body();
     });
 }
@@ -66,6 +68,7 @@ fn main() {
         failures::obligations();
         metadata::obligations();
         roots::obligations();
+        calls::obligations();
         recovery::obligations();
         mount::obligations();
     })

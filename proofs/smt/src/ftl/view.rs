@@ -5,7 +5,7 @@ use crate::ftl::{DELTA, Ftl, MAPS};
 use crate::limits::Limits;
 use crate::shape::{NONE, Shape};
 use crate::stream::Buffer;
-use crate::sym::{Anything, Flash, Memory, cell, differ, n, value};
+use crate::sym::{Anything, Flash, Memory, cell, differ, n, named, value};
 use smt::term::{Term, all, any, choice, implies, truth};
 use smt::word::Word;
 use std::cell::RefCell;
@@ -109,8 +109,10 @@ pub struct Ghost {
     pub ranges_said: Term,
     /// The page that is programmed once more.
     pub failed: Option<Returned>,
-    /// A delta page of the checkpoint under way lies where a mount may not look for it.
-    pub astray: bool,
+    /// A page of one of the two logs lies where a mount that begins with the durable root may not look for it; so does a
+    /// delta page that the root of the checkpoint under way would need.
+    pub elsewhere: bool,
+    pub astray: Term,
 }
 
 /// A page that came back from a sync, and where it was to lie.
@@ -317,7 +319,7 @@ impl View {
         };
         let trims = cell(list);
         let trimmed = |index| in_range(&trims.words, trims.length, index, sector);
-        let earlier = value("trim of", 32, &[sector.part(0, SECTORS.ilog2())]);
+        let earlier = value(&named("trim of"), 32, &[sector.part(0, SECTORS.ilog2())]);
         let last = trims.length.minus(n(1));
         any([
             trimmed(earlier),
@@ -404,6 +406,7 @@ impl View {
 }
 
 /// What a buffer holds.
+#[derive(Clone)]
 pub struct Buffered {
     pub sectors: Vec<Term>,
     pub contents: Vec<Term>,
