@@ -260,6 +260,7 @@ fn write() {
             };
             let mut state = State::any(begin);
             parts_are_shown();
+            state.ftl.dirty = chosen("something was written");
             let (sector, content) = (Word::any("sector"), Word::any("content").0);
             let waits = state.ftl.host.sectors.iter();
             assume(all(waits.map(|other| differ(other.0, sector.0))));
