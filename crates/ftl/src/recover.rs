@@ -53,7 +53,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         for index in 0..limits.map_pages {
             ftl.loaded.set(n(index), n(1));
         }
-        ftl.checkpoint_now()?;
+        ftl.checkpoint_whole()?;
         ftl.blocks.durable_runs = ftl.runs;
         Ok(ftl)
     }
@@ -346,7 +346,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.say_found()?;
         // Crashes in a row leave a delta block each.
         if self.meta_used >= P::W::of(self.limits.meta_blocks) {
-            self.checkpoint_now()?;
+            self.checkpoint_whole()?;
         }
         self.restock()
     }

@@ -504,6 +504,7 @@ fn clear() {
                         reached("vacant");
                     }
                     Event::Sync => seen.2 = true,
+                    Event::Failed => {}
                     Event::Erase { block } => {
                         prove(
                             "a block is erased that is no anchor",
