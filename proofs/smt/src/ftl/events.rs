@@ -2,7 +2,7 @@
 //! the flash memory, for what a crash leaves.
 
 use crate::blocks::BlockUse::{Anchor, Erasable, Erasing, Free, Invalid, Open};
-use crate::checkpoint::ROOT_SEAL;
+use crate::checkpoint::{ROOT_SEAL, VERSION};
 use crate::shape::NONE;
 use crate::state::any_more;
 use crate::sym::{Event, Page, Seal, cell, change, differ, n, value};
@@ -81,7 +81,12 @@ pub fn happens(event: &Event) {
             if g.root_waiting {
                 let directory = cell(g.directory).words;
                 change(g.rooted, |cell| cell.words = directory);
-                with_ghost(|g| (g.durable_from, g.anchor) = (g.from, g.root_at));
+                let tables = cell(g.tables_next).words;
+                change(g.tables, |cell| cell.words = tables);
+                with_ghost(|g| {
+                    (g.durable_from, g.anchor) = (g.from, g.root_at);
+                    g.root_page = g.root_page_waiting;
+                });
             }
             with_ghost(|g| {
                 g.delta_durable = g.delta;
@@ -145,6 +150,12 @@ fn needs_nothing(view: &View, block: Term) {
     prove(
         "an erase takes a map page",
         not(all([not(is_none(root)), of_page(root)])),
+    );
+    let index = any_table();
+    let taken = all([is_table(g, index), of_page(view.tables.get(index))]);
+    prove(
+        "an erase takes a page of directory or block table",
+        not(taken),
     );
 }
 
@@ -215,6 +226,11 @@ fn program(at: Term, page: &Page) {
         prove("metadata is written before the sync", truth(!g.committing));
         if !tag.is(tag::DELTA) {
             with_ghost(|g| g.maps_waiting = true);
+            let directory = tag.is(tag::DIRECTORY);
+            if directory || tag.is(tag::TABLE) {
+                let index = table_index(directory, tag.number.0);
+                change(g.tables_next, |cell| cell.words.set(index, at));
+            }
         } else {
             prove(
                 "a delta page's number is not the next",
@@ -235,6 +251,17 @@ fn root(view: &View, at: Term, page: &Page) {
         return prove("a root without a tag is programmed", truth(false));
     };
     prove("it is no root", tag.kind.0.equal(n(tag::ROOT)));
+    prove(
+        "a root says that there is no disk",
+        page.at(n(0)).equal(n(VERSION)),
+    );
+    // So the search, which ends at the first damaged page of an anchor, comes to it.
+    let behind = at.equal(g.root_page.plus(n(1)));
+    let first = SMALL.index_of_page(Word(at)).0.equal(n(0));
+    prove(
+        "a root lies behind a page that may be none",
+        any([first, behind]),
+    );
     prove("a root is not the newest", g.root.below(tag.number.0));
     prove(
         "a root is written while another is not durable",
@@ -264,6 +291,7 @@ fn root(view: &View, at: Term, page: &Page) {
         g.root_waiting = true;
         g.root = tag.number.0;
         g.root_at = block;
+        g.root_page_waiting = at;
     });
     reached("root");
 }
@@ -320,6 +348,17 @@ fn repeated(at: Term, page: &Page, tag: &Tag<Word>, failed: &Returned) {
         with_ghost(|g| g.astray = any([g.astray, g.from.at_most(tag.number.0)]));
     } else {
         with_ghost(|g| g.maps_waiting = true);
+        let directory = tag.is(tag::DIRECTORY);
+        if directory || tag.is(tag::TABLE) {
+            let (index, old) = (table_index(directory, tag.number.0), failed.at);
+            let before = cell(g.tables_next).words;
+            change(g.tables_next, |cell| {
+                cell.words.set_where(move |page| {
+                    let lay = before.get(page).equal(old);
+                    (all([page.equal(index), lay]), at)
+                });
+            });
+        }
         return reached("repeated");
     }
     with_ghost(|g| g.elsewhere = true);

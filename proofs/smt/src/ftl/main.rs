@@ -32,10 +32,13 @@ shipped! {
     write = "../../../../crates/ftl/src/write.rs";
 }
 
+mod begin;
+mod boot;
 mod calls;
 mod erases;
 mod events;
 mod failures;
+mod log;
 mod metadata;
 mod mount;
 mod pages;
@@ -70,6 +73,9 @@ fn main() {
         roots::obligations();
         calls::obligations();
         recovery::obligations();
+        boot::obligations();
+        log::obligations();
         mount::obligations();
+        begin::obligations();
     })
 }

@@ -207,7 +207,12 @@ fn moments() {
             assume(ghost().written.equal(n(state.ftl.limits.map_pages)));
             let directory = cell(ghost().directory).words;
             change(ghost().rooted, |cell| cell.words = directory);
-            with_ghost(|g| g.durable_from = g.from);
+            let tables = cell(ghost().tables_next).words;
+            change(ghost().tables, |cell| cell.words = tables);
+            with_ghost(|g| {
+                g.durable_from = g.from;
+                (g.rooted_now, g.tables_written) = (true, false);
+            });
             check_all(&View::now());
             reached("done");
         },
