@@ -519,7 +519,7 @@ fn clear() {
                         prove("the root that counts is erased", differ(block, vacant));
                         seen.0.push(block);
                     }
-                    Event::Erased { .. } => {}
+                    Event::Erased { .. } | Event::Failed => {}
                 }
             });
             let bad = state.ftl.bad.0;

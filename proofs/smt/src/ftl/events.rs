@@ -348,6 +348,17 @@ fn repeated(at: Term, page: &Page, tag: &Tag<Word>, failed: &Returned) {
         with_ghost(|g| g.astray = any([g.astray, g.from.at_most(tag.number.0)]));
     } else {
         with_ghost(|g| g.maps_waiting = true);
+        let directory = tag.is(tag::DIRECTORY);
+        if directory || tag.is(tag::TABLE) {
+            let (index, old) = (table_index(directory, tag.number.0), failed.at);
+            let before = cell(g.tables_next).words;
+            change(g.tables_next, |cell| {
+                cell.words.set_where(move |page| {
+                    let lay = before.get(page).equal(old);
+                    (all([page.equal(index), lay]), at)
+                });
+            });
+        }
         return reached("repeated");
     }
     with_ghost(|g| g.elsewhere = true);

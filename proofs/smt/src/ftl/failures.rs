@@ -20,7 +20,7 @@ use BlockUse::{Bad, Delta, Invalid, Map, Used};
 const MAGIC: u64 = 0x5346;
 
 /// A page of this kind that was programmed since the last sync, in a block that is given up; its number.
-fn returned(kind: u64, uses: &[BlockUse]) -> (Word, Page, Word) {
+fn returned(kind: u64, entries: Word, uses: &[BlockUse]) -> (Word, Page, Word) {
     let g = ghost();
     let view = View::now();
     let at = Word::bits("place that failed", 13);
@@ -28,7 +28,6 @@ fn returned(kind: u64, uses: &[BlockUse]) -> (Word, Page, Word) {
     let block = SMALL.block_of_page(at).0;
     let number = Word::bits("its number", 62);
     let flags = Word::bits("its flags", 1).0;
-    let count = Word::bits("its entries", 32);
     assume(all([
         view.used_as(block, uses),
         index.below(view.fill.get(block)),
@@ -45,7 +44,7 @@ fn returned(kind: u64, uses: &[BlockUse]) -> (Word, Page, Word) {
         number.0,
         Word::bits("commit that it knows", 62).0,
         Word::any("blocks that it announces").0,
-        count.0,
+        entries.0,
     ];
     assume(words[2].at_most(g.flushed));
     change(page.0, |cell| {
@@ -57,10 +56,14 @@ fn returned(kind: u64, uses: &[BlockUse]) -> (Word, Page, Word) {
     with_ghost(|g| {
         g.failed = Some(Returned {
             at: at.0,
-            page: page.0,
+            page: page.clone().0,
         })
     });
     (at, page, number)
+}
+
+fn entries() -> Word {
+    Word::bits("its entries", 32)
 }
 
 /// It is a page of the data log, not yet committed.
@@ -88,12 +91,9 @@ fn data() {
                 ..Begin::default()
             };
             let mut state = State::any(begin).with_room(HOST);
-            let (at, page, number) = returned(tag::DATA, &[Used, Invalid, Bad]);
+            let (at, page, number) = returned(tag::DATA, Word::of(count), &[Used, Invalid, Bad]);
             of_data_log(at, number);
             let view = View::now();
-            change(page.0, |cell| {
-                cell.words.set(n(SMALL.page_words + 4), n(count));
-            });
             for slot in 0..SMALL.sectors {
                 let listed = view.listed.get(SMALL.place(at, slot).0);
                 let none = listed.equal(n(NONE));
@@ -190,7 +190,7 @@ fn trims() {
         &["repeated", "done"],
         || {
             let mut state = State::any(Begin::default()).with_room(HOST);
-            let (at, page, number) = returned(tag::TRIM, &[Used, Invalid, Bad]);
+            let (at, page, number) = returned(tag::TRIM, entries(), &[Used, Invalid, Bad]);
             of_data_log(at, number);
             let mut fresh = [Some(0), None, None, None];
             let result = state.ftl.again(at, page, &mut fresh);
@@ -226,7 +226,7 @@ fn deltas() {
                 ..Begin::default()
             };
             let mut state = State::any(begin).with_room(DELTA);
-            let (at, page, number) = returned(tag::DELTA, &[Delta]);
+            let (at, page, number) = returned(tag::DELTA, entries(), &[Delta]);
             let g = ghost();
             assume(all([
                 g.durable_from.at_most(number.0),
@@ -266,7 +266,7 @@ fn checkpoint() {
                 ..Begin::default()
             };
             let mut state = State::any(begin).with_room(MAPS);
-            let (at, page, number) = returned(tag::MAP, &[Map]);
+            let (at, page, number) = returned(tag::MAP, entries(), &[Map]);
             assume(number.0.below(n(limits().map_pages)));
             let was = View::now().directory;
             let mut fresh = [None, None, None, Some(0)];
@@ -308,7 +308,7 @@ fn checkpoint() {
                 ..Begin::default()
             };
             let mut state = State::any(begin).with_room(MAPS);
-            let (at, page, number) = returned(kind, &[Map]);
+            let (at, page, number) = returned(kind, entries(), &[Map]);
             let c = &state.ftl.checkpoint;
             let lists = [c.directories.0, c.tables.0];
             let was = lists.map(cell);
@@ -355,7 +355,7 @@ fn summary() {
         &["done"],
         || {
             let mut state = State::any(Begin::default());
-            let (at, page, _) = returned(tag::SUMMARY, &[Used, Invalid, Bad]);
+            let (at, page, _) = returned(tag::SUMMARY, entries(), &[Used, Invalid, Bad]);
             let result = state.ftl.again(at, page, &mut [None; 4]);
             prove("a list cannot be given up", truth(result.is_ok()));
             prove(
