@@ -457,6 +457,15 @@ fn composed() {
     );
 }
 
+/// What a format has done to the anchors so far.
+#[derive(Clone, Default)]
+struct Cleared {
+    erased: Vec<Term>,
+    /// Where the root lies that says that there is no disk.
+    vacant: Option<Term>,
+    durable: bool,
+}
+
 /// Nothing of an older disk is touched but an anchor without its newest root, before that is obsolete.
 fn clear() {
     let labels = ["vacant", "cleared", "failed", "worn out"];
@@ -476,15 +485,15 @@ fn clear() {
                 [from.number, from.block, from.page].map(|w| w.0.at_most(n(NONE)))
             ));
             let failing = cell(state.ftl.blocks.failing.0).words;
-            let done: Rc<RefCell<(Vec<Term>, Option<Term>, bool)>> = Rc::default();
+            let done: Rc<RefCell<Cleared>> = Rc::default();
             let so_far = done.clone();
             watch(move |event| {
                 let mut seen = so_far.borrow_mut();
                 match *event {
                     Event::Program { at, page } => {
                         let block = SMALL.block_of_page(Word(at)).0;
-                        prove("two pages are programmed", truth(seen.1.is_none()));
-                        let erased = seen.0.last().is_some_and(|last| *last == block);
+                        prove("two pages are programmed", truth(seen.vacant.is_none()));
+                        let erased = seen.erased.last().is_some_and(|last| *last == block);
                         prove("a root goes to a page that is not erased", truth(erased));
                         let first = SMALL.page_at(Word(block), Word::of(0)).0;
                         prove("a root lies behind nothing", at.equal(first));
@@ -500,23 +509,23 @@ fn clear() {
                             "it says that there is a disk",
                             page.at(n(0)).equal(n(VACANT)),
                         );
-                        seen.1 = Some(block);
+                        seen.vacant = Some(block);
                         reached("vacant");
                     }
-                    Event::Sync => seen.2 = true,
+                    Event::Sync => seen.durable = true,
                     Event::Erase { block } => {
                         prove(
                             "a block is erased that is no anchor",
                             block.below(n(ANCHORS)),
                         );
-                        let obsolete = truth(seen.1.is_some() && seen.2);
+                        let obsolete = truth(seen.vacant.is_some() && seen.durable);
                         prove(
                             "the newest root is erased",
                             any([obsolete, differ(block, old)]),
                         );
-                        let vacant = seen.1.unwrap_or(n(NONE));
+                        let vacant = seen.vacant.unwrap_or(n(NONE));
                         prove("the root that counts is erased", differ(block, vacant));
-                        seen.0.push(block);
+                        seen.erased.push(block);
                     }
                     Event::Erased { .. } => {}
                 }
@@ -532,13 +541,17 @@ fn clear() {
                 Err(FtlError::WornOut) => {
                     prove(
                         "the old disk is lost, and none is made",
-                        truth(done.borrow().1.is_none()),
+                        truth(done.borrow().vacant.is_none()),
                     );
                     return reached("worn out");
                 }
                 Err(_) => return prove("a memory cannot be cleared", truth(false)),
             }
-            let (erased, vacant, durable) = done.borrow().clone();
+            let Cleared {
+                erased,
+                vacant,
+                durable,
+            } = done.borrow().clone();
             let Some(vacant) = vacant else {
                 return prove("the old root counts", truth(false));
             };
