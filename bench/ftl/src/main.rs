@@ -1,10 +1,11 @@
 //! Paper 003's figures and more, in virtual time, which is the same on every machine; and the layer's own
 //! work, in time of the host.
 //!
-//! `ftl figure5|amplification|boot|cpu|volume [--quick]` prints lines `ROW UNIT higher|lower SYSTEM VALUE`,
+//! `ftl figure5|amplification|boot|cpu|volume|deletes [--quick]` prints lines `ROW UNIT higher|lower SYSTEM VALUE`,
 //! separated by tabs. `steadfast` is the snapshot-consistent layer, `async` the one that promises
 //! nothing between flushes, `sync` the one whose every write is durable.
 
+mod deletes;
 mod nowhere;
 mod volume;
 
@@ -18,7 +19,7 @@ type Error = Box<dyn std::error::Error>;
 /// Writes of an epoch, as in the paper.
 const EPOCH: u64 = 2048;
 const SECTOR: u64 = 4096;
-const USAGE: &str = "usage: ftl figure5|amplification|boot|cpu|volume [--quick]";
+const USAGE: &str = "usage: ftl figure5|amplification|boot|cpu|volume|deletes [--quick]";
 
 fn record(row: &str, unit: &str, better: &str, system: &str, value: f64) {
     println!("{row}\t{unit}\t{better}\t{system}\t{value:.6}");
@@ -214,6 +215,7 @@ fn main() -> Result<(), Error> {
         Some("boot") => boot(quick),
         Some("cpu") => cpu(quick),
         Some("volume") => volume::measure(quick),
+        Some("deletes") => deletes::measure(quick),
         _ => Err(USAGE.into()),
     }
 }
