@@ -141,7 +141,13 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// A whole checkpoint at once: when a disk is made, when a program failed, and when crashes
     /// have left many delta blocks. Nothing is uncommitted. Says whether a program failed in it.
     pub(crate) fn checkpoint_now(&mut self) -> Result<bool, P::Error> {
+        self.checkpoint_from(0)
+    }
+
+    /// The same without the first `clean` map pages: what flash has of them is as in memory.
+    pub(crate) fn checkpoint_from(&mut self, clean: u64) -> Result<bool, P::Error> {
         self.begin_checkpoint();
+        self.checkpoint.written = P::W::of(clean);
         self.write_maps(self.limits.map_pages)?;
         let mut failed = self.sync()?;
         self.write_tables()?;

@@ -57,7 +57,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         for index in 0..limits.map_pages {
             ftl.loaded.set(n(index), n(1));
         }
-        ftl.checkpoint_now()?;
+        // A map page without a place says that no sector of it has one.
+        ftl.checkpoint_from(limits.map_pages)?;
         ftl.blocks.durable_runs = ftl.runs;
         Ok(ftl)
     }
