@@ -23,6 +23,8 @@ use crate::tag::{self, Tag};
 
 /// Version of everything in flash.
 pub(crate) const VERSION: u64 = 1;
+/// In a root, instead of the version: there is no disk yet, or no more.
+pub(crate) const VACANT: u64 = 0;
 /// Roots are sealed with this number: who reads one does not know the volume's yet.
 pub(crate) const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
 /// Words of a root before the places of directory and tables.
@@ -71,6 +73,8 @@ pub(crate) struct Checkpoint<P: Platform> {
     /// The anchor of the durable root, which is not erased before another one is durable.
     pub(crate) durable_anchor: P::W,
     pub(crate) anchor_page: P::W,
+    /// Roots say that there is no disk.
+    pub(crate) vacant: bool,
 }
 
 impl<P: Platform> Checkpoint<P> {
@@ -78,7 +82,7 @@ impl<P: Platform> Checkpoint<P> {
         let n = P::W::of;
         Checkpoint {
             phase: Phase::Idle,
-            cycle: n(1),
+            cycle: n(0),
             from: DeltaPosition {
                 number: n(1),
                 block: n(NONE),
@@ -94,6 +98,7 @@ impl<P: Platform> Checkpoint<P> {
             anchor: n(0),
             durable_anchor: n(NONE),
             anchor_page: n(0),
+            vacant: false,
         }
     }
 }
@@ -308,7 +313,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.checkpoint.root = self.checkpoint.root + n(1);
         let (shape, c) = (self.shape, &self.checkpoint);
         let head = [
-            n(VERSION),
+            n(if c.vacant { VACANT } else { VERSION }),
             self.volume,
             pack(n(shape.blocks), n(shape.pages)),
             pack(n(shape.sectors), n(shape.page_words)),
@@ -336,8 +341,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
         let tag = self.tag(tag::ROOT, c.root, n(0));
         tag.write(&shape, &mut page);
-        page.seal(n(ROOT_SEAL));
         let place = shape.page_at(c.anchor, c.anchor_page);
+        page.seal(n(ROOT_SEAL), place);
         self.checkpoint.anchor_page = self.checkpoint.anchor_page + n(1);
         self.stats.map_pages += 1;
         (self.platform.program(place, page, false)).map_err(FtlError::Flash)

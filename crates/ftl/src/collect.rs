@@ -111,7 +111,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if !cached {
             let fetched = self.platform.fetch(at).map_err(FtlError::Flash)?;
             let whole = fetched.filter(|page| {
-                Tag::read(&self.shape, self.volume, page)
+                Tag::read(&self.shape, self.volume, at, page)
                     .is_some_and(|tag| self.listed(page, &tag, slot) == sector)
             });
             // A page that cannot be read stays where it is, and keeps its block.
@@ -222,7 +222,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             let at = (self.shape).page_at(block, n(self.shape.data_pages() + index));
             let page = self.platform.fetch(at).map_err(FtlError::Flash)?;
             let list = page.filter(|page| {
-                Tag::read(&self.shape, self.volume, page)
+                Tag::read(&self.shape, self.volume, at, page)
                     .is_some_and(|tag| tag.is(tag::SUMMARY) && tag.number == n(index))
             });
             let Some(page) = list else {
@@ -246,7 +246,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         P::each("pages of a block", P::W::of(self.shape.data_pages()), |i| {
             let at = self.shape.page_at(block, i);
             let page = self.platform.fetch(at).map_err(FtlError::Flash)?;
-            let tag = (page.as_ref()).and_then(|page| Tag::read(&self.shape, self.volume, page));
+            let tag =
+                (page.as_ref()).and_then(|page| Tag::read(&self.shape, self.volume, at, page));
             for slot in 0..self.shape.sectors {
                 let sector = match (&page, &tag) {
                     (Some(page), Some(tag)) => self.listed(page, tag, slot),

@@ -7,7 +7,7 @@
 
 use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Ftl, HOST, MAPS, MOVED};
-use crate::limits::{Widths, delta_head_words, pair_capacity};
+use crate::limits::{ANCHORS, Widths, delta_head_words, pair_capacity};
 use crate::platform::{Page, Platform, Queue, Table, Word};
 use crate::policy::Policy;
 use crate::shape::NONE;
@@ -129,8 +129,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
                 self.abandon(*at)?;
             }
             // In the order of their logs: see `repeat`.
-            failed.sort_by_key(|(_, page)| {
-                let tag = Tag::read(&self.shape, self.volume, page);
+            failed.sort_by_key(|(at, page)| {
+                let tag = Tag::read(&self.shape, self.volume, *at, page);
                 tag.map_or(0, |tag| tag.number.value())
             });
             let mut fresh = [None; 4];
@@ -166,9 +166,11 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         fresh: &mut [Option<usize>; 4],
     ) -> Result<(), P::Error> {
         let n = P::W::of;
-        let Some(tag) = Tag::read(&self.shape, self.volume, &page) else {
-            // Roots are sealed with a number of their own.
+        if self.shape.block_of_page(at) < n(ANCHORS) {
             return self.root_failed();
+        }
+        let Some(tag) = Tag::read(&self.shape, self.volume, at, &page) else {
+            return Err(FtlError::Stopped);
         };
         let stream = if tag.is(tag::DATA) || tag.is(tag::TRIM) {
             // Both data streams are one log: either will do.
@@ -182,7 +184,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             return Ok(());
         };
         let copy = page.clone();
-        let (index, new) = self.repeat(stream, fresh[stream], page)?;
+        let (index, new) = self.repeat(stream, fresh[stream], page, tag)?;
         fresh[stream] = Some(index);
         if tag.is(tag::DATA) {
             for slot in 0..self.shape.sectors {

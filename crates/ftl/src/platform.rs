@@ -60,10 +60,10 @@ pub trait Page<W>: Clone {
     fn word(&self, at: W) -> W;
     /// Changes it.
     fn set_word(&mut self, at: W, value: W);
-    /// Puts the checksum of volume and everything else into the last word.
-    fn seal(&mut self, volume: W);
+    /// Puts the checksum of volume, the page's own number and everything else into the last word.
+    fn seal(&mut self, volume: W, at: W);
     /// Whether the last word is that checksum.
-    fn is_intact(&self, volume: W) -> bool;
+    fn is_intact(&self, volume: W, at: W) -> bool;
 }
 
 /// A table of numbers below 2^32.

@@ -98,10 +98,10 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         mut page: P::P,
         sectors: &[P::W],
     ) -> Result<P::W, P::Error> {
-        page.seal(self.volume);
         let cursor = &mut self.streams[stream].open[index];
         let block = cursor.block;
         let at = self.shape.page_at(block, cursor.page);
+        page.seal(self.volume, at);
         cursor.page = cursor.page + P::W::of(1);
         for &sector in sectors {
             cursor.sectors.push(sector);
@@ -206,8 +206,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             }
             let tag = self.tag(tag::SUMMARY, n(index), count);
             tag.write(&self.shape, &mut page);
-            page.seal(self.volume);
             let at = (self.shape).page_at(cursor.block, n(self.shape.data_pages() + index));
+            page.seal(self.volume, at);
             (self.platform.program(at, page, false)).map_err(FtlError::Flash)?;
             self.stats.summary_pages += 1;
         }
@@ -233,6 +233,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         stream: usize,
         fresh: Option<usize>,
         mut page: P::P,
+        mut tag: Tag<P::W>,
     ) -> Result<(usize, P::W), P::Error> {
         let index = match fresh {
             Some(index) => index,
@@ -242,9 +243,6 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
                 }
                 self.open(stream)?
             }
-        };
-        let Some(mut tag) = Tag::read(&self.shape, self.volume, &page) else {
-            return Err(FtlError::Stopped);
         };
         tag.next = self.streams[stream].next;
         tag.write(&self.shape, &mut page);

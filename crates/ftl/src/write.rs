@@ -67,7 +67,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let page = self.platform.read(at).map_err(FtlError::Flash)?;
         let slot = self.shape.slot_of(place).value();
         let whole = page.filter(|page| {
-            Tag::read(&self.shape, self.volume, page)
+            Tag::read(&self.shape, self.volume, at, page)
                 .is_some_and(|tag| self.listed(page, &tag, slot) == sector)
         });
         match whole {

@@ -2,7 +2,7 @@
 //! the flash memory, for what a crash leaves.
 
 use crate::blocks::BlockUse::{Anchor, Erasable, Erasing, Free, Invalid, Open};
-use crate::checkpoint::ROOT_SEAL;
+use crate::checkpoint::{ROOT_SEAL, VERSION};
 use crate::shape::NONE;
 use crate::state::any_more;
 use crate::sym::{Event, Page, Seal, cell, change, differ, n, value};
@@ -81,7 +81,12 @@ pub fn happens(event: &Event) {
             if g.root_waiting {
                 let directory = cell(g.directory).words;
                 change(g.rooted, |cell| cell.words = directory);
-                with_ghost(|g| (g.durable_from, g.anchor) = (g.from, g.root_at));
+                let tables = cell(g.tables_next).words;
+                change(g.tables, |cell| cell.words = tables);
+                with_ghost(|g| {
+                    (g.durable_from, g.anchor) = (g.from, g.root_at);
+                    g.root_page = g.root_page_waiting;
+                });
             }
             with_ghost(|g| {
                 g.delta_durable = g.delta;
@@ -144,6 +149,12 @@ fn needs_nothing(view: &View, block: Term) {
         "an erase takes a map page",
         not(all([not(is_none(root)), of_page(root)])),
     );
+    let index = any_table();
+    let taken = all([is_table(g, index), of_page(view.tables.get(index))]);
+    prove(
+        "an erase takes a page of directory or block table",
+        not(taken),
+    );
 }
 
 /// A page goes to the next place of an open block, where nothing lay; if it is one of a log, it has
@@ -164,16 +175,16 @@ fn program(at: Term, page: &Page) {
         view.fill.get(block).equal(index),
     );
     change(g.fill, |cell| cell.words.set(block, index.plus(n(1))));
-    if let Seal::By(by) = cell(page.0).seal
+    if let Seal::By(by, _) = cell(page.0).seal
         && by.as_number() == Some(ROOT_SEAL)
     {
-        return root(&view, block, page);
+        return root(&view, at, page);
     }
     prove(
         "a page goes to a block that is not open",
         view.used_as(block, &[Open]),
     );
-    let Some(tag) = Tag::read(&SMALL, Word(g.volume), page) else {
+    let Some(tag) = Tag::read(&SMALL, Word(g.volume), Word(at), page) else {
         prove("a page without a tag is programmed", truth(false));
         return;
     };
@@ -211,6 +222,11 @@ fn program(at: Term, page: &Page) {
         prove("metadata is written before the sync", truth(!g.committing));
         if !tag.is(tag::DELTA) {
             with_ghost(|g| g.maps_waiting = true);
+            let directory = tag.is(tag::DIRECTORY);
+            if directory || tag.is(tag::TABLE) {
+                let index = table_index(directory, tag.number.0);
+                change(g.tables_next, |cell| cell.words.set(index, at));
+            }
         } else {
             prove(
                 "a delta page's number is not the next",
@@ -223,13 +239,25 @@ fn program(at: Term, page: &Page) {
 }
 
 /// A root goes to an anchor, and all that it names is durable.
-fn root(view: &View, block: Term, page: &Page) {
+fn root(view: &View, at: Term, page: &Page) {
     let g = &view.ghost;
+    let block = SMALL.block_of_page(Word(at)).0;
     prove("a root lies elsewhere", view.used_as(block, &[Anchor]));
-    let Some(tag) = Tag::read(&SMALL, Word::of(ROOT_SEAL), page) else {
+    let Some(tag) = Tag::read(&SMALL, Word::of(ROOT_SEAL), Word(at), page) else {
         return prove("a root without a tag is programmed", truth(false));
     };
     prove("it is no root", tag.kind.0.equal(n(tag::ROOT)));
+    prove(
+        "a root says that there is no disk",
+        page.at(n(0)).equal(n(VERSION)),
+    );
+    // So the search, which ends at the first damaged page of an anchor, comes to it.
+    let behind = at.equal(g.root_page.plus(n(1)));
+    let first = SMALL.index_of_page(Word(at)).0.equal(n(0));
+    prove(
+        "a root lies behind a page that may be none",
+        any([first, behind]),
+    );
     prove("a root is not the newest", g.root.below(tag.number.0));
     prove(
         "a root is written while another is not durable",
@@ -255,6 +283,7 @@ fn root(view: &View, block: Term, page: &Page) {
         g.root_waiting = true;
         g.root = tag.number.0;
         g.root_at = block;
+        g.root_page_waiting = at;
     });
     reached("root");
 }

@@ -32,8 +32,11 @@ shipped! {
     write = "../../../../crates/ftl/src/write.rs";
 }
 
+mod begin;
+mod boot;
 mod erases;
 mod events;
+mod log;
 mod metadata;
 mod mount;
 mod pages;
@@ -65,6 +68,9 @@ fn main() {
         metadata::obligations();
         roots::obligations();
         recovery::obligations();
+        boot::obligations();
+        log::obligations();
         mount::obligations();
+        begin::obligations();
     })
 }

@@ -71,10 +71,10 @@ fn deltas() {
             prove("a run cannot be written", truth(result.is_ok()));
             let all_programs = programs();
             prove("a run of one page has one", truth(all_programs.len() == 1));
-            let Some((_, page)) = all_programs.into_iter().next() else {
+            let Some((at, page)) = all_programs.into_iter().next() else {
                 return;
             };
-            let Some(tag) = Tag::read(&SMALL, volume, &page) else {
+            let Some(tag) = Tag::read(&SMALL, volume, Word(at), &page) else {
                 return prove("a delta page is not sealed", truth(false));
             };
             prove("the run does not commit", tag.flags.0.equal(n(tag::COMMIT)));
@@ -207,7 +207,12 @@ fn moments() {
             assume(ghost().written.equal(n(state.ftl.limits.map_pages)));
             let directory = cell(ghost().directory).words;
             change(ghost().rooted, |cell| cell.words = directory);
-            with_ghost(|g| g.durable_from = g.from);
+            let tables = cell(ghost().tables_next).words;
+            change(ghost().tables, |cell| cell.words = tables);
+            with_ghost(|g| {
+                g.durable_from = g.from;
+                (g.rooted_now, g.tables_written) = (true, false);
+            });
             check_all(&View::now());
             reached("done");
         },
@@ -291,7 +296,7 @@ fn moments() {
             let Some((at, page)) = made.into_iter().next() else {
                 return;
             };
-            let tag = Tag::read(&SMALL, state.ftl.volume, &page);
+            let tag = Tag::read(&SMALL, state.ftl.volume, Word(at), &page);
             let right = tag.map_or(truth(false), |tag| {
                 all([tag.kind.0.equal(n(tag::MAP)), tag.number.0.equal(index)])
             });

@@ -33,6 +33,7 @@ fn bare(g: &Ghost) -> View {
             "map" | "stable" | "replay" => SECTORS.ilog2(),
             "listed" | "data" => SMALL.place_bits(),
             "log" | "deltas" => 64,
+            "tables" | "tables next" => 6,
             _ => SMALL.blocks.ilog2(),
         };
         Memory::of(move |at| value(name, width, &[at.part(0, bits)]))
@@ -52,6 +53,8 @@ fn bare(g: &Ghost) -> View {
         log: f("log", 32),
         deltas: f("deltas", 32),
         rooted: f("rooted", 32),
+        tables: f("tables", 32),
+        tables_next: f("tables next", 32),
         ghost: g.clone(),
     }
 }
@@ -90,6 +93,14 @@ fn tables(bare: &View) -> Ghost {
     let plain = |read: &Memory, limit: u64| Table::new(read.clone(), limit).0;
     let of_replay = bare.clone();
     let of_directory = bare.clone();
+    let of_table = |read: &Memory| {
+        let view = bare.clone();
+        with(
+            read.clone(),
+            Box::new(move |index| view.tables_hold(index)),
+            64,
+        )
+    };
     Ghost {
         map: with(bare.map.clone(), Box::new(of_sector), SECTORS),
         uses: of_block(&bare.uses),
@@ -137,6 +148,8 @@ fn tables(bare: &View) -> Ghost {
             }),
             limits().map_pages,
         ),
+        tables: of_table(&bare.tables),
+        tables_next: of_table(&bare.tables_next),
         count: plain(&bare.valid, SMALL.blocks),
         ..bare.ghost.clone()
     }
@@ -302,6 +315,13 @@ impl State {
             log: 0,
             deltas: 0,
             rooted: 0,
+            tables: 0,
+            tables_next: 0,
+            tables_written: !begin.rooted && matches!(begin.phase, Phase::Named | Phase::Rooted),
+            tables_of: [
+                limits.map_pages.div_ceil(SMALL.page_words * 2),
+                SMALL.blocks.div_ceil(SMALL.page_words),
+            ],
             count: 0,
             spare: spare.0,
             number: number.0,
@@ -331,6 +351,8 @@ impl State {
             root: root.0,
             anchor: n(ANCHOR),
             root_at: n(ANCHOR),
+            root_page: n(0),
+            root_page_waiting: n(0),
             ranges: None,
             ranges_said: n(0),
         };
@@ -378,6 +400,7 @@ impl State {
                 anchor: Word::of(ANCHOR),
                 durable_anchor: Word::of(ANCHOR),
                 anchor_page: Word::bits("anchor page", 5),
+                vacant: false,
             },
             writes: Word::bits("writes", 32),
             budget: Word::bits("budget", 32),
@@ -515,6 +538,10 @@ pub fn check_all(view: &View) {
     let index = Word::bits("any map page", 32).0;
     suppose(index.below(n(limits().map_pages)));
     prove("a map page is lost", view.directory_holds(index));
+    prove(
+        "a page of the tables is lost",
+        view.tables_hold(any_table()),
+    );
 }
 
 impl State {

@@ -119,8 +119,8 @@ pub struct Cell {
 /// Whether a page's last word is its checksum.
 #[derive(Clone)]
 pub enum Seal {
-    /// For the volume it was sealed for, and for no other (see the README).
-    By(Term),
+    /// For the volume and the place it was sealed for, and for no other (see the README).
+    By(Term, Term),
     /// As the medium at this place says.
     Medium(Term),
     /// It was changed since.
@@ -439,14 +439,16 @@ impl platform::Page<Word> for Page {
         });
     }
 
-    fn seal(&mut self, volume: Word) {
-        change(self.0, |cell| cell.seal = Seal::By(volume.0));
+    fn seal(&mut self, volume: Word, at: Word) {
+        change(self.0, |cell| cell.seal = Seal::By(volume.0, at.0));
     }
 
-    fn is_intact(&self, volume: Word) -> bool {
+    fn is_intact(&self, volume: Word, at: Word) -> bool {
         match cell(self.0).seal {
-            Seal::By(by) => branch(by.equal(volume.0)),
-            Seal::Medium(at) => branch(apply("intact", 0, &[at, volume.0])),
+            Seal::By(by, there) => branch(by.equal(volume.0)) && branch(there.equal(at.0)),
+            Seal::Medium(lies) => {
+                branch(lies.equal(at.0)) && branch(apply("intact", 0, &[at.0, volume.0]))
+            }
             Seal::Broken => false,
         }
     }

@@ -193,7 +193,7 @@ fn page() {
             prove("one page is one", truth(made.len() == 1));
             let tag = made
                 .first()
-                .and_then(|(_, page)| Tag::read(&SMALL, state.ftl.volume, page));
+                .and_then(|(at, page)| Tag::read(&SMALL, state.ftl.volume, Word(*at), page));
             let Some(tag) = tag else {
                 return prove("a page of trims is not sealed", truth(false));
             };
