@@ -159,7 +159,13 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// Tries a whole checkpoint; says whether it has its root. It gets none if a page of its delta run
     /// had to go to another place: who begins with that root might not find it there.
     pub(crate) fn checkpoint_now(&mut self) -> Result<bool, P::Error> {
+        self.checkpoint_from(0)
+    }
+
+    /// The same without the first `clean` map pages: what flash has of them is as in memory.
+    pub(crate) fn checkpoint_from(&mut self, clean: u64) -> Result<bool, P::Error> {
         self.begin_checkpoint();
+        self.checkpoint.written = P::W::of(clean);
         P::part(self, "all maps", |ftl| ftl.write_maps(ftl.limits.map_pages))?;
         self.sync()?;
         P::part(self, "tables", Self::write_tables)?;

@@ -53,7 +53,10 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         for index in 0..limits.map_pages {
             ftl.loaded.set(n(index), n(1));
         }
-        ftl.checkpoint_whole()?;
+        // A map page without a place says that no sector of it has one.
+        if !ftl.checkpoint_from(limits.map_pages)? {
+            ftl.checkpoint_whole()?;
+        }
         ftl.blocks.durable_runs = ftl.runs;
         Ok(ftl)
     }
