@@ -449,15 +449,6 @@ fn composed() {
                 with_ghost(|g| g.durable_from = g.from);
                 reached("next root");
             }
-            // A root names a place for each map page.
-            let before = View::now();
-            change(ghost().rooted, |cell| {
-                cell.words = Memory::of(move |index| {
-                    let at = before.rooted.get(index);
-                    suppose(not(crate::state::is_none(at)));
-                    at
-                })
-            });
             let before = View::now();
             // The commit that was under way is whole by luck: it is the map then (`commit`).
             let whole = chosen("it is whole");

@@ -418,7 +418,7 @@ impl View {
         )
     }
 
-    /// So are map pages: those the root names, and those written for the next.
+    /// So are map pages: those the root names, and those written for the next. One that has no place is empty.
     pub fn directory_holds(&self, index: Term) -> Term {
         let (root, now) = (self.rooted.get(index), self.directory.get(index));
         let new = all([
@@ -430,7 +430,7 @@ impl View {
                 is_none(root),
                 self.is_page(root, &[Open, Map], PAGES_OF_MAPS),
             ]),
-            implies(index.below(self.ghost.written), new),
+            implies(index.below(self.ghost.written), any([is_none(now), new])),
         ])
     }
 
