@@ -33,6 +33,8 @@ pub(crate) const ROOT_WORDS: u64 = 12;
 pub(crate) const FAILING: u64 = 1 << 31;
 /// Pages, delta pages and roots have numbers below this, for ever.
 pub(crate) const NUMBERS: u64 = 1 << 62;
+/// Checkpoints that may be tried one after the other, while blocks go on failing.
+const MENDS: u64 = 16;
 /// Map pages after one flush, while there is time.
 const SLICE: u64 = 4;
 
@@ -144,7 +146,18 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// A whole checkpoint at once: when a disk is made, when a program failed, and when crashes
-    /// have left many delta blocks. Nothing is uncommitted. Says whether a program failed in it.
+    /// have left many delta blocks. Nothing is uncommitted.
+    pub(crate) fn checkpoint_whole(&mut self) -> Result<(), P::Error> {
+        for _ in 0..MENDS {
+            if self.checkpoint_now()? {
+                return Ok(());
+            }
+        }
+        Err(FtlError::WornOut)
+    }
+
+    /// Tries a whole checkpoint; says whether it has its root. It gets none if a page of its delta run
+    /// had to go to another place: who begins with that root might not find it there.
     pub(crate) fn checkpoint_now(&mut self) -> Result<bool, P::Error> {
         self.checkpoint_from(0)
     }
@@ -153,16 +166,18 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     pub(crate) fn checkpoint_from(&mut self, clean: u64) -> Result<bool, P::Error> {
         self.begin_checkpoint();
         self.checkpoint.written = P::W::of(clean);
-        self.write_maps(self.limits.map_pages)?;
-        let mut failed = self.sync()?;
-        self.write_tables()?;
-        failed |= self.sync()?;
-        self.write_root()?;
-        failed |= self.sync()?;
+        P::part(self, "all maps", |ftl| ftl.write_maps(ftl.limits.map_pages))?;
+        self.sync()?;
+        P::part(self, "tables", Self::write_tables)?;
+        if self.sync()? {
+            return Ok(false);
+        }
+        P::part(self, "root", Self::write_root)?;
+        self.sync()?;
         self.release();
         self.checkpoint.phase = Phase::Idle;
         self.stats.checkpoints += 1;
-        Ok(failed)
+        Ok(true)
     }
 
     pub(crate) fn begin_checkpoint(&mut self) {

@@ -147,7 +147,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 
     /// All sectors of the victim were looked at. Those still valid wait in the buffer, or cannot
     /// be read: then the block keeps them, and is never erased.
-    fn leave_victim(&mut self, block: P::W) {
+    pub(crate) fn leave_victim(&mut self, block: P::W) {
         let waiting = (self.moved.places.iter())
             .filter(|&&place| self.shape.block_of(place) == block)
             .count() as u64;

@@ -14,8 +14,6 @@ use crate::shape::NONE;
 use crate::stream::Stream;
 use crate::tag::{self, Tag};
 
-/// Checkpoints that one settling may take, while blocks go on failing.
-const MENDS: u64 = 16;
 /// Commits that a flush may add to move sectors when the reserve is short.
 const EXTRA_COMMITS: u64 = 64;
 
@@ -40,25 +38,27 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if self.faults.delta_early && self.pairs.length() > n(0) {
             self.write_deltas()?;
         }
-        self.commit()?;
-        self.after_commit()?;
-        self.balance(self.shape.sectors)?;
+        P::part(self, "commit", Self::commit)?;
+        P::part(self, "after commit", Self::after_commit)?;
+        P::part(self, "balance", |ftl| ftl.balance(ftl.shape.sectors))?;
         // The bounds of section 3.4 say that this does not happen; if blocks go bad it may.
         let mut tries = 0;
         while self.available() < n(self.limits.reserve) && tries < EXTRA_COMMITS {
             tries += 1;
             let before = self.stats.moved;
             self.moves = n(0);
-            self.relocate(self.limits.block_sectors)?;
-            self.seal(MOVED, false)?;
+            P::part(self, "relocate", |ftl| {
+                ftl.relocate(ftl.limits.block_sectors)
+            })?;
+            P::part(self, "seal moved", |ftl| ftl.seal(MOVED, false))?;
             if self.blocks.invalid.length() == n(0) && self.stats.moved == before {
                 break;
             }
             self.stats.extra_commits += 1;
-            self.commit()?;
+            P::part(self, "commit", Self::commit)?;
             // Changes that wait for a page full keep blocks from being erased.
-            self.write_deltas()?;
-            self.after_commit()?;
+            P::part(self, "deltas", Self::write_deltas)?;
+            P::part(self, "after commit", Self::after_commit)?;
         }
         self.renew_budget();
         Ok(())
@@ -102,14 +102,10 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// which nobody follows the old pages. Until its root is durable a crash returns to the state
     /// before, as in any flush that has not returned.
     pub(crate) fn settle(&mut self) -> Result<(), P::Error> {
-        let mut failed = self.sync()?;
-        for _ in 0..MENDS {
-            if !failed || self.faults.skip_mend {
-                return Ok(());
-            }
-            failed = self.checkpoint_now()?;
+        if self.sync()? && !self.faults.skip_mend {
+            P::part(self, "checkpoint", Self::checkpoint_whole)?;
         }
-        Err(FtlError::WornOut)
+        Ok(())
     }
 
     /// Waits until everything programmed is durable, wherever it has to go. Says whether anything
@@ -126,16 +122,16 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             }
             any = true;
             for (at, _) in &failed {
-                self.abandon(*at)?;
+                P::part(self, "abandon", |ftl| ftl.abandon(*at))?;
             }
-            // In the order of their logs: see `repeat`.
+            // In the order of their logs: see `refuge`.
             failed.sort_by_key(|(at, page)| {
                 let tag = Tag::read(&self.shape, self.volume, *at, page);
                 tag.map_or(0, |tag| tag.number.value())
             });
             let mut fresh = [None; 4];
             for (at, page) in failed {
-                self.again(at, page, &mut fresh)?;
+                P::part(self, "again", |ftl| ftl.again(at, page, &mut fresh))?;
             }
         }
     }
@@ -184,21 +180,34 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             return Ok(());
         };
         let copy = page.clone();
-        let (index, new) = self.repeat(stream, fresh[stream], page, tag)?;
+        let index = self.refuge(stream, fresh[stream])?;
         fresh[stream] = Some(index);
+        let new = self.repeat(stream, index, page, tag)?;
         if tag.is(tag::DATA) {
             for slot in 0..self.shape.sectors {
                 let sector = self.listed(&copy, &tag, slot);
-                let old = self.shape.place(at, slot);
-                if sector != n(NONE) && self.lookup(sector)? == old {
-                    let place = self.shape.place(new, slot);
-                    self.point(sector, place, true)?;
-                    self.vacate(self.shape.block_of(old))?;
-                    self.amend(P::W::pack(sector, old), P::W::pack(sector, place));
+                if sector != n(NONE) {
+                    let places = [at, new].map(|page| self.shape.place(page, slot));
+                    self.sector_moved(sector, places[0], places[1])?;
                 }
             }
         } else if stream == MAPS {
             self.checkpoint_moved(&tag, at, new);
+        }
+        Ok(())
+    }
+
+    /// The page of a sector went to another place: if that is still its place, map and pair follow.
+    pub(crate) fn sector_moved(
+        &mut self,
+        sector: P::W,
+        old: P::W,
+        new: P::W,
+    ) -> Result<(), P::Error> {
+        if self.lookup(sector)? == old {
+            self.point(sector, new, true)?;
+            self.vacate(self.shape.block_of(old))?;
+            self.amend(P::W::pack(sector, old), P::W::pack(sector, new));
         }
         Ok(())
     }

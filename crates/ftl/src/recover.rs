@@ -54,7 +54,9 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             ftl.loaded.set(n(index), n(1));
         }
         // A map page without a place says that no sector of it has one.
-        ftl.checkpoint_from(limits.map_pages)?;
+        if !ftl.checkpoint_from(limits.map_pages)? {
+            ftl.checkpoint_whole()?;
+        }
         ftl.blocks.durable_runs = ftl.runs;
         Ok(ftl)
     }
@@ -347,7 +349,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.say_found()?;
         // Crashes in a row leave a delta block each.
         if self.meta_used >= P::W::of(self.limits.meta_blocks) {
-            self.checkpoint_now()?;
+            self.checkpoint_whole()?;
         }
         self.restock()
     }

@@ -2,7 +2,7 @@
 //! a format.
 
 use crate::blocks::BlockUse;
-use crate::checkpoint::{ROOT_SEAL, VACANT};
+use crate::checkpoint::{Phase, ROOT_SEAL, VACANT};
 use crate::error::FtlError;
 use crate::ftl::{DELTA, Faults, HOST, MAPS, MOVED};
 use crate::limits::{ANCHORS, pair_capacity};
@@ -307,7 +307,17 @@ fn recovered(before: &View, whole: bool) -> Ghost {
             count
         })
     };
-    let needed = [g.durable_from, g.delta];
+    // The delta log may end before pages that were not durable, and so say less of the data log.
+    let [delta, said_to] =
+        ["found delta pages", "found frontier"].map(|name| Word::bits(name, COUNT_BITS).0);
+    assume(all([
+        g.delta_durable.at_most(delta),
+        g.durable_from.at_most(delta),
+        delta.at_most(g.delta),
+        g.covered.at_most(said_to),
+        said_to.at_most(g.said),
+    ]));
+    let needed = [g.durable_from, delta];
     // Delta pages: their blocks were followed into, and no others.
     let deltas = {
         let (before, found) = (before.clone(), found.clone());
@@ -339,10 +349,9 @@ fn recovered(before: &View, whole: bool) -> Ghost {
     };
     let log = {
         let (before, found) = (before.clone(), found.clone());
-        let g = g.clone();
         Memory::of(move |number| {
             let at = before.log.get(number);
-            let there = all([g.covered.below(number), number.at_most(newest)]);
+            let there = all([said_to.below(number), number.at_most(newest)]);
             suppose(implies(there, not(said(&found, of_page(at), &[Erasable]))));
             at
         })
@@ -358,7 +367,7 @@ fn recovered(before: &View, whole: bool) -> Ghost {
             let page = value("delta page in", 64, &[short]);
             let delta = all([
                 g.durable_from.at_most(page),
-                page.below(g.delta),
+                page.below(delta),
                 of_page(before.deltas.get(page)).equal(block),
             ]);
             suppose(implies(is(&[Delta]), delta));
@@ -371,9 +380,10 @@ fn recovered(before: &View, whole: bool) -> Ghost {
             ]);
             suppose(implies(is(&[Map]), meta));
             let page = value("data page in", 64, &[short]);
+            // Pages behind the last commit were looked at, too.
             let data = all([
-                g.covered.below(page),
-                page.at_most(newest),
+                said_to.below(page),
+                page.at_most(g.number),
                 of_page(before.log.get(page)).equal(block),
             ]);
             suppose(implies(is(&[Invalid]), data));
@@ -403,7 +413,9 @@ fn recovered(before: &View, whole: bool) -> Ghost {
         tables: plain(tables, 64),
         number: newest,
         flushed: newest,
-        said: g.covered,
+        said: said_to,
+        covered: said_to,
+        delta,
         runs: new.runs.0,
         durable_runs: new.blocks.durable_runs.0,
         cycle: new.checkpoint.cycle.0,
@@ -418,15 +430,30 @@ fn recovered(before: &View, whole: bool) -> Ghost {
 fn composed() {
     obligation(
         "begin: of any state before a crash, what is found has all invariants",
-        &["found", "whole", "data", "metadata"],
+        &["found", "whole", "next root", "data", "metadata"],
         || {
-            let _state = State::any(Begin::default());
+            // The root that was under way may be whole, too.
+            let rooted = chosen("the next root is whole");
+            let phase = if rooted { Phase::Rooted } else { Phase::Maps };
+            let _state = State::any(Begin {
+                phase,
+                ..Begin::default()
+            });
+            if rooted {
+                let words = View::now();
+                assume(ghost().written.equal(n(limits().map_pages)));
+                change(ghost().rooted, |cell| cell.words = words.directory);
+                change(ghost().tables, |cell| cell.words = words.tables_next);
+                // It was written when that was durable (`root`).
+                assume(ghost().from.at_most(ghost().delta_durable));
+                with_ghost(|g| g.durable_from = g.from);
+                reached("next root");
+            }
+            // A root names a place for each map page.
             let before = View::now();
-            // A durable root names a place for each map page, and anchors hold roots alone.
-            let rooted = before.rooted.clone();
             change(ghost().rooted, |cell| {
                 cell.words = Memory::of(move |index| {
-                    let at = rooted.get(index);
+                    let at = before.rooted.get(index);
                     suppose(not(crate::state::is_none(at)));
                     at
                 })
@@ -457,6 +484,15 @@ fn composed() {
     );
 }
 
+/// What a format has done to the anchors so far.
+#[derive(Clone, Default)]
+struct Cleared {
+    erased: Vec<Term>,
+    /// Where the root lies that says that there is no disk.
+    vacant: Option<Term>,
+    durable: bool,
+}
+
 /// Nothing of an older disk is touched but an anchor without its newest root, before that is obsolete.
 fn clear() {
     let labels = ["vacant", "cleared", "failed", "worn out"];
@@ -476,15 +512,15 @@ fn clear() {
                 [from.number, from.block, from.page].map(|w| w.0.at_most(n(NONE)))
             ));
             let failing = cell(state.ftl.blocks.failing.0).words;
-            let done: Rc<RefCell<(Vec<Term>, Option<Term>, bool)>> = Rc::default();
+            let done: Rc<RefCell<Cleared>> = Rc::default();
             let so_far = done.clone();
             watch(move |event| {
                 let mut seen = so_far.borrow_mut();
                 match *event {
                     Event::Program { at, page } => {
                         let block = SMALL.block_of_page(Word(at)).0;
-                        prove("two pages are programmed", truth(seen.1.is_none()));
-                        let erased = seen.0.last().is_some_and(|last| *last == block);
+                        prove("two pages are programmed", truth(seen.vacant.is_none()));
+                        let erased = seen.erased.last().is_some_and(|last| *last == block);
                         prove("a root goes to a page that is not erased", truth(erased));
                         let first = SMALL.page_at(Word(block), Word::of(0)).0;
                         prove("a root lies behind nothing", at.equal(first));
@@ -500,25 +536,25 @@ fn clear() {
                             "it says that there is a disk",
                             page.at(n(0)).equal(n(VACANT)),
                         );
-                        seen.1 = Some(block);
+                        seen.vacant = Some(block);
                         reached("vacant");
                     }
-                    Event::Sync => seen.2 = true,
+                    Event::Sync => seen.durable = true,
                     Event::Erase { block } => {
                         prove(
                             "a block is erased that is no anchor",
                             block.below(n(ANCHORS)),
                         );
-                        let obsolete = truth(seen.1.is_some() && seen.2);
+                        let obsolete = truth(seen.vacant.is_some() && seen.durable);
                         prove(
                             "the newest root is erased",
                             any([obsolete, differ(block, old)]),
                         );
-                        let vacant = seen.1.unwrap_or(n(NONE));
+                        let vacant = seen.vacant.unwrap_or(n(NONE));
                         prove("the root that counts is erased", differ(block, vacant));
-                        seen.0.push(block);
+                        seen.erased.push(block);
                     }
-                    Event::Erased { .. } => {}
+                    Event::Erased { .. } | Event::Failed => {}
                 }
             });
             let bad = state.ftl.bad.0;
@@ -532,13 +568,17 @@ fn clear() {
                 Err(FtlError::WornOut) => {
                     prove(
                         "the old disk is lost, and none is made",
-                        truth(done.borrow().1.is_none()),
+                        truth(done.borrow().vacant.is_none()),
                     );
                     return reached("worn out");
                 }
                 Err(_) => return prove("a memory cannot be cleared", truth(false)),
             }
-            let (erased, vacant, durable) = done.borrow().clone();
+            let Cleared {
+                erased,
+                vacant,
+                durable,
+            } = done.borrow().clone();
             let Some(vacant) = vacant else {
                 return prove("the old root counts", truth(false));
             };

@@ -93,6 +93,8 @@ pub fn happens(event: &Event) {
                 (g.maps_waiting, g.root_waiting) = (false, false);
             });
         }
+        // What did not fail may be durable, or not: nothing is taken for granted.
+        Event::Failed => {}
     }
 }
 
@@ -207,13 +209,15 @@ fn program(at: Term, page: &Page) {
         "a page says that more is durable than is",
         tag.flushed.0.at_most(g.flushed),
     );
-    if tag.is(tag::DATA) || tag.is(tag::TRIM) {
-        data_page(at, page, &tag);
-    } else if tag.is(tag::SUMMARY) {
+    if tag.is(tag::SUMMARY) {
         prove(
             "a summary lies among data",
             n(SMALL.data_pages()).at_most(index),
         );
+    } else if let Some(failed) = &g.failed {
+        repeated(at, page, &tag, failed);
+    } else if tag.is(tag::DATA) || tag.is(tag::TRIM) {
+        data_page(at, page, &tag);
     } else {
         prove(
             "metadata is written before it is committed",
@@ -261,7 +265,11 @@ fn root(view: &View, at: Term, page: &Page) {
     prove("a root is not the newest", g.root.below(tag.number.0));
     prove(
         "a root is written while another is not durable",
-        truth(!g.root_waiting),
+        truth(!g.root_waiting || g.failed.is_some()),
+    );
+    prove(
+        "a root is written whose delta run may not be found",
+        not(g.astray),
     );
     prove(
         "a root names pages that are not durable",
@@ -286,6 +294,75 @@ fn root(view: &View, at: Term, page: &Page) {
         g.root_page_waiting = at;
     });
     reached("root");
+}
+
+/// A page that failed is programmed as it was; what lay at its place lies here. What is made of it later is the
+/// place's alone.
+fn repeated(at: Term, page: &Page, tag: &Tag<Word>, failed: &Returned) {
+    let g = ghost();
+    let (was, is) = (cell(failed.page), cell(page.0));
+    let word = Word::bits("any word of the page", 6).0;
+    let (next, seal) = (
+        SMALL.page_words + 3,
+        SMALL.page_words + SMALL.spare_words - 1,
+    );
+    prove(
+        "a page that failed is programmed as another",
+        implies(
+            all([word.below(n(seal)), differ(word, n(next))]),
+            is.words.get(word).equal(was.words.get(word)),
+        ),
+    );
+    for slot in 0..SMALL.sectors {
+        let same = is.slots.get(n(slot)).equal(was.slots.get(n(slot)));
+        prove("a sector of a page that failed is another", same);
+    }
+    if tag.is(tag::DATA) || tag.is(tag::TRIM) {
+        let index = SMALL.index_of_page(Word(at)).0;
+        prove(
+            "a data page lies where summaries do",
+            index.below(n(SMALL.data_pages())),
+        );
+        change(g.log, |cell| cell.words.set(tag.number.0, at));
+        if tag.is(tag::DATA) {
+            let first = SMALL.place(Word(at), 0).0;
+            for slot in 0..SMALL.sectors {
+                let old = SMALL.place(Word(failed.at), slot).0;
+                for table in [g.listed, g.data] {
+                    let lay = cell(table).words.get(old);
+                    change(table, |cell| cell.words.set(first.plus(n(slot)), lay));
+                }
+            }
+            // Replaying the page leads here, where it led to its old place.
+            let (before, old) = (cell(g.replay).words, failed.at);
+            change(g.replay, |cell| {
+                cell.words.set_where(move |sector| {
+                    let place = Word(before.get(sector));
+                    let here = SMALL.page_of(place).0.equal(old);
+                    (here, first.plus(SMALL.slot_of(place).0))
+                });
+            });
+        }
+    } else if tag.is(tag::DELTA) {
+        change(g.deltas, |cell| cell.words.set(tag.number.0, at));
+        with_ghost(|g| g.astray = any([g.astray, g.from.at_most(tag.number.0)]));
+    } else {
+        with_ghost(|g| g.maps_waiting = true);
+        let directory = tag.is(tag::DIRECTORY);
+        if directory || tag.is(tag::TABLE) {
+            let (index, old) = (table_index(directory, tag.number.0), failed.at);
+            let before = cell(g.tables_next).words;
+            change(g.tables_next, |cell| {
+                cell.words.set_where(move |page| {
+                    let lay = before.get(page).equal(old);
+                    (all([page.equal(index), lay]), at)
+                });
+            });
+        }
+        return reached("repeated");
+    }
+    with_ghost(|g| g.elsewhere = true);
+    reached("repeated");
 }
 
 fn data_page(at: Term, page: &Page, tag: &Tag<Word>) {

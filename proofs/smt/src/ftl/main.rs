@@ -34,8 +34,10 @@ shipped! {
 
 mod begin;
 mod boot;
+mod calls;
 mod erases;
 mod events;
+mod failures;
 mod log;
 mod metadata;
 mod mount;
@@ -55,6 +57,7 @@ fn obligation(name: &str, must_reach: &[&str], mut body: impl FnMut()) {
     explore::obligation(name, must_reach, || {
         sym::reset();
         state::reset();
+        calls::reset();
         body();
     });
 }
@@ -65,8 +68,10 @@ fn main() {
         writes::obligations();
         trims::obligations();
         erases::obligations();
+        failures::obligations();
         metadata::obligations();
         roots::obligations();
+        calls::obligations();
         recovery::obligations();
         boot::obligations();
         log::obligations();

@@ -352,8 +352,35 @@ fn relocate() {
     );
 }
 
+/// All of it was looked at.
+fn leave() {
+    obligation(
+        "victim: a block whose sectors cannot be moved keeps them",
+        &["kept", "left"],
+        || {
+            let mut state = State::any(Begin {
+                moved: 1,
+                ..Begin::default()
+            });
+            let block = Word(crate::state::any_block());
+            assume(View::now().used_as(block.0, &[BlockUse::Used, BlockUse::Invalid]));
+            let bad = state.ftl.bad.0;
+            state.ftl.leave_victim(block);
+            state.check();
+            state.check_contents(None);
+            state.check_stable();
+            let is_bad = View::now().used_as(block.0, &[BlockUse::Bad]);
+            let more = choice(is_bad, n(1), n(0));
+            prove("it is not counted", state.ftl.bad.0.equal(bad.plus(more)));
+            let kept = smt::explore::branch(is_bad);
+            reached(if kept { "kept" } else { "left" });
+        },
+    );
+}
+
 pub fn obligations() {
     deltas();
+    leave();
     load();
     moments();
     relocate();

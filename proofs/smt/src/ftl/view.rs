@@ -5,7 +5,7 @@ use crate::ftl::{DELTA, Ftl, MAPS};
 use crate::limits::{ANCHORS, Limits};
 use crate::shape::{NONE, Shape};
 use crate::stream::Buffer;
-use crate::sym::{Anything, Flash, Memory, cell, differ, n, value};
+use crate::sym::{Anything, Flash, Memory, cell, differ, n, named, value};
 use smt::term::{Term, all, any, choice, implies, truth};
 use smt::word::Word;
 use std::cell::RefCell;
@@ -116,6 +116,19 @@ pub struct Ghost {
     /// The ranges that its trim pages are made of, and how many of them pages say already.
     pub ranges: Option<Ranges>,
     pub ranges_said: Term,
+    /// The page that is programmed once more.
+    pub failed: Option<Returned>,
+    /// A page of one of the two logs lies where a mount that begins with the durable root may not look for it; so does a
+    /// delta page that the root of the checkpoint under way would need.
+    pub elsewhere: bool,
+    pub astray: Term,
+}
+
+/// A page that came back from a sync, and where it was to lie.
+#[derive(Clone, Copy)]
+pub struct Returned {
+    pub at: Term,
+    pub page: usize,
 }
 
 /// The epoch's trims.
@@ -343,7 +356,7 @@ impl View {
         };
         let trims = cell(list);
         let trimmed = |index| in_range(&trims.words, trims.length, index, sector);
-        let earlier = value("trim of", 32, &[sector.part(0, SECTORS.ilog2())]);
+        let earlier = value(&named("trim of"), 32, &[sector.part(0, SECTORS.ilog2())]);
         let last = trims.length.minus(n(1));
         any([
             trimmed(earlier),
@@ -444,6 +457,7 @@ impl View {
 }
 
 /// What a buffer holds.
+#[derive(Clone)]
 pub struct Buffered {
     pub sectors: Vec<Term>,
     pub contents: Vec<Term>,
