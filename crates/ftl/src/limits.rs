@@ -31,14 +31,15 @@ pub(crate) struct Widths {
 }
 
 impl Widths {
-    /// As many as there are dies, while they are few among the blocks.
+    /// As many as there are dies, while they are few among the blocks. The more map pages there are, the more dies they
+    /// lie on: a flush waits less for those before it.
     pub(crate) fn of(shape: &Shape) -> Widths {
         let most = (shape.blocks / 64).clamp(1, 64);
         let host = shape.dies.min(most);
         Widths {
             host,
             moved: host.div_ceil(2),
-            map: host.div_ceil(4),
+            map: (shape.blocks / 256).clamp(host.div_ceil(4), host),
         }
     }
 }
