@@ -22,6 +22,9 @@ const PAGE_WORDS_MAX: u64 = 1 << 20;
 /// The spare parts: a share of the blocks for those that go bad.
 const BAD_SHARE: u64 = 64;
 
+/// Blocks announced for metadata: two of each stream.
+pub(crate) const META_NEXT: u64 = 4;
+
 /// Numbers of open blocks for each purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Widths {
@@ -62,13 +65,15 @@ pub struct Limits {
     pub reserve: u64,
     /// Blocks beyond the reserve from which on the collector works.
     pub margin: u64,
+    /// Sectors that a flush rounds up to: a page of the host, one of the collector, those of trims.
+    pub rounding: u64,
     /// Map pages.
     pub map_pages: u64,
     /// Delta pages from one checkpoint to the next.
     pub delta_pages: u64,
     /// Pairs that wait before they go to delta pages.
     pub pairs: u64,
-    /// Blocks that metadata may occupy.
+    /// Blocks that metadata may occupy, those announced for it included.
     pub meta_blocks: u64,
     /// Blocks kept for those that go bad.
     pub bad_blocks: u64,
@@ -166,12 +171,16 @@ impl Limits {
         let map_blocks = ((map_pages + tables) * 2).div_ceil(shape.pages) + widths.map + 2;
         let meta_blocks = delta_blocks + map_blocks;
         let bad_blocks = shape.blocks / BAD_SHARE + 1;
-        let margin = (shape.blocks / 128).clamp(2, 16);
-        // Open, announced, and needed at once when all that are open are full.
+        // Open, needed at once when all that are open are full, and announced.
         let open = 2 * (widths.host + widths.moved) + 4;
         let pairs = 2 * pair_capacity(shape);
-        // What a flush rounds up: a page of the host, of the collector, of trims.
-        let rounded = epoch + shape.sectors * (3 + epoch.div_ceil(shape.page_words));
+        let rounding = shape.sectors * (2 + epoch.div_ceil(shape.page_words));
+        // Besides, a page of the collector's may wait when the epoch begins.
+        let rounded = epoch + rounding + shape.sectors;
+        // The collector begins early enough, also for what a flush programs behind it.
+        let margin = (shape.blocks / 128)
+            .clamp(2, 16)
+            .max((2 * (rounded - epoch)).div_ceil(block_sectors));
         let fixed = ANCHORS + bad_blocks + meta_blocks + open + margin;
         let most = shape.blocks.checked_sub(fixed)?;
         let with_threshold = |threshold: u64| {
@@ -188,7 +197,11 @@ impl Limits {
                     + widths.host
                     + widths.moved;
                 if wanted <= newest {
-                    let reserve = (rounded + victims * victim).div_ceil(block_sectors) + 1;
+                    // Behind a crash two blocks are opened, and a victim is moved with what is left.
+                    let first =
+                        2 + (rounded - epoch + shape.sectors + victim).div_ceil(block_sectors);
+                    let reserve =
+                        ((rounded + victims * victim).div_ceil(block_sectors) + 1).max(first);
                     let limits = Limits {
                         sectors,
                         epoch,
@@ -198,6 +211,7 @@ impl Limits {
                         threshold,
                         reserve,
                         margin,
+                        rounding,
                         map_pages,
                         delta_pages,
                         pairs,

@@ -274,7 +274,10 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if self.meta_used >= n(self.limits.meta_blocks) {
             self.checkpoint_now()?;
         }
-        self.restock()
+        // The run says what the end of the log said.
+        self.blocks.settle_invalid();
+        self.restock()?;
+        self.make_room()
     }
 }
 

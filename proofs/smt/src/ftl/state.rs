@@ -381,7 +381,6 @@ impl State {
             },
             writes: Word::bits("writes", 32),
             budget: Word::bits("budget", 32),
-            moves: Word::bits("moves", 32),
             dirty: true,
             stopped: false,
             recovering: false,
