@@ -7,7 +7,7 @@
 
 use crate::blocks::BlockUse;
 use crate::error::{FtlError, Result};
-use crate::ftl::{Ftl, MOVED, Victim, rest, scaled};
+use crate::ftl::{Ftl, MOVED, Victim, rest};
 use crate::platform::{Page, Platform, Queue, Word};
 use crate::policy::Policy;
 use crate::shape::NONE;
@@ -203,7 +203,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     pub(crate) fn can_move(&self, valid: P::W) -> bool {
         let waiting = (self.host.sectors.len() + self.moved.sectors.len()) as u64;
         let own = P::W::of(self.limits.rounding + waiting);
-        scaled(self.ready(), self.shape.sectors) >= self.room() + own + valid
+        self.ready().times(self.shape.sectors) >= self.room() + own + valid
     }
 
     /// Whether the block may be moved unless it must be: with more than `N` valid sectors only while there is more
@@ -219,7 +219,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Chooses a victim and reads the list of its sectors.
-    fn next_victim(&mut self) -> Result<bool, P::Error> {
+    pub(crate) fn next_victim(&mut self) -> Result<bool, P::Error> {
         let Some(block) = self.choose_victim() else {
             return Ok(false);
         };

@@ -270,7 +270,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         let claims = rest(n(self.limits.meta_blocks), self.meta_used + n(META_NEXT))
             + rest(n(self.limits.bad_blocks), self.bad);
         let per_block = self.shape.data_pages();
-        let mut pages = scaled(rest(blocks, claims), per_block);
+        let mut pages = rest(blocks, claims).times(per_block);
         let mut kept = 0;
         for stream in [HOST, MOVED] {
             let s = &self.streams[stream];
@@ -301,12 +301,6 @@ impl<P: Platform, Y> Ftl<P, Y> {
 /// What is left of a number, or nothing.
 pub(crate) fn rest<W: Word>(have: W, claim: W) -> W {
     if have > claim { have - claim } else { W::of(0) }
-}
-
-/// A number so many times.
-pub(crate) fn scaled<W: Word>(word: W, times: u64) -> W {
-    let bits = (0..u64::BITS).filter(|bit| times >> bit & 1 == 1);
-    bits.fold(W::of(0), |sum, bit| sum + (word << bit))
 }
 
 /// The blocks in a list of cursors and announcements.

@@ -14,6 +14,7 @@
 //! whose changes may not be in durable delta pages yet, so that they are no victims.
 
 use crate::shape::Shape;
+use core::ops::{Add, Mul, Sub};
 
 /// Blocks that hold roots, in turn: the first ones, each on another die where there are enough.
 pub(crate) const ANCHORS: u64 = 4;
@@ -229,19 +230,70 @@ impl Limits {
     }
 }
 
-impl Limits {
-    /// The constraints themselves, of bounds that were found in whatever way: others are not taken. `W`
-    /// is rounded up, `Z` are the newest blocks, `most` is `P - F`.
-    fn hold(&self, rounded: u64, newest: u64, most: u64) -> bool {
-        // Products of two numbers of 64 bits, and their sums, fit 128.
-        let [w, z, p] = [rounded, newest, most].map(u128::from);
-        let [l, s, n] = [self.sectors, self.block_sectors, self.victim].map(u128::from);
-        let [k, u, reserve] = [self.victims, self.threshold, self.reserve].map(u128::from);
-        let produced = w + k * n <= k * s;
-        let room = reserve * s >= w + k * n && u + reserve <= p;
+/// Integers, large enough for products of two numbers of 64 bits and their sums; a verifier's have no bounds.
+pub(crate) trait Number:
+    Copy + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>
+{
+    /// This number.
+    fn of(value: u64) -> Self;
+}
+
+impl Number for u128 {
+    fn of(value: u64) -> u128 {
+        value.into()
+    }
+}
+
+/// The constraints themselves, of bounds that were found in whatever way: others are not taken.
+pub(crate) struct Constraints<N> {
+    /// `W`, rounded up, and what was added.
+    pub(crate) writes: N,
+    pub(crate) added: N,
+    /// `L`, `S`, `N`, `K`, `U`.
+    pub(crate) sectors: N,
+    pub(crate) block: N,
+    pub(crate) victim: N,
+    pub(crate) victims: N,
+    pub(crate) threshold: N,
+    /// `Z`.
+    pub(crate) newest: N,
+    pub(crate) reserve: N,
+    pub(crate) margin: N,
+    /// `P - F`.
+    pub(crate) blocks: N,
+}
+
+impl<N: Number> Constraints<N> {
+    pub(crate) fn hold(&self) -> bool {
+        let taken = self.writes + self.victims * self.victim;
+        let produced = taken <= self.victims * self.block;
+        let room = taken <= self.reserve * self.block
+            && self.threshold + self.reserve <= self.blocks
+            && self.added <= self.margin * self.block;
         // If all of `U - Z` blocks held more than `N` sectors, they would hold more than there are.
-        let pigeons = u > z && (u - z) * (n + 1) > l;
+        let pigeons = self.newest < self.threshold
+            && self.sectors < (self.threshold - self.newest) * (self.victim + N::of(1));
         produced && room && pigeons
+    }
+}
+
+impl Limits {
+    fn hold(&self, rounded: u64, newest: u64, most: u64) -> bool {
+        let n = u128::of;
+        let constraints = Constraints {
+            writes: n(rounded),
+            added: n(rounded - self.epoch),
+            sectors: n(self.sectors),
+            block: n(self.block_sectors),
+            victim: n(self.victim),
+            victims: n(self.victims),
+            threshold: n(self.threshold),
+            newest: n(newest),
+            reserve: n(self.reserve),
+            margin: n(self.margin),
+            blocks: n(most),
+        };
+        constraints.hold()
     }
 }
 

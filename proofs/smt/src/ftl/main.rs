@@ -39,6 +39,7 @@ mod mount;
 mod pages;
 mod recovery;
 mod roots;
+mod space;
 mod state;
 mod sym;
 mod trims;
@@ -66,5 +67,6 @@ fn main() {
         roots::obligations();
         recovery::obligations();
         mount::obligations();
+        space::obligations();
     })
 }
