@@ -18,7 +18,7 @@ measure() {
 
 bench_ftl() {
   local run part
-  for part in figure5 amplification boot volume; do measure "$part"; done
+  for part in figure5 amplification boot volume deletes; do measure "$part"; done
   for ((run = 1; run <= runs; run++)); do measure cpu; done
   report "epoch_blocks=2048" "latencies=mlc"
 }

@@ -20,6 +20,8 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=disk-lib.sh
+. "$here/disk-lib.sh"
 
 arguments=("$@")
 rounds=6
@@ -56,66 +58,11 @@ fi
 
 make_workdir "$(fast_base 1500)"
 cd "$WORK"
-IMAGE=$WORK/disk.flash
-SOCKET=$WORK/sock
-URI="nbd+unix:///?socket=$SOCKET"
+disk_paths
 MNT=$WORK/mnt
 EXT4=$WORK/ext4
 mkdir "$MNT" "$EXT4"
 started=$SECONDS
-FAILED=0
-ok()  { say "    ok    $*"; }
-bad() { say "    WRONG $*"; FAILED=1; }
-
-format() { "$STEADFAST" ftl format --size "$1" --epoch "$2" --page-size 4K --force "$IMAGE" >/dev/null || die "cannot format $IMAGE"; }
-
-# serve OPTIONS…: as our child; waits until it says what it serves. Sets SERVER.
-serve() {
-  local i
-  : >"$WORK/served"
-  "$STEADFAST" serve disk "$@" "$IMAGE" >"$WORK/served" 2>>"$WORK/server.log" &
-  SERVER=$!
-  on_exit stop_process "$SERVER"
-  for ((i = 0; i < 300; i++)); do
-    [ -s "$WORK/served" ] && return
-    kill -0 "$SERVER" 2>/dev/null || break
-    sleep 0.05
-  done
-  tail -n 5 "$WORK/server.log" >&2
-  die "steadfast serve disk $* does not answer"
-}
-
-# Asks it to end; it must be able to close the disk.
-unserve() {
-  local status=0
-  kill "$SERVER"
-  wait "$SERVER" || status=$?
-  ((status == 0)) || die "the server exits with $status: $(tail -n 1 "$WORK/server.log")"
-}
-
-# Cuts the power: of nbdkit, if the server has started one, else of the server itself.
-cut_power() {
-  local child
-  child=$(cat "/proc/$SERVER/task/$SERVER/children" 2>/dev/null || true)
-  # shellcheck disable=SC2086 # one number, or none
-  kill -USR1 ${child:-$SERVER}
-  # The shell would say that it was killed.
-  await_process "$SERVER" 20 2>/dev/null
-}
-
-# Which policy a round has, and how large its epochs are.
-policy() { if (($1 % 2)); then FULL='flush'; else FULL='wait'; fi; }
-
-# Counts what the record says of the image; false if it is broken. Sets FOUND.
-declare -A COUNT=()
-judge() {
-  local status=0
-  FOUND=$("$STEADFAST" serve disk --judge "$WORK/record" "$IMAGE") || status=$?
-  ((status < 2)) || die "there is no verdict"
-  COUNT[${FOUND%% *}]=$((${COUNT[${FOUND%% *}]:-0} + 1))
-  ((status == 0))
-}
-tally() { say "    ${COUNT[flushed]:-0} times the last flush, ${COUNT[flushing]:-0} a flush that was under way, ${COUNT[later]:-0} a full epoch behind it, ${COUNT[wrong]:-0} wrong"; }
 
 # ---------------------------------------------------------------- clients
 

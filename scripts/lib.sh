@@ -109,6 +109,19 @@ await_process() {
   wait "$pid" 2>/dev/null || true
 }
 
+# run NAME COMMAND…: one step of the tests, timed; its name goes to $FAILED_STEPS if it fails.
+run() {
+  local name=$1 begin=$SECONDS status=0
+  shift
+  step "$name"
+  "$@" || status=$?
+  if ((status == 0)); then
+    say "--- $name: passed, $((SECONDS - begin)) s"
+  else
+    say "--- $name: FAILED (exit $status), $((SECONDS - begin)) s"
+    say "$name" >>"$FAILED_STEPS"
+  fi
+}
 # ---------------------------------------------------------------- mounts
 
 # The kind of file system mounted exactly at directory $1; empty if none. Works for a mount whose server is dead.

@@ -17,6 +17,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/lib.sh"
 # shellcheck source-path=SCRIPTDIR source=nfs-lib.sh
 . "$here/nfs-lib.sh"
+# shellcheck source-path=SCRIPTDIR source=guest-lib.sh
+. "$here/guest-lib.sh"
 
 FSX_VERSION=0.3.2
 GUEST_SECONDS_MAX=2400
@@ -37,31 +39,6 @@ case $server in steadfast|ganesha) ;; *) warn "unknown server '$server': steadfa
 "$here/setup.sh" guest
 
 # ---------------------------------------------------------------- the guest's files
-
-GUEST=$TOOLS/guest
-
-# package NAME: unpacks a Debian package into $GUEST/NAME, once.
-package() {
-  [ ! -e "$GUEST/$1/.unpacked" ] || return 0
-  say "fetching the Debian package $1"
-  rm -rf "${GUEST:?}/$1"
-  mkdir -p "$GUEST/$1"
-  (cd "$GUEST/$1" && { apt-get -qq download "$1" || { apt-get -qq update && apt-get -qq download "$1"; }; }) \
-    >"$GUEST/log" 2>&1 || unable "the package $1 cannot be had: $(tail -n 1 "$GUEST/log")"
-  local file
-  for file in "$GUEST/$1"/*.deb; do dpkg-deb -x "$file" "$GUEST/$1" && rm -f "$file"; done
-  touch "$GUEST/$1/.unpacked"
-}
-
-# with_libraries PROGRAM [NAME]: a program and what it is linked with, into the guest's /bin.
-with_libraries() {
-  local library
-  cp -L "$1" "$TREE/bin/${2:-$(basename "$1")}"
-  for library in $(ldd "$1" | grep -oE '/[^ ]+'); do
-    mkdir -p "$TREE$(dirname "$library")"
-    cp -L "$library" "$TREE$library"
-  done
-}
 
 # Files of all kinds, for cp and tar.
 make_tree() {
@@ -122,37 +99,13 @@ make_repository() {
   git -C "$1" gc -q
 }
 
-# The first file system of the guest, in $WORK/initrd. Sets KERNEL.
+# The first file system of the guest, in $WORK/initrd.
 make_guest() {
-  local release module library triplet
-  mkdir -p "$GUEST"
-  # The meta-package names the current kernel.
-  release=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: linux-image-//p' | head -n 1)
-  [ -n "$release" ] || { apt-get -qq update; release=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: linux-image-//p' | head -n 1); }
-  [ -n "$release" ] || unable "this system's package lists have no linux-image-cloud-amd64"
-  package "linux-image-$release"
+  local library triplet
+  guest_kernel
   package tcc
   install_tool fsx "$FSX_VERSION"
-  local kernel=$GUEST/linux-image-$release
-  KERNEL=$kernel/boot/vmlinuz-$release
-
-  TREE=$WORK/guest
-  mkdir -p "$TREE"/{bin,proc,sys,dev,mnt,tmp,etc,usr/lib,lib64}
-  cp "$(command -v busybox)" "$TREE/bin/busybox"
-  cp "$here/nfs-guest-init.sh" "$TREE/init"
-  chmod +x "$TREE/init"
-  depmod -b "$kernel" "$release"
-  mkdir -p "$TREE/lib/modules/$release"
-  for module in virtio_pci virtio_net nfs nfsv3; do
-    modprobe -d "$kernel" -S "$release" --show-depends "$module" | awk '/^insmod/ { print $2 }'
-  done | sort -u | while read -r module; do
-    library=$TREE/lib/modules/${module#*/lib/modules/}
-    mkdir -p "$(dirname "$library")"
-    cp "$module" "$library"
-  done
-  cp "$kernel/lib/modules/$release"/modules.{order,builtin,builtin.modinfo} "$TREE/lib/modules/$release/"
-  depmod -b "$TREE" "$release"
-
+  guest_tree "$here/nfs-guest-init.sh" virtio_pci virtio_net nfs nfsv3
   with_libraries "$(command -v git)"
   with_libraries "$(command -v make)"
   with_libraries "$GUEST/tcc/usr/bin/tcc"
@@ -190,7 +143,7 @@ sendfile = 2
 posix_fadvise = 2
 copy_file_range = 5
 END
-  (cd "$TREE" && find . | cpio --quiet -o -H newc | gzip -1) >"$WORK/initrd"
+  guest_pack
 }
 
 # ---------------------------------------------------------------- the server
@@ -245,11 +198,8 @@ serve
 
 say "booting $(basename "$KERNEL")"
 touch "$WORK/console"
-# The processor without what this emulator gets wrong.
-inside timeout "$GUEST_SECONDS_MAX" qemu-system-x86_64 -nodefaults -no-user-config -no-reboot \
-  -accel tcg,thread=multi -cpu max,-cx16,-la57 -smp 2 -m 1536 -display none -monitor none \
+inside timeout "$GUEST_SECONDS_MAX" "${EMULATOR[@]}" \
   -serial "file:$WORK/console" -netdev user,id=n0 -device virtio-net-pci,netdev=n0,romfile= \
-  -kernel "$KERNEL" -initrd "$WORK/initrd" \
   -append "console=ttyS0 panic=1 quiet -- port=$PORT mount_port=$((PORT + 1)) export=$EXPORT kills=$kills fsx_ops=$fsx_ops only=$only" \
   >"$WORK/qemu.log" 2>&1 &
 QEMU=$!

@@ -2,7 +2,7 @@
 # Installs what the scripts need beyond Rust on a Debian machine, or, without the rights to, names all of it in one
 # line and exits 3. Says nothing when nothing is missing.
 #
-#   scripts/setup.sh [demo|test|postgres|bench|disk|nfs|nfs-clients|guest]
+#   scripts/setup.sh [demo|test|postgres|bench|disk|disk-guest|nfs|nfs-clients|guest]
 set -euo pipefail
 
 purpose=${1:-test}
@@ -20,7 +20,9 @@ case $purpose in
   nfs-clients) needs+=(ip:iproute2 nsenter:util-linux rpcbind:rpcbind rpcinfo:rpcbind setpriv:util-linux pkill:procps nfs-ls:libnfs-utils) ;;
   guest) needs+=(ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha
                  qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod dpkg-deb:dpkg) ;;
-  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, disk, nfs, nfs-clients or guest" >&2; exit 2 ;;
+  disk-guest) needs+=(mkfs.ext4:e2fsprogs nbdkit:nbdkit qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio
+                      depmod:kmod dpkg-deb:dpkg) ;;
+  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, disk, disk-guest, nfs, nfs-clients or guest" >&2; exit 2 ;;
 esac
 
 # Commands for administrators are not on everyone's path.

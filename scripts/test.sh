@@ -21,22 +21,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 
-# From 94,090 images on, every pair of operations is run.
-crash_images=95000
-flash_images=500
-fsx_ops=6000
-fsx_seeds=(1 2 3)
-demo_rounds=2
-nfs_rounds=2
-disk_rounds=3
 if [ -n "$long" ]; then
-  crash_images=1000000
-  flash_images=100000
-  fsx_ops=1000000
-  fsx_seeds=(1 2 3 4 5 6 7 8 9 10)
-  demo_rounds=10
-  nfs_rounds=100
-  disk_rounds=60
   # Read by the tests that have a long form.
   export STEADFAST_LONG=1
 fi
@@ -45,21 +30,9 @@ fi
 cd "$ROOT"
 make_workdir "${TMPDIR:-/tmp}"
 started=$SECONDS
-: >"$WORK/failed"
+export FAILED_STEPS=$WORK/failed
+: >"$FAILED_STEPS"
 
-# run NAME COMMAND…: one step, timed.
-run() {
-  local name=$1 begin=$SECONDS status=0
-  shift
-  step "$name"
-  "$@" || status=$?
-  if ((status == 0)); then
-    say "--- $name: passed, $((SECONDS - begin)) s"
-  else
-    say "--- $name: FAILED (exit $status), $((SECONDS - begin)) s"
-    say "$name" >>"$WORK/failed"
-  fi
-}
 # What runs beside the steps shown here, in a group of its own, is shown when it is waited for.
 shown() {
   local status=0
@@ -113,7 +86,6 @@ ring() {
   cargo clippy --quiet -p steadfast-cli -p steadfast-fuse --features io-uring --all-targets --locked -- -D warnings &&
     cargo test --quiet -p steadfast-fuse --features io-uring --locked
 }
-release() { cargo build --quiet --release --locked -p steadfast-cli -p steadfast-nbdkit; }
 scripts_parse() {
   local file
   for file in scripts/*.sh bench/run bench/*.sh bench/peers/*.sh .ci/run proofs/check proofs/*/{build,code,mutants,run,test}; do
@@ -122,38 +94,6 @@ scripts_parse() {
   if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh bench/run bench/*.sh bench/peers/*.sh .ci/run; fi
 }
 
-# Everything about a mounted volume, and crash exploration: little of it keeps two processors busy.
-volumes() {
-  run "release build" release
-  [ -x "$STEADFAST" ] || return 0
-  for contract in ordered metadata-prefix sync; do
-    run "crash exploration of '$contract', $crash_images images" \
-      "$STEADFAST" crash self --contract "$contract" --images "$crash_images"
-    run "the same without a log on flash, $flash_images images" \
-      "$STEADFAST" crash self --on flash --contract "$contract" --images "$flash_images"
-  done
-
-  local reason
-  reason=$(fuse_reason)
-  if [ -n "$reason" ]; then
-    say ""
-    say "left out, because $reason: power cut of a mounted volume, applications, pjdfstest, fsx, tree of 5,000 files"
-    return 0
-  fi
-  run "power cut of a mounted volume" "$here/demo.sh" --rounds "$demo_rounds"
-  if [ "$(id -u)" = 0 ]; then
-    # PostgreSQL is installed for the long tier alone.
-    if [ -n "$long" ]; then run "applications on volumes that lose power" "$here/apps.sh" --long
-    else run "applications on volumes that lose power" "$here/apps.sh" --only cuts --cuts 8; fi
-    run "pjdfstest" "$here/pjdfstest.sh" ${long:+--contract all}
-  else
-    say ""
-    say "left out, because it needs root: applications on volumes that lose power, pjdfstest"
-  fi
-  run "fsx on every contract, ${#fsx_seeds[@]} seeds, $fsx_ops operations each" \
-    "$here/fsx.sh" --contract all --ops "$fsx_ops" "${fsx_seeds[@]}"
-  run "tree of 5,000 files" "$here/tree.sh"
-}
 # Schedules of the journal, the drivers of the benchmarks, and what the long tier adds.
 explored() {
   if [ -n "$proofs" ]; then
@@ -176,29 +116,25 @@ explored() {
     run "translation layer, long" cargo test --quiet --release --locked -p steadfast-ftl
   fi
 }
-# Servers that die under their clients, each with a network of its own.
-served() {
-  local reason
-  reason=$(fuse_reason)
-  if [ -n "$reason" ] || [ "$(id -u)" != 0 ]; then
-    say ""
-    say "left out, because ${reason:-it needs root}: NFS clients of others, NFS server killed under load, served disks"
-    return 0
-  fi
-  run "NFS clients of others" "$here/nfs-clients.sh" ${long:+--contract all}
-  run "NFS server killed under load" "$here/nfs-crash.sh" --rounds "$nfs_rounds" --seconds 1
-  # It installs clients that the tests use, too.
-  run "served disks that lose power" "$here/disk.sh" --rounds "$disk_rounds" --seconds 1
-  if [ -n "$long" ]; then run "a Linux kernel's NFS client" "$here/nfs-guest.sh"; fi
-}
 
-# The proofs take minutes of one processor.
+# Minutes of one processor. Before them what clients of servers need is installed, which some tests use, too: one installation
+# at a time.
+proofs() {
+  local purpose
+  if [ "$(id -u)" = 0 ]; then
+    for purpose in disk nfs nfs-clients; do "$here/setup.sh" "$purpose" || return; done
+  fi
+  proofs/check ${long:+--all} --oracle "$TARGET/oracle"
+}
 proofs=
 if [ "$(id -u)" = 0 ] || command -v coqc >/dev/null; then
-  start_group proofs/check ${long:+--all} --oracle "$TARGET/oracle" >"$WORK/proofs" 2>&1
+  start_group proofs >"$WORK/proofs" 2>&1
   proofs=$GROUP
 fi
-start_group volumes >"$WORK/volumes" 2>&1
+# Mounts of its own: some tests make mount namespaces, which would keep the volumes' mounts when they are cut off.
+apart=()
+if [ "$(id -u)" = 0 ] && unshare --mount --propagation private true 2>/dev/null; then apart=(unshare --mount --propagation private); fi
+start_group "${apart[@]}" "$here/test-volumes.sh" ${long:+--long} >"$WORK/volumes" 2>&1
 volumes=$GROUP
 
 run "format" cargo fmt --all --check
@@ -212,15 +148,13 @@ if [ -n "$proofs" ]; then
 fi
 start_group explored >"$WORK/explored" 2>&1
 explored=$GROUP
-# Some tests make mount namespaces, which would keep the volumes' mounts when they are cut off.
-shown "$volumes" "$WORK/volumes" || say "the steps about volumes were cut short" | tee -a "$WORK/failed"
-served
 run "tests" tests
-shown "$explored" "$WORK/explored" || say "the steps beside the tests were cut short" | tee -a "$WORK/failed"
+shown "$explored" "$WORK/explored" || say "the steps beside the tests were cut short" | tee -a "$FAILED_STEPS"
+shown "$volumes" "$WORK/volumes" || say "the steps about volumes were cut short" | tee -a "$FAILED_STEPS"
 
 step "$((SECONDS - started)) s in all"
-if [ -s "$WORK/failed" ]; then
-  say "FAILED: $(paste -sd ';' "$WORK/failed" | sed 's/;/; /g')"
+if [ -s "$FAILED_STEPS" ]; then
+  say "FAILED: $(paste -sd ';' "$FAILED_STEPS" | sed 's/;/; /g')"
   exit 1
 fi
 say "all steps passed"

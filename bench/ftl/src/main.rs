@@ -1,10 +1,11 @@
 //! Paper 003's figures and more, in virtual time, which is the same on every machine; and the layer's own
 //! work, in time of the host.
 //!
-//! `ftl figure5|amplification|boot|cpu|volume [--quick]` prints lines `ROW UNIT higher|lower SYSTEM VALUE`,
+//! `ftl figure5|amplification|boot|cpu|volume|deletes [--quick]` prints lines `ROW UNIT higher|lower SYSTEM VALUE`,
 //! separated by tabs. `steadfast` is the snapshot-consistent layer, `async` the one that promises
 //! nothing between flushes, `sync` the one whose every write is durable.
 
+mod deletes;
 mod nowhere;
 mod volume;
 
@@ -18,7 +19,7 @@ type Error = Box<dyn std::error::Error>;
 /// Writes of an epoch, as in the paper.
 const EPOCH: u64 = 2048;
 const SECTOR: u64 = 4096;
-const USAGE: &str = "usage: ftl figure5|amplification|boot|cpu|volume [--quick]";
+const USAGE: &str = "usage: ftl figure5|amplification|boot|cpu|volume|deletes [--quick]";
 
 fn record(row: &str, unit: &str, better: &str, system: &str, value: f64) {
     println!("{row}\t{unit}\t{better}\t{system}\t{value:.6}");
@@ -123,10 +124,14 @@ fn amplification(quick: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Figure 6: what a mount takes after a power cut, by the device's size and what was changed since it was made.
+/// Figure 6: what a mount takes after a power cut, by the device's size and what was changed since it was made, or since
+/// each of its sectors was written.
 fn boot(quick: bool) -> Result<(), Error> {
     let sizes: &[u32] = if quick { &[8, 32] } else { &[32, 128, 512] };
-    for &blocks in sizes {
+    let disks = sizes
+        .iter()
+        .flat_map(|&blocks| [(blocks, ""), (blocks, "-used")]);
+    for (blocks, used) in disks {
         for changes in [1_000, 10_000, 100_000] {
             let geometry = paper(blocks);
             let nand = Nand::new(geometry, Latency::mlc(), MemoryStore::new(&geometry))?;
@@ -139,7 +144,15 @@ fn boot(quick: bool) -> Result<(), Error> {
                 volume: 1,
             };
             let mut disk = Ftl::format(platform, shape, Tuned::new(shape.dies), options)?;
-            let (mut rng, data) = (Rng::new(1), vec![1; SECTOR as usize]);
+            // Zeros take no memory of the host.
+            let (mut rng, data) = (Rng::new(1), vec![0; SECTOR as usize]);
+            for sector in 0..if used.is_empty() { 0 } else { sectors } {
+                disk.write(sector, &data)?;
+                if disk.room() == 0 {
+                    disk.flush()?;
+                }
+            }
+            disk.flush()?;
             for i in 0..changes {
                 disk.write(rng.below(sectors), &data)?;
                 if i % 1000 == 999 {
@@ -150,7 +163,8 @@ fn boot(quick: bool) -> Result<(), Error> {
             let (before, reads) = (nand.now(), nand.counts().reads);
             let disk = Ftl::mount(Emulated::new(nand), shape, Tuned::new(shape.dies))?;
             let nand = disk.platform().nand();
-            let row = |what| format!("boot-{}MiB-{changes}-{what}", geometry.capacity() >> 20);
+            let size = geometry.capacity() >> 20;
+            let row = |what| format!("boot-{size}MiB{used}-{changes}-{what}");
             let took = (nand.now() - before) as f64 / 1e6;
             record(&row("time"), "ms", "lower", "steadfast", took);
             let reads = (nand.counts().reads - reads) as f64;
@@ -214,6 +228,7 @@ fn main() -> Result<(), Error> {
         Some("boot") => boot(quick),
         Some("cpu") => cpu(quick),
         Some("volume") => volume::measure(quick),
+        Some("deletes") => deletes::measure(quick),
         _ => Err(USAGE.into()),
     }
 }

@@ -249,6 +249,9 @@ pub trait Snapshot {
     /// Blocks that may be written in an epoch; a write beyond them is refused whole.
     fn epoch_blocks(&self) -> u64;
 
+    /// How many the epoch under way still has room for. A [`BlockDevice::discard`] takes one, however long.
+    fn room(&self) -> u64;
+
     /// Forgets what was written since the last flush, as a crash would. Whoever relies on the
     /// contract calls it before the first read: a client that died is no crash of the device.
     ///

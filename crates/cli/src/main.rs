@@ -18,7 +18,7 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     completions, crash, dump, fsck, ftl, grow, helper, info, man, mkfs, mount, put, serve_disk,
-    serve_nfs, shutdown, stat, sync, umount,
+    serve_nfs, shutdown, stat, sync, trim, umount,
 };
 use failure::Failure;
 
@@ -47,6 +47,8 @@ enum Command {
     Fsck(fsck::Args),
     /// Make a volume that is not mounted larger
     Grow(grow::Args),
+    /// Give back the free space of a volume that is not mounted: holes in an image file, less to move in flash memory
+    Trim(trim::Args),
     /// Show what a volume is
     Info(info::Args),
     /// Show superblock and log of a volume that is not mounted, or one of its inodes, directories or blocks
@@ -91,6 +93,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Umount(args) => umount::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Grow(args) => grow::run(&args),
+        Command::Trim(args) => trim::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Sync(args) => sync::run(&args),
@@ -144,6 +147,8 @@ mod tests {
             "steadfast fsck --progress IMAGE",
             "steadfast grow IMAGE",
             "steadfast grow --size 2T --json IMAGE",
+            "steadfast trim IMAGE",
+            "steadfast trim --progress --json IMAGE",
             "steadfast info --json IMAGE",
             "steadfast dump --json --log --bytes IMAGE",
             "steadfast dump --block 7 IMAGE",

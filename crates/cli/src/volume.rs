@@ -183,6 +183,37 @@ pub(crate) fn grow(
     })
 }
 
+/// What giving back free space came to.
+pub(crate) struct Trimmed {
+    pub(crate) runs: u64,
+    pub(crate) blocks: u64,
+    /// Log records that were replayed first.
+    pub(crate) replayed: u64,
+}
+
+/// Tells the device of a volume's free space.
+pub(crate) fn trim(
+    image: &Path,
+    device: &Device,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Trimmed, Failure> {
+    let mut options = steadfast_fs::MountOptions::default();
+    options.background = false;
+    let (fs, recovery) =
+        Fs::mount(Arc::clone(device), &options).map_err(|e| Failure::at(image, e))?;
+    if fs.is_read_only() {
+        let why = "can only be read by this version; nothing was changed";
+        return Err(Failure::at(image, why));
+    }
+    let trimmed = fs.trim(progress).map_err(|e| Failure::at(image, e))?;
+    fs.unmount().map_err(|e| Failure::at(image, e))?;
+    Ok(Trimmed {
+        runs: trimmed.runs,
+        blocks: trimmed.blocks,
+        replayed: recovery.records,
+    })
+}
+
 /// Opens a volume for a look at its inodes.
 pub(crate) fn inspect(image: &Path, device: &Device) -> Result<Inspector, Failure> {
     Inspector::open(Arc::clone(device)).map_err(|e| Failure::at(image, e))

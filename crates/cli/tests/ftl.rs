@@ -2,39 +2,30 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use serde_json::Value;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 use steadfast_ftl::{Disk, WhenFull};
 
-fn run(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new("timeout");
-    command.args(["60", env!("CARGO_BIN_EXE_steadfast"), "ftl"]);
-    command.args(args).current_dir(dir).stdin(Stdio::null());
-    command.output().unwrap()
+#[path = "common/programs.rs"]
+mod programs;
+use programs::said;
+
+fn ftl<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [&["ftl"], args].concat()
 }
 
-fn said(output: &Output) -> String {
-    let out = String::from_utf8_lossy(&output.stdout);
-    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
+fn run(dir: &Path, args: &[&str]) -> Output {
+    programs::run(dir, programs::PROGRAM, &ftl(args))
 }
 
 fn must(dir: &Path, args: &[&str]) -> String {
-    let output = run(dir, args);
-    assert!(output.status.success(), "{args:?}: {}", said(&output));
-    String::from_utf8(output.stdout).unwrap()
+    programs::must(dir, programs::PROGRAM, &ftl(args))
 }
 
 fn refused(dir: &Path, code: i32, args: &[&str]) -> String {
-    let output = run(dir, args);
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{args:?}: {}",
-        said(&output)
-    );
-    said(&output)
+    programs::refused(dir, code, &ftl(args))
 }
 
 fn json(text: &str) -> Value {

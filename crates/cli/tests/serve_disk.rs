@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate};
@@ -15,7 +15,10 @@ use serde_json::Value;
 use steadfast_block::{BlockDevice, BlockNo};
 use steadfast_ftl::{Disk, WhenFull};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_steadfast");
+#[path = "common/programs.rs"]
+mod programs;
+use programs::{PROGRAM, must, refused, run, said};
+
 const SIZE: u64 = 16 << 20;
 
 /// The plugin, as it was built for these tests.
@@ -23,39 +26,6 @@ fn plugin() -> PathBuf {
     let mut path = std::env::current_exe().unwrap();
     path.pop();
     path.join("libsteadfast_nbdkit.so")
-}
-
-fn run(dir: &Path, program: &str, args: &[&str]) -> Output {
-    let mut command = Command::new("timeout");
-    command.arg("60").arg(program).args(args);
-    command.current_dir(dir).stdin(Stdio::null());
-    command.output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    let out = String::from_utf8_lossy(&output.stdout);
-    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
-}
-
-fn must(dir: &Path, program: &str, args: &[&str]) -> String {
-    let output = run(dir, program, args);
-    assert!(
-        output.status.success(),
-        "{program} {args:?}: {}",
-        said(&output)
-    );
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn refused(dir: &Path, code: i32, args: &[&str]) -> String {
-    let output = run(dir, PROGRAM, args);
-    assert_eq!(
-        output.status.code(),
-        Some(code),
-        "{args:?}: {}",
-        said(&output)
-    );
-    said(&output)
 }
 
 /// Whether the tools are here; says which are not.

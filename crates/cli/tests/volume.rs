@@ -498,6 +498,62 @@ fn completions_and_help_are_printed() {
     assert_eq!(p.run(&["frobnicate"]).status.code(), Some(2));
 }
 
+/// Bytes that the host keeps for an image.
+fn kept(p: &Place, name: &str) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata(p.path(name)).unwrap().blocks() * 512
+}
+
+/// Free space becomes holes in the image, and what lives stays: here the whole of an image that was
+/// filled with rubbish before.
+#[test]
+fn trim_gives_free_space_back_and_nothing_else() {
+    let p = Place::new();
+    fs::write(p.path("img"), vec![0x5A; 64 << 20]).unwrap();
+    p.ok(&["mkfs", "--force", "img"]);
+    let before = kept(&p, "img");
+    let info = p.json(&["info", "--json", "img"]);
+    let said = p.json(&["trim", "--json", "img"]);
+    let trimmed = said["trimmed_bytes"].as_u64().unwrap();
+    assert!(trimmed >= info["free_bytes"].as_u64().unwrap(), "{said}");
+    assert!(trimmed < 64 << 20 && said["runs"].as_u64().unwrap() > 0);
+    // Some file systems of the host keep no holes.
+    assert!(kept(&p, "img") <= before);
+    p.ok(&["fsck", "img"]);
+    assert_eq!(p.json(&["info", "--json", "img"]), info);
+    let said = p.ok(&["trim", "img"]);
+    assert!(said.contains("of free space given back in "), "{said}");
+    p.refused(&["trim", "absent"], 1, &["absent", "does not exist"]);
+    fs::write(p.path("text"), vec![b'x'; 1 << 20]).unwrap();
+    p.refused(&["trim", "text"], 1, &["text", "no Steadfast volume"]);
+    assert!(fs::read(p.path("text")).unwrap().iter().all(|&b| b == b'x'));
+}
+
+#[test]
+fn trim_on_flash_forgets_what_was_deleted_and_keeps_what_lives() {
+    let Some(p) = Place::mountable() else { return };
+    p.on_flash();
+    p.ok(&["mount", "img", "mnt"]);
+    let bytes = |seed: u8| -> Vec<u8> { (0..4 << 20).map(|i| (i % 251) as u8 ^ seed).collect() };
+    for name in 0..8u8 {
+        fs::write(p.path(&format!("mnt/{name}")), bytes(name)).unwrap();
+    }
+    for name in 0..4u8 {
+        fs::remove_file(p.path(&format!("mnt/{name}"))).unwrap();
+    }
+    p.refused(&["trim", "img"], 1, &["img", "in use"]);
+    p.ok(&["umount", "mnt"]);
+    let said = p.json(&["trim", "--json", "img"]);
+    assert!(said["trimmed_bytes"].as_u64().unwrap() > 16 << 20, "{said}");
+    p.ok(&["fsck", "img"]);
+    p.ok(&["mount", "img", "mnt"]);
+    for name in 4..8u8 {
+        let found = fs::read(p.path(&format!("mnt/{name}"))).unwrap();
+        assert!(found == bytes(name), "{name}");
+    }
+    p.ok(&["umount", "mnt"]);
+}
+
 #[test]
 fn a_volume_grows_with_its_image_and_says_what_it_has() {
     let p = Place::with_volume();

@@ -112,7 +112,10 @@ impl BlockDevice for Client {
     }
 
     fn discard(&self, at: BlockNo, count: u64) -> DeviceResult<()> {
-        self.disk.discard(at, count)
+        match self.take(1) {
+            0 => Err(gone(DeviceOp::Discard, at)),
+            _ => self.disk.discard(at, count),
+        }
     }
 
     fn snapshot(&self) -> Option<&dyn Snapshot> {
@@ -254,6 +257,11 @@ impl Chip {
     ) -> Result<Arc<Fs>, String> {
         let mut options = mount_options(clock, mutation);
         options.small_bytes = scenario.small_bytes;
+        // Trims come with each batch that frees, or gather while blocks live again.
+        options.trim_bytes = match scenario.steps.len() % 2 {
+            0 => BLOCK_SIZE as u64,
+            _ => 6 * BLOCK_SIZE as u64,
+        };
         let (fs, _) = Fs::mount(device, &options).map_err(|e| format!("mount: {e}"))?;
         Ok(fs)
     }

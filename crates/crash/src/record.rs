@@ -58,11 +58,15 @@ pub enum Mutation {
     FlushBetween,
     /// Without a log: what a dead client left in the open epoch is not forgotten at the mount.
     ForgetRollback,
+    /// Without a log: freed blocks are trimmed although they live again.
+    TrimAgain,
+    /// Without a log: blocks are trimmed in the epoch before the one that frees them.
+    TrimBefore,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 14] = [
+    pub const ALL: [Mutation; 16] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
@@ -77,6 +81,8 @@ impl Mutation {
         Mutation::LayCurrent,
         Mutation::FlushBetween,
         Mutation::ForgetRollback,
+        Mutation::TrimAgain,
+        Mutation::TrimBefore,
     ];
 
     /// Whether it breaks anything on this medium.
@@ -84,10 +90,10 @@ impl Mutation {
     pub fn concerns_medium(self, medium: Medium) -> bool {
         use Mutation::{
             AcknowledgeEarly, FlushBetween, ForgetRollback, InPlaceOverLogged, InPlaceUnproved,
-            NarrowPatches,
+            NarrowPatches, TrimAgain, TrimBefore,
         };
         match medium {
-            Medium::Block => ![FlushBetween, ForgetRollback].contains(&self),
+            Medium::Block => ![FlushBetween, ForgetRollback, TrimAgain, TrimBefore].contains(&self),
             // No record, no replay.
             Medium::Flash => ![
                 AcknowledgeEarly,
@@ -133,6 +139,8 @@ impl Mutation {
             Some(Mutation::LayCurrent) => faults.journal.lay_current = true,
             Some(Mutation::FlushBetween) => faults.journal.flush_between = true,
             Some(Mutation::ForgetRollback) => faults.forget_rollback = true,
+            Some(Mutation::TrimAgain) => faults.journal.trim_again = true,
+            Some(Mutation::TrimBefore) => faults.journal.trim_before = true,
         }
         faults
     }

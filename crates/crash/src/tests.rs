@@ -219,6 +219,16 @@ fn a_flush_in_the_middle_of_a_batch_is_found() {
 }
 
 #[test]
+fn corner_49_a_trim_of_a_block_that_lives_again_is_found() {
+    is_found(Mutation::TrimAgain);
+}
+
+#[test]
+fn corner_49_a_trim_before_the_flush_that_frees_the_block_is_found() {
+    is_found(Mutation::TrimBefore);
+}
+
+#[test]
 fn an_epoch_of_a_dead_client_that_is_not_forgotten_is_found() {
     is_found(Mutation::ForgetRollback);
 }

@@ -195,11 +195,14 @@ fn damage(image: &Image, bytes: &mut Vec<u8>, input: &mut &[u8]) -> bool {
                             let word = number(input, words as usize) as u64;
                             sealed.set_word(word, u64::from_le_bytes(take(input)));
                         }
-                        sealed.seal(if kind == usize::from(ROOT) {
+                        let seal = if kind == usize::from(ROOT) {
                             ROOT_SEAL
                         } else {
                             VOLUME
-                        });
+                        };
+                        // The layer's number of the page.
+                        let pages = u64::from(geometry().pages);
+                        sealed.seal(seal, u64::from(at.block) * pages + u64::from(at.page));
                         page = sealed.0.to_vec();
                         forged = true;
                     }

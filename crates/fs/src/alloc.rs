@@ -329,6 +329,25 @@ impl Allocator {
         Err(failure.unwrap_or_else(|| Errno::NoSpc.into()))
     }
 
+    /// Claims the first available run of a group from the block `index` of it on: where in the group it begins, and how
+    /// long it is.
+    pub(crate) fn claim_from(&self, group: u64, index: usize) -> Result<Option<(usize, u64)>> {
+        let group = group as usize;
+        let mut state = self.load_group(group)?;
+        let Some(map) = state.groups[group].map.as_deref_mut() else {
+            return Ok(None);
+        };
+        let start = next(map, index, true);
+        let count = next(map, start, false) - start;
+        if count == 0 {
+            return Ok(None);
+        }
+        set(map, start, count, false);
+        state.available_in[group] -= count as u32;
+        state.available -= count as u64;
+        Ok(Some((start, count as u64)))
+    }
+
     /// Makes claimed blocks available again: the operation was given up.
     pub(crate) fn unclaim(&self, at: BlockNo, count: u64) {
         self.lock().make_available(&self.volume, at, count);

@@ -8,6 +8,7 @@
 use crate::contract::Contract;
 use crate::error::{Error, from_journal};
 use crate::mount::{self, MountOptions};
+use crate::trim::Trimmed;
 use std::sync::Arc;
 use steadfast_block::BlockDevice;
 use steadfast_journal::{Object, Recovery};
@@ -59,6 +60,14 @@ impl Fs {
     #[must_use]
     pub fn journal_stats(&self) -> steadfast_journal::Stats {
         self.mounted.store.journal.stats()
+    }
+
+    /// Tells the device of all free space. `progress` is told how many block groups have been looked at.
+    ///
+    /// # Errors
+    /// EROFS, EIO, EUCLEAN.
+    pub fn trim(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Trimmed> {
+        self.mounted.trim(progress)
     }
 
     /// What was found wrong on the way, in words; each is told once.

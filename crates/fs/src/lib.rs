@@ -47,6 +47,7 @@ mod slots;
 mod superblock;
 #[cfg(test)]
 mod testing;
+mod trim;
 mod truncate;
 mod work;
 mod writeback;
@@ -66,3 +67,4 @@ pub use map::{BlockPlace, VolumeMap};
 pub use mkfs::{Made, MkfsOptions, mkfs};
 pub use mount::{Faults, MountOptions};
 pub use steadfast_journal::{EPOCH_BLOCKS_MIN, Recovery};
+pub use trim::Trimmed;

@@ -42,6 +42,8 @@ pub struct MountOptions {
     /// Bytes of a small file that go through the log when it is synced; larger ones are written to their
     /// places at once.
     pub small_bytes: u64,
+    /// Without a log: the device is told of freed space when so many bytes have gathered.
+    pub trim_bytes: u64,
     /// Commit and checkpoint in threads of their own. Without it the callers do everything,
     /// in an order that depends on nothing but the calls.
     pub background: bool,
@@ -64,6 +66,7 @@ impl Default for MountOptions {
             keep_data: false,
             uncommitted_bytes: 32 << 20,
             small_bytes: SMALL_BYTES_DEFAULT,
+            trim_bytes: 1 << 20,
             background: true,
             clock: Arc::new(SystemClock),
             seed: None,
@@ -139,6 +142,7 @@ impl Fs {
             commit_interval: options.commit_interval,
             uncommitted_blocks_max: uncommitted_blocks.max(16),
             cache_blocks_max: (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize,
+            trim_blocks: (options.trim_bytes / BLOCK_SIZE as u64).max(1),
             faults: options.faults.journal,
             ..found.volume.journal()
         };
@@ -246,6 +250,8 @@ impl Fs {
             ("checkpoints", stats.checkpoints),
             ("home_blocks", stats.home_blocks),
             ("released_blocks", stats.released_blocks),
+            ("trims", stats.trims),
+            ("trimmed_blocks", stats.trimmed_blocks),
             ("waits", stats.waits),
             ("log_blocks_used_now", head.saturating_sub(tail)),
             ("uncommitted_transactions_now", uncommitted as u64),

@@ -337,3 +337,58 @@ fn a_damaged_volume_without_a_log_is_repaired() {
         check(&fs, ino, n, 1, 3);
     }
 }
+
+/// Mapped blocks of the disk.
+fn mapped(disk: &Disk<MemoryStore>) -> u64 {
+    let (mut at, mut mapped, all) = (0, 0, disk.geometry().blocks);
+    while at < all {
+        let (count, is_mapped) = disk.run(BlockNo(at), all - at).unwrap();
+        mapped += if is_mapped { count } else { 0 };
+        at += count;
+    }
+    mapped
+}
+
+/// Story: the disk was never told of deleted files, so the layer kept and moved their blocks for ever.
+#[test]
+fn corner_49_deleted_files_leave_the_disk_and_what_lives_again_stays() {
+    for contract in Contract::ALL {
+        let disk = made(2 * EPOCH_BLOCKS_MIN, contract);
+        let fs = mount(disk.clone());
+        let root = &Caller::root();
+        let keep = create(&fs, b"keep").unwrap();
+        write(&fs, keep, 1, 0, 100).unwrap();
+        let gone = create(&fs, b"gone").unwrap();
+        write(&fs, gone, 2, 0, 1000).unwrap();
+        fs.sync().unwrap();
+        let full = mapped(&disk);
+        fs.unlink(root, fs.root(), b"gone").unwrap();
+        fs.sync().unwrap();
+        let stats = fs.journal_stats();
+        assert!(stats.trimmed_blocks >= 1000, "{stats:?}");
+        assert!(mapped(&disk) + 990 <= full, "{full}, {}", mapped(&disk));
+        // What lives again is kept, although the next trim comes behind it.
+        let again = create(&fs, b"again").unwrap();
+        write(&fs, again, 3, 0, 900).unwrap();
+        fs.sync().unwrap();
+        fs.unmount().unwrap();
+        drop(fs);
+        let disk = cut(disk, 3);
+        must_be_clean(&disk);
+        // All that is free, by command; used while it goes on, and again behind it.
+        let fs = mount(disk.clone());
+        let trimmed = fs.trim(&mut |_, _| {}).unwrap();
+        assert!(trimmed.blocks >= fs.statfs().unwrap().blocks_free);
+        check(&fs, lookup(&fs, b"keep").unwrap(), 1, 0, 100);
+        check(&fs, lookup(&fs, b"again").unwrap(), 3, 0, 900);
+        let used = disk.geometry().blocks - trimmed.blocks;
+        assert!(mapped(&disk) <= used, "{used}, {}", mapped(&disk));
+        let more = create(&fs, b"more").unwrap();
+        write(&fs, more, 4, 0, 500).unwrap();
+        fs.unmount().unwrap();
+        drop(fs);
+        must_be_clean(&disk);
+        let fs = mount(disk);
+        check(&fs, lookup(&fs, b"more").unwrap(), 4, 0, 500);
+    }
+}

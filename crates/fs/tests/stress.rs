@@ -480,6 +480,9 @@ impl BlockDevice for Epochs {
     }
 
     fn discard(&self, at: BlockNo, count: u64) -> Result<(), DeviceError> {
+        let mut written = self.written.lock().unwrap();
+        *written += 1;
+        assert!(*written <= EPOCH_BLOCKS_MIN, "the epoch is full");
         self.sim.discard(at, count)
     }
 
@@ -491,6 +494,10 @@ impl BlockDevice for Epochs {
 impl steadfast_block::Snapshot for Epochs {
     fn epoch_blocks(&self) -> u64 {
         EPOCH_BLOCKS_MIN
+    }
+
+    fn room(&self) -> u64 {
+        EPOCH_BLOCKS_MIN - *self.written.lock().unwrap()
     }
 
     fn rollback(&self) -> Result<(), DeviceError> {

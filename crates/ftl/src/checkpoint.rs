@@ -23,6 +23,8 @@ use crate::tag::{self, Tag};
 
 /// Version of everything in flash.
 pub(crate) const VERSION: u64 = 1;
+/// In a root, instead of the version: there is no disk yet, or no more.
+pub(crate) const VACANT: u64 = 0;
 /// Roots are sealed with this number: who reads one does not know the volume's yet.
 pub(crate) const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
 /// Words of a root before the places of directory and tables.
@@ -31,6 +33,8 @@ pub(crate) const ROOT_WORDS: u64 = 12;
 pub(crate) const FAILING: u64 = 1 << 31;
 /// Pages, delta pages and roots have numbers below this, for ever.
 pub(crate) const NUMBERS: u64 = 1 << 62;
+/// Checkpoints that may be tried one after the other, while blocks go on failing.
+const MENDS: u64 = 16;
 /// Map pages after one flush, while there is time.
 const SLICE: u64 = 4;
 
@@ -71,6 +75,8 @@ pub(crate) struct Checkpoint<P: Platform> {
     /// The anchor of the durable root, which is not erased before another one is durable.
     pub(crate) durable_anchor: P::W,
     pub(crate) anchor_page: P::W,
+    /// Roots say that there is no disk.
+    pub(crate) vacant: bool,
 }
 
 impl<P: Platform> Checkpoint<P> {
@@ -78,7 +84,7 @@ impl<P: Platform> Checkpoint<P> {
         let n = P::W::of;
         Checkpoint {
             phase: Phase::Idle,
-            cycle: n(1),
+            cycle: n(0),
             from: DeltaPosition {
                 number: n(1),
                 block: n(NONE),
@@ -94,6 +100,7 @@ impl<P: Platform> Checkpoint<P> {
             anchor: n(0),
             durable_anchor: n(NONE),
             anchor_page: n(0),
+            vacant: false,
         }
     }
 }
@@ -139,19 +146,38 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// A whole checkpoint at once: when a disk is made, when a program failed, and when crashes
-    /// have left many delta blocks. Nothing is uncommitted. Says whether a program failed in it.
+    /// have left many delta blocks. Nothing is uncommitted.
+    pub(crate) fn checkpoint_whole(&mut self) -> Result<(), P::Error> {
+        for _ in 0..MENDS {
+            if self.checkpoint_now()? {
+                return Ok(());
+            }
+        }
+        Err(FtlError::WornOut)
+    }
+
+    /// Tries a whole checkpoint; says whether it has its root. It gets none if a page of its delta run
+    /// had to go to another place: who begins with that root might not find it there.
     pub(crate) fn checkpoint_now(&mut self) -> Result<bool, P::Error> {
+        self.checkpoint_from(0)
+    }
+
+    /// The same without the first `clean` map pages: what flash has of them is as in memory.
+    pub(crate) fn checkpoint_from(&mut self, clean: u64) -> Result<bool, P::Error> {
         self.begin_checkpoint();
-        self.write_maps(self.limits.map_pages)?;
-        let mut failed = self.sync()?;
-        self.write_tables()?;
-        failed |= self.sync()?;
-        self.write_root()?;
-        failed |= self.sync()?;
+        self.checkpoint.written = P::W::of(clean);
+        P::part(self, "all maps", |ftl| ftl.write_maps(ftl.limits.map_pages))?;
+        self.sync()?;
+        P::part(self, "tables", Self::write_tables)?;
+        if self.sync()? {
+            return Ok(false);
+        }
+        P::part(self, "root", Self::write_root)?;
+        self.sync()?;
         self.release();
         self.checkpoint.phase = Phase::Idle;
         self.stats.checkpoints += 1;
-        Ok(failed)
+        Ok(true)
     }
 
     pub(crate) fn begin_checkpoint(&mut self) {
@@ -302,7 +328,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.checkpoint.root = self.checkpoint.root + n(1);
         let (shape, c) = (self.shape, &self.checkpoint);
         let head = [
-            n(VERSION),
+            n(if c.vacant { VACANT } else { VERSION }),
             self.volume,
             pack(n(shape.blocks), n(shape.pages)),
             pack(n(shape.sectors), n(shape.page_words)),
@@ -330,8 +356,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
         let tag = self.tag(tag::ROOT, c.root, n(0));
         tag.write(&shape, &mut page);
-        page.seal(n(ROOT_SEAL));
         let place = shape.page_at(c.anchor, c.anchor_page);
+        page.seal(n(ROOT_SEAL), place);
         self.checkpoint.anchor_page = self.checkpoint.anchor_page + n(1);
         self.stats.map_pages += 1;
         (self.platform.program(place, page, false)).map_err(FtlError::Flash)

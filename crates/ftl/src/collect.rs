@@ -149,7 +149,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if !cached {
             let fetched = self.platform.fetch(at).map_err(FtlError::Flash)?;
             let whole = fetched.filter(|page| {
-                Tag::read(&self.shape, self.volume, page)
+                Tag::read(&self.shape, self.volume, at, page)
                     .is_some_and(|tag| self.listed(page, &tag, slot) == sector)
             });
             // A page that cannot be read stays where it is, and keeps its block.
@@ -185,7 +185,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 
     /// All sectors of the victim were looked at. Those still valid wait in the buffer, or cannot
     /// be read: then the block keeps them, and is never erased.
-    fn leave_victim(&mut self, block: P::W) {
+    pub(crate) fn leave_victim(&mut self, block: P::W) {
         let waiting = (self.moved.places.iter())
             .filter(|&&place| self.shape.block_of(place) == block)
             .count() as u64;
@@ -282,7 +282,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             let at = (self.shape).page_at(block, n(self.shape.data_pages() + index));
             let page = self.platform.fetch(at).map_err(FtlError::Flash)?;
             let list = page.filter(|page| {
-                Tag::read(&self.shape, self.volume, page)
+                Tag::read(&self.shape, self.volume, at, page)
                     .is_some_and(|tag| tag.is(tag::SUMMARY) && tag.number == n(index))
             });
             let Some(page) = list else {
@@ -306,7 +306,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         P::each("pages of a block", P::W::of(self.shape.data_pages()), |i| {
             let at = self.shape.page_at(block, i);
             let page = self.platform.fetch(at).map_err(FtlError::Flash)?;
-            let tag = (page.as_ref()).and_then(|page| Tag::read(&self.shape, self.volume, page));
+            let tag =
+                (page.as_ref()).and_then(|page| Tag::read(&self.shape, self.volume, at, page));
             for slot in 0..self.shape.sectors {
                 let sector = match (&page, &tag) {
                     (Some(page), Some(tag)) => self.listed(page, tag, slot),

@@ -495,6 +495,10 @@ impl<S: Store + Send + 'static> Snapshot for Disk<S> {
         self.epoch_blocks
     }
 
+    fn room(&self) -> u64 {
+        Disk::room(self)
+    }
+
     fn rollback(&self) -> steadfast_block::Result<()> {
         let request = Request::new(DeviceOp::Flush, BlockNo(0), self.blocks);
         Disk::rollback(self).map_err(|error| match error {

@@ -187,12 +187,10 @@ impl<S: Store> Platform for Emulated<S> {
 mod tests {
     use super::Emulated;
     use crate::{Ftl, FtlError, Limits, Options, Tuned};
-    use steadfast_flash::{Geometry, Latency, MemoryStore, Nand};
+    use steadfast_flash::{Fault, FaultOp, Geometry, Latency, MemoryStore, Nand};
 
-    /// Found by an obligation in `proofs/smt`: behind a mount, roots failed in three anchors in a row, and the
-    /// fourth, with the only durable root, was erased for the next try. A crash there lost the disk.
-    #[test]
-    fn corner_50_the_durable_root_stays_when_all_other_anchors_fail() {
+    /// A small disk, just mounted.
+    fn small() -> Ftl<Emulated<MemoryStore>, Tuned> {
         let geometry = Geometry {
             channels: 2,
             dies: 1,
@@ -212,7 +210,15 @@ mod tests {
         };
         let policy = || Tuned::new(shape.dies);
         let disk = Ftl::format(platform, shape, policy(), options).unwrap();
-        let mut disk = Ftl::mount(disk.into_platform(), shape, policy()).unwrap();
+        Ftl::mount(disk.into_platform(), shape, policy()).unwrap()
+    }
+
+    /// Found by an obligation in `proofs/smt`: behind a mount, roots failed in three anchors in a row, and the
+    /// fourth, with the only durable root, was erased for the next try. A crash there lost the disk.
+    #[test]
+    fn corner_50_the_durable_root_stays_when_all_other_anchors_fail() {
+        let mut disk = small();
+        let shape = disk.shape;
         let durable = disk.checkpoint.anchor;
         for _ in 0..3 {
             disk.root_failed().unwrap();
@@ -221,5 +227,37 @@ mod tests {
             disk.abandon(shape.page_at(failed, 0)).unwrap();
         }
         assert!(matches!(disk.root_failed(), Err(FtlError::WornOut)));
+    }
+
+    /// Found by an obligation in `proofs/smt`: a whole checkpoint's delta page failed, and failed again in both
+    /// blocks announced behind it. Its root was durable nevertheless, and whoever began with it did not find the
+    /// page: a new disk, or one just mounted, was lost at the next mount.
+    #[test]
+    fn corner_50_a_root_waits_for_a_delta_run_that_is_found() {
+        let mut disk = small();
+        disk.write(3, &[7; 256]).unwrap();
+        disk.flush().unwrap();
+        let (shape, limits) = (disk.shape, disk.limits);
+        let words = shape.page_words;
+        let tables = limits.map_pages.div_ceil(words * 2) + shape.blocks.div_ceil(words);
+        let again = limits.map_pages + 1 + tables;
+        for after in [limits.map_pages, again, again + 1] {
+            let fault = Fault {
+                op: FaultOp::Program,
+                after,
+            };
+            disk.platform.nand_mut().inject(fault);
+        }
+        let (root, anchor) = (disk.checkpoint.root, disk.checkpoint.anchor_page);
+        assert!(!disk.checkpoint_now().unwrap());
+        assert_eq!(disk.stats().failed_blocks, 3);
+        assert_eq!(disk.checkpoint.root, root);
+        assert_eq!(disk.checkpoint.anchor_page, anchor);
+        disk.checkpoint_whole().unwrap();
+        let nand = disk.into_platform().into_nand().cut(1).unwrap();
+        let mut disk = Ftl::mount(Emulated::new(nand), shape, Tuned::new(shape.dies)).unwrap();
+        let mut data = [0; 256];
+        disk.read(3, &mut data).unwrap();
+        assert_eq!(data, [7; 256]);
     }
 }

@@ -7,15 +7,13 @@
 
 use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Ftl, HOST, MAPS, MOVED};
-use crate::limits::{Widths, delta_head_words, pair_capacity};
+use crate::limits::{ANCHORS, Widths, delta_head_words, pair_capacity};
 use crate::platform::{Page, Platform, Queue, Table, Word};
 use crate::policy::Policy;
 use crate::shape::NONE;
 use crate::stream::Stream;
 use crate::tag::{self, Tag};
 
-/// Checkpoints that one settling may take, while blocks go on failing.
-const MENDS: u64 = 16;
 /// Commits that a flush or a mount may add to move sectors when the reserve is short.
 const EXTRA_COMMITS: u64 = 64;
 /// Pages that such a commit may take: one of moved sectors, and its own.
@@ -46,11 +44,11 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
         // The host's part of the epoch is over.
         self.budget = n(0);
-        self.reclaim()?;
-        self.commit()?;
-        self.after_commit()?;
+        P::part(self, "reclaim", Self::reclaim)?;
+        P::part(self, "commit", Self::commit)?;
+        P::part(self, "after commit", Self::after_commit)?;
         self.make_room()?;
-        self.balance(self.shape.sectors)
+        P::part(self, "balance", |ftl| ftl.balance(ftl.shape.sectors))
     }
 
     /// With everything committed: sees to it that the reserve is there when the next epoch begins. Behind a
@@ -66,18 +64,20 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         while self.ready() < self.in_pages(self.limits.reserve) && tries < EXTRA_COMMITS {
             tries += 1;
             let before = self.stats.moved;
-            self.relocate(self.limits.block_sectors)?;
+            P::part(self, "relocate", |ftl| {
+                ftl.relocate(ftl.limits.block_sectors)
+            })?;
             let idle = self.blocks.invalid.length() == n(0) && self.stats.moved == before;
             if idle || self.ready() < n(ROUND_PAGES) {
                 break;
             }
-            self.seal(MOVED, false)?;
+            P::part(self, "seal moved", |ftl| ftl.seal(MOVED, false))?;
             self.stats.extra_commits += 1;
-            self.commit()?;
-            self.after_commit()?;
+            P::part(self, "commit", Self::commit)?;
+            P::part(self, "after commit", Self::after_commit)?;
             // Changes that wait for a page full keep blocks from being erased. These pages are
             // durable behind the next commit, and only then count.
-            self.write_deltas()?;
+            P::part(self, "deltas", Self::write_deltas)?;
         }
         // Half moved, with many valid sectors left: only while there is room for it.
         if (self.victim.as_ref()).is_some_and(|victim| !self.bearable(victim.block)) {
@@ -126,14 +126,10 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// which nobody follows the old pages. Until its root is durable a crash returns to the state
     /// before, as in any flush that has not returned.
     pub(crate) fn settle(&mut self) -> Result<(), P::Error> {
-        let mut failed = self.sync()?;
-        for _ in 0..MENDS {
-            if !failed || self.faults.skip_mend {
-                return Ok(());
-            }
-            failed = self.checkpoint_now()?;
+        if self.sync()? && !self.faults.skip_mend {
+            P::part(self, "checkpoint", Self::checkpoint_whole)?;
         }
-        Err(FtlError::WornOut)
+        Ok(())
     }
 
     /// Waits until everything programmed is durable, wherever it has to go. Says whether anything
@@ -150,16 +146,16 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             }
             any = true;
             for (at, _) in &failed {
-                self.abandon(*at)?;
+                P::part(self, "abandon", |ftl| ftl.abandon(*at))?;
             }
-            // In the order of their logs: see `repeat`.
-            failed.sort_by_key(|(_, page)| {
-                let tag = Tag::read(&self.shape, self.volume, page);
+            // In the order of their logs: see `refuge`.
+            failed.sort_by_key(|(at, page)| {
+                let tag = Tag::read(&self.shape, self.volume, *at, page);
                 tag.map_or(0, |tag| tag.number.value())
             });
             let mut fresh = [None; 4];
             for (at, page) in failed {
-                self.again(at, page, &mut fresh)?;
+                P::part(self, "again", |ftl| ftl.again(at, page, &mut fresh))?;
             }
         }
     }
@@ -190,9 +186,11 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         fresh: &mut [Option<usize>; 4],
     ) -> Result<(), P::Error> {
         let n = P::W::of;
-        let Some(tag) = Tag::read(&self.shape, self.volume, &page) else {
-            // Roots are sealed with a number of their own.
+        if self.shape.block_of_page(at) < n(ANCHORS) {
             return self.root_failed();
+        }
+        let Some(tag) = Tag::read(&self.shape, self.volume, at, &page) else {
+            return Err(FtlError::Stopped);
         };
         let stream = if tag.is(tag::DATA) || tag.is(tag::TRIM) {
             // Both data streams are one log: either will do.
@@ -206,21 +204,34 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             return Ok(());
         };
         let copy = page.clone();
-        let (index, new) = self.repeat(stream, fresh[stream], page)?;
+        let index = self.refuge(stream, fresh[stream])?;
         fresh[stream] = Some(index);
+        let new = self.repeat(stream, index, page, tag)?;
         if tag.is(tag::DATA) {
             for slot in 0..self.shape.sectors {
                 let sector = self.listed(&copy, &tag, slot);
-                let old = self.shape.place(at, slot);
-                if sector != n(NONE) && self.lookup(sector)? == old {
-                    let place = self.shape.place(new, slot);
-                    self.point(sector, place, true)?;
-                    self.vacate(self.shape.block_of(old))?;
-                    self.amend(P::W::pack(sector, old), P::W::pack(sector, place));
+                if sector != n(NONE) {
+                    let places = [at, new].map(|page| self.shape.place(page, slot));
+                    self.sector_moved(sector, places[0], places[1])?;
                 }
             }
         } else if stream == MAPS {
             self.checkpoint_moved(&tag, at, new);
+        }
+        Ok(())
+    }
+
+    /// The page of a sector went to another place: if that is still its place, map and pair follow.
+    pub(crate) fn sector_moved(
+        &mut self,
+        sector: P::W,
+        old: P::W,
+        new: P::W,
+    ) -> Result<(), P::Error> {
+        if self.lookup(sector)? == old {
+            self.point(sector, new, true)?;
+            self.vacate(self.shape.block_of(old))?;
+            self.amend(P::W::pack(sector, old), P::W::pack(sector, new));
         }
         Ok(())
     }

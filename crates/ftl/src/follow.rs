@@ -41,6 +41,22 @@ pub(crate) struct Head<P: Platform> {
     pub(crate) found: Option<Tagged<P>>,
 }
 
+/// How far the delta log has been followed.
+pub(crate) struct DeltaLog<P: Platform> {
+    /// Where the next page may be.
+    pub(crate) places: [(P::W, P::W); 3],
+    /// The blocks that the last page announces.
+    pub(crate) next: [P::W; 2],
+    /// What the pages behind the last commit say.
+    pub(crate) pairs: P::Q,
+    pub(crate) frontier: Option<Frontier<P::W>>,
+}
+
+/// The next page of an open block, or the first of an announced one.
+fn next_places<W: Word>(block: W, page: W, next: [W; 2]) -> [(W, W); 3] {
+    [(block, page), (next[0], W::of(0)), (next[1], W::of(0))]
+}
+
 /// A page, and the block and index where it lies.
 type Lying<P> = (Tagged<P>, <P as Platform>::W, <P as Platform>::W);
 
@@ -53,40 +69,51 @@ impl<P: Platform, Y> Ftl<P, Y> {
         from: &DeltaPosition<P::W>,
         counted: P::W,
     ) -> Result<Frontier<P::W>, P::Error> {
-        let n = P::W::of;
-        let head = n(delta_head_words(&self.shape));
-        let (mut block, mut page_index, mut next) = (from.block, from.page, from.next);
-        let mut pairs = P::Q::default();
-        let mut frontier = None;
         self.delta = from.number;
-        loop {
-            let places = [(block, page_index), (next[0], n(0)), (next[1], n(0))];
-            let found = self.find_delta(places)?;
-            let Some(((tag, page), at_block, index)) = found else {
-                break;
-            };
-            self.blocks.set(at_block, BlockUse::Delta);
-            let at = self.shape.page_at(at_block, index);
-            (block, page_index, next) = (at_block, index + n(1), tag.next);
-            if tag.count > n(pair_capacity(&self.shape)) {
-                return Err(self.corrupt("delta page", at));
-            }
-            P::each("pairs of a page", tag.count, |i| {
-                pairs.push(page.word(head + i));
-                Ok::<_, FtlError<P::Error>>(())
-            })?;
-            if tag.commits() {
-                P::each("pairs of a run", pairs.length(), |i| {
-                    self.apply(pairs.get(i), self.delta > counted, at)
-                })?;
-                pairs.truncate(n(0));
-                frontier = Some(self.read_frontier(&page, at)?);
-            }
-            self.delta = self.delta + n(1);
-        }
-        self.streams[DELTA].next = next;
-        frontier
+        let mut log = DeltaLog {
+            places: next_places(from.block, from.page, from.next),
+            next: from.next,
+            pairs: P::Q::default(),
+            frontier: None,
+        };
+        while self.follow_delta(&mut log, counted)? {}
+        self.streams[DELTA].next = log.next;
+        (log.frontier)
             .ok_or_else(|| self.corrupt("delta page", self.shape.page_at(from.block, from.page)))
+    }
+
+    /// Takes in the delta page of the next number; says whether there was one. What the pages of a
+    /// run say is applied with the last of them, which commits it.
+    pub(crate) fn follow_delta(
+        &mut self,
+        log: &mut DeltaLog<P>,
+        counted: P::W,
+    ) -> Result<bool, P::Error> {
+        let n = P::W::of;
+        let Some(((tag, page), block, index)) = self.find_delta(log.places)? else {
+            return Ok(false);
+        };
+        self.blocks.set(block, BlockUse::Delta);
+        let at = self.shape.page_at(block, index);
+        log.places = next_places(block, index + n(1), tag.next);
+        log.next = tag.next;
+        if tag.count > n(pair_capacity(&self.shape)) {
+            return Err(self.corrupt("delta page", at));
+        }
+        let head = n(delta_head_words(&self.shape));
+        P::each("pairs of a page", tag.count, |i| {
+            log.pairs.push(page.word(head + i));
+            Ok::<_, FtlError<P::Error>>(())
+        })?;
+        if tag.commits() {
+            P::each("pairs of a run", log.pairs.length(), |i| {
+                self.apply(log.pairs.get(i), self.delta > counted, at)
+            })?;
+            log.pairs.truncate(n(0));
+            log.frontier = Some(self.read_frontier(&page, at)?);
+        }
+        self.delta = self.delta + n(1);
+        Ok(true)
     }
 
     /// The next delta page, and the block and index where it lies, the first place that has it.
@@ -308,7 +335,8 @@ impl<P: Platform, Y> Ftl<P, Y> {
     /// A page that is whole, with its tag.
     pub(crate) fn fetch(&mut self, at: P::W) -> Result<Option<Tagged<P>>, P::Error> {
         let page = self.platform.fetch(at).map_err(FtlError::Flash)?;
-        Ok(page.and_then(|page| Tag::read(&self.shape, self.volume, &page).map(|tag| (tag, page))))
+        Ok(page
+            .and_then(|page| Tag::read(&self.shape, self.volume, at, &page).map(|tag| (tag, page))))
     }
 
     /// Applies a change that page `at` holds.

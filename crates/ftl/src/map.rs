@@ -93,7 +93,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         };
         let page = page.map_err(FtlError::Flash)?;
         page.filter(|page| {
-            Tag::read(&self.shape, self.volume, page)
+            Tag::read(&self.shape, self.volume, at, page)
                 .is_some_and(|tag| tag.is(kind) && tag.number == number)
         })
         .ok_or_else(|| self.corrupt(what, at))

@@ -17,11 +17,14 @@ impl Bytes {
         Bytes(vec![0; bytes].into())
     }
 
-    fn checksum(&self, volume: u64) -> (u64, u64) {
+    /// What the last word should be, and what it is. The page's number is added, so that of two places
+    /// at most one has it right.
+    fn checksum(&self, volume: u64, at: u64) -> (u64, u64) {
         let (body, last) = self.0.split_at(self.0.len() - 8);
         let mut word = [0; 8];
         word.copy_from_slice(last);
-        (xxh3_64_with_seed(body, volume), u64::from_le_bytes(word))
+        let computed = xxh3_64_with_seed(body, volume).wrapping_add(at);
+        (computed, u64::from_le_bytes(word))
     }
 }
 
@@ -40,14 +43,14 @@ impl Page<u64> for Bytes {
         self.0[at..at + 8].copy_from_slice(&value.to_le_bytes());
     }
 
-    fn seal(&mut self, volume: u64) {
-        let (checksum, _) = self.checksum(volume);
-        let at = self.0.len() - 8;
-        self.0[at..].copy_from_slice(&checksum.to_le_bytes());
+    fn seal(&mut self, volume: u64, at: u64) {
+        let (checksum, _) = self.checksum(volume, at);
+        let last = self.0.len() - 8;
+        self.0[last..].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    fn is_intact(&self, volume: u64) -> bool {
-        let (computed, stored) = self.checksum(volume);
+    fn is_intact(&self, volume: u64, at: u64) -> bool {
+        let (computed, stored) = self.checksum(volume, at);
         computed == stored
     }
 }

@@ -7,8 +7,11 @@
 //! the number of operations lies in a [`Table`] or a [`Queue`], and is walked with
 //! [`Platform::each`] and [`Platform::find`], which are where loop invariants go. Only the
 //! sectors of a page and the open blocks of a stream, whose numbers are fixed when the layer is
-//! made, are walked with plain loops.
+//! made, are walked with plain loops. Larger operations are made of parts ([`Platform::part`]), of which
+//! each is verified by itself.
 
+use crate::error::Result as Done;
+use crate::ftl::Ftl;
 use alloc::vec::Vec;
 use core::ops::{Add, BitAnd, Shl, Shr, Sub};
 
@@ -67,10 +70,10 @@ pub trait Page<W>: Clone {
     fn word(&self, at: W) -> W;
     /// Changes it.
     fn set_word(&mut self, at: W, value: W);
-    /// Puts the checksum of volume and everything else into the last word.
-    fn seal(&mut self, volume: W);
+    /// Puts the checksum of volume, the page's own number and everything else into the last word.
+    fn seal(&mut self, volume: W, at: W);
     /// Whether the last word is that checksum.
-    fn is_intact(&self, volume: W) -> bool;
+    fn is_intact(&self, volume: W, at: W) -> bool;
 }
 
 /// A table of numbers below 2^32.
@@ -189,6 +192,20 @@ pub trait Platform: Sized {
         count: Self::W,
         step: impl FnMut(Self::W) -> Result<(), E>,
     ) -> Result<(), E>;
+    /// Does a part of a larger operation. `name` is for a verifier, which puts in its place what was shown
+    /// of it.
+    ///
+    /// # Errors
+    /// The part's.
+    #[inline(always)]
+    fn part<Y>(
+        ftl: &mut Ftl<Self, Y>,
+        name: &'static str,
+        work: impl FnOnce(&mut Ftl<Self, Y>) -> Done<(), Self::Error>,
+    ) -> Done<(), Self::Error> {
+        let _ = name;
+        work(ftl)
+    }
 }
 
 /// A borrowed platform: whoever lends it has it back when the layer is gone.

@@ -1,5 +1,9 @@
 //! Format and mount.
 //!
+//! A format first makes a root durable that says that there is no disk, newer than all others and
+//! not in the anchor of the newest: until then a crash leaves the old disk, and from then on none,
+//! until the new disk's first root is durable. Anchors whose erase fails keep older roots only.
+//!
 //! A mount reads the newest root, its directory and block table, the delta log from the root's
 //! position on, and the data log behind that up to its last commit. Map pages are read when a
 //! change or a request needs them. So it takes as long as there are changes since the last
@@ -11,7 +15,7 @@
 //! mount does the same again.
 
 use crate::blocks::BlockUse;
-use crate::checkpoint::{DeltaPosition, FAILING, NUMBERS, ROOT_SEAL, ROOT_WORDS, VERSION};
+use crate::checkpoint::{DeltaPosition, FAILING, NUMBERS, ROOT_SEAL, ROOT_WORDS, VACANT, VERSION};
 use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Faults, Ftl, HOST, MAPS, MOVED, Options};
 use crate::limits::{ANCHORS, Limits};
@@ -20,9 +24,10 @@ use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
 use crate::policy::Policy;
 use crate::shape::{NONE, Shape};
 use crate::tag::{self, Tag};
+use alloc::vec::Vec;
 
 /// Blocks erased at once when a mount begins.
-const FIRST_STOCK: usize = 8;
+const FIRST_STOCK: u64 = 8;
 
 impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// Makes a new, empty disk; whatever the memory holds is lost.
@@ -31,7 +36,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// [`FtlError::TooSmall`] before anything is changed; [`FtlError::WornOut`] if too many
     /// blocks are bad; [`FtlError::Flash`].
     pub fn format(
-        platform: P,
+        mut platform: P,
         shape: Shape,
         policy: Y,
         options: Options,
@@ -39,27 +44,55 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let n = P::W::of;
         let limits =
             Limits::derive(&shape, options.sectors, options.epoch).map_err(FtlError::TooSmall)?;
+        let old = newest_root(&mut platform, &shape)?;
         let volume = n(options.volume);
         let mut ftl = Ftl::empty(platform, policy, shape, limits, volume, Faults::default());
-        // No root of an earlier disk may be left.
-        for anchor in 0..ANCHORS {
-            ftl.platform.erase(n(anchor)).map_err(FtlError::Flash)?;
-        }
-        for anchor in 0..ANCHORS {
-            let state = (ftl.platform.erased(n(anchor), true)).map_err(FtlError::Flash)?;
-            if state == Erase::Failed {
-                ftl.blocks.failing.set(n(anchor), n(1));
-            }
-        }
-        ftl.checkpoint.anchor_page = n(shape.pages);
         ftl.classify()?;
+        ftl.clear(old)?;
         ftl.begin_streams()?;
         for index in 0..limits.map_pages {
             ftl.loaded.set(n(index), n(1));
         }
-        ftl.checkpoint_now()?;
+        // A map page without a place says that no sector of it has one.
+        if !ftl.checkpoint_from(limits.map_pages)? {
+            ftl.checkpoint_whole()?;
+        }
         ftl.blocks.durable_runs = ftl.runs;
         Ok(ftl)
+    }
+
+    /// No disk is here any more: a root says so, and older ones, of which `old` is the newest, are
+    /// erased.
+    pub(crate) fn clear(&mut self, old: Option<Root<P>>) -> Result<(), P::Error> {
+        let n = P::W::of;
+        if let Some((anchor, tag, _)) = old {
+            self.checkpoint.root = tag.number;
+            self.checkpoint.anchor = anchor;
+            self.checkpoint.durable_anchor = anchor;
+        }
+        self.checkpoint.anchor_page = n(self.shape.pages);
+        self.checkpoint.vacant = true;
+        self.write_root()?;
+        self.sync()?;
+        self.checkpoint.vacant = false;
+        self.checkpoint.durable_anchor = self.checkpoint.anchor;
+        let others = (0..ANCHORS).map(n);
+        let others: Vec<P::W> = others
+            .filter(|&anchor| {
+                anchor != self.checkpoint.durable_anchor && !self.blocks.is_failing(anchor)
+            })
+            .collect();
+        for &anchor in &others {
+            self.platform.erase(anchor).map_err(FtlError::Flash)?;
+        }
+        for anchor in others {
+            let state = (self.platform.erased(anchor, true)).map_err(FtlError::Flash)?;
+            if state == Erase::Failed {
+                self.blocks.failing.set(anchor, n(1));
+                self.bad = self.bad + n(1);
+            }
+        }
+        Ok(())
     }
 
     /// Returns to the last flush of the disk that the memory holds.
@@ -88,8 +121,11 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             return Err(FtlError::NotFormatted);
         };
         let word = |at: u64| root.word(n(at));
+        if word(0) == n(VACANT) {
+            return Err(FtlError::NotFormatted);
+        }
         check_root(&shape, &word)?;
-        if tag.number >= n(NUMBERS) || word(7) >= n(NUMBERS) {
+        if word(7) >= n(NUMBERS) {
             return Err(corrupt_at(&shape, "root", shape.page_at(anchor, n(0))));
         }
         let limits =
@@ -122,7 +158,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Directory and block table, as the root names them.
-    fn read_tables(&mut self, root: &P::P) -> Result<(), P::Error> {
+    pub(crate) fn read_tables(&mut self, root: &P::P) -> Result<(), P::Error> {
         let n = P::W::of;
         let words = self.shape.page_words;
         let counts = root.word(n(11));
@@ -133,30 +169,56 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
         let listed = |at: u64| tag::half(root.word(n(ROOT_WORDS + at / 2)), at);
         for index in 0..directories {
-            let at = listed(index);
-            let page = self.metadata(at, tag::DIRECTORY, n(index), "directory")?;
-            self.claim(at);
-            for entry in 0..(words * 2).min(self.limits.map_pages - index * words * 2) {
-                let at = tag::half(page.word(n(entry / 2)), entry);
-                self.directory.set(n(index * words * 2 + entry), at);
-                if at != n(NONE) {
-                    if self.shape.block_of_page(at) >= n(self.shape.blocks) {
-                        return Err(self.corrupt("place of a map page", at));
-                    }
-                    self.claim(at);
-                }
-            }
+            self.read_directory(index, listed(index))?;
         }
         for index in 0..tables {
-            let at = listed(directories + index);
-            let page = self.metadata(at, tag::TABLE, n(index), "block table")?;
-            self.claim(at);
-            for word in 0..words.min(self.shape.blocks - index * words) {
-                let block = n(index * words + word);
-                self.read_entry(block, page.word(n(word)), at)?;
-            }
+            self.read_table(index, listed(directories + index))?;
         }
         Ok(())
+    }
+
+    /// Page `at`, which is this one of the directory.
+    pub(crate) fn read_directory(&mut self, index: u64, at: P::W) -> Result<(), P::Error> {
+        let n = P::W::of;
+        let page = self.metadata(at, tag::DIRECTORY, n(index), "directory")?;
+        self.claim(at);
+        let entries = self.shape.page_words * 2;
+        let first = index * entries;
+        let words = entries.min(self.limits.map_pages - first).div_ceil(2);
+        P::each("words of a directory", n(words), |word| {
+            let (pair, entry) = (page.word(word), n(first) + (word << 1));
+            self.read_place(entry, pair.low())?;
+            if entry + n(1) < n(self.limits.map_pages) {
+                self.read_place(entry + n(1), pair.high())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Where the directory says that a map page is.
+    pub(crate) fn read_place(&mut self, index: P::W, at: P::W) -> Result<(), P::Error> {
+        let n = P::W::of;
+        self.directory.set(index, at);
+        if at != n(NONE) {
+            if self.shape.block_of_page(at) >= n(self.shape.blocks) {
+                return Err(self.corrupt("place of a map page", at));
+            }
+            self.claim(at);
+        }
+        Ok(())
+    }
+
+    /// Page `at`, which is this one of the block table.
+    pub(crate) fn read_table(&mut self, index: u64, at: P::W) -> Result<(), P::Error> {
+        let n = P::W::of;
+        let page = self.metadata(at, tag::TABLE, n(index), "block table")?;
+        self.claim(at);
+        let words = self.shape.page_words;
+        let first = index * words;
+        let count = words.min(self.shape.blocks - first);
+        P::each("words of a block table", n(count), |word| {
+            self.read_entry(n(first) + word, page.word(word), at)
+        })
     }
 
     /// What page `at` of the block table says of a block.
@@ -181,7 +243,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// The root needs the block that a page lies in.
-    fn claim(&mut self, at: P::W) {
+    pub(crate) fn claim(&mut self, at: P::W) {
         let block = self.shape.block_of_page(at);
         self.blocks.set(block, BlockUse::Map);
     }
@@ -224,30 +286,49 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// Announces fresh blocks for all streams; the delta stream goes on where it has announced
     /// to, in blocks erased anew.
     fn begin_streams(&mut self) -> Result<(), P::Error> {
-        let n = P::W::of;
         let announced = self.streams[DELTA].next;
+        let goes_on = self.erase_announced(announced)?;
+        P::each("first blocks", P::W::of(FIRST_STOCK), |_| {
+            self.begin_erase().map(|_| ())
+        })?;
+        self.await_announced(announced)?;
+        self.announce_all(goes_on)
+    }
+
+    /// Says whether there was one that could be erased.
+    pub(crate) fn erase_announced(&mut self, announced: [P::W; 2]) -> Result<bool, P::Error> {
         let mut goes_on = false;
         for block in announced {
             if self.blocks.is(block, BlockUse::Erasable) {
                 goes_on = true;
                 self.platform.erase(block).map_err(FtlError::Flash)?;
-                self.blocks.set(block, BlockUse::Next);
+                self.blocks.set(block, BlockUse::Erasing);
             }
         }
-        for _ in 0..FIRST_STOCK {
-            self.begin_erase()?;
-        }
+        Ok(goes_on)
+    }
+
+    pub(crate) fn await_announced(&mut self, announced: [P::W; 2]) -> Result<(), P::Error> {
         for block in announced {
-            if self.blocks.is(block, BlockUse::Next) {
+            if self.blocks.is(block, BlockUse::Erasing) {
                 let state = (self.platform.erased(block, true)).map_err(FtlError::Flash)?;
                 if state == Erase::Failed {
                     self.retire(block);
+                } else {
+                    self.blocks.set(block, BlockUse::Next);
                 }
             }
         }
+        Ok(())
+    }
+
+    /// `goes_on`: the delta stream in the blocks that it announced.
+    pub(crate) fn announce_all(&mut self, goes_on: bool) -> Result<(), P::Error> {
+        let n = P::W::of;
         if !goes_on {
-            if announced[0] != n(NONE) {
-                let at = self.shape.page_at(announced[0], n(0));
+            let announced = self.streams[DELTA].next[0];
+            if announced != n(NONE) {
+                let at = self.shape.page_at(announced, n(0));
                 return Err(self.corrupt("announced block", at));
             }
             for i in 0..2 {
@@ -264,25 +345,30 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     fn begin_incarnation(&mut self) -> Result<(), P::Error> {
-        let n = P::W::of;
         self.begin_streams()?;
-        self.incarnation = self.incarnation + n(1);
-        self.write_deltas()?;
-        self.settle()?;
-        self.blocks.durable_runs = self.runs;
+        self.say_found()?;
         // Crashes in a row leave a delta block each.
-        if self.meta_used >= n(self.limits.meta_blocks) {
-            self.checkpoint_now()?;
+        if self.meta_used >= P::W::of(self.limits.meta_blocks) {
+            self.checkpoint_whole()?;
         }
         // The run says what the end of the log said.
         self.blocks.settle_invalid();
         self.restock()?;
         self.make_room()
     }
+
+    /// A delta run says what was found, and where the streams go on; then it is durable.
+    pub(crate) fn say_found(&mut self) -> Result<(), P::Error> {
+        self.incarnation = self.incarnation + P::W::of(1);
+        self.write_deltas()?;
+        self.settle()?;
+        self.blocks.durable_runs = self.runs;
+        Ok(())
+    }
 }
 
 /// A root, and the anchor that it lies in.
-type Root<P> = (
+pub(crate) type Root<P> = (
     <P as Platform>::W,
     Tag<<P as Platform>::W>,
     <P as Platform>::P,
@@ -290,28 +376,45 @@ type Root<P> = (
 
 /// The newest whole root and the anchor that it lies in. Roots lie in the first pages of their
 /// anchor; one behind the first damaged page is not the newest.
-fn newest_root<P: Platform>(platform: &mut P, shape: &Shape) -> Result<Option<Root<P>>, P::Error> {
-    let n = P::W::of;
-    let mut newest: Option<Root<P>> = None;
+pub(crate) fn newest_root<P: Platform>(
+    platform: &mut P,
+    shape: &Shape,
+) -> Result<Option<Root<P>>, P::Error> {
+    let mut newest = None;
     for anchor in 0..ANCHORS {
-        let anchor = n(anchor);
         for index in 0..shape.pages {
-            let at = shape.page_at(anchor, n(index));
-            let page = platform.fetch(at).map_err(FtlError::Flash)?;
-            let tagged = page.and_then(|page| {
-                let tag = Tag::read(shape, n(ROOT_SEAL), &page)?;
-                tag.is(tag::ROOT).then_some((tag, page))
-            });
-            let Some((tag, page)) = tagged else {
+            let [anchor, index] = [anchor, index].map(P::W::of);
+            if !look_for_root(platform, shape, anchor, index, &mut newest)? {
                 break;
-            };
-            if (newest.as_ref()).is_none_or(|(_, other, _)| tag.number > other.number) {
-                newest = Some((anchor, tag, page));
             }
         }
     }
     platform.arrive();
     Ok(newest)
+}
+
+/// Says whether a whole root lies here, and takes it if it is newer than the one so far.
+pub(crate) fn look_for_root<P: Platform>(
+    platform: &mut P,
+    shape: &Shape,
+    anchor: P::W,
+    index: P::W,
+    newest: &mut Option<Root<P>>,
+) -> Result<bool, P::Error> {
+    let n = P::W::of;
+    let at = shape.page_at(anchor, index);
+    let page = platform.fetch(at).map_err(FtlError::Flash)?;
+    let tagged = page.and_then(|page| {
+        let tag = Tag::read(shape, n(ROOT_SEAL), at, &page)?;
+        (tag.is(tag::ROOT) && tag.number < n(NUMBERS)).then_some((tag, page))
+    });
+    let Some((tag, page)) = tagged else {
+        return Ok(false);
+    };
+    if (newest.as_ref()).is_none_or(|(_, other, _)| tag.number > other.number) {
+        *newest = Some((anchor, tag, page));
+    }
+    Ok(true)
 }
 
 pub(crate) fn check_root<W: Word, E>(shape: &Shape, word: &impl Fn(u64) -> W) -> Result<(), E> {

@@ -99,10 +99,10 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         mut page: P::P,
         sectors: &[P::W],
     ) -> Result<P::W, P::Error> {
-        page.seal(self.volume);
         let cursor = &mut self.streams[stream].open[index];
         let block = cursor.block;
         let at = self.shape.page_at(block, cursor.page);
+        page.seal(self.volume, at);
         cursor.page = cursor.page + P::W::of(1);
         for &sector in sectors {
             cursor.sectors.push(sector);
@@ -228,8 +228,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             }
             let tag = self.tag(tag::SUMMARY, n(index), count);
             tag.write(&self.shape, &mut page);
-            page.seal(self.volume);
             let at = (self.shape).page_at(cursor.block, n(self.shape.data_pages() + index));
+            page.seal(self.volume, at);
             (self.platform.program(at, page, false)).map_err(FtlError::Flash)?;
             self.stats.summary_pages += 1;
         }
@@ -248,36 +248,40 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
     }
 
-    /// A page that came back from a sync goes to a fresh block of its stream, with all that
-    /// follow it; a page is only ever behind pages with smaller numbers in its block.
-    pub(crate) fn repeat(
+    /// A block for pages that came back from a sync: a fresh one of their stream, and another when that is
+    /// full; a page is only ever behind pages with smaller numbers in its block.
+    pub(crate) fn refuge(
         &mut self,
         stream: usize,
         fresh: Option<usize>,
+    ) -> Result<usize, P::Error> {
+        let s = &self.streams[stream];
+        match fresh {
+            Some(index) if s.open[index].page < P::W::of(s.pages) => return Ok(index),
+            Some(full) => self.close(stream, full, true)?,
+            None if s.open.len() >= s.width => self.close(stream, 0, false)?,
+            None => {}
+        }
+        self.open(stream)
+    }
+
+    /// Programs a page that came back from a sync, with this tag, in an open block; says where.
+    pub(crate) fn repeat(
+        &mut self,
+        stream: usize,
+        index: usize,
         mut page: P::P,
-    ) -> Result<(usize, P::W), P::Error> {
-        let index = match fresh {
-            Some(index) => index,
-            None => {
-                if self.streams[stream].open.len() >= self.streams[stream].width {
-                    self.close(stream, 0, false)?;
-                }
-                self.open(stream)?
-            }
-        };
-        let Some(mut tag) = Tag::read(&self.shape, self.volume, &page) else {
-            return Err(FtlError::Stopped);
-        };
+        mut tag: Tag<P::W>,
+    ) -> Result<P::W, P::Error> {
         tag.next = self.streams[stream].next;
         tag.write(&self.shape, &mut page);
         let mut sectors = Vec::new();
-        if stream == HOST || stream == MOVED {
+        if stream == HOST {
             for slot in 0..self.shape.sectors {
                 sectors.push(self.listed(&page, &tag, slot));
             }
         }
-        let at = self.program_at(stream, index, page, &sectors)?;
-        Ok((index, at))
+        self.program_at(stream, index, page, &sectors)
     }
 
     /// A free block to announce.

@@ -8,7 +8,7 @@
 //! | 3 | the two blocks that its stream opens next |
 //! | 4 | how many entries the page holds |
 //! | 5 … | the sectors in a data page, two in each word |
-//! | last | checksum of the volume's number and all other words of page and spare area |
+//! | last | checksum of the volume's number and all other words of page and spare area, plus the page's own number |
 
 use crate::platform::{Page, Platform, Word};
 use crate::shape::Shape;
@@ -63,21 +63,21 @@ impl<W: Word> Tag<W> {
         page.set_word(at(4), self.count);
     }
 
-    /// The tag of a page that is whole and belongs to the volume.
-    pub(crate) fn read<P: Page<W>>(shape: &Shape, volume: W, page: &P) -> Option<Tag<W>> {
-        let at = |i: u64| page.word(W::of(shape.page_words + i));
-        let head = at(0).high();
-        if head >> 16 != W::of(MAGIC) || !page.is_intact(volume) {
+    /// The tag of a page that is whole, belongs to the volume and was programmed at `at`.
+    pub(crate) fn read<P: Page<W>>(shape: &Shape, volume: W, at: W, page: &P) -> Option<Tag<W>> {
+        let word = |i: u64| page.word(W::of(shape.page_words + i));
+        let head = word(0).high();
+        if head >> 16 != W::of(MAGIC) || !page.is_intact(volume, at) {
             return None;
         }
         Some(Tag {
             kind: (head >> 8) & W::of(0xFF),
             flags: head & W::of(0xFF),
-            incarnation: at(0).low(),
-            number: at(1),
-            flushed: at(2),
-            next: [at(3).low(), at(3).high()],
-            count: at(4),
+            incarnation: word(0).low(),
+            number: word(1),
+            flushed: word(2),
+            next: [word(3).low(), word(3).high()],
+            count: word(4),
         })
     }
 

@@ -25,8 +25,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.admit(P::W::of(1))?;
         if self.host.sectors.len() as u64 == self.shape.sectors {
             self.stopping(|ftl| {
-                ftl.seal(HOST, false)?;
-                ftl.balance(ftl.shape.sectors)
+                P::part(ftl, "seal", |ftl| ftl.seal(HOST, false))?;
+                P::part(ftl, "balance", |ftl| ftl.balance(ftl.shape.sectors))
             })?;
         }
         self.host.sectors.push(sector);
@@ -67,7 +67,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let page = self.platform.read(at).map_err(FtlError::Flash)?;
         let slot = self.shape.slot_of(place).value();
         let whole = page.filter(|page| {
-            Tag::read(&self.shape, self.volume, page)
+            Tag::read(&self.shape, self.volume, at, page)
                 .is_some_and(|tag| self.listed(page, &tag, slot) == sector)
         });
         match whole {

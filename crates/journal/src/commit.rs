@@ -7,7 +7,7 @@
 
 use crate::cache::Entry;
 use crate::checkpoint::{Asker, log_runs};
-use crate::core::{Batch, PostImage, TxnBlock};
+use crate::core::{Batch, PostImage, Run, TxnBlock};
 use crate::engine::Inner;
 use crate::patch::{Edit, Patch};
 use crate::record::{RecordId, RecordWriter};
@@ -24,6 +24,13 @@ impl Batch {
             .collect();
         parts.sort_by_key(|part| part.0);
         parts
+    }
+
+    /// The runs that it frees.
+    pub(crate) fn frees(&self) -> impl Iterator<Item = Run> {
+        self.txns
+            .iter()
+            .flat_map(|(_, txn)| txn.frees.iter().copied())
     }
 }
 

@@ -133,7 +133,7 @@ pub(crate) struct Txn {
     phase: Phase,
     pub(crate) blocks: BlockMap<Box<TxnBlock>>,
     pub(crate) data: Vec<DataRun>,
-    frees: Vec<Run>,
+    pub(crate) frees: Vec<Run>,
     attached: BTreeSet<u64>,
     /// Log bytes of the patches so far.
     log_bytes: u64,

@@ -631,7 +631,8 @@ impl Inner {
     fn shut_down(&self) -> Result<()> {
         self.sync(Core::everything)?;
         if self.epoch.is_some() {
-            return self.flush_in_place();
+            self.flush_in_place()?;
+            return self.trim_rest().map_err(|error| self.fail(&error));
         }
         self.checkpoint(Asker::Caller)?;
         self.mark_clean()

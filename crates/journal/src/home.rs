@@ -17,11 +17,23 @@
 //!
 //! Committed images are never ahead of their homes, so blocks need no place in memory afterwards,
 //! and freed blocks can be reused at once.
+//!
+//! *Trims.* The device is told of freed blocks, or it would keep and move them for ever. A batch's freed
+//! blocks become *waste* behind its images; when enough has gathered, it is trimmed in that
+//! batch's epoch, behind everything else and before the flush. That order suffices:
+//!
+//! * a crash before the flush has ended takes the trim back together with the batch that frees the block; behind
+//!   it no tree has the block;
+//! * a block is reused only behind the batch that frees it, and what is written to it takes it out of
+//!   the waste under the book's lock; so no trim follows the new bytes;
+//! * trims get what room the epoch has left. Without room, or if the device refuses one, they wait for a later batch;
+//!   those that a crash forgets are only waste (`Journal::trim` finds them).
 
 use crate::core::{Batch, HomeImage, PostImage};
 use crate::engine::{Inner, WRITE_BLOCKS_MAX};
 use crate::sync::{Mutex, MutexGuard};
-use crate::{EPOCH_BLOCKS_MIN, Error, Kind, Result, checkpoint::write_home};
+use crate::waste::Waste;
+use crate::{EPOCH_BLOCKS_MIN, Error, Journal, Kind, Result, checkpoint::write_home};
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 
 /// What may be written until the next flush, and what has been.
@@ -36,6 +48,7 @@ struct Book {
     written: u64,
     /// A part of a batch may have been written.
     torn: bool,
+    waste: Waste,
 }
 
 impl Book {
@@ -73,6 +86,42 @@ impl Epoch {
     }
 }
 
+impl Journal {
+    /// Tells the device that a run of blocks is free, so that it need not keep their bytes. The caller owns
+    /// the run: no tree that a crash may leave has the blocks, and nobody takes them meanwhile.
+    ///
+    /// # Errors
+    /// The device's, which changes nothing else.
+    pub fn trim(&self, at: BlockNo, count: u64) -> Result<()> {
+        let inner = self.inner();
+        if inner.config.read_only {
+            return Err(Error::ReadOnly);
+        }
+        inner.core.lock().check()?;
+        if let Some(epoch) = &inner.epoch {
+            let mut book = inner.with_room(epoch, 1)?;
+            book.waste.remove((at, count));
+            book.written += 1;
+            inner.device.discard(at, count)?;
+        } else {
+            inner.device.discard(at, count)?;
+        }
+        let stats = &mut inner.core.lock().stats;
+        stats.trims += 1;
+        stats.trimmed_blocks += count;
+        Ok(())
+    }
+
+    /// Makes all trims durable.
+    ///
+    /// # Errors
+    /// The sticky failure.
+    pub fn flush_trims(&self) -> Result<()> {
+        let inner = self.inner();
+        inner.flush_outside().map_err(|error| inner.fail(&error))
+    }
+}
+
 impl Inner {
     /// Carries a batch through; see the module's header.
     pub(crate) fn commit_home(&self, epoch: &Epoch, batch: Batch) -> Result<()> {
@@ -87,6 +136,9 @@ impl Inner {
             });
         }
         self.core.lock().laid(&batch, blocks);
+        if self.config.faults.trim_before {
+            self.trim_before(&batch)?;
+        }
         let mut book = self.with_room(epoch, blocks)?;
         book.torn = true;
         let half = match self.config.faults.flush_between {
@@ -99,8 +151,20 @@ impl Inner {
             self.flush()?;
         }
         write_home(&*self.device, rest)?;
+        for run in batch.frees() {
+            book.waste.add(run);
+        }
+        for image in &images {
+            // Never there: it would live again in the batch that frees it.
+            book.waste.remove((image.at, 1));
+        }
+        if book.waste.blocks() >= self.config.trim_blocks {
+            let room = epoch.blocks.saturating_sub(book.written + blocks);
+            self.trim_some(&mut book, room);
+        }
         self.flush()?;
-        *book = Book::default();
+        book.written = 0;
+        book.torn = false;
         drop(book);
         if self.config.faults.data_late {
             for (_, txn) in &batch.txns {
@@ -149,9 +213,65 @@ impl Inner {
         };
         debug_assert!(segments.len() <= WRITE_BLOCKS_MAX);
         let mut book = self.with_room(epoch, segments.len() as u64)?;
+        if !self.config.faults.trim_again {
+            book.waste.remove((at, segments.len() as u64));
+        }
         self.device.write(at, segments)?;
         book.written += segments.len() as u64;
         Ok(())
+    }
+
+    /// Tells the device of waste, a write of the epoch for each run; of as much as there is room for.
+    fn trim_some(&self, book: &mut Book, room: u64) {
+        let (mut runs, mut blocks) = (0, 0);
+        let room = match self.device.snapshot() {
+            Some(snapshot) => room.min(snapshot.room()),
+            None => room,
+        };
+        while runs < room
+            && let Some((at, count)) = book.waste.take()
+        {
+            if self.device.discard(at, count).is_err() {
+                // What has stopped the device, the flush will say.
+                book.waste.add((at, count));
+                break;
+            }
+            (runs, blocks) = (runs + 1, blocks + count);
+        }
+        book.written += runs;
+        let stats = &mut self.core.lock().stats;
+        stats.trims += runs;
+        stats.trimmed_blocks += blocks;
+    }
+
+    /// When everything is durable: tells the device of the rest.
+    pub(crate) fn trim_rest(&self) -> Result<()> {
+        let Some(epoch) = &self.epoch else {
+            return Ok(());
+        };
+        let mut book = epoch.book.lock();
+        book.check()?;
+        while book.waste.blocks() > 0 {
+            let (before, room) = (book.waste.blocks(), epoch.blocks - book.written);
+            self.trim_some(&mut book, room);
+            let stuck = book.waste.blocks() == before && book.written == 0;
+            if book.written > 0 {
+                self.flush()?;
+                book.written = 0;
+            }
+            if stuck {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Planted fault: blocks are trimmed in the epoch before the one that frees them.
+    fn trim_before(&self, batch: &Batch) -> Result<()> {
+        for (at, count) in batch.frees() {
+            self.device.discard(at, count)?;
+        }
+        self.flush()
     }
 
     /// Makes durable what was written outside of batches.

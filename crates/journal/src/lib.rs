@@ -26,6 +26,7 @@
 //! | `commit` | the committer: one record, one flush |
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `home` | without a log: a batch is written home and flushed |
+//! | `waste` | freed blocks that the device was not told of |
 //! | `workers` | commit interval and checkpoints in the background |
 //! | `place` | data written in place, outside of transactions |
 //! | `recover`, `replay` | scan, verdict, replay |
@@ -63,6 +64,7 @@ mod sync;
 #[cfg(feature = "trace")]
 #[doc(hidden)]
 pub mod trace;
+mod waste;
 mod workers;
 
 pub use dump::{
@@ -87,6 +89,8 @@ pub const LOG_BLOCKS_MIN: u64 = 64;
 pub const LOG_BLOCKS_MAX: u64 = record::RECORD_BLOCKS_MAX;
 /// Fewest blocks that an epoch of a snapshot-consistent device must have for a journal without a log.
 pub const EPOCH_BLOCKS_MIN: u64 = 2048;
+/// Freed blocks that gather before the device is told: a page of trims costs as much as one of data (1 MiB).
+const TRIM_BLOCKS: u64 = 256;
 /// Bytes of credits that each block changed is charged at least. Without a log they are what counts:
 /// so many pay for one write of the epoch.
 pub const BLOCK_CREDIT: u64 = 64;
@@ -204,6 +208,8 @@ pub struct Config {
     pub uncommitted_blocks_max: u64,
     /// Budget of clean cached blocks.
     pub cache_blocks_max: usize,
+    /// Without a log: the device is told of freed blocks when so many have gathered.
+    pub trim_blocks: u64,
     /// Planted faults, for the crash harness alone.
     pub faults: Faults,
     /// Who hears of the core's decisions.
@@ -222,6 +228,7 @@ impl Config {
             commit_interval: Duration::from_secs(5),
             uncommitted_blocks_max: 2 * TXN_DATA_BLOCKS_MAX,
             cache_blocks_max: 16384,
+            trim_blocks: TRIM_BLOCKS,
             faults: Faults::default(),
             probe: Probe::default(),
         }
@@ -285,6 +292,10 @@ pub struct Faults {
     pub flush_between: bool,
     /// Without a log, nobody asks whether an epoch has room.
     pub ignore_epoch: bool,
+    /// Without a log, freed blocks are trimmed although they were written since.
+    pub trim_again: bool,
+    /// Without a log, blocks are trimmed in the epoch before the one that frees them.
+    pub trim_before: bool,
 }
 
 /// What to wait for until an operation is durable.
@@ -329,6 +340,10 @@ pub struct Stats {
     pub home_blocks: u64,
     /// Blocks that left the quarantine.
     pub released_blocks: u64,
+    /// Runs of freed blocks that the device was told of.
+    pub trims: u64,
+    /// Blocks in them.
+    pub trimmed_blocks: u64,
     /// Times an operation waited for log space or memory.
     pub waits: u64,
 }

@@ -19,4 +19,5 @@ pub(crate) mod serve_nfs;
 pub(crate) mod shutdown;
 pub(crate) mod stat;
 pub(crate) mod sync;
+pub(crate) mod trim;
 pub(crate) mod umount;

@@ -10,18 +10,13 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Output;
 
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
-pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_steadfast");
-
-/// What a command said, on both streams.
-pub(crate) fn said(output: &Output) -> String {
-    let out = String::from_utf8_lossy(&output.stdout);
-    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
-}
+mod programs;
+pub(crate) use programs::{PROGRAM, said};
 
 /// A directory that everyone may search, with a volume `img` and a mount point `mnt`.
 pub(crate) struct Place {
@@ -60,10 +55,7 @@ impl Place {
 
     /// Runs a command here, at most a minute.
     pub(crate) fn command(&self, program: &str, args: &[&str]) -> Output {
-        let mut command = Command::new("timeout");
-        command.arg("60").arg(program).args(args);
-        command.current_dir(self.path()).stdin(Stdio::null());
-        command.output().unwrap()
+        programs::run(self.path(), program, args)
     }
 
     /// Runs the program under test.
@@ -80,14 +72,7 @@ impl Place {
 
     /// Runs it; it must fail with this exit code. Returns what it said.
     pub(crate) fn refused(&self, code: i32, args: &[&str]) -> String {
-        let output = self.steadfast(args);
-        assert_eq!(
-            output.status.code(),
-            Some(code),
-            "{args:?}: {}",
-            said(&output)
-        );
-        said(&output)
+        programs::refused(self.path(), code, args)
     }
 
     /// Unmounts and checks.

@@ -4,3 +4,4 @@
 mod common;
 mod corners;
 mod damage;
+mod formats;

@@ -25,6 +25,7 @@ pub(crate) struct State {
     durable: MemDevice,
     written: Vec<u64>,
     count: u64,
+    pub(crate) trimmed: u64,
     pub(crate) broken: Option<String>,
     /// Writes until one fails.
     pub(crate) fails_after: Option<u64>,
@@ -45,6 +46,7 @@ impl Epochs {
                 durable,
                 written: Vec::new(),
                 count: 0,
+                trimmed: 0,
                 broken: None,
                 fails_after: None,
             }),
@@ -109,8 +111,16 @@ impl BlockDevice for Epochs {
         Ok(())
     }
 
-    fn discard(&self, _: BlockNo, _: u64) -> Result<(), DeviceError> {
-        Ok(())
+    /// As a flash disk: zeros, one write of the epoch.
+    fn discard(&self, at: BlockNo, count: u64) -> Result<(), DeviceError> {
+        let mut state = self.state.lock().unwrap();
+        if state.count + 1 > self.bound {
+            return Err(failed(DeviceOp::Discard, at, "the epoch is full"));
+        }
+        state.count += 1;
+        state.trimmed += count;
+        state.written.extend(at.0..at.0 + count);
+        self.now.discard(at, count)
     }
 
     fn snapshot(&self) -> Option<&dyn Snapshot> {
@@ -121,6 +131,10 @@ impl BlockDevice for Epochs {
 impl Snapshot for Epochs {
     fn epoch_blocks(&self) -> u64 {
         self.bound
+    }
+
+    fn room(&self) -> u64 {
+        self.bound - self.state.lock().unwrap().count
     }
 
     fn rollback(&self) -> Result<(), DeviceError> {

@@ -206,6 +206,93 @@ fn corner_47_an_epoch_that_fills_is_flushed_between_batches() {
     assert!(error.contains("the epoch is full"), "{error}");
 }
 
+/// Corner 49: blocks are freed, used again, freed again, a few at a time and in any order. The device is told
+/// of all that are free in the end, and of none that lives: each flush is looked at.
+#[test]
+fn corner_49_freed_blocks_are_trimmed_unless_they_live_again() {
+    for (trim_blocks, faults, found) in [
+        (1, Faults::default(), false),
+        (16, Faults::default(), false),
+        (256, Faults::default(), false),
+        (
+            16,
+            Faults {
+                trim_again: true,
+                ..Faults::default()
+            },
+            true,
+        ),
+        (
+            1,
+            Faults {
+                trim_before: true,
+                ..Faults::default()
+            },
+            true,
+        ),
+    ] {
+        let device = Epochs::new(EPOCH_BLOCKS_MIN);
+        device.rollback().unwrap();
+        let config = Config {
+            faults,
+            trim_blocks,
+            ..Config::without_log(VOLUME)
+        };
+        let below: Arc<dyn BlockDevice> = device.clone();
+        let journal = Journal::open(below, config).unwrap().0;
+        // Each of five metadata blocks names a run of 1 to 3 blocks, at two places in turn.
+        let mut named = [None; 5];
+        for round in 0..400u64 {
+            let which = round * 3 % 5;
+            let place = META + (which * 2 + round / 5 % 2) * 4;
+            let count = 1 + round % 3;
+            let credits = Credits {
+                log_bytes: 5 * 64,
+                data_blocks: 4,
+            };
+            let mut op = journal.begin(StreamId(1), credits).unwrap();
+            let old = named[which as usize].take();
+            if let Some((at, count)) = old {
+                op.free(BlockNo(at), count).unwrap();
+            }
+            let mut bytes = [0; 16];
+            // Every fifth names nothing from now on.
+            if round % 5 != 0 {
+                let mut block = [0; BLOCK_SIZE];
+                block[..8].copy_from_slice(&round.to_le_bytes());
+                block[2048..2056].copy_from_slice(&round.to_le_bytes());
+                op.write_around(BlockNo(place), copies(block, count))
+                    .unwrap();
+                bytes[..8].copy_from_slice(&place.to_le_bytes());
+                bytes[8..].copy_from_slice(&round.to_le_bytes());
+                named[which as usize] = Some((place, count));
+            }
+            op.write(BlockNo(which), Kind::Meta, META_BYTES - 16, &bytes)
+                .unwrap();
+            let ticket = op.commit();
+            if round % 3 == 0 {
+                journal.wait(ticket).unwrap();
+            }
+        }
+        journal.close().unwrap();
+        assert_eq!(device.broken().is_some(), found, "{:?}", device.broken());
+        if found {
+            continue;
+        }
+        let live: u64 = named.iter().flatten().map(|(_, count)| count).sum();
+        let mut block = [0; BLOCK_SIZE];
+        let mut held = 0;
+        for at in META..META * 12 {
+            device.now.read(BlockNo(at), &mut block).unwrap();
+            held += u64::from(block != [0; BLOCK_SIZE]);
+        }
+        let stats = journal.stats();
+        assert_eq!(held, live, "{stats:?}");
+        assert_eq!(stats.trimmed_blocks, device.state.lock().unwrap().trimmed);
+        assert!(stats.trims > 0 && stats.trims <= stats.trimmed_blocks);
+    }
+}
+
 #[test]
 fn a_device_without_snapshots_or_with_short_epochs_is_refused() {
     let plain: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(100));

@@ -2,7 +2,7 @@
 //! the flash memory, for what a crash leaves.
 
 use crate::blocks::BlockUse::{Anchor, Erasable, Erasing, Free, Invalid, Open};
-use crate::checkpoint::ROOT_SEAL;
+use crate::checkpoint::{ROOT_SEAL, VERSION};
 use crate::shape::NONE;
 use crate::state::any_more;
 use crate::sym::{Event, Page, Seal, cell, change, differ, n, value};
@@ -81,13 +81,20 @@ pub fn happens(event: &Event) {
             if g.root_waiting {
                 let directory = cell(g.directory).words;
                 change(g.rooted, |cell| cell.words = directory);
-                with_ghost(|g| (g.durable_from, g.anchor) = (g.from, g.root_at));
+                let tables = cell(g.tables_next).words;
+                change(g.tables, |cell| cell.words = tables);
+                with_ghost(|g| {
+                    (g.durable_from, g.anchor) = (g.from, g.root_at);
+                    g.root_page = g.root_page_waiting;
+                });
             }
             with_ghost(|g| {
                 g.delta_durable = g.delta;
                 (g.maps_waiting, g.root_waiting) = (false, false);
             });
         }
+        // What did not fail may be durable, or not: nothing is taken for granted.
+        Event::Failed => {}
     }
 }
 
@@ -144,6 +151,12 @@ fn needs_nothing(view: &View, block: Term) {
         "an erase takes a map page",
         not(all([not(is_none(root)), of_page(root)])),
     );
+    let index = any_table();
+    let taken = all([is_table(g, index), of_page(view.tables.get(index))]);
+    prove(
+        "an erase takes a page of directory or block table",
+        not(taken),
+    );
 }
 
 /// A page goes to the next place of an open block, where nothing lay; if it is one of a log, it has
@@ -164,16 +177,16 @@ fn program(at: Term, page: &Page) {
         view.fill.get(block).equal(index),
     );
     change(g.fill, |cell| cell.words.set(block, index.plus(n(1))));
-    if let Seal::By(by) = cell(page.0).seal
+    if let Seal::By(by, _) = cell(page.0).seal
         && by.as_number() == Some(ROOT_SEAL)
     {
-        return root(&view, block, page);
+        return root(&view, at, page);
     }
     prove(
         "a page goes to a block that is not open",
         view.used_as(block, &[Open]),
     );
-    let Some(tag) = Tag::read(&SMALL, Word(g.volume), page) else {
+    let Some(tag) = Tag::read(&SMALL, Word(g.volume), Word(at), page) else {
         prove("a page without a tag is programmed", truth(false));
         return;
     };
@@ -196,13 +209,15 @@ fn program(at: Term, page: &Page) {
         "a page says that more is durable than is",
         tag.flushed.0.at_most(g.flushed),
     );
-    if tag.is(tag::DATA) || tag.is(tag::TRIM) {
-        data_page(at, page, &tag);
-    } else if tag.is(tag::SUMMARY) {
+    if tag.is(tag::SUMMARY) {
         prove(
             "a summary lies among data",
             n(SMALL.data_pages()).at_most(index),
         );
+    } else if let Some(failed) = &g.failed {
+        repeated(at, page, &tag, failed);
+    } else if tag.is(tag::DATA) || tag.is(tag::TRIM) {
+        data_page(at, page, &tag);
     } else {
         prove(
             "metadata is written before it is committed",
@@ -211,6 +226,11 @@ fn program(at: Term, page: &Page) {
         prove("metadata is written before the sync", truth(!g.committing));
         if !tag.is(tag::DELTA) {
             with_ghost(|g| g.maps_waiting = true);
+            let directory = tag.is(tag::DIRECTORY);
+            if directory || tag.is(tag::TABLE) {
+                let index = table_index(directory, tag.number.0);
+                change(g.tables_next, |cell| cell.words.set(index, at));
+            }
         } else {
             prove(
                 "a delta page's number is not the next",
@@ -223,17 +243,33 @@ fn program(at: Term, page: &Page) {
 }
 
 /// A root goes to an anchor, and all that it names is durable.
-fn root(view: &View, block: Term, page: &Page) {
+fn root(view: &View, at: Term, page: &Page) {
     let g = &view.ghost;
+    let block = SMALL.block_of_page(Word(at)).0;
     prove("a root lies elsewhere", view.used_as(block, &[Anchor]));
-    let Some(tag) = Tag::read(&SMALL, Word::of(ROOT_SEAL), page) else {
+    let Some(tag) = Tag::read(&SMALL, Word::of(ROOT_SEAL), Word(at), page) else {
         return prove("a root without a tag is programmed", truth(false));
     };
     prove("it is no root", tag.kind.0.equal(n(tag::ROOT)));
+    prove(
+        "a root says that there is no disk",
+        page.at(n(0)).equal(n(VERSION)),
+    );
+    // So the search, which ends at the first damaged page of an anchor, comes to it.
+    let behind = at.equal(g.root_page.plus(n(1)));
+    let first = SMALL.index_of_page(Word(at)).0.equal(n(0));
+    prove(
+        "a root lies behind a page that may be none",
+        any([first, behind]),
+    );
     prove("a root is not the newest", g.root.below(tag.number.0));
     prove(
         "a root is written while another is not durable",
-        truth(!g.root_waiting),
+        truth(!g.root_waiting || g.failed.is_some()),
+    );
+    prove(
+        "a root is written whose delta run may not be found",
+        not(g.astray),
     );
     prove(
         "a root names pages that are not durable",
@@ -255,8 +291,78 @@ fn root(view: &View, block: Term, page: &Page) {
         g.root_waiting = true;
         g.root = tag.number.0;
         g.root_at = block;
+        g.root_page_waiting = at;
     });
     reached("root");
+}
+
+/// A page that failed is programmed as it was; what lay at its place lies here. What is made of it later is the
+/// place's alone.
+fn repeated(at: Term, page: &Page, tag: &Tag<Word>, failed: &Returned) {
+    let g = ghost();
+    let (was, is) = (cell(failed.page), cell(page.0));
+    let word = Word::bits("any word of the page", 6).0;
+    let (next, seal) = (
+        SMALL.page_words + 3,
+        SMALL.page_words + SMALL.spare_words - 1,
+    );
+    prove(
+        "a page that failed is programmed as another",
+        implies(
+            all([word.below(n(seal)), differ(word, n(next))]),
+            is.words.get(word).equal(was.words.get(word)),
+        ),
+    );
+    for slot in 0..SMALL.sectors {
+        let same = is.slots.get(n(slot)).equal(was.slots.get(n(slot)));
+        prove("a sector of a page that failed is another", same);
+    }
+    if tag.is(tag::DATA) || tag.is(tag::TRIM) {
+        let index = SMALL.index_of_page(Word(at)).0;
+        prove(
+            "a data page lies where summaries do",
+            index.below(n(SMALL.data_pages())),
+        );
+        change(g.log, |cell| cell.words.set(tag.number.0, at));
+        if tag.is(tag::DATA) {
+            let first = SMALL.place(Word(at), 0).0;
+            for slot in 0..SMALL.sectors {
+                let old = SMALL.place(Word(failed.at), slot).0;
+                for table in [g.listed, g.data] {
+                    let lay = cell(table).words.get(old);
+                    change(table, |cell| cell.words.set(first.plus(n(slot)), lay));
+                }
+            }
+            // Replaying the page leads here, where it led to its old place.
+            let (before, old) = (cell(g.replay).words, failed.at);
+            change(g.replay, |cell| {
+                cell.words.set_where(move |sector| {
+                    let place = Word(before.get(sector));
+                    let here = SMALL.page_of(place).0.equal(old);
+                    (here, first.plus(SMALL.slot_of(place).0))
+                });
+            });
+        }
+    } else if tag.is(tag::DELTA) {
+        change(g.deltas, |cell| cell.words.set(tag.number.0, at));
+        with_ghost(|g| g.astray = any([g.astray, g.from.at_most(tag.number.0)]));
+    } else {
+        with_ghost(|g| g.maps_waiting = true);
+        let directory = tag.is(tag::DIRECTORY);
+        if directory || tag.is(tag::TABLE) {
+            let (index, old) = (table_index(directory, tag.number.0), failed.at);
+            let before = cell(g.tables_next).words;
+            change(g.tables_next, |cell| {
+                cell.words.set_where(move |page| {
+                    let lay = before.get(page).equal(old);
+                    (all([page.equal(index), lay]), at)
+                });
+            });
+        }
+        return reached("repeated");
+    }
+    with_ghost(|g| g.elsewhere = true);
+    reached("repeated");
 }
 
 fn data_page(at: Term, page: &Page, tag: &Tag<Word>) {

@@ -32,8 +32,13 @@ shipped! {
     write = "../../../../crates/ftl/src/write.rs";
 }
 
+mod begin;
+mod boot;
+mod calls;
 mod erases;
 mod events;
+mod failures;
+mod log;
 mod metadata;
 mod mount;
 mod pages;
@@ -53,6 +58,7 @@ fn obligation(name: &str, must_reach: &[&str], mut body: impl FnMut()) {
     explore::obligation(name, must_reach, || {
         sym::reset();
         state::reset();
+        calls::reset();
         body();
     });
 }
@@ -63,10 +69,15 @@ fn main() {
         writes::obligations();
         trims::obligations();
         erases::obligations();
+        failures::obligations();
         metadata::obligations();
         roots::obligations();
+        calls::obligations();
         recovery::obligations();
+        boot::obligations();
+        log::obligations();
         mount::obligations();
         space::obligations();
+        begin::obligations();
     })
 }

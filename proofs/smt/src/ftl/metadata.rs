@@ -71,10 +71,10 @@ fn deltas() {
             prove("a run cannot be written", truth(result.is_ok()));
             let all_programs = programs();
             prove("a run of one page has one", truth(all_programs.len() == 1));
-            let Some((_, page)) = all_programs.into_iter().next() else {
+            let Some((at, page)) = all_programs.into_iter().next() else {
                 return;
             };
-            let Some(tag) = Tag::read(&SMALL, volume, &page) else {
+            let Some(tag) = Tag::read(&SMALL, volume, Word(at), &page) else {
                 return prove("a delta page is not sealed", truth(false));
             };
             prove("the run does not commit", tag.flags.0.equal(n(tag::COMMIT)));
@@ -207,7 +207,12 @@ fn moments() {
             assume(ghost().written.equal(n(state.ftl.limits.map_pages)));
             let directory = cell(ghost().directory).words;
             change(ghost().rooted, |cell| cell.words = directory);
-            with_ghost(|g| g.durable_from = g.from);
+            let tables = cell(ghost().tables_next).words;
+            change(ghost().tables, |cell| cell.words = tables);
+            with_ghost(|g| {
+                g.durable_from = g.from;
+                (g.rooted_now, g.tables_written) = (true, false);
+            });
             check_all(&View::now());
             reached("done");
         },
@@ -291,7 +296,7 @@ fn moments() {
             let Some((at, page)) = made.into_iter().next() else {
                 return;
             };
-            let tag = Tag::read(&SMALL, state.ftl.volume, &page);
+            let tag = Tag::read(&SMALL, state.ftl.volume, Word(at), &page);
             let right = tag.map_or(truth(false), |tag| {
                 all([tag.kind.0.equal(n(tag::MAP)), tag.number.0.equal(index)])
             });
@@ -347,8 +352,35 @@ fn relocate() {
     );
 }
 
+/// All of it was looked at.
+fn leave() {
+    obligation(
+        "victim: a block whose sectors cannot be moved keeps them",
+        &["kept", "left"],
+        || {
+            let mut state = State::any(Begin {
+                moved: 1,
+                ..Begin::default()
+            });
+            let block = Word(crate::state::any_block());
+            assume(View::now().used_as(block.0, &[BlockUse::Used, BlockUse::Invalid]));
+            let bad = state.ftl.bad.0;
+            state.ftl.leave_victim(block);
+            state.check();
+            state.check_contents(None);
+            state.check_stable();
+            let is_bad = View::now().used_as(block.0, &[BlockUse::Bad]);
+            let more = choice(is_bad, n(1), n(0));
+            prove("it is not counted", state.ftl.bad.0.equal(bad.plus(more)));
+            let kept = smt::explore::branch(is_bad);
+            reached(if kept { "kept" } else { "left" });
+        },
+    );
+}
+
 pub fn obligations() {
     deltas();
+    leave();
     load();
     moments();
     relocate();

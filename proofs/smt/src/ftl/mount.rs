@@ -61,6 +61,12 @@ fn classes() {
                 );
                 return reached("refused");
             }
+            let use_ = before.uses.get(block);
+            let expected = crate::begin::classified(block, use_, before.valid.get(block), failing);
+            prove(
+                "a block is used as something else",
+                after.uses.get(block).equal(expected),
+            );
             prove("an anchor may be used", anchor.equal(is(Anchor)));
             let free = all([not(anchor), was(Erasable), not(needed), not(failing)]);
             prove(

@@ -7,7 +7,7 @@ use crate::state::SMALL;
 use crate::sym::{Page, differ, n, page_length};
 use crate::tag::{self, Tag};
 use smt::explore::{assume, branch, prove, reached, unknown};
-use smt::term::{Term, all, implies};
+use smt::term::{Term, all, any, implies};
 use smt::word::Word;
 
 /// Geometries of page and slot numbers, all that there are: `Limits::derive` refuses places of more
@@ -60,24 +60,27 @@ fn same(a: &Tag<Word>, b: &Tag<Word>) -> Term {
 
 fn round_trip() {
     obligation(
-        "tag: what is written is read, for its volume alone",
-        &["read", "other volume"],
+        "tag: what is written is read, for its volume and its place alone",
+        &["read", "other volume or place"],
         || {
             page_length(SMALL.page_words + SMALL.spare_words, false);
             let (volume, reader) = (Word::any("volume"), Word::any("reader's volume"));
+            let (at, looked) = (Word::any("place"), Word::any("place looked at"));
             let mut page = Page::any("page");
             let tag = written();
             tag.write(&SMALL, &mut page);
-            page.seal(volume);
-            match Tag::read(&SMALL, reader, &page) {
+            page.seal(volume, at);
+            match Tag::read(&SMALL, reader, looked, &page) {
                 Some(found) => {
                     prove("another volume's page is read", volume.0.equal(reader.0));
+                    prove("another place's page is read", at.0.equal(looked.0));
                     prove("a field is not what was written", same(&tag, &found));
                     reached("read");
                 }
                 None => {
-                    prove("its own page is refused", differ(volume.0, reader.0));
-                    reached("other volume");
+                    let other = [differ(volume.0, reader.0), differ(at.0, looked.0)];
+                    prove("its own page is refused", any(other));
+                    reached("other volume or place");
                 }
             }
         },
@@ -91,12 +94,12 @@ fn any_bytes() {
         || {
             page_length(SMALL.page_words + SMALL.spare_words, false);
             let page = Page::any("page");
-            let volume = Word::any("volume");
-            match Tag::read(&SMALL, volume, &page) {
+            let (volume, at) = (Word::any("volume"), Word::any("place"));
+            match Tag::read(&SMALL, volume, at, &page) {
                 Some(tag) => {
                     prove(
                         "a damaged page is read",
-                        smt::term::truth(page.is_intact(volume)),
+                        smt::term::truth(page.is_intact(volume, at)),
                     );
                     let head = page.at(n(SMALL.page_words));
                     let magic = head.shifted(48).equal(n(0x5346));
@@ -120,15 +123,15 @@ fn any_bytes() {
         || {
             page_length(SMALL.page_words + SMALL.spare_words, false);
             let mut page = Page::any("page");
-            let volume = Word::any("volume");
+            let (volume, lies) = (Word::any("volume"), Word::any("place"));
             written().write(&SMALL, &mut page);
-            page.seal(volume);
+            page.seal(volume, lies);
             let at = Word::any("changed word");
             assume(at.0.below(n(SMALL.page_words + SMALL.spare_words - 1)));
             page.set_word(at, Word::any("another word"));
             prove(
                 "a changed page is read",
-                smt::term::truth(Tag::read(&SMALL, volume, &page).is_none()),
+                smt::term::truth(Tag::read(&SMALL, volume, lies, &page).is_none()),
             );
             reached("refused");
         },
@@ -169,8 +172,8 @@ fn slots() {
                         found.0.equal(expected.0),
                     );
                 }
-                page.seal(Word::of(1));
-                let read = Tag::read(&shape, Word::of(1), &page);
+                page.seal(Word::of(1), Word::of(2));
+                let read = Tag::read(&shape, Word::of(1), Word::of(2), &page);
                 let kept = read.map_or(smt::term::truth(false), |found| same(&tag, &found));
                 prove("the tag was changed", kept);
             }

@@ -90,7 +90,7 @@ fn collect() {
             let state = State::any(Begin::default());
             let at = Word::bits("page", 13);
             let page = Page::medium(at.0);
-            let Some(tag) = Tag::read(&SMALL, state.ftl.volume, &page) else {
+            let Some(tag) = Tag::read(&SMALL, state.ftl.volume, at, &page) else {
                 return reached("not whole");
             };
             let mut changes = Queue::any("changes");
@@ -212,8 +212,12 @@ fn heads() {
                         place.page.0.below(n(SMALL.data_pages())),
                     ];
                     prove("a page outside", all(inside));
-                    let whole = Tag::read(&SMALL, state.ftl.volume, &page).is_some();
-                    prove("a damaged page, or another volume's", truth(whole));
+                    let at = SMALL.page_at(place.block, place.page);
+                    let whole = Tag::read(&SMALL, state.ftl.volume, at, &page).is_some();
+                    prove(
+                        "a damaged page, or another volume's, or place's",
+                        truth(whole),
+                    );
                     reached("found");
                 }
                 None => reached("nothing"),
@@ -246,7 +250,7 @@ fn deltas() {
                 if !smt::explore::branch(smt::term::apply("readable", 0, &[at])) {
                     return truth(false);
                 }
-                let tag = Tag::read(&SMALL, volume, &Page::medium(at));
+                let tag = Tag::read(&SMALL, volume, Word(at), &Page::medium(at));
                 tag.map_or(truth(false), |tag| {
                     all([tag.kind.0.equal(n(tag::DELTA)), tag.number.0.equal(delta)])
                 })

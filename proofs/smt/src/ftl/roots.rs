@@ -14,7 +14,7 @@ use crate::sym::{
 };
 use crate::tag::{self, Tag};
 use smt::explore::{assume, prove, reached};
-use smt::term::{Term, all, truth};
+use smt::term::{Term, all, implies, truth};
 use smt::word::Word;
 
 /// Blocks that the block table speaks of, none of them failing (any entry: `entry`), and map pages that the
@@ -23,7 +23,7 @@ const TABLED: u64 = 4;
 const NAMED: u64 = 5;
 
 /// A checkpoint is due its tables: all map pages are written, and nothing is uncommitted.
-fn state() -> State {
+pub fn state() -> State {
     let begin = Begin {
         committed: true,
         phase: Phase::Maps,
@@ -34,6 +34,7 @@ fn state() -> State {
     no_proposals();
     state.ftl.shape.blocks = TABLED;
     state.ftl.limits.map_pages = NAMED;
+    with_ghost(|g| g.tables_of = [1, 1]);
     change(state.ftl.blocks.failing.0, |cell| {
         cell.words = Memory::of(|_| n(0))
     });
@@ -55,15 +56,17 @@ fn state() -> State {
         );
         reached("released");
     });
-    // The anchor goes on where its last root lies.
+    // The anchor goes on behind its last root, the durable one.
     let (anchor, page) = (
         state.ftl.checkpoint.anchor.0,
         state.ftl.checkpoint.anchor_page.0,
     );
     assume(all([
+        n(1).at_most(page),
         page.below(n(SMALL.pages)),
         view.fill.get(anchor).equal(page),
     ]));
+    with_ghost(|g| g.root_page = SMALL.page_at(Word(anchor), Word(page)).0.minus(n(1)));
     state
 }
 
@@ -73,10 +76,10 @@ fn says(state: &State) {
     let made = programs();
     let of_kind = |kind: u64, volume: Word| -> Vec<(Term, Tag<Word>, &Page)> {
         let tagged = made.iter().filter_map(|(at, page)| {
-            let Seal::By(by) = cell(page.0).seal else {
+            let Seal::By(by, _) = cell(page.0).seal else {
                 return None;
             };
-            (by == volume.0).then(|| (*at, Tag::read(&SMALL, volume, page), page))
+            (by == volume.0).then(|| (*at, Tag::read(&SMALL, volume, Word(*at), page), page))
         });
         tagged
             .filter_map(|(at, tag, page)| tag.filter(|tag| tag.is(kind)).map(|tag| (at, tag, page)))
@@ -84,6 +87,15 @@ fn says(state: &State) {
     };
     let directories = of_kind(tag::DIRECTORY, ftl.volume);
     let tables = of_kind(tag::TABLE, ftl.volume);
+    let index = crate::state::any_table();
+    let next = View::now().tables_next.get(index);
+    let written = directories.iter().chain(&tables);
+    let written = smt::term::any(written.map(|(at, ..)| at.equal(next)));
+    let is_one = crate::state::is_table(&ghost(), index);
+    prove(
+        "a page of the tables is not known",
+        implies(is_one, written),
+    );
     prove(
         "a page of directory or table is missing",
         truth(directories.len() == 1 && tables.len() == 1),
@@ -147,10 +159,50 @@ fn says(state: &State) {
     }
 }
 
+/// Recovery reads the root, and has directory and block table as they were.
+fn read_back(state: &mut State) {
+    let made = programs();
+    let Some((_, root)) = made.last() else {
+        return prove("no root is written", truth(false));
+    };
+    let at = |table: &Table, index: u64| cell(table.0).words.get(n(index));
+    let tables = |state: &State| {
+        let blocks = &state.ftl.blocks;
+        let entry = |table| (0..TABLED).map(move |block| at(table, block));
+        let named = (0..NAMED).map(|index| at(&state.ftl.directory, index));
+        named
+            .chain(entry(&blocks.valid))
+            .chain(entry(&blocks.erases))
+            .chain(entry(&blocks.failing))
+            .collect::<Vec<Term>>()
+    };
+    let written = tables(state);
+    let empty = |id: usize, value: u64| {
+        change(id, |cell| cell.words = Memory::of(move |_| n(value)));
+    };
+    let blocks = &state.ftl.blocks;
+    empty(state.ftl.directory.0, NONE);
+    for table in [&blocks.valid, &blocks.erases, &blocks.failing] {
+        empty(table.0, 0);
+    }
+    // The table has a page of entries, whatever blocks there are.
+    state.ftl.shape.blocks = SMALL.blocks;
+    let listed = |at: u64| tag::half(root.word(Word::of(ROOT_WORDS)), at);
+    let directory = state.ftl.read_directory(0, listed(0));
+    let read = directory.and_then(|()| state.ftl.read_table(0, listed(1)));
+    prove("its own tables are refused", truth(read.is_ok()));
+    let same = written.iter().zip(tables(state));
+    prove(
+        "directory or block table are read as others",
+        all(same.map(|(a, b)| a.equal(b))),
+    );
+    reached("read back");
+}
+
 fn slices() {
     obligation(
         "root: after tables and a sync, and old blocks after another",
-        &["root", "released", "done"],
+        &["root", "released", "done", "read back"],
         || {
             let mut state = state();
             assume(ghost().written.equal(n(limits().map_pages)));
@@ -200,8 +252,65 @@ fn slices() {
             state.check_contents(None);
             state.check_stable();
             reached("done");
+            read_back(&mut state);
         },
     );
+}
+
+/// How many map pages a slice has: never more than are left, whatever is in time; each is as `checkpoint: a map page` has it.
+fn slice() {
+    obligation(
+        "slice: as many map pages as are due, and none behind the last",
+        &["slice", "due", "any"],
+        || {
+            let begin = Begin {
+                committed: true,
+                phase: Phase::Maps,
+                open: [1, 0, 1, 1],
+                ..Begin::default()
+            };
+            let mut state = State::any(begin);
+            let pages = n(state.ftl.limits.map_pages);
+            crate::sym::some_number([0, 3, 1 << 20][choose(3)]);
+            loop_shown("map pages", move |count| {
+                let written = ghost().written;
+                prove(
+                    "a map page is written behind the last one",
+                    all([written.at_most(pages), count.at_most(pages.minus(written))]),
+                );
+                reached("slice");
+            });
+            let written = ghost().written;
+            match choose(2) {
+                0 => {
+                    assume(written.below(pages));
+                    let result = state.ftl.advance_checkpoint();
+                    prove("a slice fails", truth(result.is_ok()));
+                    reached("due");
+                }
+                _ => {
+                    let count = [0, 1, u64::MAX][choose(3)];
+                    let result = state.ftl.write_maps(count);
+                    prove("map pages cannot be written", truth(result.is_ok()));
+                    reached("any");
+                }
+            }
+            prove(
+                "a slice goes on to another phase",
+                truth(state.ftl.checkpoint.phase == Phase::Maps && programs().is_empty()),
+            );
+            state.check();
+            state.check_contents(None);
+            state.check_stable();
+        },
+    );
+}
+
+/// One of so many.
+fn choose(of: usize) -> usize {
+    (0..of - 1)
+        .find(|_| crate::state::chosen("this one"))
+        .unwrap_or(of - 1)
 }
 
 fn at_once() {
@@ -218,7 +327,7 @@ fn at_once() {
                 });
             });
             let result = state.ftl.checkpoint_now();
-            prove("a checkpoint fails", truth(matches!(result, Ok(false))));
+            prove("a checkpoint fails", truth(matches!(result, Ok(true))));
             says(&state);
             let g = ghost();
             prove("the root is not durable", truth(!g.root_waiting));
@@ -340,6 +449,7 @@ fn entry() {
 }
 
 pub fn obligations() {
+    slice();
     slices();
     at_once();
     next_anchor();

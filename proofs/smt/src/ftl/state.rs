@@ -12,11 +12,11 @@ use crate::blocks::{BlockUse, Blocks};
 use crate::checkpoint::{Checkpoint, DeltaPosition, Phase};
 pub use crate::events::{any_block, any_sector};
 use crate::events::{happens, map_is_set, use_is_set};
-use crate::ftl::{DELTA, Faults, HOST, MAPS, MOVED, Stats};
+use crate::ftl::{DELTA, Faults, Ftl, HOST, MAPS, MOVED};
 use crate::limits::Widths;
 use crate::shape::NONE;
 use crate::stream::{Buffer, Cursor, Stream};
-use crate::sym::{Anything, Flash, Memory, Page, Queue, Table, cell, differ, n, value};
+use crate::sym::{Anything, Flash, Memory, Page, Queue, Table, cell, differ, n, named, value};
 use crate::view;
 pub use crate::view::*;
 use smt::explore::{assume, branch, end_path, prove, reached, suppose, unknown};
@@ -33,9 +33,11 @@ fn bare(g: &Ghost) -> View {
             "map" | "stable" | "replay" => SECTORS.ilog2(),
             "listed" | "data" => SMALL.place_bits(),
             "log" | "deltas" => 64,
+            "tables" | "tables next" => 6,
             _ => SMALL.blocks.ilog2(),
         };
-        Memory::of(move |at| value(name, width, &[at.part(0, bits)]))
+        let name = named(name);
+        Memory::of(move |at| value(&name, width, &[at.part(0, bits)]))
     };
     View {
         map: f("map", 32),
@@ -52,6 +54,8 @@ fn bare(g: &Ghost) -> View {
         log: f("log", 32),
         deltas: f("deltas", 32),
         rooted: f("rooted", 32),
+        tables: f("tables", 32),
+        tables_next: f("tables next", 32),
         ghost: g.clone(),
     }
 }
@@ -90,6 +94,14 @@ fn tables(bare: &View) -> Ghost {
     let plain = |read: &Memory, limit: u64| Table::new(read.clone(), limit).0;
     let of_replay = bare.clone();
     let of_directory = bare.clone();
+    let of_table = |read: &Memory| {
+        let view = bare.clone();
+        with(
+            read.clone(),
+            Box::new(move |index| view.tables_hold(index)),
+            64,
+        )
+    };
     Ghost {
         map: with(bare.map.clone(), Box::new(of_sector), SECTORS),
         uses: of_block(&bare.uses),
@@ -137,6 +149,8 @@ fn tables(bare: &View) -> Ghost {
             }),
             limits().map_pages,
         ),
+        tables: of_table(&bare.tables),
+        tables_next: of_table(&bare.tables_next),
         count: plain(&bare.valid, SMALL.blocks),
         ..bare.ghost.clone()
     }
@@ -191,13 +205,14 @@ fn count(name: &str) -> Word {
 }
 
 fn blocks(g: &Ghost) -> Blocks<Flash> {
+    let name = named("erases");
     Blocks {
         uses: Table(g.uses),
         valid: Table(g.valid),
         ages: Table(g.ages),
         erases: Table::new(
-            Memory::of(|block| {
-                let erases = value("erases", 32, &[block]);
+            Memory::of(move |block| {
+                let erases = value(&name, 32, &[block]);
                 suppose(erases.below(n(NONE)));
                 erases
             }),
@@ -244,163 +259,175 @@ fn moved(begin: Begin, view: &View) -> Buffer<Flash> {
     }
 }
 
+/// The layer becomes any that there can be.
+pub fn any_state<Y>(ftl: &mut Ftl<Flash, Y>, begin: Begin) {
+    crate::sym::page_length(SMALL.page_words + SMALL.spare_words, true);
+    let limits = limits();
+    let (number, flushed, said, covered) = (
+        count("number"),
+        count("flushed"),
+        count("said"),
+        count("covered"),
+    );
+    let (runs, durable_runs) = (Word::bits("runs", 31), Word::bits("durable runs", 31));
+    let (delta, from, durable_from) = (count("delta"), count("from"), count("durable from"));
+    let cycle = Word::bits("cycle", 31);
+    let (delta_durable, root) = (count("durable delta"), count("root"));
+    let written = Word::bits("written", 32);
+    let spare = Word::bits("spare", 32);
+    let steps = [
+        (covered, said),
+        (said, flushed),
+        (flushed, number),
+        (durable_runs, runs),
+    ];
+    let deltas = [(durable_from, from), (from, delta), (delta_durable, delta)];
+    let steps = steps.iter().chain(&deltas).map(|(a, b)| a.0.at_most(b.0));
+    let bounds = [
+        spare.0.at_most(n(SMALL.blocks)),
+        written.0.at_most(n(limits.map_pages)),
+    ];
+    assume(all(steps.chain(bounds)));
+    if begin.committed {
+        assume(flushed.0.equal(number.0));
+    }
+    if begin.phase == Phase::Idle || begin.rooted {
+        assume(all([
+            durable_from.0.equal(from.0),
+            written.0.equal(n(limits.map_pages)),
+        ]));
+    }
+    let trims = if begin.trims {
+        Queue::any("trims")
+    } else {
+        Queue::default()
+    };
+    let ghost = Ghost {
+        map: 0,
+        uses: 0,
+        valid: 0,
+        ages: 0,
+        directory: 0,
+        listed: 0,
+        data: 0,
+        stable: 0,
+        replay: 0,
+        fill: 0,
+        holds: 0,
+        log: 0,
+        deltas: 0,
+        rooted: 0,
+        tables: 0,
+        tables_next: 0,
+        tables_written: !begin.rooted && matches!(begin.phase, Phase::Named | Phase::Rooted),
+        tables_of: [
+            limits.map_pages.div_ceil(SMALL.page_words * 2),
+            SMALL.blocks.div_ceil(SMALL.page_words),
+        ],
+        count: 0,
+        spare: spare.0,
+        number: number.0,
+        flushed: flushed.0,
+        said: said.0,
+        covered: covered.0,
+        durable_runs: durable_runs.0,
+        runs: runs.0,
+        cycle: cycle.0,
+        committed: begin.committed,
+        rooted_now: begin.rooted,
+        volume: ftl.volume.0,
+        incarnation: ftl.incarnation.0,
+        durable_from: durable_from.0,
+        from: from.0,
+        delta: delta.0,
+        committing: false,
+        may_commit: false,
+        written: written.0,
+        trims: begin.trims.then_some(Trims {
+            list: trims.0,
+            grown: false,
+        }),
+        delta_durable: delta_durable.0,
+        maps_waiting: false,
+        root_waiting: false,
+        root: root.0,
+        anchor: n(ANCHOR),
+        root_at: n(ANCHOR),
+        root_page: n(0),
+        root_page_waiting: n(0),
+        ranges: None,
+        ranges_said: n(0),
+        failed: None,
+        elsewhere: false,
+        astray: truth(false),
+    };
+    let g = tables(&bare(&ghost));
+    set_ghost(g.clone());
+    let before = View::now();
+
+    ftl.map = Table(g.map);
+    ftl.loaded = Table::new(Memory::of(|_| n(1)), limits.map_pages);
+    ftl.directory = Table(g.directory);
+    ftl.blocks = blocks(&g);
+    ftl.streams = streams(begin, &before);
+    ftl.host = host(begin);
+    ftl.moved = moved(begin, &before);
+    ftl.victim = None;
+    ftl.meta_used = Word::bits("metadata blocks", 32);
+    ftl.bad = Word::bits("bad blocks", 32);
+    ftl.number = number;
+    ftl.flushed = flushed;
+    ftl.pairs = Queue::any("pairs");
+    ftl.trims = trims;
+    ftl.delta = delta;
+    ftl.runs = runs;
+    ftl.checkpoint = Checkpoint {
+        phase: begin.phase,
+        cycle,
+        from: DeltaPosition {
+            number: from,
+            block: Word::bits("from block", 32),
+            page: Word::bits("from page", 32),
+            next: [Word::bits("from next", 32), Word::bits("from next", 32)],
+        },
+        durable_from,
+        written,
+        counted: count("counted"),
+        directories: Queue::any("directories"),
+        tables: Queue::any("tables"),
+        root,
+        anchor: Word::of(ANCHOR),
+        durable_anchor: Word::of(ANCHOR),
+        anchor_page: Word::bits("anchor page", 5),
+        vacant: false,
+    };
+    ftl.writes = Word::bits("writes", 32);
+    ftl.budget = Word::bits("budget", 32);
+    ftl.dirty = true;
+    ftl.stopped = false;
+    Table(g.map).on_set(map_is_set);
+    Table(g.uses).on_set(use_is_set);
+    crate::sym::watch(happens);
+    // Waiting for a block (`poll_one` is shown by itself) leads to another state of which the
+    // same is known, and there the choice begins again.
+    crate::sym::loop_shown("erasing blocks", |_| {
+        check_all(&View::now());
+        reached("waits");
+        end_path();
+    });
+}
+
 impl State {
     pub fn any(begin: Begin) -> State {
-        crate::sym::page_length(SMALL.page_words + SMALL.spare_words, true);
-        let limits = limits();
-        let (number, flushed, said, covered) = (
-            count("number"),
-            count("flushed"),
-            count("said"),
-            count("covered"),
-        );
-        let (runs, durable_runs) = (Word::bits("runs", 31), Word::bits("durable runs", 31));
-        let (delta, from, durable_from) = (count("delta"), count("from"), count("durable from"));
-        let cycle = Word::bits("cycle", 31);
-        let (delta_durable, root) = (count("durable delta"), count("root"));
-        let written = Word::bits("written", 32);
-        let spare = Word::bits("spare", 32);
-        let steps = [
-            (covered, said),
-            (said, flushed),
-            (flushed, number),
-            (durable_runs, runs),
-        ];
-        let deltas = [(durable_from, from), (from, delta), (delta_durable, delta)];
-        let steps = steps.iter().chain(&deltas).map(|(a, b)| a.0.at_most(b.0));
-        let bounds = [
-            spare.0.at_most(n(SMALL.blocks)),
-            written.0.at_most(n(limits.map_pages)),
-        ];
-        assume(all(steps.chain(bounds)));
-        if begin.committed {
-            assume(flushed.0.equal(number.0));
-        }
-        if begin.phase == Phase::Idle || begin.rooted {
-            assume(all([
-                durable_from.0.equal(from.0),
-                written.0.equal(n(limits.map_pages)),
-            ]));
-        }
-        let trims = if begin.trims {
-            Queue::any("trims")
-        } else {
-            Queue::default()
-        };
-        let ghost = Ghost {
-            map: 0,
-            uses: 0,
-            valid: 0,
-            ages: 0,
-            directory: 0,
-            listed: 0,
-            data: 0,
-            stable: 0,
-            replay: 0,
-            fill: 0,
-            holds: 0,
-            log: 0,
-            deltas: 0,
-            rooted: 0,
-            count: 0,
-            spare: spare.0,
-            number: number.0,
-            flushed: flushed.0,
-            said: said.0,
-            covered: covered.0,
-            durable_runs: durable_runs.0,
-            runs: runs.0,
-            cycle: cycle.0,
-            committed: begin.committed,
-            rooted_now: begin.rooted,
-            volume: Word::any("volume").0,
-            incarnation: Word::bits("incarnation", 32).0,
-            durable_from: durable_from.0,
-            from: from.0,
-            delta: delta.0,
-            committing: false,
-            may_commit: false,
-            written: written.0,
-            trims: begin.trims.then_some(Trims {
-                list: trims.0,
-                grown: false,
-            }),
-            delta_durable: delta_durable.0,
-            maps_waiting: false,
-            root_waiting: false,
-            root: root.0,
-            anchor: n(ANCHOR),
-            root_at: n(ANCHOR),
-            ranges: None,
-            ranges_said: n(0),
-        };
-        let g = tables(&bare(&ghost));
-        set_ghost(g.clone());
-        let before = View::now();
-        let ftl = Layer {
-            platform: Flash,
-            policy: Anything,
-            shape: SMALL,
-            faults: Faults::default(),
-            volume: Word(g.volume),
-            incarnation: Word(g.incarnation),
-            map: Table(g.map),
-            loaded: Table::new(Memory::of(|_| n(1)), limits.map_pages),
-            directory: Table(g.directory),
-            blocks: blocks(&g),
-            streams: streams(begin, &before),
-            host: host(begin),
-            moved: moved(begin, &before),
-            victim: None,
-            meta_used: Word::bits("metadata blocks", 32),
-            bad: Word::bits("bad blocks", 32),
-            number,
-            flushed,
-            pairs: Queue::any("pairs"),
-            trims,
-            delta,
-            runs,
-            checkpoint: Checkpoint {
-                phase: begin.phase,
-                cycle,
-                from: DeltaPosition {
-                    number: from,
-                    block: Word::bits("from block", 32),
-                    page: Word::bits("from page", 32),
-                    next: [Word::bits("from next", 32), Word::bits("from next", 32)],
-                },
-                durable_from,
-                written,
-                counted: count("counted"),
-                directories: Queue::any("directories"),
-                tables: Queue::any("tables"),
-                root,
-                anchor: Word::of(ANCHOR),
-                durable_anchor: Word::of(ANCHOR),
-                anchor_page: Word::bits("anchor page", 5),
-            },
-            writes: Word::bits("writes", 32),
-            budget: Word::bits("budget", 32),
-            dirty: true,
-            stopped: false,
-            recovering: false,
-            stats: Stats::default(),
-            limits,
-        };
-        Table(g.map).on_set(map_is_set);
-        Table(g.uses).on_set(use_is_set);
-        crate::sym::watch(happens);
-        // Waiting for a block (`poll_one` is shown by itself) leads to another state of which the
-        // same is known, and there the choice begins again.
-        crate::sym::loop_shown("erasing blocks", |_| {
-            check_all(&View::now());
-            reached("waits");
-            end_path();
-        });
+        let volume = Word::any("volume");
+        let mut ftl = Layer::empty(Flash, Anything, SMALL, limits(), volume, Faults::default());
+        ftl.incarnation = Word::bits("incarnation", 32);
+        ftl.dirty = true;
+        any_state(&mut ftl, begin);
         let buffer = Buffered::of(&ftl.host);
         State {
+            before: View::now(),
             ftl,
-            before,
             buffer,
         }
     }
@@ -459,20 +486,20 @@ pub fn reset() {
 
 /// Something more that is known of every sector that is looked at from now on.
 pub fn always(fact: impl Fn(Term) -> Term + 'static) {
-    SECTOR.set(Some(std::rc::Rc::new(fact)));
+    SECTOR.with_borrow_mut(|facts| facts.push(std::rc::Rc::new(fact)));
 }
 
 type Fact = std::rc::Rc<dyn Fn(Term) -> Term>;
 
 /// What more is known of it.
 pub fn any_more(sector: Term) {
-    if let Some(fact) = SECTOR.with_borrow(Clone::clone) {
+    for fact in SECTOR.with_borrow(Clone::clone) {
         suppose(fact(sector));
     }
 }
 
 thread_local! {
-    static SECTOR: RefCell<Option<Fact>> = const { RefCell::new(None) };
+    static SECTOR: RefCell<Vec<Fact>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The counts are right, of any block.
@@ -514,6 +541,10 @@ pub fn check_all(view: &View) {
     let index = Word::bits("any map page", 32).0;
     suppose(index.below(n(limits().map_pages)));
     prove("a map page is lost", view.directory_holds(index));
+    prove(
+        "a page of the tables is lost",
+        view.tables_hold(any_table()),
+    );
 }
 
 impl State {
@@ -542,6 +573,14 @@ impl State {
             ("the number of spare blocks", ftl.blocks.spare, g.spare),
             ("the number of the next delta page", ftl.delta, g.delta),
             ("the number of runs", ftl.runs, g.runs),
+            ("where replay begins", ftl.checkpoint.from.number, g.from),
+            ("the checkpoint", ftl.checkpoint.cycle, g.cycle),
+            ("the number of map pages", ftl.checkpoint.written, g.written),
+            (
+                "where replay begins for the durable root",
+                ftl.checkpoint.durable_from,
+                g.durable_from,
+            ),
             (
                 "the number of durable runs",
                 ftl.blocks.durable_runs,
@@ -594,6 +633,15 @@ impl State {
         }
         let found = after.content(&Buffered::of(&self.ftl.host), sector);
         prove("a sector reads as something else", found.equal(expected));
+    }
+
+    /// A crash returns to what every sector read as before.
+    pub fn check_committed(&self) {
+        let (sector, after) = (any_sector(), View::now());
+        let place = after.stable.get(sector);
+        let found = choice(is_none(place), n(0), after.data.get(place));
+        let expected = self.before.content(&self.buffer, sector);
+        prove("a crash returns to something else", found.equal(expected));
     }
 
     /// What a crash returns to is as before.

@@ -2,6 +2,8 @@
 //! contents, loops, and a policy that may propose anything.
 
 use crate::blocks::Blocks;
+use crate::error::{self, FtlError};
+use crate::ftl::Ftl;
 use crate::limits::Limits;
 use crate::platform::{self, Erase, Failed, Platform};
 use crate::policy::{Policy, Purpose};
@@ -109,6 +111,8 @@ impl Memory {
     }
 }
 
+/// Places and pages that a sync gives back.
+type Returned = Vec<(Term, usize)>;
 type Watcher = Rc<dyn Fn(&Event)>;
 type Hook = Rc<dyn Fn(Term, Term)>;
 
@@ -127,8 +131,8 @@ pub struct Cell {
 /// Whether a page's last word is its checksum.
 #[derive(Clone)]
 pub enum Seal {
-    /// For the volume it was sealed for, and for no other (see the README).
-    By(Term),
+    /// For the volume and the place it was sealed for, and for no other (see the README).
+    By(Term, Term),
     /// As the medium at this place says.
     Medium(Term),
     /// It was changed since.
@@ -137,10 +141,19 @@ pub enum Seal {
 
 /// What the layer does to the flash memory; the watcher is told before.
 pub enum Event<'a> {
-    Program { at: Term, page: &'a Page },
-    Erase { block: Term },
-    Erased { block: Term },
+    Program {
+        at: Term,
+        page: &'a Page,
+    },
+    Erase {
+        block: Term,
+    },
+    Erased {
+        block: Term,
+    },
     Sync,
+    /// A sync that says that programs failed.
+    Failed,
 }
 
 /// What a loop comes to: what is known before an arbitrary step, what must be true behind it, and what
@@ -160,6 +173,14 @@ struct World {
     watcher: Option<Watcher>,
     rules: HashMap<&'static str, Rule>,
     programs: Vec<(Term, Page)>,
+    /// What the next syncs give back, the last one first.
+    failing: Vec<Returned>,
+    /// A number that a search which finds nothing has looked at.
+    looked_at: Option<Term>,
+    /// What the last search found.
+    found: Option<Term>,
+    /// States before this one on the path.
+    states: u32,
     /// The page made last.
     blank: Option<usize>,
 }
@@ -223,6 +244,21 @@ pub fn programs() -> Vec<(Term, Page)> {
             .map(|(at, page)| (*at, Page(page.0)))
             .collect()
     })
+}
+
+/// The next syncs give these pages back, one list each.
+pub fn fail(lists: Vec<Returned>) {
+    with(|world| world.failing = lists.into_iter().rev().collect());
+}
+
+/// Searches that find nothing have looked at this number, too.
+pub fn look_at(number: Term) {
+    with(|world| world.looked_at = Some(number));
+}
+
+/// What the last search found.
+pub fn found() -> Option<Term> {
+    with(|world| world.found)
 }
 
 fn tell(event: &Event) {
@@ -372,6 +408,19 @@ impl Clone for Page {
     }
 }
 
+/// The name of an unknown function of this state: another state has others.
+pub fn named(what: &str) -> String {
+    match with(|world| world.states) {
+        0 => what.to_owned(),
+        later => format!("{what} of state {later}"),
+    }
+}
+
+/// What is unknown of the state is anew from here on.
+pub fn next_state() {
+    with(|world| world.states += 1);
+}
+
 /// What a ghost says of a place.
 pub fn of_place(what: &str, width: u32, place: Term) -> Term {
     value(what, width, &[place.part(0, SMALL.place_bits())])
@@ -403,18 +452,19 @@ impl Page {
 
     /// What lies at a place.
     pub fn medium(at: Term) -> Page {
-        let mut words = Memory::of(move |word| value("flash", 64, &[at, word]));
+        let [flash, list, data] = ["flash", "listed", "data"].map(named);
+        let mut words = Memory::of(move |word| value(&flash, 64, &[at, word]));
         let place = move |slot: Term| SMALL.place(Word(at), 0).0.plus(slot);
         // The ghosts of a state know what its sectors are.
         if LISTED.get() {
-            let listed = |slot: u64| of_place("listed", 32, place(n(slot)));
+            let listed = |slot: u64| of_place(&list, 32, place(n(slot)));
             let both = listed(1).raised(32).filled(listed(0));
             words.set(n(SMALL.page_words + tag::FIXED_WORDS), both);
         }
         Page(allocate(Cell {
             words,
             length: n(LENGTH.get()),
-            slots: Memory::of(move |slot| of_place("data", 64, place(slot))),
+            slots: Memory::of(move |slot| of_place(&data, 64, place(slot))),
             seal: Seal::Medium(at),
             hook: None,
         }))
@@ -447,14 +497,16 @@ impl platform::Page<Word> for Page {
         });
     }
 
-    fn seal(&mut self, volume: Word) {
-        change(self.0, |cell| cell.seal = Seal::By(volume.0));
+    fn seal(&mut self, volume: Word, at: Word) {
+        change(self.0, |cell| cell.seal = Seal::By(volume.0, at.0));
     }
 
-    fn is_intact(&self, volume: Word) -> bool {
+    fn is_intact(&self, volume: Word, at: Word) -> bool {
         match cell(self.0).seal {
-            Seal::By(by) => branch(by.equal(volume.0)),
-            Seal::Medium(at) => branch(apply("intact", 0, &[at, volume.0])),
+            Seal::By(by, there) => branch(by.equal(volume.0)) && branch(there.equal(at.0)),
+            Seal::Medium(lies) => {
+                branch(lies.equal(at.0)) && branch(apply(&named("intact"), 0, &[at.0, volume.0]))
+            }
             Seal::Broken => false,
         }
     }
@@ -512,7 +564,7 @@ impl Platform for Flash {
                 return Ok(Some(page.clone()));
             }
         }
-        Ok(branch(apply("readable", 0, &[at.0])).then(|| Page::medium(at.0)))
+        Ok(branch(apply(&named("readable"), 0, &[at.0])).then(|| Page::medium(at.0)))
     }
 
     fn fetch(&mut self, at: Word) -> Result<Option<Page>, ()> {
@@ -531,8 +583,14 @@ impl Platform for Flash {
     }
 
     fn sync(&mut self) -> Result<Failed<Flash>, ()> {
-        tell(&Event::Sync);
-        Ok(Vec::new())
+        let failed = with(|world| world.failing.pop()).unwrap_or_default();
+        tell(if failed.is_empty() {
+            &Event::Sync
+        } else {
+            &Event::Failed
+        });
+        let returned = failed.into_iter().map(|(at, page)| (Word(at), Page(page)));
+        Ok(returned.collect())
     }
 
     fn erase(&mut self, block: Word) -> Result<(), ()> {
@@ -555,15 +613,24 @@ impl Platform for Flash {
         branch(apply("known to be bad", 0, &[block.0]))
     }
 
-    /// A number at which it stops, if there is one: that none before it does is not used.
+    /// A number at which it stops, if there is one: that none before it does is not used; if there is none, it does
+    /// not stop at the one number that is looked at.
     fn find(_: &'static str, count: Word, mut stop: impl FnMut(Word) -> bool) -> Word {
         let found = Word::any("found");
         if branch(found.0.below(count.0)) {
             if !stop(found) {
                 end_path();
             }
+            with(|world| world.found = Some(found.0));
             found
         } else {
+            with(|world| world.found = None);
+            if let Some(at) = with(|world| world.looked_at)
+                && branch(at.below(count.0))
+                && stop(Word(at))
+            {
+                end_path();
+            }
             count
         }
     }
@@ -592,6 +659,19 @@ impl Platform for Flash {
         }
         (rule.done)(count.0);
         Ok(())
+    }
+
+    /// The part, or what was shown of it.
+    fn part<Y>(
+        ftl: &mut Ftl<Flash, Y>,
+        name: &'static str,
+        work: impl FnOnce(&mut Ftl<Flash, Y>) -> error::Result<(), ()>,
+    ) -> error::Result<(), ()> {
+        match crate::calls::part(name, ftl) {
+            None => work(ftl),
+            Some(true) => Ok(()),
+            Some(false) => Err(FtlError::Flash(())),
+        }
     }
 }
 

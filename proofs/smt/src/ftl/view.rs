@@ -2,10 +2,10 @@
 
 use crate::blocks::BlockUse;
 use crate::ftl::{DELTA, Ftl, MAPS};
-use crate::limits::Limits;
+use crate::limits::{ANCHORS, Limits};
 use crate::shape::{NONE, Shape};
 use crate::stream::Buffer;
-use crate::sym::{Anything, Flash, Memory, cell, differ, n, value};
+use crate::sym::{Anything, Flash, Memory, cell, differ, n, named, value};
 use smt::term::{Term, all, any, choice, implies, truth};
 use smt::word::Word;
 use std::cell::RefCell;
@@ -67,6 +67,12 @@ pub struct Ghost {
     pub deltas: usize,
     /// The durable root's directory.
     pub rooted: usize,
+    /// Pages of directory and block table: those that the durable root names, and those for the next one.
+    pub tables: usize,
+    pub tables_next: usize,
+    /// The latter are written; how many pages of each there are.
+    pub tables_written: bool,
+    pub tables_of: [u64; 2],
     /// What the counts must be, by what was done to map and uses.
     pub count: usize,
     pub spare: Term,
@@ -102,11 +108,27 @@ pub struct Ghost {
     pub anchor: Term,
     /// Where the root lies that waits for a sync.
     pub root_at: Term,
+    /// The durable root's page, and the page of the one that waits.
+    pub root_page: Term,
+    pub root_page_waiting: Term,
     /// What this epoch trimmed, if that is looked at.
     pub trims: Option<Trims>,
     /// The ranges that its trim pages are made of, and how many of them pages say already.
     pub ranges: Option<Ranges>,
     pub ranges_said: Term,
+    /// The page that is programmed once more.
+    pub failed: Option<Returned>,
+    /// A page of one of the two logs lies where a mount that begins with the durable root may not look for it; so does a
+    /// delta page that the root of the checkpoint under way would need.
+    pub elsewhere: bool,
+    pub astray: Term,
+}
+
+/// A page that came back from a sync, and where it was to lie.
+#[derive(Clone, Copy)]
+pub struct Returned {
+    pub at: Term,
+    pub page: usize,
 }
 
 /// The epoch's trims.
@@ -195,7 +217,33 @@ pub struct View {
     pub log: Memory,
     pub deltas: Memory,
     pub rooted: Memory,
+    pub tables: Memory,
+    pub tables_next: Memory,
     pub ghost: Ghost,
+}
+
+/// Where a page of the directory, or else of the block table, is noted.
+pub fn table_index(directory: bool, number: Term) -> Term {
+    number.plus(n(if directory { 0 } else { TABLES_MAX }))
+}
+
+/// There are fewer pages of the directory.
+const TABLES_MAX: u64 = 32;
+
+/// There is such a page.
+pub fn is_table(g: &Ghost, index: Term) -> Term {
+    let [directories, tables] = g.tables_of;
+    let directory = index.below(n(directories));
+    let table = all([
+        n(TABLES_MAX).at_most(index),
+        index.below(n(TABLES_MAX + tables)),
+    ]);
+    any([directory, table])
+}
+
+/// Where any page of directory or block table is noted, if it is one.
+pub fn any_table() -> Term {
+    Word::bits("any page of the tables", 6).0
 }
 
 pub fn block_of(place: Term) -> Term {
@@ -225,6 +273,8 @@ impl View {
             log: words(g.log),
             deltas: words(g.deltas),
             rooted: words(g.rooted),
+            tables: words(g.tables),
+            tables_next: words(g.tables_next),
             ghost: g,
         }
     }
@@ -306,7 +356,7 @@ impl View {
         };
         let trims = cell(list);
         let trimmed = |index| in_range(&trims.words, trims.length, index, sector);
-        let earlier = value("trim of", 32, &[sector.part(0, SECTORS.ilog2())]);
+        let earlier = value(&named("trim of"), 32, &[sector.part(0, SECTORS.ilog2())]);
         let last = trims.length.minus(n(1));
         any([
             trimmed(earlier),
@@ -333,6 +383,9 @@ impl View {
                 self.fill.get(block).equal(n(0)),
             ),
             self.fill.get(block).at_most(n(SMALL.pages)),
+            block
+                .below(n(ANCHORS))
+                .equal(self.used_as(block, &[Anchor])),
         ])
     }
 
@@ -381,6 +434,17 @@ impl View {
         ])
     }
 
+    /// So are the pages of directory and block table.
+    pub fn tables_hold(&self, index: Term) -> Term {
+        let g = &self.ghost;
+        let (root, next) = (self.tables.get(index), self.tables_next.get(index));
+        let there = |at: Term| self.is_page(at, &[Open, Map], PAGES_OF_MAPS);
+        let new = |at: Term| all([there(at), g.cycle.at_most(self.page_age(at))]);
+        let kept = if g.rooted_now { new(root) } else { there(root) };
+        let next = any([truth(!g.tables_written), new(next)]);
+        implies(is_table(g, index), all([kept, next]))
+    }
+
     /// A sector's content: what waits in the host's buffer, else what lies where the map says.
     pub fn content(&self, buffer: &Buffered, sector: Term) -> Term {
         let place = self.map.get(sector);
@@ -393,6 +457,7 @@ impl View {
 }
 
 /// What a buffer holds.
+#[derive(Clone)]
 pub struct Buffered {
     pub sectors: Vec<Term>,
     pub contents: Vec<Term>,

@@ -1,0 +1,67 @@
+//! `steadfast trim`: tells the device of all free space of a volume that is not mounted.
+//!
+//! An image file gets holes where nothing is kept, a block device unmaps them, a disk in flash memory moves them no
+//! more. A mounted volume without a log does so by itself when files are deleted.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use steadfast_block::BLOCK_SIZE;
+
+use crate::failure::Failure;
+use crate::progress::Meter;
+use crate::volume::{self, Access, LogState};
+use crate::{size, text};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Show progress also where standard error is no terminal
+    #[arg(long)]
+    progress: bool,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    /// Image file, flash image or block device
+    image: PathBuf,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let image = &args.image;
+    let device = volume::open_device(image, Access::Change, None)?;
+    let before = volume::summary(image, &device)?;
+    // Blocks that only seem to be free would be lost.
+    if let LogState::Damaged(why) = &before.log {
+        let advice = "run 'steadfast fsck --repair' first; nothing was changed";
+        return Err(Failure::at(image, format!("{why}; {advice}")));
+    }
+    if let Some(why) = &before.warning {
+        return Err(Failure::at(image, format!("{why}; nothing was changed")));
+    }
+    let meter = Meter::new(args.progress);
+    let trimmed = volume::trim(image, &device, &mut |done, total| {
+        meter.show("block groups", done, total);
+    })?;
+    drop(meter);
+    let bytes = trimmed.blocks * BLOCK_SIZE as u64;
+    if args.json {
+        text::print_json(&serde_json::json!({
+            "image": image.display().to_string(),
+            "trimmed_bytes": bytes,
+            "runs": trimmed.runs,
+            "replayed_records": trimmed.replayed,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let replayed = match trimmed.replayed {
+        0 => String::new(),
+        records => format!("; its log was replayed first: {records} records"),
+    };
+    text::print(&format!(
+        "{}: {} of free space given back in {} {}{replayed}",
+        image.display(),
+        size::show(bytes),
+        trimmed.runs,
+        if trimmed.runs == 1 { "piece" } else { "pieces" },
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,455 @@
+//! Whole calls: what they come to if each part does what was shown of it. A part is replaced by its contract: what it needs
+//! is proved, and behind it the layer is any with the invariants, of which is known what the part's own obligations show.
+//!
+//! | part | shown by |
+//! |---|---|
+//! | seal, seal moved | `seal`, `stream` |
+//! | reclaim, balance, relocate | `move`, `seal`, `stream`, `victim`, `space` (what waits of the host's may be sealed besides) |
+//! | commit | `commit`, `trims` |
+//! | after commit | `two phases`, `deltas`, `slice`, `root`, `erase` |
+//! | deltas | `deltas` |
+//! | abandon, again | `failure` |
+//! | all maps, tables, root | `checkpoint`, `root` |
+//! | checkpoint | `call: a whole checkpoint` |
+
+use crate::checkpoint::Phase;
+use crate::ftl::Ftl;
+use crate::obligation;
+use crate::platform::Platform as _;
+use crate::state::{
+    Begin, Buffered, State, View, always, any_sector, any_state, chosen, ghost, is_none, limits,
+    with_ghost,
+};
+use crate::stream::Buffer;
+use crate::sym::{Flash, Sector, differ, fail, loop_shown, n, next_state, programs};
+use smt::explore::{assume, end_path, prove, reached};
+use smt::term::{Term, all, any, choice, implies, not, truth};
+use smt::word::Word;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+thread_local! {
+    static STAND_IN: Cell<bool> = const { Cell::new(false) };
+    static LAST: Cell<&str> = const { Cell::new("") };
+    static ROUND: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
+}
+
+/// A new path begins: all parts are run.
+pub fn reset() {
+    STAND_IN.set(false);
+    ROUND.take();
+}
+
+/// What is so behind each round of the loop of a flush; the next round begins with such a state as the first.
+fn each_round(check: impl Fn() + 'static) {
+    ROUND.set(Some(Rc::new(check)));
+}
+
+/// From here on contracts stand for the parts.
+fn parts_are_shown() {
+    STAND_IN.set(true);
+}
+
+/// What a part does, if its contract stands for it: whether it was done.
+pub fn part<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) -> Option<bool> {
+    if !STAND_IN.get() {
+        return None;
+    }
+    if chosen("a part fails") {
+        return Some(false);
+    }
+    let last = LAST.replace(name);
+    if name == "after commit" {
+        let synced = truth(last == "commit");
+        prove("runs are taken for durable without a sync", synced);
+    }
+    match name {
+        "reclaim" | "seal" | "seal moved" | "balance" | "relocate" => moves(name, ftl),
+        "commit" => commits(ftl),
+        "after commit" | "deltas" | "checkpoint" => settled(name, ftl),
+        "abandon" | "again" | "all maps" | "tables" | "root" => checkpoints(name, ftl),
+        _ => panic!("nothing was shown of the part '{name}'"),
+    }
+    Some(true)
+}
+
+/// Another state: every sector reads as before, and the epoch has as many writes.
+fn another<Y>(ftl: &mut Ftl<Flash, Y>, committed: bool) -> (View, View) {
+    let (before, waiting) = (View::now(), Buffered::of(&ftl.host));
+    let g = ghost();
+    let (writes, budget, dirty) = (ftl.writes, ftl.budget, ftl.dirty);
+    next_state();
+    let begin = Begin {
+        // No whole call looks into buffers or open blocks by itself, but for the room that is left (`budget`).
+        open: [0; 4],
+        phase: Phase::Maps,
+        committed,
+        ..Begin::default()
+    };
+    any_state(ftl, begin);
+    (ftl.writes, ftl.budget, ftl.dirty) = (writes, budget, dirty);
+    // The room that is left is any by the number of spare blocks alone.
+    (ftl.meta_used, ftl.bad) = (Word::of(0), Word::of(0));
+    with_ghost(|now| {
+        now.may_commit = g.may_commit;
+        (now.elsewhere, now.astray) = (g.elsewhere, g.astray);
+        now.trims = g.trims;
+    });
+    let after = View::now();
+    let (then, now) = (before.clone(), after.clone());
+    always(move |sector| {
+        let nothing = Buffered {
+            sectors: Vec::new(),
+            contents: Vec::new(),
+        };
+        (now.content(&nothing, sector)).equal(then.content(&waiting, sector))
+    });
+    (before, after)
+}
+
+/// A crash returns to the same.
+fn same_stable(before: View, after: View) {
+    always(move |sector| {
+        let (was, is) = (before.stable.get(sector), after.stable.get(sector));
+        let data = [before.data.get(was), after.data.get(is)];
+        all([was.equal(is), any([is_none(was), data[0].equal(data[1])])])
+    });
+}
+
+/// Sectors are programmed, the host's that waited or others; nothing commits.
+fn moves<Y>(name: &str, ftl: &mut Ftl<Flash, Y>) {
+    if name == "seal" {
+        prove("nothing waits", truth(!ftl.host.sectors.is_empty()));
+    } else if name != "reclaim" {
+        prove(
+            "the host's sectors wait, and are not looked at",
+            truth(ftl.host.sectors.is_empty()),
+        );
+    }
+    let (before, after) = another(ftl, false);
+    same_stable(before, after);
+    if name == "relocate" && chosen("sectors are moved") {
+        ftl.stats.moved += 1;
+        ftl.dirty = true;
+    }
+}
+
+/// What a crash returns to is all that was written.
+fn commits<Y>(ftl: &mut Ftl<Flash, Y>) {
+    prove("a call commits that must not", truth(ghost().may_commit));
+    another(ftl, true);
+    ftl.host = Buffer::new();
+    (ftl.writes, ftl.dirty) = (Word::of(0), false);
+    ftl.stats.flushes += 1;
+    reached("commit");
+}
+
+fn is_committed() {
+    let g = ghost();
+    prove(
+        "a part is begun before the commit",
+        all([g.flushed.equal(g.number), truth(!g.committing)]),
+    );
+    let (sector, view) = (any_sector(), View::now());
+    let same = view.stable.get(sector).equal(view.map.get(sector));
+    prove("a part is begun with what a crash does not return to", same);
+}
+
+/// Metadata is written, blocks become erasable; all stays committed.
+fn settled<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
+    is_committed();
+    let (before, after) = another(ftl, true);
+    same_stable(before, after);
+    if name == "checkpoint" {
+        with_ghost(|g| (g.elsewhere, g.astray) = (false, truth(false)));
+    }
+    reached(name);
+    if name == "deltas" && ftl.stats.extra_commits > 0 {
+        if let Some(check) = ROUND.with_borrow(Clone::clone) {
+            check();
+        }
+        reached("round");
+        end_path();
+    }
+}
+
+/// Parts of a sync with failures, and of a whole checkpoint: each goes on with the one under way, and what replay leads
+/// to stays the map.
+fn checkpoints<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
+    if name == "all maps" {
+        // It has begun (`checkpoint: it begins`).
+        prove(
+            "it begins elsewhere",
+            ftl.checkpoint.from.number.0.equal(ghost().delta),
+        );
+        with_ghost(|g| (g.from, g.astray) = (g.delta, truth(false)));
+    }
+    let (was, counted) = (ghost(), ftl.checkpoint.counted.0);
+    let pages = n(limits().map_pages);
+    if name == "root" {
+        prove(
+            "a root's map pages are not written",
+            was.written.equal(pages),
+        );
+        prove(
+            "a root is written before what it names is durable",
+            truth(!was.maps_waiting),
+        );
+        prove(
+            "a root's delta run is not durable",
+            counted.below(was.delta_durable),
+        );
+        prove("a root's delta run may not be found", not(was.astray));
+        prove("another root is not durable", truth(!was.root_waiting));
+    }
+    let committed = was.committed && !was.committing;
+    if name != "abandon" && name != "again" {
+        is_committed();
+    }
+    let (before, after) = another(ftl, committed);
+    let (then, now) = (before.clone(), after.clone());
+    always(move |sector| {
+        let same = [&then, &now].map(|view| view.map.get(sector).equal(view.replay.get(sector)));
+        implies(same[0], same[1])
+    });
+    same_stable(before, after);
+    let g = ghost();
+    let mut kept = vec![
+        g.from.equal(was.from),
+        g.durable_from.equal(was.durable_from),
+    ];
+    if name != "all maps" {
+        kept.push(g.written.equal(was.written));
+    }
+    if name != "tables" {
+        kept.extend([
+            g.delta.equal(was.delta),
+            g.delta_durable.equal(was.delta_durable),
+        ]);
+        kept.push(ftl.checkpoint.counted.0.equal(counted));
+    }
+    assume(all(kept));
+    with_ghost(|g| {
+        g.committing = was.committing;
+        (g.maps_waiting, g.root_waiting) = (was.maps_waiting, was.root_waiting);
+    });
+    match name {
+        "again" => with_ghost(|g| {
+            // It may be any page, but of deltas that the root needs only if there are some.
+            g.elsewhere = true;
+            g.astray = any([was.astray, was.from.below(was.delta)]);
+            g.maps_waiting = true;
+        }),
+        "all maps" => {
+            assume(g.written.equal(pages));
+            with_ghost(|g| g.maps_waiting = true);
+        }
+        "tables" => {
+            let counted = ftl.checkpoint.counted.0;
+            assume(all([g.from.at_most(counted), counted.below(g.delta)]));
+            with_ghost(|g| g.maps_waiting = true);
+        }
+        "root" => with_ghost(|g| g.root_waiting = true),
+        _ => {}
+    }
+    reached(name);
+}
+
+fn write() {
+    obligation(
+        "call: a write with a full buffer changes one sector, and nothing that a crash returns to",
+        &["written", "refused", "fails"],
+        || {
+            let begin = Begin {
+                host: 2,
+                ..Begin::default()
+            };
+            let mut state = State::any(begin);
+            parts_are_shown();
+            state.ftl.dirty = chosen("something was written");
+            let (sector, content) = (Word::any("sector"), Word::any("content").0);
+            let waits = state.ftl.host.sectors.iter();
+            assume(all(waits.map(|other| differ(other.0, sector.0))));
+            let (writes, budget) = (state.ftl.writes.0, state.ftl.budget.0);
+            match state.ftl.write(sector, &Sector(content)) {
+                Ok(()) => {
+                    prove(
+                        "an epoch has more writes than its budget, or they are not counted",
+                        all([
+                            state.ftl.writes.0.at_most(budget),
+                            state.ftl.writes.0.equal(writes.plus(n(1))),
+                        ]),
+                    );
+                    prove("a flush would find nothing to do", truth(state.ftl.dirty));
+                    state.check();
+                    state.check_contents(Some((sector.0, content)));
+                    state.check_stable();
+                    reached("written");
+                }
+                Err(_) if state.ftl.stopped => reached("fails"),
+                Err(_) => {
+                    state.check_contents(None);
+                    reached("refused");
+                }
+            }
+            prove("a write programs a page", truth(programs().is_empty()));
+        },
+    );
+}
+
+/// The loop that adds commits begins again with such a state as it began with: its second round is the first of another.
+fn flush() {
+    obligation(
+        "call: behind a flush a crash returns to all that was written",
+        &["commit", "after commit", "deltas", "round", "done", "fails"],
+        || {
+            let begin = Begin {
+                host: 1,
+                trims: true,
+                ..Begin::default()
+            };
+            let mut state = State::any(begin);
+            parts_are_shown();
+            with_ghost(|g| g.may_commit = true);
+            // The epoch's trims are committed with it.
+            with_ghost(|g| g.trims = None);
+            let (before, waiting) = (state.before.clone(), Buffered::of(&state.ftl.host));
+            let all_is_there = move || {
+                let (sector, after) = (any_sector(), View::now());
+                let expected = before.content(&waiting, sector);
+                let nothing = Buffered {
+                    sectors: Vec::new(),
+                    contents: Vec::new(),
+                };
+                let found = after.content(&nothing, sector);
+                prove("a sector reads as something else", found.equal(expected));
+                let place = after.stable.get(sector);
+                let found = choice(is_none(place), n(0), after.data.get(place));
+                prove("a crash returns to something else", found.equal(expected));
+            };
+            each_round(all_is_there.clone());
+            if state.ftl.flush().is_err() {
+                prove("a disk goes on behind a failure", truth(state.ftl.stopped));
+                return reached("fails");
+            }
+            all_is_there();
+            state.check();
+            let (epoch, ftl) = (state.ftl.limits.epoch, &state.ftl);
+            prove("an epoch begins with writes", ftl.writes.0.equal(n(0)));
+            prove("an epoch is larger", ftl.budget.0.at_most(n(epoch)));
+            prove("sectors wait", truth(ftl.host.sectors.is_empty()));
+            reached("done");
+        },
+    );
+}
+
+/// A page that failed. Only `again` looks into it; in which order they come makes no difference to its contract.
+fn some_page() -> (Term, usize) {
+    (Word::bits("place that failed", 13).0, Flash.blank().0)
+}
+
+/// Pages that come back from two syncs in a row.
+fn failures(most: usize) -> bool {
+    let mut lists = Vec::new();
+    for _ in 0..most {
+        if !chosen("programs fail") {
+            break;
+        }
+        lists.push((0..2).map(|_| some_page()).collect());
+    }
+    let some = !lists.is_empty();
+    fail(lists);
+    some
+}
+
+fn committing() -> State {
+    let state = State::any(Begin::default());
+    with_ghost(|g| (g.committing, g.may_commit) = (true, true));
+    let before = View::now();
+    always(move |sector| before.map.get(sector).equal(before.replay.get(sector)));
+    state
+}
+
+fn settle() {
+    obligation(
+        "call: a commit is durable and found, whatever failed",
+        &[
+            "commit",
+            "abandon",
+            "again",
+            "checkpoint",
+            "whole",
+            "mended",
+        ],
+        || {
+            let mut state = committing();
+            parts_are_shown();
+            let some = failures(2);
+            if state.ftl.settle().is_err() {
+                return;
+            }
+            prove(
+                "pages lie where a mount may not look",
+                truth(!ghost().elsewhere),
+            );
+            is_committed();
+            state.check_contents(None);
+            state.check_committed();
+            reached(if some { "mended" } else { "whole" });
+        },
+    );
+}
+
+fn checkpoint() {
+    obligation(
+        "call: a whole checkpoint has a root when all that it names is durable and found",
+        &[
+            "all maps",
+            "tables",
+            "root",
+            "rooted",
+            "not rooted",
+            "again",
+        ],
+        || {
+            let begin = Begin {
+                committed: true,
+                ..Begin::default()
+            };
+            let mut state = State::any(begin);
+            parts_are_shown();
+            loop_shown("delta and map blocks", |_| {
+                prove(
+                    "old blocks are given back before the root is durable",
+                    truth(!ghost().root_waiting && !ghost().maps_waiting),
+                );
+            });
+            // In one of its three syncs.
+            let which = (0..3).find(|_| chosen("this one fails"));
+            let mut lists = vec![Vec::new(); which.unwrap_or(0)];
+            if which.is_some() {
+                lists.push(vec![some_page()]);
+            }
+            fail(lists);
+            let Ok(rooted) = state.ftl.checkpoint_now() else {
+                return;
+            };
+            is_committed();
+            state.check_contents(None);
+            state.check_committed();
+            let g = ghost();
+            prove("the root is not durable", truth(!g.root_waiting));
+            if !rooted {
+                return reached("not rooted");
+            }
+            reached("rooted");
+        },
+    );
+}
+
+pub fn obligations() {
+    write();
+    flush();
+    settle();
+    checkpoint();
+}

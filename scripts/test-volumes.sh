@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# The part of test.sh about mounted volumes, crash exploration, and servers that die under their clients: little of it keeps two
+# processors busy, so test.sh runs it beside the rest.
+#
+#   scripts/test-volumes.sh [--long]
+#
+# Runs all steps even if one fails; names those that failed in the file that FAILED_STEPS names, or at the end. Exits 0, 1
+# (something failed) or 3 (something needed is missing).
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
+# shellcheck source-path=SCRIPTDIR source=lib.sh
+. "$here/lib.sh"
+
+long=
+while [ $# -gt 0 ]; do
+  case $1 in
+    --long) long=1; shift ;;
+    -h|--help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) warn "unknown option '$1' (see --help)"; exit 2 ;;
+  esac
+done
+
+# From 94,090 images on, every pair of operations is run.
+crash_images=95000
+flash_images=500
+fsx_ops=6000
+fsx_seeds=(1 2 3)
+demo_rounds=2
+nfs_rounds=2
+disk_rounds=3
+if [ -n "$long" ]; then
+  crash_images=1000000
+  flash_images=100000
+  fsx_ops=1000000
+  fsx_seeds=(1 2 3 4 5 6 7 8 9 10)
+  demo_rounds=10
+  nfs_rounds=100
+  disk_rounds=60
+fi
+
+"$here/setup.sh" test
+cd "$ROOT"
+make_workdir "${TMPDIR:-/tmp}"
+alone=
+if [ -z "${FAILED_STEPS:-}" ]; then
+  alone=1
+  FAILED_STEPS=$WORK/failed
+  : >"$FAILED_STEPS"
+fi
+
+release() { cargo build --quiet --release --locked -p steadfast-cli -p steadfast-nbdkit; }
+
+volumes() {
+  run "release build" release
+  [ -x "$STEADFAST" ] || return 0
+  for contract in ordered metadata-prefix sync; do
+    run "crash exploration of '$contract', $crash_images images" \
+      "$STEADFAST" crash self --contract "$contract" --images "$crash_images"
+    run "the same without a log on flash, $flash_images images" \
+      "$STEADFAST" crash self --on flash --contract "$contract" --images "$flash_images"
+  done
+
+  local reason
+  reason=$(fuse_reason)
+  if [ -n "$reason" ]; then
+    say ""
+    say "left out, because $reason: power cut of a mounted volume, applications, pjdfstest, fsx, tree of 5,000 files"
+    return 0
+  fi
+  run "power cut of a mounted volume" "$here/demo.sh" --rounds "$demo_rounds"
+  if [ "$(id -u)" = 0 ]; then
+    # PostgreSQL is installed for the long tier alone.
+    if [ -n "$long" ]; then run "applications on volumes that lose power" "$here/apps.sh" --long
+    else run "applications on volumes that lose power" "$here/apps.sh" --only cuts --cuts 8; fi
+    run "pjdfstest" "$here/pjdfstest.sh" ${long:+--contract all}
+  else
+    say ""
+    say "left out, because it needs root: applications on volumes that lose power, pjdfstest"
+  fi
+  run "fsx on every contract, ${#fsx_seeds[@]} seeds, $fsx_ops operations each" \
+    "$here/fsx.sh" --contract all --ops "$fsx_ops" "${fsx_seeds[@]}"
+  run "tree of 5,000 files" "$here/tree.sh"
+}
+
+# Servers that die under their clients, each with a network of its own.
+served() {
+  local reason
+  reason=$(fuse_reason)
+  if [ -n "$reason" ] || [ "$(id -u)" != 0 ]; then
+    say ""
+    say "left out, because ${reason:-it needs root}: NFS clients of others, NFS server killed under load, served disks"
+    return 0
+  fi
+  run "NFS clients of others" "$here/nfs-clients.sh" ${long:+--contract all}
+  run "NFS server killed under load" "$here/nfs-crash.sh" --rounds "$nfs_rounds" --seconds 1
+  run "served disks that lose power" "$here/disk.sh" --rounds "$disk_rounds" --seconds 1
+  if [ -n "$long" ]; then
+    run "a virtual machine's served disk" "$here/disk-guest.sh" --rounds 20
+    run "a Linux kernel's NFS client" "$here/nfs-guest.sh"
+  fi
+}
+
+volumes
+if [ -x "$STEADFAST" ]; then served; fi
+if [ -n "$alone" ] && [ -s "$FAILED_STEPS" ]; then
+  say "FAILED: $(paste -sd ';' "$FAILED_STEPS" | sed 's/;/; /g')"
+  exit 1
+fi
