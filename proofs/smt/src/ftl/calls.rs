@@ -59,6 +59,13 @@ pub fn part<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) -> Option<bool> {
         return Some(false);
     }
     let last = LAST.replace(name);
+    if name == "relocate" && ftl.stats.extra_commits > 0 {
+        if let Some(check) = ROUND.with_borrow(Clone::clone) {
+            check();
+        }
+        reached("round");
+        end_path();
+    }
     if name == "after commit" {
         let synced = truth(last == "commit");
         prove("runs are taken for durable without a sync", synced);
@@ -164,13 +171,6 @@ fn settled<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
         with_ghost(|g| (g.elsewhere, g.astray) = (false, truth(false)));
     }
     reached(name);
-    if name == "deltas" && ftl.stats.extra_commits > 0 {
-        if let Some(check) = ROUND.with_borrow(Clone::clone) {
-            check();
-        }
-        reached("round");
-        end_path();
-    }
 }
 
 /// Parts of a sync with failures, and of a whole checkpoint: each goes on with the one under way, and what replay leads
