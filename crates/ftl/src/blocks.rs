@@ -117,6 +117,11 @@ impl<P: Platform> Blocks<P> {
         self.failing.get(block) != P::W::of(0)
     }
 
+    /// Whether an invalid block is erasable when this epoch is committed.
+    pub(crate) fn will_settle(&self, block: P::W) -> bool {
+        self.is_settled(block) && !self.is_failing(block)
+    }
+
     pub(crate) fn is_settled(&self, block: P::W) -> bool {
         self.ages.get(block) < self.durable_runs || self.forget_age
     }

@@ -7,9 +7,9 @@
 
 use crate::blocks::BlockUse;
 use crate::error::{FtlError, Result};
-use crate::ftl::{Ftl, MOVED, Victim};
+use crate::ftl::{Ftl, MOVED, Victim, rest};
 use crate::platform::{Page, Platform, Queue, Word};
-use crate::policy::{Policy, signed};
+use crate::policy::Policy;
 use crate::shape::NONE;
 use crate::tag::{self, Tag};
 
@@ -17,14 +17,15 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// After the streams consumed room for `consumed` sectors: moves as many as keep the balance.
     pub(crate) fn balance(&mut self, consumed: u64) -> Result<(), P::Error> {
         let available = self.available();
-        if available >= P::W::of(self.limits.reserve + self.limits.margin) {
+        if available >= self.in_pages(self.limits.reserve + self.limits.margin) {
             return self.level(consumed);
         }
         if self.victim.is_none() && !self.next_victim()? {
             return Ok(());
         }
         let valid = self.victim.as_ref().map_or(0, |victim| victim.valid);
-        let room = signed(available, self.limits.reserve);
+        let blocks = available.value() / self.shape.data_pages();
+        let room = blocks as i64 - self.limits.reserve as i64;
         let count = self.policy.pace(&self.limits, consumed, valid, room);
         self.relocate(count)
     }
@@ -38,10 +39,17 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             };
             if self.waits(block) {
                 // All but these were moved before: a page that is not full ends it.
-                return self.seal(MOVED, false);
+                return if self.has_plenty() {
+                    self.seal(MOVED, false)
+                } else {
+                    Ok(())
+                };
             }
             if !self.fits(block) {
                 self.stats.refused_proposals += 1;
+                return Ok(());
+            }
+            if !self.bearable(block) {
                 return Ok(());
             }
             self.begin_victim(block)?;
@@ -55,11 +63,41 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// Moves up to `count` sectors, and no more in an epoch than its share.
+    /// Before a commit: moves until the reserve will be there behind it. Most `K` victims are needed (1), and
+    /// there are such with no more than `N` valid sectors (2); the pages for them are there, too (`FtlSpace`).
+    pub(crate) fn reclaim(&mut self) -> Result<(), P::Error> {
+        let enough = self.in_pages(self.limits.reserve) + self.own_pages();
+        if self.ready() >= enough {
+            return Ok(());
+        }
+        // One may be half done.
+        for _ in 0..=self.limits.victims {
+            if self.settling() >= enough || (self.victim.is_none() && !self.next_victim()?) {
+                break;
+            }
+            while self.victim.is_some() {
+                self.relocate_next()?;
+            }
+        }
+        self.seal(MOVED, false)
+    }
+
+    /// Pages that are free for data when this epoch is committed, should it take no more.
+    fn settling(&self) -> P::W {
+        let mut waiting = P::W::of(0);
+        let _ = P::each("unsettled blocks", self.blocks.invalid.length(), |i| {
+            if !self.blocks.will_settle(self.blocks.invalid.get(i)) {
+                waiting = waiting + P::W::of(1);
+            }
+            Ok::<_, core::convert::Infallible>(())
+        });
+        self.pages_in(rest(self.blocks.spare, waiting))
+    }
+
+    /// Moves up to `count` sectors.
     pub(crate) fn relocate(&mut self, count: u64) -> Result<(), P::Error> {
-        let share = P::W::of(self.limits.victims * self.limits.block_sectors);
         let mut moved = 0;
-        while moved < count && self.moves < share {
+        while moved < count {
             if self.victim.is_none() && !self.next_victim()? {
                 return Ok(());
             }
@@ -156,11 +194,38 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
     }
 
+    /// Pages of the host's that a commit may take besides those of the epoch's writes.
+    fn own_pages(&self) -> P::W {
+        P::W::of(self.limits.rounding / self.shape.sectors)
+    }
+
+    /// Whether so many sectors can be moved, and what the epoch may still write finds its place all the same.
+    pub(crate) fn can_move(&self, valid: P::W) -> bool {
+        let waiting = (self.host.sectors.len() + self.moved.sectors.len()) as u64;
+        let own = P::W::of(self.limits.rounding + waiting);
+        self.ready().times(self.shape.sectors) >= self.room() + own + valid
+    }
+
+    /// Whether the block may be moved unless it must be: with more than `N` valid sectors only while there is more
+    /// than the reserve.
+    pub(crate) fn bearable(&self, block: P::W) -> bool {
+        let valid = self.blocks.valid(block);
+        self.can_move(valid) && (valid <= P::W::of(self.limits.victim) || self.has_plenty())
+    }
+
+    /// Whether there is a block more than the reserve.
+    fn has_plenty(&self) -> bool {
+        self.ready() >= self.in_pages(self.limits.reserve + 1) + self.own_pages()
+    }
+
     /// Chooses a victim and reads the list of its sectors.
-    fn next_victim(&mut self) -> Result<bool, P::Error> {
+    pub(crate) fn next_victim(&mut self) -> Result<bool, P::Error> {
         let Some(block) = self.choose_victim() else {
             return Ok(false);
         };
+        if !self.can_move(self.blocks.valid(block)) {
+            return Ok(false);
+        }
         self.begin_victim(block)?;
         Ok(true)
     }
@@ -190,13 +255,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// The policy's victim if it is one, else the first with the fewest valid sectors.
     fn choose_victim(&mut self) -> Option<P::W> {
         let proposal = self.policy.victim(&self.blocks, &self.limits);
-        // A block with more than `N` valid sectors is moved only while there is room for it.
-        let bearable = |ftl: &Self, block: P::W| {
-            ftl.blocks.valid(block) <= P::W::of(ftl.limits.victim)
-                || ftl.available() >= P::W::of(ftl.limits.reserve)
-        };
         if let Some(block) = proposal {
-            if self.fits(block) && bearable(self, block) {
+            if self.fits(block) && self.bearable(block) {
                 return Some(block);
             }
             self.stats.refused_proposals += 1;

@@ -14,8 +14,10 @@ use crate::shape::NONE;
 use crate::stream::Stream;
 use crate::tag::{self, Tag};
 
-/// Commits that a flush may add to move sectors when the reserve is short.
+/// Commits that a flush or a mount may add to move sectors when the reserve is short.
 const EXTRA_COMMITS: u64 = 64;
+/// Pages that such a commit may take: one of moved sectors, and its own.
+const ROUND_PAGES: u64 = 2;
 
 impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// Makes all writes and trims since the last flush durable, all or none of them.
@@ -28,7 +30,9 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             return Err(FtlError::Stopped);
         }
         if !self.dirty {
-            return Ok(());
+            // Nothing can ever be written again: a client must not wait for a flush to help.
+            let full = self.budget == P::W::of(0);
+            return if full { Err(FtlError::WornOut) } else { Ok(()) };
         }
         self.stopping(Self::flush_all)
     }
@@ -38,28 +42,48 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if self.faults.delta_early && self.pairs.length() > n(0) {
             self.write_deltas()?;
         }
+        // The host's part of the epoch is over.
+        self.budget = n(0);
+        P::part(self, "reclaim", Self::reclaim)?;
         P::part(self, "commit", Self::commit)?;
         P::part(self, "after commit", Self::after_commit)?;
-        P::part(self, "balance", |ftl| ftl.balance(ftl.shape.sectors))?;
-        // The bounds of section 3.4 say that this does not happen; if blocks go bad it may.
+        self.make_room()?;
+        P::part(self, "balance", |ftl| ftl.balance(ftl.shape.sectors))
+    }
+
+    /// With everything committed: sees to it that the reserve is there when the next epoch begins. Behind a
+    /// flush it is (`reclaim`), unless programs failed; behind a mount the blocks that were open
+    /// are not full, and may be missing.
+    pub(crate) fn make_room(&mut self) -> Result<(), P::Error> {
+        let n = P::W::of;
+        self.budget = n(0);
+        if self.ready() < self.in_pages(self.limits.reserve) {
+            self.narrow();
+        }
         let mut tries = 0;
-        while self.available() < n(self.limits.reserve) && tries < EXTRA_COMMITS {
+        while self.ready() < self.in_pages(self.limits.reserve) && tries < EXTRA_COMMITS {
             tries += 1;
             let before = self.stats.moved;
-            self.moves = n(0);
             P::part(self, "relocate", |ftl| {
                 ftl.relocate(ftl.limits.block_sectors)
             })?;
-            P::part(self, "seal moved", |ftl| ftl.seal(MOVED, false))?;
-            if self.blocks.invalid.length() == n(0) && self.stats.moved == before {
+            let idle = self.blocks.invalid.length() == n(0) && self.stats.moved == before;
+            if idle || self.ready() < n(ROUND_PAGES) {
                 break;
             }
+            P::part(self, "seal moved", |ftl| ftl.seal(MOVED, false))?;
             self.stats.extra_commits += 1;
             P::part(self, "commit", Self::commit)?;
-            // Changes that wait for a page full keep blocks from being erased.
-            P::part(self, "deltas", Self::write_deltas)?;
             P::part(self, "after commit", Self::after_commit)?;
+            // Changes that wait for a page full keep blocks from being erased. These pages are
+            // durable behind the next commit, and only then count.
+            P::part(self, "deltas", Self::write_deltas)?;
         }
+        // Half moved, with many valid sectors left: only while there is room for it.
+        if (self.victim.as_ref()).is_some_and(|victim| !self.bearable(victim.block)) {
+            self.victim = None;
+        }
+        self.widen();
         self.renew_budget();
         Ok(())
     }
@@ -77,7 +101,6 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.settle()?;
         self.flushed = self.number;
         self.writes = n(0);
-        self.moves = n(0);
         self.dirty = false;
         self.stats.flushes += 1;
         Ok(())
@@ -86,13 +109,14 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// The epoch that begins holds as many writes as there is room for, whatever was lost.
     pub(crate) fn renew_budget(&mut self) {
         let n = P::W::of;
-        let have = self.available();
-        if have >= n(self.limits.reserve) {
+        let have = self.ready();
+        if have >= self.in_pages(self.limits.reserve) {
             self.budget = n(self.limits.epoch);
             return;
         }
         // What moving may need stays out of the epoch's reach.
-        let usable = have.value().saturating_sub(3) * self.limits.block_sectors / 4;
+        let blocks = have.value() / self.shape.data_pages();
+        let usable = blocks.saturating_sub(3) * self.limits.block_sectors / 4;
         self.budget = n(usable.min(self.limits.epoch));
     }
 

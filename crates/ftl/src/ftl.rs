@@ -2,8 +2,8 @@
 
 use crate::blocks::Blocks;
 use crate::checkpoint::Checkpoint;
-use crate::limits::{Limits, Widths};
-use crate::platform::{Platform, Table, Word};
+use crate::limits::{Limits, META_NEXT, Widths};
+use crate::platform::{Platform, Queue, Table, Word};
 use crate::shape::{NONE, Shape};
 use crate::stream::{Buffer, Stream};
 use alloc::vec::Vec;
@@ -140,10 +140,9 @@ pub struct Ftl<P: Platform, Y> {
     pub(crate) runs: P::W,
     pub(crate) checkpoint: Checkpoint<P>,
 
-    /// Writes and trims of this epoch, how many it may have, and sectors moved in it.
+    /// Writes and trims of this epoch, and how many it may have.
     pub(crate) writes: P::W,
     pub(crate) budget: P::W,
-    pub(crate) moves: P::W,
     /// Something was written or moved since the last commit.
     pub(crate) dirty: bool,
     pub(crate) stopped: bool,
@@ -193,7 +192,6 @@ impl<P: Platform, Y> Ftl<P, Y> {
             checkpoint: Checkpoint::new(),
             writes: n(0),
             budget: n(limits.epoch),
-            moves: n(0),
             dirty: false,
             stopped: false,
             recovering: false,
@@ -263,34 +261,46 @@ impl<P: Platform, Y> Ftl<P, Y> {
         self.platform
     }
 
-    /// Blocks free for data beyond what metadata and bad blocks may claim, and beyond those that
-    /// the data streams need to go on when the blocks that they are open in are full: streams
-    /// that take turns fill all their blocks at the same time.
-    pub(crate) fn available(&self) -> P::W {
+    /// Pages that the data streams can still program, with so many blocks without valid sectors: in
+    /// those beyond what metadata and bad blocks may claim, and in the open ones, but for one block for
+    /// each place that a stream is open in. For streams that take turns fill all their blocks at
+    /// the same time, and then need as many at once.
+    pub(crate) fn pages_in(&self, blocks: P::W) -> P::W {
         let n = P::W::of;
-        let rest = |have: P::W, claim: P::W| {
-            if have > claim { have - claim } else { n(0) }
-        };
-        let mut claims = rest(n(self.limits.meta_blocks), self.meta_used)
+        let claims = rest(n(self.limits.meta_blocks), self.meta_used + n(META_NEXT))
             + rest(n(self.limits.bad_blocks), self.bad);
-        let (mut open, mut pages) = (n(0), n(0));
+        let per_block = self.shape.data_pages();
+        let mut pages = rest(blocks, claims).times(per_block);
+        let mut kept = 0;
         for stream in [HOST, MOVED] {
             let s = &self.streams[stream];
-            open = open + n(s.width as u64);
+            kept += s.width as u64 * per_block;
             for cursor in &s.open {
                 pages = pages + rest(n(s.pages), cursor.page);
             }
         }
-        // A block's worth of pages is a block.
-        let mut blocks = n(0);
-        let per_block = n(self.shape.data_pages());
-        while pages >= per_block && blocks < open {
-            pages = pages - per_block;
-            blocks = blocks + n(1);
-        }
-        claims = claims + (open - blocks);
-        rest(self.blocks.spare, claims)
+        rest(pages, n(kept))
     }
+
+    /// Pages that will be free for data once all blocks without valid sectors are erasable.
+    pub(crate) fn available(&self) -> P::W {
+        self.pages_in(self.blocks.spare)
+    }
+
+    /// Pages that are free for data now: no flush and no delta page is waited for.
+    pub(crate) fn ready(&self) -> P::W {
+        self.pages_in(rest(self.blocks.spare, self.blocks.invalid.length()))
+    }
+
+    /// So many blocks, in pages.
+    pub(crate) fn in_pages(&self, blocks: u64) -> P::W {
+        P::W::of(blocks * self.shape.data_pages())
+    }
+}
+
+/// What is left of a number, or nothing.
+pub(crate) fn rest<W: Word>(have: W, claim: W) -> W {
+    if have > claim { have - claim } else { W::of(0) }
 }
 
 /// The blocks in a list of cursors and announcements.

@@ -14,6 +14,7 @@
 //! whose changes may not be in durable delta pages yet, so that they are no victims.
 
 use crate::shape::Shape;
+use core::ops::{Add, Mul, Sub};
 
 /// Blocks that hold roots, in turn: the first ones, each on another die where there are enough.
 pub(crate) const ANCHORS: u64 = 4;
@@ -21,6 +22,9 @@ pub(crate) const ANCHORS: u64 = 4;
 const PAGE_WORDS_MAX: u64 = 1 << 20;
 /// The spare parts: a share of the blocks for those that go bad.
 const BAD_SHARE: u64 = 64;
+
+/// Blocks announced for metadata: two of each stream.
+pub(crate) const META_NEXT: u64 = 4;
 
 /// Numbers of open blocks for each purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,13 +67,15 @@ pub struct Limits {
     pub reserve: u64,
     /// Blocks beyond the reserve from which on the collector works.
     pub margin: u64,
+    /// Sectors that a flush rounds up to: a page of the host, one of the collector, those of trims.
+    pub rounding: u64,
     /// Map pages.
     pub map_pages: u64,
     /// Delta pages from one checkpoint to the next.
     pub delta_pages: u64,
     /// Pairs that wait before they go to delta pages.
     pub pairs: u64,
-    /// Blocks that metadata may occupy.
+    /// Blocks that metadata may occupy, those announced for it included.
     pub meta_blocks: u64,
     /// Blocks kept for those that go bad.
     pub bad_blocks: u64,
@@ -167,12 +173,16 @@ impl Limits {
         let map_blocks = ((map_pages + tables) * 2).div_ceil(shape.pages) + widths.map + 2;
         let meta_blocks = delta_blocks + map_blocks;
         let bad_blocks = shape.blocks / BAD_SHARE + 1;
-        let margin = (shape.blocks / 128).clamp(2, 16);
-        // Open, announced, and needed at once when all that are open are full.
+        // Open, needed at once when all that are open are full, and announced.
         let open = 2 * (widths.host + widths.moved) + 4;
         let pairs = 2 * pair_capacity(shape);
-        // What a flush rounds up: a page of the host, of the collector, of trims.
-        let rounded = epoch + shape.sectors * (3 + epoch.div_ceil(shape.page_words));
+        let rounding = shape.sectors * (2 + epoch.div_ceil(shape.page_words));
+        // Besides, a page of the collector's may wait when the epoch begins.
+        let rounded = epoch + rounding + shape.sectors;
+        // The collector begins early enough, also for what a flush programs behind it.
+        let margin = (shape.blocks / 128)
+            .clamp(2, 16)
+            .max((2 * (rounded - epoch)).div_ceil(block_sectors));
         let fixed = ANCHORS + bad_blocks + meta_blocks + open + margin;
         let most = shape.blocks.checked_sub(fixed)?;
         let with_threshold = |threshold: u64| {
@@ -189,7 +199,11 @@ impl Limits {
                     + widths.host
                     + widths.moved;
                 if wanted <= newest {
-                    let reserve = (rounded + victims * victim).div_ceil(block_sectors) + 1;
+                    // Behind a crash two blocks are opened, and a victim is moved with what is left.
+                    let first =
+                        2 + (rounded - epoch + shape.sectors + victim).div_ceil(block_sectors);
+                    let reserve =
+                        ((rounded + victims * victim).div_ceil(block_sectors) + 1).max(first);
                     let limits = Limits {
                         sectors,
                         epoch,
@@ -199,6 +213,7 @@ impl Limits {
                         threshold,
                         reserve,
                         margin,
+                        rounding,
                         map_pages,
                         delta_pages,
                         pairs,
@@ -216,19 +231,70 @@ impl Limits {
     }
 }
 
-impl Limits {
-    /// The constraints themselves, of bounds that were found in whatever way: others are not taken. `W`
-    /// is rounded up, `Z` are the newest blocks, `most` is `P - F`.
-    fn hold(&self, rounded: u64, newest: u64, most: u64) -> bool {
-        // Products of two numbers of 64 bits, and their sums, fit 128.
-        let [w, z, p] = [rounded, newest, most].map(u128::from);
-        let [l, s, n] = [self.sectors, self.block_sectors, self.victim].map(u128::from);
-        let [k, u, reserve] = [self.victims, self.threshold, self.reserve].map(u128::from);
-        let produced = w + k * n <= k * s;
-        let room = reserve * s >= w + k * n && u + reserve <= p;
+/// Integers, large enough for products of two numbers of 64 bits and their sums; a verifier's have no bounds.
+pub(crate) trait Number:
+    Copy + PartialOrd + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self>
+{
+    /// This number.
+    fn of(value: u64) -> Self;
+}
+
+impl Number for u128 {
+    fn of(value: u64) -> u128 {
+        value.into()
+    }
+}
+
+/// The constraints themselves, of bounds that were found in whatever way: others are not taken.
+pub(crate) struct Constraints<N> {
+    /// `W`, rounded up, and what was added.
+    pub(crate) writes: N,
+    pub(crate) added: N,
+    /// `L`, `S`, `N`, `K`, `U`.
+    pub(crate) sectors: N,
+    pub(crate) block: N,
+    pub(crate) victim: N,
+    pub(crate) victims: N,
+    pub(crate) threshold: N,
+    /// `Z`.
+    pub(crate) newest: N,
+    pub(crate) reserve: N,
+    pub(crate) margin: N,
+    /// `P - F`.
+    pub(crate) blocks: N,
+}
+
+impl<N: Number> Constraints<N> {
+    pub(crate) fn hold(&self) -> bool {
+        let taken = self.writes + self.victims * self.victim;
+        let produced = taken <= self.victims * self.block;
+        let room = taken <= self.reserve * self.block
+            && self.threshold + self.reserve <= self.blocks
+            && self.added <= self.margin * self.block;
         // If all of `U - Z` blocks held more than `N` sectors, they would hold more than there are.
-        let pigeons = u > z && (u - z) * (n + 1) > l;
+        let pigeons = self.newest < self.threshold
+            && self.sectors < (self.threshold - self.newest) * (self.victim + N::of(1));
         produced && room && pigeons
+    }
+}
+
+impl Limits {
+    fn hold(&self, rounded: u64, newest: u64, most: u64) -> bool {
+        let n = u128::of;
+        let constraints = Constraints {
+            writes: n(rounded),
+            added: n(rounded - self.epoch),
+            sectors: n(self.sectors),
+            block: n(self.block_sectors),
+            victim: n(self.victim),
+            victims: n(self.victims),
+            threshold: n(self.threshold),
+            newest: n(newest),
+            reserve: n(self.reserve),
+            margin: n(self.margin),
+            blocks: n(most),
+        };
+        constraints.hold()
     }
 }
 

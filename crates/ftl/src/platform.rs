@@ -31,6 +31,8 @@ pub trait Word:
     /// The value, where the number indexes the platform's memory, paces, or goes into a message.
     /// No decision that correctness rests on is made on it.
     fn value(self) -> u64;
+    /// So many times this number.
+    fn times(self, factor: u64) -> Self;
     /// Two numbers below 2^32 in one.
     fn pack(high: Self, low: Self) -> Self {
         (high << 32) + low
@@ -54,6 +56,11 @@ impl Word for u64 {
     #[inline(always)]
     fn value(self) -> u64 {
         self
+    }
+
+    #[inline(always)]
+    fn times(self, factor: u64) -> u64 {
+        self * factor
     }
 }
 

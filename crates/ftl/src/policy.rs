@@ -6,7 +6,7 @@
 
 use crate::blocks::{BlockUse, Blocks};
 use crate::limits::Limits;
-use crate::platform::{Platform, Word};
+use crate::platform::Platform;
 
 /// What a block is opened for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,9 +195,4 @@ pub(crate) fn checked<P: Platform>(
 pub(crate) fn first<P: Platform>(blocks: &Blocks<P>, what: BlockUse) -> Option<P::W> {
     let found = P::find("a block of a use", blocks.count(), |b| blocks.is(b, what));
     (found < blocks.count()).then_some(found)
-}
-
-/// Room as a number of blocks, for pacing alone.
-pub(crate) fn signed<W: Word>(have: W, need: u64) -> i64 {
-    have.value() as i64 - need as i64
 }

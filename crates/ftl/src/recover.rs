@@ -351,7 +351,10 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if self.meta_used >= P::W::of(self.limits.meta_blocks) {
             self.checkpoint_whole()?;
         }
-        self.restock()
+        // The run says what the end of the log said.
+        self.blocks.settle_invalid();
+        self.restock()?;
+        self.make_room()
     }
 
     /// A delta run says what was found, and where the streams go on; then it is durable.

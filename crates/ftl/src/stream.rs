@@ -8,6 +8,7 @@
 use crate::blocks::BlockUse;
 use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Ftl, HOST, MAPS, MOVED, gathered};
+use crate::limits::Widths;
 use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
 use crate::policy::{Policy, Purpose, checked, first};
 use crate::shape::{NONE, Shape};
@@ -130,6 +131,27 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
         self.close(stream, turn, true)?;
         self.open(stream)
+    }
+
+    /// When the reserve is short, data streams are open in no more blocks than they are: blocks that a
+    /// crash left half filled are missing.
+    pub(crate) fn narrow(&mut self) {
+        for stream in [HOST, MOVED] {
+            let s = &mut self.streams[stream];
+            s.width = s.open.len().max(1);
+        }
+    }
+
+    /// Behind an epoch that left more than the reserve, they may be open in as many as before.
+    pub(crate) fn widen(&mut self) {
+        let widths = Widths::of(&self.shape);
+        for (stream, width) in [(HOST, widths.host), (MOVED, widths.moved)] {
+            while (self.streams[stream].width as u64) < width
+                && self.ready() >= self.in_pages(self.limits.reserve + 2)
+            {
+                self.streams[stream].width += 1;
+            }
+        }
     }
 
     /// Opens the block announced first; one that could not be erased is passed over.

@@ -159,6 +159,9 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if self.stopped {
             return Err(FtlError::Stopped);
         }
+        if self.budget == P::W::of(0) {
+            return Err(FtlError::WornOut);
+        }
         if self.room() < writes {
             return Err(FtlError::EpochFull {
                 bound: self.budget.value(),
@@ -224,9 +227,6 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
                     self.vacate(self.shape.block_of(old))?;
                 }
             }
-        }
-        if stream == MOVED {
-            self.moves = self.moves + n(sectors.len() as u64);
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ fn harsh() -> Vec<Plan> {
 /// underflows, say) finds it, too.
 fn is_found(name: &str, faults: Faults) -> bool {
     let plans = harsh();
-    for seed in 1..=6 {
+    for seed in 1..=24 {
         for plan in &plans {
             let run = || run(plan, seed, 12_000, faults);
             match catch_unwind(AssertUnwindSafe(run)) {

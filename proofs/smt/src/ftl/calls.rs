@@ -4,7 +4,7 @@
 //! | part | shown by |
 //! |---|---|
 //! | seal, seal moved | `seal`, `stream` |
-//! | balance, relocate | `move`, `seal`, `stream`, `victim` |
+//! | reclaim, balance, relocate | `move`, `seal`, `stream`, `victim`, `space` (what waits of the host's may be sealed besides) |
 //! | commit | `commit`, `trims` |
 //! | after commit | `two phases`, `deltas`, `slice`, `root`, `erase` |
 //! | deltas | `deltas` |
@@ -30,6 +30,7 @@ use std::rc::Rc;
 
 thread_local! {
     static STAND_IN: Cell<bool> = const { Cell::new(false) };
+    static LAST: Cell<&str> = const { Cell::new("") };
     static ROUND: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
@@ -57,8 +58,20 @@ pub fn part<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) -> Option<bool> {
     if chosen("a part fails") {
         return Some(false);
     }
+    let last = LAST.replace(name);
+    if name == "relocate" && ftl.stats.extra_commits > 0 {
+        if let Some(check) = ROUND.with_borrow(Clone::clone) {
+            check();
+        }
+        reached("round");
+        end_path();
+    }
+    if name == "after commit" {
+        let synced = truth(last == "commit");
+        prove("runs are taken for durable without a sync", synced);
+    }
     match name {
-        "seal" | "seal moved" | "balance" | "relocate" => moves(name, ftl),
+        "reclaim" | "seal" | "seal moved" | "balance" | "relocate" => moves(name, ftl),
         "commit" => commits(ftl),
         "after commit" | "deltas" | "checkpoint" => settled(name, ftl),
         "abandon" | "again" | "all maps" | "tables" | "root" => checkpoints(name, ftl),
@@ -114,7 +127,7 @@ fn same_stable(before: View, after: View) {
 fn moves<Y>(name: &str, ftl: &mut Ftl<Flash, Y>) {
     if name == "seal" {
         prove("nothing waits", truth(!ftl.host.sectors.is_empty()));
-    } else {
+    } else if name != "reclaim" {
         prove(
             "the host's sectors wait, and are not looked at",
             truth(ftl.host.sectors.is_empty()),
@@ -158,13 +171,6 @@ fn settled<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
         with_ghost(|g| (g.elsewhere, g.astray) = (false, truth(false)));
     }
     reached(name);
-    if name == "after commit" && ftl.stats.extra_commits > 0 {
-        if let Some(check) = ROUND.with_borrow(Clone::clone) {
-            check();
-        }
-        reached("round");
-        end_path();
-    }
 }
 
 /// Parts of a sync with failures, and of a whole checkpoint: each goes on with the one under way, and what replay leads

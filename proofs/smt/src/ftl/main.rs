@@ -44,6 +44,7 @@ mod mount;
 mod pages;
 mod recovery;
 mod roots;
+mod space;
 mod state;
 mod sym;
 mod trims;
@@ -76,6 +77,7 @@ fn main() {
         boot::obligations();
         log::obligations();
         mount::obligations();
+        space::obligations();
         begin::obligations();
     })
 }

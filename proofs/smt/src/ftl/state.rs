@@ -403,7 +403,6 @@ pub fn any_state<Y>(ftl: &mut Ftl<Flash, Y>, begin: Begin) {
     };
     ftl.writes = Word::bits("writes", 32);
     ftl.budget = Word::bits("budget", 32);
-    ftl.moves = Word::bits("moves", 32);
     ftl.dirty = true;
     ftl.stopped = false;
     Table(g.map).on_set(map_is_set);

@@ -48,6 +48,14 @@ impl platform::Word for Word {
             None => 0,
         }
     }
+
+    #[track_caller]
+    fn times(self, factor: u64) -> Word {
+        // Numbers of blocks and pages: 16 bits, so that a product's bound is known from its form.
+        prove("a product may overflow", self.0.at_most(n(0xFFFF)));
+        assert!(factor < 1 << 32);
+        Word(self.0.part(0, 16).widened().times(factor))
+    }
 }
 
 /// Values by place, with all changes so far. Cloning keeps a state.

@@ -6,7 +6,7 @@ use crate::obligation;
 use crate::shape::NONE;
 use crate::state::{Begin, Buffered, State, Trims, View, any_sector, ghost, with_ghost};
 use crate::sym::{Sector, cell, change, differ, loop_of, loop_shown, n, no_proposals, programs};
-use smt::explore::{assume, prove, reached};
+use smt::explore::{assume, end_path, prove, reached};
 use smt::term::{Term, all, any, choice, truth};
 use smt::word::Word;
 
@@ -109,6 +109,8 @@ fn flush() {
                 before.map.get(sector).equal(before.replay.get(sector))
             });
             loop_shown("pairs of a page", |_| {});
+            // That moves come first, where room is short, is `space`'s.
+            loop_shown("unsettled blocks", |_| end_path());
             loop_shown("invalid blocks", |_| {
                 let g = ghost();
                 prove(
@@ -309,35 +311,7 @@ fn point() {
     );
 }
 
-/// The bounds of an epoch: `Limits::derive` takes none but those that fulfil the constraints, and here
-/// they are kept to.
-fn budget() {
-    obligation(
-        "budget: whole only when the reserve is there",
-        &["whole", "cut"],
-        || {
-            let mut state = State::any(Begin {
-                open: [2, 1, 0, 0],
-                ..Begin::default()
-            });
-            let (epoch, reserve) = (state.ftl.limits.epoch, state.ftl.limits.reserve);
-            crate::sym::some_number(1000);
-            state.ftl.renew_budget();
-            let have = state.ftl.available();
-            prove("more than an epoch", state.ftl.budget.0.at_most(n(epoch)));
-            prove("more room than spare blocks", have.0.at_most(ghost().spare));
-            if !smt::explore::branch(have.0.below(n(reserve))) {
-                prove("less than an epoch", state.ftl.budget.0.equal(n(epoch)));
-                reached("whole");
-            } else {
-                reached("cut");
-            }
-        },
-    );
-}
-
 pub fn obligations() {
-    budget();
     point();
     seal();
     commit();
