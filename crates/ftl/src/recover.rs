@@ -18,7 +18,7 @@ use crate::blocks::BlockUse;
 use crate::checkpoint::{DeltaPosition, FAILING, NUMBERS, ROOT_SEAL, ROOT_WORDS, VACANT, VERSION};
 use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Faults, Ftl, HOST, MAPS, MOVED, Options};
-use crate::limits::{ANCHORS, Limits};
+use crate::limits::{ANCHORS, Limits, META_NEXT};
 use crate::map::corrupt_at;
 use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
 use crate::policy::Policy;
@@ -347,8 +347,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     fn begin_incarnation(&mut self) -> Result<(), P::Error> {
         self.begin_streams()?;
         self.say_found()?;
-        // Crashes in a row leave a delta block each.
-        if self.meta_used >= P::W::of(self.limits.meta_blocks) {
+        // Crashes in a row leave a delta block each: data's share is not theirs.
+        if self.meta_used + P::W::of(META_NEXT) > P::W::of(self.limits.meta_blocks) {
             self.checkpoint_whole()?;
         }
         // The run says what the end of the log said.

@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use steadfast_flash::{Geometry, Latency, MemoryStore, Nand, Rng};
-use steadfast_ftl::{Blocks, Emulated, Ftl, FtlError, Limits, Options, Platform, Policy, Purpose};
+use steadfast_ftl::stress::{plans, run};
+use steadfast_ftl::{
+    Blocks, Emulated, Faults, Ftl, FtlError, Limits, Options, Platform, Policy, Purpose,
+};
 
 /// Proposes nothing, and moves nothing between two flushes.
 struct Idle;
@@ -132,4 +135,14 @@ fn corner_48_cuts_in_every_other_epoch_leave_room_whatever_the_policy() {
         }
         assert!(crashes > 20, "{crashes}");
     }
+}
+
+/// Each mount leaves a delta block. Those of a few in a row, some cut, took room that is data's, before a
+/// checkpoint gave them back: a mount returned, and the first write found a disk that was full for ever. The seed is
+/// of one that shows it.
+#[test]
+fn corner_48_mounts_in_a_row_leave_room() {
+    let plan = &plans()[2];
+    let report = run(plan, 120, 21_000, Faults::default()).unwrap();
+    assert!(report.crashes > 10, "{report:?}");
 }
