@@ -141,7 +141,6 @@ run "format" cargo fmt --all --check
 run "scripts" scripts_parse
 run "lints (clippy)" lints
 run "documentation" documentation
-run "tests, compiled" tests --no-run
 run "engine of the obligations" engine
 obligations=
 if [ "$(id -u)" = 0 ] || python3 -c 'import venv' 2>/dev/null; then
@@ -151,6 +150,7 @@ else
   say ""
   say "left out, because Python has no venv here and only root can install it: obligations on the source"
 fi
+run "tests, compiled" tests --no-run
 if [ -n "$proofs" ]; then run "proofs" shown "$proofs" "$WORK/proofs"; fi
 start_group explored >"$WORK/explored" 2>&1
 explored=$GROUP
