@@ -48,9 +48,9 @@ lints() {
 }
 tests() { cargo test --quiet --workspace --locked --no-fail-fast "$@"; }
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked; }
-# bench_driver NAME [cargo options…]: a program of bench/, which is a workspace of its own.
+# bench_driver NAME [cargo options…]: a program of bench/, which is a workspace of its own. They share what is compiled.
 bench_driver() {
-  local driver=$1 manifest=bench/$1/Cargo.toml target=$TARGET/bench-$1
+  local driver=$1 manifest=bench/$1/Cargo.toml target=$TARGET/bench-drivers
   shift
   cargo fmt --manifest-path "$manifest" -- --check &&
     CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked "$@" -- -D warnings || return
