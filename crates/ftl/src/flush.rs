@@ -250,12 +250,15 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let n = P::W::of;
         // Runs programmed before the sync are durable now.
         self.blocks.durable_runs = self.runs;
-        self.blocks.settle_invalid();
+        P::part(self, "settle", |ftl| {
+            ftl.blocks.settle_invalid();
+            Ok(())
+        })?;
         if self.pairs.length() >= n(self.limits.pairs) {
-            self.write_deltas()?;
+            P::part(self, "deltas", Self::write_deltas)?;
         }
-        self.advance_checkpoint()?;
-        self.restock()
+        P::part(self, "step", Self::advance_checkpoint)?;
+        P::part(self, "restock", Self::restock)
     }
 
     /// Writes all pairs to delta pages. The last page of the run commits it: it says up to which

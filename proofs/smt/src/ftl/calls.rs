@@ -6,8 +6,10 @@
 //! | seal, seal moved | `seal`, `stream` |
 //! | reclaim, balance, relocate | `move`, `seal`, `stream`, `victim`, `space` (what waits of the host's may be sealed besides) |
 //! | commit | `commit`, `trims` |
-//! | after commit | `two phases`, `deltas`, `slice`, `root`, `erase` |
+//! | after commit | `call: what a commit allows` |
+//! | settle, restock | `two phases`, `erase` |
 //! | deltas | `deltas` |
+//! | step | `checkpoint`, `slice`, `root` |
 //! | abandon, again | `failure` |
 //! | all maps, tables, root | `checkpoint`, `root` |
 //! | checkpoint | `call: a whole checkpoint` |
@@ -70,10 +72,16 @@ pub fn part<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) -> Option<bool> {
         let synced = truth(last == "commit");
         prove("runs are taken for durable without a sync", synced);
     }
+    if name == "settle" {
+        let durable = (ftl.blocks.durable_runs.0).at_most(ghost().durable_runs);
+        prove("blocks are settled by runs that are not durable", durable);
+    }
     match name {
         "reclaim" | "seal" | "seal moved" | "balance" | "relocate" => moves(name, ftl),
         "commit" => commits(ftl),
-        "after commit" | "deltas" | "checkpoint" => settled(name, ftl),
+        "after commit" | "settle" | "deltas" | "step" | "restock" | "checkpoint" => {
+            settled(name, ftl);
+        }
         "abandon" | "again" | "all maps" | "tables" | "root" => checkpoints(name, ftl),
         _ => panic!("nothing was shown of the part '{name}'"),
     }
@@ -343,6 +351,31 @@ fn flush() {
     );
 }
 
+/// In a row, and the next one of a checkpoint's steps, whichever that is.
+fn after_commit() {
+    obligation(
+        "call: what a commit allows changes nothing that a crash returns to",
+        &["settle", "deltas", "step", "restock", "allowed", "fails"],
+        || {
+            let begin = Begin {
+                committed: true,
+                ..Begin::default()
+            };
+            let mut state = State::any(begin);
+            parts_are_shown();
+            // The sync of the commit has just been (`two phases: behind a sync`).
+            with_ghost(|g| (g.covered, g.durable_runs) = (g.said, g.runs));
+            if state.ftl.after_commit().is_err() {
+                return reached("fails");
+            }
+            state.check();
+            state.check_contents(None);
+            state.check_stable();
+            reached("allowed");
+        },
+    );
+}
+
 /// A page that failed. Only `again` looks into it; in which order they come makes no difference to its contract.
 fn some_page() -> (Term, usize) {
     (Word::bits("place that failed", 13).0, Flash.blank().0)
@@ -450,6 +483,7 @@ fn checkpoint() {
 pub fn obligations() {
     write();
     flush();
+    after_commit();
     settle();
     checkpoint();
 }
