@@ -20,7 +20,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if available >= self.in_pages(self.limits.reserve + self.limits.margin) {
             return self.level(consumed);
         }
-        if self.victim.is_none() && !self.next_victim()? {
+        if !self.has_victim()? {
             return Ok(());
         }
         let valid = self.victim.as_ref().map_or(0, |victim| victim.valid);
@@ -40,7 +40,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             if self.waits(block) {
                 // All but these were moved before: a page that is not full ends it.
                 return if self.has_plenty() {
-                    self.seal(MOVED, false)
+                    P::part(self, "seal moved", |ftl| ftl.seal(MOVED, false))
                 } else {
                     Ok(())
                 };
@@ -52,13 +52,11 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             if !self.bearable(block) {
                 return Ok(());
             }
-            self.begin_victim(block)?;
+            P::part(self, "victim", |ftl| ftl.begin_victim(block))?;
         }
-        let mut moved = 0;
-        while moved < count && self.victim.is_some() {
-            if self.relocate_next()? {
-                moved += 1;
-            }
+        let goal = self.stats.moved.saturating_add(count);
+        while self.stats.moved < goal && self.victim.is_some() {
+            P::part(self, "move", Self::relocate_next)?;
         }
         Ok(())
     }
@@ -72,14 +70,14 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
         // One may be half done.
         for _ in 0..=self.limits.victims {
-            if self.settling() >= enough || (self.victim.is_none() && !self.next_victim()?) {
+            if self.settling() >= enough || !self.has_victim()? {
                 break;
             }
             while self.victim.is_some() {
-                self.relocate_next()?;
+                P::part(self, "move", Self::relocate_next)?;
             }
         }
-        self.seal(MOVED, false)
+        P::part(self, "seal moved", |ftl| ftl.seal(MOVED, false))
     }
 
     /// Pages that are free for data when this epoch is committed, should it take no more.
@@ -96,37 +94,32 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 
     /// Moves up to `count` sectors.
     pub(crate) fn relocate(&mut self, count: u64) -> Result<(), P::Error> {
-        let mut moved = 0;
-        while moved < count {
-            if self.victim.is_none() && !self.next_victim()? {
-                return Ok(());
-            }
-            if self.relocate_next()? {
-                moved += 1;
-            }
+        let goal = self.stats.moved.saturating_add(count);
+        while self.stats.moved < goal && self.has_victim()? {
+            P::part(self, "move", Self::relocate_next)?;
         }
         Ok(())
     }
 
-    /// Looks at the victim's next sector; says whether it was moved.
-    fn relocate_next(&mut self) -> Result<bool, P::Error> {
+    /// Looks at the victim's next sector, and moves it if it can be.
+    pub(crate) fn relocate_next(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         let Some(mut victim) = self.victim.take() else {
-            return Ok(false);
+            return Ok(());
         };
         if victim.at >= victim.sectors.length() {
             self.leave_victim(victim.block);
-            return Ok(false);
+            return Ok(());
         }
         let sector = victim.sectors.get(victim.at);
         let index = victim.at;
         victim.at = victim.at + n(1);
-        let moved = self.relocate_one(&mut victim, sector, index)?;
+        self.relocate_one(&mut victim, sector, index)?;
         // An empty block may be erased and filled again: its list says nothing any more.
         if self.blocks.is(victim.block, BlockUse::Used) {
             self.victim = Some(victim);
         }
-        Ok(moved)
+        Ok(())
     }
 
     pub(crate) fn relocate_one(
@@ -218,16 +211,20 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.ready() >= self.in_pages(self.limits.reserve + 1) + self.own_pages()
     }
 
-    /// Chooses a victim and reads the list of its sectors.
-    pub(crate) fn next_victim(&mut self) -> Result<bool, P::Error> {
-        let Some(block) = self.choose_victim() else {
-            return Ok(false);
-        };
-        if !self.can_move(self.blocks.valid(block)) {
-            return Ok(false);
+    /// Says whether there is a victim; if there was none, one is chosen.
+    fn has_victim(&mut self) -> Result<bool, P::Error> {
+        if self.victim.is_none() {
+            P::part(self, "victim", Self::next_victim)?;
         }
-        self.begin_victim(block)?;
-        Ok(true)
+        Ok(self.victim.is_some())
+    }
+
+    /// Chooses a victim, if there is one, and reads the list of its sectors.
+    pub(crate) fn next_victim(&mut self) -> Result<(), P::Error> {
+        match self.choose_victim() {
+            Some(block) if self.can_move(self.blocks.valid(block)) => self.begin_victim(block),
+            _ => Ok(()),
+        }
     }
 
     fn begin_victim(&mut self, block: P::W) -> Result<(), P::Error> {

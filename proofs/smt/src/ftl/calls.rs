@@ -4,7 +4,9 @@
 //! | part | shown by |
 //! |---|---|
 //! | seal, seal moved | `seal`, `stream` |
-//! | reclaim, balance, relocate | `move`, `seal`, `stream`, `victim`, `space` (what waits of the host's may be sealed besides) |
+//! | reclaim, balance, relocate | `call: reclaiming`, `balancing`, `relocating` (what waits of the host's may be sealed besides) |
+//! | move | `move`, `victim`, `seal`, `stream` |
+//! | victim | `space` |
 //! | commit | `commit`, `trims` |
 //! | after commit | `call: what a commit allows` |
 //! | settle, restock | `two phases`, `erase` |
@@ -15,16 +17,17 @@
 //! | checkpoint | `call: a whole checkpoint` |
 
 use crate::checkpoint::Phase;
-use crate::ftl::Ftl;
+use crate::ftl::{Ftl, Victim};
 use crate::obligation;
 use crate::platform::Platform as _;
 use crate::state::{
-    Begin, Buffered, State, View, always, any_sector, any_state, chosen, ghost, is_none, limits,
-    with_ghost,
+    Begin, Buffered, State, View, always, any_block, any_sector, any_state, chosen, ghost, is_none,
+    limits, with_ghost,
 };
 use crate::stream::Buffer;
-use crate::sym::{Flash, Sector, differ, fail, loop_shown, n, next_state, programs};
+use crate::sym::{Flash, Queue, Sector, differ, fail, loop_shown, n, next_state, programs};
 use smt::explore::{assume, end_path, prove, reached};
+use smt::run::is_long;
 use smt::term::{Term, all, any, choice, implies, not, truth};
 use smt::word::Word;
 use std::cell::{Cell, RefCell};
@@ -33,12 +36,14 @@ use std::rc::Rc;
 thread_local! {
     static STAND_IN: Cell<bool> = const { Cell::new(false) };
     static LAST: Cell<&str> = const { Cell::new("") };
+    static MOVES: Cell<bool> = const { Cell::new(false) };
     static ROUND: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
 }
 
 /// A new path begins: all parts are run.
 pub fn reset() {
     STAND_IN.set(false);
+    MOVES.set(false);
     ROUND.take();
 }
 
@@ -77,6 +82,17 @@ pub fn part<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) -> Option<bool> {
         prove("blocks are settled by runs that are not durable", durable);
     }
     match name {
+        "victim" => begins(ftl),
+        "move" => {
+            prove("nothing is to be moved", truth(ftl.victim.is_some()));
+            // The second of these begins with such a state as the first.
+            if MOVES.replace(true) {
+                reached("round");
+                end_path();
+            }
+            moves(name, ftl);
+            begins(ftl);
+        }
         "reclaim" | "seal" | "seal moved" | "balance" | "relocate" => moves(name, ftl),
         "commit" => commits(ftl),
         "after commit" | "settle" | "deltas" | "step" | "restock" | "checkpoint" => {
@@ -143,10 +159,21 @@ fn moves<Y>(name: &str, ftl: &mut Ftl<Flash, Y>) {
     }
     let (before, after) = another(ftl, false);
     same_stable(before, after);
-    if name == "relocate" && chosen("sectors are moved") {
+    if ["relocate", "move"].contains(&name) && chosen("sectors are moved") {
         ftl.stats.moved += 1;
         ftl.dirty = true;
     }
+}
+
+/// There may be a victim now.
+fn begins<Y>(ftl: &mut Ftl<Flash, Y>) {
+    ftl.victim = chosen("a victim").then(|| Victim {
+        block: Word(any_block()),
+        sectors: Queue::any("list"),
+        at: Word::bits("at", 32),
+        valid: 1,
+        page: None,
+    });
 }
 
 /// What a crash returns to is all that was written.
@@ -351,6 +378,40 @@ fn flush() {
     );
 }
 
+/// Whatever victims are proposed and however many sectors are to be moved: one after the other.
+fn moving(what: &str, begin: Begin, call: impl Fn(&mut State) -> crate::error::Result<(), ()>) {
+    let name = format!("call: {what} moves sectors, and nothing that a crash returns to");
+    obligation(&name, &["round", "done", "fails"], || {
+        let mut state = State::any(begin);
+        parts_are_shown();
+        // As in `another`.
+        (state.ftl.meta_used, state.ftl.bad) = (Word::of(0), Word::of(0));
+        // How many blocks settle says only how much is moved.
+        loop_shown("unsettled blocks", |_| {});
+        if call(&mut state).is_err() {
+            return reached("fails");
+        }
+        state.check();
+        state.check_contents(None);
+        state.check_stable();
+        prove("it programs by itself", truth(programs().is_empty()));
+        reached("done");
+    });
+}
+
+fn moves_sectors() {
+    let waiting = Begin {
+        moved: 1,
+        ..Begin::default()
+    };
+    moving("balancing", waiting, |state| state.ftl.balance(1));
+    let any = Begin::default();
+    moving("relocating", any, |state| state.ftl.relocate(1));
+    if is_long() {
+        moving("reclaiming", any, |state| state.ftl.reclaim());
+    }
+}
+
 /// In a row, and the next one of a checkpoint's steps, whichever that is.
 fn after_commit() {
     obligation(
@@ -483,6 +544,7 @@ fn checkpoint() {
 pub fn obligations() {
     write();
     flush();
+    moves_sectors();
     after_commit();
     settle();
     checkpoint();

@@ -320,34 +320,36 @@ fn moments() {
 fn relocate() {
     obligation(
         "move: a sector waits as it is, from where it is",
-        &["moved", "stays"],
+        &["moved", "stays", "looked at"],
         || {
             let mut state = State::any(Begin::default());
             let block = Word(crate::state::any_block());
             assume(View::now().used_as(block.0, &[BlockUse::Used]));
-            let sector = Word::bits("listed", 32);
-            let mut victim = Victim {
+            let at = Word::bits("at", 32);
+            crate::sym::some_number(5);
+            state.ftl.victim = Some(Victim {
                 block,
                 sectors: Queue::any("list"),
-                at: Word::of(6),
+                at,
                 valid: 1,
                 page: None,
-            };
-            for index in [0, 5, 29] {
-                let Ok(moved) = state.ftl.relocate_one(&mut victim, sector, Word::of(index)) else {
-                    continue;
-                };
-                state.check();
-                state.check_contents(None);
-                state.check_stable();
-                reached(if moved { "moved" } else { "stays" });
-                let nothing = any([truth(moved), truth(state.ftl.moved.sectors.is_empty())]);
-                prove("a sector waits that was not moved", nothing);
-                if moved {
-                    return;
-                }
-                victim.page = None;
+            });
+            let before = state.ftl.stats.moved;
+            if state.ftl.relocate_next().is_err() {
+                return;
             }
+            state.check();
+            state.check_contents(None);
+            state.check_stable();
+            let moved = state.ftl.stats.moved > before;
+            let nothing = any([truth(moved), truth(state.ftl.moved.sectors.is_empty())]);
+            prove("a sector waits that was not moved", nothing);
+            let Some(victim) = &state.ftl.victim else {
+                return reached("looked at");
+            };
+            let next = victim.at.0.equal(at.0.plus(n(1)));
+            prove("another sector is next", next);
+            reached(if moved { "moved" } else { "stays" });
         },
     );
 }

@@ -225,11 +225,9 @@ fn victims() {
             loop_shown("pages of a block", |_| {});
             let ready = state.ftl.ready();
             let (valid, limits) = (state.ftl.blocks.valid.0, state.ftl.limits);
-            match state.ftl.next_victim() {
-                Ok(true) => {
-                    let Some(victim) = &state.ftl.victim else {
-                        return prove("no victim was begun", truth(false));
-                    };
+            let result = state.ftl.next_victim();
+            match (&state.ftl.victim, result) {
+                (Some(victim), Ok(())) => {
                     let valid = crate::sym::cell(valid).words.get(victim.block.0);
                     let needed = n(limits.rounding + 2).plus(state.ftl.room().0).plus(valid);
                     let have = ready.times(SMALL.sectors).0;
@@ -241,8 +239,8 @@ fn victims() {
                     prove("the block is no victim", truth(is));
                     reached("begun");
                 }
-                Ok(false) => reached("not"),
-                Err(_) => {}
+                (None, Ok(())) => reached("not"),
+                (_, Err(_)) => {}
             }
         },
     );
