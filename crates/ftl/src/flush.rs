@@ -40,7 +40,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     pub(crate) fn flush_all(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         if self.faults.delta_early && self.pairs.length() > n(0) {
-            self.write_deltas()?;
+            P::part(self, "deltas", Self::write_deltas)?;
         }
         // The host's part of the epoch is over.
         self.budget = n(0);

@@ -89,7 +89,7 @@ fn commit() {
     }
 }
 
-/// The order of a flush, up to where it looks at blocks under erase; few pairs wait.
+/// The order of a flush again (`call`), its parts done and not replaced, up to where it looks at blocks under erase; few pairs wait.
 fn flush() {
     obligation(
         "flush: commits first, and nothing else is programmed before",
@@ -315,7 +315,9 @@ pub fn obligations() {
     point();
     seal();
     commit();
-    flush();
+    if smt::run::is_long() {
+        flush();
+    }
     write();
     trim();
 }
