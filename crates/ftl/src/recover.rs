@@ -19,7 +19,8 @@
 //! tables, one sync, the root that leads to them, another sync. Only behind it the run counts as
 //! durable, and old metadata and the end of the data log may be erased. A crash before leaves the
 //! old root and its logs, and the next mount does the same again; its incarnation has the same
-//! number, which is that of no data page: none is programmed before.
+//! number, which is that of no data page: none is programmed before. Such a mount alone takes as
+//! long as the map is large.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::{DeltaPosition, FAILING, NUMBERS, ROOT_SEAL, ROOT_WORDS, VACANT, VERSION};

@@ -5,14 +5,13 @@
 //! A run is decided by its [`Plan`] and seed, and repeats exactly.
 
 use crate::Emulated;
-use crate::blocks::BlockUse;
 use crate::error::FtlError;
-use crate::ftl::{Faults, Ftl, Options, Stats};
+use crate::ftl::{DELTA, Faults, Ftl, Options, Stats};
 use crate::limits::Limits;
 use crate::policy::Tuned;
 use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rates, Rng};
 
-/// Where erases fail, all announced blocks go bad with one power cut in so many: no stream goes on where it announced.
+/// Where erases fail, both blocks that the delta stream announces go bad with one power cut in so many.
 const SPOILED_ONE_IN: u64 = 8;
 
 /// What a run does.
@@ -145,7 +144,7 @@ pub struct Report {
     pub failed_blocks: u64,
     /// Commits added when the reserve was short.
     pub extra_commits: u64,
-    /// Power cuts with which all announced blocks went bad.
+    /// Power cuts with which the delta stream's announced blocks went bad.
     pub spoiled: u64,
 }
 
@@ -391,9 +390,7 @@ impl<'a> Run<'a> {
     /// Power cut, mount (with more cuts), and the comparison with what a crash may leave.
     fn crash(&mut self, disk: Disk, flushing: bool) -> Result<Disk, String> {
         self.count(disk.stats());
-        let announced: Vec<u64> = (0..disk.blocks().count())
-            .filter(|&block| disk.blocks().is(block, BlockUse::Next))
-            .collect();
+        let announced = disk.streams[DELTA].next;
         let mut nand = disk.into_platform().into_nand();
         if self.plan.rates.erase > 0 && self.rng.below(SPOILED_ONE_IN) == 0 {
             self.report.spoiled += 1;

@@ -429,9 +429,11 @@ fn checkpoint() {
             let mut state = State::any(begin);
             parts_are_shown();
             loop_shown("delta and map blocks", |_| {
+                let g = ghost();
+                let durable = truth(!g.root_waiting && !g.maps_waiting);
                 prove(
                     "old blocks are given back before the root is durable",
-                    truth(!ghost().root_waiting && !ghost().maps_waiting),
+                    all([durable, g.durable_from.equal(g.from)]),
                 );
             });
             // In one of its three syncs.

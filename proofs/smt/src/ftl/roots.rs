@@ -58,9 +58,11 @@ pub fn few(state: &mut State) {
     );
     loop_shown("pairs of a page", |_| {});
     loop_shown("delta and map blocks", |_| {
+        let g = ghost();
+        let durable = truth(!g.root_waiting && !g.maps_waiting);
         prove(
             "old blocks are given back before the root is durable",
-            truth(!ghost().root_waiting && !ghost().maps_waiting),
+            all([durable, g.durable_from.equal(g.from)]),
         );
         reached("released");
     });
