@@ -12,7 +12,8 @@
 //! * after a power cut ([`Nand::cut`]) every page touched since then holds its old bytes, the new
 //!   ones, a torn mixture or garbage, each page on its own, as a seed decides;
 //! * a failed program or erase is reported by the next sync, together with all later programs of
-//!   its block, with their bytes: whoever programmed them programs them elsewhere.
+//!   its block, with their bytes: whoever programmed them programs them elsewhere. Until then they
+//!   read as they were programmed.
 //!
 //! The paper's emulator (003, section 7.1) is this one without torn pages, interrupted erases
 //! and failures. Neighbours: a [`Store`] below (memory or an image file), `steadfast-ftl` above.

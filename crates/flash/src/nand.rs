@@ -364,6 +364,11 @@ impl<S: Store> Nand<S> {
         if self.unreadable.contains(&at) || self.faults.strike(FaultOp::Read) {
             return Err(FlashError::Unreadable { at });
         }
+        // A page that failed is kept for the sync that gives it back.
+        if let Some(failed) = self.failed.iter().rfind(|failed| failed.at == at) {
+            bytes.copy_from_slice(&failed.bytes);
+            return Ok(done);
+        }
         match self.pending.get(&at.block) {
             Some(pending) => match pending.pages.get(&at.page) {
                 Some(page) => bytes.copy_from_slice(page),

@@ -144,7 +144,8 @@ pub trait Platform: Sized {
     /// Copies a sector from a page to another.
     fn copy(&self, from: &Self::P, slot: usize, to: &mut Self::P, target: usize);
 
-    /// Reads a page and waits for it. `None`: the medium cannot.
+    /// Reads a page and waits for it. `None`: the medium cannot. A page programmed since the last
+    /// sync reads as it was programmed, even if that failed.
     ///
     /// # Errors
     /// The platform's, for anything but one bad page.

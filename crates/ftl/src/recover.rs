@@ -13,6 +13,14 @@
 //! what was found, and where the streams go on; one sync. Until then only blocks that nothing
 //! needs are erased and programmed, so a crash in a mount leaves what it found, and the next
 //! mount does the same again.
+//!
+//! If both blocks that the delta log announces last are bad, nobody would find that run. Then its
+//! stream has fresh blocks, too, and a whole checkpoint comes first: map pages, the run and the
+//! tables, one sync, the root that leads to them, another sync. Only behind it the run counts as
+//! durable, and old metadata and the end of the data log may be erased. A crash before leaves the
+//! old root and its logs, and the next mount does the same again; its incarnation has the same
+//! number, which is that of no data page: none is programmed before. Such a mount alone takes as
+//! long as the map is large.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::{DeltaPosition, FAILING, NUMBERS, ROOT_SEAL, ROOT_WORDS, VACANT, VERSION};
@@ -284,28 +292,25 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Announces fresh blocks for all streams; the delta stream goes on where it has announced
-    /// to, in blocks erased anew.
-    fn begin_streams(&mut self) -> Result<(), P::Error> {
+    /// to, in blocks erased anew. Says whether it can.
+    fn begin_streams(&mut self) -> Result<bool, P::Error> {
         let announced = self.streams[DELTA].next;
-        let goes_on = self.erase_announced(announced)?;
+        self.erase_announced(announced)?;
         P::each("first blocks", P::W::of(FIRST_STOCK), |_| {
             self.begin_erase().map(|_| ())
         })?;
         self.await_announced(announced)?;
-        self.announce_all(goes_on)
+        self.announce_all()
     }
 
-    /// Says whether there was one that could be erased.
-    pub(crate) fn erase_announced(&mut self, announced: [P::W; 2]) -> Result<bool, P::Error> {
-        let mut goes_on = false;
+    pub(crate) fn erase_announced(&mut self, announced: [P::W; 2]) -> Result<(), P::Error> {
         for block in announced {
             if self.blocks.is(block, BlockUse::Erasable) {
-                goes_on = true;
                 self.platform.erase(block).map_err(FtlError::Flash)?;
                 self.blocks.set(block, BlockUse::Erasing);
             }
         }
-        Ok(goes_on)
+        Ok(())
     }
 
     pub(crate) fn await_announced(&mut self, announced: [P::W; 2]) -> Result<(), P::Error> {
@@ -322,34 +327,27 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// `goes_on`: the delta stream in the blocks that it announced.
-    pub(crate) fn announce_all(&mut self, goes_on: bool) -> Result<(), P::Error> {
-        let n = P::W::of;
-        if !goes_on {
-            let announced = self.streams[DELTA].next[0];
-            if announced != n(NONE) {
-                let at = self.shape.page_at(announced, n(0));
-                return Err(self.corrupt("announced block", at));
+    /// The delta stream keeps the blocks that it announced if one of them is erased; says so.
+    pub(crate) fn announce_all(&mut self) -> Result<bool, P::Error> {
+        let announced = self.streams[DELTA].next;
+        let goes_on = (announced.iter()).any(|&block| self.blocks.is(block, BlockUse::Next));
+        for stream in [DELTA, HOST, MOVED, MAPS] {
+            if stream == DELTA && goes_on {
+                continue;
             }
-            for i in 0..2 {
-                self.streams[DELTA].next[i] = self.choose_next(DELTA)?;
-            }
-            self.checkpoint.from.next = self.streams[DELTA].next;
-        }
-        for stream in [HOST, MOVED, MAPS] {
             for i in 0..2 {
                 self.streams[stream].next[i] = self.choose_next(stream)?;
             }
         }
-        Ok(())
+        Ok(goes_on)
     }
 
-    fn begin_incarnation(&mut self) -> Result<(), P::Error> {
-        self.begin_streams()?;
-        self.say_found()?;
+    pub(crate) fn begin_incarnation(&mut self) -> Result<(), P::Error> {
+        let goes_on = self.begin_streams()?;
+        self.say_found(goes_on)?;
         // Crashes in a row leave a delta block each: data's share is not theirs.
         if self.meta_used + P::W::of(META_NEXT) > P::W::of(self.limits.meta_blocks) {
-            self.checkpoint_whole()?;
+            P::part(self, "checkpoint", Self::checkpoint_whole)?;
         }
         // The run says what the end of the log said.
         self.blocks.settle_invalid();
@@ -357,11 +355,16 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.make_room()
     }
 
-    /// A delta run says what was found, and where the streams go on; then it is durable.
-    pub(crate) fn say_found(&mut self) -> Result<(), P::Error> {
+    /// A delta run says what was found, and where the streams go on; then it is durable, and found
+    /// by the next mount: where the log announced it, or where a new root leads to.
+    pub(crate) fn say_found(&mut self, goes_on: bool) -> Result<(), P::Error> {
         self.incarnation = self.incarnation + P::W::of(1);
-        self.write_deltas()?;
-        self.settle()?;
+        if goes_on {
+            self.write_deltas()?;
+            self.settle()?;
+        } else {
+            P::part(self, "checkpoint", Self::checkpoint_whole)?;
+        }
         self.blocks.durable_runs = self.runs;
         Ok(())
     }

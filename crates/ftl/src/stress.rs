@@ -6,10 +6,13 @@
 
 use crate::Emulated;
 use crate::error::FtlError;
-use crate::ftl::{Faults, Ftl, Options, Stats};
+use crate::ftl::{DELTA, Faults, Ftl, Options, Stats};
 use crate::limits::Limits;
 use crate::policy::Tuned;
 use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rates, Rng};
+
+/// Where erases fail, both blocks that the delta stream announces go bad with one power cut in so many.
+const SPOILED_ONE_IN: u64 = 8;
 
 /// What a run does.
 #[derive(Clone, Debug)]
@@ -141,6 +144,8 @@ pub struct Report {
     pub failed_blocks: u64,
     /// Commits added when the reserve was short.
     pub extra_commits: u64,
+    /// Power cuts with which the delta stream's announced blocks went bad.
+    pub spoiled: u64,
 }
 
 impl std::ops::AddAssign for Report {
@@ -157,6 +162,7 @@ impl std::ops::AddAssign for Report {
         self.checkpoints += other.checkpoints;
         self.failed_blocks += other.failed_blocks;
         self.extra_commits += other.extra_commits;
+        self.spoiled += other.spoiled;
     }
 }
 
@@ -384,7 +390,14 @@ impl<'a> Run<'a> {
     /// Power cut, mount (with more cuts), and the comparison with what a crash may leave.
     fn crash(&mut self, disk: Disk, flushing: bool) -> Result<Disk, String> {
         self.count(disk.stats());
+        let announced = disk.streams[DELTA].next;
         let mut nand = disk.into_platform().into_nand();
+        if self.plan.rates.erase > 0 && self.rng.below(SPOILED_ONE_IN) == 0 {
+            self.report.spoiled += 1;
+            for block in announced {
+                (nand.mark_bad(block as u32)).map_err(|e| e.to_string())?;
+            }
+        }
         loop {
             self.report.crashes += 1;
             nand = nand.cut(self.rng.number()).map_err(|e| e.to_string())?;

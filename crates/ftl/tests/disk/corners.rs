@@ -246,6 +246,29 @@ fn corner_50_every_kind_of_page_may_fail() {
     }
 }
 
+/// Found by the long stress test: a sector whose program had failed read as damaged until the flush that
+/// programs it again.
+#[test]
+fn corner_50_a_sector_whose_program_failed_is_read_before_the_flush() {
+    for after in 0..4 {
+        let mut disk = disk();
+        let op = FaultOp::Program;
+        disk.platform_mut().nand_mut().inject(Fault { op, after });
+        for flushed in [false, true] {
+            for i in 0..12 {
+                if !flushed {
+                    write(&mut disk, i, i + 1);
+                }
+                assert!((0..=i).all(|s| read(&mut disk, s) == s + 1), "{after}");
+            }
+            disk.flush().unwrap();
+        }
+        assert_eq!(disk.stats().failed_blocks, 1);
+        let mut disk = crash(disk, after);
+        assert!((0..12).all(|i| read(&mut disk, i) == i + 1), "{after}");
+    }
+}
+
 /// Found by the long stress test: when several blocks are opened between two syncs, and a page in
 /// the first of them fails, its second place is in a block that no page before it announces.
 #[test]

@@ -5,3 +5,4 @@ mod common;
 mod corners;
 mod damage;
 mod formats;
+mod lost;

@@ -2,11 +2,15 @@
 //! a format.
 
 use crate::blocks::BlockUse;
+use crate::calls::{failures, parts_are_shown};
 use crate::checkpoint::{Phase, ROOT_SEAL, VACANT};
 use crate::error::FtlError;
+use crate::events::happens;
 use crate::ftl::{DELTA, Faults, HOST, MAPS, MOVED};
 use crate::limits::{ANCHORS, pair_capacity};
 use crate::obligation;
+use crate::platform::{Page as _, Word as _};
+use crate::roots;
 use crate::shape::NONE;
 use crate::state::{
     Begin, COUNT_BITS, Ghost, SMALL, State, View, any_block, check_all, chosen, ghost, limits,
@@ -77,13 +81,9 @@ fn erase() {
                 state.ftl.streams[DELTA].next[1] = Word::of(NONE);
             }
             let (next, erasable) = announced(&state);
-            let Ok(goes_on) = state.ftl.erase_announced(next) else {
+            if state.ftl.erase_announced(next).is_err() {
                 return prove("announced blocks cannot be erased", truth(false));
-            };
-            prove(
-                "the delta stream goes on, or not",
-                any(erasable).equal(truth(goes_on)),
-            );
+            }
             state.check();
             if state.ftl.await_announced(next).is_err() {
                 return prove("an erase cannot be waited for", truth(false));
@@ -103,7 +103,7 @@ fn erase() {
             assume(all(next.map(|block| differ(block.0, other))));
             let same = view.uses.get(other).equal(state.before.uses.get(other));
             prove("another block is used", same);
-            reached(if goes_on { "one" } else { "none" });
+            reached(if branch(any(erasable)) { "one" } else { "none" });
             state.check();
             state.check_contents(None);
             state.check_stable();
@@ -114,22 +114,20 @@ fn erase() {
 /// Each choice is `stream: a block to open`, and leads to all invariants.
 fn announce() {
     obligation(
-        "begin: the delta stream goes on where announced, the others in fresh blocks",
-        &["goes on", "new", "refused"],
+        "begin: the delta stream goes on where announced if it can, the others in fresh blocks",
+        &["goes on", "new"],
         || {
             let mut state = found();
             waits(&state);
             let next = state.ftl.streams[DELTA].next;
-            let goes_on = chosen("an announced block was erased");
-            match state.ftl.announce_all(goes_on) {
-                Ok(()) => {}
-                Err(FtlError::Corrupt { .. }) => {
-                    let told = all([truth(!goes_on), differ(next[0].0, n(NONE))]);
-                    prove("a stream that can go on is refused", told);
-                    return reached("refused");
-                }
-                Err(_) => return prove("streams cannot begin", truth(false)),
-            }
+            let erased = any(next.map(|block| fresh(&state.before, block)));
+            let Ok(goes_on) = state.ftl.announce_all() else {
+                return prove("streams cannot begin", truth(false));
+            };
+            prove(
+                "the delta stream goes on, or not",
+                erased.equal(truth(goes_on)),
+            );
             let view = View::now();
             let streams = &state.ftl.streams;
             let others = [HOST, MOVED, MAPS].map(|stream| streams[stream].next);
@@ -140,9 +138,6 @@ fn announce() {
                 prove("the delta stream goes on elsewhere", kept);
                 reached("goes on");
             } else {
-                let from = state.ftl.checkpoint.from.next;
-                let same = all((0..2).map(|i| now[i].0.equal(from[i].0)));
-                prove("recovery would look for it elsewhere", same);
                 new.extend(now);
                 reached("new");
             }
@@ -160,7 +155,7 @@ fn announce() {
     );
 }
 
-/// The first delta run; one of few pairs (any: `deltas`).
+/// The first delta run, where the log goes on; one of few pairs (any: `deltas`).
 fn say() {
     obligation(
         "begin: a run says what was found, in an announced block, and is durable",
@@ -183,7 +178,7 @@ fn say() {
             }
             let incarnation = state.ftl.incarnation.0.plus(n(1));
             with_ghost(|g| g.incarnation = incarnation);
-            match state.ftl.say_found() {
+            match state.ftl.say_found(true) {
                 Ok(()) => {}
                 Err(FtlError::WornOut) => return reached("worn out"),
                 Err(_) => return prove("a run cannot be written", truth(false)),
@@ -246,6 +241,142 @@ fn say() {
     );
 }
 
+/// The same where nobody would look for a run: the delta stream has fresh blocks, to which a root leads. The run
+/// is one of few pairs, the tables are small, and the root's anchor has room (any: `root`).
+fn lead() {
+    obligation(
+        "begin: where the delta log has no usable end, a root leads to the run before it counts",
+        &["root", "released", "led"],
+        || {
+            let mut state = found();
+            waits(&state);
+            roots::few(&mut state);
+            roots::all_maps();
+            let next = state.ftl.streams[DELTA].next;
+            let view = View::now();
+            let announced = [next, state.ftl.streams[MAPS].next].concat();
+            for (i, &block) in announced.iter().enumerate() {
+                let other = announced[..i].iter().map(|other| differ(other.0, block.0));
+                assume(all(other.chain([fresh(&view, block)])));
+            }
+            assume(state.ftl.incarnation.0.below(n(NONE - 1)));
+            let incarnation = state.ftl.incarnation.0.plus(n(1));
+            with_ghost(|g| g.incarnation = incarnation);
+            let number = ghost().delta;
+            if state.ftl.say_found(false).is_err() {
+                return prove("a mount cannot go on elsewhere", truth(false));
+            }
+            let made = programs();
+            let run = made.iter().find_map(|(at, page)| {
+                let tag = Tag::read(&SMALL, state.ftl.volume, Word(*at), page)?;
+                tag.is(tag::DELTA).then_some((*at, tag, page))
+            });
+            let (Some((at, tag, page)), Some((_, root))) = (run, made.last()) else {
+                return prove("no run or no root is written", truth(false));
+            };
+            prove(
+                "it is no whole run of this mount",
+                all([
+                    tag.flags.0.equal(n(tag::COMMIT)),
+                    tag.incarnation.0.equal(incarnation),
+                    tag.number.0.equal(number),
+                ]),
+            );
+            let first = SMALL.page_at(next[0], Word::of(0)).0;
+            let word = |at: u64| root.word(Word::of(at));
+            prove(
+                "the root does not lead to the run",
+                all([
+                    at.equal(first),
+                    word(7).0.equal(number),
+                    word(8).high().0.equal(n(NONE)),
+                    word(9).low().0.equal(next[0].0),
+                    word(10).0.equal(number),
+                ]),
+            );
+            match state.ftl.read_frontier(page, Word(at)) {
+                Ok(said) => prove(
+                    "it says another end of the data log",
+                    all([
+                        said.number.0.equal(state.ftl.number.0),
+                        said.incarnation.0.equal(incarnation),
+                    ]),
+                ),
+                Err(_) => prove("what the run says of the streams is refused", truth(false)),
+            }
+            let g = ghost();
+            prove(
+                "the root is not durable",
+                all([
+                    truth(!g.root_waiting),
+                    g.durable_from.equal(number),
+                    g.delta_durable.equal(g.delta),
+                ]),
+            );
+            with_ghost(|g| {
+                (g.said, g.covered) = (g.number, g.number);
+                g.runs = g.runs.plus(n(1));
+                g.durable_runs = g.runs;
+                (g.rooted_now, g.tables_written) = (true, false);
+            });
+            // The map pages were written.
+            state.ftl.checkpoint.written = Word(g.written);
+            state.check();
+            state.check_contents(None);
+            state.check_stable();
+            reached("led");
+        },
+    );
+}
+
+/// The whole of it, whatever can be erased and whatever fails: `elsewhere` is so as long as the next mount would not find
+/// the run.
+fn incarnation() {
+    obligation(
+        "begin: no block is settled before what was found is durable and found",
+        &["goes on", "checkpoint", "again", "settled"],
+        || {
+            let mut state = found();
+            waits(&state);
+            // The second one as well, in the long tier.
+            if !smt::run::is_long() {
+                state.ftl.streams[DELTA].next[1] = Word::of(NONE);
+            }
+            let (next, _) = announced(&state);
+            assume(state.ftl.incarnation.0.below(n(NONE - 1)));
+            let pairs = cell(state.ftl.pairs.0).length;
+            assume(pairs.at_most(n(pair_capacity(&SMALL))));
+            loop_shown("pairs of a page", |_| {});
+            with_ghost(|g| {
+                g.incarnation = g.incarnation.plus(n(1));
+                g.elsewhere = true;
+            });
+            watch(move |event| {
+                happens(event);
+                if let Event::Program { at, .. } = event {
+                    let first = |block: Word| SMALL.page_at(block, Word::of(0)).0.equal(*at);
+                    if branch(any(next.map(first))) {
+                        with_ghost(|g| g.elsewhere = false);
+                        reached("goes on");
+                    }
+                }
+            });
+            loop_shown("invalid blocks", |_| {
+                let g = ghost();
+                prove(
+                    "blocks are settled before what was found is durable and found",
+                    all([truth(!g.elsewhere), g.delta_durable.equal(g.delta)]),
+                );
+                reached("settled");
+                end_path();
+            });
+            parts_are_shown();
+            failures(1);
+            let _ = state.ftl.begin_incarnation();
+        },
+    );
+}
+
 /// A block's use behind `classify`, of what recovery found (`mount: a block that the map`).
 pub fn classified(block: Term, found: Term, valid: Term, failing: Term) -> Term {
     let is = |what: BlockUse| n(what as u64);
@@ -264,7 +395,9 @@ fn new_layer(volume: Word) -> crate::state::Layer {
 
 /// The layer's state when the logs were followed, of any state before the crash: the map is the committed
 /// one, or with a commit that is `whole` the new one, and blocks are found to be what they are needed for (`boot`, `scan`).
-fn recovered(before: &View, whole: bool) -> Ghost {
+/// `lost`: the delta log's last pages lie where nobody looks, behind failures or in a mount that moves the log, and the
+/// root that leads there is not durable yet; nothing was settled on what they say (`begin`, `call`).
+fn recovered(before: &View, whole: bool, lost: bool) -> Ghost {
     let g = &before.ghost;
     let (stable, newest) = if whole {
         (before.map.clone(), g.number)
@@ -311,7 +444,7 @@ fn recovered(before: &View, whole: bool) -> Ghost {
     let [delta, said_to] =
         ["found delta pages", "found frontier"].map(|name| Word::bits(name, COUNT_BITS).0);
     assume(all([
-        g.delta_durable.at_most(delta),
+        any([truth(lost), g.delta_durable.at_most(delta)]),
         g.durable_from.at_most(delta),
         delta.at_most(g.delta),
         g.covered.at_most(said_to),
@@ -416,6 +549,7 @@ fn recovered(before: &View, whole: bool) -> Ghost {
         said: said_to,
         covered: said_to,
         delta,
+        delta_durable: delta,
         runs: new.runs.0,
         durable_runs: new.blocks.durable_runs.0,
         cycle: new.checkpoint.cycle.0,
@@ -430,7 +564,7 @@ fn recovered(before: &View, whole: bool) -> Ghost {
 fn composed() {
     obligation(
         "begin: of any state before a crash, what is found has all invariants",
-        &["found", "whole", "next root", "data", "metadata"],
+        &["found", "whole", "lost", "next root", "data", "metadata"],
         || {
             // The root that was under way may be whole, too.
             let rooted = chosen("the next root is whole");
@@ -452,7 +586,8 @@ fn composed() {
             let before = View::now();
             // The commit that was under way is whole by luck: it is the map then (`commit`).
             let whole = chosen("it is whole");
-            set_ghost(recovered(&before, whole));
+            let lost = chosen("the delta log's last pages are elsewhere");
+            set_ghost(recovered(&before, whole, lost));
             check_all(&View::now());
             let block = any_block();
             let view = View::now();
@@ -471,6 +606,9 @@ fn composed() {
                 reached("metadata");
             }
             reached(if whole { "whole" } else { "found" });
+            if lost {
+                reached("lost");
+            }
         },
     );
 }
@@ -655,6 +793,8 @@ pub fn obligations() {
     erase();
     announce();
     say();
+    lead();
+    incarnation();
     composed();
     clear();
     empty();

@@ -53,7 +53,7 @@ fn each_round(check: impl Fn() + 'static) {
 }
 
 /// From here on contracts stand for the parts.
-fn parts_are_shown() {
+pub fn parts_are_shown() {
     STAND_IN.set(true);
 }
 
@@ -200,10 +200,20 @@ fn is_committed() {
 /// Metadata is written, blocks become erasable; all stays committed.
 fn settled<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
     is_committed();
+    if name == "checkpoint" {
+        // What lies elsewhere is found with its root.
+        let (g, runs) = (ghost(), ftl.blocks.durable_runs.0);
+        prove(
+            "a run counts as durable before its root",
+            any([truth(!g.elsewhere), runs.at_most(g.durable_runs)]),
+        );
+    }
     let (before, after) = another(ftl, true);
     same_stable(before, after);
     if name == "checkpoint" {
         with_ghost(|g| (g.elsewhere, g.astray) = (false, truth(false)));
+        let g = ghost();
+        assume(g.delta_durable.equal(g.delta));
     }
     reached(name);
 }
@@ -443,7 +453,7 @@ fn some_page() -> (Term, usize) {
 }
 
 /// Pages that come back from two syncs in a row.
-fn failures(most: usize) -> bool {
+pub fn failures(most: usize) -> bool {
     let mut lists = Vec::new();
     for _ in 0..most {
         if !chosen("programs fail") {
@@ -513,9 +523,11 @@ fn checkpoint() {
             let mut state = State::any(begin);
             parts_are_shown();
             loop_shown("delta and map blocks", |_| {
+                let g = ghost();
+                let durable = truth(!g.root_waiting && !g.maps_waiting);
                 prove(
                     "old blocks are given back before the root is durable",
-                    truth(!ghost().root_waiting && !ghost().maps_waiting),
+                    all([durable, g.durable_from.equal(g.from)]),
                 );
             });
             // In one of its three syncs.
@@ -536,6 +548,10 @@ fn checkpoint() {
             if !rooted {
                 return reached("not rooted");
             }
+            prove(
+                "a delta page is not durable",
+                g.delta_durable.equal(g.delta),
+            );
             reached("rooted");
         },
     );

@@ -8,13 +8,14 @@ use crate::obligation;
 use crate::platform::{Page as _, Platform as _, Word as _};
 use crate::recover::check_root;
 use crate::shape::NONE;
-use crate::state::{Begin, SMALL, State, View, ghost, limits, with_ghost};
+use crate::state::{Begin, PAGES_OF_MAPS, SMALL, State, View, ghost, is_none, limits, with_ghost};
 use crate::sym::{
     Memory, Page, Queue, Seal, Table, cell, change, differ, loop_shown, n, no_proposals, programs,
+    value,
 };
 use crate::tag::{self, Tag};
-use smt::explore::{assume, prove, reached};
-use smt::term::{Term, all, implies, truth};
+use smt::explore::{assume, prove, reached, suppose};
+use smt::term::{Term, all, any, implies, truth};
 use smt::word::Word;
 
 /// Blocks that the block table speaks of, none of them failing (any entry: `entry`), and map pages that the
@@ -31,6 +32,13 @@ pub fn state() -> State {
         ..Begin::default()
     };
     let mut state = State::any(begin).with_room(DELTA).with_pages(MAPS, 2);
+    few(&mut state);
+    state
+}
+
+/// Its tables and the pairs that wait are few; old blocks are given back when a root is durable, which lies behind the
+/// last one.
+pub fn few(state: &mut State) {
     no_proposals();
     state.ftl.shape.blocks = TABLED;
     state.ftl.limits.map_pages = NAMED;
@@ -50,13 +58,14 @@ pub fn state() -> State {
     );
     loop_shown("pairs of a page", |_| {});
     loop_shown("delta and map blocks", |_| {
+        let g = ghost();
+        let durable = truth(!g.root_waiting && !g.maps_waiting);
         prove(
             "old blocks are given back before the root is durable",
-            truth(!ghost().root_waiting && !ghost().maps_waiting),
+            all([durable, g.durable_from.equal(g.from)]),
         );
         reached("released");
     });
-    // The anchor goes on behind its last root, the durable one.
     let (anchor, page) = (
         state.ftl.checkpoint.anchor.0,
         state.ftl.checkpoint.anchor_page.0,
@@ -67,7 +76,29 @@ pub fn state() -> State {
         view.fill.get(anchor).equal(page),
     ]));
     with_ghost(|g| g.root_page = SMALL.page_at(Word(anchor), Word(page)).0.minus(n(1)));
-    state
+}
+
+/// The map pages of a whole checkpoint lie in its blocks; each is as `checkpoint: a map page` has it.
+pub fn all_maps() {
+    loop_shown("map pages", |_| {
+        with_ghost(|g| {
+            (g.from, g.cycle) = (g.delta, g.cycle.plus(n(1)));
+            g.written = n(limits().map_pages);
+            g.maps_waiting = true;
+        });
+        let view = View::now();
+        change(view.ghost.directory, |cell| {
+            cell.words = Memory::of(move |index| {
+                let at = value("place of a map page", 32, &[index]);
+                let here = [
+                    view.is_page(at, &[BlockUse::Open, BlockUse::Map], PAGES_OF_MAPS),
+                    view.ghost.cycle.at_most(view.page_age(at)),
+                ];
+                suppose(any([is_none(at), all(here)]));
+                at
+            });
+        });
+    });
 }
 
 /// What directory, table and root say, as recovery reads them.
@@ -319,13 +350,7 @@ fn at_once() {
         &["root", "released", "done"],
         || {
             let mut state = state();
-            loop_shown("map pages", |_| {
-                with_ghost(|g| {
-                    (g.from, g.cycle) = (g.delta, g.cycle.plus(n(1)));
-                    g.written = n(limits().map_pages);
-                    g.maps_waiting = true;
-                });
-            });
+            all_maps();
             let result = state.ftl.checkpoint_now();
             prove("a checkpoint fails", truth(matches!(result, Ok(true))));
             says(&state);
