@@ -2,7 +2,7 @@
 //! programs pages; none of it waits, and none of it changes what a crash returns to.
 
 use crate::error::{FtlError, Result};
-use crate::ftl::{Ftl, HOST, MOVED};
+use crate::ftl::{Ftl, HOST, MOVED, rest};
 use crate::platform::{Platform, Queue, Word};
 use crate::policy::Policy;
 use crate::shape::{NONE, TRIMMED};
@@ -233,20 +233,23 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 
     /// Programs what was trimmed in this epoch and is still unmapped, as ranges. It comes after
     /// all writes of the epoch, so that replaying in order is right.
+    ///
+    /// Room: trims may overlap, and each sector is looked at once all the same. So a range ends where a
+    /// trim does, or at a sector that has a place: which the host wrote in this epoch, behind its trim, for
+    /// nobody else gives a place to one that has none. That makes as many ranges as trims and writes
+    /// at most, and no more than the epoch's pages that `Limits::rounding` keeps for them. Commits that
+    /// a flush adds find nothing trimmed.
     pub(crate) fn seal_trims(&mut self, commits: bool) -> Result<(), P::Error> {
         let n = P::W::of;
-        let trims = core::mem::take(&mut self.trims);
+        let mut trims = core::mem::take(&mut self.trims);
+        trims.sort();
         let mut ranges = P::Q::default();
+        let (mut at, mut length) = (n(0), n(0));
         P::each("trims of the epoch", trims.length(), |i| {
-            let (first, count) = (trims.get(i).high(), trims.get(i).low());
-            let mut length = n(0);
-            P::each("trimmed sectors", count, |j| {
-                length = self.trimmed_one(first + j, length, &mut ranges)?;
-                Ok(())
-            })?;
-            end_range::<P>(&mut ranges, first + count, length);
+            (at, length) = self.trimmed_range(trims.get(i), at, length, &mut ranges)?;
             Ok(())
         })?;
+        end_range::<P>(&mut ranges, at, length);
         if self.faults.forget_trim {
             ranges.truncate(n(0));
         }
@@ -257,6 +260,28 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
                 return Ok(());
             }
         }
+    }
+
+    /// Looks at what one trim adds to those before it in order, which end at `at`; of the sectors just before that,
+    /// `length` are unmapped and in no range yet. Both, then.
+    pub(crate) fn trimmed_range(
+        &mut self,
+        trim: P::W,
+        mut at: P::W,
+        mut length: P::W,
+        ranges: &mut P::Q,
+    ) -> Result<(P::W, P::W), P::Error> {
+        let (first, count) = (trim.high(), trim.low());
+        if at < first {
+            end_range::<P>(ranges, at, length);
+            (at, length) = (first, P::W::of(0));
+        }
+        let left = rest(first + count, at);
+        P::each("trimmed sectors", left, |i| {
+            length = self.trimmed_one(at + i, length, ranges)?;
+            Ok(())
+        })?;
+        Ok((at + left, length))
     }
 
     /// Looks at one trimmed sector; `length` of those just before it are unmapped and in no range yet. How many
@@ -302,6 +327,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let sectors: Vec<P::W> = (0..self.shape.sectors).map(|_| n(NONE)).collect();
         self.append(HOST, page, tag, &sectors)?;
         self.stats.data_pages += 1;
+        self.stats.trim_pages += 1;
         Ok(count)
     }
 }
@@ -310,5 +336,92 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 pub(crate) fn end_range<P: Platform>(ranges: &mut P::Q, end: P::W, length: P::W) {
     if length != P::W::of(0) {
         ranges.push(P::W::pack(end - length, length));
+    }
+}
+
+#[cfg(all(test, feature = "std"))]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use crate::platform::{Queue, Word};
+    use crate::shape::TRIMMED;
+    use crate::{Emulated, Ftl, Options, Tuned};
+    use std::collections::BTreeSet;
+    use steadfast_flash::{Geometry, Latency, MemoryStore, Nand, Rng};
+
+    const EPOCH: u64 = 200;
+    const SECTORS: u64 = 1000;
+
+    fn disk() -> Ftl<Emulated<MemoryStore>, Tuned> {
+        let geometry = Geometry {
+            channels: 1,
+            dies: 1,
+            blocks: 256,
+            pages: 16,
+            sectors: 2,
+            sector_bytes: 256,
+            spare_bytes: 64,
+        };
+        let nand = Nand::new(geometry, Latency::none(), MemoryStore::new(&geometry)).unwrap();
+        let platform = Emulated::new(nand);
+        let shape = platform.shape();
+        let options = Options {
+            sectors: SECTORS,
+            epoch: EPOCH,
+            volume: 7,
+        };
+        Ftl::format(platform, shape, Tuned::new(shape.dies), options).unwrap()
+    }
+
+    /// Against sets: equal, nested, chained and touching trims, between writes of the same few sectors.
+    #[test]
+    fn an_epochs_ranges_are_disjoint_and_say_just_what_was_trimmed() {
+        let (mut disk, mut most) = (disk(), 0);
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed);
+            let (few, longest) = (2 + rng.below(SECTORS - 2), 1 << rng.below(6));
+            let (mut trimmed, mut noted, mut again) = (BTreeSet::new(), 0, BTreeSet::new());
+            for _ in 0..1 + rng.below(EPOCH) {
+                let first = rng.below(few);
+                if rng.below(2) == 0 {
+                    disk.write(first, &[1; 256]).unwrap();
+                    if trimmed.remove(&first) {
+                        again.insert(first);
+                    }
+                } else {
+                    let count = 1 + rng.below((few - first).min(longest));
+                    disk.trim(first, count).unwrap();
+                    trimmed.extend(first..first + count);
+                    again.retain(|sector| !(first..first + count).contains(sector));
+                    noted += 1;
+                }
+            }
+            let (before, pages) = (disk.pairs.length(), disk.stats().trim_pages);
+            disk.commit().unwrap();
+            let mut said = BTreeSet::new();
+            let mut ranges = 0;
+            for i in before..disk.pairs.length() {
+                let (first, place) = (disk.pairs.get(i).high(), disk.pairs.get(i).low());
+                if place >= TRIMMED {
+                    ranges += 1;
+                    for sector in first..first + (place - TRIMMED) {
+                        assert!(
+                            said.insert(sector),
+                            "seed {seed}: {sector} is in two ranges"
+                        );
+                    }
+                }
+            }
+            assert_eq!(said, trimmed, "seed {seed}");
+            let bound = noted + again.len() as u64;
+            assert!(ranges <= bound, "seed {seed}: {ranges} of {bound}");
+            let pages = disk.stats().trim_pages - pages;
+            let kept = disk.limits.rounding / disk.shape.sectors - 2;
+            assert!(pages <= kept, "seed {seed}: {pages} pages of trims");
+            most = most.max(ranges);
+            // What a flush does besides.
+            disk.dirty = true;
+            disk.flush().unwrap();
+        }
+        assert!(most > 64, "never more than a page: {most}");
     }
 }
