@@ -1,6 +1,7 @@
 (** Room: blocks and sectors counted, with what an epoch of the host's and the collector takes and gives. The
     constraints that [Limits::hold] decides imply that no page ever finds no block, and that behind
-    each flush the reserve is there again. *)
+    each flush the reserve is there again. What is outside: that a flush adds no more pages than [own]; the pages of an
+    epoch's trims are counted in [seal_trims], whose steps are obligations of their own (`smt`, `trims`). *)
 From stdpp Require Import prelude list relations.
 From Coq Require Import ZArith Lia.
 Local Open Scope Z_scope.

@@ -186,15 +186,22 @@ impl<S: Store> Platform for Emulated<S> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::Emulated;
+    use crate::platform::{Queue, Word};
+    use crate::shape::TRIMMED;
     use crate::{Ftl, FtlError, Limits, Options, Tuned};
-    use steadfast_flash::{Fault, FaultOp, Geometry, Latency, MemoryStore, Nand};
+    use std::collections::BTreeSet;
+    use steadfast_flash::{Fault, FaultOp, Geometry, Latency, MemoryStore, Nand, Rng};
 
     /// A small disk, just mounted.
     fn small() -> Ftl<Emulated<MemoryStore>, Tuned> {
+        disk(48, 24)
+    }
+
+    fn disk(blocks: u32, epoch: u64) -> Ftl<Emulated<MemoryStore>, Tuned> {
         let geometry = Geometry {
             channels: 2,
             dies: 1,
-            blocks: 48,
+            blocks,
             pages: 16,
             sectors: 2,
             sector_bytes: 256,
@@ -204,8 +211,8 @@ mod tests {
         let platform = Emulated::new(nand);
         let shape = platform.shape();
         let options = Options {
-            sectors: Limits::largest(&shape, 24).unwrap().sectors,
-            epoch: 24,
+            sectors: Limits::largest(&shape, epoch).unwrap().sectors,
+            epoch,
             volume: 7,
         };
         let policy = || Tuned::new(shape.dies);
@@ -259,5 +266,59 @@ mod tests {
         let mut data = [0; 256];
         disk.read(3, &mut data).unwrap();
         assert_eq!(data, [7; 256]);
+    }
+
+    /// Against sets: equal, nested, chained and touching trims, between writes of the same few sectors.
+    #[test]
+    fn an_epochs_ranges_are_disjoint_and_say_just_what_was_trimmed() {
+        let (mut disk, mut most) = (disk(120, 200), 0);
+        let (epoch, sectors) = (disk.limits.epoch, disk.limits.sectors);
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed);
+            let (few, longest) = (2 + rng.below(sectors - 2), 1 << rng.below(6));
+            let (mut trimmed, mut noted, mut again) = (BTreeSet::new(), 0, BTreeSet::new());
+            for _ in 0..1 + rng.below(epoch) {
+                let first = rng.below(few);
+                if rng.below(2) == 0 {
+                    disk.write(first, &[1; 256]).unwrap();
+                    if trimmed.remove(&first) {
+                        again.insert(first);
+                    }
+                } else {
+                    let count = 1 + rng.below((few - first).min(longest));
+                    disk.trim(first, count).unwrap();
+                    trimmed.extend(first..first + count);
+                    again.retain(|sector| !(first..first + count).contains(sector));
+                    noted += 1;
+                }
+            }
+            let (before, pages) = (disk.pairs.length(), disk.stats().trim_pages);
+            disk.commit().unwrap();
+            let mut said = BTreeSet::new();
+            let mut ranges = 0;
+            for i in before..disk.pairs.length() {
+                let (first, place) = (disk.pairs.get(i).high(), disk.pairs.get(i).low());
+                if place >= TRIMMED {
+                    ranges += 1;
+                    for sector in first..first + (place - TRIMMED) {
+                        assert!(
+                            said.insert(sector),
+                            "seed {seed}: {sector} is in two ranges"
+                        );
+                    }
+                }
+            }
+            assert_eq!(said, trimmed, "seed {seed}");
+            let bound = noted + again.len() as u64;
+            assert!(ranges <= bound, "seed {seed}: {ranges} of {bound}");
+            let pages = disk.stats().trim_pages - pages;
+            let kept = disk.limits.rounding / disk.shape.sectors - 2;
+            assert!(pages <= kept, "seed {seed}: {pages} pages of trims");
+            most = most.max(ranges);
+            // What a flush does besides.
+            disk.dirty = true;
+            disk.flush().unwrap();
+        }
+        assert!(most > 64, "never more than a page: {most}");
     }
 }

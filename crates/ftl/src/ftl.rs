@@ -67,6 +67,8 @@ pub struct Stats {
     pub flushes: u64,
     /// Data pages programmed, trims included.
     pub data_pages: u64,
+    /// Those of them that say what was trimmed.
+    pub trim_pages: u64,
     /// Lists of sectors at the end of data blocks.
     pub summary_pages: u64,
     /// Delta pages.

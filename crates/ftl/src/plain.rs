@@ -110,4 +110,8 @@ impl Queue<u64> for Numbers {
     fn truncate(&mut self, length: u64) {
         self.0.truncate(length as usize);
     }
+
+    fn sort(&mut self) {
+        self.0.sort_unstable();
+    }
 }

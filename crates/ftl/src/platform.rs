@@ -98,6 +98,8 @@ pub trait Queue<W>: Default {
     fn push(&mut self, value: W);
     /// Forgets all from this one on.
     fn truncate(&mut self, length: W);
+    /// Puts them in order, the smallest first.
+    fn sort(&mut self);
 }
 
 /// How far an erase is.

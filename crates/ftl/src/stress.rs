@@ -33,6 +33,8 @@ pub struct Plan {
     pub cut_one_in: u64,
     /// One write in this many is a trim instead; 0: none.
     pub trim_one_in: u64,
+    /// One trim in this many begins within the last one, or before it; 0: none but by chance.
+    pub overlap_one_in: u64,
     /// Three quarters of the writes go to this share of the disk, in percent; 0: uniform.
     pub hot_percent: u64,
 }
@@ -58,6 +60,7 @@ pub fn plans() -> [Plan; 4] {
         flush_one_in: 8,
         cut_one_in: 2000,
         trim_one_in: 0,
+        overlap_one_in: 0,
         hot_percent: 0,
     };
     [
@@ -76,6 +79,7 @@ pub fn plans() -> [Plan; 4] {
             epoch: 40,
             percent: 90,
             trim_one_in: 12,
+            overlap_one_in: 2,
             hot_percent: 10,
             ..base.clone()
         },
@@ -112,6 +116,7 @@ pub fn plans() -> [Plan; 4] {
                 read: 0,
             },
             trim_one_in: 20,
+            overlap_one_in: 3,
             ..base
         },
     ]
@@ -192,6 +197,7 @@ struct Run<'a> {
     volatile: Vec<u64>,
     stamp: u64,
     volume: u64,
+    last_trim: u64,
     buffer: Vec<u8>,
     report: Report,
 }
@@ -236,6 +242,7 @@ impl<'a> Run<'a> {
             volatile: vec![0; sectors as usize],
             stamp: 0,
             volume: 0,
+            last_trim: 0,
             buffer: vec![0; plan.geometry.sector_bytes as usize],
             report: Report::default(),
         })
@@ -327,9 +334,15 @@ impl<'a> Run<'a> {
     }
 
     fn trim(&mut self, disk: &mut Disk) -> Result<(), Failure> {
-        let first = self.pick();
+        let one_in = self.plan.overlap_one_in;
+        let first = if one_in > 0 && self.rng.below(one_in) == 0 {
+            (self.last_trim + self.rng.below(9)).saturating_sub(4) % self.sectors
+        } else {
+            self.pick()
+        };
         let count = 1 + self.rng.below((self.sectors - first).min(9));
         disk.trim(first, count)?;
+        self.last_trim = first;
         self.volatile[first as usize..(first + count) as usize].fill(0);
         self.report.trims += 1;
         Ok(())

@@ -2,7 +2,7 @@
 //! programs pages; none of it waits, and none of it changes what a crash returns to.
 
 use crate::error::{FtlError, Result};
-use crate::ftl::{Ftl, HOST, MOVED};
+use crate::ftl::{Ftl, HOST, MOVED, rest};
 use crate::platform::{Platform, Queue, Word};
 use crate::policy::Policy;
 use crate::shape::{NONE, TRIMMED};
@@ -233,20 +233,23 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
 
     /// Programs what was trimmed in this epoch and is still unmapped, as ranges. It comes after
     /// all writes of the epoch, so that replaying in order is right.
+    ///
+    /// Room: trims may overlap, and each sector is looked at once all the same. So a range ends where a
+    /// trim does, or at a sector that has a place: which the host wrote in this epoch, behind its trim, for
+    /// nobody else gives a place to one that has none. That makes as many ranges as trims and writes
+    /// at most, and no more than the epoch's pages that `Limits::rounding` keeps for them. Commits that
+    /// a flush adds find nothing trimmed.
     pub(crate) fn seal_trims(&mut self, commits: bool) -> Result<(), P::Error> {
         let n = P::W::of;
-        let trims = core::mem::take(&mut self.trims);
+        let mut trims = core::mem::take(&mut self.trims);
+        trims.sort();
         let mut ranges = P::Q::default();
+        let (mut at, mut length) = (n(0), n(0));
         P::each("trims of the epoch", trims.length(), |i| {
-            let (first, count) = (trims.get(i).high(), trims.get(i).low());
-            let mut length = n(0);
-            P::each("trimmed sectors", count, |j| {
-                length = self.trimmed_one(first + j, length, &mut ranges)?;
-                Ok(())
-            })?;
-            end_range::<P>(&mut ranges, first + count, length);
+            (at, length) = self.trimmed_range(trims.get(i), at, length, &mut ranges)?;
             Ok(())
         })?;
+        end_range::<P>(&mut ranges, at, length);
         if self.faults.forget_trim {
             ranges.truncate(n(0));
         }
@@ -257,6 +260,28 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
                 return Ok(());
             }
         }
+    }
+
+    /// Looks at what one trim adds to those before it in order, which end at `at`; of the sectors just before that,
+    /// `length` are unmapped and in no range yet. Both, then.
+    pub(crate) fn trimmed_range(
+        &mut self,
+        trim: P::W,
+        mut at: P::W,
+        mut length: P::W,
+        ranges: &mut P::Q,
+    ) -> Result<(P::W, P::W), P::Error> {
+        let (first, count) = (trim.high(), trim.low());
+        if at < first {
+            end_range::<P>(ranges, at, length);
+            (at, length) = (first, P::W::of(0));
+        }
+        let left = rest(first + count, at);
+        P::each("trimmed sectors", left, |i| {
+            length = self.trimmed_one(at + i, length, ranges)?;
+            Ok(())
+        })?;
+        Ok((at + left, length))
     }
 
     /// Looks at one trimmed sector; `length` of those just before it are unmapped and in no range yet. How many
@@ -302,6 +327,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let sectors: Vec<P::W> = (0..self.shape.sectors).map(|_| n(NONE)).collect();
         self.append(HOST, page, tag, &sectors)?;
         self.stats.data_pages += 1;
+        self.stats.trim_pages += 1;
         Ok(count)
     }
 }

@@ -9,8 +9,8 @@ use crate::platform::{self, Erase, Failed, Platform};
 use crate::policy::{Policy, Purpose};
 use crate::state::SMALL;
 use crate::tag;
-use smt::explore::{assume, branch, end_path, prove, reached, unknown};
-use smt::term::{Term, apply, choice, not, number};
+use smt::explore::{assume, branch, end_path, fresh, prove, reached, suppose, unknown};
+use smt::term::{Term, all, apply, choice, implies, not, number};
 use smt::word::Word;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -76,7 +76,7 @@ impl Memory {
 
     /// Nothing is known of it.
     pub fn any(name: &str, width: u32) -> Memory {
-        let name = smt::explore::fresh(name);
+        let name = fresh(name);
         Memory::of(move |at| value(&name, width, &[at]))
     }
 
@@ -179,6 +179,8 @@ struct World {
     looked_at: Option<Term>,
     /// What the last search found.
     found: Option<Term>,
+    /// What was sorted last.
+    sorted: Option<Sorted>,
     /// States before this one on the path.
     states: u32,
     /// The page made last.
@@ -396,6 +398,72 @@ impl platform::Queue<Word> for Queue {
             prove("a list is made longer", length.0.at_most(cell.length));
             cell.length = length.0;
         });
+    }
+
+    /// Another list: each of its numbers is one of the old one's. The rest is in [`Sorted`].
+    fn sort(&mut self) {
+        let Cell { words, length, .. } = cell(self.0);
+        let [name, from, to] = ["sorted", "sorted from", "sorted to"].map(fresh);
+        let (before, source_of) = (words.clone(), from.clone());
+        let after = Memory::of(move |at| {
+            let number = value(&name, 64, &[at]);
+            let source = value(&source_of, LENGTH_BITS, &[at]);
+            let same = number.equal(words.get(source));
+            suppose(implies(at.below(length), all([source.below(length), same])));
+            number
+        });
+        let list = self.0;
+        *self = Queue::new(after.clone(), length);
+        let sorted = Sorted {
+            list,
+            before,
+            after,
+            length,
+            from,
+            to,
+        };
+        with(|world| world.sorted = Some(sorted));
+    }
+}
+
+/// What was sorted last. Of any of the old numbers it is known where it is, and of any two of the new ones that
+/// they are in order; like an invariant, for those that are asked for.
+#[derive(Clone)]
+pub struct Sorted {
+    list: usize,
+    before: Memory,
+    after: Memory,
+    length: Term,
+    from: String,
+    to: String,
+}
+
+impl Sorted {
+    /// If this list, as it was, was sorted last.
+    pub fn of(list: usize) -> Option<Sorted> {
+        with(|world| world.sorted.clone()).filter(|sorted| sorted.list == list)
+    }
+
+    /// Where the number at this place of the old list is now.
+    pub fn to(&self, at: Term) -> Term {
+        let to = value(&self.to, LENGTH_BITS, &[at]);
+        let same = self.after.get(to).equal(self.before.get(at));
+        let there = all([to.below(self.length), same]);
+        suppose(implies(at.below(self.length), there));
+        to
+    }
+
+    /// Where the number at this place of the new list was.
+    pub fn from(&self, at: Term) -> Term {
+        self.after.get(at);
+        value(&self.from, LENGTH_BITS, &[at])
+    }
+
+    /// Two of the new ones.
+    pub fn in_order(&self, first: Term, second: Term) {
+        let order = self.after.get(first).at_most(self.after.get(second));
+        let there = [first.below(second), second.below(self.length)];
+        suppose(implies(all(there), order));
     }
 }
 

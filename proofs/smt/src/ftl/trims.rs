@@ -5,21 +5,169 @@ use crate::obligation;
 use crate::platform::Queue as _;
 use crate::shape::TRIMMED;
 use crate::state::{
-    Begin, Ranges, SMALL, State, Trims, View, any_sector, chosen, ghost, in_range, is_none,
+    Begin, Ranges, SMALL, State, Trims, View, any_sector, chosen, covers, ghost, in_range, is_none,
     is_range, with_ghost,
 };
 use crate::sym::{
-    Memory, Queue, cell, change, differ, last_blank, loop_of, loop_shown, n, programs, table_made,
-    value,
+    Memory, Queue, Sorted, cell, change, differ, last_blank, loop_of, loop_shown, n, programs,
+    table_made, value,
 };
 use crate::tag::{self, Tag};
 use crate::write::end_range;
-use smt::explore::{assume, prove, reached, suppose};
-use smt::term::{Term, all, any, implies, truth};
+use smt::explore::{assume, branch, prove, reached, suppose, unknown};
+use smt::term::{Term, all, any, choice, implies, not, truth};
 use smt::word::Word;
+use std::cell::Cell;
 use std::rc::Rc;
 
-/// One step: the unmapped sectors so far lie in ranges, or in the run that ends here, and nothing else does.
+/// Any trims of an epoch; that they lie on the disk is `trim`'s.
+fn noted() -> (Memory, Queue) {
+    let length = Word::bits("trims.length", 40).0;
+    let read = Memory::any("trims", 64);
+    let words = Memory::of(move |at| {
+        let trim = read.get(at);
+        suppose(implies(at.below(length), is_range(trim)));
+        trim
+    });
+    (words.clone(), Queue::new(words, length))
+}
+
+fn end_of(range: Term) -> Term {
+    range.shifted(32).plus(range.part(0, 32).widened())
+}
+
+/// So many ranges, and one more that is under way, are no more than the trims that were begun and the mapped sectors in them.
+fn few(ranges: Term, trims: Term, mapped: Term) -> Term {
+    ranges.plus(n(1)).at_most(trims.plus(mapped))
+}
+
+/// One step over the trims in order, whatever they are: what those before it name was looked at, and nothing else, all
+/// below `at`. Behind the last step all that any trim names was.
+fn walk() {
+    obligation(
+        "trims: all that they name is looked at, each sector once",
+        &["trimmed sectors", "gap", "more", "nested", "all"],
+        || {
+            let mut state = State::any(Begin::default());
+            let map = View::now().map;
+            let (old, mut trims) = noted();
+            let list = trims.0;
+            trims.sort();
+            let Some(sorted) = Sorted::of(list) else {
+                return prove("nothing was put in order", truth(false));
+            };
+            let count = trims.length().0;
+            let words = cell(trims.0).words;
+            let i = Word::bits("trims before", 40).0;
+            let (at, run) = (Word::bits("at", 32), Word::bits("run", 32));
+            let mapped = Word::bits("mapped", 40).0;
+            let mut ranges = Queue::any("ranges");
+            let (list, before) = (ranges.0, cell(ranges.0));
+            let x = any_sector();
+            let seen = unknown("it was looked at", 0);
+            // Of the trims before: the one that ends at `at`, the one with a sector that was looked at, and any.
+            let index = |which| Word::bits(which, 40).0;
+            let (last, its, other) = (index("last trim"), index("its trim"), index("any trim"));
+            let noted = all([i.at_most(count), run.0.at_most(at.0)]);
+            let begun = [
+                last.below(i),
+                at.0.equal(end_of(words.get(last))),
+                few(before.length, i, mapped),
+            ];
+            let nothing = [i, at.0, before.length].map(|word| word.equal(n(0)));
+            let names = |index: Term| in_range(&words, i, index, x);
+            let known = |index: Term| implies(names(index), seen);
+            assume(all([
+                noted,
+                any([all(begun), all(nothing)]),
+                implies(seen, all([x.below(at.0), names(its)])),
+                known(last),
+                known(other),
+            ]));
+            if chosen("that was all") {
+                assume(i.equal(count));
+                let any = index("any trim as it was noted");
+                assume(known(sorted.to(any)));
+                let named = |index: Term| in_range(&old, count, index, x);
+                prove(
+                    "a trimmed sector is not looked at",
+                    implies(named(any), seen),
+                );
+                prove(
+                    "a sector is looked at that was not trimmed",
+                    implies(seen, named(sorted.from(its))),
+                );
+                return reached("all");
+            }
+            assume(i.below(count));
+            sorted.in_order(last, i);
+            let trim = words.get(i);
+            let gap = branch(at.0.below(trim.shifted(32)));
+            let (from, waits) = if gap {
+                (trim.shifted(32), n(0))
+            } else {
+                (at.0, run.0)
+            };
+            let (made, left) = (Rc::new(Cell::new(n(0))), Rc::new(Cell::new(n(0))));
+            let (first, all_of_them) = (made.clone(), left.clone());
+            // A step's own obligation is `gather`: here, that it looks at the next sector.
+            loop_of(
+                "trimmed sectors",
+                move |_| first.set(cell(list).length),
+                move |step| {
+                    let sector = from.plus(step);
+                    let (now, made) = (cell(list), made.get());
+                    let ends = not(any([is_none(map.get(sector)), waits.equal(n(0))]));
+                    let more = differ(now.length, made);
+                    prove("another sector is looked at", more.equal(ends));
+                    let end = end_of(now.words.get(made)).equal(sector);
+                    prove("another sector is looked at", implies(ends, end));
+                },
+                move |count| all_of_them.set(count),
+            );
+            let result = (state.ftl).trimmed_range(Word(trim), at, run, &mut ranges);
+            let Ok((end, length)) = result else {
+                return prove("a trim cannot be looked at", truth(false));
+            };
+            let (end, left, now) = (end.0, left.get(), cell(list));
+            prove("it goes on elsewhere", end.equal(from.plus(left)));
+            prove("a run has other sectors", length.0.equal(waits));
+            let new = all([from.at_most(x), x.below(end)]);
+            prove("a sector is looked at twice", not(all([seen, new])));
+            let seen = any([seen, new]);
+            prove("one is looked at that follows", implies(seen, x.below(end)));
+            let here = covers(trim, x);
+            prove("a trimmed sector is left out", implies(here, seen));
+            prove("one is looked at that was not trimmed", implies(new, here));
+            let ends = [end_of(trim), at.0].map(|place| end.equal(place));
+            prove("it ends where no trim does", any(ends));
+            let range = now.words.get(before.length);
+            let is_run = [
+                end_of(range).equal(at.0),
+                range.part(0, 32).widened().equal(run.0),
+            ];
+            if now.length == before.length {
+                prove("a run is lost", any([truth(!gap), run.0.equal(n(0))]));
+            } else {
+                prove("a range goes on", truth(gap));
+                prove("a range is not the run", all(is_run));
+            }
+            prove(
+                "there are more ranges than trims and mapped sectors",
+                few(now.length, i.plus(n(1)), mapped),
+            );
+            reached(if gap {
+                "gap"
+            } else if branch(left.equal(n(0))) {
+                "nested"
+            } else {
+                "more"
+            });
+        },
+    );
+}
+
+/// One step over the sectors that `walk` looks at: those that are unmapped lie in ranges, or in the run that ends here, and no others do.
 fn gather() {
     obligation(
         "trims: all that is unmapped goes into ranges, and nothing else",
@@ -27,61 +175,88 @@ fn gather() {
         || {
             let mut state = State::any(Begin::default());
             let map = View::now().map;
-            let (first, sector) = (Word::bits("first", 32), Word::bits("sector", 32));
-            let length = Word::bits("run", 32);
+            let (sector, length) = (Word::bits("sector", 32), Word::bits("run", 32));
             let mut ranges = Queue::any("ranges");
             let before = cell(ranges.0);
             let x = any_sector();
-            let unmapped = is_none(map.get(x));
+            let seen = unknown("it was looked at", 0);
             let run = |end: Term, length: Term| all([x.below(end), end.minus(length).at_most(x)]);
             let (its, other) = (Word::bits("its range", 40).0, Word::bits("any range", 40).0);
+            let (walked, mapped) = (Word::bits("trims", 40).0, Word::bits("mapped", 40).0);
             let last = chosen("the last one");
+            let belongs = all([seen, is_none(map.get(x))]);
+            let most = n(crate::state::SECTORS - u64::from(!last));
             assume(all([
-                first.0.at_most(sector.0),
-                length.0.at_most(sector.0.minus(first.0)),
-                sector
-                    .0
-                    .at_most(n(crate::state::SECTORS - u64::from(!last))),
-                implies(run(sector.0, length.0), unmapped),
+                sector.0.at_most(most),
+                length.0.at_most(sector.0),
+                implies(seen, x.below(sector.0)),
+                implies(run(sector.0, length.0), belongs),
+                few(before.length, walked, mapped),
             ]));
             let lies = |at: Term| in_range(&before.words, before.length, at, x);
             for at in [its, other] {
+                let range = before.words.get(at);
+                let behind = end_of(range).at_most(sector.0.minus(length.0));
                 assume(all([
-                    implies(lies(at), unmapped),
-                    implies(at.below(before.length), is_range(before.words.get(at))),
+                    implies(lies(at), belongs),
+                    implies(at.below(before.length), all([is_range(range), behind])),
                 ]));
             }
-            let seen = |end: Term| all([first.0.at_most(x), x.below(end), unmapped]);
             let gathered = any([run(sector.0, length.0), lies(its)]);
-            assume(implies(seen(sector.0), gathered));
-            let (end, length) = if last {
+            assume(implies(belongs, gathered));
+            let (end, length, seen) = if last {
                 end_range::<crate::sym::Flash>(&mut ranges, sector, length);
                 reached("end");
-                (sector.0, n(0))
+                (sector.0, n(0), seen)
             } else {
                 match state.ftl.trimmed_one(sector, length, &mut ranges) {
-                    Ok(length) => (sector.0.plus(n(1)), length.0),
+                    Ok(length) => {
+                        let seen = any([seen, x.equal(sector.0)]);
+                        (sector.0.plus(n(1)), length.0, seen)
+                    }
                     Err(_) => return prove("a sector cannot be looked up", truth(false)),
                 }
             };
             let after = cell(ranges.0);
             let lies = |at: Term| in_range(&after.words, after.length, at, x);
-            prove("a mapped sector is trimmed", implies(lies(other), unmapped));
+            let belongs = all([seen, is_none(map.get(x))]);
             prove(
-                "a run has a mapped sector",
-                implies(run(end, length), unmapped),
+                "a range has a sector that is mapped, or was not trimmed",
+                implies(lies(other), belongs),
             );
+            prove(
+                "a run has a sector that is mapped, or was not trimmed",
+                implies(run(end, length), belongs),
+            );
+            let range = after.words.get(other);
             prove(
                 "a range is not on the disk",
-                implies(other.below(after.length), is_range(after.words.get(other))),
+                implies(other.below(after.length), is_range(range)),
             );
-            let kept = after.words.get(other).equal(before.words.get(other));
+            let behind = end_of(range).at_most(end.minus(length));
+            prove(
+                "a range and the run overlap",
+                implies(other.below(after.length), behind),
+            );
+            let two = all([lies(other), lies(before.length), other.below(before.length)]);
+            prove("two ranges overlap", not(two));
+            let kept = range.equal(before.words.get(other));
             prove(
                 "an earlier range is lost",
                 implies(other.below(before.length), kept),
             );
             let gathered = any([run(end, length), lies(its), lies(before.length)]);
-            prove("a trimmed sector is left out", implies(seen(end), gathered));
+            prove("a trimmed sector is left out", implies(belongs, gathered));
+            let has_place = not(is_none(map.get(sector.0)));
+            let more = mapped.plus(choice(has_place, n(1), n(0)));
+            prove(
+                "there are more ranges than trims and mapped sectors",
+                if last {
+                    after.length.at_most(walked.plus(mapped))
+                } else {
+                    few(after.length, walked, more)
+                },
+            );
             reached(if after.length == before.length {
                 "run"
             } else {
@@ -242,8 +417,10 @@ fn commit() {
                 let mut state = State::any(begin).with_pages(HOST, 3);
                 with_ghost(|g| g.may_commit = true);
                 assume(differ(state.ftl.trims.length().0, n(0)));
-                let pairs = state.ftl.pairs.0;
+                let (pairs, trims) = (state.ftl.pairs.0, state.ftl.trims.0);
                 loop_shown("trims of the epoch", move |_| {
+                    let in_order = Sorted::of(trims).is_some();
+                    prove("the trims are not in order", truth(in_order));
                     let ranges = gathered();
                     assume(ranges.length.at_most(n(pages * SMALL.page_words)));
                     change(table_made(0), |cell| {
@@ -290,6 +467,7 @@ fn commit() {
 }
 
 pub fn obligations() {
+    walk();
     gather();
     page();
     commit();

@@ -4,7 +4,7 @@
 use crate::ftl::{DELTA, HOST, MOVED};
 use crate::obligation;
 use crate::shape::NONE;
-use crate::state::{Begin, Buffered, State, Trims, View, any_sector, ghost, with_ghost};
+use crate::state::{Begin, Buffered, State, Trims, View, any_sector, ghost, is_range, with_ghost};
 use crate::sym::{Sector, cell, change, differ, loop_of, loop_shown, n, no_proposals, programs};
 use smt::explore::{assume, end_path, prove, reached};
 use smt::term::{Term, all, any, choice, truth};
@@ -261,6 +261,7 @@ fn trim() {
                 .raised(32)
                 .filled(count.0.part(0, 32).widened());
             prove("another range is noted", noted.equal(range));
+            prove("a range is noted beyond the disk", is_range(noted));
             prove(
                 "an epoch has more writes than its budget",
                 state.ftl.writes.0.at_most(budget),
