@@ -15,7 +15,7 @@ use steadfast_block::sim::Limits;
 /// The recovery is cut, and the volume used, for one image in so many.
 const DEEP_EVERY: u64 = 8;
 /// Of these, one in so many is trimmed before, as `steadfast trim` does, and that is cut, too.
-const TRIM_EVERY: u64 = 4 * DEEP_EVERY;
+const TRIM_EVERY: u64 = 8 * DEEP_EVERY;
 
 /// Fewest images that are checked of a pair of operations.
 const PAIR_IMAGES_MIN: u64 = 8;

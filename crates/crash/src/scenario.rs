@@ -206,8 +206,9 @@ fn time(i: usize) -> Time {
 }
 
 /// A random sequence; every third one has two streams, every fourth one mostly overwrites, every
-/// eighth one mostly changes extended attributes; in every fourth one free space is trimmed now and then. Every second one begins with the set-up of the
-/// pairs, whose files have been written home; the others with an empty volume.
+/// eighth one mostly changes extended attributes; in another eighth free space is trimmed now and then. Every
+/// second one begins with the set-up of the pairs, whose files have been written home; the others with an empty
+/// volume.
 pub(crate) fn random(seed: u64, index: u64) -> Scenario {
     let number = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index);
     if index % 4 == 3 {
@@ -240,7 +241,7 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
         },
         steps,
         small_bytes: small_bytes(index / 4),
-        trim_every: index.is_multiple_of(4).then_some(TRIM_EVERY),
+        trim_every: index.is_multiple_of(8).then_some(TRIM_EVERY),
     }
 }
 
