@@ -16,6 +16,8 @@ use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, Ino, NewNode, SetAttr, 
 pub(crate) struct Depth {
     /// The recovery is cut as well.
     pub(crate) cut_recovery: bool,
+    /// All free space is trimmed in the recovery.
+    pub(crate) trim: bool,
     /// Files are made and everything is deleted afterwards.
     pub(crate) use_volume: bool,
 }
@@ -90,6 +92,10 @@ pub(crate) fn recovered<D: BlockDevice>(
     let fs = mount(disk)?;
     let found = observe(&fs)?;
     history.check(&found, moment)?;
+    if depth.trim {
+        fs.trim(&mut |_, _| {})
+            .map_err(|e| format!("trim after recovery: {e}"))?;
+    }
     mounted();
     grow_all(&fs, &found)?;
     if depth.use_volume {

@@ -14,6 +14,8 @@ use steadfast_block::sim::Limits;
 
 /// The recovery is cut, and the volume used, for one image in so many.
 const DEEP_EVERY: u64 = 8;
+/// Of these, one in so many is trimmed before, as `steadfast trim` does, and that is cut, too.
+const TRIM_EVERY: u64 = 8 * DEEP_EVERY;
 
 /// Fewest images that are checked of a pair of operations.
 const PAIR_IMAGES_MIN: u64 = 8;
@@ -346,6 +348,7 @@ fn cut_everywhere(
                 let deep = counts.images.is_multiple_of(DEEP_EVERY);
                 let depth = Depth {
                     cut_recovery: deep,
+                    trim: counts.images.is_multiple_of(TRIM_EVERY),
                     use_volume: deep,
                 };
                 let name = format!("cut at event {position}: {image}");

@@ -303,10 +303,17 @@ impl Chip {
         let (operations, sent) = (operations_of(&disk)?, client.sent());
         let mut history = Promise::new(self.contract, tree);
         let mut handles = Handles::default();
-        for step in &scenario.steps {
+        let trim = || fs.trim(&mut |_, _| {}).map_err(|e| format!("trim: {e}"));
+        for (i, step) in scenario.steps.iter().enumerate() {
             clock.set(step.at);
+            if scenario.trims_before(i) {
+                trim()?;
+            }
             let result = step.op.run(&*fs, &step.caller, &mut handles);
             history.record(step, result)?;
+        }
+        if scenario.trims_before(scenario.steps.len()) {
+            trim()?;
         }
         for step in closing(&handles) {
             let result = step.op.run(&*fs, &step.caller, &mut handles);
@@ -350,6 +357,7 @@ impl Chip {
         counts.images += 1;
         let depth = Depth {
             cut_recovery: deep,
+            trim: false,
             use_volume: deep,
         };
         let disk = match end {
@@ -404,6 +412,12 @@ fn run_until_end(
     let mut handles = Handles::default();
     for (i, step) in scenario.steps.iter().enumerate() {
         clock.set(step.at);
+        if scenario.trims_before(i) {
+            let _ = fs.trim(&mut |_, _| {});
+            if ended()? {
+                return Ok(ordered::Cut::after(i));
+            }
+        }
         // What it answers is in the history; who has lost power or life answers nobody.
         let _ = step.op.run(fs, &step.caller, &mut handles);
         if ended()? {
@@ -411,6 +425,12 @@ fn run_until_end(
         }
     }
     let mut done = scenario.steps.len();
+    if scenario.trims_before(done) {
+        let _ = fs.trim(&mut |_, _| {});
+        if ended()? {
+            return Ok(ordered::Cut::after(done));
+        }
+    }
     for step in closing(&handles) {
         let _ = step.op.run(fs, &step.caller, &mut handles);
         if ended()? {
@@ -422,7 +442,8 @@ fn run_until_end(
     Ok(ordered::Cut::after(done))
 }
 
-/// Mounts the volume, cuts the power somewhere in that, and mounts the disk again.
+/// Mounts the volume and trims its free space, as `steadfast trim` does, cuts the power somewhere in that, and
+/// mounts the disk again.
 fn cut_mount(
     disk: Arc<Disk<MemoryStore>>,
     seed: u64,
@@ -434,7 +455,9 @@ fn cut_mount(
     // volume's own work that is cut here.
     let options = mount_options(Arc::new(SetClock::default()), None);
     let client = Client::new(disk.clone(), rng.below(40));
-    let _ = Fs::mount(client, &options);
+    if let Ok((fs, _)) = Fs::mount(client, &options) {
+        let _ = fs.trim(&mut |_, _| {});
+    }
     let memory = memory_of(disk)?;
     disk_of(memory.cut(rng.number()).map_err(|e| e.to_string())?)
 }

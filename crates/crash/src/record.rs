@@ -62,11 +62,13 @@ pub enum Mutation {
     TrimAgain,
     /// Without a log: blocks are trimmed in the epoch before the one that frees them.
     TrimBefore,
+    /// All free space is trimmed as the bitmaps in memory have it, whatever of that is committed.
+    TrimCurrent,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 16] = [
+    pub const ALL: [Mutation; 17] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
@@ -83,6 +85,7 @@ impl Mutation {
         Mutation::ForgetRollback,
         Mutation::TrimAgain,
         Mutation::TrimBefore,
+        Mutation::TrimCurrent,
     ];
 
     /// Whether it breaks anything on this medium.
@@ -141,6 +144,7 @@ impl Mutation {
             Some(Mutation::ForgetRollback) => faults.forget_rollback = true,
             Some(Mutation::TrimAgain) => faults.journal.trim_again = true,
             Some(Mutation::TrimBefore) => faults.journal.trim_before = true,
+            Some(Mutation::TrimCurrent) => faults.trim_current = true,
         }
         faults
     }
@@ -231,12 +235,19 @@ impl Template {
         let fs = self.mount(sim.clone(), clock.clone(), scenario, mutation)?;
         let mut history = Promise::new(self.contract, tree);
         let mut handles = Handles::default();
+        let trim = || fs.trim(&mut |_, _| {}).map_err(|e| format!("trim: {e}"));
         for (i, step) in scenario.steps.iter().enumerate() {
             clock.set(step.at);
+            if scenario.trims_before(i) {
+                trim()?;
+            }
             sim.mark(called(i));
             let result = step.op.run(&*fs, &step.caller, &mut handles);
             sim.mark(answered(i));
             history.record(step, result)?;
+        }
+        if scenario.trims_before(scenario.steps.len()) {
+            trim()?;
         }
         // Handles that are still open are closed, as a dying process's are; then the clean end
         // is cut as well.

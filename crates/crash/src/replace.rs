@@ -352,6 +352,7 @@ fn scenarios(options: &Options, contents: &Contents) -> Vec<Scenario> {
             setup: setup(contents),
             steps: steps.map(|(i, op)| Step::new(0, op).at(at(i))).collect(),
             small_bytes: SMALL_BYTES_FEW,
+            trim_every: None,
         }
     };
     places.into_iter().map(scenario).collect()

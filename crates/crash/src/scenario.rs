@@ -33,10 +33,23 @@ pub struct Scenario {
     pub steps: Vec<Step>,
     /// Bytes of a small file that go through the log when it is synced.
     pub small_bytes: u64,
+    /// Before each step whose number is a multiple of this, and behind the last if theirs is, all free space is
+    /// trimmed, as `steadfast trim` does.
+    pub trim_every: Option<usize>,
+}
+
+impl Scenario {
+    /// Whether all free space is trimmed before this step, or behind the last.
+    pub(crate) fn trims_before(&self, step: usize) -> bool {
+        self.trim_every.is_some_and(|n| step.is_multiple_of(n))
+    }
 }
 
 /// So few that most of the files, which are small here, are covered by the record instead.
 pub(crate) const SMALL_BYTES_FEW: u64 = 4096;
+
+/// Steps from one trim to the next in a random sequence that has some.
+const TRIM_EVERY: usize = 7;
 
 /// As few as that, or as a mount has it, in turn.
 fn small_bytes(turn: u64) -> u64 {
@@ -55,6 +68,9 @@ impl fmt::Display for Scenario {
             "  up to {} bytes of a file go through the log",
             self.small_bytes
         )?;
+        if let Some(steps) = self.trim_every {
+            writeln!(f, "  free space is trimmed every {steps} steps")?;
+        }
         for op in &self.setup {
             writeln!(f, "  set-up: {op}")?;
         }
@@ -126,11 +142,14 @@ pub(crate) fn pair(index: usize) -> Scenario {
         setup,
         steps: steps.collect(),
         small_bytes: SMALL_BYTES_FEW,
+        // All pairs are run as they are: a trim commits.
+        trim_every: None,
     }
 }
 
 /// Triple number `index` of the seed: three operations of the small name space, each followed by
-/// nothing, or by a sync of what it touched, of the directory above, or of everything.
+/// nothing, or by a sync of what it touched, of the directory above, or of everything. In every second one free
+/// space is trimmed between the steps.
 pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
     let (setup, ops) = small_space();
     let number = seed.wrapping_mul(0x3_0000_0001).wrapping_add(index);
@@ -164,6 +183,7 @@ pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
         setup,
         steps: steps.map(|(i, op)| Step::new(0, op).at(time(i))).collect(),
         small_bytes: small_bytes(index),
+        trim_every: (index % 2 == 1).then_some(1 + (index / 2 % 3) as usize),
     }
 }
 
@@ -186,8 +206,9 @@ fn time(i: usize) -> Time {
 }
 
 /// A random sequence; every third one has two streams, every fourth one mostly overwrites, every
-/// eighth one mostly changes extended attributes. Every second one begins with the set-up of the
-/// pairs, whose files have been written home; the others with an empty volume.
+/// eighth one mostly changes extended attributes; in another eighth free space is trimmed now and then. Every
+/// second one begins with the set-up of the pairs, whose files have been written home; the others with an empty
+/// volume.
 pub(crate) fn random(seed: u64, index: u64) -> Scenario {
     let number = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index);
     if index % 4 == 3 {
@@ -220,6 +241,7 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
         },
         steps,
         small_bytes: small_bytes(index / 4),
+        trim_every: index.is_multiple_of(8).then_some(TRIM_EVERY),
     }
 }
 
@@ -251,6 +273,7 @@ fn attributes(seed: u64, index: u64, number: u64) -> Scenario {
         steps: steps.collect(),
         setup: small_space().0,
         small_bytes: small_bytes(index / 4),
+        trim_every: None,
     }
 }
 
@@ -288,6 +311,7 @@ fn overwrites(seed: u64, index: u64, number: u64) -> Scenario {
         steps: steps.collect(),
         setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
         small_bytes: small_bytes(index / 4),
+        trim_every: None,
     }
 }
 

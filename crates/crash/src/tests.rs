@@ -167,6 +167,7 @@ fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
         setup: setup.iter().map(parse).collect(),
         steps: steps.collect(),
         small_bytes: SMALL_BYTES_FEW,
+        trim_every: None,
     };
     let mut options = Options {
         medium: Medium::Flash,
@@ -198,6 +199,7 @@ fn others_bytes_in_a_commit_are_found() {
             step(0, "fsync /a"),
         ],
         small_bytes: SMALL_BYTES_FEW,
+        trim_every: None,
     };
     for medium in [Medium::Block, Medium::Flash] {
         let mut options = Options {
@@ -226,6 +228,11 @@ fn corner_49_a_trim_of_a_block_that_lives_again_is_found() {
 #[test]
 fn corner_49_a_trim_before_the_flush_that_frees_the_block_is_found() {
     is_found(Mutation::TrimBefore);
+}
+
+#[test]
+fn corner_49_a_trim_of_what_is_free_in_memory_alone_is_found() {
+    is_found(Mutation::TrimCurrent);
 }
 
 #[test]
@@ -258,6 +265,7 @@ fn a_patch_over_what_was_written_in_place_holds_whole_sectors() {
             .collect(),
         steps: steps.collect(),
         small_bytes: SMALL_BYTES_FEW,
+        trim_every: None,
     };
     let mut options = Options {
         contract: Contract::MetadataPrefix,

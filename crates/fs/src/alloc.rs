@@ -348,6 +348,23 @@ impl Allocator {
         Ok(Some((start, count as u64)))
     }
 
+    /// What the current bitmap of a group has as free, for a planted fault.
+    pub(crate) fn clear_runs(&self, group: u64) -> Result<Vec<(BlockNo, u64)>> {
+        let first = self.volume.group_start(group);
+        let block = self.journal.read(first, Kind::Meta).map_err(from_journal)?;
+        let map = invert(&block, self.volume.group_len(group) as usize);
+        let mut runs = Vec::new();
+        let mut start = next(&map, 0, true);
+        loop {
+            let end = next(&map, start, false);
+            if start == end {
+                return Ok(runs);
+            }
+            runs.push((first.offset(start as u64), (end - start) as u64));
+            start = next(&map, end, true);
+        }
+    }
+
     /// Makes claimed blocks available again: the operation was given up.
     pub(crate) fn unclaim(&self, at: BlockNo, count: u64) {
         self.lock().make_available(&self.volume, at, count);

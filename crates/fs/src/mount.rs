@@ -92,6 +92,8 @@ pub struct Faults {
     pub fdatasync_without_metadata: bool,
     /// What a client left that died is not forgotten.
     pub forget_rollback: bool,
+    /// All free space is trimmed as the bitmaps in memory have it, whatever of that is committed.
+    pub trim_current: bool,
     /// Those of the journal.
     pub journal: steadfast_journal::Faults,
 }

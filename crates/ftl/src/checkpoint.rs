@@ -169,7 +169,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         P::part(self, "all maps", |ftl| ftl.write_maps(ftl.limits.map_pages))?;
         self.sync()?;
         P::part(self, "tables", Self::write_tables)?;
-        if self.sync()? {
+        if self.sync()? && !self.faults.root_astray {
             return Ok(false);
         }
         P::part(self, "root", Self::write_root)?;

@@ -65,7 +65,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// there are such with no more than `N` valid sectors (2); the pages for them are there, too (`FtlSpace`).
     pub(crate) fn reclaim(&mut self) -> Result<(), P::Error> {
         let enough = self.in_pages(self.limits.reserve) + self.own_pages();
-        if self.ready() >= enough {
+        if self.ready() >= enough || self.faults.skip_reclaim {
             return Ok(());
         }
         // One may be half done.

@@ -60,7 +60,11 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if self.ready() < self.in_pages(self.limits.reserve) {
             self.narrow();
         }
-        let mut tries = 0;
+        let mut tries = if self.faults.skip_room {
+            EXTRA_COMMITS
+        } else {
+            0
+        };
         while self.ready() < self.in_pages(self.limits.reserve) && tries < EXTRA_COMMITS {
             tries += 1;
             let before = self.stats.moved;
@@ -73,11 +77,16 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             }
             P::part(self, "seal moved", |ftl| ftl.seal(MOVED, false))?;
             self.stats.extra_commits += 1;
-            P::part(self, "commit", Self::commit)?;
+            if !self.faults.extra_unsynced {
+                P::part(self, "commit", Self::commit)?;
+            }
             P::part(self, "after commit", Self::after_commit)?;
             // Changes that wait for a page full keep blocks from being erased. These pages are
             // durable behind the next commit, and only then count.
             P::part(self, "deltas", Self::write_deltas)?;
+            if self.faults.runs_early {
+                self.after_commit()?;
+            }
         }
         // Half moved, with many valid sectors left: only while there is room for it.
         if (self.victim.as_ref()).is_some_and(|victim| !self.bearable(victim.block)) {

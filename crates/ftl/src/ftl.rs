@@ -43,6 +43,20 @@ pub struct Faults {
     pub forget_trim: bool,
     /// Changes go to delta pages before the flush that commits them.
     pub delta_early: bool,
+    /// A flush commits without moving what the reserve needs first.
+    pub skip_reclaim: bool,
+    /// A mount or flush leaves the reserve as it finds it.
+    pub skip_room: bool,
+    /// Behind a commit of a mount's own, blocks are settled by a delta run before it is durable.
+    pub runs_early: bool,
+    /// Sectors that a mount moves go to delta pages without a commit.
+    pub extra_unsynced: bool,
+    /// Mounts in a row take delta blocks from data's share.
+    pub skip_mount_checkpoint: bool,
+    /// A root is written although its delta run had to go to another place.
+    pub root_astray: bool,
+    /// A format erases older roots before the one that says that there is no disk is durable.
+    pub vacant_unsynced: bool,
 }
 
 /// How a disk is made.

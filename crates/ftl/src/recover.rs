@@ -44,17 +44,32 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// [`FtlError::TooSmall`] before anything is changed; [`FtlError::WornOut`] if too many
     /// blocks are bad; [`FtlError::Flash`].
     pub fn format(
+        platform: P,
+        shape: Shape,
+        policy: Y,
+        options: Options,
+    ) -> Result<Self, P::Error> {
+        Ftl::format_with(platform, shape, policy, options, Faults::default())
+    }
+
+    /// A format with planted faults, for the harness's own tests.
+    ///
+    /// # Errors
+    /// As for [`format`](Ftl::format).
+    #[doc(hidden)]
+    pub fn format_with(
         mut platform: P,
         shape: Shape,
         policy: Y,
         options: Options,
+        faults: Faults,
     ) -> Result<Self, P::Error> {
         let n = P::W::of;
         let limits =
             Limits::derive(&shape, options.sectors, options.epoch).map_err(FtlError::TooSmall)?;
         let old = newest_root(&mut platform, &shape)?;
         let volume = n(options.volume);
-        let mut ftl = Ftl::empty(platform, policy, shape, limits, volume, Faults::default());
+        let mut ftl = Ftl::empty(platform, policy, shape, limits, volume, faults);
         ftl.classify()?;
         ftl.clear(old)?;
         ftl.begin_streams()?;
@@ -81,7 +96,9 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.checkpoint.anchor_page = n(self.shape.pages);
         self.checkpoint.vacant = true;
         self.write_root()?;
-        self.sync()?;
+        if !self.faults.vacant_unsynced {
+            self.sync()?;
+        }
         self.checkpoint.vacant = false;
         self.checkpoint.durable_anchor = self.checkpoint.anchor;
         let others = (0..ANCHORS).map(n);
@@ -346,7 +363,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let goes_on = self.begin_streams()?;
         self.say_found(goes_on)?;
         // Crashes in a row leave a delta block each: data's share is not theirs.
-        if self.meta_used + P::W::of(META_NEXT) > P::W::of(self.limits.meta_blocks) {
+        let short = self.meta_used + P::W::of(META_NEXT) > P::W::of(self.limits.meta_blocks);
+        if short && !self.faults.skip_mount_checkpoint {
             P::part(self, "checkpoint", Self::checkpoint_whole)?;
         }
         // The run says what the end of the log said.

@@ -1,5 +1,6 @@
 //! A stress test that cannot fail proves nothing: each fault, planted on purpose, is found by
-//! the same runs that find nothing without it, in seconds.
+//! the same runs that find nothing without it, in seconds. Those that need a history of their own are in the
+//! tests of that: free space in `space.rs`, failed programs and formats in `disk`.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
@@ -72,6 +73,8 @@ mutants!(
     ignore_failed,
     forget_trim,
     delta_early,
+    skip_room,
+    extra_unsynced,
 );
 
 #[test]
