@@ -206,6 +206,7 @@ mod tests {
         let options = Options {
             sectors: Limits::largest(&shape, 24).unwrap().sectors,
             epoch: 24,
+            region: None,
             volume: 7,
         };
         let policy = || Tuned::new(shape.dies);

@@ -63,6 +63,7 @@ fn disk(epoch: u64) -> Disk {
         Options {
             sectors,
             epoch,
+            region: None,
             volume,
         },
     )

@@ -26,6 +26,7 @@ fn format(platform: &mut Emulated<MemoryStore>) -> Result<New<'_>, Error> {
     let options = Options {
         sectors: Limits::largest(&shape, EPOCH).unwrap().sectors,
         epoch: EPOCH,
+        region: None,
         volume: 8,
     };
     Ftl::format(platform, shape, Tuned::new(shape.dies), options)

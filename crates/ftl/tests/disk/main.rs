@@ -4,4 +4,5 @@
 mod common;
 mod corners;
 mod damage;
+mod ends;
 mod formats;

@@ -137,7 +137,8 @@ fn says(state: &State) {
     let expected = [
         (word(1), ftl.volume),
         (word(5), Word::of(ftl.limits.sectors)),
-        (word(6), Word::of(ftl.limits.epoch)),
+        (word(6).low(), Word::of(ftl.limits.epoch)),
+        (word(6).high(), Word::of(ftl.limits.delta_pages)),
         (word(7), c.from.number),
         (word(8).high(), c.from.block),
         (word(8).low(), c.from.page),
