@@ -53,7 +53,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.budget = P::W::of(0);
         P::part(self, "reclaim", Self::reclaim)?;
         P::part(self, "commit", Self::commit)?;
-        P::part(self, "after commit", Self::after_commit)
+        P::part(self, "after commit", Self::after_commit)?;
+        Ok(())
     }
 
     /// Makes everything durable as a flush does, and then writes a whole checkpoint, so that a mount finds
@@ -86,12 +87,9 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             }
             // Also what `end_epoch` wrote: a delta page that has to go elsewhere takes those behind it along.
             ftl.settle()?;
-            ftl.blocks.durable_runs = ftl.runs;
             ftl.finish_checkpoint()?;
             P::part(ftl, "checkpoint", Self::checkpoint_whole)?;
-            ftl.blocks.durable_runs = ftl.runs;
-            ftl.blocks.settle_invalid();
-            ftl.restock()?;
+            P::part(ftl, "after commit", Self::after_commit)?;
             ftl.make_room()
         })
     }
