@@ -63,6 +63,7 @@ pub(crate) fn measure(quick: bool) -> Result<(), Error> {
         let options = Options {
             sectors: Limits::largest(&shape, EPOCH)?.sectors,
             epoch: EPOCH,
+            region: None,
             volume: 1,
         };
         let disk = Arc::new(Disk::format(nand, options, WhenFull::Wait(Duration::ZERO))?);

@@ -12,7 +12,7 @@ mod volume;
 use std::time::Instant;
 use steadfast_flash::{Geometry, Latency, MemoryStore, Nand, Rng};
 use steadfast_ftl::bench::{self, Kind, Load, Measured};
-use steadfast_ftl::{BaselineKind, Emulated, Ftl, Limits, Options, Shape, Tuned};
+use steadfast_ftl::{BaselineKind, Emulated, Ftl, Intervals, Limits, Options, Shape, Tuned};
 
 type Error = Box<dyn std::error::Error>;
 
@@ -124,52 +124,118 @@ fn amplification(quick: bool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Figure 6: what a mount takes after a power cut, by the device's size and what was changed since it was made, or since
-/// each of its sectors was written.
-fn boot(quick: bool) -> Result<(), Error> {
-    let sizes: &[u32] = if quick { &[8, 32] } else { &[32, 128, 512] };
-    let disks = sizes
-        .iter()
-        .flat_map(|&blocks| [(blocks, ""), (blocks, "-used")]);
-    for (blocks, used) in disks {
-        for changes in [1_000, 10_000, 100_000] {
-            let geometry = paper(blocks);
-            let nand = Nand::new(geometry, Latency::mlc(), MemoryStore::new(&geometry))?;
-            let platform = Emulated::new(nand);
-            let shape = platform.shape();
-            let sectors = Limits::largest(&shape, EPOCH)?.sectors;
-            let options = Options {
-                sectors,
-                epoch: EPOCH,
-                volume: 1,
-            };
-            let mut disk = Ftl::format(platform, shape, Tuned::new(shape.dies), options)?;
-            // Zeros take no memory of the host.
-            let (mut rng, data) = (Rng::new(1), vec![0; SECTOR as usize]);
-            for sector in 0..if used.is_empty() { 0 } else { sectors } {
-                disk.write(sector, &data)?;
-                if disk.room() == 0 {
-                    disk.flush()?;
-                }
+/// A disk on the paper's memory, and the random changes made to it.
+struct Booted {
+    disk: Ftl<Emulated<MemoryStore>, Tuned>,
+    rng: Rng,
+}
+
+impl Booted {
+    /// The largest disk that fits, with this delta region.
+    fn new(geometry: Geometry, region: Option<u64>) -> Result<Booted, Error> {
+        let nand = Nand::new(geometry, Latency::mlc(), MemoryStore::new(&geometry))?;
+        let platform = Emulated::new(nand);
+        let shape = platform.shape();
+        let intervals = Intervals {
+            epoch: EPOCH,
+            region,
+        };
+        let options = Options {
+            sectors: Limits::largest(&shape, intervals)?.sectors,
+            epoch: EPOCH,
+            region,
+            volume: 1,
+        };
+        Ok(Booted {
+            disk: Ftl::format(platform, shape, Tuned::new(shape.dies), options)?,
+            rng: Rng::new(1),
+        })
+    }
+
+    /// Each sector is written once, in order. Zeros take no memory of the host.
+    fn fill(&mut self) -> Result<(), Error> {
+        for sector in 0..self.disk.limits().sectors {
+            self.disk.write(sector, &[0; SECTOR as usize])?;
+            if self.disk.room() == 0 {
+                self.disk.flush()?;
             }
-            disk.flush()?;
-            for i in 0..changes {
-                disk.write(rng.below(sectors), &data)?;
-                if i % 1000 == 999 {
-                    disk.flush()?;
-                }
-            }
-            let nand = disk.into_platform().into_nand().cut(1)?;
-            let (before, reads) = (nand.now(), nand.counts().reads);
-            let disk = Ftl::mount(Emulated::new(nand), shape, Tuned::new(shape.dies))?;
-            let nand = disk.platform().nand();
-            let size = geometry.capacity() >> 20;
-            let row = |what| format!("boot-{size}MiB{used}-{changes}-{what}");
-            let took = (nand.now() - before) as f64 / 1e6;
-            record(&row("time"), "ms", "lower", "steadfast", took);
-            let reads = (nand.counts().reads - reads) as f64;
-            record(&row("reads"), "pages", "lower", "steadfast", reads);
         }
+        Ok(self.disk.flush()?)
+    }
+
+    /// Random writes to the first so many sectors.
+    fn change(&mut self, changes: u64, among: u64) -> Result<(), Error> {
+        let among = among.min(self.disk.limits().sectors);
+        for i in 0..changes {
+            let sector = self.rng.below(among);
+            self.disk.write(sector, &[0; SECTOR as usize])?;
+            if i % 1000 == 999 {
+                self.disk.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Power cut and mount: the time it takes, and the pages that it reads.
+    fn mount(self, row: &str) -> Result<Booted, Error> {
+        let shape = *self.disk.shape();
+        let nand = self.disk.into_platform().into_nand().cut(1)?;
+        let (before, reads) = (nand.now(), nand.counts().reads);
+        let disk = Ftl::mount(Emulated::new(nand), shape, Tuned::new(shape.dies))?;
+        let nand = disk.platform().nand();
+        let took = (nand.now() - before) as f64 / 1e6;
+        let reads = (nand.counts().reads - reads) as f64;
+        let name = |what| format!("boot-{row}-{what}");
+        record(&name("time"), "ms", "lower", "steadfast", took);
+        record(&name("reads"), "pages", "lower", "steadfast", reads);
+        Ok(Booted { disk, ..self })
+    }
+}
+
+/// Figure 6: what a mount takes after a power cut, by the device's size and what was changed since the last
+/// checkpoint, and by the size of the delta region.
+fn boot(quick: bool) -> Result<(), Error> {
+    const ALL: u64 = u64::MAX;
+    const NEAR: u64 = (256 << 20) / SECTOR;
+    let sizes: &[u32] = if quick { &[8, 32] } else { &[32, 128, 512] };
+    let region = if quick { 16 } else { 64 };
+    for &blocks in sizes {
+        let geometry = paper(blocks);
+        let size = format!("{}MiB", geometry.capacity() >> 20);
+        for changes in [1_000, 10_000, 100_000] {
+            let mut disk = Booted::new(geometry, None)?;
+            disk.change(changes, ALL)?;
+            disk.mount(&format!("{size}-new-{changes}"))?;
+        }
+        let mut disk = Booted::new(geometry, None)?;
+        disk.fill()?;
+        for (near, among) in [("", ALL), ("near-", NEAR)] {
+            for changes in [1_000, 10_000, 100_000] {
+                disk.disk.checkpoint()?;
+                disk.change(changes, among)?;
+                disk = disk.mount(&format!("{size}-used-{near}{changes}"))?;
+            }
+        }
+        disk.change(100_000, ALL)?;
+        disk.disk.checkpoint()?;
+        disk.mount(&format!("{size}-ended"))?;
+        // Wherever in the region the power goes.
+        let mut disk = Booted::new(geometry, Some(region))?;
+        disk.fill()?;
+        for changes in [1_000, 10_000, 100_000] {
+            disk.change(changes, ALL)?;
+            disk = disk.mount(&format!("{size}-region-{region}-{changes}"))?;
+        }
+    }
+    let geometry = paper(if quick { 8 } else { 128 });
+    let size = format!("{}MiB", geometry.capacity() >> 20);
+    for region in if quick { [8, 16, 32] } else { [64, 256, 1024] } {
+        let mut disk = Booted::new(geometry, Some(region))?;
+        disk.fill()?;
+        disk.disk.checkpoint()?;
+        // Delta pages that say 1,000 changes each.
+        disk.change((region - 2) * 1000, ALL)?;
+        disk.mount(&format!("{size}-full-{region}"))?;
     }
     Ok(())
 }
@@ -191,6 +257,7 @@ fn cpu(quick: bool) -> Result<(), Error> {
         let options = Options {
             sectors: 1 << 19,
             epoch: EPOCH,
+            region: None,
             volume: 1,
         };
         let mut disk = Ftl::format(platform, shape, Tuned::new(shape.dies), options)?;

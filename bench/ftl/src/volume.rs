@@ -91,6 +91,7 @@ fn volume(system: &str, contract: Contract, quick: bool) -> Result<Volume, Error
             let options = Options {
                 sectors,
                 epoch: EPOCH,
+                region: None,
                 volume: 1,
             };
             let patience = WhenFull::Wait(Duration::ZERO);

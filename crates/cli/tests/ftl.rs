@@ -87,6 +87,36 @@ fn a_disk_is_made_and_shown_and_keeps_its_last_flush() {
 }
 
 #[test]
+fn a_delta_region_is_chosen_when_a_disk_is_made_and_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let with = |region: &'static str| {
+        let mut args = FORMAT.to_vec();
+        args.extend(["--force", "--delta-region", region]);
+        args
+    };
+    must(dir, &FORMAT);
+    let usual = json(&must(dir, &["info", "--json", "disk"]));
+    assert_eq!(usual["delta_region_bytes"], 8 * 4096);
+    assert_eq!(usual["map_bytes"], 4 * 4096);
+    // Rounded up to whole pages.
+    must(dir, &with("100K"));
+    let shown = json(&must(dir, &["info", "--json", "disk"]));
+    assert_eq!(shown["delta_region_bytes"], 100 << 10);
+    must(dir, &with("101K"));
+    let text = must(dir, &["info", "disk"]);
+    assert!(text.contains("deltas:   104 KiB"), "{text}");
+    let before = std::fs::read(dir.join("disk")).unwrap();
+    for small in ["0", "4K", "28K"] {
+        let refused = refused(dir, 2, &with(small));
+        assert!(refused.contains("at least 8 are needed"), "{refused}");
+    }
+    let large = refused(dir, 2, &with("100T"));
+    assert!(large.contains("a smaller delta region"), "{large}");
+    assert!(std::fs::read(dir.join("disk")).unwrap() == before);
+}
+
+#[test]
 fn what_is_there_is_replaced_only_if_asked_and_only_if_it_is_a_flash_image() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
@@ -151,7 +181,7 @@ fn the_stress_test_repeats_itself_and_shows_how_far_it_is() {
     assert!(progress.contains("operations: "), "{progress}");
     let first = json(&String::from_utf8_lossy(&output.stdout));
     assert_eq!(first["violation"], Value::Null);
-    assert_eq!(first["operations"], 80_000);
+    assert_eq!(first["operations"], 100_000);
     assert!(first["crashes"].as_u64() > Some(20), "{first}");
     let second = json(&must(dir.path(), &args[..6]));
     assert_eq!(first["crashes"], second["crashes"]);

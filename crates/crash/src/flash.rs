@@ -192,6 +192,7 @@ impl Chip {
         let options = steadfast_ftl::Options {
             sectors: VOLUME_BLOCKS,
             epoch: EPOCH_BLOCKS,
+            region: None,
             volume: 7,
         };
         let disk = Disk::format(memory, options, WhenFull::default()).map_err(|e| made(&e))?;

@@ -60,6 +60,7 @@ fn make(path: &Path) -> Result<Image, DiskError> {
     let options = Options {
         sectors: BLOCKS * 2,
         epoch: EPOCH * 2,
+        region: None,
         volume: VOLUME,
     };
     let disk = Disk::create(path, g, options, WhenFull::Flush)?;

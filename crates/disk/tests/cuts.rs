@@ -31,6 +31,7 @@ fn format(when_full: WhenFull) -> Disk<MemoryStore> {
     let options = Options {
         sectors: BLOCKS,
         epoch: EPOCH,
+        region: None,
         volume: 5,
     };
     Disk::format(nand, options, when_full).unwrap()

@@ -392,3 +392,31 @@ fn corner_49_deleted_files_leave_the_disk_and_what_lives_again_stays() {
         check(&fs, lookup(&fs, b"more").unwrap(), 4, 0, 500);
     }
 }
+
+/// Unmounting is a graceful end for the disk below, too: the next mount has no delta log to follow.
+#[test]
+fn an_unmount_leaves_the_disk_below_at_a_checkpoint() {
+    let disk = made(2048, Contract::default());
+    let checkpoints = || disk.stats().unwrap().checkpoints;
+    let fs = mount(disk.clone());
+    let ino = create(&fs, b"file").unwrap();
+    for version in 0..6 {
+        write(&fs, ino, 1, version, 400).unwrap();
+        fs.sync().unwrap();
+    }
+    let before = checkpoints();
+    fs.unmount().unwrap();
+    assert_eq!(checkpoints(), before + 1);
+    let nand = |disk: &Disk<MemoryStore>| {
+        disk.rollback().unwrap();
+        disk.look(|layer| layer.platform().nand().counts().reads)
+            .unwrap()
+    };
+    // Going back to the last flush mounts it anew.
+    let reads = nand(&disk);
+    let again = nand(&disk) - reads;
+    assert!(again < 60, "{again}");
+    let fs = mount(disk.clone());
+    check(&fs, ino, 1, 5, 400);
+    fs.unmount().unwrap();
+}

@@ -68,6 +68,7 @@ impl Disk {
         let options = Options {
             sectors: load.sectors,
             epoch: load.epoch,
+            region: None,
             volume: 1,
         };
         Ok(match kind {

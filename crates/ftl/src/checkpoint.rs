@@ -22,7 +22,7 @@ use crate::shape::NONE;
 use crate::tag::{self, Tag};
 
 /// Version of everything in flash.
-pub(crate) const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 /// In a root, instead of the version: there is no disk yet, or no more.
 pub(crate) const VACANT: u64 = 0;
 /// Roots are sealed with this number: who reads one does not know the volume's yet.
@@ -35,8 +35,10 @@ pub(crate) const FAILING: u64 = 1 << 31;
 pub(crate) const NUMBERS: u64 = 1 << 62;
 /// Checkpoints that may be tried one after the other, while blocks go on failing.
 const MENDS: u64 = 16;
-/// Map pages after one flush, while there is time.
+/// Map pages after one flush, while there is time; more where the delta region is small for the map.
 const SLICE: u64 = 4;
+/// Delta pages that a mount may have to follow behind a graceful end: some mounts' own.
+const FEW: u64 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -166,6 +168,20 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     pub(crate) fn checkpoint_from(&mut self, clean: u64) -> Result<bool, P::Error> {
         self.begin_checkpoint();
         self.checkpoint.written = P::W::of(clean);
+        self.checkpoint_rest()
+    }
+
+    /// Brings a checkpoint under way, if there is one, to its end. Its tables and root are written again if they were.
+    /// Without a root of its own (see `checkpoint_now`) it is for the next one to replace.
+    pub(crate) fn finish_checkpoint(&mut self) -> Result<(), P::Error> {
+        if self.checkpoint.phase != Phase::Idle {
+            self.checkpoint_rest()?;
+        }
+        Ok(())
+    }
+
+    /// All that is left of a checkpoint.
+    fn checkpoint_rest(&mut self) -> Result<bool, P::Error> {
         P::part(self, "all maps", |ftl| ftl.write_maps(ftl.limits.map_pages))?;
         self.sync()?;
         P::part(self, "tables", Self::write_tables)?;
@@ -198,6 +214,20 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.checkpoint.phase = Phase::Maps;
     }
 
+    /// Whether a checkpoint would spare the next mount more than a few pages.
+    pub fn is_far_from_checkpoint(&self) -> bool {
+        let n = P::W::of;
+        self.delta - self.checkpoint.durable_from > n(FEW)
+            || self.pairs.length() >= n(pair_capacity(&self.shape))
+    }
+
+    /// Whether the newest root says all there is: no change waits, and no delta page is behind its own.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let n = P::W::of;
+        let newest = self.delta == self.checkpoint.counted + n(1);
+        !self.dirty && self.pairs.length() == n(0) && self.checkpoint.phase == Phase::Idle && newest
+    }
+
     /// How many map pages to write now: in step with the changes, done after half as many delta
     /// pages as there are between checkpoints; at once if that was missed.
     fn slice(&self) -> u64 {
@@ -210,7 +240,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let capacity = pair_capacity(&self.shape);
         let pairs = since * capacity + self.pairs.length().value();
         let due = limits.map_pages * pairs / (limits.delta_pages * capacity / 2).max(1);
-        (due + 1).saturating_sub(written).min(SLICE)
+        let most = SLICE.max(2 * limits.map_pages / limits.delta_pages);
+        (due + 1).saturating_sub(written).min(most)
     }
 
     pub(crate) fn write_maps(&mut self, count: u64) -> Result<(), P::Error> {
@@ -334,7 +365,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             pack(n(shape.sectors), n(shape.page_words)),
             pack(n(shape.spare_words), n(shape.dies)),
             n(self.limits.sectors),
-            n(self.limits.epoch),
+            pack(n(self.limits.delta_pages), n(self.limits.epoch)),
             c.from.number,
             pack(c.from.block, c.from.page),
             pack(c.from.next[1], c.from.next[0]),

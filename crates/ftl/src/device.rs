@@ -14,7 +14,7 @@
 use crate::emulated::{Emulated, shape_of};
 use crate::error::FtlError;
 use crate::ftl::{Ftl, Options, Stats};
-use crate::limits::{Limits, TooSmall};
+use crate::limits::{Intervals, Limits, TooSmall};
 use crate::policy::Tuned;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
@@ -110,16 +110,17 @@ pub fn random_volume() -> u64 {
 pub fn geometry_for(
     like: steadfast_flash::Geometry,
     sectors: u64,
-    epoch: u64,
+    intervals: impl Into<Intervals>,
     spare_percent: u64,
 ) -> Result<steadfast_flash::Geometry, TooSmall> {
+    let intervals = intervals.into();
     let with = |blocks: u32| steadfast_flash::Geometry { blocks, ..like };
     let wanted =
         u128::from(sectors) * u128::from(like.sector_bytes) * u128::from(100 + spare_percent) / 100;
     let fits = |blocks: u32| {
         let geometry = with(blocks);
         u128::from(geometry.capacity()) >= wanted
-            && Limits::derive(&shape_of(&geometry), sectors, epoch).is_ok()
+            && Limits::derive(&shape_of(&geometry), sectors, intervals).is_ok()
     };
     let checked = |geometry: steadfast_flash::Geometry| {
         let wrong = |e: steadfast_flash::GeometryError| TooSmall::Geometry {
@@ -134,7 +135,8 @@ pub fn geometry_for(
     while !fits(enough) {
         let twice = with(enough * 2);
         if checked(twice).is_err() || shape_of(&twice).place_bits() > 31 {
-            return Limits::derive(&shape_of(&with(enough)), sectors, epoch).map(|_| with(enough));
+            return Limits::derive(&shape_of(&with(enough)), sectors, intervals)
+                .map(|_| with(enough));
         }
         enough *= 2;
     }
@@ -177,7 +179,7 @@ impl Disk<ImageStore> {
     ) -> Result<Disk<ImageStore>, DiskError> {
         geometry.check().map_err(FlashError::Geometry)?;
         check_sectors(&geometry)?;
-        Limits::derive(&shape_of(&geometry), options.sectors, options.epoch)?;
+        Limits::derive(&shape_of(&geometry), options.sectors, options.intervals())?;
         let store = ImageStore::create(path, geometry).map_err(image_error)?;
         let made = Nand::new(geometry, Latency::none(), store)
             .map_err(DiskError::from)
@@ -482,6 +484,20 @@ impl<S: Store + Send + 'static> BlockDevice for Disk<S> {
         self.make_room(layer)
             .and_then(|()| layer.trim(first, sectors))
             .map_err(|error| request.failed(error))
+    }
+
+    /// Writes a checkpoint, if it spares the next mount more than a few pages; not if there is anything that the
+    /// client has not flushed. After a failure the disk has stopped; the next mount finds the last flush.
+    fn finish(&self) {
+        let Ok(mut guard) = self.layer.lock() else {
+            return;
+        };
+        if let Some(layer) = guard.as_deref_mut().filter(|_| !self.read_only)
+            && layer.unflushed() == 0
+            && layer.is_far_from_checkpoint()
+        {
+            let _ = layer.checkpoint();
+        }
     }
 
     /// `None` where epochs end on their own.

@@ -213,6 +213,7 @@ mod tests {
         let options = Options {
             sectors: Limits::largest(&shape, epoch).unwrap().sectors,
             epoch,
+            region: None,
             volume: 7,
         };
         let policy = || Tuned::new(shape.dies);

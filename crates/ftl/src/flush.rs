@@ -42,13 +42,56 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if self.faults.delta_early && self.pairs.length() > n(0) {
             P::part(self, "deltas", Self::write_deltas)?;
         }
+        self.end_epoch()?;
+        self.make_room()?;
+        P::part(self, "balance", |ftl| ftl.balance(ftl.shape.sectors))
+    }
+
+    /// Commits the epoch. Until `make_room` nothing is admitted to the next one.
+    fn end_epoch(&mut self) -> Result<(), P::Error> {
         // The host's part of the epoch is over.
-        self.budget = n(0);
+        self.budget = P::W::of(0);
         P::part(self, "reclaim", Self::reclaim)?;
         P::part(self, "commit", Self::commit)?;
         P::part(self, "after commit", Self::after_commit)?;
-        self.make_room()?;
-        P::part(self, "balance", |ftl| ftl.balance(ftl.shape.sectors))
+        Ok(())
+    }
+
+    /// Makes everything durable as a flush does, and then writes a whole checkpoint, so that a mount finds
+    /// next to nothing to follow: for who ends gracefully. Does nothing if the newest root
+    /// says all there is.
+    ///
+    /// Order: what is uncommitted is committed; changes that wait go to delta pages, all of which are
+    /// durable before the position behind them is noted; a checkpoint under way is brought to its end, so
+    /// that there never are more than two of the map in flash. A crash on the way returns to this commit, or
+    /// the one before.
+    ///
+    /// # Errors
+    /// As for [`flush`](Ftl::flush). What a flush before has made durable is not touched.
+    pub fn checkpoint(&mut self) -> Result<(), P::Error> {
+        if self.stopped {
+            return Err(FtlError::Stopped);
+        }
+        if self.is_at_rest() {
+            return Ok(());
+        }
+        if self.budget == P::W::of(0) && !self.dirty {
+            return Err(FtlError::WornOut);
+        }
+        self.stopping(|ftl| {
+            if ftl.dirty {
+                ftl.end_epoch()?;
+            }
+            if ftl.pairs.length() > P::W::of(0) {
+                P::part(ftl, "deltas", Self::write_deltas)?;
+            }
+            // Also what `end_epoch` wrote: a delta page that has to go elsewhere takes those behind it along.
+            ftl.settle()?;
+            ftl.finish_checkpoint()?;
+            P::part(ftl, "checkpoint", Self::checkpoint_whole)?;
+            P::part(ftl, "after commit", Self::after_commit)?;
+            ftl.make_room()
+        })
     }
 
     /// With everything committed: sees to it that the reserve is there when the next epoch begins. Behind a

@@ -2,7 +2,7 @@
 
 use crate::blocks::Blocks;
 use crate::checkpoint::Checkpoint;
-use crate::limits::{Limits, META_NEXT, Widths};
+use crate::limits::{Intervals, Limits, META_NEXT, Widths};
 use crate::platform::{Platform, Queue, Table, Word};
 use crate::shape::{NONE, Shape};
 use crate::stream::{Buffer, Stream};
@@ -66,8 +66,21 @@ pub struct Options {
     pub sectors: u64,
     /// Writes and trims from one flush to the next.
     pub epoch: u64,
+    /// Delta pages from one checkpoint to the next, or as many as usual ([`Intervals::region`]).
+    pub region: Option<u64>,
     /// A number that no other disk on this memory had.
     pub volume: u64,
+}
+
+impl Options {
+    /// From one flush to the next, and from one checkpoint to the next.
+    #[must_use]
+    pub fn intervals(&self) -> Intervals {
+        Intervals {
+            epoch: self.epoch,
+            region: self.region,
+        }
+    }
 }
 
 /// What was done since the disk was mounted.

@@ -90,7 +90,7 @@ pub use device::{Disk, DiskError, WhenFull, cause, geometry_for, random_volume};
 pub use emulated::Emulated;
 pub use error::{FtlError, Result};
 pub use ftl::{Faults, Ftl, Options, Stats};
-pub use limits::{Limits, TooSmall};
+pub use limits::{Intervals, Limits, TooSmall};
 pub use plain::{Bytes, Entries, Numbers};
 pub use platform::{Erase, Failed, Page, Platform, Queue, Table, Word};
 pub use policy::{FirstFit, Policy, Purpose, Tuned};

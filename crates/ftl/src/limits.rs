@@ -26,6 +26,9 @@ const BAD_SHARE: u64 = 64;
 /// Blocks announced for metadata: two of each stream.
 pub(crate) const META_NEXT: u64 = 4;
 
+/// No delta region is smaller: a checkpoint and a mount write delta pages themselves.
+pub(crate) const REGION_MIN: u64 = 8;
+
 /// Numbers of open blocks for each purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Widths {
@@ -44,6 +47,27 @@ impl Widths {
             host,
             moved: host.div_ceil(2),
             map: (shape.blocks / 256).clamp(host.div_ceil(4), host),
+        }
+    }
+}
+
+/// How much there is from one flush to the next, and from one checkpoint to the next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Intervals {
+    /// Writes and trims of an epoch (`W`).
+    pub epoch: u64,
+    /// The delta region: delta pages from one checkpoint to the next, 8 or more. The fewer, the
+    /// less a mount has to read, and the more often the map is written. `None`: half as many as there are map
+    /// pages.
+    pub region: Option<u64>,
+}
+
+impl From<u64> for Intervals {
+    /// Epochs of this many writes, and the usual delta region.
+    fn from(epoch: u64) -> Intervals {
+        Intervals {
+            epoch,
+            region: None,
         }
     }
 }
@@ -71,7 +95,7 @@ pub struct Limits {
     pub rounding: u64,
     /// Map pages.
     pub map_pages: u64,
-    /// Delta pages from one checkpoint to the next.
+    /// Delta pages from one checkpoint to the next: the delta region.
     pub delta_pages: u64,
     /// Pairs that wait before they go to delta pages.
     pub pairs: u64,
@@ -94,58 +118,81 @@ pub enum TooSmall {
         /// What it must be.
         must: &'static str,
     },
+    /// Checkpoints would be under way without end.
+    #[error("a delta region of {pages} pages does not do: at least {least} are needed")]
+    Region {
+        /// Delta pages asked for.
+        pages: u64,
+        /// How many will do.
+        least: u64,
+    },
     /// The constraints of section 3.4 cannot be met.
     #[error(
-        "a disk of {sectors} sectors with epochs of {epoch} writes does not fit a flash memory of \
-         {capacity} sectors: make it smaller; at most {fits} sectors fit"
+        "a disk of {sectors} sectors with epochs of {epoch} writes{} does not fit a flash memory of \
+         {capacity} sectors: make it smaller; at most {fits} sectors fit",
+        region.map_or_else(Default::default, |pages| alloc::format!(" and a delta region of {pages} pages"))
     )]
     Disk {
         /// Sectors asked for.
         sectors: u64,
         /// Writes of an epoch.
         epoch: u64,
+        /// Delta pages from one checkpoint to the next, if asked for.
+        region: Option<u64>,
         /// Sectors of the memory, metadata included.
         capacity: u64,
-        /// Sectors that fit, with the same epochs.
+        /// Sectors that fit, with the same intervals.
         fits: u64,
     },
 }
 
 impl Limits {
-    /// The bounds for a disk of `sectors` sectors and epochs of `epoch` writes.
+    /// The bounds for a disk of `sectors` sectors and these intervals: epochs of so many writes, if nothing else is
+    /// said.
     ///
     /// # Errors
     /// [`TooSmall`], with the size that would fit.
-    pub fn derive(shape: &Shape, sectors: u64, epoch: u64) -> Result<Limits, TooSmall> {
+    pub fn derive(
+        shape: &Shape,
+        sectors: u64,
+        intervals: impl Into<Intervals>,
+    ) -> Result<Limits, TooSmall> {
+        let intervals = intervals.into();
         check(shape)?;
-        if let Some(limits) = Limits::solve(shape, sectors, epoch) {
+        if let Some(pages) = intervals.region.filter(|&pages| pages < REGION_MIN) {
+            let least = REGION_MIN;
+            return Err(TooSmall::Region { pages, least });
+        }
+        if let Some(limits) = Limits::solve(shape, sectors, intervals) {
             return Ok(limits);
         }
         let capacity = shape.blocks * shape.block_sectors();
         let (mut fits, mut fails) = (0, capacity.min(sectors));
         while fails - fits > 1 {
             let middle = fits + (fails - fits) / 2;
-            match Limits::solve(shape, middle, epoch) {
+            match Limits::solve(shape, middle, intervals) {
                 Some(_) => fits = middle,
                 None => fails = middle,
             }
         }
         Err(TooSmall::Disk {
             sectors,
-            epoch,
+            epoch: intervals.epoch,
+            region: intervals.region,
             capacity,
             fits,
         })
     }
 
-    /// The largest disk with epochs of `epoch` writes.
+    /// The largest disk with these intervals.
     ///
     /// # Errors
     /// [`TooSmall`] if there is none.
-    pub fn largest(shape: &Shape, epoch: u64) -> Result<Limits, TooSmall> {
+    pub fn largest(shape: &Shape, intervals: impl Into<Intervals>) -> Result<Limits, TooSmall> {
+        let intervals = intervals.into();
         check(shape)?;
-        match Limits::derive(shape, shape.blocks * shape.block_sectors(), epoch) {
-            Err(TooSmall::Disk { fits, .. }) if fits > 0 => Limits::derive(shape, fits, epoch),
+        match Limits::derive(shape, shape.blocks * shape.block_sectors(), intervals) {
+            Err(TooSmall::Disk { fits, .. }) if fits > 0 => Limits::derive(shape, fits, intervals),
             other => other,
         }
     }
@@ -157,8 +204,10 @@ impl Limits {
         4 * (entries + 2 * self.map_pages + 5 * shape.blocks) + 8 * (self.pairs + 2 * self.epoch)
     }
 
-    fn solve(shape: &Shape, sectors: u64, epoch: u64) -> Option<Limits> {
-        if sectors == 0 || epoch == 0 || sectors.max(epoch) >= crate::shape::TRIMMED {
+    fn solve(shape: &Shape, sectors: u64, intervals: Intervals) -> Option<Limits> {
+        let Intervals { epoch, region } = intervals;
+        let most = sectors.max(epoch).max(region.unwrap_or(0));
+        if sectors == 0 || epoch == 0 || most >= crate::shape::TRIMMED {
             return None;
         }
         let widths = Widths::of(shape);
@@ -168,9 +217,10 @@ impl Limits {
         }
         let block_sectors = shape.block_sectors();
         let map_pages = sectors.div_ceil(1 << shape.entry_bits());
-        let delta_pages = (map_pages / 2).max(8);
+        let delta_pages = region.unwrap_or((map_pages / 2).max(REGION_MIN));
         let delta_blocks = (delta_pages * 3).div_ceil(shape.pages) + 3;
-        let map_blocks = ((map_pages + tables) * 2).div_ceil(shape.pages) + widths.map + 2;
+        // Blocks that the older map ends in, those that a mount begins with, and those that the newer one ends in.
+        let map_blocks = ((map_pages + tables) * 2).div_ceil(shape.pages) + 3 * widths.map;
         let meta_blocks = delta_blocks + map_blocks;
         let bad_blocks = shape.blocks / BAD_SHARE + 1;
         // Open, needed at once when all that are open are full, and announced.

@@ -26,7 +26,7 @@ use crate::blocks::BlockUse;
 use crate::checkpoint::{DeltaPosition, FAILING, NUMBERS, ROOT_SEAL, ROOT_WORDS, VACANT, VERSION};
 use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Faults, Ftl, HOST, MAPS, MOVED, Options};
-use crate::limits::{ANCHORS, Limits, META_NEXT};
+use crate::limits::{ANCHORS, Intervals, Limits, META_NEXT};
 use crate::map::corrupt_at;
 use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
 use crate::policy::Policy;
@@ -65,8 +65,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         faults: Faults,
     ) -> Result<Self, P::Error> {
         let n = P::W::of;
-        let limits =
-            Limits::derive(&shape, options.sectors, options.epoch).map_err(FtlError::TooSmall)?;
+        let limits = Limits::derive(&shape, options.sectors, options.intervals())
+            .map_err(FtlError::TooSmall)?;
         let old = newest_root(&mut platform, &shape)?;
         let volume = n(options.volume);
         let mut ftl = Ftl::empty(platform, policy, shape, limits, volume, faults);
@@ -153,8 +153,12 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if word(7) >= n(NUMBERS) {
             return Err(corrupt_at(&shape, "root", shape.page_at(anchor, n(0))));
         }
+        let intervals = Intervals {
+            epoch: word(6).low().value(),
+            region: Some(word(6).high().value()),
+        };
         let limits =
-            Limits::derive(&shape, word(5).value(), word(6).value()).map_err(FtlError::TooSmall)?;
+            Limits::derive(&shape, word(5).value(), intervals).map_err(FtlError::TooSmall)?;
         let mut ftl = Ftl::empty(platform, policy, shape, limits, word(1), faults);
         ftl.checkpoint.root = tag.number;
         ftl.checkpoint.anchor = anchor;

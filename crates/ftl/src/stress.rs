@@ -7,7 +7,7 @@
 use crate::Emulated;
 use crate::error::FtlError;
 use crate::ftl::{DELTA, Faults, Ftl, Options, Stats};
-use crate::limits::Limits;
+use crate::limits::{Intervals, Limits};
 use crate::policy::Tuned;
 use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rates, Rng};
 
@@ -37,11 +37,15 @@ pub struct Plan {
     pub overlap_one_in: u64,
     /// Three quarters of the writes go to this share of the disk, in percent; 0: uniform.
     pub hot_percent: u64,
+    /// The delta region.
+    pub region: Option<u64>,
+    /// One operation in this many ends gracefully, with a checkpoint; 0: none.
+    pub end_one_in: u64,
 }
 
-/// The four configurations.
+/// The configurations.
 #[must_use]
-pub fn plans() -> [Plan; 4] {
+pub fn plans() -> [Plan; 5] {
     let small = Geometry {
         channels: 1,
         dies: 1,
@@ -62,6 +66,8 @@ pub fn plans() -> [Plan; 4] {
         trim_one_in: 0,
         overlap_one_in: 0,
         hot_percent: 0,
+        region: None,
+        end_one_in: 0,
     };
     [
         base.clone(),
@@ -117,6 +123,22 @@ pub fn plans() -> [Plan; 4] {
             },
             trim_one_in: 20,
             overlap_one_in: 3,
+            ..base.clone()
+        },
+        Plan {
+            name: "graceful ends, and a delta region of its own",
+            epoch: 32,
+            percent: 60,
+            rates: Rates {
+                program: 20,
+                erase: 60,
+                read: 0,
+            },
+            cut_one_in: 700,
+            trim_one_in: 20,
+            overlap_one_in: 3,
+            region: Some(12),
+            end_one_in: 500,
             ..base
         },
     ]
@@ -131,6 +153,8 @@ pub struct Report {
     pub trims: u64,
     /// Flushes that returned.
     pub flushes: u64,
+    /// Graceful ends that returned.
+    pub ends: u64,
     /// Power cuts, those in recovery included.
     pub crashes: u64,
     /// Power cuts in recovery.
@@ -158,6 +182,7 @@ impl std::ops::AddAssign for Report {
         self.writes += other.writes;
         self.trims += other.trims;
         self.flushes += other.flushes;
+        self.ends += other.ends;
         self.crashes += other.crashes;
         self.recovery_crashes += other.recovery_crashes;
         self.flushed_crashes += other.flushed_crashes;
@@ -230,7 +255,11 @@ impl<'a> Run<'a> {
     fn new(plan: &'a Plan, seed: u64, faults: Faults) -> Result<Run<'a>, String> {
         let nand = memory(plan).map_err(|e| e.to_string())?;
         let shape = Emulated::new(nand).shape();
-        let limits = Limits::largest(&shape, plan.epoch).map_err(|e| e.to_string())?;
+        let intervals = Intervals {
+            epoch: plan.epoch,
+            region: plan.region,
+        };
+        let limits = Limits::largest(&shape, intervals).map_err(|e| e.to_string())?;
         let most = limits.sectors;
         let sectors = (most * plan.percent / 100).max(1);
         Ok(Run {
@@ -258,6 +287,7 @@ impl<'a> Run<'a> {
         let options = Options {
             sectors: self.sectors,
             epoch: self.plan.epoch,
+            region: self.plan.region,
             volume: self.volume,
         };
         self.stable.fill(0);
@@ -286,8 +316,12 @@ impl<'a> Run<'a> {
             disk.platform_mut().nand_mut().cut_after(operations);
         }
         let choice = self.rng.below(self.plan.flush_one_in);
+        let ending = self.plan.end_one_in > 0 && self.rng.below(self.plan.end_one_in) == 0;
         let mut flushing = false;
-        let result = if choice == 0 || disk.room() == 0 {
+        let result = if ending {
+            flushing = true;
+            self.end(&mut disk)
+        } else if choice == 0 || disk.room() == 0 {
             flushing = true;
             self.flush(&mut disk)
         } else if self.rng.below(64) == 0 {
@@ -352,6 +386,13 @@ impl<'a> Run<'a> {
         disk.flush()?;
         self.stable.copy_from_slice(&self.volatile);
         self.report.flushes += 1;
+        Ok(())
+    }
+
+    fn end(&mut self, disk: &mut Disk) -> Result<(), Failure> {
+        disk.checkpoint()?;
+        self.stable.copy_from_slice(&self.volatile);
+        self.report.ends += 1;
         Ok(())
     }
 

@@ -31,6 +31,7 @@ fn options(geometry: Geometry, blocks: u64) -> Options {
     Options {
         sectors: blocks * per_block,
         epoch: EPOCH * per_block,
+        region: None,
         volume: 7,
     }
 }
@@ -601,6 +602,7 @@ fn a_geometry_is_found_for_a_disk_and_not_a_block_too_large() {
         let options = Options {
             sectors,
             epoch: 256,
+            region: None,
             volume: 1,
         };
         drop(Disk::format(memory(found), options, AT_ONCE).unwrap());
@@ -621,5 +623,60 @@ fn a_geometry_is_found_for_a_disk_and_not_a_block_too_large() {
             ..like
         };
         assert!(geometry_for(wild, 1 << 40, 256, 10).is_err());
+    }
+}
+
+/// Who ends gracefully spares the next mount the delta log, and commits nothing by that.
+#[test]
+fn a_graceful_end_checkpoints_what_was_flushed_and_nothing_else() {
+    let checkpoints = |disk: &Disk<MemoryStore>| disk.stats().unwrap().checkpoints;
+    let disk = disk(AT_ONCE);
+    let made = checkpoints(&disk);
+    // A few changes are not worth a checkpoint.
+    put(&disk, 1, 1).unwrap();
+    disk.flush().unwrap();
+    disk.finish();
+    assert_eq!(checkpoints(&disk), made);
+    for i in 0..1400 {
+        if i % EPOCH == 0 {
+            disk.flush().unwrap();
+        }
+        put(&disk, i % 500, i + 1).unwrap();
+    }
+    // Not all of it is flushed.
+    let before = checkpoints(&disk);
+    disk.finish();
+    assert_eq!(checkpoints(&disk), before);
+    assert_eq!(get(&disk, 1399 % 500), 1400);
+    disk.flush().unwrap();
+    disk.finish();
+    assert_eq!(checkpoints(&disk), before + 1);
+    let flushed = contents(&disk);
+    put(&disk, 3, 9999).unwrap();
+    disk.finish();
+    let nand = disk.into_nand().unwrap().cut(1).unwrap();
+    let disk = Disk::mount(nand, AT_ONCE).unwrap();
+    assert!(contents(&disk) == flushed);
+    disk.finish();
+    assert_eq!(checkpoints(&disk), 0, "nothing is worth a checkpoint");
+}
+
+/// The power goes in it, or it fails: what was flushed is there.
+#[test]
+fn a_graceful_end_may_fail() {
+    for after in 0..40 {
+        let disk = disk(AT_ONCE);
+        for i in 0..900 {
+            if i % EPOCH == 0 {
+                disk.flush().unwrap();
+            }
+            put(&disk, i % 300, i + 1).unwrap();
+        }
+        disk.flush().unwrap();
+        disk.look(|layer| layer.platform_mut().nand_mut().cut_after(after));
+        disk.finish();
+        let nand = disk.into_nand().unwrap().cut(after).unwrap();
+        let disk = Disk::mount(nand, AT_ONCE).unwrap();
+        assert!((0..300).all(|at| get(&disk, at) == 600 + at + 1), "{after}");
     }
 }

@@ -57,6 +57,7 @@ fn disk(geometry: Geometry, epoch: u64, faults: Faults) -> Disk {
     let options = Options {
         sectors,
         epoch,
+        region: None,
         volume: 7,
     };
     Ftl::format_with(platform, shape, Idle, options, faults).unwrap()

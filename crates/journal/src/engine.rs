@@ -421,7 +421,7 @@ impl Journal {
         let result = if self.inner.config.read_only {
             Ok(())
         } else {
-            self.inner.shut_down()
+            (self.inner.shut_down()).inspect(|()| self.inner.device.finish())
         };
         self.inner.stop_workers();
         self.inner.core.lock().close_for_good();

@@ -158,6 +158,7 @@ fn finish(served: &Served) -> Result<()> {
     }
     match served.flush() {
         Ok(()) => {
+            served.finish();
             tell("closed");
             Ok(())
         }

@@ -8,8 +8,8 @@ use steadfast_flash::{Geometry, ImageError, ImageStore};
 use steadfast_ftl::bench::{self, Kind, Load};
 use steadfast_ftl::stress::{self, Report};
 use steadfast_ftl::{
-    BaselineKind, Disk, DiskError, Faults, FtlError, Options, TooSmall, WhenFull, geometry_for,
-    random_volume,
+    BaselineKind, Disk, DiskError, Faults, FtlError, Intervals, Options, TooSmall, WhenFull,
+    geometry_for, random_volume,
 };
 
 use crate::failure::Failure;
@@ -42,6 +42,10 @@ pub(crate) struct FormatArgs {
     /// Most that may be written from one flush to the next
     #[arg(long, default_value = "8M", value_parser = size::parse)]
     epoch: u64,
+    /// Changes of the map to gather in flash from one checkpoint to the next, at least eight pages of them; the
+    /// less, the quicker a mount after a crash, and the more is written. Usually half of what the map takes
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    delta_region: Option<u64>,
     /// Flash beside the disk's size, in percent of it; the more, the less is moved
     #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u64).range(0..=1000))]
     spare: u64,
@@ -127,6 +131,7 @@ impl FormatArgs {
         FormatArgs {
             size,
             epoch,
+            delta_region: None,
             spare: 25,
             channels: 4,
             dies: 2,
@@ -160,7 +165,11 @@ pub(crate) fn create(args: &FormatArgs) -> Result<(Disk<ImageStore>, Geometry), 
         spare_bytes: 64 + 8 * per_page,
     };
     like.check().map_err(|e| Failure::usage(e.to_string()))?;
-    let geometry = geometry_for(like, sectors, epoch, args.spare)
+    let intervals = Intervals {
+        epoch,
+        region: args.delta_region.map(|size| size.div_ceil(args.page_size)),
+    };
+    let geometry = geometry_for(like, sectors, intervals, args.spare)
         .map_err(|e| Failure::usage(too_small(&e)))?;
     match std::fs::symlink_metadata(image) {
         Ok(_) if !args.force => {
@@ -182,6 +191,7 @@ pub(crate) fn create(args: &FormatArgs) -> Result<(Disk<ImageStore>, Geometry), 
     let options = Options {
         sectors,
         epoch,
+        region: intervals.region,
         volume: random_volume(),
     };
     let disk = Disk::create(image, geometry, options, WhenFull::default())
@@ -209,6 +219,8 @@ struct Shown {
     contract: &'static str,
     disk_bytes: u64,
     epoch_bytes: u64,
+    delta_region_bytes: u64,
+    map_bytes: u64,
     flash_bytes: u64,
     channels: u32,
     dies_per_channel: u32,
@@ -244,6 +256,8 @@ fn info(args: &InfoArgs) -> Result<ExitCode, Failure> {
             contract: "snapshot",
             disk_bytes: limits.sectors * u64::from(g.sector_bytes),
             epoch_bytes: limits.epoch * u64::from(g.sector_bytes),
+            delta_region_bytes: limits.delta_pages * g.page_bytes() as u64,
+            map_bytes: limits.map_pages * g.page_bytes() as u64,
             flash_bytes: g.capacity(),
             channels: g.channels,
             dies_per_channel: g.dies,
@@ -286,6 +300,11 @@ fn lines(shown: &Shown) -> String {
         format!(
             "epoch:    at most {} from one flush to the next",
             size::show(shown.epoch_bytes)
+        ),
+        format!(
+            "deltas:   {} from one checkpoint to the next, for a map of {}",
+            size::show(shown.delta_region_bytes),
+            size::show(shown.map_bytes)
         ),
         format!(
             "flash:    {}: {} channels of {} dies, {} blocks of {} pages of {}",
@@ -496,9 +515,11 @@ fn run_bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
 
 fn too_small(error: &TooSmall) -> String {
     match error {
-        TooSmall::Disk { .. } => {
-            format!("{error}; or allow a smaller epoch, or more pages in all")
+        TooSmall::Disk { region, .. } => {
+            let region = region.map_or("", |_| ", a smaller delta region");
+            format!("{error}; or allow a smaller epoch{region}, or more pages in all")
         }
+        TooSmall::Region { .. } => format!("--delta-region: {error}"),
         TooSmall::Geometry { .. } => error.to_string(),
     }
 }

@@ -260,6 +260,7 @@ fn close(image: &Path, served: &Served, ended: &Ended) -> Result<(), Failure> {
     }
     if !served.read_only() {
         served.flush().map_err(|e| not_flushed(image, e))?;
+        served.finish();
     }
     match ended {
         Ended::Broken(said) => Err(Failure::at(

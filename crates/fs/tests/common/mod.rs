@@ -23,6 +23,7 @@ pub(crate) fn flash_disk(blocks: u64, epoch: u64) -> Arc<Disk<MemoryStore>> {
     let options = Options {
         sectors: blocks,
         epoch,
+        region: None,
         volume: 3,
     };
     Arc::new(Disk::format(nand, options, WhenFull::Wait(Duration::ZERO)).unwrap())

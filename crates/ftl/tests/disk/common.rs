@@ -33,6 +33,7 @@ pub(crate) fn disk_on(geometry: Geometry, epoch: u64) -> Disk {
     let options = Options {
         sectors,
         epoch,
+        region: None,
         volume: 7,
     };
     Ftl::format(platform, shape, Tuned::new(shape.dies), options).unwrap()

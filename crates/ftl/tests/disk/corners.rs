@@ -429,6 +429,7 @@ fn what_does_not_fit_is_refused_with_what_would() {
     let options = Options {
         sectors: fits + 1,
         epoch: EPOCH,
+        region: None,
         volume: 1,
     };
     let Err(error) = Ftl::format(platform, shape, Tuned::new(1), options) else {
@@ -465,6 +466,7 @@ fn bad_blocks_from_the_factory_are_left_alone() {
     let options = Options {
         sectors,
         epoch: EPOCH,
+        region: None,
         volume: 1,
     };
     let mut disk = Ftl::format(platform, shape, Tuned::new(shape.dies), options).unwrap();
@@ -509,6 +511,7 @@ fn a_policy_that_proposes_nonsense_costs_no_data() {
     let options = Options {
         sectors,
         epoch: EPOCH,
+        region: None,
         volume: 1,
     };
     let mut disk = Ftl::format(platform, shape, Confused(Rng::new(1)), options).unwrap();
@@ -665,6 +668,7 @@ fn what_waits_to_be_moved_is_dropped_when_its_block_is_erased() {
         let options = Options {
             sectors: 64,
             epoch: EPOCH,
+            region: None,
             volume: 7,
         };
         let mut disk = Ftl::format(platform, shape, policy, options).unwrap();

@@ -26,6 +26,7 @@ fn format(platform: &mut Emulated<MemoryStore>, faults: Faults) -> Result<New<'_
     let options = Options {
         sectors: Limits::largest(&shape, EPOCH).unwrap().sectors,
         epoch: EPOCH,
+        region: None,
         volume: 8,
     };
     Ftl::format_with(platform, shape, Tuned::new(shape.dies), options, faults)

@@ -4,5 +4,6 @@
 mod common;
 mod corners;
 mod damage;
+mod ends;
 mod formats;
 mod lost;

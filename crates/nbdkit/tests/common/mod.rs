@@ -42,6 +42,7 @@ pub(crate) fn place() -> Option<tempfile::TempDir> {
     let options = Options {
         sectors: BLOCKS,
         epoch: EPOCH,
+        region: None,
         volume: 1,
     };
     let image = dir.path().join("disk");

@@ -251,7 +251,7 @@ fn lead() {
             let mut state = found();
             waits(&state);
             roots::few(&mut state);
-            roots::all_maps();
+            roots::all_maps(true);
             let next = state.ftl.streams[DELTA].next;
             let view = View::now();
             let announced = [next, state.ftl.streams[MAPS].next].concat();

@@ -78,11 +78,13 @@ pub fn few(state: &mut State) {
     with_ghost(|g| g.root_page = SMALL.page_at(Word(anchor), Word(page)).0.minus(n(1)));
 }
 
-/// The map pages of a whole checkpoint lie in its blocks; each is as `checkpoint: a map page` has it.
-pub fn all_maps() {
-    loop_shown("map pages", |_| {
+/// The map pages of a whole checkpoint, a new one or the rest of one under way, lie in its blocks; each is as `checkpoint: a map page` has it.
+pub fn all_maps(begins: bool) {
+    loop_shown("map pages", move |_| {
         with_ghost(|g| {
-            (g.from, g.cycle) = (g.delta, g.cycle.plus(n(1)));
+            if begins {
+                (g.from, g.cycle) = (g.delta, g.cycle.plus(n(1)));
+            }
             g.written = n(limits().map_pages);
             g.maps_waiting = true;
         });
@@ -168,7 +170,8 @@ fn says(state: &State) {
     let expected = [
         (word(1), ftl.volume),
         (word(5), Word::of(ftl.limits.sectors)),
-        (word(6), Word::of(ftl.limits.epoch)),
+        (word(6).low(), Word::of(ftl.limits.epoch)),
+        (word(6).high(), Word::of(ftl.limits.delta_pages)),
         (word(7), c.from.number),
         (word(8).high(), c.from.block),
         (word(8).low(), c.from.page),
@@ -344,35 +347,41 @@ fn choose(of: usize) -> usize {
         .unwrap_or(of - 1)
 }
 
-fn at_once() {
-    obligation(
-        "root: a whole checkpoint keeps to the same order",
-        &["root", "released", "done"],
-        || {
-            let mut state = state();
-            all_maps();
-            let result = state.ftl.checkpoint_now();
-            prove("a checkpoint fails", truth(matches!(result, Ok(true))));
-            says(&state);
-            let g = ghost();
-            prove("the root is not durable", truth(!g.root_waiting));
-            prove(
-                "replay begins elsewhere",
-                all([
-                    state.ftl.checkpoint.durable_from.0.equal(g.from),
-                    g.durable_from.equal(g.from),
-                ]),
-            );
-            let anchors = [state.ftl.checkpoint.durable_anchor.0, ghost().anchor];
-            prove(
-                "the durable root lies elsewhere",
-                anchors[0].equal(anchors[1]),
-            );
-            state.check_contents(None);
-            state.check_stable();
-            reached("done");
-        },
-    );
+/// A new one, or the rest of one under way.
+fn at_once(name: &str, begins: bool) {
+    obligation(name, &["root", "released", "done"], || {
+        let mut state = state();
+        if !begins {
+            assume(ghost().written.at_most(n(NAMED)));
+        }
+        all_maps(begins);
+        let done = if begins {
+            matches!(state.ftl.checkpoint_now(), Ok(true))
+        } else {
+            state.ftl.finish_checkpoint().is_ok()
+        };
+        prove("a checkpoint fails", truth(done));
+        let idle = state.ftl.checkpoint.phase == Phase::Idle;
+        prove("a checkpoint has not come to its end", truth(idle));
+        says(&state);
+        let g = ghost();
+        prove("the root is not durable", truth(!g.root_waiting));
+        prove(
+            "replay begins elsewhere",
+            all([
+                state.ftl.checkpoint.durable_from.0.equal(g.from),
+                g.durable_from.equal(g.from),
+            ]),
+        );
+        let anchors = [state.ftl.checkpoint.durable_anchor.0, ghost().anchor];
+        prove(
+            "the durable root lies elsewhere",
+            anchors[0].equal(anchors[1]),
+        );
+        state.check_contents(None);
+        state.check_stable();
+        reached("done");
+    });
 }
 
 /// A full anchor, or one that a crash may have touched.
@@ -476,7 +485,11 @@ fn entry() {
 pub fn obligations() {
     slice();
     slices();
-    at_once();
+    at_once("root: a whole checkpoint keeps to the same order", true);
+    at_once(
+        "root: the rest of a checkpoint keeps to the same order",
+        false,
+    );
     next_anchor();
     entry();
 }
