@@ -259,10 +259,9 @@ fn lead() {
                 let other = announced[..i].iter().map(|other| differ(other.0, block.0));
                 assume(all(other.chain([fresh(&view, block)])));
             }
-            assume(state.ftl.incarnation.0.below(n(NONE - 1)));
-            let incarnation = state.ftl.incarnation.0.plus(n(1));
+            let (incarnation, number) = (state.ftl.incarnation.0.plus(n(1)), ghost().delta);
+            assume(incarnation.below(n(NONE)));
             with_ghost(|g| g.incarnation = incarnation);
-            let number = ghost().delta;
             if state.ftl.say_found(false).is_err() {
                 return prove("a mount cannot go on elsewhere", truth(false));
             }
@@ -294,16 +293,17 @@ fn lead() {
                     word(10).0.equal(number),
                 ]),
             );
-            match state.ftl.read_frontier(page, Word(at)) {
-                Ok(said) => prove(
-                    "it says another end of the data log",
-                    all([
-                        said.number.0.equal(state.ftl.number.0),
-                        said.incarnation.0.equal(incarnation),
-                    ]),
-                ),
-                Err(_) => prove("what the run says of the streams is refused", truth(false)),
-            }
+            let Ok(said) = state.ftl.read_frontier(page, Word(at)) else {
+                return prove("what the run says of the streams is refused", truth(false));
+            };
+            let end = [
+                (said.number.0, state.ftl.number.0),
+                (said.incarnation.0, incarnation),
+            ];
+            prove(
+                "it says another end of the data log",
+                all(end.map(|(found, expected)| found.equal(expected))),
+            );
             let g = ghost();
             prove(
                 "the root is not durable",
