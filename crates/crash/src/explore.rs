@@ -14,8 +14,9 @@ use steadfast_block::sim::Limits;
 
 /// The recovery is cut, and the volume used, for one image in so many.
 const DEEP_EVERY: u64 = 8;
-/// Of these, one in so many is trimmed before, as `steadfast trim` does, and that is cut, too.
-const TRIM_EVERY: u64 = 8 * DEEP_EVERY;
+/// In the recovery of one in so many, chosen by content, all free space is trimmed, as `steadfast trim` does; of those
+/// whose recovery is cut, that is cut, too.
+const TRIM_EVERY: u128 = 128;
 
 /// Fewest images that are checked of a pair of operations.
 const PAIR_IMAGES_MIN: u64 = 8;
@@ -348,7 +349,7 @@ fn cut_everywhere(
                 let deep = counts.images.is_multiple_of(DEEP_EVERY);
                 let depth = Depth {
                     cut_recovery: deep,
-                    trim: counts.images.is_multiple_of(TRIM_EVERY),
+                    trim: image.fingerprint().is_multiple_of(TRIM_EVERY),
                     use_volume: deep,
                 };
                 let name = format!("cut at event {position}: {image}");

@@ -148,7 +148,7 @@ pub(crate) fn pair(index: usize) -> Scenario {
 }
 
 /// Triple number `index` of the seed: three operations of the small name space, each followed by
-/// nothing, or by a sync of what it touched, of the directory above, or of everything. In every second one free
+/// nothing, or by a sync of what it touched, of the directory above, or of everything. In every fourth one free
 /// space is trimmed between the steps.
 pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
     let (setup, ops) = small_space();
@@ -183,7 +183,7 @@ pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
         setup,
         steps: steps.map(|(i, op)| Step::new(0, op).at(time(i))).collect(),
         small_bytes: small_bytes(index),
-        trim_every: (index % 2 == 1).then_some(1 + (index / 2 % 3) as usize),
+        trim_every: (index % 4 == 1).then_some(1 + (index / 4 % 3) as usize),
     }
 }
 
@@ -206,7 +206,7 @@ fn time(i: usize) -> Time {
 }
 
 /// A random sequence; every third one has two streams, every fourth one mostly overwrites, every
-/// eighth one mostly changes extended attributes; in another eighth free space is trimmed now and then. Every
+/// eighth one mostly changes extended attributes; in a sixteenth free space is trimmed now and then. Every
 /// second one begins with the set-up of the pairs, whose files have been written home; the others with an empty
 /// volume.
 pub(crate) fn random(seed: u64, index: u64) -> Scenario {
@@ -241,7 +241,7 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
         },
         steps,
         small_bytes: small_bytes(index / 4),
-        trim_every: index.is_multiple_of(8).then_some(TRIM_EVERY),
+        trim_every: index.is_multiple_of(16).then_some(TRIM_EVERY),
     }
 }
 
