@@ -80,17 +80,17 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         }
         self.stopping(|ftl| {
             if ftl.dirty {
-                ftl.end_epoch()?;
+                P::part(ftl, "end epoch", Self::end_epoch)?;
             }
             if ftl.pairs.length() > P::W::of(0) {
                 P::part(ftl, "deltas", Self::write_deltas)?;
             }
             // Also what `end_epoch` wrote: a delta page that has to go elsewhere takes those behind it along.
-            ftl.settle()?;
-            ftl.finish_checkpoint()?;
+            P::part(ftl, "settle all", Self::settle)?;
+            P::part(ftl, "finish", Self::finish_checkpoint)?;
             P::part(ftl, "checkpoint", Self::checkpoint_whole)?;
             P::part(ftl, "after commit", Self::after_commit)?;
-            ftl.make_room()
+            P::part(ftl, "make room", Self::make_room)
         })
     }
 

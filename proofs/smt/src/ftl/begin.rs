@@ -347,6 +347,8 @@ fn incarnation() {
             let pairs = cell(state.ftl.pairs.0).length;
             assume(pairs.at_most(n(pair_capacity(&SMALL))));
             loop_shown("pairs of a page", |_| {});
+            // What was found is durable.
+            assume(ghost().delta_durable.equal(ghost().delta));
             with_ghost(|g| {
                 g.incarnation = g.incarnation.plus(n(1));
                 g.elsewhere = true;

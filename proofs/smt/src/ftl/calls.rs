@@ -15,6 +15,9 @@
 //! | abandon, again | `failure` |
 //! | all maps, tables, root | `checkpoint`, `root` |
 //! | checkpoint | `call: a whole checkpoint` |
+//! | settle all | `call: a commit is durable` |
+//! | finish | `root: the rest of a checkpoint` |
+//! | end epoch, make room | `call: behind a flush` |
 
 use crate::checkpoint::Phase;
 use crate::ftl::{Ftl, Victim};
@@ -74,7 +77,8 @@ pub fn part<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) -> Option<bool> {
         end_path();
     }
     if name == "after commit" {
-        let synced = truth(last == "commit");
+        // A whole checkpoint syncs behind its delta run.
+        let synced = truth(["commit", "checkpoint"].contains(&last));
         prove("runs are taken for durable without a sync", synced);
     }
     if name == "settle" {
@@ -94,9 +98,28 @@ pub fn part<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) -> Option<bool> {
             begins(ftl);
         }
         "reclaim" | "seal" | "seal moved" | "balance" | "relocate" => moves(name, ftl),
-        "commit" => commits(ftl),
-        "after commit" | "settle" | "deltas" | "step" | "restock" | "checkpoint" => {
+        "commit" | "end epoch" => commits(ftl),
+        "after commit" | "settle" | "deltas" | "step" | "restock" | "settle all" | "finish"
+        | "checkpoint" => {
+            let g = ghost();
+            if name == "checkpoint" {
+                // Replay begins behind them, and must come there.
+                let durable = g.delta_durable.equal(g.delta);
+                prove(
+                    "a checkpoint begins before older delta pages are durable",
+                    durable,
+                );
+            }
             settled(name, ftl);
+            if name == "settle all" || name == "finish" {
+                let g = ghost();
+                assume(g.delta_durable.equal(g.delta));
+            }
+        }
+        "make room" => {
+            settled(name, ftl);
+            ftl.budget = Word::bits("budget", 32);
+            assume(ftl.budget.0.at_most(n(ftl.limits.epoch)));
         }
         "abandon" | "again" | "all maps" | "tables" | "root" => checkpoints(name, ftl),
         _ => panic!("nothing was shown of the part '{name}'"),
@@ -342,47 +365,109 @@ fn write() {
     );
 }
 
+/// A state, and what holds behind a call that makes all of it durable.
+fn to_be_durable(begin: Begin) -> (State, impl Fn() + Clone + 'static) {
+    let state = State::any(begin);
+    parts_are_shown();
+    // The epoch's trims are committed with it.
+    with_ghost(|g| (g.may_commit, g.trims) = (true, None));
+    let (before, waiting) = (state.before.clone(), Buffered::of(&state.ftl.host));
+    let all_is_there = move || {
+        let (sector, after) = (any_sector(), View::now());
+        let expected = before.content(&waiting, sector);
+        let nothing = Buffered {
+            sectors: Vec::new(),
+            contents: Vec::new(),
+        };
+        let found = after.content(&nothing, sector);
+        prove("a sector reads as something else", found.equal(expected));
+        let place = after.stable.get(sector);
+        let found = choice(is_none(place), n(0), after.data.get(place));
+        prove("a crash returns to something else", found.equal(expected));
+    };
+    each_round(all_is_there.clone());
+    (state, all_is_there)
+}
+
+fn an_epoch_begins(state: &State) {
+    state.check();
+    let (epoch, ftl) = (state.ftl.limits.epoch, &state.ftl);
+    prove("an epoch is larger", ftl.budget.0.at_most(n(epoch)));
+    prove("sectors wait", truth(ftl.host.sectors.is_empty()));
+}
+
+const WAITING: Begin = Begin {
+    host: 1,
+    moved: 0,
+    open: [1, 0, 0, 0],
+    full: None,
+    phase: Phase::Idle,
+    committed: false,
+    rooted: false,
+    trims: true,
+};
+
 /// The loop that adds commits begins again with such a state as it began with: its second round is the first of another.
 fn flush() {
     obligation(
         "call: behind a flush a crash returns to all that was written",
         &["commit", "after commit", "deltas", "round", "done", "fails"],
         || {
-            let begin = Begin {
-                host: 1,
-                trims: true,
-                ..Begin::default()
-            };
-            let mut state = State::any(begin);
-            parts_are_shown();
-            with_ghost(|g| g.may_commit = true);
-            // The epoch's trims are committed with it.
-            with_ghost(|g| g.trims = None);
-            let (before, waiting) = (state.before.clone(), Buffered::of(&state.ftl.host));
-            let all_is_there = move || {
-                let (sector, after) = (any_sector(), View::now());
-                let expected = before.content(&waiting, sector);
-                let nothing = Buffered {
-                    sectors: Vec::new(),
-                    contents: Vec::new(),
-                };
-                let found = after.content(&nothing, sector);
-                prove("a sector reads as something else", found.equal(expected));
-                let place = after.stable.get(sector);
-                let found = choice(is_none(place), n(0), after.data.get(place));
-                prove("a crash returns to something else", found.equal(expected));
-            };
-            each_round(all_is_there.clone());
+            let (mut state, all_is_there) = to_be_durable(WAITING);
             if state.ftl.flush().is_err() {
                 prove("a disk goes on behind a failure", truth(state.ftl.stopped));
                 return reached("fails");
             }
             all_is_there();
-            state.check();
-            let (epoch, ftl) = (state.ftl.limits.epoch, &state.ftl);
-            prove("an epoch begins with writes", ftl.writes.0.equal(n(0)));
-            prove("an epoch is larger", ftl.budget.0.at_most(n(epoch)));
-            prove("sectors wait", truth(ftl.host.sectors.is_empty()));
+            an_epoch_begins(&state);
+            prove(
+                "an epoch begins with writes",
+                state.ftl.writes.0.equal(n(0)),
+            );
+            reached("done");
+        },
+    );
+}
+
+/// With something to commit, or without.
+fn graceful_end() {
+    obligation(
+        "call: behind a graceful end a crash returns to all that was written",
+        &[
+            "commit",
+            "deltas",
+            "settle all",
+            "finish",
+            "checkpoint",
+            "after commit",
+            "make room",
+            "done",
+            "fails",
+            "worn out",
+        ],
+        || {
+            let dirty = chosen("something waits");
+            let begin = if dirty {
+                WAITING
+            } else {
+                Begin {
+                    committed: true,
+                    ..Begin::default()
+                }
+            };
+            let (mut state, all_is_there) = to_be_durable(begin);
+            state.ftl.dirty = dirty;
+            let epoch = n(state.ftl.limits.epoch);
+            assume(state.ftl.budget.0.at_most(epoch));
+            if state.ftl.checkpoint().is_err() {
+                if !state.ftl.stopped {
+                    prove("what waits is refused", truth(!dirty));
+                    return reached("worn out");
+                }
+                return reached("fails");
+            }
+            all_is_there();
+            an_epoch_begins(&state);
             reached("done");
         },
     );
@@ -560,6 +645,7 @@ fn checkpoint() {
 pub fn obligations() {
     write();
     flush();
+    graceful_end();
     moves_sectors();
     after_commit();
     settle();
