@@ -109,7 +109,8 @@ fn a_delta_region_is_chosen_when_a_disk_is_made_and_shown() {
     let before = std::fs::read(dir.join("disk")).unwrap();
     for small in ["0", "4K", "28K"] {
         let refused = refused(dir, 2, &with(small));
-        assert!(refused.contains("at least 8 are needed"), "{refused}");
+        let least = "at least 32 KiB are needed: 8 pages of 4 KiB";
+        assert!(refused.contains(least), "{refused}");
     }
     let large = refused(dir, 2, &with("100T"));
     assert!(large.contains("a smaller delta region"), "{large}");

@@ -169,8 +169,16 @@ pub(crate) fn create(args: &FormatArgs) -> Result<(Disk<ImageStore>, Geometry), 
         epoch,
         region: args.delta_region.map(|size| size.div_ceil(args.page_size)),
     };
-    let geometry = geometry_for(like, sectors, intervals, args.spare)
-        .map_err(|e| Failure::usage(too_small(&e)))?;
+    let geometry = geometry_for(like, sectors, intervals, args.spare).map_err(|e| {
+        Failure::usage(match e {
+            TooSmall::Region { least, .. } => format!(
+                "--delta-region: at least {} are needed: {least} pages of {}",
+                size::show(least * args.page_size),
+                size::show(args.page_size)
+            ),
+            e => too_small(&e),
+        })
+    })?;
     match std::fs::symlink_metadata(image) {
         Ok(_) if !args.force => {
             return Err(Failure::at(
@@ -519,8 +527,7 @@ fn too_small(error: &TooSmall) -> String {
             let region = region.map_or("", |_| ", a smaller delta region");
             format!("{error}; or allow a smaller epoch{region}, or more pages in all")
         }
-        TooSmall::Region { .. } => format!("--delta-region: {error}"),
-        TooSmall::Geometry { .. } => error.to_string(),
+        TooSmall::Region { .. } | TooSmall::Geometry { .. } => error.to_string(),
     }
 }
 
