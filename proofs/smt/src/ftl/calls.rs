@@ -396,16 +396,14 @@ fn an_epoch_begins(state: &State) {
     prove("sectors wait", truth(ftl.host.sectors.is_empty()));
 }
 
-const WAITING: Begin = Begin {
-    host: 1,
-    moved: 0,
-    open: [1, 0, 0, 0],
-    full: None,
-    phase: Phase::Idle,
-    committed: false,
-    rooted: false,
-    trims: true,
-};
+/// A sector waits, and the epoch trimmed something.
+fn waiting() -> Begin {
+    Begin {
+        host: 1,
+        trims: true,
+        ..Begin::default()
+    }
+}
 
 /// The loop that adds commits begins again with such a state as it began with: its second round is the first of another.
 fn flush() {
@@ -413,7 +411,7 @@ fn flush() {
         "call: behind a flush a crash returns to all that was written",
         &["commit", "after commit", "deltas", "round", "done", "fails"],
         || {
-            let (mut state, all_is_there) = to_be_durable(WAITING);
+            let (mut state, all_is_there) = to_be_durable(waiting());
             if state.ftl.flush().is_err() {
                 prove("a disk goes on behind a failure", truth(state.ftl.stopped));
                 return reached("fails");
@@ -448,7 +446,7 @@ fn graceful_end() {
         || {
             let dirty = chosen("something waits");
             let begin = if dirty {
-                WAITING
+                waiting()
             } else {
                 Begin {
                     committed: true,
