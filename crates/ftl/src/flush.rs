@@ -103,13 +103,15 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if self.ready() < self.in_pages(self.limits.reserve) {
             self.narrow();
         }
-        let mut tries = if self.faults.skip_room {
-            EXTRA_COMMITS
-        } else {
+        let tries = if self.faults.skip_room {
             0
+        } else {
+            EXTRA_COMMITS
         };
-        while self.ready() < self.in_pages(self.limits.reserve) && tries < EXTRA_COMMITS {
-            tries += 1;
+        for _ in 0..tries {
+            if self.ready() >= self.in_pages(self.limits.reserve) {
+                break;
+            }
             let before = self.stats.moved;
             P::part(self, "relocate", |ftl| {
                 ftl.relocate(ftl.limits.block_sectors)
