@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use steadfast_vfs::Wanted;
 
 use crate::connection::Connection;
-use crate::replay::Key;
+use crate::drc::Key;
 
 /// Most replies that wait.
 const WAITING_MAX: usize = 1024;

@@ -4,8 +4,8 @@
 //! is no call at all ends its connection.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use nfs3_types::mount::{self, MOUNT_PROGRAM};
@@ -16,24 +16,25 @@ use crate::auth::{self, AUTH_TLS};
 use crate::commits::{Unanswered, Waiting};
 use crate::connection::Connection;
 use crate::convert;
+use crate::drc::{Cache, Key, Verdict};
 use crate::exports::{Export, Table};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::mountd::{self, Mounts};
 use crate::procedures::{self, Context, Debts};
-use crate::replay::{Cache, Key, Verdict};
 use crate::reply::Reply;
 use crate::rpc::{self, Call, Message};
 use crate::tls::Security;
+use crate::volume::Volume;
 
 /// What is served, to whoever asks.
 #[derive(Debug)]
 pub(crate) struct Service {
-    pub(crate) table: Table,
+    table: RwLock<Arc<Table>>,
     pub(crate) metrics: Arc<Metrics>,
     log: Arc<Log>,
     mounts: Mounts,
-    replay: Cache,
+    drc: Cache,
 }
 
 /// What becomes of a record.
@@ -42,7 +43,7 @@ pub(crate) enum Outcome {
     /// The reply is ready.
     Reply,
     /// The reply is ready, and has to wait for a commit of this volume.
-    Owes(usize, Waiting),
+    Owes(Arc<Volume>, Waiting),
     /// The reply is ready; TLS begins behind it.
     BeginTls,
     /// Somebody else sends the reply.
@@ -70,14 +71,19 @@ fn once_only(procedure: NFS_PROGRAM) -> bool {
 }
 
 impl Service {
-    pub(crate) fn new(table: Table, metrics: Arc<Metrics>, log: Arc<Log>) -> Service {
+    pub(crate) fn new(table: Table, metrics: Arc<Metrics>, log: Arc<Log>, drc: Cache) -> Service {
         Service {
-            table,
+            table: RwLock::new(Arc::new(table)),
             metrics,
             log,
             mounts: Mounts::default(),
-            replay: Cache::default(),
+            drc,
         }
+    }
+
+    /// What is served now.
+    pub(crate) fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Answers a record that came over a connection. `waits` is called before it waits for the device.
@@ -130,7 +136,10 @@ impl Service {
     /// A client wants TLS (RFC 9289, section 4.1): once, by NULL, with nothing else in the call.
     fn begin_tls(&self, connection: &Connection, call: &Call<'_>, reply: &mut Reply) -> Outcome {
         let null = call.procedure == NFS_PROGRAM::NFSPROC3_NULL as u32;
-        let why = if !connection.may_begin_tls() || !null || !call.credential.is_empty() {
+        // A handshake costs memory and time: only clients of an export get one.
+        let admitted = || self.table().admits(connection.peer());
+        let plain = null && call.credential.is_empty();
+        let why = if !connection.may_begin_tls() || !plain || !admitted() {
             auth_stat::AUTH_BADCRED
         } else if !call.unverified {
             auth_stat::AUTH_BADVERF
@@ -161,11 +170,13 @@ impl Service {
             self.reject(call, reply, accept_stat_data::PROC_UNAVAIL);
             return Outcome::Reply;
         };
+        let table = self.table();
         let mut key = None;
-        if once_only(procedure) {
-            let from = (connection.peer(), connection.security());
+        let from = (connection.peer(), connection.security());
+        // What no export admits changes nothing: it needs no place among those that do.
+        if once_only(procedure) && procedures::is_admitted(&table, from.0, from.1, call.args) {
             let known = Key::of(from, call.xid, call.procedure, record);
-            match self.replay.ask(known, connection) {
+            match self.drc.ask(known, connection, since) {
                 Verdict::New => key = Some(known),
                 Verdict::Again(known) => {
                     self.metrics.duplicates_answered.fetch_add(1, Relaxed);
@@ -179,7 +190,7 @@ impl Service {
             }
         }
         let debts = Debts::default();
-        let status = self.run(connection, call, procedure, (waits, &debts), reply);
+        let status = self.run(&table, connection, call, procedure, (waits, &debts), reply);
         if let Some((volume, wanted)) = debts.take() {
             let call = Unanswered {
                 connection: Arc::clone(connection),
@@ -205,14 +216,13 @@ impl Service {
 
     /// Remembers a reply, and sends it to who asked again meanwhile.
     fn remember(&self, key: Key, record: &[u8]) {
-        for waiting in self.replay.done(key, record) {
+        for waiting in self.drc.done(key, record, Instant::now()) {
             waiting.send_also(record);
         }
     }
 
     /// Commits what a batch of calls owes to a volume, and answers them. `reply` is for those that fail.
-    pub(crate) fn commit(&self, volume: usize, mut batch: Vec<Waiting>, reply: &mut Reply) {
-        let volume = &self.table.volumes[volume];
+    pub(crate) fn commit(&self, volume: &Volume, mut batch: Vec<Waiting>, reply: &mut Reply) {
         let mut wanted: Vec<_> = batch
             .iter()
             .flat_map(|w| w.wanted.iter().copied())
@@ -258,6 +268,7 @@ impl Service {
     /// Runs a procedure of NFS; none if it did not get so far.
     fn run(
         &self,
+        table: &Table,
         connection: &Arc<Connection>,
         call: &Call<'_>,
         procedure: NFS_PROGRAM,
@@ -273,7 +284,7 @@ impl Service {
             }
         };
         let cx = Context {
-            table: &self.table,
+            table,
             metrics: &self.metrics,
             peer: connection.peer(),
             security: connection.security(),
@@ -285,8 +296,8 @@ impl Service {
         rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
         let mut args = call.args;
         let ran = procedures::run(procedure, &cx, &mut args, reply);
-        if let Some(export) = cx.wanted_more.get() {
-            self.too_weak(connection, call, export, reply);
+        if let Some(wanted) = cx.wanted_more.get() {
+            self.too_weak(connection, call, wanted, reply);
             return None;
         }
         match ran {
@@ -303,12 +314,12 @@ impl Service {
         &self,
         connection: &Connection,
         call: &Call<'_>,
-        export: &Export,
+        (export, security): (&Export, Security),
         reply: &mut Reply,
     ) {
         self.metrics.refused_insecure.fetch_add(1, Relaxed);
         rpc::not_authentic(reply, call.xid, auth_stat::AUTH_TOOWEAK);
-        let (what, option) = match export.security {
+        let (what, option) = match security {
             Security::Mtls => ("TLS with the client's certificate", "xprtsec=mtls"),
             _ => ("TLS", "xprtsec=tls"),
         };
@@ -329,7 +340,14 @@ impl Service {
         }
         rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
         let (peer, mut args) = (connection.peer(), call.args);
-        let ran = mountd::run(procedure, &self.table, &self.mounts, peer, &mut args, reply);
+        let ran = mountd::run(
+            procedure,
+            &self.table(),
+            &self.mounts,
+            peer,
+            &mut args,
+            reply,
+        );
         if ran.is_err() {
             self.reject(call, reply, accept_stat_data::GARBAGE_ARGS);
         }

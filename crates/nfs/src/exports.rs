@@ -1,6 +1,9 @@
-//! Exports: a path that clients mount, the volume behind it, and who may do what with it.
+//! Exports: a path that clients mount, the volume that it names, and what each client may do with it.
+//!
+//! A [`Table`] is never changed: a reload makes another one, and a call uses the one that it began with.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use siphasher::sip::SipHasher24;
@@ -27,6 +30,52 @@ pub enum Streams {
     Export,
 }
 
+/// What some clients may do with an export.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Networks of the clients.
+    pub clients: Vec<IpNet>,
+    /// They change nothing.
+    pub read_only: bool,
+    /// They may use ports that every user may use there.
+    pub any_port: bool,
+    /// How far a connection must be protected.
+    pub security: Security,
+    /// Which users become the anonymous one.
+    pub squash: Squash,
+    /// The anonymous user.
+    pub anonymous: Anonymous,
+}
+
+impl Access {
+    /// Programs of root on this host, root squashed.
+    #[must_use]
+    pub fn new() -> Access {
+        Access {
+            clients: this_host(),
+            read_only: false,
+            any_port: false,
+            security: Security::None,
+            squash: Squash::default(),
+            anonymous: Anonymous::default(),
+        }
+    }
+
+    fn holds(&self, ip: IpAddr) -> bool {
+        self.clients.iter().any(|network| network.contains(&ip))
+    }
+
+    fn takes_port_of(&self, peer: SocketAddr) -> bool {
+        self.any_port || peer.port() < RESERVED_PORTS
+    }
+}
+
+impl Default for Access {
+    fn default() -> Access {
+        Access::new()
+    }
+}
+
 /// What is exported to whom.
 #[derive(Clone, Debug)]
 pub struct Export {
@@ -34,19 +83,9 @@ pub struct Export {
     pub path: String,
     /// Which of the server's volumes.
     pub volume: usize,
-    /// Networks whose hosts may use it.
-    pub clients: Vec<IpNet>,
-    /// Nothing may be changed through it.
-    pub read_only: bool,
-    /// Clients may use ports that anybody may use there.
-    pub any_port: bool,
-    /// How far a connection must be protected.
-    pub security: Security,
-    /// Whose word is not taken.
-    pub squash: Squash,
-    /// Who they become.
-    pub anonymous: Anonymous,
-    /// Whose order operations join.
+    /// What clients may do: the first entry that holds a client's address decides, and no entry refuses it.
+    pub access: Vec<Access>,
+    /// The streams that operations join.
     pub streams: Streams,
 }
 
@@ -57,13 +96,17 @@ impl Export {
         Export {
             path: "/".to_owned(),
             volume: 0,
-            clients: this_host(),
-            read_only: false,
-            any_port: false,
-            security: Security::None,
-            squash: Squash::default(),
-            anonymous: Anonymous::default(),
+            access: vec![Access::new()],
             streams: Streams::default(),
+        }
+    }
+
+    /// The same with other rights.
+    #[must_use]
+    pub fn with_access(self, access: Access) -> Export {
+        Export {
+            access: vec![access],
+            ..self
         }
     }
 
@@ -74,11 +117,19 @@ impl Export {
         hasher.finish() as u32
     }
 
-    /// Whether a client may use it.
-    pub(crate) fn admits(&self, peer: SocketAddr) -> bool {
+    /// What a client may do; none if it is not admitted.
+    pub(crate) fn access_of(&self, peer: SocketAddr) -> Option<&Access> {
         let ip = peer.ip().to_canonical();
-        (self.any_port || peer.port() < RESERVED_PORTS)
-            && self.clients.iter().any(|network| network.contains(&ip))
+        let mut access = self.access.iter();
+        access
+            .find(|access| access.holds(ip))
+            .filter(|access| access.takes_port_of(peer))
+    }
+
+    /// The best protection that it wants of a client.
+    fn security(&self) -> Security {
+        let wanted = self.access.iter().map(|access| access.security);
+        wanted.max().unwrap_or_default()
     }
 }
 
@@ -135,7 +186,7 @@ pub enum ExportError {
 /// Exports with their volumes.
 #[derive(Debug)]
 pub(crate) struct Table {
-    pub(crate) volumes: Vec<Volume>,
+    pub(crate) volumes: Vec<Arc<Volume>>,
     exports: Vec<(u32, Export)>,
 }
 
@@ -144,7 +195,10 @@ impl Table {
     ///
     /// # Errors
     /// See [`ExportError`].
-    pub(crate) fn new(volumes: Vec<Volume>, exports: Vec<Export>) -> Result<Table, ExportError> {
+    pub(crate) fn new(
+        volumes: Vec<Arc<Volume>>,
+        exports: Vec<Export>,
+    ) -> Result<Table, ExportError> {
         let mut numbered: Vec<(u32, Export)> = Vec::new();
         for export in exports {
             let parts = export.path.strip_prefix('/').map(|rest| rest.split('/'));
@@ -176,7 +230,7 @@ impl Table {
     /// [`ExportError::NoTls`], [`ExportError::NoAuthority`].
     pub(crate) fn check_security(&self, tls: Option<&Tls>) -> Result<(), ExportError> {
         let best = tls.map_or(Security::None, Tls::best);
-        match self.all().find(|export| export.security > best) {
+        match self.all().find(|export| export.security() > best) {
             None => Ok(()),
             Some(export) if best == Security::None => Err(ExportError::NoTls(export.path.clone())),
             Some(export) => Err(ExportError::NoAuthority(export.path.clone())),
@@ -184,7 +238,7 @@ impl Table {
     }
 
     /// The export of a number, and its volume.
-    pub(crate) fn by_id(&self, id: u32) -> Option<(&Export, &Volume)> {
+    pub(crate) fn by_id(&self, id: u32) -> Option<(&Export, &Arc<Volume>)> {
         let (_, export) = self.exports.iter().find(|(other, _)| *other == id)?;
         Some((export, &self.volumes[export.volume]))
     }
@@ -204,6 +258,11 @@ impl Table {
             .min_by_key(|(_, rest)| rest.len())
     }
 
+    /// Whether any export admits a client. What others send deserves neither memory nor time.
+    pub(crate) fn admits(&self, peer: SocketAddr) -> bool {
+        self.all().any(|export| export.access_of(peer).is_some())
+    }
+
     /// All exports.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Export> {
         self.exports.iter().map(|(_, export)| export)
@@ -217,27 +276,61 @@ mod tests {
 
     #[test]
     fn a_client_is_admitted_by_address_and_port() {
-        let mut export = Export {
+        let mut access = Access {
             clients: vec!["10.1.0.0/16".parse().unwrap(), "fd00::/8".parse().unwrap()],
-            ..Export::new()
+            ..Access::new()
         };
-        let admits = |export: &Export, peer: &str| export.admits(peer.parse().unwrap());
-        assert!(admits(&export, "10.1.2.3:700"));
+        let admits = |access: &Access, peer: &str| {
+            let export = Export::new().with_access(access.clone());
+            export.access_of(peer.parse().unwrap()).is_some()
+        };
+        assert!(admits(&access, "10.1.2.3:700"));
         assert!(
-            admits(&export, "[::ffff:10.1.2.3]:700"),
+            admits(&access, "[::ffff:10.1.2.3]:700"),
             "IPv4 through an IPv6 socket"
         );
-        assert!(admits(&export, "[fd01::1]:1023"));
-        assert!(!admits(&export, "10.1.2.3:1024"));
-        assert!(!admits(&export, "10.2.2.3:700"));
-        export.any_port = true;
-        assert!(admits(&export, "10.1.2.3:1024"));
-        export.clients = this_host();
-        assert!(admits(&export, "127.0.0.1:9"));
-        assert!(!admits(&export, "10.1.2.3:9"));
-        export.clients = everybody();
-        assert!(admits(&export, "10.1.2.3:9"));
-        assert!(admits(&export, "[2001:db8::1]:9"));
+        assert!(admits(&access, "[fd01::1]:1023"));
+        assert!(!admits(&access, "10.1.2.3:1024"));
+        assert!(!admits(&access, "10.2.2.3:700"));
+        access.any_port = true;
+        assert!(admits(&access, "10.1.2.3:1024"));
+        access.clients = this_host();
+        assert!(admits(&access, "127.0.0.1:9"));
+        assert!(!admits(&access, "10.1.2.3:9"));
+        access.clients = everybody();
+        assert!(admits(&access, "10.1.2.3:9"));
+        assert!(admits(&access, "[2001:db8::1]:9"));
+    }
+
+    #[test]
+    fn the_first_entry_that_holds_a_client_decides() {
+        let entry = |clients: &str, read_only, any_port| Access {
+            clients: vec![clients.parse().unwrap()],
+            read_only,
+            any_port,
+            ..Access::new()
+        };
+        let export = Export {
+            access: vec![
+                entry("10.1.2.3/32", false, false),
+                entry("10.1.0.0/16", true, true),
+            ],
+            ..Export::new()
+        };
+        let read_only = |peer: &str| {
+            let access = export.access_of(peer.parse().unwrap());
+            access.map(|access| access.read_only)
+        };
+        assert_eq!(read_only("10.1.2.3:700"), Some(false));
+        assert_eq!(read_only("10.1.2.4:700"), Some(true));
+        assert_eq!(read_only("10.1.2.4:7000"), Some(true));
+        // No later entry gives what the first one refuses.
+        assert_eq!(read_only("10.1.2.3:7000"), None);
+        assert_eq!(read_only("10.2.0.1:700"), None);
+        let table = Table::new(vec![Arc::new(Volume::for_tests())], vec![export]).unwrap();
+        assert!(table.admits("10.1.9.9:7000".parse().unwrap()));
+        assert!(!table.admits("10.1.2.3:7000".parse().unwrap()));
+        assert!(!table.admits("10.2.0.1:7".parse().unwrap()));
     }
 
     #[test]
@@ -248,7 +341,10 @@ mod tests {
         };
         let table = |paths: &[&str]| {
             let volume = Volume::for_tests();
-            Table::new(vec![volume], paths.iter().map(|p| named(p)).collect())
+            Table::new(
+                vec![Arc::new(volume)],
+                paths.iter().map(|p| named(p)).collect(),
+            )
         };
         for wrong in ["", "a", "/a/", "//", "/a/../b", "/."] {
             assert!(table(&[wrong]).is_err(), "{wrong:?}");

@@ -11,7 +11,8 @@ use nfs3_types::{mount, nfs3};
 
 use crate::connection::Connection;
 use crate::dispatch::{Outcome, Service};
-use crate::exports::{Export, Table, everybody};
+use crate::drc::Cache;
+use crate::exports::{Access, Export, Table, everybody};
 use crate::record::{Assembler, exactly_one};
 use crate::reply::Reply;
 use crate::volume::Volume;
@@ -108,12 +109,12 @@ fn check(record: &[u8], outcome: &Outcome, reply: &mut Reply) {
 pub fn serve(data: &[u8]) {
     static CONNECTION: OnceLock<Arc<Connection>> = OnceLock::new();
     let connection = CONNECTION.get_or_init(Connection::for_tests);
-    let export = Export {
+    let export = Export::new().with_access(Access {
         any_port: true,
         clients: everybody(),
         squash: crate::auth::Squash::None,
-        ..Export::new()
-    };
+        ..Access::new()
+    });
     let id = export.id();
     let volume = Volume::for_tests();
     let fs = volume.fs();
@@ -121,10 +122,10 @@ pub fn serve(data: &[u8]) {
         return;
     };
     let root = volume.key.handle(crate::handles::Named::of(id, &attr));
-    let Ok(table) = Table::new(vec![volume], vec![export]) else {
+    let Ok(table) = Table::new(vec![Arc::new(volume)], vec![export]) else {
         return;
     };
-    let service = Service::new(table, Arc::default(), Arc::default());
+    let service = Service::new(table, Arc::default(), Arc::default(), Cache::default());
     let mut reply = Reply::default();
     let mut input = data;
     let [mode] = take(&mut input);

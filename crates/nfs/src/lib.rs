@@ -6,7 +6,7 @@
 //! * What is answered is durable: every change but unstable writes is committed before its reply, in the stream of
 //!   the client, user or export, and calls that come together share a flush (paper 001, section 3; paper 004, section 3.2).
 //! * `committed` and the write verifier say what is true (`procedures`, `volume`).
-//! * A call that comes again is answered, not carried out again (`replay`).
+//! * A call that comes again is answered, not carried out again within two minutes (`drc`).
 //! * Handles cannot be made by others, live as long as their files, and never name another (`handles`).
 //! * A client that is slow, dead or hostile harms nobody else: no worker waits for one, memory is bounded (`connection`,
 //!   `hub`), and nothing that it sends is believed (`record`, `xdr`, `rpc`).
@@ -14,7 +14,7 @@
 //! * Request bytes are borrowed while the call lasts, and by nobody afterwards.
 //!
 //! Data flows straight down: `server` (workers) → `connection`, `tls`, `record` (bytes to records) → `dispatch`, `rpc`, `auth`,
-//! `replay` (records to calls) → `procedures`, `mountd` → the file system.
+//! `drc` (records to calls) → `procedures`, `mountd` → the file system.
 //!
 //! ```no_run
 //! # fn serve(
@@ -36,6 +36,7 @@ mod commits;
 mod connection;
 mod convert;
 mod dispatch;
+mod drc;
 mod exports;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
@@ -48,7 +49,6 @@ mod metrics;
 mod mountd;
 mod procedures;
 mod record;
-mod replay;
 mod reply;
 mod rpc;
 mod rpcbind;
@@ -59,7 +59,7 @@ mod xdr;
 
 pub use admin::{Admin, read_counters};
 pub use auth::{Anonymous, Squash};
-pub use exports::{Export, ExportError, Streams, everybody, this_host};
+pub use exports::{Access, Export, ExportError, Streams, everybody, this_host};
 pub use ipnet::IpNet;
 pub use rpcbind::Registration;
 pub use server::{Counters, Ended, Error, Options, Server, Stopper, THREADS_DEFAULT, THREADS_MAX};

@@ -87,7 +87,8 @@ pub(crate) fn run(
         MOUNT_PROGRAM::MOUNTPROC3_UMNTALL => mounts.list().retain(|(c, _)| *c != client),
         MOUNT_PROGRAM::MOUNTPROC3_EXPORT => {
             for export in table.all() {
-                let groups = export.clients.iter().map(|net| {
+                let networks = export.access.iter().flat_map(|access| &access.clients);
+                let groups = networks.map(|net| {
                     let everybody = net.prefix_len() == 0;
                     let text = if everybody {
                         "*".to_owned()
@@ -134,7 +135,7 @@ fn find(table: &Table, peer: SocketAddr, path: &[u8]) -> Result<Vec<u8>, mountst
     let path = if path.is_empty() { b"/" } else { path };
     let (id, rest) = table.by_path(path).ok_or(mountstat3::MNT3ERR_NOENT)?;
     let (export, volume) = table.by_id(id).ok_or(mountstat3::MNT3ERR_NOENT)?;
-    if !export.admits(peer) {
+    if export.access_of(peer).is_none() {
         return Err(mountstat3::MNT3ERR_ACCES);
     }
     // Whom an export admits may mount any directory of it; what can be done there is decided call by call.

@@ -25,6 +25,7 @@ use steadfast_vfs::Shutdown;
 
 use crate::connection::{Connection, Record, SMALL_READ_BYTES};
 use crate::dispatch::{Outcome, Service};
+use crate::drc::{self, Cache};
 use crate::exports::{Export, ExportError, Table};
 use crate::gate::Gate;
 use crate::handles::Lasting;
@@ -110,6 +111,8 @@ pub struct Options {
     pub stall_time: Duration,
     /// How long a handshake of TLS may take.
     pub handshake_time: Duration,
+    /// How long replies are remembered for calls that come again.
+    pub replies_remembered: Duration,
     /// What clients that want TLS get.
     pub tls: Option<Tls>,
     /// Who is told what clients were refused for: some lines a minute at most.
@@ -126,6 +129,7 @@ impl Default for Options {
             record_time: Duration::from_secs(60),
             stall_time: Duration::from_secs(60),
             handshake_time: Duration::from_secs(15),
+            replies_remembered: drc::REMEMBERED_FOR,
             tls: None,
             tell: None,
         }
@@ -194,7 +198,7 @@ impl Server {
                     "{name}: was never served for writing, so that clients have to mount again when this server is started again"
                 ));
             }
-            opened.push(volume);
+            opened.push(Arc::new(volume));
         }
         let table = Table::new(opened, exports)?;
         table.check_security(options.tls.as_ref())?;
@@ -237,7 +241,7 @@ impl Server {
         }
         let shared = Arc::new(Shared {
             hub,
-            service: Service::new(table, metrics, log),
+            service: Service::new(table, metrics, log, Cache::new(options.replies_remembered)),
             listeners,
             stop,
             gate: Gate::new(width()),
@@ -371,7 +375,7 @@ impl Counters {
         let service = &self.0.service;
         let mut list = service.metrics.list();
         let mut sums: Vec<(&'static str, u64)> = Vec::new();
-        for volume in &service.table.volumes {
+        for volume in &service.table().volumes {
             for (name, value) in volume.fs().counters() {
                 match sums.iter_mut().find(|(known, _)| *known == name) {
                     Some((_, sum)) => *sum += value,
@@ -405,7 +409,7 @@ impl Counters {
         let service = &self.0.service;
         let mut text = service.metrics.prometheus();
         let mut families: Vec<(String, &str, Vec<String>)> = Vec::new();
-        for volume in &service.table.volumes {
+        for volume in &service.table().volumes {
             let label = volume
                 .name()
                 .replace('\\', "\\\\")
@@ -457,7 +461,7 @@ struct Worker {
     buffer: Vec<u8>,
     reply: Reply,
     /// Volumes whose commits it carries out.
-    leads: Vec<usize>,
+    leads: Vec<Arc<Volume>>,
     /// Inside the gate.
     inside: bool,
 }
@@ -573,7 +577,7 @@ impl Shared {
     fn expects_more(&self, worker: &Worker, patience: &mut Patience) -> bool {
         let (mut here, mut missing) = (0, 0);
         for volume in &worker.leads {
-            let gathered = self.service.table.volumes[*volume].commits.gathered();
+            let gathered = volume.commits.gathered();
             (here, missing) = (here + gathered.0, missing + gathered.1);
         }
         here > 0 && missing > 0 && patience.lasts(here)
@@ -586,15 +590,15 @@ impl Shared {
         }
         self.step_out(worker);
         for volume in std::mem::take(&mut worker.leads) {
-            let batch = self.service.table.volumes[volume].commits.next();
+            let batch = volume.commits.next();
             if batch.is_empty() {
                 continue;
             }
-            worker.leads.push(volume);
             let reply = &mut worker.reply;
             let committed = catch_unwind(AssertUnwindSafe(|| {
-                self.service.commit(volume, batch, reply);
+                self.service.commit(&volume, batch, reply);
             }));
+            worker.leads.push(volume);
             if let Err(payload) = committed {
                 self.fail(&*payload);
             }
@@ -652,8 +656,7 @@ impl Shared {
         match outcome {
             Ok(Outcome::Reply) => connection.finish(1, reply.finish()),
             Ok(Outcome::Owes(volume, waiting)) => {
-                let commits = &self.service.table.volumes[volume].commits;
-                if commits.push(waiting, leads.is_empty()) {
+                if volume.commits.push(waiting, leads.is_empty()) {
                     leads.push(volume);
                 }
             }
@@ -682,7 +685,7 @@ impl Shared {
             .unwrap_or_else(|| "no message".to_owned());
         self.hub.stop();
         // What it left half done must not be committed, by whomever.
-        for volume in &self.service.table.volumes {
+        for volume in &self.service.table().volumes {
             let _ = volume.fs().shutdown(Shutdown::Nothing);
         }
         self.want_end(Some(said));

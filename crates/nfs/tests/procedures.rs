@@ -8,7 +8,7 @@ use nfs3_types::rpc::{accept_stat_data, auth_flavor, auth_stat, opaque_auth, rej
 use nfs3_types::xdr_codec::{List, Opaque, Void};
 use nfsstat3::*;
 use std::sync::Arc;
-use steadfast_nfs::{Anonymous, Export, Served, Server, Squash, this_host};
+use steadfast_nfs::{Access, Anonymous, Export, Served, Server, Squash, this_host};
 use steadfast_vfs::{Caller, XattrMode};
 
 const LONG_NAME: &str = concat!(
@@ -569,10 +569,12 @@ impl nfs3_types::xdr_codec::Pack for Packed {
 
 #[test]
 fn squashed_callers_are_the_anonymous_user() {
-    let squashed = |squash| Export {
-        squash,
-        anonymous: Anonymous { uid: 77, gid: 78 },
-        ..export()
+    let squashed = |squash| {
+        export().with_access(Access {
+            squash,
+            anonymous: Anonymous { uid: 77, gid: 78 },
+            ..access()
+        })
     };
     for (squash, uid, expected) in [
         (Squash::Root, 0, (77, 78)),
@@ -605,18 +607,27 @@ fn exports_are_kept_apart() {
     let named = |path: &str, volume, read_only| Export {
         path: path.to_owned(),
         volume,
-        read_only,
+        access: vec![Access {
+            read_only,
+            ..access()
+        }],
         ..export()
     };
     let nobody = Export {
         path: "/closed".to_owned(),
-        clients: vec!["192.0.2.0/24".parse().unwrap()],
+        access: vec![Access {
+            clients: vec!["192.0.2.0/24".parse().unwrap()],
+            ..access()
+        }],
         ..export()
     };
     let reserved = Export {
         path: "/reserved".to_owned(),
-        any_port: false,
-        clients: this_host(),
+        access: vec![Access {
+            any_port: false,
+            clients: this_host(),
+            ..access()
+        }],
         ..export()
     };
     let exports = vec![

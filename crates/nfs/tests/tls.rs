@@ -16,7 +16,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use steadfast_nfs::{Ended, Export, ExportError, Security, Served, Server, Tls, TlsError};
+use steadfast_nfs::{Access, Ended, ExportError, Security, Served, Server, Tls, TlsError};
 
 /// An authority, a server's certificate and a client's, in files.
 struct Papers {
@@ -85,10 +85,10 @@ fn site(tls: Option<Tls>, security: Security, change: fn(&mut steadfast_nfs::Opt
     let mut options = options();
     options.tls = tls;
     change(&mut options);
-    let export = Export {
+    let export = export().with_access(Access {
         security,
-        ..export()
-    };
+        ..access()
+    });
     Site::opt(file_system(Kind::Real), vec![export], &options)
 }
 
@@ -559,10 +559,10 @@ fn files_that_make_no_tls_and_exports_that_want_too_much_are_refused_with_a_reas
     ] {
         let mut options = options();
         options.tls = tls;
-        let export = Export {
+        let export = export().with_access(Access {
             security,
-            ..export()
-        };
+            ..access()
+        });
         let served = Served::new(file_system(Kind::Model), "test");
         let error = Server::start(vec![served], vec![export], &options).err();
         let said = error.unwrap();

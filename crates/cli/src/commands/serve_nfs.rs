@@ -362,7 +362,8 @@ fn mount_command(plan: &Plan, export: &Export, address: SocketAddr) -> String {
     let port = address.port();
     let mount_port = plan.mount_port.unwrap_or(port);
     let proto = if address.is_ipv6() { "tcp6" } else { "tcp" };
-    let security = match export.security {
+    let wanted = export.access.iter().map(|access| access.security).max();
+    let security = match wanted.unwrap_or_default() {
         Security::None => "",
         Security::Tls => ",xprtsec=tls",
         Security::Mtls => ",xprtsec=mtls",
@@ -377,6 +378,7 @@ fn mount_command(plan: &Plan, export: &Export, address: SocketAddr) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use steadfast_nfs::Access;
 
     #[test]
     fn the_mount_command_names_the_protection_that_an_export_wants() {
@@ -392,10 +394,10 @@ mod tests {
             exports: Vec::new(),
         };
         let command = |security: Security| {
-            let export = Export {
+            let export = Export::new().with_access(Access {
                 security,
-                ..Export::new()
-            };
+                ..Access::new()
+            });
             mount_command(&plan, &export, "10.1.2.3:2049".parse().unwrap())
         };
         assert!(!command(Security::None).contains("xprtsec"));

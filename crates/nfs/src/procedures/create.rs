@@ -198,6 +198,7 @@ fn take(dir: &Node<'_>, found: Attr, set: &SetAttr) -> Step<Attr> {
     let file = Node {
         volume: dir.volume,
         export: dir.export,
+        access: dir.access,
         named: Named::of(dir.named.export, &found),
         caller: dir.caller.clone(),
         debts: dir.debts,

@@ -23,6 +23,7 @@ mod state;
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nfs3_types::nfs3::{
@@ -34,7 +35,7 @@ use steadfast_vfs::{Attr, Caller, Ino, SetAttr, Stream, Wanted};
 use crate::auth::{self, Claimed};
 use crate::commits::Owed;
 use crate::convert;
-use crate::exports::{Export, Streams, Table};
+use crate::exports::{Access, Export, Streams, Table};
 use crate::handles::{HANDLE_BYTES, Named, Unproved};
 use crate::metrics::Metrics;
 use crate::reply::Reply;
@@ -67,8 +68,8 @@ pub(crate) struct Context<'a> {
     pub(crate) peer: SocketAddr,
     /// How far its connection is protected.
     pub(crate) security: Security,
-    /// The export that it is not enough for, once one was asked for.
-    pub(crate) wanted_more: Cell<Option<&'a Export>>,
+    /// The export that it is not enough for, once one was asked for, and the protection that it wants.
+    pub(crate) wanted_more: Cell<Option<(&'a Export, Security)>>,
     /// Who asks.
     pub(crate) claimed: &'a Claimed,
     /// To be called before the worker waits for the device.
@@ -80,23 +81,23 @@ pub(crate) struct Context<'a> {
 /// What a call owes: see the module's header.
 #[derive(Debug, Default)]
 pub(crate) struct Debts {
-    volume: Cell<usize>,
+    volume: RefCell<Option<Arc<Volume>>>,
     owed: RefCell<Owed>,
 }
 
 impl Debts {
-    /// What is owed, and the number of the volume that it is owed by; none if it is nothing.
-    pub(crate) fn take(&self) -> Option<(usize, Owed)> {
-        let owed = self.owed.take();
-        (!owed.is_empty()).then(|| (self.volume.get(), owed))
+    /// What is owed, and the volume that owes it; none if it is nothing.
+    pub(crate) fn take(&self) -> Option<(Arc<Volume>, Owed)> {
+        Some((self.volume.take()?, self.owed.take()))
     }
 }
 
 /// An inode that a handle names, on behalf of a caller.
 #[derive(Debug)]
 struct Node<'a> {
-    volume: &'a Volume,
+    volume: &'a Arc<Volume>,
     export: &'a Export,
+    access: &'a Access,
     named: Named,
     caller: Caller,
     debts: &'a Debts,
@@ -219,21 +220,22 @@ impl<'a> Context<'a> {
             self.metrics.forged_handles.fetch_add(1, Ordering::Relaxed);
             return Err(nfsstat3::NFS3ERR_BADHANDLE);
         }
-        if !export.admits(self.peer) {
+        let Some(access) = export.access_of(self.peer) else {
             self.metrics.refused.fetch_add(1, Ordering::Relaxed);
             return Err(nfsstat3::NFS3ERR_ACCES);
-        }
-        if self.security < export.security {
-            self.wanted_more.set(Some(export));
+        };
+        if self.security < access.security {
+            self.wanted_more.set(Some((export, access.security)));
             return Err(nfsstat3::NFS3ERR_ACCES);
         }
         let stream = self.stream(export);
         Ok(Node {
             volume,
             export,
+            access,
             named: handle.named,
             debts: self.debts,
-            caller: auth::caller(self.claimed, export.squash, export.anonymous, stream),
+            caller: auth::caller(self.claimed, access.squash, access.anonymous, stream),
         })
     }
 }
@@ -274,7 +276,7 @@ impl<'a> Node<'a> {
 
     /// ROFS if nothing may be changed here.
     fn writable(&self) -> Step<()> {
-        if self.export.read_only || self.volume.read_only() {
+        if self.access.read_only || self.volume.read_only() {
             Err(nfsstat3::NFS3ERR_ROFS)
         } else {
             Ok(())
@@ -327,7 +329,10 @@ impl<'a> Node<'a> {
     /// The same for any inode of the volume.
     fn owe_of(&self, ino: Ino, data_only: bool) {
         if !self.volume.calls_are_durable() {
-            self.debts.volume.set(self.export.volume);
+            self.debts
+                .volume
+                .borrow_mut()
+                .get_or_insert_with(|| Arc::clone(self.volume));
             self.debts
                 .owed
                 .borrow_mut()
@@ -378,6 +383,23 @@ fn untouched(node: &Node<'_>) -> wcc_data {
         before: Nfs3Option::None,
         after: node.post_op_now(),
     }
+}
+
+/// Whether a call's first argument is a handle that this server gave to an export which admits the caller.
+pub(crate) fn is_admitted(
+    table: &Table,
+    peer: SocketAddr,
+    security: Security,
+    mut args: Decoder<'_>,
+) -> bool {
+    let handle = read_handle(&mut args).ok().and_then(Unproved::read);
+    handle.is_some_and(|handle| {
+        table
+            .by_id(handle.named.export)
+            .filter(|(_, volume)| volume.key.made(&handle))
+            .and_then(|(export, _)| export.access_of(peer))
+            .is_some_and(|access| access.security <= security)
+    })
 }
 
 /// A name for a new or present entry. INVAL for what never is one.

@@ -22,7 +22,7 @@ use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
 use steadfast_block::MemDevice;
 use steadfast_fs::{Contract, Fs, MkfsOptions, MountOptions, mkfs};
 use steadfast_model::memfs::MemFs;
-use steadfast_nfs::{Export, Options, Served, Server, Squash, everybody};
+use steadfast_nfs::{Access, Export, Options, Served, Server, Squash, everybody};
 use steadfast_vfs::FileSystem;
 
 /// Which file system.
@@ -63,11 +63,16 @@ pub(crate) fn file_system(kind: Kind) -> Arc<dyn FileSystem> {
 
 /// Trusting, so that tests may be any user.
 pub(crate) fn export() -> Export {
-    Export {
+    Export::new().with_access(access())
+}
+
+/// What everybody may do with it.
+pub(crate) fn access() -> Access {
+    Access {
         any_port: true,
         squash: Squash::None,
         clients: everybody(),
-        ..Export::new()
+        ..Access::new()
     }
 }
 
@@ -140,7 +145,7 @@ pub(crate) struct Client {
     pub(crate) credential: opaque_auth<'static>,
 }
 
-fn connect_from(own: SocketAddr, address: SocketAddr) -> TcpStream {
+pub(crate) fn connect_from(own: SocketAddr, address: SocketAddr) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     sockopt::set_socket_reuseaddr(&socket, true).unwrap();

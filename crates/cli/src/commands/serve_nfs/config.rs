@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use steadfast_nfs::{
-    Anonymous, Export, ExportError, IpNet, Security, Squash, Streams, Tls, everybody, this_host,
+    Access, Anonymous, Export, ExportError, IpNet, Security, Squash, Streams, Tls, everybody,
+    this_host,
 };
 
 use crate::failure::Failure;
@@ -314,7 +315,8 @@ impl Plan {
         }
         plan.tls = tls.load(&allowed)?;
         let best = plan.tls.as_ref().map_or(Security::None, Tls::best);
-        if let Some(export) = plan.exports.iter().find(|export| export.security > best) {
+        let wants = |export: &&Export| export.access.iter().any(|access| access.security > best);
+        if let Some(export) = plan.exports.iter().find(wants) {
             let path = export.path.clone();
             let why = match best {
                 Security::None => ExportError::NoTls(path),
@@ -367,19 +369,21 @@ impl Plan {
         self.exports.push(Export {
             path: entry.path,
             volume,
-            clients,
-            read_only: entry.read_only,
-            any_port: entry.any_port,
-            security,
-            squash: match entry.squash {
-                SquashName::None => Squash::None,
-                SquashName::Root => Squash::Root,
-                SquashName::All => Squash::All,
-            },
-            anonymous: Anonymous {
-                uid: entry.anon_uid.unwrap_or(nobody.uid),
-                gid: entry.anon_gid.unwrap_or(nobody.gid),
-            },
+            access: vec![Access {
+                clients,
+                read_only: entry.read_only,
+                any_port: entry.any_port,
+                security,
+                squash: match entry.squash {
+                    SquashName::None => Squash::None,
+                    SquashName::Root => Squash::Root,
+                    SquashName::All => Squash::All,
+                },
+                anonymous: Anonymous {
+                    uid: entry.anon_uid.unwrap_or(nobody.uid),
+                    gid: entry.anon_gid.unwrap_or(nobody.gid),
+                },
+            }],
             streams: match entry.streams {
                 StreamsName::File => Streams::File,
                 StreamsName::Client => Streams::Client,
@@ -477,15 +481,16 @@ mod tests {
             .collect();
         assert_eq!(paths, [("/look", 0), ("/a", 0), ("/", 1)]);
         assert!(!plan.volumes[0].read_only, "one of its exports writes");
-        let look = &plan.exports[0];
+        let look = &plan.exports[0].access[0];
         assert!(look.read_only && !look.any_port);
-        assert_eq!((look.squash, look.streams), (Squash::All, Streams::User));
+        assert_eq!(look.squash, Squash::All);
+        assert_eq!(plan.exports[0].streams, Streams::User);
         assert_eq!(
             look.clients,
             ["10.1.2.3/32".parse().unwrap(), "fd00::/8".parse().unwrap()]
         );
-        assert_eq!(plan.exports[1].clients, everybody());
-        assert!(plan.exports[1].any_port);
+        assert_eq!(plan.exports[1].access[0].clients, everybody());
+        assert!(plan.exports[1].access[0].any_port);
     }
 
     #[test]
@@ -505,7 +510,10 @@ mod tests {
             &["--xprtsec", "mtls,none", "DIR/b.img:/b"],
         );
         let all = plan.unwrap().exports;
-        assert!(all.iter().all(|export| export.security == Security::None));
+        assert!(
+            all.iter()
+                .all(|export| export.access[0].security == Security::None)
+        );
     }
 
     #[test]
@@ -513,9 +521,9 @@ mod tests {
         let dir = place();
         let plan = plan(dir.path(), None, &["--read-only", "DIR/a.img"]).unwrap();
         assert_eq!(plan.listen, [DEFAULT_LISTEN.parse().unwrap()]);
-        assert_eq!(plan.exports[0].clients, this_host());
+        assert_eq!(plan.exports[0].access[0].clients, this_host());
         assert!(plan.volumes[0].read_only);
-        assert_eq!(plan.exports[0].squash, Squash::Root);
+        assert_eq!(plan.exports[0].access[0].squash, Squash::Root);
     }
 
     #[test]

@@ -1,0 +1,360 @@
+//! The duplicate-request cache: a call that comes again, because its reply was lost, is answered
+//! and not carried out again.
+//!
+//! A call is known by the client's address and port, its number, its procedure, its length and a checksum of its
+//! beginning. The port is a part of it: clients that send again over a new connection take the port of the old one, as
+//! Linux does for this very purpose; without it, two programs of one host that number their calls alike would get
+//! each other's answers, and one of them would believe that something was done which was not.
+//! While the first is in progress, the second waits for its reply and occupies no worker.
+//!
+//! Invariants:
+//! * only calls of clients that an export admits, with a handle of that export, enter (`dispatch`);
+//! * a reply is forgotten [`REMEMBERED_FOR`] after it was made: numbers come again, and an old answer to a new call would
+//!   report a file that is not there;
+//! * a client displaces its own replies, not those of others, and WRITEs displace WRITEs alone. Only when as many
+//!   clients as [`Limits::all`] has room for fill their shares is the oldest reply of all forgotten.
+//!
+//! It is memory of this process: after a restart a repeated call is carried out again.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nfs3_types::nfs3::NFS_PROGRAM;
+
+use crate::connection::Connection;
+use crate::tls::Security;
+
+/// How long a reply is remembered: longer than clients take to send a call again over a new connection.
+pub(crate) const REMEMBERED_FOR: Duration = Duration::from_secs(120);
+/// Bytes of a call that are compared.
+const COMPARED_BYTES: usize = 512;
+/// Most repetitions that wait for one call in progress.
+const WAITING_MAX: usize = 4;
+
+/// How many replies are remembered.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// Of one client's address.
+    of_client: usize,
+    /// Of all.
+    all: usize,
+}
+
+/// Of calls that change names or attributes.
+const NAMES: Limits = Limits {
+    of_client: 4096,
+    all: 32_768,
+};
+/// Of WRITEs.
+const WRITES: Limits = Limits {
+    of_client: 1024,
+    all: 8192,
+};
+
+/// What a call is known by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Key {
+    peer: SocketAddr,
+    xid: u32,
+    procedure: u32,
+    len: usize,
+    sum: u64,
+    /// What was asked under protection is answered under no less.
+    security: Security,
+}
+
+impl Key {
+    /// Of a whole call.
+    pub(crate) fn of(
+        (peer, security): (SocketAddr, Security),
+        xid: u32,
+        procedure: u32,
+        record: &[u8],
+    ) -> Key {
+        let begin = &record[..record.len().min(COMPARED_BYTES)];
+        Key {
+            peer,
+            xid,
+            procedure,
+            len: record.len(),
+            sum: xxhash_rust::xxh3::xxh3_64(begin),
+            security,
+        }
+    }
+
+    fn client(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
+}
+
+#[derive(Debug)]
+enum Entry {
+    InProgress { waiting: Vec<Arc<Connection>> },
+    Done { at: Instant, reply: Box<[u8]> },
+}
+
+/// Calls that displace each other.
+#[derive(Debug)]
+struct Part {
+    limits: Limits,
+    entries: HashMap<Key, Entry, foldhash::fast::RandomState>,
+    /// Finished calls by number, oldest first.
+    order: BTreeMap<u64, Key>,
+    /// Numbers of each client's finished calls, oldest first.
+    clients: HashMap<IpAddr, VecDeque<u64>, foldhash::fast::RandomState>,
+    next: u64,
+}
+
+impl Part {
+    fn new(limits: Limits) -> Part {
+        Part {
+            limits,
+            entries: HashMap::default(),
+            order: BTreeMap::new(),
+            clients: HashMap::default(),
+            next: 0,
+        }
+    }
+
+    /// Forgets the oldest reply of a client.
+    fn forget_oldest_of(&mut self, client: IpAddr) {
+        let Some(numbers) = self.clients.get_mut(&client) else {
+            return;
+        };
+        let number = numbers.pop_front();
+        if numbers.is_empty() {
+            self.clients.remove(&client);
+        }
+        if let Some(key) = number.and_then(|number| self.order.remove(&number)) {
+            self.entries.remove(&key);
+        }
+    }
+
+    /// Forgets what was answered more than `age` ago.
+    fn expire(&mut self, now: Instant, age: Duration) {
+        while let Some((_, key)) = self.order.first_key_value() {
+            let old = match self.entries.get(key) {
+                Some(Entry::Done { at, .. }) => now.saturating_duration_since(*at) >= age,
+                _ => true,
+            };
+            if !old {
+                return;
+            }
+            // The oldest of all is the oldest of its client.
+            self.forget_oldest_of(key.client());
+        }
+    }
+
+    fn remember(&mut self, key: Key, reply: &[u8], now: Instant) -> Option<Entry> {
+        let number = self.next;
+        self.next += 1;
+        let client = key.client();
+        let of_client = self.clients.get(&client).map_or(0, VecDeque::len);
+        if of_client >= self.limits.of_client {
+            self.forget_oldest_of(client);
+        } else if self.order.len() >= self.limits.all
+            && let Some((_, oldest)) = self.order.first_key_value()
+        {
+            self.forget_oldest_of(oldest.client());
+        }
+        self.order.insert(number, key);
+        self.clients.entry(client).or_default().push_back(number);
+        let done = Entry::Done {
+            at: now,
+            reply: reply.into(),
+        };
+        self.entries.insert(key, done)
+    }
+}
+
+/// See the module's header.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    names: Mutex<Part>,
+    writes: Mutex<Part>,
+    age: Duration,
+}
+
+/// What is to be done with a call.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Verdict {
+    /// It is new: carry it out, and report the reply ([`Cache::done`]).
+    New,
+    /// This is its reply.
+    Again(Box<[u8]>),
+    /// It is in progress: the reply will come.
+    InProgress,
+}
+
+impl Cache {
+    /// An empty one that remembers replies for `age`.
+    pub(crate) fn new(age: Duration) -> Cache {
+        Cache {
+            names: Mutex::new(Part::new(NAMES)),
+            writes: Mutex::new(Part::new(WRITES)),
+            age,
+        }
+    }
+
+    fn part(&self, key: &Key) -> MutexGuard<'_, Part> {
+        let part = match key.procedure == NFS_PROGRAM::NFSPROC3_WRITE as u32 {
+            true => &self.writes,
+            false => &self.names,
+        };
+        part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks what is to be done with a call that came over a connection.
+    pub(crate) fn ask(&self, key: Key, connection: &Arc<Connection>, now: Instant) -> Verdict {
+        let mut part = self.part(&key);
+        part.expire(now, self.age);
+        match part.entries.get_mut(&key) {
+            Some(Entry::Done { reply, .. }) => return Verdict::Again(reply.clone()),
+            Some(Entry::InProgress { waiting }) => {
+                if waiting.len() < WAITING_MAX {
+                    waiting.push(Arc::clone(connection));
+                }
+                return Verdict::InProgress;
+            }
+            None => {}
+        }
+        let waiting = Vec::new();
+        part.entries.insert(key, Entry::InProgress { waiting });
+        Verdict::New
+    }
+
+    /// Remembers the reply of a call. Returns the connections that wait for it, too.
+    pub(crate) fn done(&self, key: Key, reply: &[u8], now: Instant) -> Vec<Arc<Connection>> {
+        let mut part = self.part(&key);
+        part.expire(now, self.age);
+        match part.remember(key, reply, now) {
+            Some(Entry::InProgress { waiting }) => waiting,
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Default for Cache {
+    fn default() -> Cache {
+        Cache::new(REMEMBERED_FOR)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const CREATE: u32 = NFS_PROGRAM::NFSPROC3_CREATE as u32;
+    const WRITE: u32 = NFS_PROGRAM::NFSPROC3_WRITE as u32;
+
+    fn key_of(host: u8, port: u16, xid: u32, procedure: u32) -> Key {
+        let peer = (([127, 0, 0, host], port).into(), Security::None);
+        Key::of(peer, xid, procedure, b"call")
+    }
+
+    fn key(port: u16, xid: u32) -> Key {
+        key_of(1, port, xid, CREATE)
+    }
+
+    fn held(cache: &Cache) -> (usize, usize) {
+        let len = |part: &Mutex<Part>| {
+            let part = part.lock().unwrap();
+            let of_clients: usize = part.clients.values().map(VecDeque::len).sum();
+            assert_eq!(part.entries.len(), part.order.len());
+            assert_eq!(part.entries.len(), of_clients);
+            part.entries.len()
+        };
+        (len(&cache.names), len(&cache.writes))
+    }
+
+    #[test]
+    fn a_call_is_carried_out_once_and_answered_again() {
+        let (cache, now) = (Cache::default(), Instant::now());
+        let connection = Connection::for_tests();
+        assert_eq!(cache.ask(key(1, 1), &connection, now), Verdict::New);
+        let again = cache.ask(key(1, 1), &connection, now);
+        assert!(matches!(again, Verdict::InProgress));
+        let waiting = cache.done(key(1, 1), b"reply", now);
+        assert!(waiting.len() == 1 && Arc::ptr_eq(&waiting[0], &connection));
+        let again = cache.ask(key(1, 1), &connection, now);
+        assert!(matches!(again, Verdict::Again(r) if *r == *b"reply"));
+        let longer = Key {
+            len: 12,
+            ..key(1, 1)
+        };
+        let protected = Key {
+            security: Security::Tls,
+            ..key(1, 1)
+        };
+        for other in [key(2, 1), key(1, 2), longer, protected] {
+            assert_eq!(cache.ask(other, &connection, now), Verdict::New);
+            cache.done(other, b"x", now);
+        }
+        assert_eq!(held(&cache), (5, 0));
+    }
+
+    /// A CREATE whose number came again hours later was answered OK, and there was no file: it had been removed since.
+    #[test]
+    fn an_answer_is_forgotten_after_two_minutes() {
+        let (cache, start) = (Cache::default(), Instant::now());
+        let connection = Connection::for_tests();
+        assert_eq!(cache.ask(key(1, 1), &connection, start), Verdict::New);
+        // The time counts from the reply, not from the call.
+        let answered = start + REMEMBERED_FOR * 3;
+        let again = cache.ask(key(1, 1), &connection, answered);
+        assert!(matches!(again, Verdict::InProgress), "never while it runs");
+        cache.done(key(1, 1), b"reply", answered);
+        let late = answered + REMEMBERED_FOR - Duration::from_millis(1);
+        let again = cache.ask(key(1, 1), &connection, late);
+        assert!(matches!(again, Verdict::Again(_)));
+        let over = answered + REMEMBERED_FOR;
+        assert_eq!(cache.ask(key(1, 1), &connection, over), Verdict::New);
+        cache.done(key(1, 1), b"reply", over);
+        assert_eq!(held(&cache), (1, 0));
+    }
+
+    /// One client's writes pushed every reply of everybody out.
+    #[test]
+    fn a_client_displaces_its_own_replies_and_writes_displace_writes_alone() {
+        let (cache, now) = (Cache::default(), Instant::now());
+        let connection = Connection::for_tests();
+        let call = |key: Key| {
+            assert_eq!(cache.ask(key, &connection, now), Verdict::New);
+            cache.done(key, b"x", now);
+        };
+        let known = |key: Key| {
+            let again = cache.ask(key, &connection, now);
+            if again == Verdict::New {
+                cache.done(key, b"x", now);
+            }
+            again != Verdict::New
+        };
+        call(key_of(1, 1, 1, CREATE));
+        call(key_of(2, 1, 1, CREATE));
+        for xid in 2..2 + 2 * WRITES.all as u32 {
+            call(key_of(1, 1, xid, WRITE));
+        }
+        assert_eq!(held(&cache), (2, WRITES.of_client));
+        assert!(known(key_of(1, 1, 1, CREATE)), "writes do not push it out");
+        for xid in 2..1 + NAMES.of_client as u32 {
+            call(key_of(1, 1, xid, CREATE));
+        }
+        assert!(known(key_of(1, 1, 1, CREATE)), "its last place");
+        call(key_of(1, 9, 1, CREATE));
+        assert!(
+            !known(key_of(1, 1, 1, CREATE)),
+            "another port is no other client"
+        );
+        assert!(known(key_of(2, 1, 1, CREATE)), "nobody else pays");
+        for host in 3..40 {
+            for xid in 0..NAMES.of_client as u32 {
+                call(key_of(host, 1, xid, CREATE));
+            }
+        }
+        assert_eq!(held(&cache).0, NAMES.all);
+        assert!(!known(key_of(2, 1, 1, CREATE)), "the oldest of too many");
+    }
+}

@@ -1,0 +1,99 @@
+//! What an administrator relies on: what clients that no export admits cannot do to those that one does.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use common::*;
+use steadfast_nfs::Access;
+
+/// A call of REMOVE.
+fn remove_call(client: &mut Client, dir: &nfs_fh3, name: &str) -> Vec<u8> {
+    let args = REMOVE3args {
+        object: entry(dir, name.as_bytes()),
+    };
+    client.call_bytes(PROGRAM, VERSION, NFS_PROGRAM::NFSPROC3_REMOVE as u32, &args)
+}
+
+fn guarded_create(client: &mut Client, dir: &nfs_fh3, name: &str) -> Vec<u8> {
+    let args = CREATE3args {
+        where_: entry(dir, name.as_bytes()),
+        how: createhow3::GUARDED(sattr3::default()),
+    };
+    client.call_bytes(PROGRAM, VERSION, NFS_PROGRAM::NFSPROC3_CREATE as u32, &args)
+}
+
+/// From another address of this host.
+fn client_from(host: [u8; 4], address: SocketAddr) -> Client {
+    let mut client = Client::connect_alone(address);
+    client.stream = connect_from((host, 0).into(), address);
+    client
+}
+
+/// Reads and forgets replies, and counts them.
+fn replies(mut stream: TcpStream, count: usize) {
+    let mut mark = [0; 4];
+    for _ in 0..count {
+        stream.read_exact(&mut mark).unwrap();
+        let len = u32::from_be_bytes(mark) & (u32::MAX >> 1);
+        let mut reply = vec![0; len as usize];
+        stream.read_exact(&mut reply).unwrap();
+    }
+}
+
+/// 40,000 REMOVEs from a host outside of every export emptied the cache within half a second, and a CREATE whose
+/// reply was lost was answered EXIST.
+#[test]
+fn calls_of_hosts_that_no_export_admits_displace_no_remembered_reply() {
+    let export = export().with_access(Access {
+        clients: vec!["127.0.1.0/24".parse().unwrap()],
+        ..access()
+    });
+    let site = Site::with(file_system(Kind::Model), vec![export]);
+    let mut good = client_from([127, 0, 1, 1], site.address);
+    let root = good.mnt("/").unwrap();
+    let create = guarded_create(&mut good, &root, "f");
+    good.send(&create);
+    let first = good.reply().unwrap();
+
+    // The handle is a true one: it was overheard.
+    const BOGUS: usize = 40_000;
+    let mut bad = client_from([127, 0, 2, 1], site.address);
+    let reader = bad.stream.try_clone().unwrap();
+    let mut calls = Vec::new();
+    for _ in 0..BOGUS {
+        calls.extend(record(&remove_call(&mut bad, &root, "f")));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| replies(reader, BOGUS));
+        bad.stream.write_all(&calls).unwrap();
+    });
+    assert_eq!(site.counter("refused"), BOGUS as u64);
+
+    good.reconnect(site.address);
+    good.send(&create);
+    assert_eq!(good.reply().unwrap(), first, "answered from memory");
+    assert_eq!(site.counter("duplicates_answered"), 1);
+}
+
+/// A call that came again long after its reply was answered OK: its file had been removed in between.
+#[test]
+fn a_call_that_comes_again_too_late_is_carried_out() {
+    for (remembered, there) in [(Duration::from_secs(120), false), (Duration::ZERO, true)] {
+        let mut options = options();
+        options.replies_remembered = remembered;
+        let site = Site::opt(file_system(Kind::Model), vec![export()], &options);
+        let (mut client, root) = site.mounted();
+        let create = guarded_create(&mut client, &root, "f");
+        client.send(&create);
+        client.reply().unwrap();
+        assert!(client.remove(&root, "f").is_ok());
+        client.send(&create);
+        let (_, result) = Client::decode::<CREATE3res>(&client.reply().unwrap());
+        assert!(matches!(result.unwrap(), Nfs3Result::Ok(_)));
+        assert_eq!(client.lookup(&root, "f").is_ok(), there, "{remembered:?}");
+    }
+}
