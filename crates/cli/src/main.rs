@@ -5,6 +5,7 @@
 //! (0 clean, 1 repaired, 4 damage left, 8 could not run), and so have the helpers of mount(8).
 
 mod commands;
+mod content;
 mod failure;
 mod mount_options;
 mod progress;

@@ -426,7 +426,12 @@ fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
     let p = Place::new();
     p.refused(&["mkfs", "img"], 1, &["does not exist", "--size"]);
     let args = ["mkfs", "--size", "64M", "--on", "pm", "img"];
-    p.refused(&args, 1, &["not available", "pm"]);
+    let said = p.run(&args);
+    assert_eq!(said.status.code(), Some(2));
+    assert!(
+        !p.ok(&["mkfs", "--help"]).contains("pm"),
+        "nothing is offered that is not there"
+    );
     p.refused(&["mkfs", "--size", "8K", "img"], 1, &["img"]);
     assert!(!p.path("img").exists(), "nothing is left of what failed");
     let said = p.ok(&["mkfs", "--size", "64M", "--label", "one", "img"]);
@@ -453,6 +458,80 @@ fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
         .unwrap();
     p.ok(&["mkfs", "hole"]);
     p.ok(&["fsck", "hole"]);
+}
+
+/// A note of 500 bytes has no whole block, and data in the middle of a large file lies far from both ends: once both
+/// counted as nothing, and were gone without `--force`.
+#[test]
+fn mkfs_without_force_destroys_no_byte_that_is_not_zero() {
+    use std::os::unix::fs::FileExt;
+    let p = Place::new();
+    for len in [1, 500, 4095] {
+        fs::write(p.path("note"), vec![b'n'; len]).unwrap();
+        for args in [
+            &["mkfs", "--size", "64M", "note"][..],
+            &["mkfs", "note"],
+            &["mkfs", "--size", "64M", "--on", "flash:note"],
+        ] {
+            let output = p.run(args);
+            assert_eq!(output.status.code(), Some(1), "{args:?}");
+            assert_eq!(
+                fs::read(p.path("note")).unwrap(),
+                vec![b'n'; len],
+                "{args:?}"
+            );
+        }
+        p.refused(
+            &["mkfs", "--size", "64M", "note"],
+            1,
+            &["holds a text of", "--force"],
+        );
+    }
+    p.ok(&["mkfs", "--force", "--size", "64M", "note"]);
+
+    let large = File::create(p.path("large")).unwrap();
+    large.set_len(64 << 20).unwrap();
+    large.write_all_at(b"x", 30_000_000).unwrap();
+    for args in [&["mkfs", "large"][..], &["mkfs", "--size", "32M", "large"]] {
+        p.refused(args, 1, &["byte 30000000", "--force"]);
+    }
+    // The last bytes are no whole block.
+    large.set_len(0).unwrap();
+    large.set_len((64 << 20) + 100).unwrap();
+    large.write_all_at(b"x", (64 << 20) + 99).unwrap();
+    p.refused(&["mkfs", "large"], 1, &["byte 67108963", "--force"]);
+    // What is known has a name.
+    let tar = Command::new("tar")
+        .args(["-cf", "a.tar", "note"])
+        .current_dir(p.dir.path())
+        .status();
+    if tar.is_ok_and(|status| status.success()) {
+        p.refused(&["mkfs", "a.tar"], 1, &["a tar archive"]);
+    }
+    // Zeros are nothing, written or not.
+    fs::write(p.path("zeros"), vec![0; 8 << 20]).unwrap();
+    p.ok(&["mkfs", "zeros"]);
+    p.ok(&["fsck", "zeros"]);
+
+    // A disk on flash is looked at whole, too; what is there is never overwritten by 'ftl format' alone.
+    p.ok(&["mkfs", "--size", "32M", "--on", "flash:flash"]);
+    p.refused(
+        &["mkfs", "--on", "flash", "flash"],
+        1,
+        &["a Steadfast volume", "--force"],
+    );
+    for name in ["flash", "large", "note"] {
+        p.refused(
+            &["ftl", "format", "--size", "16M", name],
+            1,
+            &[name, "--force"],
+        );
+    }
+    p.refused(
+        &["ftl", "format", "--force", "--size", "16M", "large"],
+        1,
+        &["no flash image"],
+    );
 }
 
 #[test]

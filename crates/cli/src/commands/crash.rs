@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use crate::commands::mkfs::{Contract, Kind, offered};
+use crate::commands::mkfs::{Contract, Kind};
 use crate::failure::Failure;
 use crate::text;
 use crate::volume::{self, Explored, PutExplored};
@@ -65,7 +65,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
 }
 
 fn run_put(args: &PutArgs) -> Result<ExitCode, Failure> {
-    let contract = offered(Kind::Block, args.contract)?;
+    let contract = args.contract.of_volume();
     let explored = volume::explore_put(contract, args.size, args.tears)?;
     if args.json {
         text::print_json(&explored)?;
@@ -124,10 +124,10 @@ fn put_lines(explored: &PutExplored) -> String {
 }
 
 fn run_self(args: &Args) -> Result<ExitCode, Failure> {
-    let contract = offered(args.on, args.contract)?;
+    let contract = args.contract.of_volume();
     let medium = match args.on {
         Kind::Flash => volume::Medium::Flash,
-        Kind::Block | Kind::Pm => volume::Medium::Block,
+        Kind::Block => volume::Medium::Block,
     };
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = args.jobs.unwrap_or(processors).max(1);

@@ -1,7 +1,7 @@
 //! `steadfast mkfs`: makes a volume.
 //!
 //! Nothing is touched before everything that can be wrong has been checked. What is on
-//! the image already is only overwritten with `--force`; an image in use never is.
+//! the image already (`content`) is only overwritten with `--force`; an image in use never is.
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -13,18 +13,14 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
-use steadfast_block::{BLOCK_SIZE, BlockNo};
+use steadfast_block::BLOCK_SIZE;
 use steadfast_flash::ImageStore;
 
 use crate::commands::ftl::{self, FormatArgs};
 use crate::failure::Failure;
 use crate::progress::Meter;
 use crate::volume::{self, Access, Held, Log};
-use crate::{size, text};
-
-/// Blocks at the start and end of an image that are looked at for foreign data (128 KiB:
-/// every common file system and partition table has a mark in there).
-const LOOKED_AT: u64 = 32;
+use crate::{content, size, text};
 
 /// What a crash may lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -35,6 +31,17 @@ pub(crate) enum Contract {
     MetadataPrefix,
     /// Nothing: each call is durable when it returns
     Sync,
+}
+
+impl Contract {
+    /// The contract as volumes have it.
+    pub(crate) fn of_volume(self) -> volume::Contract {
+        match self {
+            Contract::Ordered => volume::Contract::Ordered,
+            Contract::MetadataPrefix => volume::Contract::MetadataPrefix,
+            Contract::Sync => volume::Contract::Sync,
+        }
+    }
 }
 
 /// A disk on flash takes as much from one flush to the next as a volume's log would hold: this part of
@@ -50,8 +57,6 @@ pub(crate) enum Kind {
     Block,
     /// Raw flash, through the translation layer
     Flash,
-    /// Persistent memory
-    Pm,
 }
 
 #[derive(Debug, clap::Args)]
@@ -72,7 +77,8 @@ pub(crate) struct Args {
     /// and this is the most that the disk takes from one flush to the next, 8M at least
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_size: Option<u64>,
-    /// Overwrite what is there
+    /// Overwrite what is there. Without it, a file must be empty or hold nothing but zeros; of a block device the first
+    /// and last MiB and 4096 places between them
     #[arg(long)]
     force: bool,
     /// Show progress also where standard error is no terminal
@@ -134,7 +140,7 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let contract = offered(args.on.kind, args.contract)?;
+    let contract = args.contract.of_volume();
     let image = args.image()?;
     let before = match std::fs::metadata(image) {
         Ok(metadata) => Some(metadata),
@@ -143,7 +149,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     };
     let (device, log) = match args.on.kind {
         Kind::Flash => (open_flash(args, image, before.as_ref())?, Log::None),
-        Kind::Block | Kind::Pm => {
+        Kind::Block => {
             let log = args.log_size.map(|bytes| bytes / BLOCK_SIZE as u64);
             let device = open(args, image, before.as_ref())?;
             (device, log.map_or(Log::Usual, Log::Blocks))
@@ -185,27 +191,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses what this version does not have, before anything is touched.
-pub(crate) fn offered(kind: Kind, contract: Contract) -> Result<volume::Contract, Failure> {
-    match (kind, contract) {
-        (Kind::Block | Kind::Flash, Contract::Ordered) => Ok(volume::Contract::Ordered),
-        (Kind::Block | Kind::Flash, Contract::MetadataPrefix) => {
-            Ok(volume::Contract::MetadataPrefix)
-        }
-        (Kind::Block | Kind::Flash, Contract::Sync) => Ok(volume::Contract::Sync),
-        (kind @ Kind::Pm, _) => Err(Failure::new(format!(
-            "volumes on '{}' are not available in this version, on 'block' and 'flash' they are; nothing was changed",
-            name_of(&kind)
-        ))),
-    }
-}
-
-fn name_of(value: &impl ValueEnum) -> String {
-    value
-        .to_possible_value()
-        .map_or_else(String::new, |v| v.get_name().to_owned())
-}
-
 /// The image, of the size asked for, exclusively locked, and free to be overwritten.
 fn open(args: &Args, image: &Path, before: Option<&Metadata>) -> Result<volume::Device, Failure> {
     let blocks = args.size.map(|bytes| bytes / BLOCK_SIZE as u64);
@@ -238,7 +223,7 @@ fn open(args: &Args, image: &Path, before: Option<&Metadata>) -> Result<volume::
     }
     let device = volume::open_device(image, Access::Change, None)?;
     if !args.force {
-        may_overwrite(image, &device)?;
+        may_overwrite(args, image, &device)?;
     }
     let Some(blocks) = blocks else {
         return Ok(device);
@@ -266,7 +251,7 @@ fn open_flash(
         }
         let device = volume::open_device(image, Access::Change, None)?;
         if !args.force {
-            may_overwrite(image, &device)?;
+            may_overwrite(args, image, &device)?;
         }
         let (size, epoch) = (args.size, args.log_size);
         let same = |bytes: u64, blocks: u64| bytes / BLOCK_SIZE as u64 == blocks;
@@ -299,31 +284,29 @@ fn open_flash(
     Ok(Arc::new(ftl::create(&disk)?.0))
 }
 
-/// Whether an image holds nothing that would be lost.
-fn may_overwrite(image: &Path, device: &volume::Device) -> Result<(), Failure> {
+/// Whether an image, which is open and locked as `device`, holds nothing that would be lost.
+fn may_overwrite(args: &Args, image: &Path, device: &volume::Device) -> Result<(), Failure> {
     let what = match volume::held(device) {
         Held::Volume(what) => what,
-        Held::Nothing if has_data(image, device)? => "data that is no Steadfast volume".to_owned(),
-        Held::Nothing => return Ok(()),
+        Held::Nothing => {
+            let meter = Meter::new(args.progress);
+            let mut show = |done, total| meter.show("looking for data", done, total);
+            let held = match args.on.kind {
+                // The file has the page cache's view, whole to its last byte; the device ends with a whole block.
+                Kind::Block => {
+                    content::held_by_file(image, &mut show).map_err(|e| Failure::at(image, e))
+                }
+                Kind::Flash => content::held_by_disk(&**device, &mut show)
+                    .map_err(|e| volume::device_failure(image, &e)),
+            };
+            match held? {
+                Some(what) => what,
+                None => return Ok(()),
+            }
+        }
     };
     Err(Failure::at(
         image,
         format!("holds {what}; use --force to overwrite it"),
     ))
-}
-
-/// Whether the first or last blocks hold anything but zeros.
-fn has_data(image: &Path, device: &volume::Device) -> Result<bool, Failure> {
-    let blocks = device.geometry().blocks;
-    let count = LOOKED_AT.min(blocks);
-    let mut buffer = vec![0u8; count as usize * BLOCK_SIZE];
-    for at in [0, blocks - count] {
-        device
-            .read(BlockNo(at), &mut buffer)
-            .map_err(|e| volume::device_failure(image, &e))?;
-        if buffer.iter().any(|&byte| byte != 0) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
