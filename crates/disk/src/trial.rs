@@ -16,6 +16,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -185,7 +186,9 @@ impl<S: Store + Send + Sync + 'static> Trial<S> {
         let mut log = Log::default();
         if let Some(path) = &options.record {
             let begin = || -> std::io::Result<File> {
-                let mut file = File::create(path)?;
+                let mut options = File::options();
+                let options = options.write(true).create(true).truncate(true);
+                let mut file = options.mode(0o600).open(path)?;
                 let hashes = hashes(&disk).map_err(std::io::Error::other)?;
                 let head = [MAGIC, exact.into(), hashes.len() as u64];
                 let words = head.iter().chain(&hashes);

@@ -9,7 +9,7 @@
 use crate::{Address, Geometry, Overlay};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -180,7 +180,7 @@ pub struct ImageStore {
 }
 
 impl ImageStore {
-    /// Makes a new image; an existing file is refused.
+    /// Makes a new image; an existing file is refused. Only its owner may read it: it will hold other people's files.
     ///
     /// # Errors
     /// [`ImageError`].
@@ -190,6 +190,7 @@ impl ImageStore {
             .read(true)
             .write(true)
             .create_new(true)
+            .mode(0o600)
             .open(path)
             .and_then(locked)
             .map_err(|source| io_error(path, source))?;

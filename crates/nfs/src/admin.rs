@@ -6,7 +6,6 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,7 +83,7 @@ impl Drop for Admin {
 }
 
 fn bind(path: &Path) -> std::io::Result<UnixListener> {
-    let listener = match UnixListener::bind(path) {
+    match private_listener(path) {
         Err(e) if e.kind() == ErrorKind::AddrInUse => {
             match UnixStream::connect(path) {
                 Ok(_) => return Err(e),
@@ -94,12 +93,23 @@ fn bind(path: &Path) -> std::io::Result<UnixListener> {
                 }
                 Err(_) => return Err(e),
             }
-            UnixListener::bind(path)
+            private_listener(path)
         }
         bound => bound,
-    }?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    }
+}
+
+/// A socket that only its owner may connect to from the moment when its path is there: Linux takes the path's mode
+/// from the socket's.
+fn private_listener(path: &Path) -> std::io::Result<UnixListener> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    const BACKLOG: i32 = 128;
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok(UnixListener::from(socket))
 }
 
 fn serve(

@@ -102,9 +102,11 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     steadfast_fuse::mount(volume.file_system(), dir, &fuse).map_err(|e| Failure::new(e.to_string()))
 }
 
+/// Opens a log. One that is made here is its owner's alone: its lines name files.
 fn append_to(path: &Path) -> Result<File, Failure> {
+    use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();
-    let opened = options.append(true).create(true).open(path);
+    let opened = options.append(true).create(true).mode(0o600).open(path);
     opened.map_err(|e| Failure::at(path, e))
 }
 

@@ -15,7 +15,7 @@ use std::process::Output;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 
-mod programs;
+pub(crate) mod programs;
 pub(crate) use programs::{PROGRAM, said};
 
 /// A directory that everyone may search, with a volume `img` and a mount point `mnt`.
