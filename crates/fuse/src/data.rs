@@ -202,6 +202,8 @@ impl Server {
         // The kernel has turned O_APPEND into an offset, under the inode's lock.
         let caller = if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
             self.identity.kernel()
+        } else if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && request.uid == 0 {
+            self.identity.unprivileged(request)
         } else {
             self.identity.caller(request)
         };

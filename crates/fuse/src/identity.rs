@@ -91,6 +91,18 @@ impl Identity {
         }
     }
 
+    /// Root without the capability that keeps set-id bits through a write, which nothing else distinguishes
+    /// from root once a file is open.
+    pub(crate) fn unprivileged(&self, request: &Asker) -> Caller {
+        const NOBODY: u32 = u32::MAX - 1;
+        Caller {
+            uid: NOBODY,
+            gid: NOBODY,
+            checked: true,
+            ..self.caller(request)
+        }
+    }
+
     fn with_groups(&self, request: &Asker, wanted: bool) -> Caller {
         let uid = request.uid;
         Caller {

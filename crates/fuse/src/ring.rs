@@ -232,18 +232,23 @@ impl Ring {
     }
 
     fn entry(&self, result: Result<Attr, Errno>) -> FsResult<ReplyEntry> {
-        let policy = &self.0.policy;
-        result.map_err(fail).map(|attr| ReplyEntry {
-            ttl: policy.attr_timeout.min(policy.entry_timeout),
-            attr: file_attr(&self.0.attr(&attr)),
-            generation: attr.generation,
+        result.map_err(fail).map(|found| {
+            let attr = self.0.attr(&found);
+            ReplyEntry {
+                ttl: self.0.policy.both_timeouts(&attr),
+                attr: file_attr(&attr),
+                generation: found.generation,
+            }
         })
     }
 
     fn attr(&self, result: Result<Attr, Errno>) -> FsResult<ReplyAttr> {
-        result.map_err(fail).map(|attr| ReplyAttr {
-            ttl: self.0.policy.attr_timeout,
-            attr: file_attr(&self.0.attr(&attr)),
+        result.map_err(fail).map(|attr| {
+            let attr = self.0.attr(&attr);
+            ReplyAttr {
+                ttl: self.0.policy.attr_timeout(&attr),
+                attr: file_attr(&attr),
+            }
         })
     }
 
@@ -584,7 +589,7 @@ impl Filesystem for Ring {
                     offset: entry.next,
                     kind: file_type(entry.attr.kind),
                     name: entry.name.to_vec(),
-                    entry_ttl: policy.attr_timeout.min(policy.entry_timeout),
+                    entry_ttl: policy.both_timeouts(&entry.attr),
                     attr: file_attr(&entry.attr),
                     generation: entry.generation.0,
                 });

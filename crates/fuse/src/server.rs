@@ -11,7 +11,8 @@
 //! * the kernel is the only front end, so what it caches stays right by its own
 //!   knowledge of its own requests: it invalidates attributes where a request changes
 //!   more than the reply says (parents, replaced targets, link counts, times after a
-//!   write), and long timeouts cost nothing. With a second front end the timeouts are
+//!   write), and long timeouts cost nothing. Not so set-id bits, which a write clears here:
+//!   attributes with such bits are not trusted ([`Policy::attr_timeout`]). With a second front end the timeouts are
 //!   to be zero.
 //!
 //! Neighbours: `session` (mounts and runs it), `shared` (what its threads have in common), `steadfast_vfs` (what it calls).
@@ -111,19 +112,22 @@ impl Server {
 
     fn reply_entry(&self, reply: ReplyEntry, result: Result<Attr, Errno>) {
         match result {
-            Ok(attr) => reply.entry_with_ttls(
-                &self.policy.attr_timeout,
-                &self.policy.entry_timeout,
-                &self.attr(&attr),
-                convert::generation(&attr),
-            ),
+            Ok(found) => {
+                let attr = self.attr(&found);
+                let known = self.policy.attr_timeout(&attr);
+                let generation = convert::generation(&found);
+                reply.entry_with_ttls(&known, &self.policy.entry_timeout, &attr, generation);
+            }
             Err(errno) => reply.error(errno),
         }
     }
 
     fn reply_attr(&self, reply: ReplyAttr, result: Result<Attr, Errno>) {
         match result {
-            Ok(attr) => reply.attr(&self.policy.attr_timeout, &self.attr(&attr)),
+            Ok(attr) => {
+                let attr = self.attr(&attr);
+                reply.attr(&self.policy.attr_timeout(&attr), &attr);
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -375,13 +379,11 @@ impl fuser::Filesystem for Front {
     ) {
         let (_turn, ref request) = self.begin(request, Asked::Create, parent, Some(name));
         match self.created(request, parent, name.as_bytes(), mode, OpenFlags(flags)) {
-            Ok((attr, handle, cache)) => reply.created(
-                &self.policy.attr_timeout.min(self.policy.entry_timeout),
-                &self.attr(&attr),
-                convert::generation(&attr),
-                handle,
-                cache,
-            ),
+            Ok((made, handle, cache)) => {
+                let (attr, generation) = (self.attr(&made), convert::generation(&made));
+                let timeout = self.policy.both_timeouts(&attr);
+                reply.created(&timeout, &attr, generation, handle, cache);
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -524,10 +526,10 @@ impl fuser::Filesystem for Front {
         mut reply: ReplyDirectoryPlus,
     ) {
         let (_turn, ref request) = self.begin(request, Asked::Readdirplus, node, None);
-        let timeout = self.policy.attr_timeout.min(self.policy.entry_timeout);
         let listed = self.listed_with_attributes(request, node, offset, &mut |entry| {
             let name = OsStr::from_bytes(entry.name);
             let (attr, generation) = (&entry.attr, entry.generation);
+            let timeout = self.policy.both_timeouts(attr);
             !reply.add(attr.ino, entry.next, name, &timeout, attr, generation)
         });
         match listed {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fuser::{Errno, FopenFlags};
+use fuser::{Errno, FileAttr, FileType, FopenFlags};
 use steadfast_vfs::FileSystem;
 
 use crate::convert;
@@ -66,6 +66,23 @@ pub(crate) struct Policy {
 impl Policy {
     pub(crate) fn stateless_open(&self) -> bool {
         self.stateless_open.load(Ordering::Relaxed)
+    }
+
+    /// How long the kernel may trust these attributes. It does not learn from a write's reply that set-id bits
+    /// were cleared, and would go on executing with them: where there are any, it asks before each use.
+    /// Directories keep theirs.
+    pub(crate) fn attr_timeout(&self, attr: &FileAttr) -> Duration {
+        const SET_ID: u16 = 0o6000;
+        if attr.kind != FileType::Directory && attr.perm & SET_ID != 0 {
+            Duration::ZERO
+        } else {
+            self.attr_timeout
+        }
+    }
+
+    /// The same, for replies that give one time for name and attributes.
+    pub(crate) fn both_timeouts(&self, attr: &FileAttr) -> Duration {
+        self.attr_timeout(attr).min(self.entry_timeout)
     }
 
     pub(crate) fn direct(&self) -> bool {
