@@ -256,6 +256,9 @@ impl Fs {
             ("trimmed_blocks", stats.trimmed_blocks),
             ("waits", stats.waits),
             ("log_blocks_used_now", head.saturating_sub(tail)),
+            ("log_capacity_blocks_now", self.store.volume.log_blocks),
+            ("failed_now", u64::from(journal.failed().is_some())),
+            ("read_only_now", u64::from(self.read_only)),
             ("uncommitted_transactions_now", uncommitted as u64),
         ]
     }

@@ -263,6 +263,12 @@ impl Table {
         self.all().any(|export| export.access_of(peer).is_some())
     }
 
+    /// All exports, with their volumes.
+    pub(crate) fn served(&self) -> impl Iterator<Item = (&Export, &Arc<Volume>)> {
+        self.all()
+            .map(|export| (export, &self.volumes[export.volume]))
+    }
+
     /// All exports.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Export> {
         self.exports.iter().map(|(_, export)| export)

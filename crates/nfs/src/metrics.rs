@@ -3,11 +3,11 @@
 //! Latency is counted in classes that double from one microsecond on: from the call's arrival in
 //! memory until its reply was handed to the kernel or queued.
 
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use nfs3_types::nfs3::NFS_PROGRAM;
+use steadfast_vfs::metrics::{Kind, Metrics as Page};
 
 /// Procedures of NFS.
 pub(crate) const PROCEDURES: usize = 22;
@@ -173,65 +173,46 @@ impl Metrics {
         list
     }
 
-    /// All in the text format of Prometheus.
-    pub(crate) fn prometheus(&self) -> String {
-        let mut text = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, lines: &dyn Fn(&mut String)| {
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
-            lines(&mut text);
-        };
+    /// Adds all to a page for Prometheus.
+    pub(crate) fn add_to(&self, page: &mut Page) {
         let each = || NAMES.iter().zip(&self.asked);
-        family(
+        let errors = (
             "steadfast_nfs_errors_total",
-            "counter",
+            Kind::Counter,
             "Calls by procedure that were answered with an error",
-            &|text| {
-                for (name, asked) in each() {
-                    let errors = asked.errors.load(Relaxed);
-                    let _ = writeln!(
-                        text,
-                        "steadfast_nfs_errors_total{{procedure=\"{name}\"}} {errors}"
-                    );
-                }
-            },
         );
-        family(
+        for (name, asked) in each() {
+            let labels = [("procedure", *name)];
+            page.add(errors, &labels, asked.errors.load(Relaxed));
+        }
+        let seconds = (
             "steadfast_nfs_request_seconds",
-            "histogram",
+            Kind::Histogram,
             "Time from a call's arrival to its reply, by procedure",
-            &|text| {
-                for (name, asked) in each().filter(|(_, asked)| asked.count.load(Relaxed) > 0) {
-                    let mut sum = 0;
-                    for (class, count) in asked.classes.iter().enumerate() {
-                        sum += count.load(Relaxed);
-                        let le = match class == CLASSES - 1 {
-                            true => "+Inf".to_owned(),
-                            false => format!("{}", class_us(class) as f64 / 1e6),
-                        };
-                        let _ = writeln!(
-                            text,
-                            "steadfast_nfs_request_seconds_bucket{{procedure=\"{name}\",le=\"{le}\"}} {sum}"
-                        );
-                    }
-                    let seconds = asked.total_ns.load(Relaxed) as f64 / 1e9;
-                    let _ = writeln!(
-                        text,
-                        "steadfast_nfs_request_seconds_sum{{procedure=\"{name}\"}} {seconds}\n\
-                         steadfast_nfs_request_seconds_count{{procedure=\"{name}\"}} {sum}"
-                    );
-                }
-            },
         );
+        for (name, asked) in each().filter(|(_, asked)| asked.count.load(Relaxed) > 0) {
+            let mut sum = 0;
+            for (class, count) in asked.classes.iter().enumerate() {
+                sum += count.load(Relaxed);
+                let le = match class == CLASSES - 1 {
+                    true => "+Inf".to_owned(),
+                    false => format!("{}", class_us(class) as f64 / 1e6),
+                };
+                let labels = [("procedure", *name), ("le", le.as_str())];
+                page.add_part(seconds, "_bucket", &labels, sum);
+            }
+            let labels = [("procedure", *name)];
+            let total = asked.total_ns.load(Relaxed) as f64 / 1e9;
+            page.add_part(seconds, "_sum", &labels, total);
+            page.add_part(seconds, "_count", &labels, sum);
+        }
         for (name, help, value) in self.others() {
             let (name, kind) = match name.strip_suffix("_now") {
-                Some(name) => (format!("steadfast_nfs_{name}"), "gauge"),
-                None => (format!("steadfast_nfs_{name}_total"), "counter"),
+                Some(name) => (format!("steadfast_nfs_{name}"), Kind::Gauge),
+                None => (format!("steadfast_nfs_{name}_total"), Kind::Counter),
             };
-            family(&name, kind, help.trim(), &|text| {
-                let _ = writeln!(text, "{name} {value}");
-            });
+            page.add((&name, kind, help.trim()), &[], value);
         }
-        text
     }
 }
 
@@ -258,7 +239,9 @@ mod tests {
         assert_eq!(get("latency_us_p50_read_now"), Some(4));
         assert_eq!(get("latency_us_p99_read_now"), Some(1 << 17));
         assert_eq!(get("requests_write"), Some(0));
-        let text = metrics.prometheus();
+        let mut page = Page::default();
+        metrics.add_to(&mut page);
+        let text = page.text();
         for line in [
             "steadfast_nfs_request_seconds_bucket{procedure=\"read\",le=\"0.000004\"} 9\n",
             "steadfast_nfs_request_seconds_bucket{procedure=\"read\",le=\"+Inf\"} 10\n",

@@ -22,6 +22,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt;
 use steadfast_vfs::Shutdown;
+use steadfast_vfs::metrics::{Kind, Metrics as Page};
 
 use crate::connection::{Connection, Record, SMALL_READ_BYTES};
 use crate::dispatch::{Outcome, Service};
@@ -405,32 +406,32 @@ impl Counters {
     /// All in the text format of Prometheus, version 0.0.4.
     #[must_use]
     pub fn prometheus(&self) -> String {
-        use std::fmt::Write;
         let service = &self.0.service;
-        let mut text = service.metrics.prometheus();
-        let mut families: Vec<(String, &str, Vec<String>)> = Vec::new();
-        for volume in &service.table().volumes {
-            let label = volume
-                .name()
-                .replace('\\', "\\\\")
-                .replace('"', "\\\"")
-                .replace('\n', "\\n");
-            for (name, value) in volume.fs().counters() {
-                let (name, kind) = match name.strip_suffix("_now") {
-                    Some(name) => (format!("steadfast_volume_{name}"), "gauge"),
-                    None => (format!("steadfast_volume_{name}_total"), "counter"),
-                };
-                let line = format!("{name}{{volume=\"{label}\"}} {value}");
-                match families.iter_mut().find(|(known, ..)| *known == name) {
-                    Some((_, _, lines)) => lines.push(line),
-                    None => families.push((name, kind, vec![line])),
-                }
-            }
+        let mut page = Page::default();
+        service.metrics.add_to(&mut page);
+        let table = service.table();
+        for volume in &table.volumes {
+            let space = volume.fs().statfs().ok();
+            let labels = [("volume", volume.name())];
+            page.volume(&labels, volume.fs().counters(), space.as_ref());
         }
-        for (name, kind, lines) in families {
-            let _ = writeln!(text, "# TYPE {name} {kind}\n{}", lines.join("\n"));
+        let up = (
+            "steadfast_nfs_export_up",
+            Kind::Gauge,
+            "1 if the export is served and its volume works",
+        );
+        let failed = (
+            "steadfast_nfs_export_failed",
+            Kind::Gauge,
+            "1 if the export's volume failed: it can be read, not written",
+        );
+        for (export, volume) in table.served() {
+            let labels = [("export", export.path.as_str()), ("volume", volume.name())];
+            let is_failed = volume.has_failed();
+            page.add(up, &labels, u64::from(!is_failed));
+            page.add(failed, &labels, u64::from(is_failed));
         }
-        text
+        page.text()
     }
 }
 

@@ -134,6 +134,12 @@ impl Volume {
         &*self.served.fs
     }
 
+    /// Whether nothing more is made durable: the file system says so, or the last sync failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        let failed = ("failed_now", 1);
+        self.failed.load(Ordering::Acquire) || self.fs().counters().contains(&failed)
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.served.name
     }

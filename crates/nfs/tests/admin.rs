@@ -97,3 +97,49 @@ fn a_call_that_comes_again_too_late_is_carried_out() {
         assert_eq!(client.lookup(&root, "f").is_ok(), there, "{remembered:?}");
     }
 }
+
+/// A maximum was called a counter, families had no help, and free space, the log's size and failures were not shown.
+#[test]
+fn every_family_of_metrics_has_help_and_a_type_that_is_right() {
+    let site = Site::new(Kind::Real);
+    let (mut client, root) = site.mounted();
+    client.create(&root, "f");
+    let text = site.server.counters().prometheus();
+    let mut families: Vec<(&str, &str)> = Vec::new();
+    let mut described = "";
+    for line in text.lines() {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        match words[..] {
+            ["#", "HELP", name, help] => {
+                assert!(help.len() > 4, "{line}");
+                described = name;
+            }
+            ["#", "TYPE", name, kind] => {
+                assert_eq!(name, described);
+                assert!(!families.iter().any(|(known, _)| *known == name), "{line}");
+                families.push((name, kind));
+            }
+            _ => {
+                let (name, kind) = *families.last().unwrap();
+                assert!(line.starts_with(name), "{line}: under {name}");
+                assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            }
+        }
+    }
+    for (name, kind) in [
+        ("steadfast_volume_largest_batch", "gauge"),
+        ("steadfast_volume_log_capacity_blocks", "gauge"),
+        ("steadfast_volume_free_bytes", "gauge"),
+        ("steadfast_volume_failed", "gauge"),
+        ("steadfast_volume_commits_total", "counter"),
+        ("steadfast_nfs_request_seconds", "histogram"),
+    ] {
+        assert!(families.contains(&(name, kind)), "{name}\n{text}");
+    }
+    let up = "steadfast_nfs_export_up{export=\"/\",volume=\"test\"} 1\n";
+    assert!(text.contains(up), "{text}");
+    // A volume that is down is not called up.
+    site.fs.shutdown(steadfast_vfs::Shutdown::Nothing).unwrap();
+    let text = site.server.counters().prometheus();
+    assert!(text.contains(&up.replace(" 1", " 0")), "{text}");
+}

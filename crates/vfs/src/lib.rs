@@ -6,6 +6,7 @@
 //! call joins. Errors are [`Error`], mapped to an errno once, here.
 
 mod error;
+pub mod metrics;
 
 pub use error::{Errno, Error, Result};
 
@@ -436,7 +437,7 @@ pub trait FileSystem: Send + Sync {
         Ok(())
     }
 
-    /// Counters, by name, since the mount. What ends in `_now` goes up and down.
+    /// Counters, by name, since the mount. What ends in `_now` goes up and down. [`metrics`] describes them.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
