@@ -1,18 +1,19 @@
 //! Counters for others: over a Unix socket to `steadfast stat`, over HTTP to Prometheus.
 //!
-//! One thread serves both, one client at a time, each within a moment; who has the right to connect to
-//! the socket's path may read. HTTP is offered on this host alone, and answers `GET /metrics`, nothing else.
+//! One thread serves both, one client at a time. A client has one deadline for its whole request and answer, and the
+//! end of the server cuts it off. The right to connect to the socket's path is the right to read. HTTP is offered on this
+//! host alone, and answers `GET /metrics`, nothing else.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::server::Counters;
 
@@ -129,29 +130,87 @@ fn serve(
         if ready[0] {
             return;
         }
-        // Who does not listen to the answer gets none.
+        // A client that is gone, or too slow, gets no answer.
         if let Some(listener) = local.filter(|_| ready[1]) {
-            let _ = listener
-                .accept()
-                .and_then(|(stream, _)| tell(stream, counters));
+            let _ = listener.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                tell(Observer::new(stream, stop), counters)
+            });
         }
         if let Some(listener) = http.filter(|_| ready[ready.len() - 1]) {
-            let _ = listener.accept().and_then(|(mut stream, _)| {
-                stream.set_read_timeout(Some(TIME))?;
-                stream.set_write_timeout(Some(TIME))?;
-                answer(&mut stream, counters)
+            let _ = listener.accept().and_then(|(stream, _)| {
+                stream.set_nonblocking(true)?;
+                answer(Observer::new(stream, stop), counters)
             });
         }
     }
 }
 
-fn tell(mut stream: UnixStream, counters: &Counters) -> std::io::Result<()> {
-    stream.set_write_timeout(Some(TIME))?;
+/// A client that reads counters: reading from it and writing to it end at its deadline, and with the server.
+struct Observer<'a, S> {
+    stream: S,
+    stop: &'a OwnedFd,
+    deadline: Instant,
+}
+
+impl<'a, S: Read + Write + AsFd> Observer<'a, S> {
+    /// Its stream does not block.
+    fn new(stream: S, stop: &'a OwnedFd) -> Observer<'a, S> {
+        Observer {
+            stream,
+            stop,
+            deadline: Instant::now() + TIME,
+        }
+    }
+
+    /// Tries until it succeeds, and waits for `ready` between.
+    fn attempt<T>(
+        &mut self,
+        ready: PollFlags,
+        mut attempt: impl FnMut(&mut S) -> std::io::Result<T>,
+    ) -> std::io::Result<T> {
+        loop {
+            // Before each attempt: a client that is always ready must not outlast its time either.
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(ErrorKind::TimedOut.into());
+            }
+            match attempt(&mut self.stream) {
+                Err(e) if e.kind() == ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+                done => return done,
+            }
+            let mut fds = [
+                PollFd::new(self.stop, PollFlags::IN),
+                PollFd::new(&self.stream, ready),
+            ];
+            let left = Timespec::try_from(left).map_err(std::io::Error::other)?;
+            if let Err(e) = poll(&mut fds, Some(&left))
+                && e != rustix::io::Errno::INTR
+            {
+                return Err(e.into());
+            }
+            if !fds[0].revents().is_empty() {
+                return Err(ErrorKind::ConnectionAborted.into());
+            }
+        }
+    }
+
+    fn write_all(&mut self, mut bytes: &[u8]) -> std::io::Result<()> {
+        while !bytes.is_empty() {
+            let len = self.attempt(PollFlags::OUT, |stream| stream.write(bytes))?;
+            bytes = &bytes[len..];
+        }
+        Ok(())
+    }
+}
+
+fn tell(mut client: Observer<'_, UnixStream>, counters: &Counters) -> std::io::Result<()> {
     let lines = counters.list().into_iter();
     let text: String = lines
         .map(|(name, value)| format!("{name} {value}\n"))
         .collect();
-    stream.write_all(text.as_bytes())
+    client.write_all(text.as_bytes())
 }
 
 /// Reads the counters of the server whose socket this is.
@@ -176,11 +235,14 @@ pub fn read_counters(path: &Path) -> std::io::Result<Vec<(String, u64)>> {
 }
 
 /// Answers one request of HTTP.
-fn answer(stream: &mut (impl Read + Write), counters: &Counters) -> std::io::Result<()> {
+fn answer(
+    mut client: Observer<'_, std::net::TcpStream>,
+    counters: &Counters,
+) -> std::io::Result<()> {
     let mut request = Vec::new();
     let mut buffer = [0; 1024];
     while !request.windows(4).any(|w| w == b"\r\n\r\n") {
-        let len = stream.read(&mut buffer)?;
+        let len = client.attempt(PollFlags::IN, |stream| stream.read(&mut buffer))?;
         if len == 0 || request.len() + len > REQUEST_BYTES_MAX {
             return Ok(());
         }
@@ -202,6 +264,6 @@ fn answer(stream: &mut (impl Read + Write), counters: &Counters) -> std::io::Res
          Content-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(body.as_bytes())
+    client.write_all(head.as_bytes())?;
+    client.write_all(body.as_bytes())
 }

@@ -20,8 +20,8 @@ pub(crate) fn status(error: &Error) -> nfsstat3 {
         Errno::Perm => S::NFS3ERR_PERM,
         Errno::NoEnt => S::NFS3ERR_NOENT,
         Errno::NxIo => S::NFS3ERR_NXIO,
-        Errno::Again => S::NFS3ERR_NOT_SYNC,
-        Errno::NoMem => S::NFS3ERR_JUKEBOX,
+        // The client sends the call again. A guard of SETATTR that does not hold is `NOT_SYNC`: see `attrs`.
+        Errno::Again | Errno::NoMem => S::NFS3ERR_JUKEBOX,
         Errno::Access | Errno::Busy => S::NFS3ERR_ACCES,
         Errno::Exist => S::NFS3ERR_EXIST,
         Errno::NotDir => S::NFS3ERR_NOTDIR,
@@ -171,6 +171,15 @@ pub(crate) fn read_set(args: &mut Decoder<'_>) -> Parsed<SetAttr> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    /// A write that lost against other changes too often was answered with NOT_SYNC, which only a guard of SETATTR
+    /// explains: clients made an I/O error of it. They wait and send again after JUKEBOX.
+    #[test]
+    fn what_may_succeed_later_is_tried_again() {
+        for errno in [Errno::Again, Errno::NoMem] {
+            assert_eq!(status(&errno.into()), nfsstat3::NFS3ERR_JUKEBOX);
+        }
+    }
     use nfs3_types::xdr_codec::Pack;
 
     #[test]

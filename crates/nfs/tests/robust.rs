@@ -493,6 +493,32 @@ fn counters_are_offered_over_a_socket_and_to_prometheus() {
     drop(Admin::start(site.server.counters(), Some(&path), None).unwrap());
 }
 
+/// A request of HTTP that came byte by byte had two seconds for each byte, and the end of the server waited for it:
+/// SIGTERM took hours. A request has one deadline, and the end waits for no reader of counters.
+#[test]
+fn a_reader_of_counters_that_drips_has_one_deadline_and_holds_no_end() {
+    // As long as a request may be: what reaches it was never cut off.
+    const BYTES_MAX: usize = 8 << 10;
+    let site = Site::new(Kind::Model);
+    let any = "127.0.0.1:0".parse().unwrap();
+    let drip = |address: std::net::SocketAddr| {
+        move || {
+            let mut stream = TcpStream::connect(address).unwrap();
+            let bytes = (0..BYTES_MAX).take_while(|_| {
+                std::thread::sleep(Duration::from_millis(1));
+                stream.write_all(b"x").is_ok()
+            });
+            bytes.count()
+        }
+    };
+    let admin = Admin::start(site.server.counters(), None, Some(any)).unwrap();
+    let dripped = std::thread::spawn(drip(admin.metrics().unwrap()));
+    assert!(dripped.join().unwrap() < BYTES_MAX, "its time is over");
+    let dripped = std::thread::spawn(drip(admin.metrics().unwrap()));
+    drop(admin);
+    assert!(!dripped.is_finished() || dripped.join().unwrap() < BYTES_MAX);
+}
+
 /// An rpcbind that takes everything, and notes it.
 #[test]
 fn programs_are_registered_and_taken_back() {

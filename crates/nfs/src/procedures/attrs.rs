@@ -5,9 +5,9 @@ use nfs3_types::nfs3::{
     wcc_data,
 };
 use nfs3_types::xdr_codec::Void;
-use steadfast_vfs::{Attr, FileKind, SetAttr};
+use steadfast_vfs::{Attr, Errno, FileKind, SetAttr};
 
-use super::{Change, Context, Node, Step, WRITE, data, failed, read_handle, untouched};
+use super::{Change, Context, Node, Step, WRITE, data, read_handle, untouched};
 use crate::convert;
 use crate::xdr::{Decoder, Parsed};
 
@@ -91,6 +91,11 @@ fn set_attributes(node: &Node<'_>, attr: &Attr, set: &SetAttr) -> Step<()> {
             data::drop_capability(node, attr.ino)?;
         }
     }
-    failed(node.volume.fs().setattr(&node.caller, attr.ino, &set))?;
-    Ok(())
+    match node.volume.fs().setattr(&node.caller, attr.ino, &set) {
+        Ok(_) => Ok(()),
+        Err(e) if e == Errno::Again && set.guard.is_some_and(|guard| guard != attr.ctime) => {
+            Err(nfsstat3::NFS3ERR_NOT_SYNC)
+        }
+        Err(e) => Err(convert::status(&e)),
+    }
 }
