@@ -86,6 +86,11 @@ impl Service {
         Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Serves this from now on. Calls in progress end with what they began with.
+    pub(crate) fn exchange(&self, table: Table) {
+        *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    }
+
     /// Answers a record that came over a connection. `waits` is called before it waits for the device.
     pub(crate) fn answer(
         &self,

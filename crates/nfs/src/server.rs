@@ -29,11 +29,11 @@ use crate::dispatch::{Outcome, Service};
 use crate::drc::{self, Cache};
 use crate::exports::{Export, ExportError, Table};
 use crate::gate::Gate;
-use crate::handles::Lasting;
 use crate::hub::{Hub, LISTENERS, Limits, STOP};
 use crate::log::Log;
 use crate::metrics::Metrics;
 use crate::procedures::TRANSFER_BYTES_MAX;
+use crate::reload::{self, Reloader};
 use crate::reply::Reply;
 use crate::rpc;
 use crate::tls::Tls;
@@ -155,7 +155,7 @@ struct Ending {
 #[derive(Debug)]
 pub(crate) struct Shared {
     hub: Arc<Hub>,
-    service: Service,
+    service: Arc<Service>,
     listeners: Vec<TcpListener>,
     stop: OwnedFd,
     gate: Gate,
@@ -189,17 +189,7 @@ impl Server {
         let mut notes = Vec::new();
         let mut opened = Vec::new();
         for served in volumes {
-            let name = served.name.clone();
-            let (volume, lasting) = Volume::open(served).map_err(|source| Error::Key {
-                name: name.clone(),
-                source,
-            })?;
-            if lasting == Lasting::ThisServer {
-                notes.push(format!(
-                    "{name}: was never served for writing, so that clients have to mount again when this server is started again"
-                ));
-            }
-            opened.push(Arc::new(volume));
+            opened.push(reload::open(served, &mut notes)?);
         }
         let table = Table::new(opened, exports)?;
         table.check_security(options.tls.as_ref())?;
@@ -242,7 +232,12 @@ impl Server {
         }
         let shared = Arc::new(Shared {
             hub,
-            service: Service::new(table, metrics, log, Cache::new(options.replies_remembered)),
+            service: Arc::new(Service::new(
+                table,
+                metrics,
+                log,
+                Cache::new(options.replies_remembered),
+            )),
             listeners,
             stop,
             gate: Gate::new(width()),
@@ -288,6 +283,15 @@ impl Server {
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters(Arc::clone(&self.shared))
+    }
+
+    /// Something that exchanges the exports.
+    #[must_use]
+    pub fn reloader(&self) -> Reloader {
+        Reloader {
+            service: Arc::clone(&self.shared.service),
+            tls: self.shared.hub.tls.clone(),
+        }
     }
 
     /// Something that ends the server from elsewhere.

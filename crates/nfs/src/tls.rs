@@ -229,17 +229,24 @@ impl Tls {
     /// Reads the files again if they have changed; whether they have. Connections that are there keep what they have.
     ///
     /// # Errors
-    /// See [`TlsError`]: all stays as it was, and the files are read when they change once more.
+    /// See [`TlsError`]: all stays as it was, and the next call tries again.
     pub fn refresh(&self) -> Result<bool, TlsError> {
-        let stamps = self.files.stamps();
-        if stamps == self.now().stamps {
+        if self.files.stamps() == self.now().stamps {
             return Ok(false);
         }
-        let config = self.files.read();
-        let mut now = self.now();
-        now.stamps = stamps;
-        now.config = Arc::new(config?);
-        Ok(true)
+        self.reread().map(|()| true)
+    }
+
+    /// Reads the files again, changed or not.
+    ///
+    /// # Errors
+    /// As of [`Tls::refresh`].
+    pub fn reread(&self) -> Result<(), TlsError> {
+        // Before the files are read: what changes meanwhile is read once more.
+        let stamps = self.files.stamps();
+        let config = Arc::new(self.files.read()?);
+        *self.now() = Now { config, stamps };
+        Ok(())
     }
 
     /// The best that it can do.

@@ -8,8 +8,9 @@
 //!   belong to it alone (weak cache consistency). Nobody waits for a commit meanwhile. Where every call
 //!   does wait (the contract `sync`), there are no turns, and the attributes before are left out.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 use nfs3_types::nfs3::writeverf3;
 use steadfast_vfs::{FileSystem, Ino, Wanted};
@@ -86,6 +87,10 @@ pub(crate) struct Volume {
     pub(crate) commits: Commits,
     /// Bytes written unstably since the last COMMIT, by the places of the files.
     unstable: Box<[AtomicU32]>,
+    /// Ends with the volume.
+    _in_use: mpsc::Sender<Infallible>,
+    /// The other end.
+    ended: Mutex<Option<mpsc::Receiver<Infallible>>>,
 }
 
 /// The turns that a change holds.
@@ -118,6 +123,7 @@ impl Volume {
             true => Box::default(),
             false => (0..TURNS).map(|_| Mutex::new(())).collect(),
         };
+        let (in_use, ended) = mpsc::channel();
         let volume = Volume {
             served,
             key,
@@ -126,8 +132,16 @@ impl Volume {
             turns,
             commits: Commits::default(),
             unstable: (0..TURNS).map(|_| AtomicU32::new(0)).collect(),
+            _in_use: in_use,
+            ended: Mutex::new(Some(ended)),
         };
         Ok((volume, lasting))
+    }
+
+    /// What ends when the last user of this volume is gone; once.
+    pub(crate) fn retire(&self) -> Option<mpsc::Receiver<Infallible>> {
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.take()
     }
 
     pub(crate) fn fs(&self) -> &dyn FileSystem {

@@ -5,10 +5,11 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
-use steadfast_nfs::Access;
+use steadfast_nfs::{Access, Export, Served, Source};
 
 /// A call of REMOVE.
 fn remove_call(client: &mut Client, dir: &nfs_fh3, name: &str) -> Vec<u8> {
@@ -142,4 +143,97 @@ fn every_family_of_metrics_has_help_and_a_type_that_is_right() {
     site.fs.shutdown(steadfast_vfs::Shutdown::Nothing).unwrap();
     let text = site.server.counters().prometheus();
     assert!(text.contains(&up.replace(" 1", " 0")), "{text}");
+}
+
+fn named(path: &str, volume: usize) -> Export {
+    Export {
+        path: path.to_owned(),
+        volume,
+        ..export()
+    }
+}
+
+/// Exports could only be changed by a restart, which every client noticed.
+#[test]
+fn exports_change_while_clients_of_others_write() {
+    let (one, two) = (file_system(Kind::Real), file_system(Kind::Real));
+    let volumes = vec![Served::new(one, "one"), Served::new(two, "two")];
+    let exports = vec![named("/one", 0), named("/two", 1)];
+    let server = steadfast_nfs::Server::start(volumes, exports, &options()).unwrap();
+    let (address, reloader) = (server.addresses()[0], server.reloader());
+    let mut first = Client::connect(address);
+    let mut second = Client::connect(address);
+    let (a, b) = (first.mnt("/one").unwrap(), second.mnt("/two").unwrap());
+    second.create(&b, "f");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut count = 0;
+            while !done.load(Ordering::Relaxed) || count == 0 {
+                let file = first.create(&a, &format!("f{count}"));
+                let written = first.write_res(&file, 0, b"x", stable_how::FILE_SYNC);
+                assert!(matches!(written, Nfs3Result::Ok(_)));
+                count += 1;
+            }
+            count
+        });
+        let kept = |name: &str| Source::Kept(name.to_owned());
+        for round in 0..20 {
+            // The second goes, a third comes, and back.
+            let three = Served::new(file_system(Kind::Real), "three");
+            let sources = vec![kept("one"), Source::New(three)];
+            let exports = vec![named("/one", 0), named("/three", 1)];
+            let mut reloaded = reloader.reload(sources, exports).unwrap();
+            let gone = reloaded.retired.pop().unwrap();
+            assert_eq!(gone.name(), "two");
+            gone.wait();
+            assert_eq!(second.getattr(&b).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+            assert!(second.mnt("/two").is_err() && second.mnt("/three").is_ok());
+            // What cannot be served changes nothing.
+            let wrong = reloader.reload(vec![kept("one")], vec![named("one", 0)]);
+            assert!(wrong.is_err());
+            let wrong = reloader.reload(vec![kept("two")], vec![named("/two", 0)]);
+            assert!(wrong.is_err());
+            assert!(second.mnt("/three").is_ok());
+            let two = Served::new(file_system(Kind::Real), "two");
+            let sources = vec![kept("one"), Source::New(two)];
+            let exports = vec![named("/one", 0), named("/two", 1)];
+            let reloaded = reloader.reload(sources, exports).unwrap();
+            assert_eq!(reloaded.retired.len(), 1, "{round}");
+        }
+        done.store(true, Ordering::Relaxed);
+        assert!(writer.join().unwrap() > 0);
+    });
+    assert!(first.lookup(&a, "f0").is_ok(), "on the same connection");
+}
+
+/// A reload withdraws rights from handles that clients hold.
+#[test]
+fn changed_rights_hold_for_handles_given_before() {
+    let site = Site::new(Kind::Real);
+    let (mut client, root) = site.mounted();
+    let file = client.create(&root, "f");
+    let reload = |access: Access| {
+        let kept = vec![Source::Kept("test".to_owned())];
+        let exports = vec![export().with_access(access)];
+        let reloaded = site.server.reloader().reload(kept, exports).unwrap();
+        assert!(reloaded.retired.is_empty());
+    };
+    let mut write = || match client.write_res(&file, 0, b"x", stable_how::FILE_SYNC) {
+        Nfs3Result::Ok(_) => nfsstat3::NFS3_OK,
+        Nfs3Result::Err((status, _)) => status,
+    };
+    assert_eq!(write(), nfsstat3::NFS3_OK);
+    reload(Access {
+        read_only: true,
+        ..access()
+    });
+    assert_eq!(write(), nfsstat3::NFS3ERR_ROFS);
+    reload(Access {
+        clients: vec!["192.0.2.0/24".parse().unwrap()],
+        ..access()
+    });
+    assert_eq!(write(), nfsstat3::NFS3ERR_ACCES);
+    reload(access());
+    assert_eq!(write(), nfsstat3::NFS3_OK);
 }
