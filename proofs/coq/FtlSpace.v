@@ -270,6 +270,17 @@ Proof.
   all: first [lia|nia].
 Qed.
 
+(** The products that [plenty] is about, in terms that are linear beside them. *)
+Lemma plenty_spread d t : fits d → sane d t → plenty d t →
+  reserve d * (s d * D d) + s d * D d + s d * own d ≤ s d * room d t ∧ s d * due t ≤ s d * own d ∧
+  0 ≤ s d * D d * (gone t + half t).
+Proof.
+  intros F H Hp. sized d t F H. unfold plenty in Hp.
+  assert (s d * (D d * (reserve d + 1) + own d) ≤ s d * room d t) by (apply Z.mul_le_mono_nonneg_l; lia).
+  assert (s d * due t ≤ s d * own d) by (apply Z.mul_le_mono_nonneg_l; lia).
+  split; [lia|]. split; [done|]. apply Z.mul_nonneg_nonneg; [apply Z.mul_nonneg_nonneg|]; lia.
+Qed.
+
 (** And so does what the collector does: a victim begun is one less, and one of any size, begun while there is plenty
     of room, leaves room for as many as there can be. *)
 Inductive after (d : disk) (k : Z) : Z → Prop := a_same : after d k k | a_less : after d k (Z.max 0 (k - 1)) | a_all : after d k (K d).
@@ -287,9 +298,11 @@ Proof.
       destruct (decide (k = 0)) as [->|Hn].
       * constructor; rooms d t; unfold owed, busy; cbn; first [lia|nia].
       * replace (Z.max 0 (k - 1)) with (k - 1) by lia. constructor; rooms d t; unfold owed, busy; cbn; first [lia|nia].
-    + exists (K d). split; [constructor|]. constructor; rooms d t; unfold owed, busy; cbn; first [lia|nia].
-  - exists (K d). split; [constructor|]. unfold plenty, owed, busy in *. rewrite Hv in *.
-    constructor; rooms d t; unfold owed, busy; cbn; rewrite ?Hv; first [lia|nia].
+    + exists (K d). split; [constructor|]. destruct (plenty_spread d t F H Hc) as (? & ? & ?).
+      constructor; rooms d t; unfold owed, busy; cbn; lia.
+  - exists (K d). split; [constructor|]. destruct (plenty_spread d t F H Hb) as (? & ? & ?). unfold owed, busy in *. rewrite Hv in *.
+    assert (s d * 1 ≤ s d * own d) by (apply Z.mul_le_mono_nonneg_l; lia).
+    constructor; rooms d t; unfold owed, busy; cbn; rewrite ?Hv; lia.
 Qed.
 
 Theorem good_step d t u : fits d → sane d t → good d t → step d t u → sane d u ∧ good d u.
