@@ -152,7 +152,7 @@ sf_mount() {
   shift 2
   mkdir -p "$dir"
   on_exit detach "$dir"
-  timeout 60 "$STEADFAST" mount -o "log=$WORK/server.log" "$@" "$image" "$dir" || die "steadfast mount $* $image $dir failed"
+  timeout 900 "$STEADFAST" mount -o "log=$WORK/server.log" "$@" "$image" "$dir" || die "steadfast mount $* $image $dir failed"
   [ -n "$(mount_kind "$dir")" ] || die "steadfast mount returned, but nothing is mounted at $dir"
 }
 
@@ -179,14 +179,14 @@ sf_serve() {
 }
 
 sf_umount() {
-  timeout 120 "$STEADFAST" umount "$1" || die "steadfast umount $1 failed"
+  timeout 900 "$STEADFAST" umount "$1" || die "steadfast umount $1 failed"
   [ -z "$(mount_kind "$1")" ] || die "steadfast umount $1 returned, but it is still mounted"
 }
 
 # Says that it is clean, or what is not.
 sf_fsck() {
   local found status=0
-  found=$(timeout 300 "$STEADFAST" fsck "$1" 2>&1) || status=$?
+  found=$(timeout 900 "$STEADFAST" fsck "$1" 2>&1) || status=$?
   if ((status > 0)); then
     warn "$found"
     die "steadfast fsck $1 exits with $status: the volume is not clean"
@@ -196,7 +196,7 @@ sf_fsck() {
 
 # sf_mkfs IMAGE SIZE [CONTRACT]: a formatted image.
 sf_mkfs() {
-  timeout 300 "$STEADFAST" mkfs --size "$2" --contract "${3:-ordered}" --force "$1" >/dev/null ||
+  timeout 900 "$STEADFAST" mkfs --size "$2" --contract "${3:-ordered}" --force "$1" >/dev/null ||
     die "steadfast mkfs $1 failed"
 }
 

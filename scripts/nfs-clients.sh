@@ -195,7 +195,7 @@ url() {
   for argument; do url+="&$argument"; done
   echo "$url"
 }
-tool() { inside timeout 60 "$@" >"$WORK/said" 2>&1; }
+tool() { inside timeout 900 "$@" >"$WORK/said" 2>&1; }
 
 # works WHAT COMMAND…, fails WHAT COMMAND…: a check of its exit status.
 works() {
@@ -228,7 +228,7 @@ same_back() {
   rm -f "$WORK/back"
   tool nfs-cp "$1" "$WORK/back" && cmp "$2" "$WORK/back" >>"$WORK/said" 2>&1
 }
-same_cat() { inside timeout 60 nfs-cat "$1" 2>"$WORK/said" | cmp - "$2" >>"$WORK/said" 2>&1; }
+same_cat() { inside timeout 900 nfs-cat "$1" 2>"$WORK/said" | cmp - "$2" >>"$WORK/said" 2>&1; }
 
 # hold PID COMMAND…: stops the child of a process once the command succeeds; fails if it has ended.
 hold() {
@@ -318,7 +318,7 @@ tools() {
   # What is under way goes on behind a restart. These tools do not look at the verifier: only a server that ends in peace,
   # which commits all, may end below a copy to it; below one from it, it may be killed.
   local copy
-  inside timeout 60 nfs-cp "$WORK/file-104857600" "$(url "$MAIN/under-way")" >"$WORK/copied" 2>&1 &
+  inside timeout 900 nfs-cp "$WORK/file-104857600" "$(url "$MAIN/under-way")" >"$WORK/copied" 2>&1 &
   copy=$!
   works "nfs-cp is under way" hold "$copy" shows_some
   end_and_serve
@@ -326,7 +326,7 @@ tools() {
   works "nfs-cp to a server that is restarted" wait "$copy"
   works "all of it is there" same_back "$(url "$MAIN/under-way")" "$WORK/file-104857600"
   rm -f "$WORK/back"
-  inside timeout 60 nfs-cp "$(url "$MAIN/file-104857600")" "$WORK/back" >"$WORK/copied" 2>&1 &
+  inside timeout 900 nfs-cp "$(url "$MAIN/file-104857600")" "$WORK/back" >"$WORK/copied" 2>&1 &
   copy=$!
   works "nfs-cp is under way" hold "$copy" test -s "$WORK/back"
   kill_and_serve
@@ -356,7 +356,7 @@ tools() {
 # ---------------------------------------------------------------- all of it
 
 # client [PART…]: quietly.
-client() { inside timeout 120 "$CLIENT" "${client_options[@]}" --few-links "$@" >"$WORK/said" 2>&1; }
+client() { inside timeout 900 "$CLIENT" "${client_options[@]}" --few-links "$@" >"$WORK/said" 2>&1; }
 
 # The directory that it made.
 directory() { sed -n 's/^in //p' "$WORK/said"; }
@@ -365,7 +365,7 @@ directory() { sed -n 's/^in //p' "$WORK/said"; }
 run_client() {
   local line status=0
   coproc CLIENT_RUN {
-    inside timeout 120 "$CLIENT" "${client_options[@]}" "${few_links[@]}" "$@" 2>&1
+    inside timeout 900 "$CLIENT" "${client_options[@]}" "${few_links[@]}" "$@" 2>&1
   }
   local pid=$CLIENT_RUN_PID from=${CLIENT_RUN[0]} to=${CLIENT_RUN[1]}
   while IFS= read -r line; do

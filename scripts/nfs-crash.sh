@@ -65,7 +65,7 @@ esac
 fresh_volume() {
   case $server in
     steadfast)
-      timeout 300 "$STEADFAST" mkfs --force --contract "$contract" "$IMAGE" >/dev/null || die "steadfast mkfs failed"
+      timeout 900 "$STEADFAST" mkfs --force --contract "$contract" "$IMAGE" >/dev/null || die "steadfast mkfs failed"
       ;;
     ganesha)
       mkfs.ext4 -q -F -E nodiscard "$IMAGE"
@@ -107,7 +107,7 @@ finish_volume() {
   esac
 }
 
-client() { inside timeout 300 "$NFS" --port "$PORT" --mount-port $((PORT + 1)) --export "$EXPORT" "$@"; }
+client() { inside timeout 900 "$NFS" --port "$PORT" --mount-port $((PORT + 1)) --export "$EXPORT" "$@"; }
 
 # Saves what explains a failure.
 keep() {

@@ -81,7 +81,7 @@ EOF
 chmod 755 "$WORK/bin" "$WORK/bin/mount"
 
 run() {
-  (cd "$WORK" && PATH=$WORK/bin:$PATH NO_COLOR=1 RUST_BACKTRACE=0 timeout 600 "$TOOLS/bin/pjdfstest" \
+  (cd "$WORK" && PATH=$WORK/bin:$PATH NO_COLOR=1 RUST_BACKTRACE=0 timeout 1800 "$TOOLS/bin/pjdfstest" \
     -c "$1.toml" -p "$base" -s "$WORK" -- "${@:2}") >"$WORK/$1.log" 2>&1 || true
   grep -q '^Summary' "$WORK/$1.log" || { tail -n 20 "$WORK/$1.log"; die "pjdfstest did not reach its end"; }
 }

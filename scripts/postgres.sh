@@ -61,7 +61,7 @@ sql() { as_user "$BIN/psql" -h "$RUN" -d postgres -X -A -t -q -v ON_ERROR_STOP=1
 serve() { sf_serve "$IMAGE" "$MNT" "$WORK/server.log" -o allow_other,buffered; }
 
 start_postgres() {
-  as_user timeout 120 "$BIN/pg_ctl" -D "$DATA" -l "$RUN/postgres.log" -w -t 100 start >/dev/null || {
+  as_user timeout 900 "$BIN/pg_ctl" -D "$DATA" -l "$RUN/postgres.log" -w -t 800 start >/dev/null || {
     tail -n 20 "$RUN/postgres.log"
     die "PostgreSQL does not start"
   }
@@ -69,7 +69,7 @@ start_postgres() {
   SEGMENT=$(awk 'NR == 7 { print $2 }' "$DATA/postmaster.pid")
   on_exit kill_postgres "$POSTMASTER" "$SEGMENT"
 }
-stop_postgres() { as_user timeout 120 "$BIN/pg_ctl" -D "$DATA" -m fast -w stop >/dev/null || die "PostgreSQL does not stop"; }
+stop_postgres() { as_user timeout 900 "$BIN/pg_ctl" -D "$DATA" -m fast -w stop >/dev/null || die "PostgreSQL does not stop"; }
 
 # The postmaster, which $1 was, and its children, at once and without a word; and the segment of shared memory that is left.
 kill_postgres() {

@@ -15,7 +15,13 @@ fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
         if let Some(path) = std::env::var_os("STEADFAST_ORACLE") {
-            return path.into();
+            let path = PathBuf::from(path);
+            assert!(
+                path.is_file(),
+                "STEADFAST_ORACLE names {}, which is not there: proofs/check --oracle DIR builds it",
+                path.display()
+            );
+            return path;
         }
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proofs/oracle/build");
         let into = Path::new(env!("CARGO_TARGET_TMPDIR")).join("oracle");
