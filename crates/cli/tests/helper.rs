@@ -150,7 +150,7 @@ fn a_service_manager_is_told_when_the_mount_answers() {
     let name = dir.path().join("socket");
     let socket = UnixDatagram::bind(&name).unwrap();
     socket
-        .set_read_timeout(Some(std::time::Duration::from_secs(30)))
+        .set_read_timeout(Some(std::time::Duration::from_secs(300)))
         .unwrap();
     let mut command = Command::new(PROGRAM);
     command.args(["mount", "--foreground", "img", "mnt"]);

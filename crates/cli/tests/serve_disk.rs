@@ -19,6 +19,8 @@ use steadfast_ftl::{Disk, WhenFull};
 mod programs;
 use programs::{PROGRAM, must, refused, run, said};
 
+/// Far beyond what a sound run takes: only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(300);
 const SIZE: u64 = 16 << 20;
 
 /// The plugin, as it was built for these tests.
@@ -102,7 +104,7 @@ impl Serving {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code();
             }
-            assert!(begun.elapsed() < Duration::from_secs(30), "it does not end");
+            assert!(begun.elapsed() < PATIENCE, "it does not end");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -129,7 +131,7 @@ fn block(dir: &Path, at: u64) -> Vec<u8> {
     let disk = loop {
         match Disk::open(&dir.join("disk"), WhenFull::default()) {
             Ok(disk) => break disk,
-            Err(error) => assert!(begun.elapsed() < Duration::from_secs(10), "{error}"),
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
         }
         std::thread::sleep(Duration::from_millis(10));
     };
@@ -284,12 +286,8 @@ fn a_server_ends_at_a_signal_though_a_client_stays_and_flushes_what_it_wrote() {
     idle.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0")
         .unwrap();
     idle.read_exact(&mut [0; 10]).unwrap();
-    let begun = Instant::now();
+    // Returns only if it does not wait for its client.
     assert_eq!(serving.end(Signal::INT), Some(0));
-    assert!(
-        begun.elapsed() < Duration::from_secs(5),
-        "it waits for its client"
-    );
     assert_eq!(block(dir, 2), [7; 4096]);
 }
 
@@ -408,7 +406,7 @@ fn can_mount() -> bool {
 fn unmount(dir: &Path) {
     let begun = Instant::now();
     while !run(dir, "umount", &["mnt"]).status.success() {
-        assert!(begun.elapsed() < Duration::from_secs(10), "it stays busy");
+        assert!(begun.elapsed() < PATIENCE, "it stays busy");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

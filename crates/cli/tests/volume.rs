@@ -13,7 +13,7 @@ struct Place {
 }
 
 /// Longest that any command may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 
 fn run_in(dir: &Path, args: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_steadfast"));

@@ -2,8 +2,8 @@
 //! it waits for. What a crash leaves is explored in `steadfast-crash`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use steadfast_block::sim::{CrashImage, Limits, SimDevice};
 use steadfast_block::{BlockDevice, BlockNo, Geometry, MemDevice, Result};
@@ -14,14 +14,43 @@ use steadfast_vfs::{
     AllocateMode, Caller, FileKind, FileSystem, Ino, NewNode, SetAttr, Wanted, XattrMode,
 };
 
-/// A device whose flushes take their time, and are counted.
-struct SlowFlush {
+/// Far beyond what a sound run takes: only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// A device that counts its flushes, which can be held up.
+struct HeldFlush {
     inner: MemDevice,
     flushes: AtomicU64,
-    flush_time: Duration,
+    held: Mutex<bool>,
+    let_go: Condvar,
 }
 
-impl BlockDevice for SlowFlush {
+impl HeldFlush {
+    fn new() -> HeldFlush {
+        HeldFlush {
+            inner: MemDevice::new(4096),
+            flushes: AtomicU64::new(0),
+            held: Mutex::new(false),
+            let_go: Condvar::new(),
+        }
+    }
+    fn hold(&self) -> Hold<'_> {
+        *self.held.lock().unwrap() = true;
+        Hold(self)
+    }
+}
+
+/// Flushes wait until this is dropped, also by a test that fails.
+struct Hold<'a>(&'a HeldFlush);
+
+impl Drop for Hold<'_> {
+    fn drop(&mut self) {
+        *self.0.held.lock().unwrap() = false;
+        self.0.let_go.notify_all();
+    }
+}
+
+impl BlockDevice for HeldFlush {
     fn geometry(&self) -> Geometry {
         self.inner.geometry()
     }
@@ -33,7 +62,8 @@ impl BlockDevice for SlowFlush {
     }
     fn flush(&self) -> Result<()> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        std::thread::sleep(self.flush_time);
+        let held = self.held.lock().unwrap();
+        drop(self.let_go.wait_while(held, |held| *held).unwrap());
         self.inner.flush()
     }
     fn discard(&self, at: BlockNo, count: u64) -> Result<()> {
@@ -190,35 +220,45 @@ fn under_sync_every_kind_of_call_is_durable_when_it_returns() {
 }
 
 #[test]
-fn under_sync_threads_share_flushes_and_nobody_holds_a_lock_meanwhile() {
-    const THREADS: u64 = 4;
-    const FILES: u64 = 25;
-    let device = Arc::new(SlowFlush {
-        inner: MemDevice::new(4096),
-        flushes: AtomicU64::new(0),
-        flush_time: Duration::from_millis(4),
-    });
+fn under_sync_threads_share_flushes_and_no_lock_is_held_during_one() {
+    const OTHERS: u64 = 4;
+    let device = Arc::new(HeldFlush::new());
     make(&*device, Contract::Sync);
     let fs = mount(device.clone());
-    let before = device.flushes.load(Ordering::Relaxed);
+    let flushes = || device.flushes.load(Ordering::SeqCst);
+    let before = flushes();
+    let there = |name: &str| {
+        fs.lookup(&Caller::root(), fs.root(), name.as_bytes())
+            .is_ok()
+    };
+    let hold = device.hold();
     std::thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let fs = &fs;
-            scope.spawn(move || {
-                for file in 0..FILES {
-                    create(fs, &format!("{thread} {file}"));
-                }
-            });
+        let fs = &fs;
+        // Dropped before the threads are joined, also when an assertion fails.
+        let hold = hold;
+        scope.spawn(move || create(fs, "first"));
+        until("the first flush", || flushes() == before + 1);
+        // All work is in one directory. With its lock held in the flush, none of these files would appear.
+        for other in 0..OTHERS {
+            scope.spawn(move || create(fs, &format!("{other}")));
         }
+        for other in 0..OTHERS {
+            until("a file beside a flush", || there(&other.to_string()));
+        }
+        assert_eq!(flushes(), before + 1, "one commit at a time");
+        drop(hold);
     });
-    let flushes = device.flushes.load(Ordering::Relaxed) - before;
-    // All work in one directory: with its lock held in a flush, each file would cost one.
-    assert!(
-        flushes < THREADS * FILES * 2 / 3,
-        "{flushes} flushes for {} files",
-        THREADS * FILES
-    );
+    // What gathered meanwhile is one record.
+    assert_eq!(flushes(), before + 2);
     fs.unmount().unwrap();
+}
+
+fn until(what: &str, done: impl Fn() -> bool) {
+    let begun = std::time::Instant::now();
+    while !done() {
+        assert!(begun.elapsed() < PATIENCE, "{what} never comes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// A file of so many blocks whose present content has been written home.
@@ -369,7 +409,7 @@ fn overwrites_go_home_by_themselves_when_many_wait_and_within_the_commit_interva
     fs.write(&root, ino, 0, &[3; 4096]).unwrap();
     let begun = std::time::Instant::now();
     while fs.journal_stats().in_place_blocks == 0 {
-        assert!(begun.elapsed() < Duration::from_secs(20), "never written");
+        assert!(begun.elapsed() < PATIENCE, "never written");
         std::thread::sleep(Duration::from_millis(5));
     }
     fs.unmount().unwrap();

@@ -300,7 +300,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Instant;
 
-    const LIMIT: Duration = Duration::from_secs(20);
+    const LIMIT: Duration = Duration::from_secs(300);
 
     type Request = (u32, Box<dyn FnOnce(&Turns) + Send>);
 

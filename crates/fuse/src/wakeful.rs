@@ -48,6 +48,15 @@ pub(crate) struct Wakeful(Arc<Shared>);
 impl Wakeful {
     /// With a watcher for each processor, as far as they help; none on a single one.
     pub(crate) fn new() -> Wakeful {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        Wakeful::with_watchers(if processors > 1 {
+            processors.min(WATCHERS_MAX)
+        } else {
+            0
+        })
+    }
+
+    fn with_watchers(watchers: usize) -> Wakeful {
         let shared = Arc::new(Shared {
             requests: AtomicU64::new(0),
             client: AtomicU32::new(0),
@@ -59,12 +68,6 @@ impl Wakeful {
             lock: Mutex::new(()),
             changed: Condvar::new(),
         });
-        let processors = thread::available_parallelism().map_or(1, usize::from);
-        let watchers = if processors > 1 {
-            processors.min(WATCHERS_MAX)
-        } else {
-            0
-        };
         for _ in 0..watchers {
             let shared = Arc::clone(&shared);
             let watcher = thread::Builder::new().name("fuse-awake".to_owned());
@@ -76,6 +79,10 @@ impl Wakeful {
 
     /// A request of the thread `client` has come (0: of nobody, as RELEASE is).
     pub(crate) fn stir(&self, client: u32) {
+        self.stir_at(client, || self.0.begun.elapsed());
+    }
+
+    fn stir_at(&self, client: u32, now: impl FnOnce() -> Duration) {
         let shared = &*self.0;
         shared.requests.fetch_add(1, Relaxed);
         if client != 0 && shared.client.swap(client, Relaxed) != client {
@@ -85,7 +92,7 @@ impl Wakeful {
         if shared.awake.load(Relaxed) {
             return;
         }
-        let now = shared.begun.elapsed().as_micros() as u64;
+        let now = now().as_micros() as u64;
         let since = now.saturating_sub(shared.last.swap(now, Relaxed));
         if Duration::from_micros(since) > LINGER {
             shared.close.store(0, Relaxed);
@@ -151,46 +158,40 @@ impl Shared {
 mod tests {
     use super::*;
 
-    fn becomes(shared: &Shared, awake: bool) -> bool {
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_secs(20) {
-            if shared.awake.load(Relaxed) == awake {
-                return true;
-            }
-            thread::sleep(Duration::from_micros(200));
+    #[test]
+    fn requests_of_one_client_that_come_closely_wake_the_watchers() {
+        let wakeful = Wakeful::with_watchers(0);
+        let mut now = Duration::ZERO;
+        let mut stir = |client, after| {
+            now += after;
+            wakeful.stir_at(client, || now);
+            wakeful.0.awake.load(Relaxed)
+        };
+        for _ in 0..2 * CLOSE_TOGETHER {
+            assert!(!stir(7, 3 * LINGER), "requests far apart wake no watcher");
         }
-        false
+        for _ in 1..CLOSE_TOGETHER {
+            assert!(!stir(7, LINGER / 4));
+        }
+        assert!(stir(7, LINGER / 4));
+        assert!(stir(0, LINGER), "the kernel itself is no other client");
+        assert!(!stir(8, LINGER / 4), "two clients need no watchers");
+        for _ in 1..CLOSE_TOGETHER {
+            assert!(!stir(8, LINGER / 4));
+        }
+        assert!(stir(8, LINGER / 4));
     }
 
     #[test]
-    fn watchers_spin_while_requests_come_closely_and_sleep_afterwards() {
-        let wakeful = Wakeful::new();
+    fn watchers_sleep_when_no_request_comes() {
+        let wakeful = Wakeful::with_watchers(2);
         let shared = Arc::clone(&wakeful.0);
-        for _ in 0..3 {
-            wakeful.stir(7);
-            thread::sleep(3 * LINGER);
-            assert!(
-                !shared.awake.load(Relaxed),
-                "requests far apart wake nobody"
-            );
+        for _ in 0..=CLOSE_TOGETHER {
+            wakeful.stir_at(7, || Duration::ZERO);
         }
-        if thread::available_parallelism().map_or(1, usize::from) > 1 {
-            // In one go, so that the first look at the clock is close to the last.
-            let begun = Instant::now();
-            while !shared.awake.load(Relaxed) && begun.elapsed() < Duration::from_secs(20) {
-                wakeful.stir(7);
-            }
-            wakeful.stir(0);
-            assert!(
-                shared.awake.load(Relaxed),
-                "the kernel itself is no company"
-            );
-            wakeful.stir(8);
-            assert!(!shared.awake.load(Relaxed), "nor do they with company");
-            while !shared.awake.load(Relaxed) && begun.elapsed() < Duration::from_secs(20) {
-                wakeful.stir(8);
-            }
-            assert!(becomes(&shared, false), "they spin for ever");
+        // Ends: a watcher takes it back, however late it is scheduled.
+        while shared.awake.load(Relaxed) {
+            thread::sleep(Duration::from_micros(200));
         }
         drop(wakeful);
         assert!(shared.stopped.load(Relaxed));

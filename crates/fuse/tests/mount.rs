@@ -550,30 +550,42 @@ fn every_kind_of_sync_reaches_the_file_system_exactly_once() {
 
 #[test]
 fn waiting_fsyncs_do_not_stop_other_requests() {
+    const SYNCS: u64 = 8;
     let m = mounted!();
-    m.fs.slow_fsync.store(true, SeqCst);
-    let files: Vec<File> = (0..8)
+    m.fs.hold_fsyncs.store(true, SeqCst);
+    let files: Vec<File> = (0..SYNCS)
         .map(|i| File::create(m.join(format!("{i}"))).unwrap())
         .collect();
-    let start = Instant::now();
+    let before = m.fs.fsyncs.load(SeqCst);
     std::thread::scope(|scope| {
         for file in &files {
             scope.spawn(|| file.sync_all().unwrap());
         }
-        std::thread::sleep(Duration::from_millis(50));
+        // Lets the syncs go also when an assertion fails.
+        let release = Release(&m.fs.hold_fsyncs);
         let begun = Instant::now();
-        fs::write(m.join("meanwhile"), "x").unwrap();
-        assert!(
-            begun.elapsed() < Duration::from_millis(150),
-            "{:?}",
-            begun.elapsed()
-        );
+        while m.fs.fsyncs.load(SeqCst) < before + SYNCS {
+            assert!(begun.elapsed() < PATIENCE, "they do not wait side by side");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // All of them are held: this returns only if none of them is in its way.
+        let (done, finished) = std::sync::mpsc::channel();
+        let path = m.join("meanwhile");
+        scope.spawn(move || done.send(fs::write(path, "x").is_ok()));
+        assert_eq!(finished.recv_timeout(PATIENCE), Ok(true));
+        drop(release);
     });
-    assert!(
-        start.elapsed() < Duration::from_millis(1500),
-        "side by side: {:?}",
-        start.elapsed()
-    );
+}
+
+/// Far beyond what a sound run takes: only a hang reaches it.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+struct Release<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Release<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, SeqCst);
+    }
 }
 
 #[test]
@@ -680,7 +692,7 @@ fn a_request_that_panics_is_answered_and_the_session_says_so() {
         "nothing goes on as if"
     );
     let path = m.path();
-    let ended = m.session.take().unwrap().shutdown(Duration::from_secs(5));
+    let ended = m.session.take().unwrap().shutdown(PATIENCE);
     assert_eq!(ended, Ended::Failed("statfs panics on purpose".to_owned()));
     assert!(mountinfo::mount_at(&path).unwrap().is_none());
 }

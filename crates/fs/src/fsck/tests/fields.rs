@@ -23,7 +23,7 @@ const STRIDE: usize = 67;
 /// The same of those of the log.
 const LOG_STRIDE: usize = 7;
 /// What one case may take on a busy machine.
-const CASE_MAX: Duration = Duration::from_secs(60);
+const CASE_MAX: Duration = Duration::from_secs(300);
 /// What all of it may take of the address space, KiB: no number on the medium is believed.
 const MEMORY_MAX_KIB: u64 = 6 << 20;
 

@@ -344,7 +344,7 @@ fn fuzz(base: &Image, blocks: &[u64], seconds: u64) {
             survive(&image, &Near::default(), seed);
         }));
         assert!(
-            start.elapsed() < Duration::from_secs(20),
+            start.elapsed() < Duration::from_secs(300),
             "seed {seed} takes forever"
         );
         if run.is_err() {
