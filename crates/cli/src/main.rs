@@ -7,9 +7,12 @@
 mod commands;
 mod content;
 mod failure;
+mod host_space;
+mod limits;
 mod mount_options;
 mod progress;
 mod size;
+mod syslog;
 mod text;
 mod volume;
 
@@ -113,10 +116,15 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
-    if let Some(role) = arguments.next().and_then(|name| helper::Role::of(&name)) {
-        return helper::run(role, arguments);
-    }
-    match run(Cli::parse().command) {
+    let cli = match arguments.next().and_then(|name| helper::Role::of(&name)) {
+        Some(helper::Role::Command(name)) => {
+            let line = ["steadfast".into(), name.into()];
+            Cli::parse_from(line.into_iter().chain(arguments))
+        }
+        Some(role) => return helper::run(role, arguments),
+        None => Cli::parse(),
+    };
+    match run(cli.command) {
         Ok(code) => code,
         Err(failure) => {
             failure.report();

@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) relatime: bool,
     /// May cover another mount.
     pub(crate) over: bool,
+    /// The mount goes away with its server.
+    pub(crate) auto_unmount: bool,
     /// Around the host's page cache (`Some(true)`), through it (`Some(false)`).
     pub(crate) direct: Option<bool>,
     /// Threads that read requests.
@@ -56,7 +58,7 @@ pub(crate) struct Options {
 
 /// The options, as they are shown to who asked for an unknown one.
 pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, io_uring, poll, nopoll, \
-    noatime, relatime, atime, dev, nodev, suid, nosuid, exec, noexec, over, log=FILE, trace=FILE, defaults";
+    noatime, relatime, atime, dev, nodev, suid, nosuid, exec, noexec, over, auto_unmount, log=FILE, trace=FILE, defaults";
 
 /// The options explained, for `--help`; mount.steadfast(8) says more.
 pub(crate) const HELP: &str =
@@ -77,6 +79,7 @@ dev, nodev        whether device nodes work (default: no)
 suid, nosuid      whether set-id bits work (default: no)
 exec, noexec      whether programs are executed (default: yes)
 over              the mount point may be covered by another mount already
+auto_unmount      in the background: unmount when something kills the server
 log=FILE          append the server's messages to FILE
 trace=FILE        append a line to FILE for each request of the kernel
 defaults          nothing beside the defaults";
@@ -159,6 +162,7 @@ fn set_flag(options: &mut Options, flag: &str) -> bool {
         "poll" => options.no_poll = false,
         "nopoll" => options.no_poll = true,
         "over" => options.over = true,
+        "auto_unmount" => options.auto_unmount = true,
         "io_uring" => options.io_uring = true,
         "direct" => options.direct = Some(true),
         "buffered" => options.direct = Some(false),

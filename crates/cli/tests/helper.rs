@@ -124,13 +124,65 @@ fn helpers_are_installed_beside_nothing_else_and_removed() {
     let Some(dir) = place() else { return };
     let sbin = dir.path().join("sbin");
     let count = || fs::read_dir(&sbin).unwrap().count();
-    assert_eq!(count(), 4);
+    // Eight names and the program: a link to a build directory would leave mount(8) with nothing, or with whatever is built
+    // there next, run as root.
+    assert_eq!(count(), 9);
+    for entry in fs::read_dir(&sbin).unwrap() {
+        let target = fs::canonicalize(entry.unwrap().path()).unwrap();
+        assert_eq!(
+            target,
+            fs::canonicalize(&sbin).unwrap().join("steadfast-helper")
+        );
+    }
     // Again, for a program that has moved.
     assert!(
         steadfast(dir.path(), &["install-helper", "sbin"])
             .status
             .success()
     );
+    assert!(
+        steadfast(dir.path(), &["install-helper", "--remove", "sbin"])
+            .status
+            .success()
+    );
+    assert_eq!(count(), 0);
+    // A program that stays where it is gets links: no second program to be kept up to date.
+    let installed = dir.path().join("steadfast");
+    fs::copy(PROGRAM, &installed).unwrap();
+    let install = |program: &Path| {
+        let mut command = Command::new(program);
+        command
+            .args(["install-helper", "sbin"])
+            .current_dir(dir.path());
+        assert!(command.status().unwrap().success());
+    };
+    install(&installed);
+    assert_eq!(
+        fs::read_link(sbin.join("mount.steadfast")).unwrap(),
+        fs::canonicalize(&installed).unwrap()
+    );
+    assert_eq!(count(), 8);
+    // One that others may write to is copied.
+    fs::set_permissions(
+        &installed,
+        std::os::unix::fs::PermissionsExt::from_mode(0o777),
+    )
+    .unwrap();
+    install(&installed);
+    assert_eq!(count(), 9);
+    // mkfs(8) and fsck(8) find their names.
+    let run = |name: &str, args: &[&str]| {
+        let mut command = Command::new(sbin.join(name));
+        command
+            .args(args)
+            .current_dir(dir.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    };
+    let made = run("mkfs.steadfast", &["--size", "64M", "other"]);
+    assert!(made.status.success(), "{}", said(&made));
+    assert_eq!(run("fsck.steadfast", &["other"]).status.code(), Some(0));
     assert!(
         steadfast(dir.path(), &["install-helper", "--remove", "sbin"])
             .status

@@ -250,7 +250,18 @@ fn synced_survives_a_killed_server(p: &Place) {
         1,
         &["server is gone", "steadfast umount"],
     );
-    p.ok(&["umount", "mnt"]);
+    // It took what was not durable with it: unmounting is no success.
+    p.refused(
+        &["umount", "mnt"],
+        1,
+        &[
+            "its server was dead",
+            "not known to be durable",
+            "img",
+            "the next mount recovers it",
+        ],
+    );
+    p.refused(&["umount", "mnt"], 1, &["nothing is mounted"]);
     assert_eq!(p.state(), "needs-recovery");
     p.ok(&["fsck", "img"]);
     p.ok(&["mount", "img", "mnt"]);

@@ -271,6 +271,8 @@ pub enum Unmount {
     IfIdle,
     /// Out of the tree at once; who uses it may go on until done.
     Detach,
+    /// As [`Unmount::IfIdle`], after every request that waits for the server has failed. Needs root.
+    Force,
 }
 
 /// Unmounts what is mounted at `path`, as root directly, else through `fusermount3`.
@@ -281,6 +283,7 @@ pub fn unmount(path: &Path, how: Unmount) -> io::Result<()> {
     let flags = match how {
         Unmount::IfIdle => UnmountFlags::NOFOLLOW,
         Unmount::Detach => UnmountFlags::NOFOLLOW | UnmountFlags::DETACH,
+        Unmount::Force => UnmountFlags::NOFOLLOW | UnmountFlags::FORCE,
     };
     match rustix::mount::unmount(path, flags) {
         Err(Errno::PERM) => unmount_by_helper(path, how),

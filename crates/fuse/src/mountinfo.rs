@@ -24,6 +24,8 @@ pub struct MountEntry {
     pub fs_type: String,
     /// Source: for our mounts the image's path.
     pub source: PathBuf,
+    /// The file system as a whole takes no changes.
+    pub read_only: bool,
 }
 
 impl MountEntry {
@@ -84,12 +86,15 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = fields.skip_while(|&f| f != b"-").skip(1);
     let fs_type = String::from_utf8_lossy(fields.next()?).into_owned();
     let source = unescape(fields.next()?);
+    let options = fields.next().unwrap_or_default();
+    let read_only = options.split(|&b| b == b',').any(|word| word == b"ro");
     Some(MountEntry {
         id,
         device,
         mount_point,
         fs_type,
         source,
+        read_only,
     })
 }
 
@@ -126,7 +131,7 @@ mod tests {
     #[test]
     fn a_line_with_escapes_and_optional_fields_is_understood() {
         let text = b"36 35 0:98 / /mnt/a\\040b rw,nosuid shared:1 master:2 - fuse.steadfast \
-            /tmp/x\\134y rw,user_id=0\n\ngarbage\n1 2 8:1 / / rw - ext4 /dev/sda1 rw\n";
+            /tmp/x\\134y rw,user_id=0\n\ngarbage\n1 2 8:1 / / rw - ext4 /dev/sda1 noacl,ro\n";
         let mounts = parse(text);
         assert_eq!(mounts.len(), 2);
         assert_eq!(mounts[0].mount_point, Path::new("/mnt/a b"));
@@ -134,6 +139,7 @@ mod tests {
         assert!(mounts[0].is_ours());
         assert_eq!((mounts[0].id, mounts[0].device.as_str()), (36, "0:98"));
         assert!(!mounts[1].is_ours());
+        assert!(!mounts[0].read_only && mounts[1].read_only);
         assert_eq!(unescape(b"a\\9"), Path::new("a\\9"));
     }
 }

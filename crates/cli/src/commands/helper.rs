@@ -1,5 +1,6 @@
 //! The program under its other names: `mount.steadfast` and `umount.steadfast`, which mount(8)
-//! and umount(8) run for volumes; and `steadfast install-helper`, which makes those names.
+//! and umount(8) run for volumes, `mkfs.steadfast` and `fsck.steadfast`, which mkfs(8) and fsck(8) run and which
+//! take the arguments of `steadfast mkfs` and `steadfast fsck`; and `steadfast install-helper`, which makes those names.
 //!
 //! mount(8) calls `mount.TYPE SOURCE DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, umount(8)
 //! `umount.TYPE DIR [-flnrv] [-N NAMESPACE] [-t TYPE]`; exit codes are those of mount(8).
@@ -9,19 +10,26 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use steadfast_fuse::{Unmount, mountinfo, unmount};
-
 use crate::commands::{mount, remount, umount};
 use crate::failure::Failure;
 use crate::text;
 
-/// The names, and whether they mount.
-const NAMES: [(&str, Role); 4] = [
+/// The names, and what they do.
+const NAMES: [(&str, Role); 8] = [
     ("mount.steadfast", Role::Mount),
     ("mount.fuse.steadfast", Role::Mount),
     ("umount.steadfast", Role::Unmount),
     ("umount.fuse.steadfast", Role::Unmount),
+    ("mkfs.steadfast", Role::Command("mkfs")),
+    ("mkfs.fuse.steadfast", Role::Command("mkfs")),
+    ("fsck.steadfast", Role::Command("fsck")),
+    ("fsck.fuse.steadfast", Role::Command("fsck")),
 ];
+
+/// The name of a copy of the program in the directory of the links.
+const COPY: &str = "steadfast-helper";
+/// What a cache, such as a build directory, has at its top.
+const OF_CACHES: &str = "CACHEDIR.TAG";
 
 /// mount(8): wrong usage or permissions.
 const USAGE: u8 = 1;
@@ -38,6 +46,8 @@ const OF_FSTAB: [&str; 10] = [
 pub(crate) enum Role {
     Mount,
     Unmount,
+    /// A command of the program.
+    Command(&'static str),
 }
 
 impl Role {
@@ -67,6 +77,7 @@ pub(crate) fn run(role: Role, arguments: impl Iterator<Item = OsString>) -> Exit
     let done = read(arguments).and_then(|call| match role {
         Role::Mount => do_mount(&call),
         Role::Unmount => do_unmount(&call),
+        Role::Command(name) => Err(Failure::usage(format!("'{name}' is no kind of mount"))),
     });
     match done {
         Ok(code) if code == ExitCode::SUCCESS => code,
@@ -158,14 +169,8 @@ fn do_unmount(call: &Call) -> Result<ExitCode, Failure> {
             "give the directory where a volume is mounted",
         ));
     };
-    let dir = PathBuf::from(dir);
-    if !call.lazy {
-        return umount::run(&umount::Args::new(dir));
-    }
-    let dir = mountinfo::resolve(&dir).map_err(|e| Failure::at(&dir, e))?;
-    umount::find(&dir)?;
-    unmount(&dir, Unmount::Detach).map_err(|e| Failure::at(&dir, e))?;
-    Ok(ExitCode::SUCCESS)
+    // mount(8) means "fake" by the letter, umount(8) "force".
+    umount::run(&umount::Args::new(dir.into(), call.lazy, call.fake))
 }
 
 /// `steadfast install-helper`
@@ -174,7 +179,8 @@ pub(crate) struct Args {
     /// Remove them instead
     #[arg(long)]
     remove: bool,
-    /// Directory for the links; mount(8) looks in /sbin
+    /// Directory for the links; mount(8), mkfs(8) and fsck(8) look in /sbin. A program in a build directory, or one that others
+    /// can change, is copied there first
     #[arg(default_value = "/sbin")]
     dir: PathBuf,
 }
@@ -184,21 +190,64 @@ pub(crate) struct Args {
 pub(crate) fn install(args: &Args) -> Result<ExitCode, Failure> {
     let program =
         std::env::current_exe().map_err(|e| Failure::new(format!("finding this program: {e}")))?;
+    let copy = args.dir.join(COPY);
     for (name, _) in NAMES {
         let link = args.dir.join(name);
+        let ours = |target: &Path| {
+            [Some("steadfast".as_ref()), Some(COPY.as_ref())].contains(&target.file_name())
+        };
         match std::fs::read_link(&link) {
-            Ok(target) if target.file_name() == Some("steadfast".as_ref()) => {
+            Ok(target) if ours(&target) => {
                 std::fs::remove_file(&link).map_err(|e| Failure::at(&link, e))?;
             }
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             _ => return Err(Failure::at(&link, "is there, and is not ours: left alone")),
         }
-        if !args.remove {
-            std::os::unix::fs::symlink(&program, &link).map_err(|e| Failure::at(&link, e))?;
-            text::print(&format!("{} -> {}", link.display(), program.display()))?;
+    }
+    match std::fs::remove_file(&copy) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(Failure::at(&copy, e)),
+        _ => {}
+    }
+    if args.remove {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let target = match passing(&program) {
+        None => program,
+        Some(why) => {
+            let failed = |e| Failure::at(&copy, format!("copying this program: {e}"));
+            std::fs::copy(&program, &copy).map_err(failed)?;
+            text::print(&format!(
+                "{} is a copy of this program: {} {why}",
+                copy.display(),
+                program.display()
+            ))?;
+            COPY.into()
         }
+    };
+    for (name, _) in NAMES {
+        let link = args.dir.join(name);
+        std::os::unix::fs::symlink(&target, &link).map_err(|e| Failure::at(&link, e))?;
+        text::print(&format!("{} -> {}", link.display(), target.display()))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Why a program must not be what mount(8) runs as root for years to come, if so.
+fn passing(program: &Path) -> Option<&'static str> {
+    use std::os::unix::fs::MetadataExt;
+    if program.ancestors().any(|dir| dir.join(OF_CACHES).exists()) {
+        return Some("lies in a build directory");
+    }
+    let me = rustix::process::geteuid().as_raw();
+    // A directory that everybody may write to is as good as its files if they are protected by the sticky bit.
+    let safe = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|found| {
+            [0, me].contains(&found.uid())
+                && (found.mode() & 0o022 == 0 || found.mode() & 0o1000 != 0)
+        })
+    };
+    let changeable = !program.ancestors().all(safe);
+    changeable.then_some("can be changed by others")
 }
 
 #[cfg(test)]
@@ -240,6 +289,10 @@ mod tests {
             Some(Role::Mount)
         );
         assert_eq!(Role::of("umount.steadfast".as_ref()), Some(Role::Unmount));
+        assert_eq!(
+            Role::of("fsck.steadfast".as_ref()),
+            Some(Role::Command("fsck"))
+        );
         assert_eq!(Role::of("/usr/bin/steadfast".as_ref()), None);
     }
 }

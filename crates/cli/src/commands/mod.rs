@@ -21,3 +21,4 @@ pub(crate) mod stat;
 pub(crate) mod sync;
 pub(crate) mod trim;
 pub(crate) mod umount;
+pub(crate) mod watch;

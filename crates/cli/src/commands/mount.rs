@@ -1,14 +1,15 @@
 //! `steadfast mount`: mounts a volume, in the background unless asked otherwise.
 //!
-//! The background server is this program, run anew: no fork, so no half of a threaded
-//! process. It tells through a pipe on its standard output when the mount answers, and
-//! until then reports errors on the standard error that it shares with this process.
+//! In the background are two processes, both this program run anew (no fork, so no half of a threaded
+//! process): one that stays beside the server (`watch`), and the server. The server tells through a pipe
+//! on its standard output when the mount answers, and until then reports errors on the standard error
+//! that it shares with this process.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-use crate::commands::serve;
+use crate::commands::{serve, watch};
 use crate::failure::{Failure, notice};
 use crate::mount_options;
 
@@ -20,9 +21,12 @@ pub(crate) struct Args {
     /// Serve the mount in this process until it is unmounted
     #[arg(long)]
     foreground: bool,
-    /// Internal: this process is the background server
+    /// Internal: this process starts the background server and stays beside it
     #[arg(long, hide = true, conflicts_with = "foreground")]
     background: bool,
+    /// Internal: this process is the background server
+    #[arg(long, hide = true, conflicts_with_all = ["foreground", "background"])]
+    served: bool,
     /// Image file or block device
     image: PathBuf,
     /// Directory to mount at
@@ -36,6 +40,7 @@ impl Args {
             options,
             foreground: false,
             background: false,
+            served: false,
             image,
             dir,
         }
@@ -52,17 +57,21 @@ pub(crate) fn check(args: &Args) -> Result<ExitCode, Failure> {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let options = mount_options::parse(&args.options).map_err(Failure::usage)?;
-    if args.foreground || args.background {
-        return serve::run(&args.image, &args.dir, &options, args.background);
+    if args.foreground || args.served {
+        return serve::run(&args.image, &args.dir, &options, args.served);
+    }
+    if args.background {
+        return watch::run(again(args, "--served")?, &args.image, &args.dir, &options);
     }
     spawn_server(args)
 }
 
-fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
+/// This program once more, in another role.
+fn again(args: &Args, role: &str) -> Result<Command, Failure> {
     let program = std::env::current_exe()
         .map_err(|e| Failure::new(format!("finding this program to run as server: {e}")))?;
     let mut command = Command::new(program);
-    command.args(["mount", "--background"]);
+    command.args(["mount", role]);
     for options in &args.options {
         command.arg("-o").arg(options);
     }
@@ -70,7 +79,11 @@ fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
         .arg("--")
         .arg(absolute(&args.image)?)
         .arg(absolute(&args.dir)?);
-    let mut server = command
+    Ok(command)
+}
+
+fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
+    let mut server = again(args, "--background")?
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
@@ -88,6 +101,9 @@ fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
         .map_err(|e| Failure::new(format!("waiting for the server: {e}")))?;
     match status.code().and_then(|code| u8::try_from(code).ok()) {
         Some(0) => Err(Failure::new("the server ended before the mount answered")),
+        Some(code) if let Some(signal) = watch::signal_of(code) => Err(Failure::new(format!(
+            "the server was killed by {signal} before the mount answered"
+        ))),
         Some(code) => Ok(ExitCode::from(code)),
         None => Err(Failure::new(format!(
             "the server died before the mount answered: {status}"

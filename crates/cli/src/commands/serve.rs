@@ -7,6 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,6 +22,7 @@ use steadfast_fuse::{Ended, MountOptions, Session};
 use crate::failure::{Failure, notice};
 use crate::mount_options::Options;
 use crate::volume::{self, Access, Volume};
+use crate::{host_space, limits};
 
 /// What the background server says when the mount answers.
 pub(crate) const READY: &str = "ready";
@@ -42,9 +44,8 @@ pub(crate) fn run(
     options: &Options,
     background: bool,
 ) -> Result<ExitCode, Failure> {
-    if background {
-        // Away from the terminal and its signals.
-        let _ = rustix::process::setsid();
+    for message in limits::lift() {
+        notice(&message);
     }
     let log = options.log.as_deref().map(append_to).transpose()?;
     // Cheap checks first: nothing is opened for a mount point that cannot be used.
@@ -57,6 +58,12 @@ pub(crate) fn run(
     let access = if options.read_only {
         Access::Look
     } else {
+        if let Ok(file) = std::fs::metadata(&image)
+            && file.is_file()
+            && let Some(why) = limits::forbids(file.len())
+        {
+            return Err(Failure::at(&image, why));
+        }
         Access::Change
     };
     let device = volume::open_device(&image, access, options.direct)?;
@@ -64,7 +71,8 @@ pub(crate) fn run(
     let (tell, told) = channel();
     let signals = catch_signals(tell.clone())?;
 
-    let (volume, told_of_volume) = volume::mount(&image, device, options)?;
+    let (volume, mut told_of_volume) = volume::mount(&image, device, options)?;
+    told_of_volume.extend(host_space::warning(&image).filter(|_| access == Access::Change));
     let mounted = mount(&volume, &image, &dir, options);
     let session = match mounted {
         Ok(session) => session,
@@ -74,12 +82,18 @@ pub(crate) fn run(
         }
     };
     let announced = announce(&image, &session, &told_of_volume, background, log);
+    let (serving, end) = channel();
+    if access == Access::Change {
+        let tell = logger(&image);
+        host_space::watch(image.clone(), move |line| tell(line), end);
+    }
     let ended = match announced {
         Ok(()) => serve(session, tell, &told),
         // Who asked for the mount is gone: nobody would know of it.
         Err(_) => session.shutdown(GRACE),
     };
     signals.close();
+    drop(serving);
     close(&image, volume, &ended)
 }
 
@@ -157,12 +171,24 @@ fn announce(
     }
     writeln!(out, "{READY}")?;
     out.flush()?;
+    // What stands beside the server reads its messages from there.
+    let messages = rustix::io::dup(std::io::stdin())?;
+    let_go(Some(log.map_or(messages, OwnedFd::from)))?;
+    let nothing = File::open("/dev/null")?;
+    Ok(rustix::stdio::dup2_stdin(&nothing)?)
+}
+
+/// Leaves the terminal, the starter's pipes and its directory; messages go to `log`.
+pub(crate) fn let_go(log: Option<OwnedFd>) -> std::io::Result<()> {
     let nothing = OpenOptions::new()
         .read(true)
         .write(true)
         .open("/dev/null")?;
     rustix::stdio::dup2_stdout(&nothing)?;
-    rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&nothing))?;
+    match log {
+        Some(log) => rustix::stdio::dup2_stderr(&log)?,
+        None => rustix::stdio::dup2_stderr(&nothing)?,
+    }
     std::env::set_current_dir("/")
 }
 

@@ -9,21 +9,37 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FlockOperation;
+use rustix::io::Errno;
 use steadfast_fuse::mountinfo::{self, MountEntry};
 use steadfast_fuse::{Unmount, server_pid, unmount};
 
-use crate::failure::Failure;
-use crate::volume::{self, Access, LogState};
+use crate::failure::{Failure, notice};
+use crate::volume::{self, Access, Contract, LogState};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Take it out of the tree at once; what is in use there goes on until it is closed
+    #[arg(short, long)]
+    lazy: bool,
+    /// Cut the connection to the server first, for one that does not answer: what waits for it fails, and so does every use
+    /// of the mount from then on
+    #[arg(short, long)]
+    force: bool,
     /// Where the volume is mounted
     dir: PathBuf,
 }
 
 impl Args {
-    pub(crate) fn new(dir: PathBuf) -> Args {
-        Args { dir }
+    pub(crate) fn new(dir: PathBuf, lazy: bool, force: bool) -> Args {
+        Args { lazy, force, dir }
+    }
+
+    fn how(&self) -> Unmount {
+        match (self.lazy, self.force) {
+            (false, false) => Unmount::IfIdle,
+            (false, true) => Unmount::Force,
+            (true, _) => Unmount::Detach,
+        }
     }
 }
 
@@ -35,22 +51,82 @@ const USERS_NAMED_MAX: usize = 5;
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let dir = mountinfo::resolve(&args.dir).map_err(|e| Failure::at(&args.dir, e))?;
     let mount = find(&dir)?;
-    // Asked before it is gone. A dead mount has no server.
-    let server = server_pid(&dir).ok().and_then(start_time);
+    // Asked before it is gone; one that is asked for by force may not answer.
+    let asked = if args.force {
+        Err(ErrorKind::TimedOut.into())
+    } else {
+        server_pid(&dir)
+    };
+    let dead = matches!(&asked, Err(e) if is_dead(e));
+    let server = asked.ok().and_then(start_time);
     // One that was shut down on purpose is not closed cleanly.
-    let shut_down = steadfast_fuse::stats(&dir)
-        .is_ok_and(|stats| stats.contains(&("shut_down_now".to_owned(), 1)));
+    let shut_down = server.is_some()
+        && steadfast_fuse::stats(&dir)
+            .is_ok_and(|stats| stats.contains(&("shut_down_now".to_owned(), 1)));
     let clean_before = server.is_some() && !shut_down;
-    match unmount(&dir, Unmount::IfIdle) {
+    match unmount(&dir, args.how()) {
         Ok(()) => {}
         Err(e) if e.kind() == ErrorKind::ResourceBusy => return Err(busy(&mount)),
         Err(e) => return Err(Failure::at(&dir, format!("unmounting failed: {e}"))),
     }
+    if dead {
+        return after_death(&mount);
+    }
+    // Lazily means that it may go on for long.
+    if args.lazy {
+        return Ok(ExitCode::SUCCESS);
+    }
     wait_until_closed(&mount.source, server)?;
-    if clean_before {
+    if clean_before || args.force {
         check_closed(&mount.source)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether this error says that nobody serves the mount any more.
+fn is_dead(error: &std::io::Error) -> bool {
+    let dead = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
+    error
+        .raw_os_error()
+        .is_some_and(|code| dead.contains(&code))
+}
+
+/// Says what a server that died may have taken with it. What its log holds does not tell: changes that were in memory alone
+/// left no trace.
+fn after_death(mount: &MountEntry) -> Result<ExitCode, Failure> {
+    if mount.read_only {
+        let dir = mount.mount_point.display();
+        notice(&format!(
+            "{dir}: unmounted; its server was dead, but the mount was read-only: nothing is lost"
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let image = &mount.source;
+    let summary = volume::open_device(image, Access::Peek, None)
+        .and_then(|device| volume::summary(image, &device));
+    let lost = match &summary {
+        Ok(summary) if summary.contract == Contract::Sync.name() => {
+            "every call that had returned is durable, stores through mmap since the last msync are not"
+        }
+        _ => {
+            "what was changed since the last sync, fsync or commit (one every 5 seconds, unless the option 'commit' \
+              said otherwise) is not known to be durable"
+        }
+    };
+    let next = match summary {
+        Ok(summary) => match summary.log {
+            LogState::Damaged(why) => format!("its log is damaged ({why}): run 'steadfast fsck'"),
+            _ => "the next mount recovers it".to_owned(),
+        },
+        Err(failure) => format!("it cannot be read now: {}", failure.message),
+    };
+    Err(Failure::at(
+        &mount.mount_point,
+        format!(
+            "unmounted, but its server was dead: {lost}; {}: {next}; the system's log may say what ended the server",
+            image.display()
+        ),
+    ))
 }
 
 /// The volume mounted at a directory.
@@ -73,10 +149,15 @@ pub(crate) fn find(dir: &Path) -> Result<MountEntry, Failure> {
 /// A process and when it started, which together name it for good.
 type Process = (u32, String);
 
+/// None of a process that has ended, though its parent may not have taken notice (a zombie).
 fn start_time(pid: u32) -> Option<Process> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Field 22, counted behind the name, which may hold anything but ends with the last ')'.
-    let start = stat.rsplit_once(") ")?.1.split(' ').nth(19)?;
+    // Fields 3 and 22, counted behind the name, which may hold anything but ends with the last ')'.
+    let fields = stat.rsplit_once(") ")?.1;
+    if fields.starts_with(['Z', 'X']) {
+        return None;
+    }
+    let start = fields.split(' ').nth(19)?;
     Some((pid, start.to_owned()))
 }
 
@@ -98,7 +179,7 @@ fn wait_until_closed(image: &Path, server: Option<Process>) -> Result<(), Failur
                     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
                     false
                 }
-                Err(rustix::io::Errno::WOULDBLOCK) => true,
+                Err(Errno::WOULDBLOCK) => true,
                 Err(e) => {
                     return Err(Failure::at(
                         image,
@@ -180,4 +261,24 @@ fn users(dir: &Path) -> BTreeSet<String> {
         }
     }
     users
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was waited for until its parent took notice, five seconds at most, with the image closed long ago.
+    #[test]
+    fn a_process_that_its_parent_has_not_taken_notice_of_has_ended() {
+        let Ok(mut child) = std::process::Command::new("true").spawn() else {
+            return println!("skipped: there is no 'true'");
+        };
+        assert!(start_time(std::process::id()).is_some());
+        // Waits for its end and leaves it a zombie.
+        let id = rustix::process::WaitId::Pid(rustix::process::Pid::from_child(&child));
+        let how = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        assert!(rustix::process::waitid(id, how).is_ok());
+        assert_eq!(start_time(child.id()), None);
+        assert!(child.wait().is_ok());
+    }
 }

@@ -1,0 +1,63 @@
+//! Lines for the system's log: to journald where it runs, else to the syslog daemon. Both take datagrams. Where there is
+//! neither, a line is lost; no server waits for its log.
+
+use std::os::unix::net::UnixDatagram;
+
+/// Where journald takes messages in its own form.
+const JOURNALD: &str = "/run/systemd/journal/socket";
+/// Where every syslog daemon listens.
+const SYSLOG: &str = "/dev/log";
+/// Facility of daemons.
+const DAEMON: u8 = 3;
+
+/// How grave a message is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Level {
+    Error = 3,
+    Warning = 4,
+}
+
+/// Sends one line; a failure is nothing to tell, and there is nowhere to tell it.
+pub(crate) fn send(level: Level, line: &str) {
+    let Ok(socket) = UnixDatagram::unbound() else {
+        return;
+    };
+    let _ = socket.set_nonblocking(true);
+    let line = line.trim_end().replace('\n', " ");
+    if socket
+        .send_to(for_journald(level, &line).as_bytes(), JOURNALD)
+        .is_err()
+    {
+        let _ = socket.send_to(for_syslog(level, &line).as_bytes(), SYSLOG);
+    }
+}
+
+/// systemd's native protocol: a field by line.
+fn for_journald(level: Level, line: &str) -> String {
+    format!(
+        "PRIORITY={}\nSYSLOG_FACILITY={DAEMON}\nSYSLOG_IDENTIFIER=steadfast\nMESSAGE={line}\n",
+        level as u8
+    )
+}
+
+/// RFC 3164 without a time, which the daemon then adds.
+fn for_syslog(level: Level, line: &str) -> String {
+    let priority = DAEMON * 8 + level as u8;
+    format!("<{priority}>steadfast[{}]: {line}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_the_form_of_either_daemon() {
+        let journald = for_journald(Level::Warning, "a volume");
+        assert!(journald.starts_with("PRIORITY=4\n") && journald.ends_with("\nMESSAGE=a volume\n"));
+        let syslog = for_syslog(Level::Error, "a volume");
+        assert!(
+            syslog.starts_with("<27>steadfast[") && syslog.ends_with("]: a volume"),
+            "{syslog}"
+        );
+    }
+}
