@@ -20,6 +20,7 @@
 //! | `lanes` | where operations begin and end without the core's lock |
 //! | `core` | every decision; no I/O, no threads |
 //! | `op` | the open operation |
+//! | `around` | the data that it writes around the log |
 //! | `engine` | the calls, and what the threads share |
 //! | `admit` | admission, commit in memory |
 //! | `drive` | closing, syncing, flushing |
@@ -35,6 +36,7 @@
 //! | `lockmap` | locks for callers |
 
 mod admit;
+mod around;
 mod cache;
 mod checkpoint;
 mod codec;

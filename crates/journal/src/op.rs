@@ -1,5 +1,6 @@
 //! One operation: a private collection of edits that becomes visible atomically.
 
+use crate::around::Around;
 use crate::core::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId};
 use crate::engine::Inner;
 use crate::lanes::LaneId;
@@ -80,7 +81,7 @@ pub struct Op<'a> {
     bytes: Vec<u8>,
     relations: Vec<(Object, Access)>,
     frees: Vec<Run>,
-    data: Vec<DataRun>,
+    data: Around,
     attached: Vec<(u64, Credits)>,
 }
 
@@ -103,7 +104,7 @@ impl<'a> Op<'a> {
             bytes: Vec::new(),
             relations: Vec::new(),
             frees: Vec::new(),
-            data: Vec::new(),
+            data: Around::default(),
             attached: Vec::new(),
         }
     }
@@ -131,16 +132,6 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Where a block is that this operation writes around the log: run, and block in it.
-    fn find_around(&self, at: BlockNo) -> Option<(usize, usize)> {
-        let within = |(first, blocks): &DataRun| {
-            let i = at.0.checked_sub(first.0)? as usize;
-            (i < blocks.len()).then_some(i)
-        };
-        let mut runs = self.data.iter().enumerate();
-        runs.find_map(|(run, data)| Some((run, within(data)?)))
-    }
-
     fn insert(&mut self, touched: Touched) -> usize {
         let i = self.blocks.len();
         if i == SEARCHED_MAX {
@@ -159,8 +150,8 @@ impl<'a> Op<'a> {
     /// # Errors
     /// A read error, or [`Error::BadSeal`](crate::Error::BadSeal).
     pub fn read(&mut self, at: BlockNo, kind: Kind) -> Result<&Block> {
-        if let Some((run, i)) = self.find_around(at) {
-            return Ok(&self.data[run].1[i]);
+        if let Some(spot) = self.data.find(at) {
+            return Ok(self.data.block(spot));
         }
         let i = match self.find(at) {
             Some(i) => i,
@@ -186,8 +177,8 @@ impl<'a> Op<'a> {
 
     /// Adds an edit, whose bytes were put into the buffer already.
     fn edit(&mut self, at: BlockNo, kind: Kind, edit: Edit) -> Result<()> {
-        if let Some((run, i)) = self.find_around(at) {
-            edit.apply(&self.bytes, Arc::make_mut(&mut self.data[run].1[i]));
+        if let Some(spot) = self.data.find(at) {
+            edit.apply(&self.bytes, self.data.block_mut(spot));
             return Ok(());
         }
         let i = match self.find(at) {
@@ -360,16 +351,14 @@ impl<'a> Op<'a> {
         {
             return Err(Error::Logged { at });
         }
-        let end = at.0 + data.len() as u64;
-        for i in 0..self.blocks.len() {
-            let touched = &self.blocks[i];
-            if (at.0..end).contains(&touched.at.0) {
-                let unchanged = Touched::new(touched.at, touched.kind);
+        for at in (at.0..at.0 + data.len() as u64).map(BlockNo) {
+            if let Some(i) = self.find(at) {
+                let unchanged = Touched::new(at, self.blocks[i].kind);
                 let old = std::mem::replace(&mut self.blocks[i], unchanged);
                 self.let_go(&old);
             }
         }
-        self.data.push((at, data));
+        self.data.push(at, data);
         Ok(())
     }
 
@@ -390,11 +379,8 @@ impl<'a> Op<'a> {
         );
         self.done = true;
         let mut touched = std::mem::take(&mut self.blocks);
-        let dies = |touched: &Touched| {
-            let at = touched.at.0;
-            let dies = |run: &Run| (run.0.0..run.0.0 + run.1).contains(&at);
-            self.frees.iter().any(dies)
-        };
+        let freed = Freed::new(&self.frees);
+        let dies = |touched: &Touched| freed.contains(touched.at);
         touched.retain(|touched| {
             let lives = touched.is_changed() && !dies(touched);
             if !lives {
@@ -416,7 +402,7 @@ impl<'a> Op<'a> {
                 edits: touched.edits.clone(),
             });
         }
-        let data = std::mem::take(&mut self.data);
+        let data = self.data.take();
         let lives: Vec<DataRun> = data.clone();
         let changes = OpChanges {
             name: OpName::default(),
@@ -469,6 +455,27 @@ impl<'a> Op<'a> {
             }
         };
         blocks + self.attached.iter().map(|a| a.1.log_bytes).sum::<u64>()
+    }
+}
+
+/// Runs of blocks that an operation frees, by address: where a run begins, and how far it and those before it reach.
+struct Freed(Vec<(u64, u64)>);
+
+impl Freed {
+    fn new(runs: &[Run]) -> Freed {
+        let mut runs: Vec<(u64, u64)> = (runs.iter()).map(|(at, count)| (at.0, at.0 + count)).collect();
+        runs.sort_unstable();
+        let mut reach = 0;
+        for (_, end) in &mut runs {
+            reach = reach.max(*end);
+            *end = reach;
+        }
+        Freed(runs)
+    }
+
+    fn contains(&self, at: BlockNo) -> bool {
+        let before = self.0.partition_point(|(first, _)| *first <= at.0);
+        before > 0 && at.0 < self.0[before - 1].1
     }
 }
 
