@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use steadfast_block::{BlockDevice, DeviceError, Direct, FileDevice, FileOptions};
 use steadfast_flash::ImageStore;
-use steadfast_fs::{Fs, FsckOptions, JournalState, MkfsOptions, Outcome};
+use steadfast_fs::{Fs, FsckOptions, JournalState, MkfsOptions, Outcome, TrimRange};
 use steadfast_ftl::{Disk, DiskError, WhenFull};
 use steadfast_journal::{Journal, LogItem, LogSummary};
 use steadfast_vfs::FileSystem;
@@ -205,7 +205,9 @@ pub(crate) fn trim(
         let why = "can only be read by this version; nothing was changed";
         return Err(Failure::at(image, why));
     }
-    let trimmed = fs.trim(progress).map_err(|e| Failure::at(image, e))?;
+    let trimmed = fs
+        .trim(&TrimRange::default(), progress)
+        .map_err(|e| Failure::at(image, e))?;
     fs.unmount().map_err(|e| Failure::at(image, e))?;
     Ok(Trimmed {
         runs: trimmed.runs,

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use steadfast_block::BlockDevice;
 use steadfast_block::sim::{CrashImage, Limits, SimDevice};
-use steadfast_fs::{Fs, FsckOptions, Outcome, fsck};
+use steadfast_fs::{Fs, FsckOptions, Outcome, TrimRange, fsck};
 use steadfast_model::{Digest, Snapshot, ordered};
 use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, Ino, NewNode, SetAttr, SystemClock};
 
@@ -93,7 +93,7 @@ pub(crate) fn recovered<D: BlockDevice>(
     let found = observe(&fs)?;
     history.check(&found, moment)?;
     if depth.trim {
-        fs.trim(&mut |_, _| {})
+        fs.trim(&TrimRange::default(), &mut |_, _| {})
             .map_err(|e| format!("trim after recovery: {e}"))?;
     }
     mounted();

@@ -24,7 +24,7 @@ use steadfast_block::{
     Snapshot,
 };
 use steadfast_flash::{Latency, MemoryStore, Nand, Rng};
-use steadfast_fs::{Fs, MkfsOptions, mkfs};
+use steadfast_fs::{Fs, MkfsOptions, TrimRange, mkfs};
 use steadfast_ftl::{Disk, WhenFull, geometry_for};
 use steadfast_model::{Handles, Op, Snapshot as Shown, Step, Tree, ordered};
 use steadfast_vfs::{Caller, FileSystem, Time};
@@ -304,7 +304,10 @@ impl Chip {
         let (operations, sent) = (operations_of(&disk)?, client.sent());
         let mut history = Promise::new(self.contract, tree);
         let mut handles = Handles::default();
-        let trim = || fs.trim(&mut |_, _| {}).map_err(|e| format!("trim: {e}"));
+        let trim = || {
+            fs.trim(&TrimRange::default(), &mut |_, _| {})
+                .map_err(|e| format!("trim: {e}"))
+        };
         for (i, step) in scenario.steps.iter().enumerate() {
             clock.set(step.at);
             if scenario.trims_before(i) {
@@ -414,7 +417,7 @@ fn run_until_end(
     for (i, step) in scenario.steps.iter().enumerate() {
         clock.set(step.at);
         if scenario.trims_before(i) {
-            let _ = fs.trim(&mut |_, _| {});
+            let _ = fs.trim(&TrimRange::default(), &mut |_, _| {});
             if ended()? {
                 return Ok(ordered::Cut::after(i));
             }
@@ -427,7 +430,7 @@ fn run_until_end(
     }
     let mut done = scenario.steps.len();
     if scenario.trims_before(done) {
-        let _ = fs.trim(&mut |_, _| {});
+        let _ = fs.trim(&TrimRange::default(), &mut |_, _| {});
         if ended()? {
             return Ok(ordered::Cut::after(done));
         }
@@ -457,7 +460,7 @@ fn cut_mount(
     let options = mount_options(Arc::new(SetClock::default()), None);
     let client = Client::new(disk.clone(), rng.below(40));
     if let Ok((fs, _)) = Fs::mount(client, &options) {
-        let _ = fs.trim(&mut |_, _| {});
+        let _ = fs.trim(&TrimRange::default(), &mut |_, _| {});
     }
     let memory = memory_of(disk)?;
     disk_of(memory.cut(rng.number()).map_err(|e| e.to_string())?)

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use steadfast_block::BlockDevice;
 use steadfast_block::sim::{Image, SimDevice};
-use steadfast_fs::{Contract, Faults, Fs, MkfsOptions, MountOptions, mkfs};
+use steadfast_fs::{Contract, Faults, Fs, MkfsOptions, MountOptions, TrimRange, mkfs};
 use steadfast_model::{Handles, Op, Snapshot, Step, Tree, ordered};
 use steadfast_vfs::{Caller, Clock, FileSystem, Time};
 
@@ -235,7 +235,10 @@ impl Template {
         let fs = self.mount(sim.clone(), clock.clone(), scenario, mutation)?;
         let mut history = Promise::new(self.contract, tree);
         let mut handles = Handles::default();
-        let trim = || fs.trim(&mut |_, _| {}).map_err(|e| format!("trim: {e}"));
+        let trim = || {
+            fs.trim(&TrimRange::default(), &mut |_, _| {})
+                .map_err(|e| format!("trim: {e}"))
+        };
         for (i, step) in scenario.steps.iter().enumerate() {
             clock.set(step.at);
             if scenario.trims_before(i) {

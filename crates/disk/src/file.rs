@@ -209,7 +209,7 @@ impl FileSystem for DiskFile {
         written.map(|()| data.len()).map_err(|e| refused(&e))
     }
 
-    fn append(&self, _: &Caller, ino: Ino, _: &[u8]) -> Result<u64> {
+    fn append(&self, _: &Caller, ino: Ino, _: &[u8]) -> Result<(u64, usize)> {
         self.disk(ino).and(Err(Errno::NoSpc.into()))
     }
 

@@ -17,7 +17,7 @@
 use crate::error::{damaged, from_journal};
 use crate::layout::{GROUP_BLOCKS, GROUP_META};
 use crate::superblock::Volume;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use steadfast_block::{Block, BlockNo};
 use steadfast_journal::{Journal, Kind};
 use steadfast_vfs::{Errno, Error, Result};
@@ -38,6 +38,8 @@ const _: () = assert!(WORDS as u64 * 64 == GROUP_BLOCKS);
 pub(crate) enum Purpose {
     /// Ordinary changes: not what is reserved, not the emergency space.
     Normal,
+    /// Nodes for the tree of a file whose preallocated blocks are written: half of the emergency space too.
+    Splitting,
     /// Changes on the way to freeing space: the emergency space too.
     Freeing,
     /// Delayed pages, reserved before: everything.
@@ -58,6 +60,8 @@ pub(crate) struct Allocator {
     journal: Journal,
     volume: Volume,
     state: Mutex<State>,
+    /// A run is no longer held for a trim.
+    trimmed: Condvar,
 }
 
 struct State {
@@ -76,6 +80,13 @@ struct State {
     emergency: u64,
     /// Freed, not yet released.
     quarantined: u64,
+    /// The run that is held for a trim: its bits are clear, but it counts as available, so that no promise is broken.
+    /// Who finds nothing else waits for it.
+    trimming: Option<(BlockNo, u64)>,
+    /// Threads that wait for it.
+    waiting: u32,
+    /// Runs that were held so and are no more.
+    trims: u64,
     /// Groups that could not be read: looked at again when space runs out. And why.
     unread: Vec<usize>,
     unread_why: Option<Error>,
@@ -88,6 +99,20 @@ struct Group {
     map: Option<Box<[u64; WORDS]>>,
     /// Longest run that can be there is shorter than this (0: unknown).
     run_below: u32,
+}
+
+/// Where in a group a trim looks for available runs.
+pub(crate) struct TrimLook {
+    /// From this block of the group on.
+    pub(crate) from: usize,
+    /// To before this one.
+    pub(crate) to: usize,
+    /// Shorter runs are passed over.
+    pub(crate) min: u64,
+    /// Longer runs are taken in pieces.
+    pub(crate) max: u64,
+    /// `from` goes on with a run of which a piece was taken.
+    pub(crate) cut: bool,
 }
 
 /// Blocks reserved for delayed pages; given back on drop unless kept.
@@ -128,10 +153,14 @@ impl Allocator {
                 reserved: 0,
                 emergency,
                 quarantined: 0,
+                trimming: None,
+                waiting: 0,
+                trims: 0,
                 unread: Vec::new(),
                 unread_why: None,
                 unusable: None,
             }),
+            trimmed: Condvar::new(),
         }
     }
 
@@ -221,8 +250,13 @@ impl Allocator {
     /// # Errors
     /// ENOSPC.
     pub(crate) fn reserve(&self, blocks: u64) -> Result<Reservation<'_>> {
-        let mut state = self.counted(Purpose::Normal, blocks);
-        if blocks > 0 && state.limit(Purpose::Normal) < blocks {
+        self.reserve_for(Purpose::Normal, blocks)
+    }
+
+    /// The same for a purpose.
+    pub(crate) fn reserve_for(&self, purpose: Purpose, blocks: u64) -> Result<Reservation<'_>> {
+        let mut state = self.counted(purpose, blocks);
+        if blocks > 0 && state.limit(purpose) < blocks {
             return Err(state.no_space());
         }
         state.reserved += blocks;
@@ -270,7 +304,7 @@ impl Allocator {
     /// Claims between one and `max` consecutive available blocks of one group, near `goal`:
     /// from `goal` itself if it is available, else the first run of `max` blocks, else the
     /// longest of its group, else the same in the following groups. Groups that cannot be read
-    /// are passed over.
+    /// are passed over. If all there is is held for a trim, waits for the device to answer that.
     ///
     /// # Errors
     /// ENOSPC when `purpose` may not have a single block; what is wrong with a group, if that
@@ -281,6 +315,34 @@ impl Allocator {
         max: u64,
         purpose: Purpose,
     ) -> Result<(BlockNo, u64)> {
+        loop {
+            let trims = self.lock().trims;
+            let claimed = self.try_claim(goal, max, purpose);
+            if claimed.is_ok() || !self.wait_for_trim(purpose, trims) {
+                return claimed;
+            }
+        }
+    }
+
+    /// Waits until no run is held for a trim that a claim might have had. Whether one was since `trims` had ended: the
+    /// claim is worth another try.
+    fn wait_for_trim(&self, purpose: Purpose, trims: u64) -> bool {
+        let mut state = self.lock();
+        if state.limit(purpose) == 0 {
+            return false;
+        }
+        state.waiting += 1;
+        while state.trims == trims && state.trimming.is_some() {
+            state = self
+                .trimmed
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting -= 1;
+        state.trims != trims
+    }
+
+    fn try_claim(&self, goal: BlockNo, max: u64, purpose: Purpose) -> Result<(BlockNo, u64)> {
         let volume = &self.volume;
         let groups = volume.groups as usize;
         let start = volume.group_of(goal).unwrap_or(0) as usize;
@@ -329,23 +391,56 @@ impl Allocator {
         Err(failure.unwrap_or_else(|| Errno::NoSpc.into()))
     }
 
-    /// Claims the first available run of a group from the block `index` of it on: where in the group it begins, and how
-    /// long it is.
-    pub(crate) fn claim_from(&self, group: u64, index: usize) -> Result<Option<(usize, u64)>> {
-        let group = group as usize;
-        let mut state = self.load_group(group)?;
-        let Some(map) = state.groups[group].map.as_deref_mut() else {
+    /// Holds the first available run of a group that the look finds, or the beginning of a long one, for a trim.
+    /// [`Allocator::end_trim`] must follow. One trim at a time.
+    pub(crate) fn begin_trim(&self, group: u64, look: &TrimLook) -> Result<Option<(BlockNo, u64)>> {
+        let first = self.volume.group_start(group);
+        let mut state = self.load_group(group as usize)?;
+        let Some(map) = state.groups[group as usize].map.as_deref_mut() else {
             return Ok(None);
         };
-        let start = next(map, index, true);
-        let count = next(map, start, false) - start;
-        if count == 0 {
-            return Ok(None);
+        let mut from = look.from;
+        let count = loop {
+            from = next(map, from, true);
+            let end = next(map, from, false).min(look.to);
+            let count = end.saturating_sub(from) as u64;
+            if count == 0 {
+                return Ok(None);
+            }
+            if count >= look.min || (look.cut && from == look.from) {
+                break count.min(look.max);
+            }
+            from = end;
+        };
+        set(map, from, count as usize, false);
+        let run = (first.offset(from as u64), count);
+        state.trimming = Some(run);
+        Ok(Some(run))
+    }
+
+    /// The device has answered the trim of the run.
+    pub(crate) fn end_trim(&self) {
+        let mut state = self.lock();
+        let Some((at, count)) = state.trimming.take() else {
+            return;
+        };
+        state.trims += 1;
+        if let Some(group) = self.volume.group_of(at) {
+            let index = (at.0 - self.volume.group_start(group).0) as usize;
+            let slot = &mut state.groups[group as usize];
+            slot.run_below = 0;
+            if let Some(map) = slot.map.as_deref_mut() {
+                set(map, index, count as usize, true);
+            }
         }
-        set(map, start, count, false);
-        state.available_in[group] -= count as u32;
-        state.available -= count as u64;
-        Ok(Some((start, count as u64)))
+        drop(state);
+        self.trimmed.notify_all();
+    }
+
+    /// Threads that wait for a trim to end.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> u32 {
+        self.lock().waiting
     }
 
     /// What the current bitmap of a group has as free, for a planted fault.
@@ -392,6 +487,9 @@ impl State {
             Purpose::Normal => self
                 .available
                 .saturating_sub(self.reserved + self.emergency),
+            Purpose::Splitting => self
+                .available
+                .saturating_sub(self.reserved + self.emergency / 2),
             Purpose::Freeing => self.available.saturating_sub(self.reserved),
             Purpose::Delayed => self.available,
         }

@@ -10,6 +10,7 @@
 //! then commits; so a failed one leaves no trace (corner 30). Neighbours: `pages`,
 //! `writeback` (allocation at commit), `truncate`, `allocate`.
 
+use crate::alloc::{Purpose, Reservation};
 use crate::btree;
 use crate::error::{damaged, from_journal};
 use crate::extents::{self, Extent};
@@ -158,7 +159,7 @@ impl Fs {
     }
 
     /// Writes `data` at `offset`, or at the end. Returns where it went and how much of it
-    /// was written: all, unless a later part of a long write failed.
+    /// was written: all, unless there is space for a part only, or a later part of a long write failed.
     ///
     /// # Errors
     /// ESTALE, EISDIR, EINVAL, EFBIG, ENOSPC before any effect; EIO, EROFS.
@@ -177,20 +178,54 @@ impl Fs {
         let _alone = offset.is_none().then(|| inode.append_alone());
         let mut written = 0;
         let mut start = offset;
+        let mut pages_max = CHUNK_PAGES_MAX;
+        let mut purpose = Purpose::Normal;
         loop {
             let at = offset.map(|offset| offset + written as u64);
             let rest = &data[written..];
-            let step = self
-                .store
-                .with_space(|| self.write_some(caller, ino, at, rest));
+            // Without its last byte's page a part may fit.
+            let spanned = (at.unwrap_or(0) % PAGE + rest.len() as u64).div_ceil(PAGE);
+            let first_try = pages_max == CHUNK_PAGES_MAX;
+            let step = || self.write_some(caller, ino, at, rest, (pages_max, purpose));
+            let step = match first_try {
+                true => self.store.with_space(step),
+                false => step(),
+            };
             match step {
                 Ok((at, count)) => {
                     start = start.or(Some(at));
                     written += count;
+                    purpose = Purpose::Normal;
                 }
-                // A part is there: that is a short write. The caller will meet the error again.
-                Err(_) if written > 0 => break,
-                Err(error) => return Err(error),
+                Err(error) if error == Errno::NoSpc && pages_max.min(spanned) > 1 => {
+                    pages_max = pages_max.min(spanned) / 2;
+                    continue;
+                }
+                Err(error) => {
+                    // Only the tree may lack a block: preallocated ones can be written without.
+                    let why = match error == Errno::NoSpc {
+                        true => match at
+                            .map_or(Ok(false), |at| self.write_zeros_under(caller, ino, at))
+                        {
+                            Ok(true) => {
+                                pages_max = CHUNK_PAGES_MAX;
+                                continue;
+                            }
+                            Ok(false) if purpose == Purpose::Normal => {
+                                purpose = Purpose::Splitting;
+                                continue;
+                            }
+                            Ok(false) => error,
+                            Err(other) => other,
+                        },
+                        false => error,
+                    };
+                    if written > 0 {
+                        // A part is there: that is a short write. The caller will meet the error again.
+                        break;
+                    }
+                    return Err(why);
+                }
             }
             self.write_out_surplus()?;
             if written == data.len() {
@@ -200,13 +235,14 @@ impl Fs {
         Ok((start.unwrap_or(0), written))
     }
 
-    /// One operation: writes as much of the beginning of `data` as fits into it.
+    /// One operation: writes as much of the beginning of `data` as fits into it, in at most `pages_max` pages.
     fn write_some(
         &self,
         caller: &Caller,
         ino: Ino,
         offset: Option<u64>,
         data: &[u8],
+        (pages_max, purpose): (u64, Purpose),
     ) -> Result<(u64, usize)> {
         let store = &self.store;
         let inode = self.table.get(ino);
@@ -224,8 +260,9 @@ impl Fs {
                     return Ok((at, 0));
                 }
                 let may = self.may_write_in_place(ino);
-                let (plan, count) =
-                    largest_plan(store, &mut reader, &state, &disk, at, data.len(), may)?;
+                let most = (at / PAGE + pages_max) * PAGE - at;
+                let len = most.min(data.len() as u64);
+                let (plan, count) = largest_plan(store, &mut reader, &state, &disk, at, len, may)?;
                 // What the write makes longer must have nothing that waits.
                 let waits = at + count > disk.size.get() && !state.pages.places.is_empty();
                 (plan, count, waits)
@@ -268,7 +305,27 @@ impl Fs {
                 continue;
             }
             let data = &data[..count as usize];
-            self.write_planned(caller, work, &inode, &mut state, &old, at, data, &plan)?;
+            let over = |target: &Target| match target {
+                Target::New { over_unwritten } => *over_unwritten,
+                _ => true,
+            };
+            // Only who writes what is preallocated may take more than others.
+            let purpose = match plan.targets.iter().all(over) {
+                true => purpose,
+                false => Purpose::Normal,
+            };
+            let needed = plan.needs.blocks.saturating_sub(state.pages.reserved);
+            let reservation = store.alloc.reserve_for(purpose, needed)?;
+            self.write_planned(
+                caller,
+                work,
+                &inode,
+                &mut state,
+                &old,
+                at,
+                data,
+                (&plan, reservation),
+            )?;
             return Ok((at, data.len()));
         }
         Err(Error::new(
@@ -287,7 +344,7 @@ impl Fs {
         old: &DiskInode,
         at: u64,
         data: &[u8],
-        plan: &Plan,
+        (plan, reservation): (&Plan, Reservation<'_>),
     ) -> Result<()> {
         let store = work.store();
         // Blocks to be overwritten in place, as they will be.
@@ -318,9 +375,6 @@ impl Fs {
         (new.mtime, new.ctime) = (now, now);
         let place = Place::of(&store.volume, inode.ino)?;
         inode::patch(&mut work, place, old, &new)?;
-        let reservation = store
-            .alloc
-            .reserve(plan.needs.blocks.saturating_sub(state.pages.reserved))?;
         if plan.attach_bytes > 0 || !plan.new.is_empty() {
             let credits = Credits {
                 log_bytes: plan.attach_bytes,
@@ -398,14 +452,14 @@ fn largest_plan(
     state: &State,
     disk: &DiskInode,
     at: u64,
-    len: usize,
+    len: u64,
     may_in_place: bool,
 ) -> Result<(Plan, u64)> {
     let limit = store.journal.op_bytes_max() / 4 * 3;
     let mut pages = CHUNK_PAGES_MAX;
     loop {
         let end = (at / PAGE + pages) * PAGE;
-        let count = (end - at).min(len as u64);
+        let count = (end - at).min(len);
         let plan = plan_in(store, reader, state, disk, at, count, may_in_place)?;
         if plan.credits().log_bytes <= limit || pages == 1 {
             return Ok((plan, count));

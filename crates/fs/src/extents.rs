@@ -76,6 +76,11 @@ impl Extent {
         }
     }
 
+    /// The part before `end`, which is in it or behind it.
+    pub(crate) fn up_to(&self, end: u64) -> Extent {
+        self.clip(self.logical, self.end().min(end))
+    }
+
     /// Whether `next` continues this extent in both addresses.
     fn continues_with(&self, next: &Extent, volume: &Volume) -> bool {
         self.end() == next.logical
@@ -370,7 +375,25 @@ pub(crate) fn remove(
 /// # Errors
 /// ENOSPC, EUCLEAN, EIO.
 pub(crate) fn mark_written(work: &mut Work<'_>, body: &mut Body, extent: Extent) -> Result<Change> {
+    let volume = work.volume();
     let mut change = Change::default();
+    let written = Extent {
+        unwritten: false,
+        ..extent
+    };
+    let last = before(work, volume, body, extent.logical)?;
+    let whole = before(work, volume, body, extent.logical + 1)? == Some(extent);
+    if whole && !last.is_some_and(|last| last.continues_with(&written, volume)) {
+        // It keeps its place in the tree: no node is added.
+        let next = at_or_after(work, volume, body, extent.end())?;
+        let mut merged = written;
+        if let Some(next) = next.filter(|next| written.continues_with(next, volume)) {
+            change.freed += btree::remove(work, body, next.logical)?;
+            merged.len += next.len;
+        }
+        btree::replace(work, body, extent.logical, merged.item())?;
+        return Ok(change);
+    }
     cut(
         work,
         body,
@@ -379,14 +402,7 @@ pub(crate) fn mark_written(work: &mut Work<'_>, body: &mut Body, extent: Extent)
         &mut change,
         |_, _| Ok(ControlFlow::Continue(())),
     )?;
-    let inserted = insert(
-        work,
-        body,
-        Extent {
-            unwritten: false,
-            ..extent
-        },
-    )?;
+    let inserted = insert(work, body, written)?;
     Ok(Change {
         added: change.added + inserted.added,
         freed: change.freed + inserted.freed,

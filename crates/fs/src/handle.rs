@@ -8,13 +8,13 @@
 use crate::contract::Contract;
 use crate::error::{Error, from_journal};
 use crate::mount::{self, MountOptions};
-use crate::trim::Trimmed;
+use crate::trim::{TrimRange, Trimmed};
 use std::sync::Arc;
 use steadfast_block::BlockDevice;
 use steadfast_journal::{Object, Recovery};
 use steadfast_vfs::{
-    AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileKind, FileSystem, Ino, NewNode,
-    RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, Stream, Wanted, XattrMode, fsync_each,
+    AllocateMode, Attr, Caller, Cookie, DirEntry, FileKind, FileSystem, Ino, NewNode, RenameMode,
+    Result, Seek, SetAttr, Shutdown, StatFs, Stream, Wanted, XattrMode, fsync_each,
 };
 
 /// A mounted volume.
@@ -62,12 +62,13 @@ impl Fs {
         self.mounted.store.journal.stats()
     }
 
-    /// Tells the device of all free space. `progress` is told how many block groups have been looked at.
+    /// Tells the device of the free space in a range, in bounded pieces; others may work meanwhile.
+    /// `progress` is told how many block groups have been looked at.
     ///
     /// # Errors
-    /// EROFS, EIO, EUCLEAN.
-    pub fn trim(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Trimmed> {
-        self.mounted.trim(progress)
+    /// EROFS, EIO, EUCLEAN; EINVAL for a range that begins behind the volume.
+    pub fn trim(&self, range: &TrimRange, progress: &mut dyn FnMut(u64, u64)) -> Result<Trimmed> {
+        self.mounted.trim(range, progress)
     }
 
     /// What was found wrong on the way, in words; each is told once.
@@ -188,15 +189,10 @@ impl FileSystem for Fs {
         self.answer(written).map(|(_, written)| written)
     }
 
-    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
+    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<(u64, usize)> {
         self.mounted.writable()?;
         let written = self.mounted.write_file(caller, ino, None, data);
-        let (offset, written) = self.answer(written)?;
-        if written < data.len() {
-            let why = format!("only {written} of {} bytes could be appended", data.len());
-            return Err(steadfast_vfs::Error::new(Errno::NoSpc, why));
-        }
-        Ok(offset)
+        self.answer(written)
     }
 
     fn fsync(&self, caller: &Caller, ino: Ino, data_only: bool) -> Result<()> {
@@ -311,6 +307,12 @@ impl FileSystem for Fs {
             Ok(false) => Ok(()),
             noted => self.answer(noted.map(drop)),
         }
+    }
+
+    fn trim(&self, bytes: std::ops::Range<u64>, min_bytes: u64) -> Result<u64> {
+        let range = TrimRange { bytes, min_bytes };
+        let trimmed = self.mounted.trim(&range, &mut |_, _| {})?;
+        Ok(trimmed.blocks * steadfast_block::BLOCK_SIZE as u64)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

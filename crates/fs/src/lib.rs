@@ -52,6 +52,7 @@ mod truncate;
 mod work;
 mod writeback;
 mod xattr;
+mod zeroed;
 
 pub use contract::Contract;
 pub use error::Error;
@@ -67,4 +68,4 @@ pub use map::{BlockPlace, VolumeMap};
 pub use mkfs::{Made, MkfsOptions, mkfs};
 pub use mount::{Faults, MountOptions};
 pub use steadfast_journal::{EPOCH_BLOCKS_MIN, Recovery};
-pub use trim::Trimmed;
+pub use trim::{TrimRange, Trimmed};

@@ -94,6 +94,8 @@ pub struct Faults {
     pub forget_rollback: bool,
     /// All free space is trimmed as the bitmaps in memory have it, whatever of that is committed.
     pub trim_current: bool,
+    /// Free space is trimmed while others may take it.
+    pub trim_unheld: bool,
     /// Those of the journal.
     pub journal: steadfast_journal::Faults,
 }
@@ -119,6 +121,8 @@ pub(crate) struct Fs {
     /// Held by renames that move a directory to another parent: the shape of the tree
     /// above any directory stands still.
     moves: Mutex<()>,
+    /// Held by who trims: one at a time.
+    pub(crate) trims: Mutex<()>,
     unmounted: AtomicBool,
     warnings: Mutex<Vec<String>>,
 }
@@ -171,6 +175,7 @@ impl Fs {
             keeps_data,
             in_place_blocks_max: uncommitted_blocks,
             moves: Mutex::new(()),
+            trims: Mutex::new(()),
             unmounted: AtomicBool::new(false),
             warnings: Mutex::new(found.warning.into_iter().collect()),
         });

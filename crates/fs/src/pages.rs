@@ -8,12 +8,14 @@
 //!
 //! For the pages are kept, from the moment they are written: blocks for data and for
 //! tree nodes ([`Pages::reserved`]), and log bytes for what allocating them will change
-//! (corner 24). [`Needs`] says how much that is at worst.
+//! (corner 24). [`Needs`] says how much that is at worst. A page over an unwritten extent has its block
+//! already (corner 71): it stays one for as long as it is delayed, because who takes the extent
+//! away drops its pages.
 
 use crate::btree;
 use crate::layout::{INODE_BYTES, ROOT_ITEMS};
 use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
@@ -36,8 +38,8 @@ pub(crate) struct Pages {
     map: BTreeMap<u64, Arc<Block>>,
     /// Contiguous runs in `map`.
     runs: u64,
-    /// Pages written over unwritten extents, which they split.
-    over_unwritten: u64,
+    /// Those of them that have a block, in an unwritten extent.
+    over_unwritten: BTreeSet<u64>,
     /// Blocks reserved with the allocator.
     pub(crate) reserved: u64,
     /// Log bytes attached to the running transaction.
@@ -88,20 +90,25 @@ impl Tally {
             return Needs::default();
         }
         let items = shape.items.unwrap_or(usize::MAX) as u64;
-        let added = self.pages + self.over_unwritten;
+        let new_blocks = self.pages - self.over_unwritten;
+        // A new block may be an extent of its own. Unwritten extents are split at the ends of a run only:
+        // inside of it they are changed where they are.
+        let splits = (2 * self.runs).min(2 * self.over_unwritten);
+        let added = new_blocks + splits;
         let mut log_bytes = COST_INODE + self.pages * COST_PAGE;
         let mut nodes = 0;
         if items.saturating_add(added) > ROOT_ITEMS as u64 {
-            // Each run may split every node on its path; within a run a node splits again
+            // Each run may split every node on its path, an unwritten one at both ends; within a run a node splits again
             // only after half a node of further extents.
-            log_bytes += self.runs * btree::change_credits(shape.level);
-            nodes = self.runs * (u64::from(shape.level) + 1) + added / 64 + 2;
+            let paths = self.runs.max(splits);
+            log_bytes += paths * btree::change_credits(shape.level);
+            nodes = paths * (u64::from(shape.level) + 1) + added / 64 + 2;
         }
         if self.small_bytes > 0 {
             log_bytes += self.small_bytes + self.pages * 2 * (COST_BLOCK + COST_RANGE);
         }
         Needs {
-            blocks: self.pages + nodes,
+            blocks: new_blocks + nodes,
             log_bytes,
         }
     }
@@ -171,7 +178,7 @@ impl Pages {
         Tally {
             pages: count as u64,
             runs,
-            over_unwritten: self.over_unwritten + over_unwritten,
+            over_unwritten: self.over_unwritten.len() as u64 + over_unwritten,
             small_bytes,
         }
     }
@@ -189,7 +196,9 @@ impl Pages {
             .is_some_and(|last| self.map.contains_key(&last));
         let next = self.map.contains_key(&(page + 1));
         self.runs = self.runs + 1 - u64::from(last) - u64::from(next);
-        self.over_unwritten += u64::from(over_unwritten);
+        if over_unwritten {
+            self.over_unwritten.insert(page);
+        }
         self.map.insert(page, block);
     }
 
@@ -205,23 +214,27 @@ impl Pages {
         if from >= to {
             return;
         }
-        let mut rest = self.map.split_off(&from);
-        let mut behind = rest.split_off(&to);
-        self.map.append(&mut behind);
-        if !rest.is_empty() {
-            self.runs = count_runs(self.map.keys().copied());
+        let gone: Vec<u64> = self.map.range(from..to).map(|(page, _)| *page).collect();
+        for page in gone {
+            self.map.remove(&page);
+            self.over_unwritten.remove(&page);
+            let last = page.checked_sub(1);
+            let last = last.is_some_and(|last| self.map.contains_key(&last));
+            let next = self.map.contains_key(&(page + 1));
+            self.runs = self.runs + u64::from(last) + u64::from(next) - 1;
         }
     }
 
     /// Takes all pages out, to allocate them. What was kept for them stays kept.
     pub(crate) fn take(&mut self) -> BTreeMap<u64, Arc<Block>> {
         self.runs = 0;
+        self.over_unwritten.clear();
         std::mem::take(&mut self.map)
     }
 
     /// Nothing is delayed any more: returns the blocks that were reserved.
     pub(crate) fn settle(&mut self) -> u64 {
-        self.over_unwritten = 0;
+        debug_assert!(self.map.is_empty() && self.over_unwritten.is_empty());
         self.log_bytes = 0;
         std::mem::take(&mut self.reserved)
     }
@@ -239,6 +252,7 @@ pub(crate) fn page_of(offset: usize, bytes: &[u8]) -> Arc<Block> {
     block
 }
 
+#[cfg(test)]
 fn count_runs(pages: impl Iterator<Item = u64>) -> u64 {
     let mut runs = 0;
     let mut expected = None;
@@ -264,16 +278,21 @@ mod tests {
                 if add {
                     let new: Vec<u64> =
                         (from..from + len).filter(|page| pages.get(*page).is_none()).collect();
-                    let foreseen = pages.tally_with(&new, 0, u64::MAX, 4096);
+                    let over = |page: &u64| page % 3 == 0;
+                    let count = new.iter().filter(|page| over(page)).count() as u64;
+                    let foreseen = pages.tally_with(&new, count, u64::MAX, 4096);
                     for page in from..from + len {
-                        pages.write(page, 0, &[1], false);
+                        pages.write(page, 0, &[1], over(&page));
                     }
+                    prop_assert_eq!(foreseen.over_unwritten, pages.over_unwritten.len() as u64);
                     prop_assert_eq!(foreseen.runs, pages.runs);
                     prop_assert_eq!(foreseen.pages, pages.len());
                 } else {
                     pages.drop_range(from, from + len);
                 }
                 prop_assert_eq!(pages.runs, count_runs(pages.map.keys().copied()));
+                let over = pages.map.keys().filter(|page| *page % 3 == 0).count();
+                prop_assert_eq!(pages.over_unwritten.len(), over);
             }
         }
     }

@@ -2,18 +2,48 @@
 //! moves less, an image file gets holes.
 //!
 //! Order, and why it suffices: everything is committed first, so that what was freed has left the quarantine; then
-//! each run of *available* blocks is claimed, trimmed, and made available again. An available block is free
-//! in every tree that a crash may leave, and while it is claimed nobody else has it. So others
+//! each run of *available* blocks is held, trimmed, and let go, in pieces of at most [`PIECE_BLOCKS`]. An available block is
+//! free in every tree that a crash may leave, and while it is held nobody else takes it. So others
 //! may work meanwhile; a crash leaves some runs trimmed, and no file knows.
+//!
+//! What is held still counts as available: space that was promised to delayed pages stays promised. Who finds no
+//! other block waits for the piece (`Allocator::claim`), with whatever locks it has; so a trim takes none while
+//! it holds a piece.
 
+use crate::alloc::TrimLook;
 use crate::error::from_journal;
+use crate::layout::GROUP_BLOCKS;
 use crate::mount::Fs;
-use steadfast_vfs::Result;
+use std::ops::Range;
+use std::sync::PoisonError;
+use steadfast_block::BLOCK_SIZE;
+use steadfast_vfs::{Errno, Result};
+
+/// Most blocks that are held at a time (32 MiB).
+const PIECE_BLOCKS: u64 = 8192;
+
+/// What is to be trimmed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TrimRange {
+    /// Bytes of the device. Only whole blocks inside are trimmed.
+    pub bytes: Range<u64>,
+    /// Shorter runs of free bytes are passed over.
+    pub min_bytes: u64,
+}
+
+impl Default for TrimRange {
+    fn default() -> TrimRange {
+        TrimRange {
+            bytes: 0..u64::MAX,
+            min_bytes: 0,
+        }
+    }
+}
 
 /// What was trimmed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Trimmed {
-    /// Runs of free blocks.
+    /// Pieces of runs of free blocks.
     pub runs: u64,
     /// Blocks in them.
     pub blocks: u64,
@@ -23,25 +53,48 @@ impl Fs {
     /// See the module's header. `progress` is told how many block groups have been looked at.
     ///
     /// # Errors
-    /// EROFS; EIO, EUCLEAN if a bitmap cannot be read; the device's.
-    pub(crate) fn trim(&self, progress: &mut dyn FnMut(u64, u64)) -> Result<Trimmed> {
+    /// EROFS; EINVAL for a range that begins behind the volume; EIO, EUCLEAN if a bitmap cannot be read; the device's.
+    pub(crate) fn trim(
+        &self,
+        range: &TrimRange,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Trimmed> {
         self.writable()?;
         if self.faults.trim_current {
             return self.trim_current();
         }
         let (journal, volume) = (&self.store.journal, &self.store.volume);
+        let block = BLOCK_SIZE as u64;
+        let (first, end) = (range.bytes.start.div_ceil(block), range.bytes.end / block);
+        if first >= volume.blocks {
+            return Err(Errno::Inval.into());
+        }
+        let _alone = self.trims.lock().unwrap_or_else(PoisonError::into_inner);
         journal.sync_all().map_err(from_journal)?;
         let mut trimmed = Trimmed::default();
         for group in 0..volume.groups {
-            let mut index = 0;
-            while let Some((start, count)) = self.store.alloc.claim_from(group, index)? {
-                let at = volume.group_start(group).offset(start as u64);
+            let start = volume.group_start(group).0;
+            let within = |at: u64| at.saturating_sub(start).min(GROUP_BLOCKS) as usize;
+            let mut look = TrimLook {
+                from: within(first),
+                to: within(end),
+                min: range.min_bytes.div_ceil(block).max(1),
+                max: PIECE_BLOCKS,
+                cut: false,
+            };
+            while look.from < look.to
+                && let Some((at, count)) = self.store.alloc.begin_trim(group, &look)?
+            {
+                if self.faults.trim_unheld {
+                    self.store.alloc.end_trim();
+                }
                 let told = journal.trim(at, count);
-                self.store.alloc.unclaim(at, count);
+                self.store.alloc.end_trim();
                 told.map_err(from_journal)?;
                 trimmed.runs += 1;
                 trimmed.blocks += count;
-                index = start + count as usize;
+                look.from = within(at.0 + count);
+                look.cut = count == look.max;
             }
             progress(group + 1, volume.groups);
         }

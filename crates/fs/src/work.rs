@@ -237,6 +237,11 @@ impl<'a> Work<'a> {
         }
     }
 
+    /// Lets this operation use some of them, to write into preallocated blocks.
+    pub(crate) fn use_splitting_space(&mut self) {
+        self.purpose = Purpose::Splitting;
+    }
+
     /// The store it works on.
     pub(crate) fn store(&self) -> &'a Store {
         self.store

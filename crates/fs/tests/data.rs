@@ -193,7 +193,8 @@ fn run(steps: &[Step], blocks: u64, log_blocks: u64) {
             }
             Step::Append { len } => {
                 let data = pattern(seed, len);
-                assert_eq!(fs.append(&caller, ino, &data).unwrap(), model.len() as u64);
+                let at = model.len() as u64;
+                assert_eq!(fs.append(&caller, ino, &data).unwrap(), (at, data.len()));
                 model.extend(data);
             }
             Step::Truncate { size } => {

@@ -7,13 +7,18 @@
 use std::sync::Arc;
 use steadfast_block::BlockDevice;
 use steadfast_block::sim::{Limits, SimDevice};
-use steadfast_fs::{Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
+use steadfast_fs::{Faults, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
 use steadfast_vfs::{AllocateMode, Caller, Errno, FileKind, FileSystem, Ino, NewNode, SetAttr};
 
 fn mount(device: Arc<dyn BlockDevice>) -> Arc<Fs> {
+    mount_with(device, |_| {})
+}
+
+fn mount_with(device: Arc<dyn BlockDevice>, plant: fn(&mut Faults)) -> Arc<Fs> {
     let mut options = MountOptions::default();
     options.background = false;
     options.seed = Some(1);
+    plant(&mut options.faults);
     Fs::mount(device, &options).unwrap().0
 }
 
@@ -43,6 +48,11 @@ struct Run {
 impl Run {
     /// A volume with an empty file, durable.
     fn new() -> Run {
+        Run::with(|_| {})
+    }
+
+    /// The same, with planted faults.
+    fn with(plant: fn(&mut Faults)) -> Run {
         let device = Arc::new(SimDevice::new(2048));
         let options = MkfsOptions {
             uuid: Some([3; 16]),
@@ -51,7 +61,7 @@ impl Run {
             ..MkfsOptions::default()
         };
         mkfs(&*device, &options, &mut |_, _| {}).unwrap();
-        let fs = mount(Arc::clone(&device) as _);
+        let fs = mount_with(Arc::clone(&device) as _, plant);
         let node = NewNode {
             kind: FileKind::Regular,
             perm: 0o644,
@@ -230,4 +240,50 @@ fn small_appends_go_into_the_record_and_survive() {
     run.write(900, &[0xcc; 5000]);
     run.fsync();
     run.explore(start);
+}
+
+/// A full volume whose file is preallocated, over blocks that hold other bytes: then every other page of it is written,
+/// and there is no block for the tree that they would need.
+fn write_scattered_without_a_free_block(plant: fn(&mut Faults)) {
+    let mut run = Run::with(plant);
+    let root = Caller::root();
+    // Old bytes to find: written, then freed.
+    let free = run.fs.statfs().unwrap().blocks_free;
+    let most = (free - 20) * 4096;
+    let old = vec![0xaa; most as usize];
+    run.fs.write(&root, run.ino, 0, &old).unwrap();
+    run.fs.fsync(&root, run.ino, false).unwrap();
+    run.truncate(0);
+    run.fs.sync().unwrap();
+    run.fs.sync().unwrap();
+    let mode = AllocateMode::KeepSize;
+    let mut end = 0;
+    for step in [most, 1 << 16, 4096] {
+        while run.fs.fallocate(&root, run.ino, mode, end, step).is_ok() {
+            end += step;
+        }
+    }
+    run.truncate(70_000);
+    run.fsync();
+    let start = run.device.trace_len();
+    for n in 0..17 {
+        let page = if n < 9 { 2 * n } else { 2 * (n - 9) + 1 };
+        run.write(page * 4096 + 100, &[n as u8 + 1; 90]);
+        if n % 3 == 2 {
+            run.fsync();
+        }
+    }
+    run.fsync();
+    run.explore(start);
+}
+
+#[test]
+fn corner_71_zeros_under_a_page_are_there_before_the_extent_can_be_read() {
+    write_scattered_without_a_free_block(|_| {});
+}
+
+#[test]
+#[should_panic(expected = "is no state")]
+fn corner_71_zeros_that_are_not_flushed_are_found() {
+    write_scattered_without_a_free_block(|faults| faults.journal.zeros_unflushed = true);
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, MemDevice};
 use steadfast_flash::{MemoryStore, Rates};
 use steadfast_fs::{
-    Contract, EPOCH_BLOCKS_MIN, Error, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck,
-    info, mkfs,
+    Contract, EPOCH_BLOCKS_MIN, Error, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome,
+    TrimRange, fsck, info, mkfs,
 };
 use steadfast_ftl::Disk;
 use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, Ino, NewNode, Shutdown};
@@ -377,7 +377,7 @@ fn corner_49_deleted_files_leave_the_disk_and_what_lives_again_stays() {
         must_be_clean(&disk);
         // All that is free, by command; used while it goes on, and again behind it.
         let fs = mount(disk.clone());
-        let trimmed = fs.trim(&mut |_, _| {}).unwrap();
+        let trimmed = fs.trim(&TrimRange::default(), &mut |_, _| {}).unwrap();
         assert!(trimmed.blocks >= fs.statfs().unwrap().blocks_free);
         check(&fs, lookup(&fs, b"keep").unwrap(), 1, 0, 100);
         check(&fs, lookup(&fs, b"again").unwrap(), 3, 0, 900);

@@ -162,7 +162,7 @@ impl Shared {
         match number % 5 {
             0 => {
                 let text = format!("{}:{number};", caller.stream.0).into_bytes();
-                let at = fs.append(caller, self.log, &text).unwrap();
+                let (at, _) = fs.append(caller, self.log, &text).unwrap();
                 let before = self.appended.lock().unwrap().insert(at, text);
                 assert_eq!(before, None, "two appends went to {at}");
             }

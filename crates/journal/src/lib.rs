@@ -262,6 +262,8 @@ pub struct Faults {
     pub in_place_over_logged: bool,
     /// Blocks that an unproved record covers may be written in place.
     pub in_place_unproved: bool,
+    /// Zeros for an unwritten extent are not flushed before the record that lets them be read.
+    pub zeros_unflushed: bool,
     /// Data goes to its place after the record that says it is there.
     pub data_late: bool,
     /// Freed blocks may be reused at once.

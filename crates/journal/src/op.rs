@@ -463,7 +463,9 @@ struct Freed(Vec<(u64, u64)>);
 
 impl Freed {
     fn new(runs: &[Run]) -> Freed {
-        let mut runs: Vec<(u64, u64)> = (runs.iter()).map(|(at, count)| (at.0, at.0 + count)).collect();
+        let mut runs: Vec<(u64, u64)> = (runs.iter())
+            .map(|(at, count)| (at.0, at.0 + count))
+            .collect();
         runs.sort_unstable();
         let mut reach = 0;
         for (_, end) in &mut runs {

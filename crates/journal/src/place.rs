@@ -15,7 +15,7 @@ use crate::engine::{Inner, Journal, WRITE_BLOCKS_MAX};
 use crate::{Error, Result, Ticket};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use steadfast_block::{Block, BlockNo};
+use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
 impl Journal {
     /// Those blocks of the runs that must not be written in place now. A block that is not among
@@ -67,6 +67,38 @@ impl Journal {
         }
         inner.core.lock().written_in_place(&runs);
         Ok(())
+    }
+
+    /// Writes zeros to data blocks that belong to the caller and that nobody reads yet: in every tree that a crash may
+    /// leave they are free, or reads do not reach them. Durable when this returns, so that an operation
+    /// may let them be read then. What memory holds of an earlier life of the blocks is void.
+    ///
+    /// # Errors
+    /// [`Error::Logged`] if a block is among [`Journal::kept_from_place`]; then nothing was
+    /// written. The device's error, which is sticky.
+    pub fn write_zeros(&self, at: BlockNo, count: u64) -> Result<()> {
+        static ZEROS: Block = [0; BLOCK_SIZE];
+        let inner: &Inner = self.inner();
+        if inner.config.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if let Some(at) = self.kept_from_place(&[(at, count)]).first() {
+            return Err(Error::Logged { at: *at });
+        }
+        let segments = [&ZEROS[..]; WRITE_BLOCKS_MAX];
+        let end = at.0 + count;
+        let mut next = at.0;
+        while next < end {
+            let len = (end - next).min(WRITE_BLOCKS_MAX as u64);
+            (next..next + len).for_each(|at| inner.cache.forget(BlockNo(at)));
+            let written = inner.write_outside(BlockNo(next), &segments[..len as usize]);
+            written.map_err(|error| inner.fail(&error))?;
+            next += len;
+        }
+        if inner.config.faults.zeros_unflushed {
+            return Ok(());
+        }
+        inner.flush_outside().map_err(|error| inner.fail(&error))
     }
 
     /// Makes everything durable that was written in place; does nothing if a flush that

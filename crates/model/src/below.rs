@@ -97,7 +97,7 @@ impl FileSystem for Below<'_> {
         self.fs.write(caller, ino, offset, data)
     }
 
-    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
+    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<(u64, usize)> {
         self.fs.append(caller, ino, data)
     }
 

@@ -187,8 +187,9 @@ impl FileSystem for MemFs {
         self.change(|tree, at| tree.write(caller, at, ino, offset, data))
     }
 
-    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
-        self.change(|tree, at| tree.append(caller, at, ino, data))
+    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<(u64, usize)> {
+        let at = self.change(|tree, at| tree.append(caller, at, ino, data))?;
+        Ok((at, data.len()))
     }
 
     fn fsync(&self, _caller: &Caller, ino: Ino, _data_only: bool) -> Result<()> {

@@ -382,7 +382,7 @@ impl FileSystem for Watched {
         release(i: Ino) -> ();
         read(c: &Caller, i: Ino, o: u64, b: &mut [u8]) -> Result<usize>;
         write(c: &Caller, i: Ino, o: u64, d: &[u8]) -> Result<usize>;
-        append(c: &Caller, i: Ino, d: &[u8]) -> Result<u64>;
+        append(c: &Caller, i: Ino, d: &[u8]) -> Result<(u64, usize)>;
         fallocate(c: &Caller, i: Ino, m: AllocateMode, o: u64, l: u64) -> Result<()>;
         seek(c: &Caller, i: Ino, o: u64, w: Seek) -> Result<u64>;
         readdir(c: &Caller, d: Ino, k: Cookie, s: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()>;

@@ -10,6 +10,7 @@ pub mod metrics;
 
 pub use error::{Errno, Error, Result};
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -372,12 +373,11 @@ pub trait FileSystem: Send + Sync {
         let _ = (caller, ino, offset, buf);
         Ok(None)
     }
-    /// Writes all of `data` at `offset`. EFBIG, ENOSPC before any effect; a very long
-    /// write may be several operations, in order.
+    /// Writes `data` at `offset`; returns how much of it: less if there is space for a part only. EFBIG, ENOSPC before
+    /// any effect; a very long write may be several operations, in order.
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
-    /// Writes all of `data` at the end of the file, wherever that is; returns the
-    /// offset it went to.
-    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<u64>;
+    /// The same at the end of the file, wherever that is; returns the offset it went to, too.
+    fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<(u64, usize)>;
     /// Makes the inode durable: commits the caller's stream and every stream with an
     /// uncommitted change to it. `data_only` is `fdatasync`.
     fn fsync(&self, caller: &Caller, ino: Ino, data_only: bool) -> Result<()>;
@@ -435,6 +435,13 @@ pub trait FileSystem: Send + Sync {
     fn accessed(&self, caller: &Caller, ino: Ino) -> Result<()> {
         let _ = (caller, ino);
         Ok(())
+    }
+
+    /// Tells the device of the free space in a range of its bytes, runs of fewer than `min_bytes` left out, while others
+    /// work. Returns how many bytes that were. EOPNOTSUPP if that is not offered.
+    fn trim(&self, bytes: Range<u64>, min_bytes: u64) -> Result<u64> {
+        let _ = (bytes, min_bytes);
+        Err(Errno::OpNotSupp.into())
     }
 
     /// Counters, by name, since the mount. What ends in `_now` goes up and down. [`metrics`] describes them.

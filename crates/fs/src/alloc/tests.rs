@@ -211,3 +211,34 @@ fn runs_are_found_across_words_and_from_the_goal_on() {
     set(&mut map, 0, WORDS * 64, false);
     assert_eq!(longest(&map, 7, 1), None);
 }
+
+/// Promised space stays promised while it is held for a trim: who is given nothing else waits for the device, and
+/// then gets it. A closing transaction found no place instead, and the journal stopped.
+#[test]
+fn who_finds_only_what_is_held_for_a_trim_waits_for_it() {
+    let bare = bare(512);
+    let alloc = &bare.store.alloc;
+    let free = alloc.space().free;
+    let reserved = alloc.reserve(free).unwrap().keep();
+    let look = TrimLook {
+        from: 0,
+        to: GROUP_BLOCKS as usize,
+        min: 1,
+        max: GROUP_BLOCKS,
+        cut: false,
+    };
+    let (at, count) = alloc.begin_trim(0, &look).unwrap().unwrap();
+    assert!(count >= free, "all of it is held");
+    assert_eq!(alloc.space(), Space { free: 0, reserved });
+    std::thread::scope(|scope| {
+        let claim = scope.spawn(|| alloc.claim(at, count, Purpose::Delayed));
+        while alloc.waiting() == 0 {
+            assert!(!claim.is_finished(), "it does not wait");
+            std::thread::yield_now();
+        }
+        alloc.end_trim();
+        assert_eq!(claim.join().unwrap().unwrap(), (at, count));
+    });
+    // Nothing is held any more: nobody waits.
+    assert!(alloc.claim(at, 1, Purpose::Delayed).unwrap_err() == Errno::NoSpc);
+}

@@ -115,6 +115,7 @@ fn appends_of_many_threads_stay_whole_and_leave_no_gap() {
                     let append = |round| {
                         fs.append(&stream(thread), f, &record(thread, round))
                             .unwrap()
+                            .0
                     };
                     (0..rounds).map(append).collect()
                 };

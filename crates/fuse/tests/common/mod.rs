@@ -8,8 +8,8 @@
 )]
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use steadfast_fuse::{MountOptions, Session, mount};
@@ -27,6 +27,11 @@ pub(crate) struct Watched {
     pub(crate) panic_in_statfs: AtomicBool,
     /// While it is set, syncs of files wait.
     pub(crate) hold_fsyncs: AtomicBool,
+    /// What was asked to be trimmed: first byte, end, shortest run.
+    pub(crate) trims: Mutex<Vec<(u64, u64, u64)>>,
+    /// Writes wait until this is let go.
+    pub(crate) writes: Mutex<()>,
+    pub(crate) writes_begun: AtomicU64,
 }
 
 impl Default for Watched {
@@ -40,6 +45,9 @@ impl Default for Watched {
             syncs: AtomicU64::new(0),
             panic_in_statfs: AtomicBool::new(false),
             hold_fsyncs: AtomicBool::new(false),
+            trims: Mutex::default(),
+            writes: Mutex::default(),
+            writes_begun: AtomicU64::new(0),
         }
     }
 }
@@ -111,9 +119,16 @@ impl FileSystem for Watched {
         self.inner.read(c, ino, offset, buf)
     }
     fn write(&self, c: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.writes_begun.fetch_add(1, SeqCst);
+        let _held = self.writes.lock().unwrap();
         self.inner.write(c, ino, offset, data)
     }
-    fn append(&self, c: &Caller, ino: Ino, data: &[u8]) -> Result<u64> {
+    fn trim(&self, bytes: std::ops::Range<u64>, min: u64) -> Result<u64> {
+        let asked = (bytes.start, bytes.end, min);
+        self.trims.lock().unwrap().push(asked);
+        Ok(123_456)
+    }
+    fn append(&self, c: &Caller, ino: Ino, data: &[u8]) -> Result<(u64, usize)> {
         self.inner.append(c, ino, data)
     }
     fn fsync(&self, c: &Caller, ino: Ino, data_only: bool) -> Result<()> {

@@ -140,7 +140,10 @@ impl Call {
             Call::Write { ino, offset, data } => {
                 Outcome::Wrote(fs.write(c, *ino, *offset, data)? as u64)
             }
-            Call::Append { ino, data } => Outcome::At(fs.append(c, *ino, data)?),
+            Call::Append { ino, data } => match fs.append(c, *ino, data)? {
+                (at, written) if written == data.len() => Outcome::At(at),
+                (_, written) => Outcome::Wrote(written as u64),
+            },
             Call::SetAttr { ino, set } => node(&fs.setattr(c, *ino, set)?),
             Call::Fallocate {
                 ino,
