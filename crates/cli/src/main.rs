@@ -51,7 +51,7 @@ enum Command {
     Fsck(fsck::Args),
     /// Make a volume that is not mounted larger
     Grow(grow::Args),
-    /// Give back the free space of a volume that is not mounted: holes in an image file, less to move in flash memory
+    /// Give back the free space of a volume, mounted or not: holes in an image file, less to move in flash memory
     Trim(trim::Args),
     /// Show what a volume is
     Info(info::Args),
@@ -157,6 +157,7 @@ mod tests {
             "steadfast grow IMAGE",
             "steadfast grow --size 2T --json IMAGE",
             "steadfast trim IMAGE",
+            "steadfast trim MOUNTPOINT",
             "steadfast trim --progress --json IMAGE",
             "steadfast info --json IMAGE",
             "steadfast dump --json --log --bytes IMAGE",

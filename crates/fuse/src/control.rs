@@ -5,7 +5,9 @@
 //! attribute, which a program without `ioctl` (or without `unsafe`) can ask for.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
+use std::str::FromStr;
 
 use steadfast_vfs::Shutdown;
 
@@ -23,6 +25,13 @@ pub const IOCTL_SHUTDOWN: u32 = 0x8004_587d;
 /// what is made durable first.
 pub const XATTR_SHUTDOWN: &str = "system.steadfast.shutdown";
 
+/// `FITRIM`, as fstrim(8) asks for it: a pointer to three 64-bit numbers, the first byte, how many, and the shortest run;
+/// the second becomes how many bytes were trimmed.
+pub const IOCTL_TRIM: u32 = 0xc018_5879;
+
+/// Reading this attribute tells the device of all free space; its value is how many bytes that was.
+pub const XATTR_TRIM: &str = "system.steadfast.trim";
+
 /// Its value is the counters since the mount, by line: name, space, value.
 pub const XATTR_STATS: &str = "system.steadfast.stats";
 
@@ -38,6 +47,26 @@ pub fn sync(path: &Path) -> io::Result<()> {
     let mut buf = [0u8; 8];
     rustix::fs::getxattr(path, XATTR_SYNC, &mut buf)?;
     Ok(())
+}
+
+/// What `FITRIM` asks for: a range of bytes, and the shortest run.
+pub(crate) fn trim_of(argument: &[u8]) -> Option<(Range<u64>, u64)> {
+    let (numbers, rest) = argument.as_chunks::<8>();
+    let &[start, len, min] = numbers else {
+        return None;
+    };
+    let [start, len, min] = [start, len, min].map(u64::from_ne_bytes);
+    rest.is_empty()
+        .then(|| (start..start.saturating_add(len), min))
+}
+
+/// Tells the device of all free space of the volume mounted at (or above) `path`, while others work.
+/// Returns how many bytes that was.
+///
+/// # Errors
+/// EPERM if the caller is neither root nor who mounted; else as for [`sync`].
+pub fn trim(path: &Path) -> io::Result<u64> {
+    number_in(path, XATTR_TRIM)
 }
 
 /// The flags of `FS_IOC_SHUTDOWN`: `FSOP_GOING_FLAGS_DEFAULT`, `_LOGFLUSH`, `_NOLOGFLUSH`.
@@ -106,10 +135,14 @@ pub fn stats(path: &Path) -> io::Result<Vec<(String, u64)>> {
 /// # Errors
 /// As for [`sync`].
 pub fn server_pid(path: &Path) -> io::Result<u32> {
-    let mut buf = [0u8; 16];
-    let len = rustix::fs::getxattr(path, XATTR_SERVER, &mut buf)?;
-    std::str::from_utf8(&buf[..len])
-        .ok()
+    number_in(path, XATTR_SERVER)
+}
+
+/// The decimal number that is an attribute's value.
+fn number_in<T: FromStr>(path: &Path, name: &str) -> io::Result<T> {
+    let mut buf = [0u8; 24];
+    let len = rustix::fs::getxattr(path, name, &mut buf)?;
+    (std::str::from_utf8(&buf[..len]).ok())
         .and_then(|text| text.parse().ok())
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no process id"))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("{name}: no number")))
 }

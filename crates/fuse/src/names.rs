@@ -235,7 +235,7 @@ impl Server {
         node: INodeNo,
         name: &OsStr,
     ) -> Result<Vec<u8>, Errno> {
-        if let Some(value) = self.own_attribute(name.as_bytes()) {
+        if let Some(value) = self.own_attribute(request, name.as_bytes()) {
             return value;
         }
         let name = xattr_offered(name.as_bytes())?;

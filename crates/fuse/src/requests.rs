@@ -1,9 +1,13 @@
 //! Requests to the server itself: the server's side of `control`.
 
+use std::ops::Range;
+
 use fuser::Errno;
 use steadfast_vfs::Shutdown;
 
-use crate::control::{self, IOCTL_SHUTDOWN, IOCTL_SYNC, XATTR_SERVER, XATTR_STATS, XATTR_SYNC};
+use crate::control::{
+    self, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_SERVER, XATTR_STATS, XATTR_SYNC, XATTR_TRIM,
+};
 use crate::identity::Asker;
 use crate::pointed;
 use crate::server::Server;
@@ -11,12 +15,19 @@ use crate::turns::For;
 
 impl Server {
     /// The value of one of the server's own attributes; `None` if the name is none of them.
-    pub(crate) fn own_attribute(&self, name: &[u8]) -> Option<Result<Vec<u8>, Errno>> {
+    pub(crate) fn own_attribute(
+        &self,
+        request: &Asker,
+        name: &[u8],
+    ) -> Option<Result<Vec<u8>, Errno>> {
         let is = |own: &str| name == own.as_bytes();
         if is(XATTR_SYNC) {
             Some(self.sync_all().map(|()| Vec::new()))
         } else if is(XATTR_SERVER) {
             Some(Ok(std::process::id().to_string().into_bytes()))
+        } else if is(XATTR_TRIM) {
+            let trimmed = self.trim(request, 0..u64::MAX, 0);
+            Some(trimmed.map(|bytes| bytes.to_string().into_bytes()))
         } else if is(XATTR_STATS) {
             Some(Ok(self.stats()))
         } else {
@@ -24,18 +35,30 @@ impl Server {
         }
     }
 
-    /// The server's own commands by ioctl(2).
-    pub(crate) fn own_command(&self, request: &Asker, command: u32) -> Result<(), Errno> {
+    /// The server's own commands by ioctl(2): what the caller's argument becomes, if it is passed on.
+    pub(crate) fn own_command(
+        &self,
+        request: &Asker,
+        command: u32,
+        argument: &[u8],
+    ) -> Result<Vec<u8>, Errno> {
         match command {
-            IOCTL_SYNC => self.sync_all(),
+            IOCTL_SYNC => self.sync_all().map(|()| Vec::new()),
+            IOCTL_TRIM => {
+                let (bytes, min) = control::trim_of(argument).ok_or(Errno::EINVAL)?;
+                let trimmed = self.trim(request, bytes, min)?;
+                let mut answer = argument.to_vec();
+                answer[8..16].copy_from_slice(&trimmed.to_ne_bytes());
+                Ok(answer)
+            }
             IOCTL_SHUTDOWN => {
-                self.may_shut_down(request)?;
+                self.may_administer(request)?;
                 let number = pointed::number(request.thread, command).map_err(|e| {
                     self.tell(&format!("shutdown: the caller's flags cannot be read: {e}"));
                     Errno::EOPNOTSUPP
                 })?;
                 let how = control::shutdown_of(number).ok_or(Errno::EINVAL)?;
-                self.shut_down(how)
+                self.shut_down(how).map(|()| Vec::new())
             }
             _ => Err(Errno::ENOTTY),
         }
@@ -43,18 +66,25 @@ impl Server {
 
     /// A shutdown asked for by attribute.
     pub(crate) fn shut_down_by_name(&self, request: &Asker, how: &[u8]) -> Result<(), Errno> {
-        self.may_shut_down(request)?;
+        self.may_administer(request)?;
         self.shut_down(control::shutdown_named(how).ok_or(Errno::EINVAL)?)
     }
 
-    /// Root and the user who mounted may shut down.
-    fn may_shut_down(&self, request: &Asker) -> Result<(), Errno> {
+    /// Root and the user who mounted may shut down and trim.
+    fn may_administer(&self, request: &Asker) -> Result<(), Errno> {
         let owner = rustix::process::geteuid().as_raw();
         match request.uid {
             0 => Ok(()),
             uid if uid == owner => Ok(()),
             _ => Err(Errno::EPERM),
         }
+    }
+
+    /// Tells the device of free space.
+    fn trim(&self, request: &Asker, bytes: Range<u64>, min: u64) -> Result<u64, Errno> {
+        self.may_administer(request)?;
+        let _waiting = self.turns.waits(For::Commit);
+        self.shared.call("trim", |fs| fs.trim(bytes.clone(), min))
     }
 
     /// Goes down. When this returns, no other request runs, and none will.

@@ -167,7 +167,9 @@ impl Deref for Front {
 impl fuser::Filesystem for Front {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each is asked for by itself: a kernel that lacks one still gets the others.
-        // Not among them: the write-back cache (it destroys order), POSIX ACLs, splice.
+        // Not among them: the write-back cache (it destroys order), POSIX ACLs, splice. And asynchronous direct
+        // writes: Linux (6.18) drops what its page cache has of their range when they begin and not when they
+        // end, so a buffered read in between stays in the cache, stale. In turn it drops both.
         let no_open = InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
         if !config.capabilities().contains(no_open) {
             self.policy.stateless_open.store(false, Ordering::Relaxed);
@@ -183,7 +185,6 @@ impl fuser::Filesystem for Front {
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_HAS_IOCTL_DIR,
             InitFlags::FUSE_EXPORT_SUPPORT,
-            InitFlags::FUSE_ASYNC_DIO,
         ] {
             let _ = config.add_capabilities(wanted);
         }
@@ -611,13 +612,13 @@ impl fuser::Filesystem for Front {
         _handle: FileHandle,
         _flags: IoctlFlags,
         command: u32,
-        _in_data: &[u8],
+        in_data: &[u8],
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
         let (_turn, ref request) = self.begin(request, Asked::Ioctl, node, None);
-        match self.own_command(request, command) {
-            Ok(()) => reply.ioctl(0, &[]),
+        match self.own_command(request, command, in_data) {
+            Ok(answer) => reply.ioctl(0, &answer),
             Err(errno) => reply.error(errno),
         }
     }

@@ -788,3 +788,74 @@ fn a_read_only_mount_refuses_every_change() {
     assert_eq!(fs::read_dir(m.path()).unwrap().count(), 0);
     steadfast_fuse::sync(&m.path()).unwrap();
 }
+
+/// As fstrim(8) asks, and `steadfast trim`.
+#[test]
+fn free_space_is_trimmed_by_ioctl_and_by_attribute() {
+    let m = mounted!();
+    assert_eq!(steadfast_fuse::trim(&m.path()).unwrap(), 123_456);
+    assert_eq!(m.fs.trims.lock().unwrap().pop(), Some((0, u64::MAX, 0)));
+    if common::over_io_uring() {
+        return println!("skipped the ioctl: not served over io_uring");
+    }
+    let script = "import fcntl,sys,os,struct\n\
+        d=os.open(sys.argv[1],os.O_RDONLY)\n\
+        for start,length in ((0,2**64-1),(4096,8192)):\n\
+        \x20   b=bytearray(struct.pack('QQQ',start,length,65536))\n\
+        \x20   fcntl.ioctl(d,0xc0185879,b)\n\
+        \x20   assert struct.unpack('QQQ',b)==(start,123456,65536),b\n";
+    let mut python = Command::new("python3");
+    match python.args(["-c", script]).arg(m.path()).status() {
+        Ok(status) => {
+            assert!(status.success());
+            let expected = [(0, u64::MAX, 65536), (4096, 12288, 65536)];
+            assert_eq!(*m.fs.trims.lock().unwrap(), expected);
+        }
+        Err(e) => println!("skipped the ioctl: python3: {e}"),
+    }
+}
+
+/// xfstests generic/451. Linux invalidates its page cache before an asynchronous direct write and not when that is
+/// done: what a reader had fetched in between stayed, stale for as long as the inode is known.
+#[test]
+fn a_buffered_read_during_a_direct_write_leaves_no_stale_page() {
+    let m = mounted!();
+    fs::write(m.join("file"), [b'a'; 8192]).unwrap();
+    // io_setup and io_submit of one direct write, with memory that is aligned.
+    let script = "import ctypes,mmap,os,struct,sys\n\
+        libc=ctypes.CDLL(None,use_errno=True)\n\
+        f=os.open(sys.argv[1],os.O_RDWR|os.O_DIRECT)\n\
+        ctx=ctypes.c_ulong(0)\n\
+        if libc.syscall(206,1,ctypes.byref(ctx)): sys.exit(77)\n\
+        b=mmap.mmap(-1,8192)\n\
+        b.write(b'b'*8192)\n\
+        at=ctypes.addressof(ctypes.c_char.from_buffer(b))\n\
+        cb=ctypes.create_string_buffer(struct.pack('QIiHhIQQqQIi',0,0,0,1,0,f,at,8192,0,0,0,0)[:64],64)\n\
+        cbs=(ctypes.c_void_p*1)(ctypes.addressof(cb))\n\
+        assert libc.syscall(209,ctx,ctypes.c_long(1),cbs)==1,ctypes.get_errno()\n\
+        ev=ctypes.create_string_buffer(32)\n\
+        assert libc.syscall(208,ctx,ctypes.c_long(1),ctypes.c_long(1),ev,None)==1\n\
+        assert struct.unpack('QQqq',ev.raw)[2]==8192\n";
+    let before = m.fs.writes_begun.load(SeqCst);
+    let held = m.fs.writes.lock().unwrap();
+    let child = Command::new("python3")
+        .args(["-c", script])
+        .arg(m.join("file"))
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(e) => return println!("skipped: python3: {e}"),
+    };
+    while m.fs.writes_begun.load(SeqCst) == before {
+        if let Some(status) = child.try_wait().unwrap() {
+            assert_eq!(status.code(), Some(77), "the writer failed");
+            return println!("skipped: no asynchronous I/O here");
+        }
+        std::thread::yield_now();
+    }
+    // The write is under way: the old bytes come into the page cache.
+    assert_eq!(fs::read(m.join("file")).unwrap(), [b'a'; 8192]);
+    drop(held);
+    assert!(child.wait().unwrap().success());
+    assert_eq!(fs::read(m.join("file")).unwrap(), [b'b'; 8192]);
+}

@@ -1,13 +1,15 @@
-//! `steadfast trim`: tells the device of all free space of a volume that is not mounted.
+//! `steadfast trim`: tells the device of all free space of a volume, mounted or not.
 //!
 //! An image file gets holes where nothing is kept, a block device unmaps them, a disk in flash memory moves them no
-//! more. A mounted volume without a log does so by itself when files are deleted.
+//! more. On a mount the server does it, beside everything else; fstrim(8) asks for the same.
+//! A mounted volume without a log does so by itself when files are deleted.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use steadfast_block::BLOCK_SIZE;
 
+use crate::commands::sync::mount_of;
 use crate::failure::Failure;
 use crate::progress::Meter;
 use crate::volume::{self, Access, LogState};
@@ -21,12 +23,15 @@ pub(crate) struct Args {
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
-    /// Image file, flash image or block device
+    /// Image file, flash image, block device, or a directory of a mount
     image: PathBuf,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let image = &args.image;
+    if image.is_dir() {
+        return trim_mounted(args);
+    }
     let device = volume::open_device(image, Access::Change, None)?;
     let before = volume::summary(image, &device)?;
     // Blocks that only seem to be free would be lost.
@@ -62,6 +67,27 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         size::show(bytes),
         trimmed.runs,
         if trimmed.runs == 1 { "piece" } else { "pieces" },
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The mount's server trims.
+fn trim_mounted(args: &Args) -> Result<ExitCode, Failure> {
+    let dir = &args.image;
+    mount_of(dir)?;
+    let bytes =
+        steadfast_fuse::trim(dir).map_err(|e| Failure::at(dir, format!("trim failed: {e}")))?;
+    if args.json {
+        text::print_json(&serde_json::json!({
+            "mount": dir.display().to_string(),
+            "trimmed_bytes": bytes,
+        }))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    text::print(&format!(
+        "{}: {} of free space given back",
+        dir.display(),
+        size::show(bytes)
     ))?;
     Ok(ExitCode::SUCCESS)
 }
