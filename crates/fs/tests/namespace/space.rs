@@ -79,7 +79,7 @@ fn corner_30_an_operation_without_space_restores_everything() {
         refused(v.setxattr(&root(), f, b"user.a", &LONG, XattrMode::Any));
         refused(v.setxattr(&root(), d, b"user.a", &LONG, XattrMode::Any));
         refused(v.write(&root(), f, 1 << 20, b"more").map(drop));
-        refused(v.write(&root(), f, 0, &[7; 9000]).map(drop));
+        refused(v.write(&root(), f, 4096, &[7; 9000]).map(drop));
         assert_eq!(failed, 6);
         v.remount();
         let after = (picture(&v), v.free());

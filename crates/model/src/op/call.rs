@@ -142,7 +142,7 @@ impl Call {
             }
             Call::Append { ino, data } => match fs.append(c, *ino, data)? {
                 (at, written) if written == data.len() => Outcome::At(at),
-                (_, written) => Outcome::Wrote(written as u64),
+                (at, written) => Outcome::AtShort(at, written as u64),
             },
             Call::SetAttr { ino, set } => node(&fs.setattr(c, *ino, set)?),
             Call::Fallocate {

@@ -255,6 +255,32 @@ pub struct Step {
 }
 
 impl Step {
+    /// What was done: a short write is a write of what fits.
+    #[must_use]
+    pub fn as_done(&self, result: OpResult) -> (Step, OpResult) {
+        let short = |data: &Data, written: u64| {
+            (0 < written && written < data.len())
+                .then(|| Data::Bytes(data.bytes()[..written as usize].to_vec()))
+        };
+        let mut done = self.clone();
+        match (&mut done.op, result) {
+            (Op::Write { data, .. }, Ok(Outcome::Wrote(written))) => {
+                if let Some(kept) = short(data, written) {
+                    *data = kept;
+                }
+                (done, result)
+            }
+            (Op::Append { data, .. }, Ok(Outcome::AtShort(at, written))) => {
+                let Some(kept) = short(data, written) else {
+                    return (done, result);
+                };
+                *data = kept;
+                (done, Ok(Outcome::At(at)))
+            }
+            _ => (done, result),
+        }
+    }
+
     /// The superuser does `op` in `stream` at time 0.
     #[must_use]
     pub fn new(stream: u32, op: Op) -> Step {
@@ -324,6 +350,8 @@ pub enum Outcome {
     Wrote(u64),
     /// The offset that an append went to.
     At(u64),
+    /// The same, and how many bytes it wrote: not all.
+    AtShort(u64, u64),
 }
 
 /// Result of an operation.

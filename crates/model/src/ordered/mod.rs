@@ -334,7 +334,8 @@ impl History {
     /// Operations are recorded in the order they took effect. A refusal for want of
     /// resources (ENOSPC, EIO, EROFS, …) counts as no effect.
     pub fn record(&mut self, step: &Step, result: OpResult) -> Result<usize, RecordError> {
-        self.add(step, Some(result))
+        let (step, result) = step.as_done(result);
+        self.add(&step, Some(result))
     }
 
     /// Records an operation that was called and never answered: a crash may leave it

@@ -130,7 +130,8 @@ impl PrefixHistory {
     /// # Errors
     /// [`RecordError::Mismatch`].
     pub fn record(&mut self, step: &Step, result: OpResult) -> Result<usize, RecordError> {
-        self.add(step, Some(result))
+        let (step, result) = step.as_done(result);
+        self.add(&step, Some(result))
     }
 
     /// Records an operation that was called and never answered; returns its position.
