@@ -274,11 +274,11 @@ mod tests {
             steps in prop::collection::vec((0u64..40, 1u64..6, any::<bool>()), 1..60)
         ) {
             let mut pages = Pages::default();
+            let over = |page: &u64| page.is_multiple_of(3);
             for (from, len, add) in steps {
                 if add {
                     let new: Vec<u64> =
                         (from..from + len).filter(|page| pages.get(*page).is_none()).collect();
-                    let over = |page: &u64| page % 3 == 0;
                     let count = new.iter().filter(|page| over(page)).count() as u64;
                     let foreseen = pages.tally_with(&new, count, u64::MAX, 4096);
                     for page in from..from + len {
@@ -291,8 +291,8 @@ mod tests {
                     pages.drop_range(from, from + len);
                 }
                 prop_assert_eq!(pages.runs, count_runs(pages.map.keys().copied()));
-                let over = pages.map.keys().filter(|page| *page % 3 == 0).count();
-                prop_assert_eq!(pages.over_unwritten.len(), over);
+                let count = pages.map.keys().filter(|page| over(page)).count();
+                prop_assert_eq!(pages.over_unwritten.len(), count);
             }
         }
     }

@@ -256,7 +256,6 @@ pub struct Step {
 
 impl Step {
     /// What was done: a short write is a write of what fits.
-    #[must_use]
     pub fn as_done(&self, result: OpResult) -> (Step, OpResult) {
         let short = |data: &Data, written: u64| {
             (0 < written && written < data.len())
