@@ -59,10 +59,14 @@ impl Serving {
         }
     }
 
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+
     /// Asks for the end by a signal: the exit code.
     fn end(mut self) -> Option<i32> {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.signal(rustix::process::Signal::TERM);
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -103,8 +107,25 @@ fn call(address: &str, program: u32, procedure: u32, args: &[u8]) -> Vec<u8> {
 
 /// MNT of `/`: the status.
 fn mnt(address: &str) -> u32 {
-    let result = call(address, 100_005, 1, &[0, 0, 0, 1, b'/', 0, 0, 0]);
+    mnt_of(address, "/")
+}
+
+/// MNT of a path: the status.
+fn mnt_of(address: &str, path: &str) -> u32 {
+    let mut args = (path.len() as u32).to_be_bytes().to_vec();
+    args.extend_from_slice(path.as_bytes());
+    args.resize(args.len().next_multiple_of(4), 0);
+    let result = call(address, 100_005, 1, &args);
     u32::from_be_bytes(result[..4].try_into().unwrap())
+}
+
+/// Waits until something holds; the bound only ends a hang.
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 fn place() -> tempfile::TempDir {
@@ -227,10 +248,11 @@ fn what_cannot_be_served_is_said_in_one_line() {
     refused(2, &[], "nothing to serve");
     refused(1, &["nothing.img"], "does not exist");
     refused(2, &["img", "img"], "IMAGE:/PATH");
-    refused(1, &["img:/a/../b"], "export path");
-    refused(2, &["--client", "somewhere", "img"], "no network");
+    refused(2, &["img:/a/../b"], "export path");
+    refused(2, &["img:/a:/none"], "the directory '/none' of its volume");
+    refused(2, &["--client", "10.0.0.0/99", "img"], "is no client");
     refused(
-        1,
+        2,
         &["--metrics", "0.0.0.0:0", "--control", "c", "img"],
         "this host alone",
     );
@@ -256,4 +278,75 @@ fn what_cannot_be_served_is_said_in_one_line() {
     assert_eq!(serving.end(), Some(0));
     // What failed has left the volume closed.
     must(dir.path(), &["fsck", "img"]);
+}
+
+/// SIGHUP, which administrators send to have a configuration read again, ended the server.
+#[test]
+fn a_hangup_reads_the_exports_again_and_a_broken_file_changes_nothing() {
+    let dir = place();
+    must(dir.path(), &["mkfs", "--size", "64M", "other"]);
+    let config = |exports: &[(&str, &str)]| {
+        let text: String = exports
+            .iter()
+            .map(|(image, path)| {
+                let image = dir.path().join(image);
+                format!("[[export]]\nimage = {image:?}\npath = \"{path}\"\nany-port = true\n")
+            })
+            .collect();
+        fs::write(dir.path().join("config.toml"), text).unwrap();
+    };
+    config(&[("img", "/a")]);
+    let serving = Serving::start(dir.path(), &["--config", "config.toml"]);
+    let address = serving.address.as_str();
+    let reload = || serving.signal(rustix::process::Signal::HUP);
+    assert_eq!((mnt_of(address, "/a"), mnt_of(address, "/b")), (0, 2));
+    // One comes.
+    config(&[("img", "/a"), ("other", "/b")]);
+    reload();
+    until("/b is served", || mnt_of(address, "/b") == 0);
+    assert_eq!(mnt_of(address, "/a"), 0);
+    // A file that is none, an image that is none: what was served is served, and another file is read.
+    fs::write(dir.path().join("config.toml"), "[[export]\n").unwrap();
+    reload();
+    config(&[("img", "/c"), ("none", "/d")]);
+    reload();
+    assert_eq!((mnt_of(address, "/a"), mnt_of(address, "/b")), (0, 0));
+    assert_eq!(mnt_of(address, "/c"), 2);
+    // One goes: its image is closed, and others may have it.
+    config(&[("other", "/b")]);
+    reload();
+    until("/a is gone", || mnt_of(address, "/a") == 2);
+    until("the image is closed", || {
+        steadfast(dir.path(), &["fsck", "img"]).status.code() == Some(0)
+    });
+    let info = must(dir.path(), &["info", "img"]);
+    assert!(info.contains("clean"), "{info}");
+    assert_eq!(mnt_of(address, "/b"), 0);
+    assert_eq!(serving.end(), Some(0));
+    must(dir.path(), &["fsck", "other"]);
+}
+
+/// They had exit code 1, which scripts take for a failure that may go away.
+#[test]
+fn faulty_options_and_faulty_files_have_exit_code_2() {
+    let dir = place();
+    let faulty = |args: &[&str], words: &str| {
+        let output = steadfast(dir.path(), &[&["serve", "nfs"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        assert!(said(&output).contains(words), "{args:?}: {}", said(&output));
+    };
+    faulty(&["--client", "10.0.0.1/8", "img"], "write 10.0.0.0/8");
+    faulty(&["--listen", "nowhere", "img"], "is no address");
+    faulty(&["img:a"], "write img:/a");
+    faulty(&["--config", "none.toml"], "none.toml");
+    fs::write(dir.path().join("bad.toml"), "\nthread = 3\n").unwrap();
+    faulty(
+        &["--config", "bad.toml"],
+        "bad.toml: line 2: unknown field `thread`",
+    );
+    faulty(&["--config", "bad.toml"], "did you mean 'threads'?");
+    faulty(
+        &["--tls-cert", "img", "--tls-key", "img", "img"],
+        "holds no certificate",
+    );
 }

@@ -10,6 +10,7 @@ use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
 use crate::auth::{Anonymous, Squash};
+use crate::subtree::Subtree;
 use crate::tls::{Security, Tls};
 use crate::volume::Volume;
 
@@ -83,6 +84,8 @@ pub struct Export {
     pub path: String,
     /// Which of the server's volumes.
     pub volume: usize,
+    /// The directory of the volume that is exported, from its `/` on. Clients reach nothing outside of it.
+    pub directory: String,
     /// What clients may do: the first entry that holds a client's address decides, and no entry refuses it.
     pub access: Vec<Access>,
     /// The streams that operations join.
@@ -96,6 +99,7 @@ impl Export {
         Export {
             path: "/".to_owned(),
             volume: 0,
+            directory: "/".to_owned(),
             access: vec![Access::new()],
             streams: Streams::default(),
         }
@@ -178,9 +182,25 @@ pub enum ExportError {
         "export '{0}' wants certificates of clients (mtls), and nobody is named who certifies them (--tls-ca)"
     )]
     NoAuthority(String),
+    /// The directory to export cannot be had.
+    #[error("export '{export}': the directory '{directory}' of its volume: {why}")]
+    Directory {
+        /// The export.
+        export: String,
+        /// Its directory.
+        directory: String,
+        /// Why not.
+        why: String,
+    },
     /// It names a volume that is not there.
     #[error("export '{0}' names a volume that is not served")]
     Volume(String),
+}
+
+/// Whether each part of a path from `/` on is a name.
+fn is_path(path: &str) -> bool {
+    let parts = path.strip_prefix('/').map(|rest| rest.split('/'));
+    path == "/" || parts.is_some_and(|mut parts| parts.all(|part| !matches!(part, "" | "." | "..")))
 }
 
 /// Exports with their volumes.
@@ -188,6 +208,8 @@ pub enum ExportError {
 pub(crate) struct Table {
     pub(crate) volumes: Vec<Arc<Volume>>,
     exports: Vec<(u32, Export)>,
+    /// Of exports that are not of a whole volume, by number.
+    subtrees: Vec<(u32, Subtree)>,
 }
 
 impl Table {
@@ -200,12 +222,9 @@ impl Table {
         exports: Vec<Export>,
     ) -> Result<Table, ExportError> {
         let mut numbered: Vec<(u32, Export)> = Vec::new();
+        let mut subtrees = Vec::new();
         for export in exports {
-            let parts = export.path.strip_prefix('/').map(|rest| rest.split('/'));
-            let is_path = parts.is_some_and(|mut parts| {
-                export.path == "/" || parts.all(|part| !matches!(part, "" | "." | ".."))
-            });
-            if !is_path || export.path.len() > crate::mountd::PATH_BYTES_MAX {
+            if !is_path(&export.path) || export.path.len() > crate::mountd::PATH_BYTES_MAX {
                 return Err(ExportError::Path(export.path));
             }
             if export.volume >= volumes.len() {
@@ -216,11 +235,25 @@ impl Table {
             if numbered.iter().any(|(other, _)| *other == id) {
                 return Err(ExportError::Twice(export.path));
             }
+            let fs = volumes[export.volume].fs();
+            let found = is_path(&export.directory)
+                .then(|| Subtree::find(fs, &export.directory))
+                .ok_or_else(|| {
+                    "it must begin with '/' and hold no empty part, '.' or '..'".to_owned()
+                })
+                .and_then(|found| found.map_err(|e| e.to_string()));
+            let subtree = found.map_err(|why| ExportError::Directory {
+                export: export.path.clone(),
+                directory: export.directory.clone(),
+                why,
+            })?;
+            subtrees.extend(subtree.map(|subtree| (id, subtree)));
             numbered.push((id, export));
         }
         Ok(Table {
             volumes,
             exports: numbered,
+            subtrees,
         })
     }
 
@@ -241,6 +274,14 @@ impl Table {
     pub(crate) fn by_id(&self, id: u32) -> Option<(&Export, &Arc<Volume>)> {
         let (_, export) = self.exports.iter().find(|(other, _)| *other == id)?;
         Some((export, &self.volumes[export.volume]))
+    }
+
+    /// The directory that the export of a number begins at, if it is not a volume's root.
+    pub(crate) fn subtree(&self, id: u32) -> Option<Subtree> {
+        let mut subtrees = self.subtrees.iter();
+        subtrees
+            .find(|(other, _)| *other == id)
+            .map(|(_, subtree)| *subtree)
     }
 
     /// The export that a path lies in, and the rest of the path.

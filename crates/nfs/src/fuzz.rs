@@ -121,7 +121,9 @@ pub fn serve(data: &[u8]) {
     let Ok(attr) = fs.getattr(&steadfast_vfs::Caller::root(), fs.root()) else {
         return;
     };
-    let root = volume.key.handle(crate::handles::Named::of(id, &attr));
+    let root = volume
+        .key
+        .handle(crate::handles::Named::of(id, &attr), None);
     let Ok(table) = Table::new(vec![Arc::new(volume)], vec![export]) else {
         return;
     };

@@ -5,7 +5,7 @@
 //! The key is 16 random bytes in an attribute of the volume's root directory that only root
 //! may read (`trusted.steadfast.nfs`): it moves with the volume, and handles live as long as
 //! their files, over restarts and other hosts. An identity that others can read, such as
-//! the volume's UUID, would be no key.
+//! the volume's UUID, would be no key. The hash of an export of a directory covers that directory, too (`subtree`).
 //!
 //! ```text
 //! 0 version u32 = 1   4 export u32   8 inode u64   16 generation u64   24 hash [16]     (big endian)
@@ -15,6 +15,8 @@ use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 use steadfast_vfs::{Attr, Caller, Errno, FileSystem, Ino, XattrMode};
+
+use crate::subtree::Subtree;
 
 /// Bytes of a handle.
 pub(crate) const HANDLE_BYTES: usize = 40;
@@ -103,27 +105,30 @@ impl Key {
         }
     }
 
-    fn hash(&self, bytes: &[u8]) -> [u8; 16] {
+    fn hash(&self, bytes: &[u8], subtree: Option<Subtree>) -> [u8; 16] {
         let mut hasher = SipHasher24::new_with_key(&self.0);
         hasher.write(bytes);
+        if let Some(Subtree { ino, generation }) = subtree {
+            hasher.write(&[ino, generation].map(u64::to_be_bytes).concat());
+        }
         hasher.finish128().as_u128().to_be_bytes()
     }
 
-    /// The handle of an inode.
-    pub(crate) fn handle(&self, named: Named) -> [u8; HANDLE_BYTES] {
+    /// The handle of an inode, in the subtree of an export if it has one.
+    pub(crate) fn handle(&self, named: Named, subtree: Option<Subtree>) -> [u8; HANDLE_BYTES] {
         let mut handle = [0; HANDLE_BYTES];
         handle[..4].copy_from_slice(&VERSION.to_be_bytes());
         handle[4..8].copy_from_slice(&named.export.to_be_bytes());
         handle[8..16].copy_from_slice(&named.ino.to_be_bytes());
         handle[16..24].copy_from_slice(&named.generation.to_be_bytes());
-        let hash = self.hash(&handle[..HASHED_BYTES]);
+        let hash = self.hash(&handle[..HASHED_BYTES], subtree);
         handle[HASHED_BYTES..].copy_from_slice(&hash);
         handle
     }
 
-    /// Whether a handle was made with this key.
-    pub(crate) fn made(&self, handle: &Unproved<'_>) -> bool {
-        let hash = self.hash(&handle.bytes[..HASHED_BYTES]);
+    /// Whether a handle was made with this key, for this subtree.
+    pub(crate) fn made(&self, handle: &Unproved<'_>, subtree: Option<Subtree>) -> bool {
+        let hash = self.hash(&handle.bytes[..HASHED_BYTES], subtree);
         // Every byte is compared: the time tells nothing of where they differ.
         let differ = hash.iter().zip(&handle.bytes[HASHED_BYTES..]);
         differ.fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
@@ -172,19 +177,29 @@ mod tests {
             ino: 4711,
             generation: u64::MAX,
         };
-        let handle = key.handle(named);
+        let handle = key.handle(named, None);
         let read = Unproved::read(&handle).unwrap();
         assert_eq!(read.named, named);
-        assert!(key.made(&read));
+        assert!(key.made(&read, None));
+        let subtree = Subtree {
+            ino: 1,
+            generation: 2,
+        };
+        assert!(!key.made(&read, Some(subtree)), "of the whole volume");
+        let confined = key.handle(named, Some(subtree));
+        let confined = Unproved::read(&confined).unwrap();
+        assert!(key.made(&confined, Some(subtree)) && !key.made(&confined, None));
+        let other = Subtree { ino: 2, ..subtree };
+        assert!(!key.made(&confined, Some(other)));
         for bit in 0..HANDLE_BYTES * 8 {
             let mut forged = handle;
             forged[bit / 8] ^= 1 << (bit % 8);
             assert!(
-                !Unproved::read(&forged).is_some_and(|h| key.made(&h)),
+                !Unproved::read(&forged).is_some_and(|h| key.made(&h, None)),
                 "{bit}"
             );
         }
-        assert!(!Key([8; 16]).made(&read), "another volume's");
+        assert!(!Key([8; 16]).made(&read, None), "another volume's");
         for len in [0, 1, 16, 39] {
             assert!(Unproved::read(&handle[..len]).is_none());
         }

@@ -54,6 +54,7 @@ mod reply;
 mod rpc;
 mod rpcbind;
 mod server;
+mod subtree;
 mod tls;
 mod volume;
 mod xdr;

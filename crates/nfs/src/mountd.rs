@@ -151,7 +151,12 @@ fn find(table: &Table, peer: SocketAddr, path: &[u8]) -> Result<Vec<u8>, mountst
         _ => mountstat3::MNT3ERR_IO,
     };
     let fs = volume.fs();
-    let mut attr = fs.getattr(&caller, fs.root()).map_err(failed)?;
+    let subtree = table.subtree(id);
+    let top = subtree.map_or_else(|| fs.root(), |subtree| subtree.ino);
+    let mut attr = fs.getattr(&caller, top).map_err(failed)?;
+    if subtree.is_some_and(|subtree| subtree.generation != attr.generation) {
+        return Err(mountstat3::MNT3ERR_NOENT);
+    }
     for part in rest.split(|byte| *byte == b'/') {
         match part {
             b"" | b"." => {}
@@ -162,5 +167,5 @@ fn find(table: &Table, peer: SocketAddr, path: &[u8]) -> Result<Vec<u8>, mountst
     if attr.kind != FileKind::Directory {
         return Err(mountstat3::MNT3ERR_NOTDIR);
     }
-    Ok(volume.key.handle(Named::of(id, &attr)).to_vec())
+    Ok(volume.key.handle(Named::of(id, &attr), subtree).to_vec())
 }

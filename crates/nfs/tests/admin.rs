@@ -237,3 +237,86 @@ fn changed_rights_hold_for_handles_given_before() {
     reload(access());
     assert_eq!(write(), nfsstat3::NFS3_OK);
 }
+
+/// A directory is exported, and neither `..`, nor a directory that is moved away, nor a handle of another export leads out.
+#[test]
+fn a_subtree_export_confines_its_clients() {
+    for kind in [Kind::Model, Kind::Real] {
+        let whole = named("/all", 0);
+        let home = |directory: &str| Export {
+            directory: directory.to_owned(),
+            ..named("/home", 0)
+        };
+        let site = Site::with(file_system(kind), vec![whole.clone()]);
+        let reload = |directory: &str| {
+            let kept = vec![Source::Kept("test".to_owned())];
+            let exports = vec![whole.clone(), home(directory)];
+            site.server.reloader().reload(kept, exports)
+        };
+        let mut c = site.client();
+        let all = c.mnt("/all").unwrap();
+        let outer = c.mkdir(&all, "outer").unwrap();
+        let outside = c.mkdir(&all, "outside").unwrap();
+        c.create(&outside, "secret");
+        c.mkdir(&outer, "users").unwrap();
+        assert!(reload("/outer/none").is_err());
+        assert!(reload("/outside/secret").is_err());
+        assert!(reload("/outer/../outside").is_err());
+        reload("/outer/users").unwrap();
+
+        let top = c.mnt("/home").unwrap();
+        let number = |c: &mut Client, handle: &nfs_fh3| c.getattr(handle).unwrap().fileid;
+        let top_number = number(&mut c, &top);
+        assert_eq!(c.lookup(&top, ".."), Ok(top.clone()));
+        assert_eq!(c.lookup(&top, "."), Ok(top.clone()));
+        let zero = cookieverf3([0; 8]);
+        let listed = c.readdirplus(&top, 0, zero, (65536, 65536)).unwrap();
+        assert_eq!(listed.reply.entries.0.len(), 2);
+        for entry in &listed.reply.entries.0 {
+            assert_eq!(entry.fileid, top_number, "{:?}", entry.name);
+            let handle = entry.name_handle.clone().unwrap();
+            assert_eq!(handle.data.as_ref(), top.data.as_ref());
+        }
+        assert!(c.mnt("/home/..").is_err() && c.mnt("/home/../outside").is_err());
+        // Inside all works, and `..` leads up to the top.
+        let a = c.mkdir(&top, "a").unwrap();
+        let b = c.mkdir(&a, "b").unwrap();
+        let file = c.create(&b, "f");
+        assert_eq!(c.lookup(&b, ".."), Ok(a.clone()));
+        assert_eq!(c.lookup(&a, ".."), Ok(top.clone()));
+        assert!(c.mnt("/home/a/b").unwrap() == b);
+        // The number of this export in a handle of the other one, and another inode in a handle of this one.
+        let (mut forged, mut other) = (outside.data.to_vec(), a.data.to_vec());
+        forged[4..8].copy_from_slice(&top.data[4..8]);
+        other[8..24].copy_from_slice(&outside.data[8..24]);
+        for forged in [forged, other] {
+            let forged = nfs_fh3 {
+                data: forged.into(),
+            };
+            assert_eq!(c.getattr(&forged).unwrap_err(), nfsstat3::NFS3ERR_BADHANDLE);
+            assert_eq!(
+                c.lookup(&forged, "secret"),
+                Err(nfsstat3::NFS3ERR_BADHANDLE)
+            );
+        }
+        // Moved out by somebody who may: nothing can be done through it any more, until it is back.
+        let users = c.lookup(&outer, "users").unwrap();
+        c.rename((&users, "a"), (&outside, "a")).unwrap();
+        for dir in [&a, &b] {
+            assert_eq!(c.lookup(dir, ".."), Err(nfsstat3::NFS3ERR_STALE));
+            assert_eq!(c.getattr(dir).unwrap_err(), nfsstat3::NFS3ERR_STALE);
+            assert!(c.mkdir(dir, "more").is_err());
+        }
+        assert!(c.getattr(&file).is_ok(), "as one that is open");
+        assert!(c.rename((&a, "b"), (&top, "b")).is_err());
+        c.rename((&outside, "a"), (&users, "a")).unwrap();
+        assert_eq!(c.lookup(&b, ".."), Ok(a.clone()));
+        // Another directory at the same path: handles of before are none.
+        reload("/outside").unwrap();
+        let now = c.mnt("/home").unwrap();
+        assert!(c.lookup(&now, "secret").is_ok());
+        for handle in [&top, &a, &file] {
+            assert_eq!(c.getattr(handle).unwrap_err(), nfsstat3::NFS3ERR_BADHANDLE);
+        }
+    }
+}

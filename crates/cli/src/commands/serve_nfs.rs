@@ -2,33 +2,35 @@
 //!
 //! Invariants: the volumes are closed (everything durable, the images unlocked) after the last
 //! call and before this process ends; after a call that panicked, nothing of what is in memory is
-//! committed: the next mount recovers.
+//! committed: the next mount recovers. SIGHUP reads exports and certificates again: what cannot be
+//! read leaves what is served as it is.
 
+mod clients;
 mod config;
+mod values;
+mod volumes;
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
-use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use steadfast_nfs::{Admin, Ended, Export, Options, Registration, Security, Server, Stopper};
+use steadfast_nfs::{
+    Admin, Ended, Error, Export, Options, Registration, Reloader, Security, Server, Tls,
+};
 
 use crate::commands::serve::tell_service_manager;
 use crate::failure::{Failure, notice};
-use crate::volume::{self, Access, Volume};
 use config::{Asked, Plan};
+use volumes::Opened;
 
 /// Connections where the system allows as many descriptors.
 const CONNECTIONS_MAX: u64 = 16_384;
-/// How long an image may be in use yet, by a server that was killed just now.
-const IN_USE_PATIENCE: Duration = Duration::from_secs(3);
-/// Memory for cached blocks that a volume has on the smallest machine.
-const CACHE_BYTES_LEAST: u64 = 64 << 20;
 /// Descriptors that are no connections.
 const OTHER_DESCRIPTORS: u64 = 64;
 
@@ -36,9 +38,10 @@ const OTHER_DESCRIPTORS: u64 = 64;
 const CONFIG_HELP: &str = "\
 A file for --config; all but 'image' may be left out:
 
-  listen = [\"127.0.0.1:2049\", \"[::1]:2049\"]
+  listen = [\"127.0.0.1\", \"[::1]:2049\"]
   mount-port = 20048
   threads = 64
+  cache = \"256M\"
   control = \"/run/steadfast-nfs.sock\"
   metrics = \"127.0.0.1:9049\"
   rpcbind = false
@@ -49,6 +52,7 @@ A file for --config; all but 'image' may be left out:
   [[export]]
   image = \"/srv/data.img\"
   path = \"/data\"
+  directory = \"/\"
   clients = [\"10.0.0.0/8\", \"fd00::/8\"]
   read-only = false
   any-port = false
@@ -58,7 +62,24 @@ A file for --config; all but 'image' may be left out:
   anon-gid = 65534
   streams = \"file\"
 
-One image may have several exports. What is answered is durable, but for unstable writes, which clients commit
+One image may have several exports. An [[export.access]] gives some clients of the export above it other rights; the first
+that names a client decides, and what it leaves out is as the export says:
+
+  [[export.access]]
+  clients = [\"10.0.0.7\", \"build.example.org\"]
+  read-only = true
+  squash = \"all\"
+
+With a 'directory', clients see that directory of the volume as the export's root, and reach nothing outside of it: its '..' is
+itself, handles of other exports and of directories that were moved out are refused. A file that was moved out stays open for
+clients that have its handle.
+
+Names of hosts are looked up when the file is read: whoever answers for your DNS then decides which address may use the
+export. Signal SIGHUP reads file and certificates again, and keeps what is served if they cannot be read; clients of exports that stay
+notice nothing, handles of an export that is gone are stale. Options of the server, and write access to an image that was served
+for reading only, take a new start.
+
+What is answered is durable, but for unstable writes, which clients commit
 themselves. With a certificate, clients may use TLS (mount -o xprtsec=tls); what an export's xprtsec leaves out is
 refused. The MOUNT program answers in plain, as Linux's clients ask it. NFS believes what a client says of its users: name only networks that you trust, and leave ports
 below 1024 to root there (no --insecure).";
@@ -66,161 +87,83 @@ below 1024 to root there (no --insecure).";
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = CONFIG_HELP)]
 pub(crate) struct Args {
-    /// Address and port to listen on, IPv4 or IPv6; may be repeated [default: 127.0.0.1:2049]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Vec<SocketAddr>,
-    /// Offer the MOUNT program at this port, too
-    #[arg(long, value_name = "PORT")]
-    mount_port: Option<u16>,
-    /// Read listeners and exports from a TOML file, explained below
+    /// Read options of the server and exports from a TOML file, explained below; SIGHUP reads it again
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    tls: config::TlsArgs,
+    settings: config::Settings,
     #[command(flatten)]
-    export: config::ExportArgs,
-    /// Calls that may be in progress at a time, 1 to 1024 [default: 64]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    threads: Option<u16>,
-    /// Memory for cached blocks of each volume, 1M at least [default: an eighth of all, shared by the volumes]
-    #[arg(long, value_name = "SIZE", value_parser = cache_size)]
-    cache: Option<u64>,
-    /// Socket where 'steadfast stat' reads the counters [default: steadfast-nfs-PORT.sock in /run or XDG_RUNTIME_DIR]
-    #[arg(long, value_name = "PATH")]
-    control: Option<PathBuf>,
-    /// Offer counters to Prometheus at this address of this host, as http://ADDRESS:PORT/metrics
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    metrics: Option<SocketAddr>,
-    /// Register with rpcbind, for clients that do not name the ports (as root)
-    #[arg(long)]
-    rpcbind: bool,
-    /// Image files or block devices, each with the path that clients mount [default path: /]
-    #[arg(value_name = "IMAGE[:/PATH]")]
+    export: config::ExportOptions,
+    /// Image files or block devices, each with the path that clients mount [default: /], and the directory of the volume that they
+    /// see there and cannot leave [default: /, all of it]
+    #[arg(value_name = "IMAGE[:/PATH[:/DIRECTORY]]")]
     images: Vec<String>,
 }
 
-fn cache_size(text: &str) -> Result<u64, String> {
-    match crate::size::parse(text) {
-        Ok(bytes) if bytes >= 1 << 20 => Ok(bytes),
-        Ok(_) => Err("1M is the least".to_owned()),
-        Err(e) => Err(e.to_string()),
+impl Args {
+    fn plan(&self) -> Result<Plan, Failure> {
+        Plan::new(&Asked {
+            config: self.config.as_deref(),
+            settings: &self.settings,
+            export: &self.export,
+            images: &self.images,
+        })
     }
 }
 
+/// What the main thread is told.
+enum Event {
+    /// A signal asks for the end.
+    Stop,
+    /// A signal asks for a reload.
+    Reload,
+    /// The server has ended.
+    Ended,
+}
+
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let plan = Plan::new(Asked {
-        config: args.config.as_deref(),
-        listen: &args.listen,
-        mount_port: args.mount_port,
-        threads: args.threads,
-        control: args.control.as_deref(),
-        metrics: args.metrics,
-        rpcbind: args.rpcbind,
-        tls: &args.tls,
-        export: &args.export,
-        images: &args.images,
-    })?;
-    let (stopper, signals) = catch_signals()?;
-    let opened = open(&plan, args.cache)?;
-    let served = serve(&plan, &opened, stopper);
+    let plan = args.plan()?;
+    let (events, tell, signals) = catch_signals()?;
+    let mut opened = Opened::open(&plan)?;
+    let served = serve(args, plan, &mut opened, &events, tell);
     signals.close();
     match served {
-        Ok(Ended::Stopped) => close(opened).map(|()| ExitCode::SUCCESS),
+        Ok(Ended::Stopped) => opened.close().map(|()| ExitCode::SUCCESS),
         Ok(Ended::Failed(said)) => Err(Failure::new(format!(
             "a call failed inside the server ({said}); the volumes were not closed, the next mount recovers them"
         ))),
         Err(failure) => {
-            // What made the start fail is what is told.
-            let _ = close(opened);
+            // What made the start fail is what is reported.
+            let _ = opened.close();
             Err(failure)
         }
     }
 }
 
-/// A volume that is open.
-struct Opened {
-    image: PathBuf,
-    volume: Volume,
-}
+type Caught = (
+    Receiver<Event>,
+    Sender<Event>,
+    signal_hook::iterator::Handle,
+);
 
-fn open(plan: &Plan, cache_bytes: Option<u64>) -> Result<Vec<Opened>, Failure> {
-    let mut opened = Vec::new();
-    let cache_bytes = cache_bytes.unwrap_or_else(|| default_cache(plan.volumes.len()));
-    for wanted in &plan.volumes {
-        match open_one(&wanted.image, wanted.read_only, cache_bytes) {
-            Ok(one) => opened.push(one),
-            Err(failure) => {
-                let _ = close(opened);
-                return Err(failure);
-            }
-        }
-    }
-    Ok(opened)
-}
-
-/// An eighth of the memory, over all volumes.
-fn default_cache(volumes: usize) -> u64 {
-    let system = rustix::system::sysinfo();
-    let memory = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit));
-    (memory / 8 / volumes.max(1) as u64).max(CACHE_BYTES_LEAST)
-}
-
-fn open_one(image: &Path, read_only: bool, cache_bytes: u64) -> Result<Opened, Failure> {
-    let access = if read_only {
-        Access::Look
-    } else {
-        Access::Change
-    };
-    let device = volume::open_device_within(image, access, None, IN_USE_PATIENCE)?;
-    let options = crate::mount_options::Options {
-        read_only,
-        cache_bytes: Some(cache_bytes),
-        keep_data: true,
-        ..Default::default()
-    };
-    let (volume, messages) = volume::mount(image, device, &options)?;
-    for message in messages {
-        notice(&format!("{}: {message}", image.display()));
-    }
-    Ok(Opened {
-        image: image.to_owned(),
-        volume,
-    })
-}
-
-fn close(opened: Vec<Opened>) -> Result<(), Failure> {
-    let mut result = Ok(());
-    for Opened { image, volume } in opened {
-        match volume.close() {
-            Ok(messages) => {
-                for message in messages {
-                    notice(&format!("{}: {message}", image.display()));
-                }
-            }
-            // Every volume is closed; the first failure is the command's.
-            Err(failure) if result.is_ok() => result = Err(failure),
-            Err(failure) => failure.report(),
-        }
-    }
-    result
-}
-
-type Told = std::sync::mpsc::Receiver<()>;
-
-fn catch_signals() -> Result<(Told, signal_hook::iterator::Handle), Failure> {
-    let (tell, told) = std::sync::mpsc::channel();
+fn catch_signals() -> Result<Caught, Failure> {
+    let (tell, events) = std::sync::mpsc::channel();
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|e| Failure::new(format!("catching signals: {e}")))?;
     let handle = signals.handle();
+    let teller = tell.clone();
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            for _signal in signals.forever() {
-                let _ = tell.send(());
+            for signal in signals.forever() {
+                let _ = teller.send(match signal {
+                    SIGHUP => Event::Reload,
+                    _ => Event::Stop,
+                });
             }
         })
         .map_err(|e| Failure::new(format!("starting a thread: {e}")))?;
-    Ok((told, handle))
+    Ok((events, tell, handle))
 }
 
 /// As many descriptors as the system allows, and how many connections that makes.
@@ -238,10 +181,10 @@ fn connections() -> usize {
     usize::try_from(connections).unwrap_or(1)
 }
 
-fn serve(plan: &Plan, opened: &[Opened], told: Told) -> Result<Ended, Failure> {
+fn options_of(plan: &Plan) -> Options {
     let mut options = Options::default();
     options.listen = plan.listen.clone();
-    if let Some(port) = plan.mount_port {
+    if let Some(port) = plan.settings.mount_port {
         let more = plan
             .listen
             .iter()
@@ -250,42 +193,115 @@ fn serve(plan: &Plan, opened: &[Opened], told: Told) -> Result<Ended, Failure> {
             .listen
             .extend(more.filter(|address| !plan.listen.contains(address)));
     }
-    if let Some(threads) = plan.threads {
+    if let Some(threads) = plan.settings.threads {
         options.threads = threads.into();
     }
     options.connections_max = connections();
     options.tls = plan.tls.clone();
     options.tell = Some(notice);
-    let served = opened
-        .iter()
-        .map(|one| one.volume.served(&one.image))
-        .collect();
-    let server = Server::start(served, plan.exports.clone(), &options)
-        .map_err(|e| Failure::new(e.to_string()))?;
+    options
+}
+
+fn serve(
+    args: &Args,
+    plan: Plan,
+    opened: &mut Opened,
+    events: &Receiver<Event>,
+    tell: Sender<Event>,
+) -> Result<Ended, Failure> {
+    let server = Server::start(opened.served(), plan.exports.clone(), &options_of(&plan));
+    let server = server.map_err(|e| match e {
+        Error::Exports(e) => Failure::usage(e.to_string()),
+        e => Failure::new(e.to_string()),
+    })?;
     let addresses = &server.addresses()[..plan.listen.len()];
     let port = addresses.first().map_or(0, SocketAddr::port);
-    let _admin = offer_counters(plan, &server, port)?;
+    let _admin = offer_counters(&plan, &server, port)?;
+    let mount_port = plan.settings.mount_port;
     let registration = plan
+        .settings
         .rpcbind
-        .then(|| Registration::new(addresses, plan.mount_port));
+        .then(|| Registration::new(addresses, mount_port));
     let _registration = registration.transpose().map_err(|e| {
         Failure::new(format!(
             "registering with rpcbind: {e}; is rpcbind running?"
         ))
     })?;
-    announce(plan, &server, addresses)?;
-    let stopper = server.stopper();
-    thread::Builder::new()
-        .name("stop".to_owned())
-        .spawn(move || stop_when(&told, &stopper))
-        .map_err(|e| Failure::new(format!("starting a thread: {e}")))?;
-    server.wait();
+    announce(&plan, &server, addresses)?;
+    let reload = Reload {
+        args,
+        settings: plan.settings.clone(),
+        tls: plan.tls.clone(),
+        reloader: server.reloader(),
+    };
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            server.wait();
+            let _ = tell.send(Event::Ended);
+        });
+        loop {
+            match events.recv() {
+                Ok(Event::Reload) => reload.run(opened),
+                Ok(Event::Stop) => server.stopper().stop(),
+                Ok(Event::Ended) | Err(_) => break,
+            }
+        }
+    });
     Ok(server.stop())
 }
 
-fn stop_when(told: &Told, stopper: &Stopper) {
-    if told.recv().is_ok() {
-        stopper.stop();
+/// What a reload needs.
+struct Reload<'a> {
+    args: &'a Args,
+    /// Of the start.
+    settings: config::Settings,
+    tls: Option<Tls>,
+    reloader: Reloader,
+}
+
+impl Reload<'_> {
+    /// Reads certificates and exports again. What fails leaves all as it was, and is tried again by the next signal.
+    fn run(&self, opened: &mut Opened) {
+        if let Some(Err(e)) = self.tls.as_ref().map(Tls::reread) {
+            notice(&format!("reload: the certificates stay as they were: {e}"));
+        }
+        match self.exports(opened) {
+            Ok(count) => notice(&format!("reload: {count} exports")),
+            Err(failure) => notice(&format!(
+                "reload: the exports stay as they were: {}",
+                failure.message
+            )),
+        }
+    }
+
+    /// Serves what the file says now. Returns the number of exports.
+    fn exports(&self, opened: &mut Opened) -> Result<usize, Failure> {
+        let plan = self.args.plan()?;
+        if plan.settings != self.settings {
+            notice("reload: options of the server have changed: they hold from its next start on");
+        }
+        let (sources, new) = opened.sources(&plan)?;
+        let reloaded = self.reloader.reload(sources, plan.exports.clone());
+        let reloaded = match reloaded {
+            Ok(reloaded) => reloaded,
+            Err(e) => {
+                let _ = new.close();
+                return Err(Failure::new(e.to_string()));
+            }
+        };
+        for note in &reloaded.notes {
+            notice(note);
+        }
+        opened.take_in(new);
+        for retired in reloaded.retired {
+            let name = retired.name().to_owned();
+            retired.wait();
+            match opened.close_one(&name) {
+                Ok(()) => notice(&format!("{name}: is not served any more, and closed")),
+                Err(failure) => failure.report(),
+            }
+        }
+        Ok(plan.exports.len())
     }
 }
 
@@ -302,16 +318,17 @@ fn default_control(port: u16) -> PathBuf {
 
 fn offer_counters(plan: &Plan, server: &Server, port: u16) -> Result<Admin, Failure> {
     let counters = || server.counters();
+    let metrics = plan.settings.metrics;
     let metrics_failed = |e: std::io::Error| Failure::new(format!("offering metrics: {e}"));
-    let Some(path) = &plan.control else {
+    let Some(path) = &plan.settings.control else {
         let path = default_control(port);
-        return match Admin::start(counters(), Some(&path), plan.metrics) {
+        return match Admin::start(counters(), Some(&path), metrics) {
             Ok(admin) => {
                 notice(&format!("counters: steadfast stat {}", path.display()));
                 Ok(admin)
             }
             Err(e) => {
-                let admin = Admin::start(counters(), None, plan.metrics).map_err(metrics_failed)?;
+                let admin = Admin::start(counters(), None, metrics).map_err(metrics_failed)?;
                 notice(&format!(
                     "no counters for 'steadfast stat': {}: {e}; name a place with --control",
                     path.display()
@@ -321,8 +338,8 @@ fn offer_counters(plan: &Plan, server: &Server, port: u16) -> Result<Admin, Fail
         };
     };
     // Which of the two failed is found out by leaving one out.
-    Admin::start(counters(), Some(path), plan.metrics).map_err(|e| {
-        match Admin::start(counters(), None, plan.metrics) {
+    Admin::start(counters(), Some(path), metrics).map_err(|e| {
+        match Admin::start(counters(), None, metrics) {
             Ok(_) => Failure::at(path, format!("offering counters: {e}")),
             Err(e) => metrics_failed(e),
         }
@@ -360,7 +377,7 @@ fn mount_command(plan: &Plan, export: &Export, address: SocketAddr) -> String {
         IpAddr::V6(ip) => format!("[{ip}]"),
     };
     let port = address.port();
-    let mount_port = plan.mount_port.unwrap_or(port);
+    let mount_port = plan.settings.mount_port.unwrap_or(port);
     let proto = if address.is_ipv6() { "tcp6" } else { "tcp" };
     let wanted = export.access.iter().map(|access| access.security).max();
     let security = match wanted.unwrap_or_default() {
@@ -383,12 +400,8 @@ mod tests {
     #[test]
     fn the_mount_command_names_the_protection_that_an_export_wants() {
         let plan = Plan {
+            settings: config::Settings::default(),
             listen: Vec::new(),
-            mount_port: None,
-            threads: None,
-            control: None,
-            metrics: None,
-            rpcbind: false,
             tls: None,
             volumes: Vec::new(),
             exports: Vec::new(),

@@ -199,6 +199,7 @@ fn take(dir: &Node<'_>, found: Attr, set: &SetAttr) -> Step<Attr> {
         volume: dir.volume,
         export: dir.export,
         access: dir.access,
+        subtree: dir.subtree,
         named: Named::of(dir.named.export, &found),
         caller: dir.caller.clone(),
         debts: dir.debts,

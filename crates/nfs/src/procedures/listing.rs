@@ -149,8 +149,12 @@ fn take(node: &Node<'_>, wanted: &Wanted) -> Step<(Vec<Taken>, bool)> {
                     eof = false;
                     return false;
                 }
+                let ino = match entry.name {
+                    b".." if node.is_top() => node.ino(),
+                    _ => entry.ino,
+                };
                 entries.push(Taken {
-                    ino: entry.ino,
+                    ino,
                     next: entry.next,
                     name: entry.name.to_vec(),
                 });
@@ -168,7 +172,7 @@ fn attr_of(node: &Node<'_>, dir: &Attr, entry: &Taken) -> Option<Attr> {
     match &*entry.name {
         b"." => Some(*dir),
         name => {
-            let found = node.volume.fs().lookup(&node.caller, dir.ino, name).ok()?;
+            let found = node.lookup(name).ok()?;
             (found.ino == entry.ino).then_some(found)
         }
     }

@@ -34,7 +34,7 @@ fn find(node: &Node<'_>, name: &[u8]) -> Step<(Attr, Attr)> {
     // A handle that is stale says so before its directory says anything.
     node.attr()?;
     check_name(name)?;
-    let found = failed(node.volume.fs().lookup(&node.caller, node.ino(), name))?;
+    let found = node.lookup(name)?;
     Ok((found, node.attr()?))
 }
 

@@ -30,7 +30,7 @@ use nfs3_types::nfs3::{
     NFS_PROGRAM, Nfs3Option, Nfs3Result, RENAME3resfail, nfs_fh3, nfsstat3, post_op_attr, wcc_data,
 };
 use nfs3_types::xdr_codec::{Opaque, Pack};
-use steadfast_vfs::{Attr, Caller, Ino, SetAttr, Stream, Wanted};
+use steadfast_vfs::{Attr, Caller, FileKind, Ino, SetAttr, Stream, Wanted};
 
 use crate::auth::{self, Claimed};
 use crate::commits::Owed;
@@ -39,6 +39,7 @@ use crate::exports::{Access, Export, Streams, Table};
 use crate::handles::{HANDLE_BYTES, Named, Unproved};
 use crate::metrics::Metrics;
 use crate::reply::Reply;
+use crate::subtree::Subtree;
 use crate::tls::Security;
 use crate::volume::{Turns, Volume};
 use crate::xdr::{Decoder, Parsed};
@@ -98,6 +99,7 @@ struct Node<'a> {
     volume: &'a Arc<Volume>,
     export: &'a Export,
     access: &'a Access,
+    subtree: Option<Subtree>,
     named: Named,
     caller: Caller,
     debts: &'a Debts,
@@ -216,7 +218,8 @@ impl<'a> Context<'a> {
             .table
             .by_id(handle.named.export)
             .ok_or(nfsstat3::NFS3ERR_STALE)?;
-        if !volume.key.made(&handle) {
+        let subtree = self.table.subtree(handle.named.export);
+        if !volume.key.made(&handle, subtree) {
             self.metrics.forged_handles.fetch_add(1, Ordering::Relaxed);
             return Err(nfsstat3::NFS3ERR_BADHANDLE);
         }
@@ -229,14 +232,17 @@ impl<'a> Context<'a> {
             return Err(nfsstat3::NFS3ERR_ACCES);
         }
         let stream = self.stream(export);
-        Ok(Node {
+        let node = Node {
             volume,
             export,
             access,
+            subtree,
             named: handle.named,
             debts: self.debts,
             caller: auth::caller(self.claimed, access.squash, access.anonymous, stream),
-        })
+        };
+        node.confine()?;
+        Ok(node)
     }
 }
 
@@ -265,6 +271,43 @@ impl<'a> Node<'a> {
         }
     }
 
+    /// STALE for a directory that is not in the export's subtree any more.
+    fn confine(&self) -> Step<()> {
+        let Some(subtree) = self.subtree else {
+            return Ok(());
+        };
+        let attr = self.attr()?;
+        let fs = self.volume.fs();
+        if attr.kind != FileKind::Directory || failed(subtree.holds(fs, &attr))? {
+            Ok(())
+        } else {
+            Err(nfsstat3::NFS3ERR_STALE)
+        }
+    }
+
+    /// Whether it is the directory that the export begins at.
+    fn is_top(&self) -> bool {
+        let own = Subtree {
+            ino: self.named.ino,
+            generation: self.named.generation,
+        };
+        self.subtree == Some(own)
+    }
+
+    /// What a name means in the directory: nothing outside of the export's subtree.
+    fn lookup(&self, name: &[u8]) -> Step<Attr> {
+        if name == b".." && self.is_top() {
+            return self.attr();
+        }
+        let found = failed(self.volume.fs().lookup(&self.caller, self.ino(), name))?;
+        match self.subtree {
+            Some(subtree) if name == b".." && !failed(subtree.holds(self.volume.fs(), &found))? => {
+                Err(nfsstat3::NFS3ERR_STALE)
+            }
+            _ => Ok(found),
+        }
+    }
+
     /// Keeps the inode from being freed.
     fn pin(&self) -> Step<Pin<'a>> {
         failed(self.volume.fs().open(&self.caller, self.named.ino))?;
@@ -285,7 +328,8 @@ impl<'a> Node<'a> {
 
     /// The handle of an inode of the same export.
     fn handle_bytes(&self, attr: &Attr) -> [u8; HANDLE_BYTES] {
-        self.volume.key.handle(Named::of(self.named.export, attr))
+        let named = Named::of(self.named.export, attr);
+        self.volume.key.handle(named, self.subtree)
     }
 
     /// The same, to be sent.
@@ -396,7 +440,10 @@ pub(crate) fn is_admitted(
     handle.is_some_and(|handle| {
         table
             .by_id(handle.named.export)
-            .filter(|(_, volume)| volume.key.made(&handle))
+            .filter(|(_, volume)| {
+                let subtree = table.subtree(handle.named.export);
+                volume.key.made(&handle, subtree)
+            })
             .and_then(|(export, _)| export.access_of(peer))
             .is_some_and(|access| access.security <= security)
     })

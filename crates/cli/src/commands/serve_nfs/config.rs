@@ -1,99 +1,102 @@
 //! What is to be served: the command line and a TOML file, made one plan.
 //!
+//! Each option is declared once, for both: [`Settings`] are those of the server, [`ExportOptions`] those of an export.
 //! The file says for all exports what the command line says for those it names; where both speak of
 //! the server, the command line holds. The help of the command shows the file.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use steadfast_nfs::{
-    Access, Anonymous, Export, ExportError, IpNet, Security, Squash, Streams, Tls, everybody,
-    this_host,
+    Access, Anonymous, Export, ExportError, Security, Squash, Streams, Tls, this_host,
 };
 
-use crate::failure::Failure;
+use super::clients::networks;
+use super::values::{
+    CacheBytes, ListenAt, SecurityName, SquashName, StreamsName, least_of, nearest,
+};
+use crate::failure::{Code, Failure};
 
 /// Where NFS is looked for.
 const DEFAULT_LISTEN: &str = "127.0.0.1:2049";
 
-/// Whose word is not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum SquashName {
-    /// Everybody is who they say
-    None,
-    /// Root becomes the anonymous user
-    #[default]
-    Root,
-    /// Everybody becomes the anonymous user
-    All,
-}
-
-/// Whose order operations join.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum StreamsName {
-    /// The content of a file is a stream, all else of a client is one
-    #[default]
-    File,
-    /// All of a client is one
-    Client,
-    /// All of a user is one
-    User,
-    /// All of the export is one
-    Export,
-}
-
-/// How a connection may be protected, in the words of Linux's exports and mounts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum SecurityName {
-    /// Not at all
-    None,
-    /// By TLS
-    Tls,
-    /// By TLS, with a certificate of the client
-    Mtls,
-}
-
-impl SecurityName {
-    fn security(self) -> Security {
-        match self {
-            SecurityName::None => Security::None,
-            SecurityName::Tls => Security::Tls,
-            SecurityName::Mtls => Security::Mtls,
-        }
-    }
-}
-
-/// Files in PEM that TLS takes.
-#[derive(Clone, Debug, Default, clap::Args)]
-pub(crate) struct TlsArgs {
+/// Options of the server.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(crate) struct Settings {
+    /// Address to listen on, IPv4 or IPv6, with port 2049 unless another is given; may be repeated [default: 127.0.0.1]
+    #[arg(long, value_name = "ADDRESS[:PORT]")]
+    listen: Vec<ListenAt>,
+    /// Offer the MOUNT program at this port, too
+    #[arg(long, value_name = "PORT")]
+    pub(crate) mount_port: Option<u16>,
     /// Certificate of the server, and those between it and its authority: clients may use TLS (xprtsec=tls)
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// Its private key, without a password
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Certificates of those who certify clients: they may show one (xprtsec=mtls)
+    /// Certificates of the authorities that certify clients: they may show one (xprtsec=mtls)
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
+    /// Calls that may be in progress at a time, 1 to 1024 [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: Option<u16>,
+    /// Memory for cached blocks of each volume, 1M at least [default: an eighth of all, shared by the volumes]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) cache: Option<CacheBytes>,
+    /// Socket where 'steadfast stat' reads the counters [default: steadfast-nfs-PORT.sock in /run or XDG_RUNTIME_DIR]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) control: Option<PathBuf>,
+    /// Offer counters to Prometheus at this address of this host, as http://ADDRESS:PORT/metrics
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Register with rpcbind, for clients that do not name the ports (as root)
+    #[arg(long)]
+    pub(crate) rpcbind: bool,
+    /// Exports of the file.
+    #[arg(skip)]
+    export: Vec<ExportOptions>,
 }
 
-impl TlsArgs {
-    /// What was given, with what the file says where nothing was.
-    fn or(&self, file: TlsArgs) -> TlsArgs {
-        TlsArgs {
-            tls_cert: self.tls_cert.clone().or(file.tls_cert),
-            tls_key: self.tls_key.clone().or(file.tls_key),
-            tls_ca: self.tls_ca.clone().or(file.tls_ca),
+impl Settings {
+    /// These where something was said, else those of the file.
+    fn over(self, file: Settings) -> Settings {
+        let Settings {
+            listen,
+            mount_port,
+            tls_cert,
+            tls_key,
+            tls_ca,
+            threads,
+            cache,
+            control,
+            metrics,
+            rpcbind,
+            export,
+        } = self;
+        Settings {
+            listen: match listen[..] {
+                [] => file.listen,
+                _ => listen,
+            },
+            mount_port: mount_port.or(file.mount_port),
+            tls_cert: tls_cert.or(file.tls_cert),
+            tls_key: tls_key.or(file.tls_key),
+            tls_ca: tls_ca.or(file.tls_ca),
+            threads: threads.or(file.threads),
+            cache: cache.or(file.cache),
+            control: control.or(file.control),
+            metrics: metrics.or(file.metrics),
+            rpcbind: rpcbind || file.rpcbind,
+            export: [file.export, export].concat(),
         }
     }
 
     /// What clients that want TLS get, with what exports allow.
-    fn load(&self, exports: &[Allowed]) -> Result<Option<Tls>, Failure> {
+    fn load_tls(&self, allows_mtls: bool) -> Result<Option<Tls>, Failure> {
         let (cert, key) = match (&self.tls_cert, &self.tls_key, &self.tls_ca) {
             (None, None, None) => return Ok(None),
             (Some(cert), Some(key), _) => (cert, key),
@@ -113,43 +116,35 @@ impl TlsArgs {
                 ));
             }
         };
-        let allows_mtls = |allowed: &Allowed| match allowed {
-            Some(names) => names.contains(&SecurityName::Mtls),
-            None => true,
-        };
-        if self.tls_ca.is_some() && !exports.iter().any(allows_mtls) {
+        if self.tls_ca.is_some() && !allows_mtls {
             return Err(Failure::usage(
                 "authorities of clients (--tls-ca), and no export allows mtls: add it to an export's xprtsec, or leave them out",
             ));
         }
         let tls = Tls::from_files(cert, key, self.tls_ca.as_deref());
-        tls.map(Some).map_err(|e| Failure::new(e.to_string()))
+        tls.map(Some).map_err(|e| Failure::usage(e.to_string()))
     }
 }
 
-/// How connections to an export may be protected; all that the server can do if nothing is said.
-type Allowed = Option<Vec<SecurityName>>;
-
-/// The least protection that is allowed; none if no connection is.
-fn least_of(allowed: Option<&[SecurityName]>) -> Option<Security> {
-    let Some(names) = allowed else {
-        return Some(Security::None);
-    };
-    names.iter().map(|name| name.security()).min()
-}
-
-/// Of exports on the command line.
-#[derive(Debug, clap::Args)]
-pub(crate) struct ExportArgs {
-    /// Network whose hosts may use the exports, such as 10.0.0.0/8, or *; may be repeated [default: this host]
-    #[arg(long, value_name = "NETWORK")]
-    client: Vec<String>,
+/// Options of an export: on the command line, in the file, and for some of its clients.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, clap::Args)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(crate) struct ExportOptions {
+    #[arg(skip)]
+    image: Option<PathBuf>,
+    #[arg(skip)]
+    path: Option<String>,
+    #[arg(skip)]
+    directory: Option<String>,
+    /// Host or network that may use the exports, such as 10.0.0.0/8, server.example.org, or * for all; may be repeated [default: this host]
+    #[arg(long = "client", value_name = "CLIENT")]
+    clients: Option<Vec<String>>,
     /// Let nobody change anything, and leave the images as they are
-    #[arg(long)]
-    read_only: bool,
+    #[arg(long, num_args = 0, default_missing_value = "true")]
+    read_only: Option<bool>,
     /// Let clients use ports that every user of theirs may use: 1024 and up
-    #[arg(long)]
-    insecure: bool,
+    #[arg(long = "insecure", num_args = 0, default_missing_value = "true")]
+    any_port: Option<bool>,
     /// How connections may be protected: none, tls, mtls; several with commas [default: all that the server can do]
     #[arg(
         long,
@@ -158,81 +153,87 @@ pub(crate) struct ExportArgs {
         value_delimiter = ',',
         hide_possible_values = true
     )]
-    xprtsec: Vec<SecurityName>,
-    /// Whose word is not taken
-    #[arg(long, value_enum, default_value_t)]
-    squash: SquashName,
-    /// User that others become
-    #[arg(long, value_name = "UID", default_value_t = 65534)]
-    anon_uid: u32,
-    /// Group that others become
-    #[arg(long, value_name = "GID", default_value_t = 65534)]
-    anon_gid: u32,
-    /// Whose order operations join
-    #[arg(long, value_enum, default_value_t)]
-    streams: StreamsName,
-}
-
-/// An export in the file.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct ExportEntry {
-    image: PathBuf,
-    #[serde(default = "root")]
-    path: String,
-    clients: Option<Vec<String>>,
-    #[serde(default)]
-    read_only: bool,
-    #[serde(default)]
-    any_port: bool,
-    xprtsec: Allowed,
-    #[serde(default)]
-    squash: SquashName,
+    xprtsec: Option<Vec<SecurityName>>,
+    /// Users that become the anonymous user [default: root]
+    #[arg(long, value_enum)]
+    squash: Option<SquashName>,
+    /// Number of the anonymous user [default: 65534]
+    #[arg(long, value_name = "UID")]
     anon_uid: Option<u32>,
+    /// Number of the anonymous group [default: 65534]
+    #[arg(long, value_name = "GID")]
     anon_gid: Option<u32>,
-    #[serde(default)]
-    streams: StreamsName,
+    /// Operations that form a stream, whose order holds over a crash [default: file]
+    #[arg(long, value_enum)]
+    streams: Option<StreamsName>,
+    /// Clients with other rights; the first that holds a client decides.
+    #[arg(skip)]
+    access: Vec<ExportOptions>,
 }
 
-fn root() -> String {
-    "/".to_owned()
-}
+impl ExportOptions {
+    /// The same, with what the export says where nothing was said of these clients.
+    fn within(&self, export: &ExportOptions) -> ExportOptions {
+        ExportOptions {
+            clients: self.clients.clone(),
+            read_only: self.read_only.or(export.read_only),
+            any_port: self.any_port.or(export.any_port),
+            xprtsec: self.xprtsec.clone().or_else(|| export.xprtsec.clone()),
+            squash: self.squash.or(export.squash),
+            anon_uid: self.anon_uid.or(export.anon_uid),
+            anon_gid: self.anon_gid.or(export.anon_gid),
+            ..ExportOptions::default()
+        }
+    }
 
-/// The file.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct File {
-    #[serde(default)]
-    listen: Vec<SocketAddr>,
-    mount_port: Option<u16>,
-    threads: Option<u16>,
-    control: Option<PathBuf>,
-    metrics: Option<SocketAddr>,
-    tls_cert: Option<PathBuf>,
-    tls_key: Option<PathBuf>,
-    tls_ca: Option<PathBuf>,
-    #[serde(default)]
-    rpcbind: bool,
-    #[serde(default)]
-    export: Vec<ExportEntry>,
+    /// What it allows, and to whom.
+    fn to_access(&self, path: &str) -> Result<Access, Failure> {
+        let clients = match &self.clients {
+            None => this_host(),
+            Some(clients) if clients.is_empty() => {
+                return Err(Failure::usage(format!(
+                    "export '{path}': 'clients' is empty, so that nobody could use it: name hosts or networks, \
+                     \"*\" for all, or leave it out for this host alone"
+                )));
+            }
+            Some(clients) => networks(clients).map_err(Failure::usage)?,
+        };
+        let security = least_of(self.xprtsec.as_deref()).ok_or_else(|| {
+            Failure::usage(format!(
+                "export '{path}' allows no connection: name none, tls or mtls in its xprtsec, or leave it out"
+            ))
+        })?;
+        let nobody = Anonymous::default();
+        Ok(Access {
+            clients,
+            read_only: self.read_only.unwrap_or_default(),
+            any_port: self.any_port.unwrap_or_default(),
+            security,
+            squash: self.squash.map_or_else(Squash::default, Squash::from),
+            anonymous: Anonymous {
+                uid: self.anon_uid.unwrap_or(nobody.uid),
+                gid: self.anon_gid.unwrap_or(nobody.gid),
+            },
+        })
+    }
+
+    fn allows_mtls(&self) -> bool {
+        let names = self.xprtsec.as_ref();
+        names.is_none_or(|names| names.contains(&SecurityName::Mtls))
+            || self.access.iter().any(ExportOptions::allows_mtls)
+    }
 }
 
 /// What the command line asks for.
 pub(crate) struct Asked<'a> {
     pub(crate) config: Option<&'a Path>,
-    pub(crate) listen: &'a [SocketAddr],
-    pub(crate) mount_port: Option<u16>,
-    pub(crate) threads: Option<u16>,
-    pub(crate) control: Option<&'a Path>,
-    pub(crate) metrics: Option<SocketAddr>,
-    pub(crate) rpcbind: bool,
-    pub(crate) tls: &'a TlsArgs,
-    pub(crate) export: &'a ExportArgs,
+    pub(crate) settings: &'a Settings,
+    pub(crate) export: &'a ExportOptions,
     pub(crate) images: &'a [String],
 }
 
 /// A volume to open.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) image: PathBuf,
     /// No export lets anybody change it.
@@ -242,12 +243,8 @@ pub(crate) struct Wanted {
 /// What is to be served.
 #[derive(Debug)]
 pub(crate) struct Plan {
+    pub(crate) settings: Settings,
     pub(crate) listen: Vec<SocketAddr>,
-    pub(crate) mount_port: Option<u16>,
-    pub(crate) threads: Option<u16>,
-    pub(crate) control: Option<PathBuf>,
-    pub(crate) metrics: Option<SocketAddr>,
-    pub(crate) rpcbind: bool,
     pub(crate) tls: Option<Tls>,
     pub(crate) volumes: Vec<Wanted>,
     pub(crate) exports: Vec<Export>,
@@ -258,62 +255,52 @@ impl Plan {
     ///
     /// # Errors
     /// It makes none.
-    pub(crate) fn new(asked: Asked<'_>) -> Result<Plan, Failure> {
+    pub(crate) fn new(asked: &Asked<'_>) -> Result<Plan, Failure> {
         let file = asked.config.map(read).transpose()?.unwrap_or_default();
+        let mut settings = asked.settings.clone().over(file);
+        let threads_max = steadfast_nfs::THREADS_MAX;
+        if settings
+            .threads
+            .is_some_and(|threads| !(1..=threads_max).contains(&threads.into()))
+        {
+            return Err(Failure::usage(format!("'threads' is 1 to {threads_max}")));
+        }
+        if settings.metrics.is_some_and(|at| !at.ip().is_loopback()) {
+            return Err(Failure::usage(
+                "metrics are offered to this host alone: take an address such as 127.0.0.1:9049",
+            ));
+        }
+        let mut listen: Vec<SocketAddr> = settings.listen.iter().map(|at| at.0).collect();
+        if listen.is_empty() {
+            listen.extend(DEFAULT_LISTEN.parse::<SocketAddr>());
+        }
+        let mut exports = std::mem::take(&mut settings.export);
+        for image in asked.images {
+            let (image, path, directory) = parts_of(image)?;
+            exports.push(ExportOptions {
+                image: Some(image),
+                path,
+                directory,
+                ..asked.export.clone()
+            });
+        }
         let mut plan = Plan {
-            listen: match asked.listen {
-                [] => file.listen,
-                listen => listen.to_vec(),
-            },
-            mount_port: asked.mount_port.or(file.mount_port),
-            threads: asked.threads.or(file.threads),
-            control: asked.control.map(Path::to_owned).or(file.control),
-            metrics: asked.metrics.or(file.metrics),
-            rpcbind: asked.rpcbind || file.rpcbind,
+            settings,
+            listen,
             tls: None,
             volumes: Vec::new(),
             exports: Vec::new(),
         };
-        if plan.listen.is_empty() {
-            plan.listen.extend(DEFAULT_LISTEN.parse::<SocketAddr>());
-        }
-        let tls = asked.tls.or(TlsArgs {
-            tls_cert: file.tls_cert,
-            tls_key: file.tls_key,
-            tls_ca: file.tls_ca,
-        });
-        let mut allowed = Vec::new();
-        for entry in file.export {
-            allowed.push(entry.xprtsec.clone());
-            plan.add(entry)?;
-        }
-        for image in asked.images {
-            let (image, path) = match image.split_once(":/") {
-                Some((image, path)) => (image, format!("/{path}")),
-                None => (image.as_str(), root()),
-            };
-            let args = asked.export;
-            let xprtsec = (!args.xprtsec.is_empty()).then(|| args.xprtsec.clone());
-            allowed.push(xprtsec.clone());
-            plan.add(ExportEntry {
-                image: image.into(),
-                path,
-                clients: (!args.client.is_empty()).then(|| args.client.clone()),
-                read_only: args.read_only,
-                any_port: args.insecure,
-                xprtsec,
-                squash: args.squash,
-                anon_uid: Some(args.anon_uid),
-                anon_gid: Some(args.anon_gid),
-                streams: args.streams,
-            })?;
+        for export in &exports {
+            plan.add(export)?;
         }
         if plan.exports.is_empty() {
             return Err(Failure::usage(
                 "nothing to serve: name an image, or exports in a file (--config)",
             ));
         }
-        plan.tls = tls.load(&allowed)?;
+        let allows_mtls = exports.iter().any(ExportOptions::allows_mtls);
+        plan.tls = plan.settings.load_tls(allows_mtls)?;
         let best = plan.tls.as_ref().map_or(Security::None, Tls::best);
         let wants = |export: &&Export| export.access.iter().any(|access| access.security > best);
         if let Some(export) = plan.exports.iter().find(wants) {
@@ -327,33 +314,38 @@ impl Plan {
         Ok(plan)
     }
 
-    fn add(&mut self, entry: ExportEntry) -> Result<(), Failure> {
-        let image = entry.image.canonicalize().map_err(|e| match e.kind() {
-            ErrorKind::NotFound => Failure::at(&entry.image, "does not exist; check the name"),
-            _ => Failure::at(&entry.image, e),
+    fn add(&mut self, entry: &ExportOptions) -> Result<(), Failure> {
+        let Some(image) = &entry.image else {
+            return Err(Failure::usage(
+                "an [[export]] without its 'image': name the file or block device",
+            ));
+        };
+        let image = image.canonicalize().map_err(|e| match e.kind() {
+            ErrorKind::NotFound => Failure::at(image, "does not exist; check the name"),
+            _ => Failure::at(image, e),
         })?;
-        if self.exports.iter().any(|export| export.path == entry.path) {
+        let path = entry.path.as_deref().unwrap_or("/");
+        if self.exports.iter().any(|export| export.path == path) {
             return Err(Failure::usage(format!(
-                "two exports have the path '{}': give each one of its own (IMAGE:/PATH)",
-                entry.path
+                "two exports have the path '{path}': give each one of its own (IMAGE:/PATH)"
             )));
         }
-        let clients = match entry.clients {
-            None => this_host(),
-            Some(clients) => {
-                let mut networks = Vec::new();
-                for client in clients {
-                    networks.extend(network(&client).map_err(Failure::usage)?);
-                }
-                networks
+        let mut access = Vec::new();
+        for some in &entry.access {
+            let other = some.image.is_some()
+                || some.path.is_some()
+                || some.directory.is_some()
+                || some.streams.is_some()
+                || !some.access.is_empty();
+            if other || some.clients.is_none() {
+                return Err(Failure::usage(format!(
+                    "export '{path}': an [[export.access]] names its 'clients', and what they may do: \
+                     read-only, any-port, xprtsec, squash, anon-uid, anon-gid"
+                )));
             }
-        };
-        let security = least_of(entry.xprtsec.as_deref()).ok_or_else(|| {
-            Failure::usage(format!(
-                "export '{}' allows no connection: name none, tls or mtls in its xprtsec, or leave it out",
-                entry.path
-            ))
-        })?;
+            access.push(some.within(entry).to_access(path)?);
+        }
+        access.push(entry.to_access(path)?);
         let volume = match self.volumes.iter().position(|wanted| wanted.image == image) {
             Some(volume) => volume,
             None => {
@@ -364,55 +356,55 @@ impl Plan {
                 self.volumes.len() - 1
             }
         };
-        self.volumes[volume].read_only &= entry.read_only;
-        let nobody = Anonymous::default();
+        self.volumes[volume].read_only &= access.iter().all(|access| access.read_only);
         self.exports.push(Export {
-            path: entry.path,
+            path: path.to_owned(),
             volume,
-            access: vec![Access {
-                clients,
-                read_only: entry.read_only,
-                any_port: entry.any_port,
-                security,
-                squash: match entry.squash {
-                    SquashName::None => Squash::None,
-                    SquashName::Root => Squash::Root,
-                    SquashName::All => Squash::All,
-                },
-                anonymous: Anonymous {
-                    uid: entry.anon_uid.unwrap_or(nobody.uid),
-                    gid: entry.anon_gid.unwrap_or(nobody.gid),
-                },
-            }],
-            streams: match entry.streams {
-                StreamsName::File => Streams::File,
-                StreamsName::Client => Streams::Client,
-                StreamsName::User => Streams::User,
-                StreamsName::Export => Streams::Export,
-            },
+            directory: entry.directory.clone().unwrap_or_else(|| "/".to_owned()),
+            access,
+            streams: entry.streams.map_or_else(Streams::default, Streams::from),
         });
         Ok(())
     }
 }
 
-/// A network, or a single host.
-fn network(text: &str) -> Result<Vec<IpNet>, String> {
-    if text == "*" {
-        return Ok(everybody());
+/// The parts of `IMAGE[:/PATH[:/DIRECTORY]]`.
+fn parts_of(text: &str) -> Result<(PathBuf, Option<String>, Option<String>), Failure> {
+    if let Some((image, path)) = text.split_once(":/") {
+        let (path, directory) = match path.split_once(":/") {
+            Some((path, directory)) => (path, Some(format!("/{directory}"))),
+            None => (path, None),
+        };
+        return Ok((image.into(), Some(format!("/{path}")), directory));
     }
-    let net = text.parse::<IpNet>();
-    let host = || text.parse::<IpAddr>().map(IpNet::from);
-    match net.or_else(|_| host()) {
-        Ok(net) => Ok(vec![net]),
-        Err(_) => Err(format!(
-            "'{text}' is no network: write 10.0.0.0/8, fd00::/8, the address of a host, or *"
-        )),
+    let whole = Path::new(text);
+    if let Some((image, path)) = text.rsplit_once(':')
+        && !whole.exists()
+        && Path::new(image).exists()
+    {
+        return Err(Failure::usage(format!(
+            "'{text}': the path that clients mount begins with '/': write {image}:/{path}"
+        )));
     }
+    Ok((whole.to_owned(), None, None))
 }
 
-fn read(path: &Path) -> Result<File, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|e| Failure::at(path, e))?;
-    toml::from_str(&text).map_err(|e| Failure::at(path, e.to_string().trim_end()))
+fn read(path: &Path) -> Result<Settings, Failure> {
+    let text =
+        std::fs::read_to_string(path).map_err(|e| Failure::at(path, e).with_code(Code::Usage))?;
+    toml::from_str(&text).map_err(|e| {
+        let before = e.span().map_or(0, |span| span.start.min(text.len()));
+        let line = text[..before].matches('\n').count();
+        let key = text.lines().nth(line).and_then(|line| line.split_once('='));
+        let mut why = e.message().trim_end().to_owned();
+        if let Some((key, _)) = key.filter(|(key, _)| !why.contains(key.trim())) {
+            why = format!("{}: {why}", key.trim());
+        }
+        if let Some(nearest) = nearest(e.message()) {
+            why = format!("{why}; did you mean '{nearest}'?");
+        }
+        Failure::at(path, format!("line {}: {why}", line + 1)).with_code(Code::Usage)
+    })
 }
 
 #[cfg(test)]
@@ -420,13 +412,14 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use clap::Parser;
+    use steadfast_nfs::everybody;
 
     #[derive(clap::Parser)]
     struct Line {
         #[command(flatten)]
-        export: ExportArgs,
+        export: ExportOptions,
         #[command(flatten)]
-        tls: TlsArgs,
+        settings: Settings,
         images: Vec<String>,
     }
 
@@ -439,15 +432,9 @@ mod tests {
             .iter()
             .map(|word| word.replace("DIR", &dir.display().to_string()));
         let line = Line::parse_from(std::iter::once("x".to_owned()).chain(line));
-        Plan::new(Asked {
+        Plan::new(&Asked {
             config: file.map(|_| config.as_path()),
-            listen: &[],
-            mount_port: None,
-            threads: None,
-            control: None,
-            metrics: None,
-            rpcbind: false,
-            tls: &line.tls,
+            settings: &line.settings,
             export: &line.export,
             images: &line.images,
         })
@@ -469,17 +456,25 @@ mod tests {
         let plan = plan(
             dir.path(),
             Some(file),
-            &["--insecure", "--client", "*", "DIR/a.img:/a", "DIR/b.img"],
+            &[
+                "--insecure",
+                "--client",
+                "*",
+                "DIR/a.img:/a:/home/a",
+                "DIR/b.img",
+            ],
         )
         .unwrap();
         assert_eq!(plan.listen, ["0.0.0.0:1".parse().unwrap()]);
-        assert_eq!(plan.threads, Some(3));
+        assert_eq!(plan.settings.threads, Some(3));
         let paths: Vec<_> = plan
             .exports
             .iter()
             .map(|e| (e.path.as_str(), e.volume))
             .collect();
         assert_eq!(paths, [("/look", 0), ("/a", 0), ("/", 1)]);
+        let directories = plan.exports.iter().map(|e| e.directory.as_str());
+        assert!(directories.eq(["/", "/home/a", "/"]));
         assert!(!plan.volumes[0].read_only, "one of its exports writes");
         let look = &plan.exports[0].access[0];
         assert!(look.read_only && !look.any_port);
@@ -536,10 +531,48 @@ mod tests {
             (
                 None,
                 &["--client", "10.0.0.0/99", "DIR/a.img"],
-                "no network",
+                "is no client",
             ),
             (Some("listen = 5"), &[], "listen"),
-            (Some("frobnicate = 5"), &[], "frobnicate"),
+            (
+                Some("frobnicate = 5"),
+                &[],
+                "line 1: unknown field `frobnicate`",
+            ),
+            (
+                Some("threads = 3\n[[export]]\nimage = \"DIR/a.img\"\nread_only = true"),
+                &[],
+                "config.toml: line 4: unknown field `read_only`",
+            ),
+            (
+                Some("[[export]]\nimage = \"DIR/a.img\"\nclinets = [\"*\"]"),
+                &[],
+                "did you mean 'clients'?",
+            ),
+            (Some("threads = 0"), &[], "'threads' is 1 to 1024"),
+            (
+                Some("[[export]]\nimage = \"DIR/a.img\"\nclients = []"),
+                &[],
+                "export '/': 'clients' is empty",
+            ),
+            (
+                Some("[[export]]\nimage = \"DIR/a.img\"\n[[export.access]]\nread-only = true"),
+                &[],
+                "names its 'clients'",
+            ),
+            (
+                Some(
+                    "[[export]]\nimage = \"DIR/a.img\"\n[[export.access]]\nclients = [\"*\"]\npath = \"/x\"",
+                ),
+                &[],
+                "and what they may do",
+            ),
+            (
+                None,
+                &["--client", "10.0.0.1/8", "DIR/a.img"],
+                "write 10.0.0.0/8 for the network, or 10.0.0.1 for the host",
+            ),
+            (None, &["DIR/a.img:a"], "write DIR/a.img:/a"),
             (Some("[[export]]\npath = \"/a\""), &[], "image"),
             (
                 Some("[[export]]\nimage = \"DIR/a.img\"\nsquash = \"some\""),
@@ -601,6 +634,35 @@ mod tests {
             let said = said.replace("DIR", &dir.path().display().to_string());
             let refused = plan(dir.path(), file, line).err().unwrap();
             assert!(refused.message.contains(&said), "{}", refused.message);
+            let missing = said.contains("does not exist");
+            assert_eq!(refused.code == Code::Usage, !missing, "{said}");
         }
+    }
+
+    #[test]
+    fn some_clients_of_an_export_have_other_rights() {
+        let dir = place();
+        let file = "[[export]]\nimage = \"DIR/a.img\"\nclients = [\"*\"]\nread-only = true\nsquash = \"all\"\nanon-uid = 7\n\
+                    [[export.access]]\nclients = [\"10.1.2.3\", \"localhost\"]\nread-only = false\nsquash = \"none\"\n\
+                    [[export.access]]\nclients = [\"10.0.0.0/8\"]\nany-port = true\n";
+        let plan = plan(dir.path(), Some(file), &[]).unwrap();
+        assert!(!plan.volumes[0].read_only, "some may change it");
+        let [own, net, all] = [0, 1, 2].map(|at| &plan.exports[0].access[at]);
+        assert!(!own.read_only && own.squash == Squash::None && !own.any_port);
+        assert!(own.clients.contains(&"127.0.0.1/32".parse().unwrap()));
+        assert_eq!(own.anonymous.uid, 7, "as the export says");
+        assert!(net.read_only && net.squash == Squash::All && net.any_port);
+        assert!(all.read_only && !all.any_port && all.clients == everybody());
+    }
+
+    #[test]
+    fn the_file_may_say_what_the_line_may() {
+        let dir = place();
+        let file = "listen = [\"0.0.0.0\", \"::1\", \"[::2]:7\"]\ncache = \"2M\"\n[[export]]\nimage = \"DIR/a.img\"\n";
+        let plan = plan(dir.path(), Some(file), &["--mount-port", "5"]).unwrap();
+        let listen = ["0.0.0.0:2049", "[::1]:2049", "[::2]:7"];
+        assert_eq!(plan.listen, listen.map(|at| at.parse().unwrap()));
+        assert_eq!(plan.settings.cache, Some(CacheBytes(2 << 20)));
+        assert_eq!(plan.settings.mount_port, Some(5));
     }
 }

@@ -1,0 +1,190 @@
+//! Values of options, as the command line and the file write them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+
+use serde::Deserialize;
+use steadfast_nfs::{Security, Squash, Streams};
+
+/// The port of NFS.
+const PORT: u16 = 2049;
+/// Letters that a word may differ in from the one that was meant.
+const TYPING_ERRORS_MAX: usize = 3;
+
+/// Where to listen: an address, with or without a port.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct ListenAt(pub(crate) SocketAddr);
+
+impl FromStr for ListenAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ListenAt, String> {
+        let bare = text.trim_start_matches('[').trim_end_matches(']');
+        let with_port = text.parse::<SocketAddr>();
+        let without = || bare.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, PORT));
+        let at = with_port.or_else(|_| without());
+        at.map(ListenAt).map_err(|_| {
+            format!(
+                "'{text}' is no address of this host: write 0.0.0.0, 10.0.0.1:2049 or [::1]:2049"
+            )
+        })
+    }
+}
+
+impl TryFrom<String> for ListenAt {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<ListenAt, String> {
+        text.parse()
+    }
+}
+
+/// Memory for cached blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct CacheBytes(pub(crate) u64);
+
+impl FromStr for CacheBytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CacheBytes, String> {
+        match crate::size::parse(text) {
+            Ok(bytes) if bytes >= 1 << 20 => Ok(CacheBytes(bytes)),
+            Ok(_) => Err("1M is the least".to_owned()),
+            Err(e) => Err(e.to_string()),
+        }
+    }
+}
+
+impl TryFrom<String> for CacheBytes {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<CacheBytes, String> {
+        text.parse()
+    }
+}
+
+/// Users that become the anonymous user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SquashName {
+    /// None
+    None,
+    /// Root
+    Root,
+    /// All
+    All,
+}
+
+impl From<SquashName> for Squash {
+    fn from(name: SquashName) -> Squash {
+        match name {
+            SquashName::None => Squash::None,
+            SquashName::Root => Squash::Root,
+            SquashName::All => Squash::All,
+        }
+    }
+}
+
+/// Operations that form a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StreamsName {
+    /// The content of a file is a stream, all else of a client is one
+    File,
+    /// All of a client is one
+    Client,
+    /// All of a user is one
+    User,
+    /// All of the export is one
+    Export,
+}
+
+impl From<StreamsName> for Streams {
+    fn from(name: StreamsName) -> Streams {
+        match name {
+            StreamsName::File => Streams::File,
+            StreamsName::Client => Streams::Client,
+            StreamsName::User => Streams::User,
+            StreamsName::Export => Streams::Export,
+        }
+    }
+}
+
+/// How a connection may be protected, in the words of Linux's exports and mounts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum SecurityName {
+    /// Not at all
+    None,
+    /// By TLS
+    Tls,
+    /// By TLS, with a certificate of the client
+    Mtls,
+}
+
+impl From<SecurityName> for Security {
+    fn from(name: SecurityName) -> Security {
+        match name {
+            SecurityName::None => Security::None,
+            SecurityName::Tls => Security::Tls,
+            SecurityName::Mtls => Security::Mtls,
+        }
+    }
+}
+
+/// The least protection that is allowed; none if no connection is.
+pub(crate) fn least_of(allowed: Option<&[SecurityName]>) -> Option<Security> {
+    match allowed {
+        None => Some(Security::None),
+        Some(names) => names.iter().map(|name| Security::from(*name)).min(),
+    }
+}
+
+/// The known word that is most like the unknown one, from a message of serde:
+/// ``unknown field `x`, expected one of `a`, `b` ``.
+pub(crate) fn nearest(message: &str) -> Option<&str> {
+    let mut words = message.split('`').skip(1).step_by(2);
+    let unknown = words.next().filter(|_| message.starts_with("unknown "))?;
+    let distance = |word: &str| strsim::damerau_levenshtein(word, unknown);
+    words
+        .min_by_key(|word| distance(word))
+        .filter(|word| distance(word) <= TYPING_ERRORS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_port_means_port_2049() {
+        for (text, at) in [
+            ("0.0.0.0", "0.0.0.0:2049"),
+            ("10.0.0.1:7", "10.0.0.1:7"),
+            ("::1", "[::1]:2049"),
+            ("[::1]", "[::1]:2049"),
+            ("[::1]:7", "[::1]:7"),
+        ] {
+            let parsed: ListenAt = text.parse().unwrap();
+            assert_eq!(parsed.0, at.parse().unwrap(), "{text}");
+        }
+        for text in ["", "here", "10.0.0.1:", "10.0.0.1:x", ":2049"] {
+            assert!(text.parse::<ListenAt>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_nearest_known_word_is_offered_if_it_is_near() {
+        let message = "unknown field `read_only`, expected one of `image`, `read-only`, `path`";
+        assert_eq!(nearest(message), Some("read-only"));
+        let message = "unknown variant `rot`, expected one of `none`, `root`, `all`";
+        assert_eq!(nearest(message), Some("root"));
+        assert_eq!(
+            nearest("unknown field `frobnicate`, expected `image`"),
+            None
+        );
+        assert_eq!(nearest("invalid type: `image`, expected `image`"), None);
+    }
+}

@@ -1,0 +1,159 @@
+//! The volumes of a server that are open: all that its exports name, each once.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use steadfast_nfs::{Served, Source};
+
+use super::config::{Plan, Wanted};
+use crate::failure::{Failure, notice};
+use crate::volume::{self, Access, Volume};
+
+/// How long an image may be in use yet, by a server that was killed just now.
+const IN_USE_PATIENCE: Duration = Duration::from_secs(3);
+/// Memory for cached blocks that a volume has on the smallest machine.
+const CACHE_BYTES_LEAST: u64 = 64 << 20;
+
+/// A volume that is open.
+struct One {
+    image: PathBuf,
+    volume: Volume,
+    /// It was opened so, and stays so.
+    read_only: bool,
+}
+
+impl One {
+    fn name(&self) -> String {
+        self.image.display().to_string()
+    }
+}
+
+/// See the module's header.
+#[derive(Default)]
+pub(crate) struct Opened(Vec<One>);
+
+impl Opened {
+    /// Opens all volumes of a plan, or none.
+    pub(crate) fn open(plan: &Plan) -> Result<Opened, Failure> {
+        let cache = plan.settings.cache.map(|cache| cache.0);
+        let cache_bytes = cache.unwrap_or_else(|| default_cache(plan.volumes.len()));
+        Opened::open_all(&plan.volumes, cache_bytes)
+    }
+
+    fn open_all(volumes: &[Wanted], cache_bytes: u64) -> Result<Opened, Failure> {
+        let mut opened = Opened::default();
+        for wanted in volumes {
+            match open_one(&wanted.image, wanted.read_only, cache_bytes) {
+                Ok(one) => opened.0.push(one),
+                Err(failure) => {
+                    let _ = opened.close();
+                    return Err(failure);
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    /// All of them, to be served.
+    pub(crate) fn served(&self) -> Vec<Served> {
+        let served = |one: &One| one.volume.served(&one.image);
+        self.0.iter().map(served).collect()
+    }
+
+    /// The volumes of another plan in its order, and those of them that were opened for it.
+    pub(crate) fn sources(&self, plan: &Plan) -> Result<(Vec<Source>, Opened), Failure> {
+        let find = |image: &Path| self.0.iter().find(|one| one.image == image);
+        let is_new = |wanted: &&Wanted| find(&wanted.image).is_none();
+        for wanted in &plan.volumes {
+            if !wanted.read_only && find(&wanted.image).is_some_and(|one| one.read_only) {
+                return Err(Failure::at(
+                    &wanted.image,
+                    "was opened for reading only, as no export let anybody change it: start the server again to change that",
+                ));
+            }
+        }
+        let new: Vec<Wanted> = plan.volumes.iter().filter(is_new).cloned().collect();
+        let cache = plan.settings.cache.map(|cache| cache.0);
+        let cache_bytes = cache.unwrap_or_else(|| default_cache(plan.volumes.len()));
+        let new = Opened::open_all(&new, cache_bytes)?;
+        let source = |wanted: &Wanted| match find(&wanted.image) {
+            Some(one) => Source::Kept(one.name()),
+            None => {
+                let mut opened = new.0.iter();
+                let one = opened.find(|one| one.image == wanted.image);
+                one.map_or_else(
+                    || Source::Kept(wanted.image.display().to_string()),
+                    |one| Source::New(one.volume.served(&one.image)),
+                )
+            }
+        };
+        Ok((plan.volumes.iter().map(source).collect(), new))
+    }
+
+    /// Adds others.
+    pub(crate) fn take_in(&mut self, mut others: Opened) {
+        self.0.append(&mut others.0);
+    }
+
+    /// Closes the volume of a name.
+    pub(crate) fn close_one(&mut self, name: &str) -> Result<(), Failure> {
+        match self.0.iter().position(|one| one.name() == name) {
+            Some(at) => close(self.0.swap_remove(at)),
+            None => Ok(()),
+        }
+    }
+
+    /// Closes all.
+    ///
+    /// # Errors
+    /// Every volume is closed; the first failure is the command's.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        let mut result = Ok(());
+        for one in self.0 {
+            match close(one) {
+                Err(failure) if result.is_ok() => result = Err(failure),
+                Err(failure) => failure.report(),
+                Ok(()) => {}
+            }
+        }
+        result
+    }
+}
+
+/// An eighth of the memory, over all volumes.
+fn default_cache(volumes: usize) -> u64 {
+    let system = rustix::system::sysinfo();
+    let memory = (system.totalram as u64).saturating_mul(u64::from(system.mem_unit));
+    (memory / 8 / volumes.max(1) as u64).max(CACHE_BYTES_LEAST)
+}
+
+fn open_one(image: &Path, read_only: bool, cache_bytes: u64) -> Result<One, Failure> {
+    let access = if read_only {
+        Access::Look
+    } else {
+        Access::Change
+    };
+    let device = volume::open_device_within(image, access, None, IN_USE_PATIENCE)?;
+    let options = crate::mount_options::Options {
+        read_only,
+        cache_bytes: Some(cache_bytes),
+        keep_data: true,
+        ..Default::default()
+    };
+    let (volume, messages) = volume::mount(image, device, &options)?;
+    for message in messages {
+        notice(&format!("{}: {message}", image.display()));
+    }
+    Ok(One {
+        image: image.to_owned(),
+        volume,
+        read_only,
+    })
+}
+
+fn close(one: One) -> Result<(), Failure> {
+    for message in one.volume.close()? {
+        notice(&format!("{}: {message}", one.image.display()));
+    }
+    Ok(())
+}
