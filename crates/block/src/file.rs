@@ -21,6 +21,7 @@
 
 mod cache;
 mod engine;
+mod holder;
 mod open;
 mod rings;
 mod threads;
@@ -29,6 +30,7 @@ mod uring;
 
 pub use cache::WriteCache;
 pub use engine::Engine;
+pub use holder::{Holder, holders};
 
 use crate::{
     BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Result, check_count,

@@ -25,7 +25,7 @@ mod mem;
 pub mod sim;
 
 pub use buf::{AlignedBlock, BlockBuf};
-pub use file::{Direct, Engine, FileDevice, FileOptions, WriteCache};
+pub use file::{Direct, Engine, FileDevice, FileOptions, Holder, WriteCache, holders};
 pub use mem::MemDevice;
 
 use std::fmt;

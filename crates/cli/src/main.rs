@@ -21,8 +21,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, crash, dump, fsck, ftl, grow, helper, info, man, mkfs, mount, put, serve_disk,
-    serve_nfs, shutdown, stat, sync, trim, umount,
+    completions, crash, dump, fsck, ftl, grow, helper, info, man, metrics, mkfs, mount, put,
+    serve_disk, serve_nfs, shutdown, stat, sync, trim, umount,
 };
 use failure::Failure;
 
@@ -61,6 +61,8 @@ enum Command {
     Sync(sync::Args),
     /// Show live counters of a mounted volume or of a server
     Stat(stat::Args),
+    /// Print counters of mounted volumes for Prometheus, or serve them over HTTP
+    Metrics(metrics::Args),
     /// End all access to a mounted volume at once, for tests of crashes
     Shutdown(shutdown::Args),
     /// Replace a file with standard input so that a crash leaves the old content or the new
@@ -102,6 +104,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Dump(args) => dump::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Metrics(args) => metrics::run(&args),
         Command::Shutdown(args) => shutdown::run(&args),
         Command::Put(args) => put::run(&args),
         Command::Serve(Serve::Nfs(args)) => serve_nfs::run(&args),
@@ -168,6 +171,8 @@ mod tests {
             "steadfast sync DIR",
             "steadfast stat --json DIR",
             "steadfast stat --watch 5 --count 2 DIR",
+            "steadfast metrics",
+            "steadfast metrics --listen 127.0.0.1:9050 DIR OTHER",
             "steadfast shutdown --first log DIR",
             "steadfast put FILE",
             "steadfast put --recover FILE",

@@ -123,13 +123,56 @@ fn open_flash(image: &Path, access: Access) -> Result<Device, Unopened> {
         Access::Peek => Disk::peek(image).map(|disk| Arc::new(disk) as Device),
     };
     device.map_err(|e| match e {
-        DiskError::InUse { .. } => Unopened::InUse(Failure::at(image, IN_USE)),
+        DiskError::InUse { .. } => Unopened::InUse(in_use(image)),
         e => Unopened::Failed(ftl::failure(image, e)),
     })
 }
 
-const IN_USE: &str =
-    "is in use: it is mounted or being checked; unmount it first ('steadfast umount DIR')";
+/// A process that has an image open alone.
+#[derive(Serialize)]
+pub(crate) struct Holder {
+    pub(crate) pid: u32,
+    pub(crate) command: String,
+}
+
+/// The processes that have an image open alone, as far as this user may know.
+pub(crate) fn holders(image: &Path) -> Vec<Holder> {
+    let holders = steadfast_block::holders(image).into_iter();
+    let known = |holder: steadfast_block::Holder| Holder {
+        pid: holder.pid,
+        command: holder.command,
+    };
+    holders.map(known).collect()
+}
+
+/// Says of an image that cannot be had alone where it is mounted, or which process has it, and what to do.
+pub(crate) fn in_use(image: &Path) -> Failure {
+    let source = image.canonicalize().unwrap_or_else(|_| image.to_owned());
+    let mounts = steadfast_fuse::mountinfo::mounts().unwrap_or_default();
+    let mount = mounts
+        .into_iter()
+        .find(|m| m.is_ours() && m.source == source);
+    let holders = steadfast_block::holders(image);
+    let by = match holders.first() {
+        Some(holder) => format!(" by {holder}"),
+        None => String::new(),
+    };
+    let why = match (mount, holders.is_empty()) {
+        (Some(mount), _) => {
+            let dir = mount.mount_point.display();
+            format!(
+                "is in use: it is mounted at {dir}{by}; unmount it first ('steadfast umount {dir}')"
+            )
+        }
+        (None, false) => format!("is in use{by}; end that first"),
+        (None, true) => {
+            "is in use by another process; unmount it ('steadfast umount DIR'), or end the server \
+             or the check that has it, first"
+                .to_owned()
+        }
+    };
+    Failure::at(image, why)
+}
 
 /// A device error, and what to do about it.
 pub(crate) fn device_failure(image: &Path, error: &DeviceError) -> Failure {
@@ -140,7 +183,7 @@ pub(crate) fn device_failure(image: &Path, error: &DeviceError) -> Failure {
             return Failure::at(image, "does not exist; check the name");
         }
         DeviceError::Locked { .. } => {
-            return Failure::at(image, IN_USE);
+            return in_use(image);
         }
         DeviceError::Open { .. } if is(Errno::ACCESS) && std::fs::File::open(image).is_err() => {
             "; this user may not read it"

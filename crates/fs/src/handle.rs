@@ -13,8 +13,8 @@ use std::sync::Arc;
 use steadfast_block::BlockDevice;
 use steadfast_journal::{Object, Recovery};
 use steadfast_vfs::{
-    AllocateMode, Attr, Caller, Cookie, DirEntry, FileKind, FileSystem, Ino, NewNode, RenameMode,
-    Result, Seek, SetAttr, Shutdown, StatFs, Stream, Wanted, XattrMode, fsync_each,
+    AllocateMode, Attr, Caller, Cookie, DirEntry, FileKind, FileSystem, Health, Ino, NewNode,
+    RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, Stream, Wanted, XattrMode, fsync_each,
 };
 
 /// A mounted volume.
@@ -313,6 +313,14 @@ impl FileSystem for Fs {
         let range = TrimRange { bytes, min_bytes };
         let trimmed = self.mounted.trim(&range, &mut |_, _| {})?;
         Ok(trimmed.blocks * steadfast_block::BLOCK_SIZE as u64)
+    }
+
+    fn health(&self) -> Health {
+        let failed = self.mounted.store.journal.failed();
+        Health {
+            read_only: self.is_read_only(),
+            failed: failed.map(|error| error.to_string()),
+        }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -249,10 +249,11 @@ impl Fs {
             ("merges", stats.merges),
             ("commits", stats.commits),
             ("batched_transactions", stats.batched_transactions),
-            ("largest_batch", stats.largest_batch),
+            ("largest_batch_now", stats.largest_batch),
             ("record_bytes", stats.record_bytes),
             ("log_blocks", stats.log_blocks),
             ("data_blocks", stats.around_blocks),
+            ("in_place_blocks", stats.in_place_blocks),
             ("flushes", stats.flushes),
             ("checkpoints", stats.checkpoints),
             ("home_blocks", stats.home_blocks),
@@ -263,7 +264,10 @@ impl Fs {
             ("log_blocks_used_now", head.saturating_sub(tail)),
             ("log_capacity_blocks_now", self.store.volume.log_blocks),
             ("failed_now", u64::from(journal.failed().is_some())),
-            ("read_only_now", u64::from(self.read_only)),
+            (
+                "read_only_now",
+                u64::from(self.read_only || journal.failed().is_some()),
+            ),
             ("uncommitted_transactions_now", uncommitted as u64),
         ]
     }

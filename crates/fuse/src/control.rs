@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 
-use steadfast_vfs::Shutdown;
+use steadfast_vfs::{Health, Shutdown};
 
 /// `_IO('S', 1)`: commits every stream of the volume; returns when that is durable.
 pub const IOCTL_SYNC: u32 = 0x5301;
@@ -34,6 +34,9 @@ pub const XATTR_TRIM: &str = "system.steadfast.trim";
 
 /// Its value is the counters since the mount, by line: name, space, value.
 pub const XATTR_STATS: &str = "system.steadfast.stats";
+
+/// Its value is the volume's health: `ok`, `read-only`, `shut-down`, or `failed`, a space, and why.
+pub const XATTR_HEALTH: &str = "system.steadfast.health";
 
 /// Its value is the decimal process id of the server, as the server sees itself.
 pub const XATTR_SERVER: &str = "system.steadfast.server";
@@ -128,6 +131,43 @@ pub fn stats(path: &Path) -> io::Result<Vec<(String, u64)>> {
     pairs
         .collect::<Option<Vec<_>>>()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no counters"))
+}
+
+/// Value of [`XATTR_HEALTH`] after [`shut_down`].
+pub(crate) const SHUT_DOWN: &str = "shut-down";
+/// Longest such value.
+const HEALTH_BYTES_MAX: usize = 4 << 10;
+
+/// The value of [`XATTR_HEALTH`] for a volume.
+pub(crate) fn health_text(health: &Health) -> String {
+    match (&health.failed, health.read_only) {
+        (Some(why), _) => {
+            let text = format!("failed {}", why.replace('\n', " "));
+            text.chars().take(HEALTH_BYTES_MAX / 4).collect()
+        }
+        (None, true) => "read-only".to_owned(),
+        (None, false) => "ok".to_owned(),
+    }
+}
+
+/// How the volume mounted at (or above) `path` is.
+///
+/// # Errors
+/// As for [`sync`]; ENOTCONN if its server is gone.
+pub fn health(path: &Path) -> io::Result<Health> {
+    let mut buf = vec![0u8; HEALTH_BYTES_MAX];
+    let len = rustix::fs::getxattr(path, XATTR_HEALTH, &mut buf[..])?;
+    let text = String::from_utf8_lossy(&buf[..len]);
+    let (word, why) = text.split_once(' ').unwrap_or((&text, ""));
+    let failed = match word {
+        "failed" => Some(why.to_owned()),
+        SHUT_DOWN => Some("it was shut down on purpose; unmount, then mount again".to_owned()),
+        _ => None,
+    };
+    Ok(Health {
+        read_only: word != "ok",
+        failed,
+    })
 }
 
 /// Process id of the server behind the mount at (or above) `path`.

@@ -56,8 +56,8 @@ mod turns;
 mod wakeful;
 
 pub use control::{
-    IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC,
-    XATTR_TRIM, server_pid, shut_down, stats, sync, trim,
+    IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_HEALTH, XATTR_SERVER, XATTR_SHUTDOWN,
+    XATTR_STATS, XATTR_SYNC, XATTR_TRIM, health, server_pid, shut_down, stats, sync, trim,
 };
 pub use identity::{DefaultStream, StreamResolver};
 pub use mount::{MountError, Unmount, check_mount_point, unmount};

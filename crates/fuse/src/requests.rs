@@ -6,7 +6,8 @@ use fuser::Errno;
 use steadfast_vfs::Shutdown;
 
 use crate::control::{
-    self, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_SERVER, XATTR_STATS, XATTR_SYNC, XATTR_TRIM,
+    self, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, SHUT_DOWN, XATTR_HEALTH, XATTR_SERVER,
+    XATTR_STATS, XATTR_SYNC, XATTR_TRIM,
 };
 use crate::identity::Asker;
 use crate::pointed;
@@ -30,6 +31,11 @@ impl Server {
             Some(trimmed.map(|bytes| bytes.to_string().into_bytes()))
         } else if is(XATTR_STATS) {
             Some(Ok(self.stats()))
+        } else if is(XATTR_HEALTH) {
+            // The file system is not asked any more when the gate is closed.
+            let health = self.shared.gate.pass(|| self.shared.fs.health());
+            let text = health.map_or_else(|_| SHUT_DOWN.to_owned(), |h| control::health_text(&h));
+            Some(Ok(text.into_bytes()))
         } else {
             None
         }

@@ -25,6 +25,15 @@ pub const NAME_MAX: usize = 255;
 /// Longest symbolic link target in bytes.
 pub const SYMLINK_MAX: usize = 4095;
 
+/// How a volume is.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Health {
+    /// It can only be read: mounted so, or because it has failed.
+    pub read_only: bool,
+    /// Why nothing is written any more.
+    pub failed: Option<String>,
+}
+
 /// The stream that a caller's operations belong to (paper 004, section 3.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stream(pub u32);
@@ -444,7 +453,12 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::OpNotSupp.into())
     }
 
-    /// Counters, by name, since the mount. What ends in `_now` goes up and down. [`metrics`] describes them.
+    /// How the volume is. Healthy unless it says otherwise.
+    fn health(&self) -> Health {
+        Health::default()
+    }
+
+    /// Counters, by name, since the mount. What ends in `_now` goes up and down; [`metrics`] describes them.
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

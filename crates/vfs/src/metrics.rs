@@ -20,8 +20,11 @@ pub enum Kind {
 type Described = (&'static str, &'static str);
 
 /// Levels and maxima: they may become smaller.
-const GAUGES: [Described; 6] = [
-    ("largest_batch", "Most transactions that one commit held"),
+const GAUGES: [Described; 8] = [
+    (
+        "largest_batch_now",
+        "Most transactions that one commit held",
+    ),
     ("log_blocks_used_now", "Blocks of the log in use"),
     ("log_capacity_blocks_now", "Blocks of the log"),
     (
@@ -33,10 +36,12 @@ const GAUGES: [Described; 6] = [
         "1 if the volume failed: nothing is written to it any more",
     ),
     ("read_only_now", "1 if the volume can only be read"),
+    ("size_bytes_now", "Bytes for files and metadata"),
+    ("free_bytes_now", "Bytes that are free"),
 ];
 
 /// What only grows.
-const COUNTERS: [Described; 16] = [
+const COUNTERS: [Described; 17] = [
     ("operations", "Operations that changed something"),
     ("changed_bytes", "Bytes that operations changed"),
     ("transactions", "Transactions that were made"),
@@ -50,7 +55,11 @@ const COUNTERS: [Described; 16] = [
     ("log_blocks", "Blocks written to the log"),
     (
         "data_blocks",
-        "Blocks of data written in place around the log",
+        "Blocks of data written to new places, around the log",
+    ),
+    (
+        "in_place_blocks",
+        "Blocks of data overwritten in place, around the log",
     ),
     ("flushes", "Flushes of the device"),
     ("checkpoints", "Checkpoints"),
@@ -245,7 +254,7 @@ mod tests {
                 blocks_free: sum,
                 ..crate::StatFs::default()
             };
-            let counters = [("commits", sum), ("largest_batch", 7), ("new_now", 3)];
+            let counters = [("commits", sum), ("largest_batch_now", 7), ("new_now", 3)];
             metrics.volume(&[("volume", volume)], counters, Some(&space));
         }
         metrics.add(("x_total", Kind::Counter, "An x"), &[], 0.5);

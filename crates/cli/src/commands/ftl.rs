@@ -542,9 +542,7 @@ pub(crate) fn failure(image: &Path, error: DiskError) -> Failure {
                 "does not exist; check the name, or make it with 'steadfast ftl format --size SIZE IMAGE'",
             );
         }
-        DiskError::InUse { .. } => {
-            return Failure::at(image, "is in use by another process; close it there first");
-        }
+        DiskError::InUse { .. } => return crate::volume::in_use(image),
         DiskError::Layer(FtlError::NotFormatted) => {
             "; 'steadfast ftl format --force' makes one, and forgets what is there"
         }

@@ -10,7 +10,7 @@ use steadfast_fuse::mountinfo;
 
 use crate::commands::sync;
 use crate::failure::Failure;
-use crate::volume::{self, Access, LogState, Summary};
+use crate::volume::{self, Access, Holder, LogState, Summary};
 use crate::{size, text};
 
 #[derive(Debug, clap::Args)]
@@ -38,8 +38,14 @@ struct Shown {
     data_bytes: u64,
     free_bytes: u64,
     made_unix_seconds: i64,
-    /// `mounted`, `in-use`, `clean`, `needs-recovery` or `damaged`.
+    /// `mounted`, `failed` (and mounted), `in-use`, `clean`, `needs-recovery` or `damaged`.
     state: &'static str,
+    /// It can only be read: mounted so, or because it has failed. None if it is not mounted.
+    read_only: Option<bool>,
+    /// Why nothing is written any more.
+    failed: Option<String>,
+    /// The processes that have the image open alone.
+    held_by: Vec<Holder>,
     note: Option<String>,
 }
 
@@ -81,6 +87,9 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
     let space = mounted_at.as_deref().map(rustix::fs::statvfs);
     let dead = matches!(space, Some(Err(rustix::io::Errno::NOTCONN)));
     let space = space.and_then(Result::ok);
+    let health = mounted_at.as_deref().filter(|_| !dead);
+    let health = health.and_then(|dir| steadfast_fuse::health(dir).ok());
+    let failed = health.as_ref().and_then(|health| health.failed.clone());
     let mut note = summary.warning;
     let state = match (&mounted_at, in_use, summary.log) {
         (Some(dir), ..) if dead => {
@@ -90,6 +99,7 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
             ));
             "mounted"
         }
+        (Some(_), ..) if failed.is_some() => "failed",
         (Some(_), ..) => "mounted",
         (None, true, _) => "in-use",
         (None, false, LogState::Clean) => "clean",
@@ -101,6 +111,11 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
             note = Some(format!("{why}; run 'steadfast fsck'"));
             "damaged"
         }
+    };
+    let held_by = if in_use {
+        volume::holders(&image)
+    } else {
+        Vec::new()
     };
     Ok(Shown {
         image,
@@ -118,6 +133,9 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
         free_bytes: space.map_or(summary.free_blocks * BLOCK, |s| s.f_bfree * s.f_frsize),
         made_unix_seconds: summary.made,
         state,
+        read_only: health.map(|health| health.read_only),
+        failed,
+        held_by,
         note,
     })
 }
@@ -141,6 +159,15 @@ fn lines(shown: &Shown) -> String {
     if let Some(dir) = &shown.mounted_at {
         lines.push(format!("mounted:  {}", dir.display()));
     }
+    if let Some(why) = &shown.failed {
+        lines.push(format!("failed:   {why}"));
+    } else if shown.read_only == Some(true) {
+        lines.push("read-only: yes".to_owned());
+    }
+    let holders = shown.held_by.iter();
+    lines.extend(
+        holders.map(|holder| format!("held by:  process {}: {}", holder.pid, holder.command)),
+    );
     let label = if shown.label.is_empty() {
         "(none)"
     } else {

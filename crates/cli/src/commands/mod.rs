@@ -9,6 +9,7 @@ pub(crate) mod grow;
 pub(crate) mod helper;
 pub(crate) mod info;
 pub(crate) mod man;
+pub(crate) mod metrics;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod put;

@@ -63,13 +63,8 @@ impl Counters {
                 values,
             });
         }
-        let mut values = steadfast_fuse::stats(path)
-            .map_err(|e| Failure::at(path, format!("reading the counters: {e}")))?;
-        // A volume that was shut down has no space to tell of.
-        if let Ok(space) = rustix::fs::statvfs(path) {
-            values.push(("volume_bytes_now".into(), space.f_blocks * space.f_frsize));
-            values.push(("free_bytes_now".into(), space.f_bfree * space.f_frsize));
-        }
+        let values =
+            of_mount(path).map_err(|e| Failure::at(path, format!("reading the counters: {e}")))?;
         Ok(Counters {
             at: Instant::now(),
             values,
@@ -92,6 +87,36 @@ impl Counters {
                 false => (name.clone(), value.saturating_sub(before.get(name))),
             })
             .collect()
+    }
+}
+
+/// The counters of the mount at (or above) a path.
+pub(crate) fn of_mount(path: &Path) -> std::io::Result<Vec<(String, u64)>> {
+    let mut values = steadfast_fuse::stats(path)?;
+    // A volume that was shut down has no space to tell of.
+    if let Ok(space) = rustix::fs::statvfs(path) {
+        values.push(("volume_bytes_now".into(), space.f_blocks * space.f_frsize));
+        values.push(("free_bytes_now".into(), space.f_bfree * space.f_frsize));
+    }
+    Ok(values)
+}
+
+/// Why a volume is not well, if it is not. A server over NFS counts its volumes that have failed.
+fn trouble(source: &Source, values: &[(String, u64)]) -> Option<String> {
+    let now = |wanted: &str| {
+        values
+            .iter()
+            .any(|(name, value)| name == wanted && *value > 0)
+    };
+    match source {
+        Source::Mount(mount) => match steadfast_fuse::health(&mount.mount_point) {
+            Ok(health) => health.failed,
+            // It is gone, or of another version.
+            Err(_) => now("failed_now").then(|| "it has failed".to_owned()),
+        },
+        Source::Socket(_) => {
+            now("failed_now").then(|| "a volume has failed; the server's log says why".to_owned())
+        }
     }
 }
 
@@ -142,6 +167,7 @@ fn object(source: &Source, values: &[(String, u64)]) -> Map<String, Value> {
         }
         Source::Socket(socket) => drop(object.insert("socket".into(), path(socket))),
     }
+    object.insert("failed".into(), trouble(source, values).into());
     let values = values.iter();
     object.extend(values.map(|(name, value)| (name.clone(), Value::from(*value))));
     object
@@ -160,6 +186,9 @@ fn lines(source: &Source, values: &[(String, u64)], seconds: Option<f64>) -> Str
         }
         (Some(seconds), _) => format!("in {seconds:.1} s:"),
     }];
+    if let Some(why) = trouble(source, values) {
+        lines.push(format!("  FAILED: {why}"));
+    }
     for (name, value) in values.iter().filter(|(_, value)| *value > 0) {
         let shown = match name.contains("bytes") {
             true => size::show(*value),
