@@ -47,6 +47,7 @@ use crate::superblock::{Refusal, Volume, begin, copy_places, decode};
 use check::Check;
 use finding::Log;
 use source::Source;
+use std::mem::offset_of;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 use steadfast_journal::{
@@ -188,8 +189,8 @@ pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckR
     }
     let mut log = Log::new(options.findings_max);
     let (mut source, recovery) = open_journal(&device, &found.volume, options.repair, &mut log)?;
-    let found = Superblocks::load(&*device, Some(&mut source), &mut log)?;
-    let volume = &found.volume;
+    let mut found = Superblocks::load(&*device, Some(&mut source), &mut log)?;
+    let volume = found.volume.clone();
     let mut report = FsckReport {
         repair: options.repair,
         recovery,
@@ -208,6 +209,7 @@ pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckR
         let clean = check.log.is_clean();
         let again = options.repair && !clean && report.passes < PASSES_MAX;
         report.usage = check.usage;
+        found.name_features(check.features);
         let writes = again.then(|| check.plan());
         let (findings, left_out) = check.log.finish();
         match report.passes {
@@ -225,7 +227,7 @@ pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckR
         let mut log = Log::new(options.findings_max);
         Superblocks::load(&*device, None, &mut log)?;
         let source = Source::home(device.clone(), volume.uuid);
-        check = Check::new(volume.clone(), source, log, progress, now);
+        check = Check::new(found.volume.clone(), source, log, progress, now);
     }
     Ok(report)
 }
@@ -328,6 +330,19 @@ fn open_journal(
 /// Bytes of a superblock that mean something.
 const BYTES: usize = size_of::<Superblock>();
 
+/// Its words of features.
+const FEATURES: std::ops::Range<usize> =
+    offset_of!(Superblock, features_incompat)..offset_of!(Superblock, uuid);
+
+/// Whether a copy says what the first superblock says. Features come with their first use, to the copy
+/// at the next mount: until then it may lack some.
+fn agrees(copy: &Block, first: &Block) -> bool {
+    let lacks = (copy[FEATURES].iter().zip(&first[FEATURES])).all(|(a, b)| a & !b == 0);
+    let before = 0..FEATURES.start;
+    let after = FEATURES.end..BYTES;
+    lacks && copy[before.clone()] == first[before] && copy[after.clone()] == first[after]
+}
+
 /// The superblock that counts, and which of the two have to be written.
 struct Superblocks {
     volume: Volume,
@@ -400,7 +415,7 @@ impl Superblocks {
         let at = BlockNo(volume.blocks - 1);
         let mut stale = vec![at];
         match read(at) {
-            Ok((copy, ..)) if copy[..BYTES] == good[..BYTES] => stale.clear(),
+            Ok((copy, ..)) if agrees(&copy, &good) => stale.clear(),
             Ok(_) => log.add(
                 Problem::SuperblocksDiffer,
                 Place::block(at.0),
@@ -424,6 +439,16 @@ impl Superblocks {
             good,
             stale,
         })
+    }
+
+    /// Has the superblock name these features, too.
+    fn name_features(&mut self, incompat: u32) {
+        if incompat & !self.volume.features_incompat == 0 {
+            return;
+        }
+        self.volume.features_incompat |= incompat;
+        let at = offset_of!(Superblock, features_incompat);
+        self.good[at..at + 4].copy_from_slice(&self.volume.features_incompat.to_le_bytes());
     }
 
     /// Writes the superblock where it is not what it should be, also after a recovery that

@@ -36,6 +36,10 @@ pub const MAGIC: [u8; 8] = *b"STEADFST";
 pub const VERSION: u32 = 2;
 /// Incompatible feature: there is no log, the volume needs a device that a crash returns to its last flush.
 pub const FEATURE_NO_LOG: u32 = 1;
+/// Incompatible feature: inodes may have ACLs, by which access is decided. Set before the first one.
+pub const FEATURE_ACL: u32 = 2;
+/// Incompatible features that this code knows.
+pub const FEATURES_INCOMPAT: u32 = FEATURE_NO_LOG | FEATURE_ACL;
 /// Where block 0 of a volume without a log says that it is mounted: 1, else 0. The log's tail
 /// header says so otherwise.
 pub const MOUNTED_AT: usize = size_of::<Superblock>();
@@ -155,7 +159,8 @@ pub struct DiskInode {
     pub rdev: U32,
     /// The extended attributes, if all of them fit; records {namespace u8, name length u8, value length u8,
     /// name without its namespace, value} with zeros behind them. Namespaces: 1 `user.`, 2 `trusted.`,
-    /// 3 `security.`. All zero if `xattr_block` is not.
+    /// 3 `security.`, and of ACLs, whose names end there, 4 `system.posix_acl_access`,
+    /// 5 `system.posix_acl_default`. All zero if `xattr_block` is not.
     pub xattrs: [u8; INLINE_XATTR_BYTES],
     /// Block of the extended attributes, 0 if they are inline or there are none.
     pub xattr_block: U64,
@@ -260,6 +265,7 @@ pub const COOKIE_SPARE_BITS: u32 = 4;
 pub const COOKIE_MAX: u64 = i64::MAX as u64;
 
 /// Start of an extended-attribute block; records follow: {name length u8, zero u8, value length u16, name, value}.
+/// The value of an ACL is a u32 1, then for each entry {tag u16, permissions u16, and of users and groups id u32}.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct XattrHeader {

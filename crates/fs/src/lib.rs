@@ -16,6 +16,7 @@
 //!
 //! Contracts: DESIGN section 2 ([`Contract`]); paper 004, sections 3 and 4.
 
+mod acl;
 mod alloc;
 mod allocate;
 mod btree;
@@ -24,6 +25,7 @@ mod data;
 mod dir;
 mod error;
 mod extents;
+mod features;
 mod fsck;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]

@@ -231,6 +231,10 @@ fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
         made: options.now.unwrap_or_else(|| SystemClock.now()).secs,
         label: options.label.clone(),
         contract: options.contract,
+        features_incompat: match options.without_log {
+            true => FEATURE_NO_LOG,
+            false => 0,
+        },
     };
     let block = inode_block(&volume);
     volume.root = Place { block, slot: 0 }.ino();
@@ -331,10 +335,7 @@ fn superblock(volume: &Volume, at: BlockNo) -> Block {
     let sb = Superblock {
         magic: MAGIC,
         version: VERSION.into(),
-        features_incompat: match volume.region() {
-            Some(_) => 0.into(),
-            None => FEATURE_NO_LOG.into(),
-        },
+        features_incompat: volume.features_incompat.into(),
         features_ro: 0.into(),
         features_compat: 0.into(),
         uuid: volume.uuid,

@@ -10,6 +10,7 @@
 
 use crate::contract::Contract;
 use crate::error::{Error, from_journal};
+use crate::features::{self, Features};
 use crate::inode::{self, Inode, Table};
 use crate::layout::{DiskInode, DiskTime};
 use crate::orphan;
@@ -108,6 +109,8 @@ pub(crate) struct Fs {
     pub(crate) slots: Slots,
     /// Inode objects.
     pub(crate) table: Table,
+    /// What the superblock says is in use.
+    pub(crate) features: Features,
     /// Where times come from.
     pub(crate) clock: Arc<dyn Clock>,
     /// Planted bugs.
@@ -152,11 +155,14 @@ impl Fs {
             faults: options.faults.journal,
             ..found.volume.journal()
         };
-        let (journal, mut recovery) =
-            Journal::open(device, config).map_err(Error::journal("opening the journal"))?;
+        let (journal, mut recovery) = Journal::open(Arc::clone(&device), config)
+            .map_err(Error::journal("opening the journal"))?;
         let found = superblock::reload(&journal, geometry.blocks, found)?;
         let volume = found.volume;
         recovery.clean &= !superblock::is_mounted(&journal, &volume)?;
+        if !read_only && found.warning.is_none() {
+            features::update_copy(&*device, &journal, &volume)?;
+        }
         let mut seed = [0; 16];
         match options.seed {
             Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
@@ -166,6 +172,7 @@ impl Fs {
         let keeps_data = options.keep_data && volume.contract != Contract::MetadataPrefix;
         let store = Store::new(journal, volume, options.small_bytes);
         let fs = Arc::new(Fs {
+            features: Features::of(&store.volume),
             store,
             slots: Slots::new(seed),
             table: Table::new(),

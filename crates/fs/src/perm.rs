@@ -1,11 +1,15 @@
 //! Who may do what, as Linux decides it: access modes, the sticky rule, ownership
 //! changes, set-id bits, the group of a new inode. Pure functions.
 //!
+//! An access ACL is an argument where it decides ([`asks_acl`]): `Fs::require` and `Fs::access` fetch it.
+//!
 //! Where a caller is `checked` the front end has decided about access already; what
 //! follows from identity (set-id bits, the new inode's group) is decided here always.
 
+use crate::acl;
 use crate::inode::{PERM_BITS, S_ISGID, S_ISUID, S_ISVTX};
 use crate::layout::DiskInode;
+use steadfast_vfs::acl::Acl;
 use steadfast_vfs::{Caller, Errno, FileKind, Result, SetAttr, SetTime};
 
 /// Execute or search.
@@ -18,17 +22,29 @@ pub(crate) const READ: u8 = 4;
 /// Execute bit of the group.
 const S_IXGRP: u32 = 0o010;
 
-/// EACCES unless the caller has all of `mask`.
-pub(crate) fn require(caller: &Caller, inode: &DiskInode, mask: u8) -> Result<()> {
-    if caller.checked {
-        Ok(())
-    } else {
-        access(caller, inode, mask)
-    }
+/// Permission bits of the group, which limit what an access ACL gives.
+const S_IRWXG: u32 = 0o070;
+
+/// Whether an access ACL of `inode` would decide what the caller may do. As in Linux, a list whose
+/// mask is empty counts for nothing.
+pub(crate) fn asks_acl(caller: &Caller, inode: &DiskInode) -> bool {
+    caller.uid != 0 && caller.uid != inode.uid.get() && inode.mode.get() & S_IRWXG != 0
 }
 
-/// EACCES unless the caller's identity has all of `mask`, whoever checked before.
-pub(crate) fn access(caller: &Caller, inode: &DiskInode, mask: u8) -> Result<()> {
+/// EACCES unless the caller's identity has all of `mask`, whoever checked before. `acl` is the
+/// access ACL if there is one and it decides ([`asks_acl`]).
+pub(crate) fn access(
+    caller: &Caller,
+    inode: &DiskInode,
+    acl: Option<&Acl>,
+    mask: u8,
+) -> Result<()> {
+    if let Some(acl) = acl {
+        return match acl::permits(acl, caller, inode.gid.get(), mask & 7) {
+            true => Ok(()),
+            false => Err(Errno::Access.into()),
+        };
+    }
     let mode = inode.mode.get();
     let mask = u32::from(mask & 7);
     let granted = if caller.uid == 0 {
@@ -99,16 +115,25 @@ pub(crate) fn inherit(caller: &Caller, parent: &DiskInode, perm: u16, is_dir: bo
     (gid, if forbidden { perm & !S_ISGID } else { perm })
 }
 
+/// What a change of attributes asks for besides what [`may_set`] decides.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Needs {
+    /// Nothing.
+    Nothing,
+    /// Permission to write to the inode.
+    Write,
+}
+
 /// Whether the caller may make these changes to `inode`.
 ///
 /// # Errors
-/// EPERM for what belongs to the owner or to root, EACCES where write permission would do.
-pub(crate) fn may_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> Result<()> {
+/// EPERM for what belongs to the owner or to root.
+pub(crate) fn may_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> Result<Needs> {
     if set.perm.is_some() && inode.kind() == FileKind::Symlink {
         return Err(Errno::OpNotSupp.into());
     }
     if caller.checked || caller.uid == 0 {
-        return Ok(());
+        return Ok(Needs::Nothing);
     }
     let owner = caller.uid == inode.uid.get();
     if set.uid.is_some_and(|uid| !owner || uid != inode.uid.get()) {
@@ -131,9 +156,9 @@ pub(crate) fn may_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> Resu
     }
     // A truncation brings its own mtime; write permission was asked for with it.
     if !owner && times.iter().any(Option::is_some) && set.size.is_none() {
-        access(caller, inode, WRITE)?;
+        return Ok(Needs::Write);
     }
-    Ok(())
+    Ok(Needs::Nothing)
 }
 
 /// The mode that an inode has after the change.
@@ -170,6 +195,7 @@ mod tests {
             groups: Arc::from(groups),
             stream: Stream(0),
             checked: false,
+            umask: 0,
         }
     }
 
@@ -185,20 +211,28 @@ mod tests {
     fn the_first_class_that_fits_decides() {
         let file = inode(0o100_074, 1, 2);
         assert!(
-            access(&caller(1, 2, &[]), &file, READ).is_err(),
+            access(&caller(1, 2, &[]), &file, None, READ).is_err(),
             "the owner has nothing"
         );
-        assert!(access(&caller(3, 9, &[2]), &file, READ | WRITE | EXEC).is_ok());
-        assert!(access(&caller(3, 9, &[]), &file, READ).is_ok());
-        assert!(access(&caller(3, 9, &[]), &file, WRITE).is_err());
+        assert!(access(&caller(3, 9, &[2]), &file, None, READ | WRITE | EXEC).is_ok());
+        assert!(access(&caller(3, 9, &[]), &file, None, READ).is_ok());
+        assert!(access(&caller(3, 9, &[]), &file, None, WRITE).is_err());
     }
 
     #[test]
     fn root_executes_only_what_somebody_may_execute() {
-        assert!(access(&caller(0, 0, &[]), &inode(0o100_600, 1, 1), READ | WRITE).is_ok());
-        assert!(access(&caller(0, 0, &[]), &inode(0o100_600, 1, 1), EXEC).is_err());
-        assert!(access(&caller(0, 0, &[]), &inode(0o100_601, 1, 1), EXEC).is_ok());
-        assert!(access(&caller(0, 0, &[]), &inode(0o040_000, 1, 1), EXEC).is_ok());
+        assert!(
+            access(
+                &caller(0, 0, &[]),
+                &inode(0o100_600, 1, 1),
+                None,
+                READ | WRITE
+            )
+            .is_ok()
+        );
+        assert!(access(&caller(0, 0, &[]), &inode(0o100_600, 1, 1), None, EXEC).is_err());
+        assert!(access(&caller(0, 0, &[]), &inode(0o100_601, 1, 1), None, EXEC).is_ok());
+        assert!(access(&caller(0, 0, &[]), &inode(0o040_000, 1, 1), None, EXEC).is_ok());
     }
 
     #[test]
@@ -286,16 +320,16 @@ mod tests {
             gid: Some(gid),
             ..SetAttr::default()
         };
-        assert_eq!(set(uid(1), &owner), Ok(()));
+        assert_eq!(set(uid(1), &owner), Ok(Needs::Nothing));
         assert_eq!(set(uid(2), &owner), Err(Errno::Perm));
-        assert_eq!(set(gid(8), &owner), Ok(()));
+        assert_eq!(set(gid(8), &owner), Ok(Needs::Nothing));
         assert_eq!(set(gid(9), &owner), Err(Errno::Perm));
         assert_eq!(set(gid(8), &caller(2, 8, &[])), Err(Errno::Perm));
         let now = SetAttr {
             mtime: Some(SetTime::Now),
             ..SetAttr::default()
         };
-        assert_eq!(set(now, &caller(2, 2, &[])), Err(Errno::Access));
+        assert_eq!(set(now, &caller(2, 2, &[])), Ok(Needs::Write));
         let at = SetAttr {
             mtime: Some(SetTime::At(Default::default())),
             ..SetAttr::default()

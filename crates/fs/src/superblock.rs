@@ -7,8 +7,8 @@
 use crate::contract::Contract;
 use crate::error::Error;
 use crate::layout::{
-    FEATURE_NO_LOG, GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK, MAGIC, MOUNTED_AT,
-    Superblock, VERSION,
+    FEATURE_NO_LOG, FEATURES_INCOMPAT, GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK,
+    MAGIC, MOUNTED_AT, Superblock, VERSION,
 };
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 use steadfast_journal::{
@@ -54,6 +54,8 @@ pub(crate) struct Volume {
     pub(crate) label: String,
     /// What a crash may lose.
     pub(crate) contract: Contract,
+    /// Features that a reader must know.
+    pub(crate) features_incompat: u32,
 }
 
 impl Volume {
@@ -150,8 +152,9 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
         return unsupported(format!("format version {}", sb.version));
     }
     let features = sb.features_incompat.get();
-    if features & !FEATURE_NO_LOG != 0 {
-        return unsupported(format!("features {features:#x}"));
+    if features & !FEATURES_INCOMPAT != 0 {
+        let unknown = features & !FEATURES_INCOMPAT;
+        return unsupported(format!("features {unknown:#x}"));
     }
     let Some(contract) = Contract::from_number(sb.contract.get()) else {
         return unsupported(format!("contract number {}", sb.contract));
@@ -207,6 +210,7 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
         made: sb.made.get(),
         label: String::from_utf8_lossy(label).into_owned(),
         contract,
+        features_incompat: features,
     };
     for ino in [volume.root, volume.orphans] {
         if !volume.is_data(BlockNo(ino / INODE_SLOTS)) || ino % INODE_SLOTS >= INODES_PER_BLOCK {

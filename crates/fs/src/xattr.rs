@@ -2,7 +2,8 @@
 //! block. A change chooses the form anew, so an inode whose attributes fit has no block.
 //!
 //! Namespaces as on Linux: `user.*` for regular files and directories, by permission;
-//! `trusted.*` for root only; `security.*` for all to read and root to write; others are EOPNOTSUPP.
+//! `trusted.*` for root only; `security.*` for all to read and root to write; the two ACLs of `system.*`
+//! for all to read and the owner to write; others are EOPNOTSUPP.
 //! Either form is checked whenever it is read (corner 35). Layout: [`DiskInode::xattrs`], [`XattrHeader`].
 
 use crate::error::damaged;
@@ -10,10 +11,10 @@ use crate::inode::S_ISVTX;
 use crate::layout::{
     DiskInode, INLINE_XATTR_BYTES, META_BYTES, XATTR_BYTES_MAX, XATTR_MAGIC, XattrHeader,
 };
-use crate::perm;
 use crate::reader::Reader;
 use crate::superblock::Volume;
 use steadfast_block::BlockNo;
+use steadfast_vfs::acl::{XATTR_ACCESS, XATTR_DEFAULT};
 use steadfast_vfs::{Caller, Errno, FileKind, Ino, NAME_MAX, Result, XattrMode};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -21,7 +22,18 @@ const HEADER: usize = size_of::<XattrHeader>();
 /// Bytes of a block's record before its name.
 const RECORD: usize = 4;
 /// What names begin with. A record in an inode has the place here, counted from 1, instead.
-const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+const NAMESPACES: [&[u8]; 5] = [
+    b"user.",
+    b"trusted.",
+    b"security.",
+    XATTR_ACCESS,
+    XATTR_DEFAULT,
+];
+
+/// Whether this is the name of an ACL.
+pub(crate) fn is_acl(name: &[u8]) -> bool {
+    name == XATTR_ACCESS || name == XATTR_DEFAULT
+}
 
 /// The area of an inode that attributes may lie in.
 pub(crate) type Inline = [u8; INLINE_XATTR_BYTES];
@@ -237,33 +249,49 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
         return Err(Errno::Range.into());
     }
-    match NAMESPACES
-        .into_iter()
-        .find(|prefix| name.starts_with(prefix))
-    {
+    if is_acl(name) {
+        return Ok(());
+    }
+    let dotted = |prefix: &&[u8]| prefix.ends_with(b".") && name.starts_with(prefix);
+    match NAMESPACES.into_iter().find(dotted) {
         Some(prefix) if name.len() == prefix.len() => Err(Errno::Inval.into()),
         Some(_) => Ok(()),
         None => Err(Errno::OpNotSupp.into()),
     }
 }
 
-/// Whether the caller may see (`write == false`) or change the attribute.
+/// Whether an inode has none, without a look at its block.
+pub(crate) fn has_none(disk: &DiskInode) -> bool {
+    disk.xattr_block.get() == 0 && disk.xattrs[0] == 0
+}
+
+/// Whether the caller may see (`write == false`) or change the attribute, as far as that does not
+/// depend on permission to read or write the inode: whether that is asked for, too.
 ///
 /// # Errors
-/// EPERM, EACCES, or ENODATA for what may not even be seen.
-pub(crate) fn may(caller: &Caller, inode: &DiskInode, name: &[u8], write: bool) -> Result<()> {
+/// EPERM, EACCES, EOPNOTSUPP, or ENODATA for what may not even be seen.
+pub(crate) fn may(caller: &Caller, inode: &DiskInode, name: &[u8], write: bool) -> Result<bool> {
     let denied = if write { Errno::Perm } else { Errno::NoData };
     let privileged = caller.uid == 0 || caller.checked;
+    let owner = privileged || caller.uid == inode.uid.get();
+    if is_acl(name) {
+        return match inode.kind() {
+            FileKind::Symlink => Err(Errno::OpNotSupp.into()),
+            _ if !write => Ok(false),
+            _ if !owner => Err(Errno::Perm.into()),
+            _ => Ok(false),
+        };
+    }
     if name.starts_with(b"trusted.") {
         return if privileged {
-            Ok(())
+            Ok(false)
         } else {
             Err(denied.into())
         };
     }
     if name.starts_with(b"security.") {
         return if privileged || !write {
-            Ok(())
+            Ok(false)
         } else {
             Err(Errno::Perm.into())
         };
@@ -271,11 +299,10 @@ pub(crate) fn may(caller: &Caller, inode: &DiskInode, name: &[u8], write: bool) 
     if !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) {
         return Err(denied.into());
     }
-    let owner = privileged || caller.uid == inode.uid.get();
     if write && inode.is_dir() && inode.mode.get() & S_ISVTX != 0 && !owner {
         return Err(Errno::Perm.into());
     }
-    perm::require(caller, inode, if write { perm::WRITE } else { perm::READ })
+    Ok(true)
 }
 
 #[cfg(test)]

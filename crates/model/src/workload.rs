@@ -8,6 +8,7 @@ use crate::data::PAGE_BYTES;
 use crate::hash::Hasher128;
 use crate::op::{Data, Op, Path, Step, Target};
 use std::sync::Arc;
+use steadfast_vfs::acl::{Acl, Entry, Who, XATTR_ACCESS, XATTR_DEFAULT};
 use steadfast_vfs::{
     AllocateMode, Caller, FileKind, RenameMode, SetAttr, SetTime, Stream, Time, XattrMode,
 };
@@ -274,16 +275,22 @@ impl Workload {
                 }
             }
             _ => {
-                let (file, name) = (
-                    self.target(),
-                    format!("user.{}", self.below(3)).into_bytes(),
-                );
+                let acl = self.one_in(4);
+                let name = match (acl, self.one_in(2)) {
+                    (true, true) => XATTR_ACCESS.to_vec(),
+                    (true, false) => XATTR_DEFAULT.to_vec(),
+                    (false, _) => format!("user.{}", self.below(3)).into_bytes(),
+                };
+                let file = self.target();
                 let modes = [XattrMode::Any, XattrMode::Create, XattrMode::Replace];
                 if self.one_in(4) {
                     Op::RemoveXattr { file, name }
                 } else {
                     let value = self.data().bytes();
-                    let value = value[..value.len().min(100)].to_vec();
+                    let value = match acl && !self.one_in(8) {
+                        true => list_for(self.below(3) as u32, self.below(8) as u8),
+                        false => value[..value.len().min(100)].to_vec(),
+                    };
                     Op::SetXattr {
                         file,
                         name,
@@ -324,6 +331,20 @@ impl Iterator for Workload {
             op: self.op(),
         })
     }
+}
+
+/// An ACL as an attribute: mode 640, but a mask of `perm`, which user `uid` has.
+fn list_for(uid: u32, perm: u8) -> Vec<u8> {
+    let entry = |(who, perm)| Entry { who, perm };
+    let entries = [
+        (Who::Owner, 6),
+        (Who::User(uid), perm),
+        (Who::OwningGroup, 4),
+        (Who::Mask, perm),
+        (Who::Other, 0),
+    ];
+    let acl = Acl::new(entries.map(entry).to_vec());
+    acl.map(|acl| acl.to_xattr()).unwrap_or_default()
 }
 
 /// A set-up, and operations that meet in it in every way: for exploring all pairs.
@@ -390,8 +411,18 @@ pub fn small_space() -> (Vec<Op>, Vec<Op>) {
         "setxattr /d user.k v2 any",
         &many_a,
     ];
-    let parse = |lines: &[&str]| lines.iter().filter_map(|l| l.parse().ok()).collect();
-    (parse(&setup), parse(&ops))
+    let parse =
+        |lines: &[&str]| -> Vec<Op> { lines.iter().filter_map(|l| l.parse().ok()).collect() };
+    let set = |file: &str, name: &[u8]| Op::SetXattr {
+        file: file.into(),
+        name: name.to_vec(),
+        value: list_for(7, 5),
+        mode: XattrMode::Any,
+    };
+    // The one changes the mode, the other what `/d/y` and `/d/g` become.
+    let acls = [set("/a", XATTR_ACCESS), set("/d", XATTR_DEFAULT)];
+    let ops = parse(&ops).into_iter().chain(acls).collect();
+    (parse(&setup), ops)
 }
 
 #[cfg(test)]
@@ -402,7 +433,7 @@ mod tests {
     #[test]
     fn the_small_space_parses_and_every_operation_of_it_succeeds_after_the_set_up() {
         let (setup, ops) = small_space();
-        assert_eq!((setup.len(), ops.len()), (9, 42));
+        assert_eq!((setup.len(), ops.len()), (9, 44));
         let mut tree = Tree::new(Time::default());
         for op in &setup {
             assert!(

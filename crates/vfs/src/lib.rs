@@ -5,6 +5,7 @@
 //! [`Caller`]: identity for permission checks, and the *stream* whose order the
 //! call joins. Errors are [`Error`], mapped to an errno once, here.
 
+pub mod acl;
 mod error;
 pub mod metrics;
 
@@ -54,6 +55,9 @@ pub struct Caller {
     /// What follows from identity (set-id bits cleared by a write, the group of a
     /// new file) still is.
     pub checked: bool,
+    /// Permission bits that a new inode does not get, unless its directory has a default ACL.
+    /// 0 if the front end has taken them away already.
+    pub umask: u16,
 }
 
 impl Caller {
@@ -66,6 +70,7 @@ impl Caller {
             groups: Arc::from([]),
             stream: Stream(0),
             checked: false,
+            umask: 0,
         }
     }
 
@@ -198,7 +203,7 @@ pub struct SetAttr {
 pub struct NewNode {
     /// Regular, device, pipe or socket; directories and symlinks have calls of their own.
     pub kind: FileKind,
-    /// Permission bits, umask already applied.
+    /// Permission bits; [`Caller::umask`] is applied to them.
     pub perm: u16,
     /// Device number for device inodes.
     pub rdev: u32,

@@ -75,6 +75,8 @@ pub(super) struct Check<'a> {
     pub(super) walked: u64,
     pub(super) directories: u64,
     pub(super) usage: Usage,
+    /// Incompatible features that are in use.
+    pub(super) features: u32,
     pub(super) now: Time,
 }
 
@@ -111,7 +113,20 @@ impl<'a> Check<'a> {
             walked: 0,
             directories: 0,
             usage: Usage::default(),
+            features: 0,
             now,
+        }
+    }
+
+    /// Whether the superblock names what is in use.
+    fn compare_features(&mut self) {
+        let missing = self.features & !self.vol.features_incompat;
+        if missing != 0 {
+            self.log.add(
+                Problem::FeatureMissing,
+                Place::block(0),
+                format!("the superblock does not name the features {missing:#x}, which are in use"),
+            );
         }
     }
 
@@ -127,6 +142,7 @@ impl<'a> Check<'a> {
         self.compare_links();
         self.compare_bitmaps();
         self.count();
+        self.compare_features();
         self.resolve_names();
     }
 

@@ -162,6 +162,10 @@ problems! {
     XattrInvalid, Damage, "drops the attributes that lie there";
     /// The extended attributes in an inode are malformed, or it has a block of them too.
     XattrInline, Damage, "drops the attributes that lie in the inode";
+    /// The permission bits of an inode are not what its access ACL says.
+    AclMode, Damage, "makes the permission bits what the list says";
+    /// The superblock does not name a feature that is in use.
+    FeatureMissing, Damage, "names it";
     /// An entry of the orphan directory is not what one looks like.
     OrphanEntry, Damage, "removes it";
     /// An inode without names, or an unfinished truncation, waits for the next mount.

@@ -5,7 +5,7 @@ use super::finding::{Place, Problem};
 use super::source::AHEAD_BLOCKS;
 use super::table::Slot;
 use super::tree::{Mode, Tree};
-use super::xattrs::inline_fault;
+use super::xattrs::{inline_acls, inline_fault};
 use crate::layout::{
     DiskInode, DiskTime, FILE_BYTES_MAX, GROUP_META, INLINE_BYTES, INODE_BYTES, INODE_SLOTS,
     INODES_PER_BLOCK, META_BYTES, NODE_MAGIC, NodeHeader,
@@ -404,13 +404,16 @@ impl Check<'_> {
             );
             inode.flags = 0.into();
         }
-        if let Some(why) = inline_fault(&inode.xattrs, kind) {
-            self.log.add(
-                Problem::XattrInline,
-                Place::ino(ino),
-                format!("its extended attributes are malformed: {why}"),
-            );
-            inode.xattrs.fill(0);
+        match inline_acls(&inode.xattrs, kind) {
+            Ok(acls) => self.check_acls(ino, acls, inode),
+            Err(why) => {
+                self.log.add(
+                    Problem::XattrInline,
+                    Place::ino(ino),
+                    format!("its extended attributes are malformed: {why}"),
+                );
+                inode.xattrs.fill(0);
+            }
         }
     }
 

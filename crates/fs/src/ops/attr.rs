@@ -6,9 +6,11 @@ use crate::in_place::Concerns;
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
+use crate::perm::Needs;
 use crate::reader::Current;
 use crate::truncate::{self, RESIZE_BYTES};
-use crate::{orphan, perm};
+use crate::{acl, orphan, perm};
+use steadfast_vfs::acl::XATTR_ACCESS;
 use steadfast_vfs::{Attr, Caller, Errno, Ino, Result, SetAttr, SetTime, Time};
 
 impl Fs {
@@ -35,8 +37,12 @@ impl Fs {
     fn set_once(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Option<Attr>> {
         let store = &self.store;
         let disk = self.read_inode(ino)?;
-        self.may_change(caller, &disk, set)?;
+        self.may_change(caller, ino, &disk, set)?;
         let mut log_bytes = COST_INODE;
+        let has_acl = set.perm.is_some() && self.access_acl(ino, &disk)?.is_some();
+        if has_acl {
+            log_bytes += super::xattr::CREDITS;
+        }
         let mut free_bytes = 0;
         if let Some(size) = set.size {
             let inode = self.inode(ino);
@@ -53,12 +59,19 @@ impl Fs {
         let mut state = inode.exclusive();
         let mut orphan_lock = None;
         let mut node = self.node(ino)?;
-        self.may_change(caller, &node.old, set)?;
+        self.may_change(caller, ino, &node.old, set)?;
         if set.size.is_some() && !state.pages.places.is_empty() {
             return Ok(None);
         }
         if is_nothing(set) {
             return Ok(Some(node.old.attr(ino, state.pages.len())));
+        }
+        let mut acl = match set.perm {
+            Some(_) => self.access_acl(ino, &node.old)?,
+            None => None,
+        };
+        if acl.is_some() && !has_acl {
+            return Ok(None);
         }
         node.relate(&mut work);
         let now = Time::from(self.now());
@@ -76,6 +89,11 @@ impl Fs {
             new.mtime = now.into();
         }
         new.mtime = set.mtime.map_or(new.mtime, time);
+        if let Some(acl) = &mut acl {
+            acl::set_mode(acl, new.mode.get());
+            self.put_acl(&mut work, &mut node, XATTR_ACCESS, acl)?;
+        }
+        let new = &mut node.new;
         let mut resized = None;
         if let Some(size) = set.size {
             match truncate::resize(&mut work, &state, new, size, free_bytes)? {
@@ -110,20 +128,23 @@ impl Fs {
     }
 
     /// Whether the caller may make all of these changes.
-    fn may_change(&self, caller: &Caller, disk: &DiskInode, set: &SetAttr) -> Result<()> {
+    fn may_change(&self, caller: &Caller, ino: Ino, disk: &DiskInode, set: &SetAttr) -> Result<()> {
         if set.guard.is_some_and(|guard| guard != disk.ctime.into()) {
             return Err(Errno::Again.into());
         }
         if let Some(size) = set.size {
             require_file(disk)?;
             if !set.by_handle {
-                perm::require(caller, disk, perm::WRITE)?;
+                self.require(caller, ino, disk, perm::WRITE)?;
             }
             if size > FILE_BYTES_MAX {
                 return Err(Errno::FBig.into());
             }
         }
-        perm::may_set(caller, disk, set)
+        match perm::may_set(caller, disk, set)? {
+            Needs::Nothing => Ok(()),
+            Needs::Write => self.access(caller, ino, disk, perm::WRITE),
+        }
     }
 }
 

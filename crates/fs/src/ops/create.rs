@@ -1,6 +1,7 @@
 //! Operations that add a name: mknod, mkdir, symlink, link.
 
-use super::{alive, is_dots, load_dir, log, object};
+use super::{alive, is_dots, load_dir, log, object, xattr};
+use crate::acl;
 use crate::dir::{self, Dir};
 use crate::in_place::Concerns;
 use crate::inode::{Locked, Place, mode_of};
@@ -9,9 +10,11 @@ use crate::mount::Fs;
 use crate::perm;
 use crate::slots;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
+use crate::xattr::Xattrs;
 use crate::{btree, data};
 use steadfast_journal::Access;
-use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, NewNode, Result, SYMLINK_MAX};
+use steadfast_vfs::acl::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
+use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, NewNode, Result, SYMLINK_MAX, XattrMode};
 use zerocopy::FromZeros;
 
 /// A new inode besides its name.
@@ -25,6 +28,32 @@ struct New<'a> {
 /// Only root makes devices.
 fn is_device(kind: FileKind) -> bool {
     matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
+}
+
+/// The permission bits of a new inode, and the ACLs that it gets from the default ACL of its directory.
+/// The caller's umask counts where there is none.
+fn new_acls(
+    caller: &Caller,
+    kind: FileKind,
+    perm: u32,
+    default: Option<&Acl>,
+) -> Result<(u32, Xattrs)> {
+    let mut acls = Xattrs::default();
+    let Some(default) = default else {
+        let umask = match kind {
+            FileKind::Symlink => 0,
+            _ => u32::from(caller.umask & 0o777),
+        };
+        return Ok((perm & !umask, acls));
+    };
+    let access = acl::inherit(default, perm);
+    if !acl::is_minimal(&access) {
+        acls.set(XATTR_ACCESS, &acl::encode(&access), XattrMode::Any)?;
+    }
+    if kind == FileKind::Directory {
+        acls.set(XATTR_DEFAULT, &acl::encode(default), XattrMode::Any)?;
+    }
+    Ok((perm & !0o777 | acl::mode(&access), acls))
 }
 
 impl Fs {
@@ -102,26 +131,55 @@ impl Fs {
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {
         let inode = self.inode(parent);
-        let level = {
-            let _lock = inode.shared();
-            let dir = self.directory(parent)?;
-            self.may_create(caller, &dir, name)?;
-            if is_device(new.kind) && caller.uid != 0 && !caller.checked {
-                return Err(Errno::Perm.into());
+        loop {
+            let (level, inherits) = {
+                let _lock = inode.shared();
+                let dir = self.directory(parent)?;
+                self.may_create(caller, parent, &dir, name)?;
+                if is_device(new.kind) && caller.uid != 0 && !caller.checked {
+                    return Err(Errno::Perm.into());
+                }
+                let inherits = self.inherited_acl(parent, &dir, new)?.is_some();
+                (btree::level(&self.store.volume, &dir.body)?, inherits)
+            };
+            let target = if new.target.len() > INLINE_BYTES {
+                data::store_block_credits(new.target.len())
+            } else {
+                0
+            };
+            let acls = if inherits { xattr::CREDITS } else { 0 };
+            let credits = log(dir::insert_credits(level) + slots::COST_SLOT + target + acls);
+            let work = self.store.begin(caller.stream, credits)?;
+            let _lock = inode.exclusive();
+            let dir = load_dir(self, parent)?;
+            self.may_create(caller, parent, &dir.disk, name)?;
+            let default = self.inherited_acl(parent, &dir.disk, new)?;
+            if default.is_some() && !inherits {
+                continue;
             }
-            btree::level(&self.store.volume, &dir.body)?
-        };
-        let target = if new.target.len() > INLINE_BYTES {
-            data::store_block_credits(new.target.len())
-        } else {
-            0
-        };
-        let credits = log(dir::insert_credits(level) + slots::COST_SLOT + target);
-        let mut work = self.store.begin(caller.stream, credits)?;
-        let _lock = inode.exclusive();
-        let mut dir = load_dir(self, parent)?;
-        self.may_create(caller, &dir.disk, name)?;
-        let (place, disk) = self.make(&mut work, caller, &dir, new)?;
+            return self.create_in(work, caller, dir, name, new, default.as_ref());
+        }
+    }
+
+    /// The default ACL that a new inode gets its ACLs from.
+    fn inherited_acl(&self, parent: Ino, dir: &DiskInode, new: &New<'_>) -> Result<Option<Acl>> {
+        match new.kind {
+            FileKind::Symlink => Ok(None),
+            _ => self.default_acl(parent, dir),
+        }
+    }
+
+    /// Makes an inode and its name in a locked directory.
+    fn create_in<'a>(
+        &'a self,
+        mut work: Work<'a>,
+        caller: &Caller,
+        mut dir: Dir,
+        name: &[u8],
+        new: &New<'_>,
+        default: Option<&Acl>,
+    ) -> Result<Attr> {
+        let (place, disk) = self.make(&mut work, caller, &dir, new, default)?;
         let ino = place.ino();
         dir.insert(&mut work, name, ino, new.kind)?;
         dir.touch(&mut work, disk.ctime)?;
@@ -136,13 +194,13 @@ impl Fs {
     }
 
     /// Whether `name` can be added to `dir`.
-    fn may_create(&self, caller: &Caller, dir: &DiskInode, name: &[u8]) -> Result<()> {
-        perm::require(caller, dir, perm::EXEC)?;
+    fn may_create(&self, caller: &Caller, parent: Ino, dir: &DiskInode, name: &[u8]) -> Result<()> {
+        self.require(caller, parent, dir, perm::EXEC)?;
         if is_dots(name) || self.find(dir, name)?.is_some() {
             return Err(Errno::Exist.into());
         }
         alive(dir)?;
-        perm::require(caller, dir, perm::WRITE)
+        self.require(caller, parent, dir, perm::WRITE)
     }
 
     /// Makes the inode: slot, attributes, and the target of a symbolic link.
@@ -152,6 +210,7 @@ impl Fs {
         caller: &Caller,
         parent: &Dir,
         new: &New<'_>,
+        default: Option<&Acl>,
     ) -> Result<(Place, DiskInode)> {
         let is_dir = new.kind == FileKind::Directory;
         let near = if is_dir && parent.ino == self.store.volume.root {
@@ -161,6 +220,7 @@ impl Fs {
         };
         let place = slots::allocate(self, work, near, caller.stream)?;
         let (gid, perm) = perm::inherit(caller, &parent.disk, new.perm, is_dir);
+        let (perm, acls) = new_acls(caller, new.kind, perm, default)?;
         let now = self.now();
         let mut disk = DiskInode::new_zeroed();
         disk.mode = (mode_of(new.kind) | perm).into();
@@ -178,6 +238,9 @@ impl Fs {
             FileKind::Regular => disk.body = btree::empty(),
             FileKind::Symlink => self.set_target(work, place, &mut disk, new.target)?,
             _ => {}
+        }
+        if !acls.is_empty() {
+            xattr::put_new(work, place.block, &mut disk, &acls)?;
         }
         work.relate(object(place.ino(), &disk), Access::Exclusive);
         slots::fill(work, place, &disk)?;
@@ -211,7 +274,7 @@ impl Fs {
             let inode = self.inode(parent);
             let _lock = inode.shared();
             let dir = self.directory(parent)?;
-            self.may_create(caller, &dir, name)?;
+            self.may_create(caller, parent, &dir, name)?;
             if linked.is_dir() {
                 return Err(Errno::Perm.into());
             }
@@ -224,7 +287,7 @@ impl Fs {
         let mut locked = Locked::lock(&inodes);
         let mut dir = load_dir(self, parent)?;
         let mut node = self.node(ino)?;
-        self.may_create(caller, &dir.disk, name)?;
+        self.may_create(caller, parent, &dir.disk, name)?;
         if node.old.is_dir() {
             return Err(Errno::Perm.into());
         }

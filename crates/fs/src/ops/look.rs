@@ -69,7 +69,7 @@ impl Fs {
         if writes && stored && self.read_only {
             return Err(Errno::RoFs.into());
         }
-        perm::access(caller, &disk, mask)
+        self.access(caller, ino, &disk, mask)
     }
 
     pub(crate) fn op_readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -95,7 +95,7 @@ impl Fs {
     ) -> Result<()> {
         let inode = self.inode(ino);
         let disk = self.directory(ino)?;
-        perm::require(caller, &disk, perm::READ)?;
+        self.require(caller, ino, &disk, perm::READ)?;
         if alive(&disk).is_err() {
             return Ok(());
         }

@@ -62,8 +62,37 @@ impl Fs {
     /// A directory that the caller may search. ESTALE, ENOTDIR, EACCES.
     fn search(&self, caller: &Caller, ino: Ino) -> Result<DiskInode> {
         let disk = self.directory(ino)?;
-        perm::require(caller, &disk, perm::EXEC)?;
+        self.require(caller, ino, &disk, perm::EXEC)?;
         Ok(disk)
+    }
+
+    /// EACCES unless the caller has all of `mask`.
+    pub(crate) fn require(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        disk: &DiskInode,
+        mask: u8,
+    ) -> Result<()> {
+        if caller.checked {
+            return Ok(());
+        }
+        self.access(caller, ino, disk, mask)
+    }
+
+    /// EACCES unless the caller's identity has all of `mask`, whoever checked before.
+    pub(crate) fn access(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        disk: &DiskInode,
+        mask: u8,
+    ) -> Result<()> {
+        let acl = match perm::asks_acl(caller, disk) {
+            true => self.access_acl(ino, disk)?,
+            false => None,
+        };
+        perm::access(caller, disk, acl.as_ref(), mask)
     }
 
     /// What a name means in a directory, whose lock the caller holds.

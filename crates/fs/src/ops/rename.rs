@@ -176,15 +176,8 @@ impl Fs {
         }
         let mut source = self.node(plan.source)?;
         let mut target = plan.target.map(|ino| self.node(ino)).transpose()?;
-        let dirs = (&from_dir.disk, &to_disk);
-        self.may_rename(
-            caller,
-            dirs,
-            from.dir != to.dir,
-            mode,
-            &source,
-            target.as_ref(),
-        )?;
+        let dirs = [(from.dir, &from_dir.disk), (to.dir, &to_disk)];
+        self.may_rename(caller, dirs, mode, &source, target.as_ref())?;
 
         dir::relate_name(&mut work, from.dir, from.name);
         dir::relate_name(&mut work, to.dir, to.name);
@@ -275,23 +268,23 @@ impl Fs {
     fn may_rename(
         &self,
         caller: &Caller,
-        (from, to): (&DiskInode, &DiskInode),
-        moves: bool,
+        [(from_ino, from), (to_ino, to)]: [(Ino, &DiskInode); 2],
         mode: RenameMode,
         source: &Node,
         target: Option<&Node>,
     ) -> Result<()> {
         let both = perm::WRITE | perm::EXEC;
-        perm::require(caller, from, both)?;
+        let moves = from_ino != to_ino;
+        self.require(caller, from_ino, from, both)?;
         perm::sticky(caller, from, &source.old)?;
         let exchange = mode == RenameMode::Exchange;
         match target {
             None => {
                 alive(to)?;
-                perm::require(caller, to, both)?;
+                self.require(caller, to_ino, to, both)?;
             }
             Some(target) => {
-                perm::require(caller, to, both)?;
+                self.require(caller, to_ino, to, both)?;
                 perm::sticky(caller, to, &target.old)?;
                 match (exchange, source.old.is_dir(), target.old.is_dir()) {
                     (false, true, false) => return Err(Errno::NotDir.into()),
@@ -302,11 +295,11 @@ impl Fs {
         }
         // A directory that gets another `..` is itself written to.
         if moves && source.old.is_dir() {
-            perm::require(caller, &source.old, perm::WRITE)?;
+            self.require(caller, source.ino, &source.old, perm::WRITE)?;
         }
         match target {
             Some(target) if exchange && moves && target.old.is_dir() => {
-                perm::require(caller, &target.old, perm::WRITE)
+                self.require(caller, target.ino, &target.old, perm::WRITE)
             }
             Some(target) if !exchange && target.old.is_dir() => self.must_be_empty(target),
             _ => Ok(()),

@@ -1,4 +1,4 @@
-//! Operations on extended attributes. All of an inode's lie in it if they fit, else in one
+//! Operations on extended attributes, ACLs among them. All of an inode's lie in it if they fit, else in one
 //! block, which comes when they outgrow the inode and goes when they fit again.
 //!
 //! A change of form is one operation: the inode's bytes and pointer, the block's bytes and its bit
@@ -6,21 +6,26 @@
 //! A block that is given up is not handed out again before that is durable (`Client::released`).
 
 use super::{Node, log};
-use crate::inode;
+use crate::acl;
+use crate::error::damaged;
+use crate::features::Feature;
+use crate::inode::{self, S_ISGID};
 use crate::layout::{DiskInode, META_BYTES};
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
+use crate::perm;
 use crate::reader::Current;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Work};
 use crate::xattr::{self, Xattrs};
 use std::mem::offset_of;
 use steadfast_block::BlockNo;
 use steadfast_journal::Kind;
+use steadfast_vfs::acl::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
 use steadfast_vfs::{Caller, Errno, Ino, Result, XattrMode};
 
 /// Log bytes of changing the attributes, whichever form they leave and take: the inode with its
 /// count of blocks, a block newly written, and one freed.
-const CREDITS: u64 =
+pub(super) const CREDITS: u64 =
     COST_INODE + META_BYTES as u64 + COST_RANGE + 3 * COST_BLOCK + COST_BITS + COST_FREE;
 
 impl Fs {
@@ -34,11 +39,54 @@ impl Fs {
         let _lock = inode.shared();
         let disk = self.read_inode(ino)?;
         xattr::check_name(name)?;
-        xattr::may(caller, &disk, name, false)?;
+        if xattr::may(caller, &disk, name, false)? {
+            self.require(caller, ino, &disk, perm::READ)?;
+        }
+        if xattr::is_acl(name) {
+            let acl = self.acl(ino, &disk, name)?.ok_or(Errno::NoData)?;
+            return Ok(acl.to_xattr());
+        }
         self.xattrs(ino, &disk)?
             .get(name)
             .map(<[u8]>::to_vec)
             .ok_or_else(|| Errno::NoData.into())
+    }
+
+    /// One of an inode's ACLs.
+    fn acl(&self, ino: Ino, disk: &DiskInode, name: &[u8]) -> Result<Option<Acl>> {
+        if xattr::has_none(disk) {
+            return Ok(None);
+        }
+        let xattrs = self.xattrs(ino, disk)?;
+        let Some(value) = xattrs.get(name) else {
+            return Ok(None);
+        };
+        let acl = acl::decode(value);
+        acl.map(Some)
+            .ok_or_else(|| damaged(format!("an ACL of inode {ino} is malformed")))
+    }
+
+    /// An inode's access ACL.
+    pub(crate) fn access_acl(&self, ino: Ino, disk: &DiskInode) -> Result<Option<Acl>> {
+        self.acl(ino, disk, XATTR_ACCESS)
+    }
+
+    /// A directory's default ACL.
+    pub(super) fn default_acl(&self, ino: Ino, disk: &DiskInode) -> Result<Option<Acl>> {
+        self.acl(ino, disk, XATTR_DEFAULT)
+    }
+
+    /// Stores an ACL in `node.new`, with [`CREDITS`].
+    pub(super) fn put_acl(
+        &self,
+        work: &mut Work<'_>,
+        node: &mut Node,
+        name: &[u8],
+        acl: &Acl,
+    ) -> Result<()> {
+        let mut xattrs = self.xattrs(node.ino, &node.old)?;
+        xattrs.set(name, &acl::encode(acl), XattrMode::Any)?;
+        put(work, node, &xattrs)
     }
 
     pub(crate) fn op_listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
@@ -59,11 +107,41 @@ impl Fs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.change_xattrs(caller, ino, name, |xattrs| xattrs.set(name, value, mode))
+        if !xattr::is_acl(name) {
+            return self
+                .change_xattrs(caller, ino, name, |_, xattrs| xattrs.set(name, value, mode));
+        }
+        let Some(acl) = Acl::from_xattr(value)? else {
+            return match self.op_removexattr(caller, ino, name) {
+                Err(error) if error == Errno::NoData => Ok(()),
+                other => other,
+            };
+        };
+        if name == XATTR_DEFAULT || !acl::is_minimal(&acl) {
+            self.need(Feature::Acl)?;
+        }
+        let value = acl::encode(&acl);
+        if name == XATTR_DEFAULT {
+            return self.change_xattrs(caller, ino, name, |node, xattrs| match node.old.is_dir() {
+                true => xattrs.set(name, &value, mode),
+                false => Err(Errno::Access.into()),
+            });
+        }
+        self.change_xattrs(caller, ino, name, |node, xattrs| {
+            xattrs.set(name, &value, mode)?;
+            if acl::is_minimal(&acl) {
+                xattrs.remove(name)?;
+            }
+            // List and mode agree after every crash: both are patches of one operation.
+            let bits = node.old.mode.get() & !0o777 | acl::mode(&acl);
+            let gains = caller.uid != 0 && !caller.in_group(node.old.gid.get());
+            node.new.mode = (if gains { bits & !S_ISGID } else { bits }).into();
+            Ok(())
+        })
     }
 
     pub(crate) fn op_removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.change_xattrs(caller, ino, name, |xattrs| xattrs.remove(name))
+        self.change_xattrs(caller, ino, name, |_, xattrs| xattrs.remove(name))
     }
 
     fn change_xattrs(
@@ -71,33 +149,58 @@ impl Fs {
         caller: &Caller,
         ino: Ino,
         name: &[u8],
-        change: impl Fn(&mut Xattrs) -> Result<()>,
+        change: impl Fn(&mut Node, &mut Xattrs) -> Result<()>,
     ) -> Result<()> {
         xattr::check_name(name)?;
         let mut work = self.store.begin(caller.stream, log(CREDITS))?;
         let inode = self.inode(ino);
         let _lock = inode.exclusive();
         let mut node = self.node(ino)?;
-        xattr::may(caller, &node.old, name, true)?;
-        let mut xattrs = self.xattrs(ino, &node.old)?;
-        change(&mut xattrs)?;
-        node.relate(&mut work);
-        if let Some(area) = xattrs.encode_inline() {
-            node.new.xattrs = area;
-            drop_block(&mut work, &mut node)?;
-        } else {
-            node.new.xattrs.fill(0);
-            let at = match node.old.xattr_block.get() {
-                0 => add_block(&mut work, &mut node)?,
-                at => BlockNo(at),
-            };
-            work.write(at, Kind::Meta, 0, &xattrs.encode())?;
+        if xattr::may(caller, &node.old, name, true)? {
+            self.require(caller, ino, &node.old, perm::WRITE)?;
         }
+        let mut xattrs = self.xattrs(ino, &node.old)?;
+        change(&mut node, &mut xattrs)?;
+        node.relate(&mut work);
+        put(&mut work, &mut node, &xattrs)?;
         node.new.ctime = self.now();
         node.store(&mut work)?;
         work.commit();
         Ok(())
     }
+}
+
+/// Stores all attributes of an inode in `node.new`, and in a block if they need one.
+pub(super) fn put(work: &mut Work<'_>, node: &mut Node, xattrs: &Xattrs) -> Result<()> {
+    if let Some(area) = xattrs.encode_inline() {
+        node.new.xattrs = area;
+        return drop_block(work, node);
+    }
+    node.new.xattrs.fill(0);
+    let at = match node.old.xattr_block.get() {
+        0 => add_block(work, node)?,
+        at => BlockNo(at),
+    };
+    work.write(at, Kind::Meta, 0, &xattrs.encode())
+}
+
+/// Stores the attributes of an inode that is being made, which lies at `near`.
+pub(super) fn put_new(
+    work: &mut Work<'_>,
+    near: BlockNo,
+    disk: &mut DiskInode,
+    xattrs: &Xattrs,
+) -> Result<()> {
+    if let Some(area) = xattrs.encode_inline() {
+        disk.xattrs = area;
+        return Ok(());
+    }
+    let at = work.allocate_block(near.offset(1))?;
+    work.zero(at, Kind::Meta)?;
+    work.write(at, Kind::Meta, 0, &xattrs.encode())?;
+    disk.xattr_block = at.0.into();
+    disk.blocks = (disk.blocks.get() + 1).into();
+    Ok(())
 }
 
 fn add_block(work: &mut Work<'_>, node: &mut Node) -> Result<BlockNo> {

@@ -261,7 +261,7 @@ fn extended_attributes_come_and_go_with_their_block() {
         put(b"trusted.c", b"").unwrap();
         put(b"user.a", b"one").unwrap();
         fails(put(b"user.big", &[0; 5000]), Errno::NoSpc);
-        fails(put(b"system.posix_acl_access", b"x"), Errno::OpNotSupp);
+        fails(put(b"system.posix_acl_access", b"x"), Errno::Inval);
         fails(put(b"user.", b"x"), Errno::Inval);
         fails(
             v.setxattr(&root(), ino, b"user.a", b"", XattrMode::Create),

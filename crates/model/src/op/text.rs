@@ -502,6 +502,7 @@ impl<'a> Words<'a> {
             groups: Arc::from(more),
             stream,
             checked,
+            umask: 0,
         })
     }
 }

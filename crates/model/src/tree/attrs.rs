@@ -4,10 +4,12 @@
 //! may choose among its groups, a change of owner or group and a write by someone
 //! without privilege clear set-id bits.
 
+use super::acl::{self, is_acl};
 use super::perm::{READ, SET_GID, STICKY, WRITE, privileged, without_set_id};
 use super::{Body, Node, Tree, TreeResult, Xattrs};
 use crate::data::FileData;
 use std::sync::Arc;
+use steadfast_vfs::acl::{Acl, XATTR_ACCESS};
 use steadfast_vfs::{
     AllocateMode, Caller, Errno, FileKind, Ino, NAME_MAX, SetAttr, SetTime, Time, XattrMode,
 };
@@ -44,6 +46,10 @@ impl Tree {
             return Ok(());
         }
 
+        let acl = set.perm.and_then(|perm| node.acl_after_chmod(perm));
+        if let Some(acl) = acl {
+            self.xattrs_mut(at, ino)?.insert(XATTR_ACCESS.to_vec(), acl);
+        }
         let node = self.node_mut(ino)?;
         let gid = set.gid.unwrap_or(node.gid);
         if set.size.is_some() {
@@ -170,7 +176,7 @@ impl Tree {
         Ok(Arc::make_mut(&mut node.xattrs))
     }
 
-    /// Sets an extended attribute.
+    /// Sets an extended attribute. An access ACL sets the permission bits, too.
     pub fn setxattr(
         &mut self,
         caller: &Caller,
@@ -179,8 +185,23 @@ impl Tree {
         (name, value): (&[u8], &[u8]),
         mode: XattrMode,
     ) -> TreeResult<()> {
+        let acl = match is_acl(name) {
+            true => match Acl::from_xattr(value).map_err(|e| e.errno)? {
+                Some(acl) => Some(acl),
+                None => {
+                    return match self.removexattr(caller, at, ino, name) {
+                        Err(Errno::NoData) => Ok(()),
+                        other => other,
+                    };
+                }
+            },
+            false => None,
+        };
         let node = self.node(ino)?;
         may_xattr(node, caller, name, WRITE)?;
+        if acl.is_some() {
+            node.may_hold(name)?;
+        }
         if value.len() > self.limits.xattr_value_bytes_max {
             return Err(Errno::Range);
         }
@@ -189,8 +210,19 @@ impl Tree {
             (XattrMode::Replace, false) => return Err(Errno::NoData),
             _ => {}
         }
-        self.xattrs_mut(at, ino)?
-            .insert(name.to_vec(), value.to_vec());
+        let xattrs = self.xattrs_mut(at, ino)?;
+        xattrs.insert(name.to_vec(), value.to_vec());
+        let Some(acl) = acl.filter(|_| name == XATTR_ACCESS) else {
+            return Ok(());
+        };
+        if !acl::is_kept(&acl) {
+            xattrs.remove(name);
+        }
+        let node = self.node_mut(ino)?;
+        node.perm = node.perm & !0o777 | acl::bits(&acl);
+        if caller.uid != 0 && !caller.in_group(node.gid) {
+            node.perm &= !SET_GID;
+        }
         Ok(())
     }
 
@@ -249,7 +281,8 @@ fn check_owner(node: &Node, caller: &Caller, set: &SetAttr) -> TreeResult<()> {
 
 /// Whether the caller may read or write an attribute of this name: the namespaces
 /// are `user.` (files and directories, by mode), `trusted.` (the superuser),
-/// `security.` (everyone reads, the superuser writes). Others: EOPNOTSUPP. A namespace
+/// `security.` (everyone reads, the superuser writes), and the two ACLs of `system.` (everyone reads, the
+/// owner writes; not for symbolic links). Others: EOPNOTSUPP. A namespace
 /// without a name in it: EINVAL.
 fn may_xattr(node: &Node, caller: &Caller, name: &[u8], mask: u16) -> TreeResult<()> {
     if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
@@ -259,6 +292,13 @@ fn may_xattr(node: &Node, caller: &Caller, name: &[u8], mask: u16) -> TreeResult
         return Err(Errno::Inval);
     }
     let writes = mask == WRITE;
+    if is_acl(name) {
+        return match node.kind {
+            FileKind::Symlink => Err(Errno::OpNotSupp),
+            _ if writes && !node.owned_by(caller) => Err(Errno::Perm),
+            _ => Ok(()),
+        };
+    }
     let refuse = Err(if writes { Errno::Perm } else { Errno::NoData });
     if name.starts_with(b"trusted.") {
         return if privileged(caller) { Ok(()) } else { refuse };

@@ -19,6 +19,7 @@
 //! Neighbours: [`crate::op`] runs operations on it, [`crate::snapshot`] observes it,
 //! [`crate::memfs`] serves it. Papers: 000 (tree as specification), CORNERS 26, 28, 33.
 
+mod acl;
 mod attrs;
 mod names;
 mod perm;

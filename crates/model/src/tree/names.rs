@@ -76,6 +76,7 @@ impl Tree {
     ) -> TreeResult<Ino> {
         let ino = self.next_ino;
         let (gid, perm) = inherit(self.node(parent)?, caller, node.kind, node.perm & 0o7777);
+        let (perm, xattrs) = self.node(parent)?.bequeath(caller, node.kind, perm);
         let is_dir = node.kind == FileKind::Directory;
         let made = Node {
             kind: node.kind,
@@ -88,7 +89,7 @@ impl Tree {
             mtime: at,
             ctime: at,
             btime: at,
-            xattrs: Arc::default(),
+            xattrs: Arc::new(xattrs),
             body,
         };
         self.nodes.insert(ino, made);

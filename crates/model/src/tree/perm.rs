@@ -28,6 +28,9 @@ impl Node {
             // The superuser executes only what somebody may execute.
             return mask & EXEC == 0 || self.is_dir() || self.perm & 0o111 != 0;
         }
+        if let Some(permits) = self.acl_permits(caller, mask & 7) {
+            return permits;
+        }
         let class = if caller.uid == self.uid {
             self.perm >> 6
         } else if caller.in_group(self.gid) {
