@@ -231,6 +231,11 @@ pub(crate) fn remove_credits(level: u16) -> u64 {
         + inode_credits()
 }
 
+/// Log bytes of [`Dir::replace`].
+pub(crate) fn replace_credits() -> u64 {
+    COST_BLOCK + 2 * (COST_RANGE + 8) + inode_credits()
+}
+
 /// Body, counters and times of a directory.
 fn inode_credits() -> u64 {
     COST_BLOCK + 16 * COST_RANGE + 3 * 16 + size_of::<DiskInode>() as u64

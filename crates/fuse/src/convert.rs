@@ -137,7 +137,7 @@ pub(crate) fn set_time(time: TimeOrNow) -> SetTime {
     }
 }
 
-/// The rename that flags ask for; none for what is not offered (whiteouts, both at once).
+/// The rename that flags ask for; none for what contradicts itself.
 pub(crate) fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
     if flags.is_empty() {
         Some(RenameMode::Replace)
@@ -145,6 +145,10 @@ pub(crate) fn rename_mode(flags: RenameFlags) -> Option<RenameMode> {
         Some(RenameMode::NoReplace)
     } else if flags == RenameFlags::RENAME_EXCHANGE {
         Some(RenameMode::Exchange)
+    } else if flags == RenameFlags::RENAME_WHITEOUT {
+        Some(RenameMode::Whiteout)
+    } else if flags == RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_NOREPLACE {
+        Some(RenameMode::WhiteoutNoReplace)
     } else {
         None
     }
@@ -238,7 +242,10 @@ mod tests {
 
     #[test]
     fn unknown_flags_are_refused_not_ignored() {
-        assert_eq!(rename_mode(RenameFlags::RENAME_WHITEOUT), None);
+        assert_eq!(
+            rename_mode(RenameFlags::RENAME_EXCHANGE | RenameFlags::RENAME_WHITEOUT),
+            None
+        );
         assert_eq!(
             rename_mode(RenameFlags::RENAME_EXCHANGE | RenameFlags::RENAME_NOREPLACE),
             None

@@ -196,6 +196,8 @@ impl Workload {
             RenameMode::Replace,
             RenameMode::NoReplace,
             RenameMode::Exchange,
+            RenameMode::Whiteout,
+            RenameMode::WhiteoutNoReplace,
         ];
         let allocates = [
             AllocateMode::Allocate,
@@ -390,6 +392,8 @@ pub fn small_space() -> (Vec<Op>, Vec<Op>) {
         "rename /d/x /e/x noreplace",
         "rename /a /d exchange",
         "rename /d /e exchange",
+        "rename /d/x /e/x whiteout",
+        "rename /e /w whiteout",
         "write /a 0 #3*4096",
         "write /a 100 #4*50",
         "write /a 3000 #5*9000",
@@ -433,7 +437,7 @@ mod tests {
     #[test]
     fn the_small_space_parses_and_every_operation_of_it_succeeds_after_the_set_up() {
         let (setup, ops) = small_space();
-        assert_eq!((setup.len(), ops.len()), (9, 44));
+        assert_eq!((setup.len(), ops.len()), (9, 46));
         let mut tree = Tree::new(Time::default());
         for op in &setup {
             assert!(

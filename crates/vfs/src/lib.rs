@@ -219,6 +219,25 @@ pub enum RenameMode {
     NoReplace,
     /// Swap source and target atomically (`RENAME_EXCHANGE`).
     Exchange,
+    /// Replace the target if there is one, and leave a *whiteout*, the character device 0, under the source's
+    /// name, in one atomic operation (`RENAME_WHITEOUT`): union file systems hide what is below so.
+    Whiteout,
+    /// The same, but fail with EEXIST if there is a target.
+    WhiteoutNoReplace,
+}
+
+impl RenameMode {
+    /// Whether a target is not replaced.
+    #[must_use]
+    pub fn is_no_replace(self) -> bool {
+        matches!(self, RenameMode::NoReplace | RenameMode::WhiteoutNoReplace)
+    }
+
+    /// Whether a whiteout is left.
+    #[must_use]
+    pub fn leaves_whiteout(self) -> bool {
+        matches!(self, RenameMode::Whiteout | RenameMode::WhiteoutNoReplace)
+    }
 }
 
 /// How to set an extended attribute.

@@ -18,16 +18,30 @@ use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, NewNode, Result, SYMLINK
 use zerocopy::FromZeros;
 
 /// A new inode besides its name.
-struct New<'a> {
+pub(super) struct New<'a> {
     kind: FileKind,
     perm: u16,
     rdev: u32,
     target: &'a [u8],
 }
 
-/// Only root makes devices.
+impl New<'_> {
+    /// What hides a name of a lower layer from union file systems.
+    pub(super) const WHITEOUT: New<'static> = New {
+        kind: FileKind::CharDevice,
+        perm: 0,
+        rdev: 0,
+        target: b"",
+    };
+}
+
 fn is_device(kind: FileKind) -> bool {
     matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
+}
+
+/// Only root makes devices. A whiteout is none.
+fn needs_root(new: &New<'_>) -> bool {
+    is_device(new.kind) && (new.kind != FileKind::CharDevice || new.rdev != 0)
 }
 
 /// The permission bits of a new inode, and the ACLs that it gets from the default ACL of its directory.
@@ -136,7 +150,7 @@ impl Fs {
                 let _lock = inode.shared();
                 let dir = self.directory(parent)?;
                 self.may_create(caller, parent, &dir, name)?;
-                if is_device(new.kind) && caller.uid != 0 && !caller.checked {
+                if needs_root(new) && caller.uid != 0 && !caller.checked {
                     return Err(Errno::Perm.into());
                 }
                 let inherits = self.inherited_acl(parent, &dir, new)?.is_some();
@@ -204,7 +218,7 @@ impl Fs {
     }
 
     /// Makes the inode: slot, attributes, and the target of a symbolic link.
-    fn make<'a>(
+    pub(super) fn make<'a>(
         &'a self,
         work: &mut Work<'a>,
         caller: &Caller,

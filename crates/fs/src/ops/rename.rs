@@ -5,19 +5,21 @@
 //! [`Fs::lock_moves`] and relate `Topology`, so that no two of them close a cycle, neither
 //! in memory nor in what survives a crash (corner 57).
 
+use super::create::New;
 use super::remove::{After, Farewell, Orphans};
 use super::{Node, alive, is_dots, load_dir, log};
 use crate::btree;
-use crate::dir::{self, Found};
+use crate::dir::{self, Dir, Found};
 use crate::error::damaged;
 use crate::inode::{self, Locked};
 use crate::layout::{DiskInode, INODE_BYTES};
 use crate::mount::Fs;
 use crate::perm;
+use crate::slots;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use std::collections::HashSet;
 use steadfast_journal::{Access, Object};
-use steadfast_vfs::{Caller, Errno, Ino, RenameMode, Result};
+use steadfast_vfs::{Caller, Errno, FileKind, Ino, RenameMode, Result};
 
 /// One side of a rename: a name in a directory.
 #[derive(Clone, Copy)]
@@ -58,7 +60,7 @@ impl Fs {
             return Err(Errno::Busy.into());
         }
         if is_dots(to.name) {
-            let taken = mode == RenameMode::NoReplace;
+            let taken = mode.is_no_replace();
             return Err(if taken { Errno::Exist } else { Errno::Busy }.into());
         }
         loop {
@@ -97,7 +99,11 @@ impl Fs {
             return Ok(None);
         };
         let inode_bytes = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
-        let mut log_bytes = dir::remove_credits(from_level) + 2 * inode_bytes;
+        let mut log_bytes = 2 * inode_bytes;
+        log_bytes += match mode.leaves_whiteout() {
+            true => dir::replace_credits() + slots::COST_SLOT,
+            false => dir::remove_credits(from_level),
+        };
         let mut moves = source_disk.is_dir();
         let mut farewell = None;
         match target {
@@ -106,10 +112,9 @@ impl Fs {
                 let Some(disk) = self.named(to.dir, target.ino)? else {
                     return Ok(None);
                 };
-                // What replacing an entry costs is less than what removing one does.
-                log_bytes += dir::remove_credits(to_level);
+                log_bytes += dir::replace_credits();
                 moves |= disk.is_dir();
-                if mode == RenameMode::Replace {
+                if matches!(mode, RenameMode::Replace | RenameMode::Whiteout) {
                     let found = self.farewell(&disk)?;
                     log_bytes += found.credits;
                     farewell = Some(found);
@@ -164,7 +169,9 @@ impl Fs {
             return Ok(None);
         };
         match mode {
-            RenameMode::NoReplace if plan.target.is_some() => return Err(Errno::Exist.into()),
+            mode if mode.is_no_replace() && plan.target.is_some() => {
+                return Err(Errno::Exist.into());
+            }
             RenameMode::Exchange if plan.target.is_none() => return Err(Errno::NoEnt.into()),
             _ => {}
         }
@@ -213,7 +220,7 @@ impl Fs {
                 dir.replace(&mut work, target_found, ino, kind)?;
                 // A replaced directory takes its link with it.
                 dir.add_links(&mut work, -links(target))?;
-                from_dir.remove(&mut work, &source_found)?;
+                self.leave(&mut work, caller, &mut from_dir, &source_found, mode)?;
                 let Some(held) = locked.get(target.ino) else {
                     return Ok(None);
                 };
@@ -227,7 +234,7 @@ impl Fs {
                 )?;
             }
             _ => {
-                from_dir.remove(&mut work, &source_found)?;
+                self.leave(&mut work, caller, &mut from_dir, &source_found, mode)?;
                 let dir = to_dir.as_mut().unwrap_or(&mut from_dir);
                 dir.insert(&mut work, to.name, source.ino, source.old.kind())?;
             }
@@ -245,6 +252,22 @@ impl Fs {
         drop(locked);
         drop(moves_lock);
         Ok(Some(after))
+    }
+
+    /// Removes the source's entry, or has it name a new whiteout.
+    fn leave<'a>(
+        &'a self,
+        work: &mut Work<'a>,
+        caller: &Caller,
+        from: &mut Dir,
+        source: &Found,
+        mode: RenameMode,
+    ) -> Result<()> {
+        if !mode.leaves_whiteout() {
+            return from.remove(work, source);
+        }
+        let whiteout = self.make(work, caller, from, &New::WHITEOUT, None)?;
+        from.replace(work, source, whiteout.0.ino(), FileKind::CharDevice)
     }
 
     /// Stores what a rename changes in the inode that it moves.

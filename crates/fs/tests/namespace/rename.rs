@@ -283,3 +283,69 @@ fn corner_28_concurrent_renames_in_opposite_directions_end_and_make_no_cycle() {
     }
     assert_eq!(found, 5);
 }
+
+/// Overlay file systems ask it of the file system of their upper layer.
+#[test]
+fn a_rename_leaves_a_whiteout_in_the_same_operation() {
+    let mut v = Volume::new(16);
+    let r = v.root();
+    let out = |v: &Volume, who: &Caller, from: (Ino, &str), to: (Ino, &str)| {
+        mv_by(v, who, from, to, RenameMode::Whiteout)
+    };
+    let is_whiteout = |attr: Option<steadfast_vfs::Attr>| {
+        let attr = attr.unwrap();
+        (attr.kind, attr.rdev, attr.perm) == (steadfast_vfs::FileKind::CharDevice, 0, 0)
+    };
+    let (a, b) = (v.dir(r, "a"), v.dir(r, "b"));
+    let free = v.free();
+    let f = v.file(a, "f");
+    let g = v.file(b, "g");
+    out(&v, &root(), (a, "f"), (b, "g")).unwrap();
+    assert_eq!(v.look(b, "g").unwrap().ino, f);
+    assert!(v.getattr(&root(), g).is_err(), "what was replaced is gone");
+    let d = v.dir(a, "d");
+    out(&v, &root(), (a, "d"), (b, "d")).unwrap();
+    out(&v, &root(), (b, "d"), (b, "e")).unwrap();
+    assert_eq!(v.look(b, "e").unwrap().ino, d);
+    assert_eq!((v.attr(a).nlink, v.attr(b).nlink), (2, 3));
+    fails(
+        mv_by(
+            &v,
+            &root(),
+            (b, "e"),
+            (b, "g"),
+            RenameMode::WhiteoutNoReplace,
+        ),
+        Errno::Exist,
+    );
+    fails(out(&v, &user(5), (b, "e"), (b, "h")), Errno::Access);
+    v.remount();
+    assert_eq!(v.names(a), ["d", "f"]);
+    assert_eq!(v.names(b), ["d", "e", "g"]);
+    for (dir, name) in [(a, "f"), (a, "d"), (b, "d")] {
+        assert!(is_whiteout(v.look(dir, name)), "{name}");
+        v.unlink(&root(), dir, name.as_bytes()).unwrap();
+    }
+    v.unlink(&root(), b, b"g").unwrap();
+    v.rmdir(&root(), b, b"e").unwrap();
+    assert_eq!(v.attr(b).nlink, 2);
+    // Directories keep their first blocks.
+    assert_eq!(v.free() + 2, free);
+    // A whiteout is no device: everybody makes one where they may write.
+    let node = steadfast_vfs::NewNode {
+        kind: steadfast_vfs::FileKind::CharDevice,
+        perm: 0,
+        rdev: 0,
+    };
+    let open = steadfast_vfs::SetAttr {
+        perm: Some(0o777),
+        ..Default::default()
+    };
+    v.setattr(&root(), a, &open).unwrap();
+    v.mknod(&user(5), a, b"w", &node).unwrap();
+    let null = steadfast_vfs::NewNode {
+        rdev: 0x103,
+        ..node
+    };
+    fails(v.mknod(&user(5), a, b"n", &null), Errno::Perm);
+}

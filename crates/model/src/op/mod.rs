@@ -440,7 +440,7 @@ impl Op {
                 let from = walk.entry(from, Errno::Busy)?;
                 // The first path is walked to its end before the second one is.
                 (walk.lookup)(from.0, b".")?;
-                let no_replace = *mode == RenameMode::NoReplace;
+                let no_replace = mode.is_no_replace();
                 let to = walk.entry(
                     to,
                     if no_replace {

@@ -85,10 +85,12 @@ const KINDS: [(&str, FileKind); 7] = [
     ("fifo", FileKind::Fifo),
     ("socket", FileKind::Socket),
 ];
-const RENAMES: [(&str, RenameMode); 3] = [
+const RENAMES: [(&str, RenameMode); 5] = [
     ("replace", RenameMode::Replace),
     ("noreplace", RenameMode::NoReplace),
     ("exchange", RenameMode::Exchange),
+    ("whiteout", RenameMode::Whiteout),
+    ("whiteout-noreplace", RenameMode::WhiteoutNoReplace),
 ];
 const ALLOCATES: [(&str, AllocateMode); 5] = [
     ("allocate", AllocateMode::Allocate),

@@ -99,7 +99,7 @@ impl Sim {
                 }
                 if let Some(t) = target
                     && t != source
-                    && *mode == steadfast_vfs::RenameMode::Replace
+                    && *mode != steadfast_vfs::RenameMode::Exchange
                 {
                     node(&mut r, before, t);
                 }

@@ -4,9 +4,10 @@
 //! flags against the target; loops; same inode (nothing happens); permissions and
 //! kinds at the source, then at the target; an empty target directory; `..` writable.
 
-use super::perm::WRITE;
-use super::{Tree, TreeResult, is_dots};
-use steadfast_vfs::{Caller, Errno, Ino, RenameMode, Time};
+use super::perm::{WRITE, inherit};
+use super::{Body, Node, Tree, TreeResult, is_dots};
+use std::sync::Arc;
+use steadfast_vfs::{Caller, Errno, FileKind, Ino, RenameMode, Time};
 
 impl Tree {
     /// Whether `ancestor` is `ino` or a directory above it.
@@ -42,13 +43,13 @@ impl Tree {
             return Err(Errno::Busy);
         }
         if is_dots(to.1) {
-            let exists = mode == RenameMode::NoReplace;
+            let exists = mode.is_no_replace();
             return Err(if exists { Errno::Exist } else { Errno::Busy });
         }
         let source = self.find(caller, from.0, from.1)?.ok_or(Errno::NoEnt)?;
         let target = self.find(caller, to.0, to.1)?;
         match (mode, target) {
-            (RenameMode::NoReplace, Some(_)) => return Err(Errno::Exist),
+            (mode, Some(_)) if mode.is_no_replace() => return Err(Errno::Exist),
             (RenameMode::Exchange, None) => return Err(Errno::NoEnt),
             _ => {}
         }
@@ -103,6 +104,7 @@ impl Tree {
         self.dir_mut(to.0)?.set(to.1, source);
         match target {
             Some(t) if exchange => self.dir_mut(from.0)?.set(from.1, t),
+            _ if mode.leaves_whiteout() => self.white_out(caller, at, from)?,
             _ => self.dir_mut(from.0)?.unset(from.1),
         }
         if source_is_dir {
@@ -124,6 +126,35 @@ impl Tree {
                 self.drop_name(at, t)?;
             }
         }
+        Ok(())
+    }
+
+    /// Replaces an entry by a new whiteout, which gets no ACL.
+    fn white_out(
+        &mut self,
+        caller: &Caller,
+        at: Time,
+        (dir, name): (Ino, &[u8]),
+    ) -> TreeResult<()> {
+        let (gid, perm) = inherit(self.node(dir)?, caller, FileKind::CharDevice, 0);
+        let whiteout = Node {
+            kind: FileKind::CharDevice,
+            perm,
+            uid: caller.uid,
+            gid,
+            nlink: 1,
+            rdev: 0,
+            atime: at,
+            mtime: at,
+            ctime: at,
+            btime: at,
+            xattrs: Arc::default(),
+            body: Body::Special,
+        };
+        let ino = self.next_ino;
+        self.nodes.insert(ino, whiteout);
+        self.next_ino += 1;
+        self.dir_mut(dir)?.set(name, ino);
         Ok(())
     }
 
