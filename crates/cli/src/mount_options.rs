@@ -30,6 +30,8 @@ pub(crate) struct Options {
     pub(crate) no_exec: bool,
     /// Reading changes access times, as `relatime` has it.
     pub(crate) relatime: bool,
+    /// No POSIX ACLs.
+    pub(crate) no_acl: bool,
     /// May cover another mount.
     pub(crate) over: bool,
     /// The mount goes away with its server.
@@ -58,7 +60,7 @@ pub(crate) struct Options {
 
 /// The options, as they are shown to who asked for an unknown one.
 pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, io_uring, poll, nopoll, \
-    noatime, relatime, atime, dev, nodev, suid, nosuid, exec, noexec, over, auto_unmount, log=FILE, trace=FILE, defaults";
+    noatime, relatime, atime, acl, noacl, dev, nodev, suid, nosuid, exec, noexec, over, auto_unmount, log=FILE, trace=FILE, defaults";
 
 /// The options explained, for `--help`; mount.steadfast(8) says more.
 pub(crate) const HELP: &str =
@@ -75,6 +77,7 @@ io_uring          requests come over io_uring, a queue for each processor (a bui
 poll, nopoll      keep idle processors from halting while requests come closely (default: yes)
 noatime           reading changes no access times (default)
 relatime, atime   the first read after a change, and one a day, changes the access time
+acl, noacl        whether POSIX ACLs can be read and set, and are enforced (default: yes)
 dev, nodev        whether device nodes work (default: no)
 suid, nosuid      whether set-id bits work (default: no)
 exec, noexec      whether programs are executed (default: yes)
@@ -166,6 +169,8 @@ fn set_flag(options: &mut Options, flag: &str) -> bool {
         "io_uring" => options.io_uring = true,
         "direct" => options.direct = Some(true),
         "buffered" => options.direct = Some(false),
+        "acl" => options.no_acl = false,
+        "noacl" => options.no_acl = true,
         "relatime" | "atime" => options.relatime = true,
         "noatime" => options.relatime = false,
         "defaults" => {}

@@ -40,6 +40,8 @@ pub enum Mutation {
     ReuseEarly,
     /// A file's size is committed before its data.
     SizeBeforeData,
+    /// The mode that goes with an ACL is committed before the list.
+    ModeBeforeAcl,
     /// An open file without names is not listed as an orphan.
     ForgetOrphan,
     /// Blocks with patches in the log are overwritten in place.
@@ -68,12 +70,13 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 17] = [
+    pub const ALL: [Mutation; 18] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
         Mutation::ReuseEarly,
         Mutation::SizeBeforeData,
+        Mutation::ModeBeforeAcl,
         Mutation::ForgetOrphan,
         Mutation::InPlaceOverLogged,
         Mutation::InPlaceUnproved,
@@ -133,6 +136,7 @@ impl Mutation {
             Some(Mutation::DataAfterMetadata) => faults.journal.data_late = true,
             Some(Mutation::ReuseEarly) => faults.journal.reuse_early = true,
             Some(Mutation::SizeBeforeData) => faults.size_before_data = true,
+            Some(Mutation::ModeBeforeAcl) => faults.mode_before_acl = true,
             Some(Mutation::ForgetOrphan) => faults.forget_orphan = true,
             Some(Mutation::InPlaceOverLogged) => faults.journal.in_place_over_logged = true,
             Some(Mutation::InPlaceUnproved) => faults.journal.in_place_unproved = true,

@@ -125,6 +125,11 @@ fn corner_26_a_size_before_its_data_is_found() {
 }
 
 #[test]
+fn a_mode_before_its_acl_is_found() {
+    is_found(Mutation::ModeBeforeAcl);
+}
+
+#[test]
 fn corner_29_a_forgotten_orphan_is_found() {
     is_found(Mutation::ForgetOrphan);
 }

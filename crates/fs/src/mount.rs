@@ -83,6 +83,8 @@ impl Default for MountOptions {
 pub struct Faults {
     /// A file's size is committed one transaction before its data.
     pub size_before_data: bool,
+    /// The mode that goes with an ACL is committed one transaction before the list.
+    pub mode_before_acl: bool,
     /// An inode that loses its last name while open is not listed as an orphan.
     pub forget_orphan: bool,
     /// Overwrites of a file go in place also behind the end that is durable.

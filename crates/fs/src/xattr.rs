@@ -6,6 +6,7 @@
 //! for all to read and the owner to write; others are EOPNOTSUPP.
 //! Either form is checked whenever it is read (corner 35). Layout: [`DiskInode::xattrs`], [`XattrHeader`].
 
+use crate::acl;
 use crate::error::damaged;
 use crate::inode::S_ISVTX;
 use crate::layout::{
@@ -132,6 +133,9 @@ impl Xattrs {
         let name = [prefix, name].concat();
         if check_name(&name).is_err() {
             return Err("a name that cannot be one");
+        }
+        if is_acl(&name) && acl::decode(value).is_none() {
+            return Err("a malformed ACL");
         }
         if self.get(&name).is_some() {
             return Err("a name is there twice");
@@ -411,7 +415,8 @@ mod tests {
             area[..bytes.len()].copy_from_slice(bytes);
             Xattrs::decode_inline(&area).unwrap_err()
         };
-        assert_eq!(wrong(&[4, 1, 0, b'k']), "an unknown namespace");
+        assert_eq!(wrong(&[6, 1, 0, b'k']), "an unknown namespace");
+        assert_eq!(wrong(&[4, 1, 0, b'k']), "a name that cannot be one");
         assert_eq!(wrong(&[255, 1, 0, b'k']), "an unknown namespace");
         assert_eq!(wrong(&[1, 0, 1, b'k']), "a name that cannot be one");
         assert_eq!(wrong(&[1, 2, 0, b'k', 0]), "a name that cannot be one");
@@ -499,7 +504,7 @@ mod tests {
                 area[at] = byte;
             }
             let decoded = Xattrs::decode_inline(&area);
-            let fault = inline_fault(&area, FileKind::Regular);
+            let fault = inline_fault(&area, FileKind::Directory);
             prop_assert_eq!(decoded.is_err(), fault.is_some(), "{:?}, {:?}", decoded, fault);
             if let Ok(xattrs) = decoded {
                 prop_assert_eq!(xattrs.encode_inline(), Some(area));
@@ -529,7 +534,7 @@ mod tests {
                 block[at] = byte;
             }
             let decoded = Xattrs::decode(&block[..META_BYTES]);
-            let fault = block_fault(&block, FileKind::Regular);
+            let fault = block_fault(&block, FileKind::Directory);
             prop_assert_eq!(decoded.is_err(), fault.is_some(), "{:?}, {:?}", decoded, fault);
             if let Ok(xattrs) = decoded {
                 prop_assert_eq!(&xattrs.encode()[..], &block[..META_BYTES]);

@@ -20,6 +20,7 @@ use steadfast_vfs::{Attr, Caller, FileKind, FileSystem, Ino, NewNode, Seek, SetA
 use crate::convert;
 use crate::counters::Asked;
 use crate::identity::Asker;
+use crate::names::NewMode;
 use crate::server::Server;
 use crate::turns::For;
 
@@ -123,13 +124,13 @@ impl Server {
         request: &Asker,
         parent: INodeNo,
         name: &[u8],
-        mode: u32,
+        mode: NewMode,
         flags: OpenFlags,
     ) -> Result<(Attr, FileHandle, FopenFlags), Errno> {
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         let node = NewNode {
             kind: FileKind::Regular,
-            perm: convert::perm(mode),
+            perm: convert::perm(mode.mode),
             rdev: 0,
         };
         let made = self.reference("create", &caller, |fs| {

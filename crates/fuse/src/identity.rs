@@ -115,6 +115,7 @@ impl Identity {
             },
             stream: self.streams.stream(request.thread),
             checked: self.checked,
+            umask: 0,
         }
     }
 }

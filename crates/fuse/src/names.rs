@@ -5,20 +5,23 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Errno, INodeNo, RenameFlags};
+use steadfast_vfs::acl;
 use steadfast_vfs::{Attr, Caller, DirEntry, FileSystem, NewNode, SetAttr, SetTime};
 
 use crate::convert;
 use crate::identity::Asker;
 use crate::server::Server;
 
-/// Attribute names that are passed on: POSIX ACLs are not offered, so nobody may
-/// believe to have set one, and names outside the four namespaces do not exist.
-fn xattr_offered(name: &[u8]) -> Result<&[u8], Errno> {
-    [&b"user."[..], b"trusted.", b"security."]
-        .iter()
-        .any(|space| name.starts_with(space))
-        .then_some(name)
-        .ok_or(Errno::EOPNOTSUPP)
+/// Whether this is the name of a POSIX ACL.
+fn is_acl(name: &[u8]) -> bool {
+    name == acl::XATTR_ACCESS || name == acl::XATTR_DEFAULT
+}
+
+/// The mode that a new inode is asked for with, and what the caller's umask takes from it.
+#[derive(Clone, Copy)]
+pub(crate) struct NewMode {
+    pub(crate) mode: u32,
+    pub(crate) umask: u32,
 }
 
 /// What a SETATTR request changes.
@@ -49,13 +52,28 @@ impl Server {
     }
 
     /// The caller of a call that makes an inode of this mode.
-    pub(crate) fn maker(&self, request: &Asker, mode: u32) -> Caller {
+    pub(crate) fn maker(&self, request: &Asker, new: NewMode) -> Caller {
         const S_ISGID: u32 = 0o2000;
-        if mode & S_ISGID != 0 {
+        let caller = if new.mode & S_ISGID != 0 {
             self.identity.owner(request)
         } else {
             self.identity.caller(request)
+        };
+        Caller {
+            umask: (new.umask & 0o777) as u16,
+            ..caller
         }
+    }
+
+    /// Attribute names that are passed on: names outside the namespaces do not exist, and nobody may
+    /// believe to have set an ACL that the kernel does not enforce.
+    fn offered<'a>(&self, name: &'a [u8]) -> Result<&'a [u8], Errno> {
+        [&b"user."[..], b"trusted.", b"security."]
+            .iter()
+            .any(|space| name.starts_with(space))
+            .then_some(name)
+            .or(Some(name).filter(|name| is_acl(name) && self.policy.acl()))
+            .ok_or(Errno::EOPNOTSUPP)
     }
 
     pub(crate) fn found(
@@ -75,14 +93,14 @@ impl Server {
         request: &Asker,
         parent: INodeNo,
         name: &OsStr,
-        mode: u32,
+        mode: NewMode,
         rdev: u32,
     ) -> Result<Attr, Errno> {
-        let kind = convert::node_kind(mode).ok_or(Errno::EINVAL)?;
+        let kind = convert::node_kind(mode.mode).ok_or(Errno::EINVAL)?;
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         let node = NewNode {
             kind,
-            perm: convert::perm(mode),
+            perm: convert::perm(mode.mode),
             rdev,
         };
         self.reference("mknod", &caller, |fs| {
@@ -95,11 +113,12 @@ impl Server {
         request: &Asker,
         parent: INodeNo,
         name: &OsStr,
-        mode: u32,
+        mode: NewMode,
     ) -> Result<Attr, Errno> {
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         self.reference("mkdir", &caller, |fs| {
-            fs.mkdir(&caller, parent, name.as_bytes(), convert::perm(mode))
+            let perm = convert::perm(mode.mode);
+            fs.mkdir(&caller, parent, name.as_bytes(), perm)
         })
     }
 
@@ -238,7 +257,7 @@ impl Server {
         if let Some(value) = self.own_attribute(request, name.as_bytes()) {
             return value;
         }
-        let name = xattr_offered(name.as_bytes())?;
+        let name = self.offered(name.as_bytes())?;
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.shared
             .call("getxattr", |fs| fs.getxattr(&caller, ino, name))
@@ -251,9 +270,14 @@ impl Server {
         (name, value): (&OsStr, &[u8]),
         flags: i32,
     ) -> Result<(), Errno> {
-        let name = xattr_offered(name.as_bytes())?;
+        let name = self.offered(name.as_bytes())?;
         let mode = convert::xattr_mode(flags).ok_or(Errno::EINVAL)?;
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        // Whether a list takes set-group-id away is decided by groups.
+        let caller = match is_acl(name) {
+            true => self.identity.owner(request),
+            false => self.identity.caller(request),
+        };
+        let ino = self.ino(node);
         self.shared.call("setxattr", |fs| {
             fs.setxattr(&caller, ino, name, value, mode)
         })
@@ -265,8 +289,10 @@ impl Server {
         let names = self
             .shared
             .call("listxattr", |fs| fs.listxattr(&caller, ino))?;
+        let shown = |name: &Vec<u8>| self.policy.acl() || !is_acl(name);
         let ended = names
             .into_iter()
+            .filter(shown)
             .flat_map(|name| name.into_iter().chain([0]));
         Ok(ended.collect())
     }
@@ -277,7 +303,7 @@ impl Server {
         node: INodeNo,
         name: &OsStr,
     ) -> Result<(), Errno> {
-        let name = xattr_offered(name.as_bytes())?;
+        let name = self.offered(name.as_bytes())?;
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.shared
             .call("removexattr", |fs| fs.removexattr(&caller, ino, name))

@@ -35,6 +35,8 @@ pub struct MountOptions {
     /// and forgets what it has cached of the file: it would not tell of reads that it
     /// answers by itself. Without this, the mount says that there are no access times.
     pub relatime: bool,
+    /// POSIX ACLs can be read and set, and the kernel checks permissions by them.
+    pub acl: bool,
     /// May cover another mount.
     pub over: bool,
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
@@ -71,6 +73,7 @@ impl MountOptions {
             set_id: false,
             no_exec: false,
             relatime: false,
+            acl: true,
             over: false,
             threads: 16,
             io_uring: false,

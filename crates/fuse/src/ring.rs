@@ -37,7 +37,7 @@ use crate::control::XATTR_SHUTDOWN;
 use crate::counters::Asked;
 use crate::data::CACHED;
 use crate::identity::Asker;
-use crate::names::Changes;
+use crate::names::{Changes, NewMode};
 use crate::server::{Server, WRITE_BYTES_MAX};
 use crate::turns::For;
 
@@ -220,6 +220,11 @@ fn listed_bytes(head: usize, name: &[u8]) -> usize {
 const ENTRY_HEAD: usize = 24;
 const ENTRY_PLUS_HEAD: usize = 152;
 
+/// The kernel has applied the umask: `FUSE_DONT_MASK` is not asked for over io_uring.
+fn masked(mode: u32) -> NewMode {
+    NewMode { mode, umask: 0 }
+}
+
 impl Ring {
     fn begin(&self, request: Request, asked: Asked, on: InodeId, name: Option<&OsStr>) -> Asker {
         let asker = Asker {
@@ -343,7 +348,7 @@ impl Filesystem for Ring {
         rdev: u32,
     ) -> FsResult<ReplyEntry> {
         let asker = self.begin(r, Asked::Mknod, parent, Some(name));
-        self.entry(self.0.made(&asker, node(parent), name, mode, rdev))
+        self.entry(self.0.made(&asker, node(parent), name, masked(mode), rdev))
     }
 
     async fn mkdir(
@@ -355,7 +360,10 @@ impl Filesystem for Ring {
         _umask: u32,
     ) -> FsResult<ReplyEntry> {
         let asker = self.begin(r, Asked::Mkdir, parent, Some(name));
-        self.entry(self.0.made_directory(&asker, node(parent), name, mode))
+        self.entry(
+            self.0
+                .made_directory(&asker, node(parent), name, masked(mode)),
+        )
     }
 
     async fn unlink(&self, r: Request, parent: InodeId, name: &OsStr) -> FsResult<()> {
@@ -415,7 +423,7 @@ impl Filesystem for Ring {
         let flags = OpenFlags(flags.cast_signed());
         let created = self
             .0
-            .created(&asker, node(parent), name.as_bytes(), mode, flags);
+            .created(&asker, node(parent), name.as_bytes(), masked(mode), flags);
         let (attr, handle, how) = created.map_err(fail)?;
         let ReplyEntry {
             ttl,

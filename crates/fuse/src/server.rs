@@ -40,7 +40,7 @@ use crate::counters::{Asked, Counters};
 use crate::data::CACHED;
 use crate::identity::{Asker, Identity};
 use crate::listing::NOTHING;
-use crate::names::Changes;
+use crate::names::{Changes, NewMode};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
 use crate::turns::{Turn, Turns};
@@ -167,7 +167,7 @@ impl Deref for Front {
 impl fuser::Filesystem for Front {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each is asked for by itself: a kernel that lacks one still gets the others.
-        // Not among them: the write-back cache (it destroys order), POSIX ACLs, splice. And asynchronous direct
+        // Not among them: the write-back cache (it destroys order), splice. And asynchronous direct
         // writes: Linux (6.18) drops what its page cache has of their range when they begin and not when they
         // end, so a buffered read in between stays in the cache, stale. In turn it drops both.
         let no_open = InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
@@ -187,6 +187,15 @@ impl fuser::Filesystem for Front {
             InitFlags::FUSE_EXPORT_SUPPORT,
         ] {
             let _ = config.add_capabilities(wanted);
+        }
+        if self.policy.acl() {
+            let offered = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
+            self.policy.acl.store(offered.is_ok(), Ordering::Relaxed);
+        }
+        if self.policy.acl() && !self.policy.io_uring {
+            // A default ACL takes the place of the umask, and only the server knows it. Not over
+            // io_uring, whose protocol crate does not pass the umask on.
+            let _ = config.add_capabilities(InitFlags::FUSE_DONT_MASK);
         }
         if !self.policy.relatime {
             let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
@@ -289,12 +298,15 @@ impl fuser::Filesystem for Front {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         rdev: u32,
         reply: ReplyEntry,
     ) {
         let (_turn, ref request) = self.begin(request, Asked::Mknod, parent, Some(name));
-        self.reply_entry(reply, self.made(request, parent, name, mode, rdev));
+        self.reply_entry(
+            reply,
+            self.made(request, parent, name, NewMode { mode, umask }, rdev),
+        );
     }
 
     fn mkdir(
@@ -303,11 +315,14 @@ impl fuser::Filesystem for Front {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         reply: ReplyEntry,
     ) {
         let (_turn, ref request) = self.begin(request, Asked::Mkdir, parent, Some(name));
-        self.reply_entry(reply, self.made_directory(request, parent, name, mode));
+        self.reply_entry(
+            reply,
+            self.made_directory(request, parent, name, NewMode { mode, umask }),
+        );
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -374,12 +389,13 @@ impl fuser::Filesystem for Front {
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
-        _umask: u32,
+        umask: u32,
         flags: i32,
         reply: ReplyCreate,
     ) {
         let (_turn, ref request) = self.begin(request, Asked::Create, parent, Some(name));
-        match self.created(request, parent, name.as_bytes(), mode, OpenFlags(flags)) {
+        let (new, flags) = (NewMode { mode, umask }, OpenFlags(flags));
+        match self.created(request, parent, name.as_bytes(), new, flags) {
             Ok((made, handle, cache)) => {
                 let (attr, generation) = (self.attr(&made), convert::generation(&made));
                 let timeout = self.policy.both_timeouts(&attr);

@@ -57,6 +57,8 @@ pub(crate) struct Policy {
     pub(crate) stateless_open: AtomicBool,
     /// Files that are created for writing alone are written directly.
     pub(crate) direct: AtomicBool,
+    /// POSIX ACLs are offered.
+    pub(crate) acl: AtomicBool,
     /// Requests come over io_uring.
     pub(crate) io_uring: bool,
     /// Reads are noted, and so the kernel must not answer them by itself.
@@ -83,6 +85,10 @@ impl Policy {
     /// The same, for replies that give one time for name and attributes.
     pub(crate) fn both_timeouts(&self, attr: &FileAttr) -> Duration {
         self.attr_timeout(attr).min(self.entry_timeout)
+    }
+
+    pub(crate) fn acl(&self) -> bool {
+        self.acl.load(Ordering::Relaxed)
     }
 
     pub(crate) fn direct(&self) -> bool {

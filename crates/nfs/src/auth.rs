@@ -140,6 +140,7 @@ pub(crate) fn caller(
         groups,
         stream,
         checked: false,
+        umask: 0,
     }
 }
 

@@ -105,6 +105,7 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.set_id = options.set_id;
     fuse.no_exec = options.no_exec;
     fuse.relatime = options.relatime;
+    fuse.acl = !options.no_acl;
     fuse.over = options.over;
     fuse.io_uring = options.io_uring;
     fuse.poll = !options.no_poll;

@@ -7,7 +7,7 @@
 
 use super::{Node, log};
 use crate::acl;
-use crate::error::damaged;
+use crate::error::{damaged, from_journal};
 use crate::features::Feature;
 use crate::inode::{self, S_ISGID};
 use crate::layout::{DiskInode, META_BYTES};
@@ -127,15 +127,25 @@ impl Fs {
                 false => Err(Errno::Access.into()),
             });
         }
+        // List and mode agree after every crash: both are patches of one operation.
+        let follow = |node: &mut Node| {
+            let bits = node.old.mode.get() & !0o777 | acl::mode(&acl);
+            let gains = caller.uid != 0 && !caller.in_group(node.old.gid.get());
+            node.new.mode = (if gains { bits & !S_ISGID } else { bits }).into();
+        };
+        if self.faults.mode_before_acl {
+            self.change_xattrs(caller, ino, name, |node, _| {
+                follow(node);
+                Ok(())
+            })?;
+            self.store.journal.sync_all().map_err(from_journal)?;
+        }
         self.change_xattrs(caller, ino, name, |node, xattrs| {
             xattrs.set(name, &value, mode)?;
             if acl::is_minimal(&acl) {
                 xattrs.remove(name)?;
             }
-            // List and mode agree after every crash: both are patches of one operation.
-            let bits = node.old.mode.get() & !0o777 | acl::mode(&acl);
-            let gains = caller.uid != 0 && !caller.in_group(node.old.gid.get());
-            node.new.mode = (if gains { bits & !S_ISGID } else { bits }).into();
+            follow(node);
             Ok(())
         })
     }

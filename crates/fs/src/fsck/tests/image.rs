@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo, MemDevice};
 use steadfast_journal::seal;
+use steadfast_vfs::acl::{Acl, Entry, Who, XATTR_ACCESS, XATTR_DEFAULT};
 use steadfast_vfs::{
     AllocateMode, Attr, Caller, Errno, FileKind, FileSystem, Ino, NewNode, Result, XattrMode,
 };
@@ -118,9 +119,30 @@ pub(super) fn populate(fs: &Fs) -> BTreeMap<String, Ino> {
         .unwrap();
     fs.setxattr(me, few, b"security.capability", &[1; 20], XattrMode::Any)
         .unwrap();
+    let acl = note("/acl", fs.mknod(me, root, b"acl", &file).unwrap());
+    fs.setxattr(me, acl, XATTR_ACCESS, &list(), XattrMode::Any)
+        .unwrap();
+    let acls = note("/acls", fs.mkdir(me, root, b"acls", 0o755).unwrap());
+    for name in [XATTR_ACCESS, XATTR_DEFAULT] {
+        fs.setxattr(me, acls, name, &list(), XattrMode::Any)
+            .unwrap();
+    }
     let gone = note("/gone", fs.mknod(me, root, b"gone", &file).unwrap());
     fs.write(me, gone, 0, &[9; 10_000]).unwrap();
     paths
+}
+
+/// An ACL with a user and a mask: mode 660.
+fn list() -> Vec<u8> {
+    let entry = |(who, perm)| Entry { who, perm };
+    let entries = [
+        (Who::Owner, 6),
+        (Who::User(7), 4),
+        (Who::OwningGroup, 4),
+        (Who::Mask, 6),
+        (Who::Other, 0),
+    ];
+    Acl::new(entries.map(entry).to_vec()).unwrap().to_xattr()
 }
 
 /// Reads everything that can be reached, through the mounted code. Returns how many inodes that

@@ -482,7 +482,7 @@ const PLANTS: &[Plant] = &[
         i.edit_inode(i.ino("/attrs"), |n| n.xattr_block = 5.into());
     }),
     (P::XattrInline, "no namespace", |i| {
-        i.edit_inode(i.ino("/few"), |n| n.xattrs[0] = 4)
+        i.edit_inode(i.ino("/few"), |n| n.xattrs[0] = 6)
     }),
     (P::XattrInline, "a record too long", |i| {
         i.edit_inode(i.ino("/few"), |n| n.xattrs[2] = 255)
@@ -508,6 +508,35 @@ const PLANTS: &[Plant] = &[
     (P::XattrInline, "what a pipe cannot have", |i| {
         let xattrs = i.inode(i.ino("/few")).xattrs;
         i.edit_inode(i.ino("/fifo"), |n| n.xattrs = xattrs);
+    }),
+    (P::XattrInline, "an ACL of another version", |i| {
+        i.edit_inode(i.ino("/acl"), |n| n.xattrs[3] = 2)
+    }),
+    (P::XattrInline, "an ACL without its last entry", |i| {
+        i.edit_inode(i.ino("/acl"), |n| {
+            n.xattrs[2] -= 4;
+            n.xattrs[27..31].fill(0);
+        });
+    }),
+    (P::XattrInline, "a file's default ACL", |i| {
+        i.edit_inode(i.ino("/acl"), |n| n.xattrs[0] = 5)
+    }),
+    (P::XattrInvalid, "an ACL with a wrong tag", |i| {
+        let at = i.inode(i.ino("/acls")).xattr_block.get();
+        i.edit(at, |b| b[8 + 4 + 23 + 4] = 3);
+    }),
+    (P::AclMode, "another mode", |i| {
+        i.edit_inode(i.ino("/acl"), |n| n.mode = 0o100_600.into())
+    }),
+    (P::AclMode, "another mode beside a block", |i| {
+        i.edit_inode(i.ino("/acls"), |n| n.mode = 0o040_777.into())
+    }),
+    (P::FeatureMissing, "ACLs", |i| {
+        i.edit(0, |b| b[12..16].fill(0))
+    }),
+    (P::FeatureMissing, "ACLs, in both", |i| {
+        i.edit(0, |b| b[12..16].fill(0));
+        i.edit(BLOCKS - 1, |b| b[12..16].fill(0));
     }),
     (P::XattrInline, "beside a block", |i| {
         let xattrs = i.inode(i.ino("/few")).xattrs;
