@@ -48,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) cache_bytes: Option<u64>,
     /// Data that is read stays in it, too: nobody else keeps it.
     pub(crate) keep_data: bool,
+    /// Under `sync`, the front end commits before it answers.
+    pub(crate) defer_commits: bool,
     /// Longest time that a change stays uncommitted.
     pub(crate) commit: Option<Duration>,
     /// The volume must run under this contract.

@@ -370,6 +370,7 @@ pub(crate) fn mount(
         wanted.commit_interval = interval;
     }
     wanted.keep_data = options.keep_data;
+    wanted.defer_commits = options.defer_commits;
     if let Some(bytes) = options.cache_bytes {
         wanted.cache_bytes = bytes;
     }
@@ -409,7 +410,7 @@ impl Volume {
             links_max: steadfast_fs::layout::LINK_MAX,
         };
         served.read_only = self.read_only();
-        served.calls_are_durable = self.fs.contract() == Contract::Sync;
+        served.sync = self.fs.contract() == Contract::Sync;
         served
     }
 

@@ -117,6 +117,7 @@ pub(crate) fn from_journal(error: steadfast_journal::Error) -> steadfast_vfs::Er
     let errno = match &error {
         Journal::ReadOnly => Errno::RoFs,
         Journal::TooLarge { .. } => Errno::FBig,
+        Journal::NotInMemory => Errno::Again,
         Journal::BadSeal { .. } | Journal::WrongKind { .. } => Errno::Uclean,
         _ => Errno::Io,
     };

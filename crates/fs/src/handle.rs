@@ -84,9 +84,9 @@ impl Fs {
 
     /// The answer to a call that may have changed something: under `sync`, what it did is
     /// durable first, also what a call did that failed half-way. All threads are of one stream:
-    /// those that come together share a record and its flush. No lock is held.
+    /// those that come together share a record and its flush. No lock is held. A front end that defers commits waits itself.
     fn answer<T>(&self, result: Result<T>) -> Result<T> {
-        if self.contract() != Contract::Sync {
+        if self.contract() != Contract::Sync || self.mounted.defers_commits {
             return result;
         }
         let stream = self.mounted.store.stream(Stream::default());
@@ -181,6 +181,10 @@ impl FileSystem for Fs {
         buf: &mut [u8],
     ) -> Result<Option<usize>> {
         self.mounted.read_file_in_memory(ino, offset, buf)
+    }
+
+    fn in_memory(&self, look: &mut dyn FnMut()) -> bool {
+        steadfast_journal::in_memory(look)
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {

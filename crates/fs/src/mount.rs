@@ -38,6 +38,9 @@ pub struct MountOptions {
     pub cache_bytes: u64,
     /// The data that is read stays in that memory, too: for front ends that nobody caches for.
     pub keep_data: bool,
+    /// Under `sync`, calls return before they are durable: for front ends that answer after a sync
+    /// (`FileSystem::fsync_together`), which many calls then share.
+    pub defer_commits: bool,
     /// Bound of data written but not yet committed.
     pub uncommitted_bytes: u64,
     /// Bytes of a small file that go through the log when it is synced; larger ones are written to their
@@ -65,6 +68,7 @@ impl Default for MountOptions {
             commit_interval: Duration::from_secs(5),
             cache_bytes: 64 << 20,
             keep_data: false,
+            defer_commits: false,
             uncommitted_bytes: 32 << 20,
             small_bytes: SMALL_BYTES_DEFAULT,
             trim_bytes: 1 << 20,
@@ -121,6 +125,8 @@ pub(crate) struct Fs {
     pub(crate) read_only: bool,
     /// Data that is read stays in memory.
     pub(crate) keeps_data: bool,
+    /// The front end waits for commits.
+    pub(crate) defers_commits: bool,
     /// Most overwrites that wait to be written in place, in blocks.
     pub(crate) in_place_blocks_max: u64,
     /// Held by renames that move a directory to another parent: the shape of the tree
@@ -182,6 +188,7 @@ impl Fs {
             faults: options.faults.clone(),
             read_only,
             keeps_data,
+            defers_commits: options.defer_commits,
             in_place_blocks_max: uncommitted_blocks,
             moves: Mutex::new(()),
             trims: Mutex::new(()),

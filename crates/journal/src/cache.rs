@@ -14,6 +14,7 @@
 //! the device reads (corner 9).
 
 use crate::core::BlockMap;
+use crate::in_memory::may_wait;
 use crate::patch::Edit;
 use crate::sync::{Condvar, Mutex, wait};
 use crate::{Error, Kind, Result};
@@ -140,10 +141,11 @@ impl Cache {
                     return Ok(Arc::clone(&entry.current));
                 }
                 Some(Slot::Loading(_)) => {
+                    may_wait()?;
                     shard = wait(loaded, shard);
                     continue;
                 }
-                None => {}
+                None => may_wait()?,
             }
             shard.loads += 1;
             let load_no = shard.loads;

@@ -5,6 +5,7 @@ use crate::cache::{Cache, Look};
 use crate::checkpoint::Asker;
 use crate::core::{Core, Limits, Run, TxnId};
 use crate::home::Epoch;
+use crate::in_memory::may_wait;
 use crate::lanes::Lanes;
 use crate::layout::Identity;
 use crate::recover::{self, HeaderState, Recovery, Salvage};
@@ -619,6 +620,7 @@ impl Inner {
         buf: &mut [u8],
     ) -> Result<()> {
         if !blocks.is_empty() {
+            may_wait()?;
             let bytes = blocks.start * BLOCK_SIZE..blocks.end * BLOCK_SIZE;
             self.device
                 .read(at.offset(blocks.start as u64), &mut buf[bytes])?;

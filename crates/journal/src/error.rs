@@ -64,6 +64,9 @@ pub enum Error {
         /// What.
         what: String,
     },
+    /// Only what is in memory was to be read ([`in_memory`](crate::in_memory)).
+    #[error("not in memory")]
+    NotInMemory,
     /// The region given does not fit the device or the format.
     #[error("bad journal region: {what}")]
     BadRegion {

@@ -50,6 +50,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod home;
+mod in_memory;
 mod lanes;
 mod layout;
 mod lockmap;
@@ -75,6 +76,7 @@ pub use dump::{
 };
 pub use engine::Journal;
 pub use error::{Error, Result};
+pub use in_memory::in_memory;
 pub use layout::{Refusal, TailHeader};
 pub use lockmap::{Access, LockSet, Lockmap};
 pub use op::Op;

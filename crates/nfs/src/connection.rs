@@ -1,17 +1,19 @@
-//! One client's connection: records in, replies out, and nobody waits for it.
+//! One client's connection: records in, replies out. No worker waits for it.
 //!
-//! One worker at a time reads: who gets the event takes one record, arms the connection again, and then
-//! serves the record, so that calls of one connection run side by side and none changes hands.
-//! Replies are written by one worker at a time without blocking; what the client does not take is kept, and while
-//! that is much, or too many of its calls are in progress, the connection is not read.
+//! One worker at a time reads: the one that gets an event takes one record and serves it. If there may be more to read, it
+//! posts an event for another worker first, so that calls of one connection run side by side. Replies are written by one
+//! worker at a time without blocking; what the client does not take is kept. A connection is not read while too many of its
+//! calls are in progress, or too many bytes of its replies.
 //!
-//! What differs under TLS is in `sealed`.
+//! *Memory* (`memory`): a record has the worker's buffer until more of it has arrived than [`UNRESERVED_BYTES`]. Then the memory
+//! of the longest record is reserved, once. *Time*: a record has one deadline, from its first byte to its last; so has a handshake
+//! of TLS, and so have each [`STALL_BYTES`] of replies that wait to be taken.
 //!
-//! Invariants: a closed connection is out of the registry, its socket shut down, its share of
-//! the memory given back; `Reading::Busy` belongs to one worker; whoever changes what the connection is
-//! armed for does so under the lock of its state.
-
-mod sealed;
+//! *TLS* (RFC 9289): between the call that may begin TLS and its answer nobody reads, and nothing that came in plain is taken for
+//! what came through TLS. Replies are sealed under the lock of the state, so the order of sealing is the order of sending.
+//!
+//! Invariants: a closed connection is out of the registry, its socket shut down, its memory given back but for that of its
+//! calls; `Reading::Busy` belongs to one worker; no lock of a connection is held while another one is closed.
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -24,17 +26,27 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::hub::Hub;
+use crate::memory::{Account, Budget};
+use crate::reactor::Reactor;
 use crate::record::{Assembler, exactly_one};
 use crate::rpc;
-use crate::tls::Session;
+use crate::tls::{Broken, Security, Session};
 
-/// Bytes that one read takes at most where nothing was reserved.
-pub(crate) const SMALL_READ_BYTES: usize = 8 << 10;
-/// Bytes of a record that may be held without being reserved.
-const UNRESERVED_BYTES: usize = 2 * SMALL_READ_BYTES;
-/// Bytes of replies that were not taken, from which on the connection is not read.
-const UNSENT_BYTES_PAUSE: usize = 64 << 10;
+/// Bytes of a worker's buffer: a WRITE of 64 KiB is served from it.
+pub(crate) const BUFFER_BYTES: usize = 72 << 10;
+/// Bytes of a record that may arrive before its memory is reserved.
+const UNRESERVED_BYTES: usize = 16 << 10;
+/// Reads that bring no whole record, before others get their turn.
+const READS_MAX: usize = 64;
+/// Bytes of replies that a client has to take within the time for it, if it does not take all.
+const STALL_BYTES: usize = 64 << 10;
+/// Memory of a connection that holds nothing, over TLS as well, and of a handshake.
+const BASE_BYTES: usize = 2 << 10;
+const TLS_BYTES: usize = 14 << 10;
+const HANDSHAKE_BYTES: usize = 32 << 10;
+/// Bounds of a client that no export admits.
+const GUEST_RECORD_BYTES: usize = 4 << 10;
+const GUEST_CALLS: u32 = 16;
 
 /// A record that was read.
 #[derive(Debug)]
@@ -67,110 +79,221 @@ pub(crate) enum Ending {
     Crowded,
 }
 
-/// Who reads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Reading {
-    /// Whoever gets the next event.
-    Open,
-    /// A worker.
+    /// The next event is for any worker.
+    Idle,
+    /// A worker reads.
     Busy,
-    /// Nobody, until replies were taken or calls are done.
+    /// Not read until replies were taken, calls are done, or memory was given back.
     Paused,
-    /// Nobody, until it is known whether TLS begins: what comes is read as what it is.
-    Turning,
-    /// Nobody, until there is memory.
-    Starved,
-    /// Nobody any more: the client has sent all.
-    Ended,
 }
 
 #[derive(Debug)]
 struct State {
     reading: Reading,
-    /// The client has sent all.
+    /// There was an event while a worker was reading.
+    again: bool,
+    /// The client's end of the stream is on its way: all is to be read.
+    hangup: bool,
+    /// All was read that the client will ever send.
     ended: bool,
     closed: bool,
+    /// A call may begin TLS: nothing is read before its answer.
+    turning: bool,
     in_flight: u32,
+    /// Most bytes of replies in work.
+    reply_bytes: usize,
     /// Whole records that were read together with another.
     queue: VecDeque<Vec<u8>>,
-    /// Replies that were not taken, from `sent` on.
-    unsent: Vec<u8>,
+    /// Replies that were not taken; of the first, `sent` bytes were.
+    unsent: VecDeque<Vec<u8>>,
     sent: usize,
-    /// A worker writes to the socket: all that others send goes behind it.
+    unsent_bytes: usize,
+    /// A worker writes to the socket: what others send goes behind it.
     sending: bool,
-    /// Bytes reserved for the record that is arriving.
-    reserved: usize,
-    /// When the record that is arriving began to.
-    arriving_since: Option<Instant>,
-    /// When the handshake of TLS began; memory is reserved for it until it has ended.
+    /// When the first byte of the record that is arriving did, later by the time for which nothing was read.
+    record_since: Option<Instant>,
+    paused_since: Instant,
     handshake_since: Option<Instant>,
-    /// When the client last took a byte of what is kept for it.
-    taken_at: Instant,
+    /// When replies began to wait, or the client last took [`STALL_BYTES`] of them, and what it took since.
+    stalled_since: Instant,
+    taken: usize,
     used_at: Instant,
-}
-
-impl State {
-    fn unsent_bytes(&self) -> usize {
-        self.unsent.len() - self.sent
-    }
+    calls: u32,
 }
 
 /// See the module's header.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    hub: Arc<Hub>,
+    reactor: Arc<Reactor>,
     token: u64,
     stream: TcpStream,
     peer: SocketAddr,
+    guest: bool,
+    since: Instant,
+    pub(crate) budget: Budget,
     /// Of the worker that reads.
-    assembler: Mutex<Assembler>,
+    input: Mutex<Input>,
     state: Mutex<State>,
     /// Once there is one, nothing is read or sent but through it. Locked after the state, never before.
     tls: OnceLock<Session>,
 }
 
+/// What arrives.
+#[derive(Debug)]
+struct Input {
+    record_bytes: usize,
+    assembler: Assembler,
+    /// A part of a TLS record is held.
+    part_of_tls: bool,
+    /// Bytes of the budget for the record that is arriving.
+    counted: usize,
+}
+
+impl Input {
+    fn is_idle(&self) -> bool {
+        self.assembler.is_idle() && !self.part_of_tls
+    }
+
+    /// Takes bytes of records, and counts what is held of them.
+    fn feed(&mut self, mut bytes: &[u8], budget: &Budget, whole: &mut Whole) -> Result<(), Ending> {
+        while let Some(record) = self
+            .assembler
+            .feed(&mut bytes)
+            .map_err(|_| Ending::Garbage)?
+        {
+            self.took(record, budget, whole);
+        }
+        self.count(budget);
+        Ok(())
+    }
+
+    /// A record is whole.
+    fn took(&mut self, record: Vec<u8>, budget: &Budget, whole: &mut Whole) {
+        let counted = std::mem::take(&mut self.counted);
+        match record.capacity().checked_sub(counted) {
+            Some(more) => budget.add(Account::Arriving, more),
+            None => budget.sub(Account::Arriving, counted - record.capacity()),
+        }
+        whole.push_back(record);
+    }
+
+    /// Counts what is held of the record that is arriving.
+    fn count(&mut self, budget: &Budget) {
+        let more = self.assembler.held().saturating_sub(self.counted);
+        if more > 0 {
+            budget.add(Account::Arriving, more);
+            self.counted += more;
+        }
+    }
+
+    /// Forgets everything, and returns the memory. What was counted is given back by the caller.
+    fn clear(&mut self) -> Vec<u8> {
+        let mut assembler = Assembler::new(self.record_bytes);
+        std::mem::swap(&mut assembler, &mut self.assembler);
+        self.counted = 0;
+        assembler.move_to(Vec::new())
+    }
+}
+
+/// Whole records.
+type Whole = VecDeque<Vec<u8>>;
+
 /// What reading came to.
-enum Received<'w> {
-    /// A record, and those that were read behind it.
-    Record(Record<'w>, VecDeque<Vec<u8>>),
-    /// The same, and the client has said that no more comes.
-    Last(Record<'w>, VecDeque<Vec<u8>>),
-    /// No whole record yet.
-    Part,
-    Starved,
-    End,
-    Close(Ending),
+#[derive(Debug)]
+struct Received<'w> {
+    record: Option<Record<'w>>,
+    /// Records behind it.
+    more: Whole,
+    /// Whether a part of the next is held; none if nothing was read.
+    part: Option<bool>,
+    /// Nothing is left in the socket; new bytes make a new event.
+    drained: bool,
+    /// The client sends no more.
+    end: bool,
+    /// Memory for the record must come from calls in progress.
+    starved: bool,
+}
+
+impl Received<'_> {
+    fn nothing() -> Received<'static> {
+        Received {
+            record: None,
+            more: Whole::new(),
+            part: None,
+            drained: false,
+            end: false,
+            starved: false,
+        }
+    }
+}
+
+/// A call that was taken.
+#[derive(Debug)]
+pub(crate) struct Taken<'w> {
+    pub(crate) record: Record<'w>,
+    /// Most bytes of its reply, where they are many.
+    pub(crate) reply_bytes: usize,
 }
 
 impl Connection {
+    /// What a connection is registered for.
+    pub(crate) const EVENTS: EventFlags = EventFlags::IN
+        .union(EventFlags::OUT)
+        .union(EventFlags::RDHUP)
+        .union(EventFlags::ET);
+
     pub(crate) fn new(
-        hub: Arc<Hub>,
+        reactor: Arc<Reactor>,
         token: u64,
         stream: TcpStream,
-        peer: SocketAddr,
+        (peer, guest): (SocketAddr, bool),
+        budget: Budget,
     ) -> Arc<Connection> {
         let now = Instant::now();
-        let assembler = Mutex::new(Assembler::new(hub.limits.record_bytes));
+        let record_bytes = reactor.limits.record_bytes;
+        let record_bytes = if guest {
+            record_bytes.min(GUEST_RECORD_BYTES)
+        } else {
+            record_bytes
+        };
+        budget.add(Account::Base, BASE_BYTES);
         Arc::new(Connection {
-            hub,
+            reactor,
             token,
             stream,
             peer,
-            assembler,
+            guest,
+            since: now,
+            budget,
+            input: Mutex::new(Input {
+                record_bytes,
+                assembler: Assembler::new(record_bytes),
+                part_of_tls: false,
+                counted: 0,
+            }),
             state: Mutex::new(State {
-                reading: Reading::Open,
+                reading: Reading::Idle,
+                again: false,
+                hangup: false,
                 ended: false,
                 closed: false,
+                turning: false,
                 in_flight: 0,
+                reply_bytes: 0,
                 queue: VecDeque::new(),
-                unsent: Vec::new(),
+                unsent: VecDeque::new(),
                 sent: 0,
+                unsent_bytes: 0,
                 sending: false,
-                reserved: 0,
-                arriving_since: None,
+                record_since: None,
+                paused_since: now,
                 handshake_since: None,
-                taken_at: now,
+                stalled_since: now,
+                taken: 0,
                 used_at: now,
+                calls: 0,
             }),
             tls: OnceLock::new(),
         })
@@ -178,6 +301,10 @@ impl Connection {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn input(&self) -> MutexGuard<'_, Input> {
+        self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn stream(&self) -> &TcpStream {
@@ -194,6 +321,11 @@ impl Connection {
         self.peer
     }
 
+    /// No export admitted the client when it came.
+    pub(crate) fn is_guest(&self) -> bool {
+        self.guest
+    }
+
     /// When it was last used; those with something in progress are in use now.
     pub(crate) fn last_used(&self) -> Instant {
         let state = self.state();
@@ -204,27 +336,20 @@ impl Connection {
         }
     }
 
-    /// Arms it for what can be done next.
-    fn arm(&self, state: &State) {
-        let mut flags = EventFlags::empty();
-        let open = state.reading == Reading::Open;
-        if open && !state.ended {
-            flags |= EventFlags::IN;
-        }
-        // Records that were read already wait for any worker: a socket that can be written calls one.
-        let unsent = state.unsent_bytes() > 0 && !state.sending;
-        if unsent || (open && !state.queue.is_empty()) {
-            flags |= EventFlags::OUT;
-        }
-        self.hub.arm(&self.stream, self.token, flags);
+    /// Calls a worker.
+    pub(crate) fn post(&self) {
+        self.reactor
+            .post(&self.stream, self.token, Connection::EVENTS);
     }
 
-    /// Handles an event: the record that this worker is to serve, if there is one.
+    // ---- records in -----------------------------------------------------------------------
+
+    /// Handles an event: the call that this worker is to serve, if there is one.
     pub(crate) fn ready<'w>(
         self: &Arc<Self>,
         flags: EventFlags,
         buffer: &'w mut Vec<u8>,
-    ) -> Option<Record<'w>> {
+    ) -> Option<Taken<'w>> {
         let mut state = self.state();
         if state.closed {
             return None;
@@ -233,212 +358,283 @@ impl Connection {
             self.close_with(&mut state, Ending::Gone);
             return None;
         }
-        self.unpause(&mut state);
-        if state.reading != Reading::Open || self.hub.is_stopping() {
-            self.settle(&mut state);
-            self.arm(&state);
+        state.hangup |= flags.contains(EventFlags::RDHUP);
+        if state.reading == Reading::Busy {
+            state.again = true;
             return None;
         }
-        if let Some(record) = state.queue.pop_front() {
-            self.admit(&mut state, &record);
-            return Some(Record::Own(record));
-        }
-        if state.ended || !flags.contains(EventFlags::IN) {
-            self.settle(&mut state);
-            self.arm(&state);
+        if self.must_pause(&state) || self.reactor.is_stopping() {
+            pause(&mut state);
             return None;
         }
+        resume(&mut state);
         state.reading = Reading::Busy;
-        drop(state);
-        let received = match self.tls.get() {
-            None => self.receive(buffer),
-            Some(tls) => self.receive_sealed(tls, buffer),
-        };
-        let mut state = self.state();
+        state.again = false;
+        let mut received = Received::nothing();
+        received.record = state.queue.pop_front().map(Record::Own);
+        if received.record.is_none() {
+            if state.ended {
+                state.reading = Reading::Idle;
+                self.settle(&mut state);
+                return None;
+            }
+            let hangup = state.hangup;
+            drop(state);
+            received = match self.receive(buffer, hangup) {
+                Ok(received) => received,
+                Err(ending) => {
+                    self.end(ending);
+                    self.forget_input();
+                    return None;
+                }
+            };
+            self.reactor.make_room(0, self);
+            state = self.state();
+        }
+        self.take(state, received)
+    }
+
+    /// Takes a call into work, or leaves it for later; calls another worker if there is more to do.
+    fn take<'w>(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        received: Received<'w>,
+    ) -> Option<Taken<'w>> {
         if state.closed {
+            drop(state);
+            self.forget_input();
             return None;
         }
-        state.reading = Reading::Open;
+        state.reading = Reading::Idle;
         state.used_at = Instant::now();
-        state.ended |= matches!(received, Received::Last(..));
-        match received {
-            Received::Record(record, more) | Received::Last(record, more) => {
-                state.queue.extend(more);
-                self.admit(&mut state, record.as_ref());
-                return Some(record);
+        state.ended |= received.end;
+        state.queue.extend(received.more);
+        match received.part {
+            Some(true) if received.record.is_none() && state.record_since.is_some() => {}
+            Some(part) => state.record_since = part.then(Instant::now),
+            None => {}
+        }
+        let taken = received.record.map(|record| {
+            let reply_bytes = rpc::reply_bytes_max(record.as_ref());
+            if let Record::Own(bytes) = &record {
+                self.budget.sub(Account::Arriving, bytes.capacity());
+                self.budget.add(Account::Working, bytes.capacity());
             }
-            Received::Part => {}
-            Received::Starved => {
-                state.reading = Reading::Starved;
-                drop(state);
-                self.hub.starve(self);
-                return None;
+            state.in_flight += 1;
+            state.calls += 1;
+            state.reply_bytes += reply_bytes;
+            state.turning = self.may_begin_tls() && rpc::may_begin_tls(record.as_ref());
+            Taken {
+                record,
+                reply_bytes,
             }
-            Received::End => {
-                state.ended = true;
-                self.settle(&mut state);
-            }
-            Received::Close(ending) => {
-                self.close_with(&mut state, ending);
-                return None;
+        });
+        if received.starved {
+            pause(&mut state);
+            drop(state);
+            self.reactor.memory.wait(self);
+            return taken;
+        }
+        let rest = !received.drained || state.again || state.hangup || !state.queue.is_empty();
+        if self.must_pause(&state) {
+            pause(&mut state);
+        } else if rest && !(state.ended && state.queue.is_empty()) {
+            self.post();
+        }
+        self.settle(&mut state);
+        taken
+    }
+
+    /// A call has ended: its record is freed.
+    pub(crate) fn served(&self, record: Record<'_>) {
+        if let Record::Own(bytes) = record {
+            let held = bytes.capacity();
+            self.reactor.memory.recycle(bytes);
+            self.budget.sub(Account::Working, held);
+        }
+    }
+
+    /// Keeps the record of a call that has to wait for a worker. If there is no memory for it, none: the call is served later.
+    pub(crate) fn keep(
+        self: &Arc<Self>,
+        record: Record<'_>,
+        reply_bytes: usize,
+    ) -> Option<Vec<u8>> {
+        match record {
+            Record::Own(bytes) => Some(bytes),
+            Record::Here(bytes) => {
+                if self.budget.try_add(Account::Working, bytes.len()) {
+                    return Some(bytes.to_vec());
+                }
+                self.put_back(bytes.to_vec(), reply_bytes);
+                None
             }
         }
-        self.arm(&state);
-        None
     }
 
-    /// A record was taken: others may take the next.
-    fn admit(&self, state: &mut State, record: &[u8]) {
-        state.in_flight += 1;
-        if self.may_begin_tls() && rpc::may_begin_tls(record) {
-            state.reading = Reading::Turning;
-        } else if self.is_full(state) {
-            state.reading = Reading::Paused;
+    /// A call that was taken has to wait for memory: it is served later.
+    fn put_back(self: &Arc<Self>, record: Vec<u8>, reply_bytes: usize) {
+        let mut state = self.state();
+        state.in_flight -= 1;
+        state.reply_bytes -= reply_bytes;
+        if state.closed {
+            return;
         }
-        self.arm(state);
-    }
-
-    fn assembler(&self) -> MutexGuard<'_, Assembler> {
-        self.assembler
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_full(&self, state: &State) -> bool {
-        state.in_flight >= self.hub.limits.in_flight || state.unsent_bytes() > UNSENT_BYTES_PAUSE
-    }
-
-    /// Reads on if there is room again. Returns whether that has changed.
-    fn unpause(&self, state: &mut State) -> bool {
-        let may = state.reading == Reading::Paused && !self.is_full(state);
-        if may {
-            state.reading = Reading::Open;
+        self.budget.add(Account::Arriving, record.capacity());
+        state.queue.push_front(record);
+        if state.reading == Reading::Idle {
+            pause(&mut state);
         }
-        may
+        drop(state);
+        self.reactor.memory.wait(self);
+    }
+
+    fn must_pause(&self, state: &State) -> bool {
+        let replies = state.reply_bytes + state.unsent_bytes;
+        let in_flight_max = match self.guest {
+            true => 1,
+            false => self.reactor.limits.in_flight,
+        };
+        state.turning
+            || state.in_flight >= in_flight_max
+            || replies > self.reactor.limits.reply_bytes
+            || (self.guest && state.calls >= GUEST_CALLS)
+    }
+
+    /// Reads on if there is room again.
+    fn unpause(&self, state: &mut State) {
+        if state.reading == Reading::Paused && !self.must_pause(state) && !state.closed {
+            resume(state);
+            self.post();
+        }
     }
 
     /// Ends what has nothing more to do.
     fn settle(&self, state: &mut State) {
-        if state.ended && state.queue.is_empty() {
-            state.reading = Reading::Ended;
-            if state.in_flight == 0 && state.unsent_bytes() == 0 && !state.sending {
-                self.close_with(state, Ending::Gone);
-            }
+        let all_read = state.ended && state.queue.is_empty() && state.reading != Reading::Busy;
+        let done = all_read || (self.guest && state.calls >= GUEST_CALLS);
+        if done && state.in_flight == 0 && state.unsent_bytes == 0 && !state.sending {
+            self.close_with(state, Ending::Gone);
         }
     }
 
     /// Reads until a record is whole or nothing is there.
-    fn receive<'w>(&self, buffer: &'w mut Vec<u8>) -> Received<'w> {
-        let mut assembler = self.assembler();
-        loop {
-            let held = assembler.held();
-            let large = held > UNRESERVED_BYTES;
-            if large && !self.reserve(held) {
-                return Received::Starved;
-            }
-            let received = if large && assembler.left() > 0 {
-                match recv(
-                    &self.stream,
-                    spare_capacity(assembler.make_room()),
-                    RecvFlags::empty(),
-                ) {
-                    Ok((_, 0)) => return self.end_of(&assembler),
-                    Ok((_, len)) => {
-                        let (record, rest) = assembler.filled(len);
-                        take_all(&mut assembler, record, &rest)
-                    }
-                    Err(Errno::AGAIN) => return self.part(assembler.is_idle()),
-                    Err(Errno::INTR) => continue,
-                    Err(_) => return Received::Close(Ending::Gone),
-                }
-            } else {
-                buffer.clear();
-                match recv(&self.stream, spare_capacity(buffer), RecvFlags::empty()) {
-                    Ok((_, 0)) => return self.end_of(&assembler),
-                    Ok(_) => {}
-                    Err(Errno::AGAIN) => return self.part(assembler.is_idle()),
-                    Err(Errno::INTR) => continue,
-                    Err(_) => return Received::Close(Ending::Gone),
-                }
-                if assembler.is_idle()
-                    && exactly_one(buffer, self.hub.limits.record_bytes).is_some()
-                {
+    fn receive<'w>(&self, buffer: &'w mut Vec<u8>, hangup: bool) -> Result<Received<'w>, Ending> {
+        let mut guard = self.input();
+        let input = &mut *guard;
+        let mut received = Received::nothing();
+        let mut whole = Whole::new();
+        let (tls, memory) = (self.tls.get(), &self.reactor.memory);
+        for _ in 0..READS_MAX {
+            // What comes before the end of the stream is in the socket already: little, and no record may come of it.
+            if input.assembler.arrived() > UNRESERVED_BYTES && !hangup {
+                let missing = memory.buffer_bytes.saturating_sub(input.counted);
+                if !self.reserve(missing) {
+                    received.starved = true;
                     break;
                 }
-                take_all(&mut assembler, None, buffer)
-            };
-            match received {
-                Err(ending) => return Received::Close(ending),
-                Ok(None) => {}
-                Ok(Some((record, more))) => {
-                    self.arrived(assembler.is_idle());
-                    return Received::Record(Record::Own(record), more.into());
+                if missing > 0 {
+                    input.assembler.move_to(memory.buffer());
+                    input.counted += missing;
                 }
             }
+            let large = tls.is_none() && input.assembler.has_room();
+            let into = match large {
+                true => input.assembler.room(),
+                false => {
+                    buffer.clear();
+                    &mut *buffer
+                }
+            };
+            let room = into.capacity() - into.len();
+            match recv(&self.stream, spare_capacity(into), RecvFlags::empty()) {
+                Ok((_, 0)) => received.end = true,
+                Ok((_, len)) => {
+                    received.drained = len < room;
+                    if large {
+                        let (record, rest) = input.assembler.filled(len);
+                        if let Some(record) = record {
+                            input.took(record, &self.budget, &mut whole);
+                        }
+                        input.feed(&rest, &self.budget, &mut whole)?;
+                    } else if let Some(tls) = tls {
+                        self.open(tls, buffer, input, &mut whole, &mut received)?;
+                    } else if input.is_idle() && exactly_one(buffer, input.record_bytes).is_some() {
+                        received.part = Some(false);
+                        let record = exactly_one(buffer, input.record_bytes);
+                        received.record = record.map(Record::Here);
+                        return Ok(received);
+                    } else {
+                        input.feed(buffer, &self.budget, &mut whole)?;
+                    }
+                }
+                Err(Errno::AGAIN) => received.drained = true,
+                Err(Errno::INTR) => {}
+                Err(_) => return Err(Ending::Gone),
+            }
+            if received.drained || received.end || !whole.is_empty() {
+                break;
+            }
         }
-        self.arrived(true);
-        match exactly_one(buffer, self.hub.limits.record_bytes) {
-            Some(record) => Received::Record(Record::Here(record), VecDeque::new()),
-            None => Received::Close(Ending::Garbage),
+        // A part of a record never becomes one after the end.
+        if received.end && whole.is_empty() && !input.is_idle() {
+            return Err(Ending::Gone);
         }
+        received.part = Some(!input.is_idle());
+        received.record = whole.pop_front().map(Record::Own);
+        received.more = whole;
+        Ok(received)
     }
 
-    /// Nothing more is there for now; whether nothing is held of what follows.
-    fn part(&self, idle: bool) -> Received<'static> {
-        let mut state = self.state();
-        if !idle {
-            state.arriving_since.get_or_insert_with(Instant::now);
+    /// Opens what came over TLS, and takes what was in it.
+    fn open(
+        &self,
+        tls: &Session,
+        wire: &[u8],
+        input: &mut Input,
+        whole: &mut Whole,
+        received: &mut Received<'_>,
+    ) -> Result<(), Ending> {
+        let opened = tls.open(wire, |bytes| input.feed(bytes, &self.budget, whole));
+        let opened = match opened {
+            Ok(opened) => opened,
+            Err(Broken::Inside(ending)) => return Err(ending),
+            Err(Broken::Tls(why)) => return Err(self.refuse_tls(tls, &why)),
+        };
+        if opened.established {
+            self.established();
         }
-        Received::Part
+        if opened.answers {
+            self.finish(0, &[], 0);
+        }
+        input.part_of_tls = !opened.whole;
+        received.end = opened.closed;
+        Ok(())
     }
 
-    /// The client has sent all: a part of a record never becomes one.
-    fn end_of(&self, assembler: &Assembler) -> Received<'static> {
-        if assembler.is_idle() {
-            Received::End
-        } else {
-            Received::Close(Ending::Gone)
+    /// Reserves memory; others may have to go for it. False if calls in progress have all of it.
+    fn reserve(&self, bytes: usize) -> bool {
+        if bytes == 0 || self.budget.try_add(Account::Arriving, bytes) {
+            return true;
         }
+        self.reactor.make_room(bytes, self);
+        self.budget.try_add(Account::Arriving, bytes)
     }
 
-    /// Reserves memory for a record of `held` bytes.
-    fn reserve(&self, held: usize) -> bool {
-        let mut state = self.state();
-        let missing = held.saturating_sub(state.reserved);
-        if state.closed || !self.hub.reserve(missing) {
-            // It is not the client that it waits for.
-            state.arriving_since = None;
-            return false;
-        }
-        if missing > 0 {
-            state.reserved += missing;
-            state.arriving_since = Some(Instant::now());
-        }
-        true
+    /// Frees what has arrived on a connection that is closed.
+    fn forget_input(&self) {
+        let freed = self.input().clear();
+        self.reactor.memory.recycle(freed);
+        self.budget.clear(Account::Arriving);
     }
 
-    /// A record is whole; whether nothing of the next is here.
-    fn arrived(&self, alone: bool) {
-        let mut state = self.state();
-        state.arriving_since = (!alone).then(Instant::now);
-        let reserved = std::mem::take(&mut state.reserved);
-        drop(state);
-        self.hub.give_back(reserved);
-    }
+    // ---- replies out ----------------------------------------------------------------------
 
-    /// There is memory again, perhaps.
-    pub(crate) fn resume(&self) {
-        let mut state = self.state();
-        if !state.closed && state.reading == Reading::Starved {
-            state.reading = Reading::Open;
-            self.arm(&state);
-        }
-    }
-
-    /// Ends so many calls, with their replies if they have any.
-    pub(crate) fn finish(&self, calls: u32, replies: &[u8]) {
+    /// Ends so many calls, with their replies if they have any. `reply_bytes` is what [`Taken`] has said.
+    pub(crate) fn finish(&self, calls: u32, replies: &[u8], reply_bytes: usize) {
         let mut state = self.state();
         state.in_flight -= calls;
+        state.reply_bytes -= reply_bytes;
         if state.closed {
             return;
         }
@@ -456,12 +652,13 @@ impl Connection {
 
     /// Sends, through TLS if it has begun.
     fn send<'a>(&'a self, mut state: MutexGuard<'a, State>, reply: &[u8]) {
-        let Some(tls) = self.tls.get() else {
-            return self.transmit(state, reply);
-        };
-        match tls.seal(reply) {
-            Some(wire) => self.transmit(state, &wire),
-            None => self.close_with(&mut state, Ending::Garbage),
+        if self.reactor.is_aborted() {
+            return self.close_with(&mut state, Ending::Gone);
+        }
+        match self.tls.get().map(|tls| tls.seal(reply)) {
+            None => self.transmit(state, reply),
+            Some(Some(wire)) => self.transmit(state, &wire),
+            Some(None) => self.close_with(&mut state, Ending::Garbage),
         }
     }
 
@@ -469,7 +666,8 @@ impl Connection {
     /// the kernel is done with the reply.
     fn transmit<'a>(&'a self, mut state: MutexGuard<'a, State>, reply: &[u8]) {
         let mut rest = reply;
-        if !reply.is_empty() && !state.sending && state.unsent_bytes() == 0 {
+        let first = !state.sending && state.unsent_bytes == 0;
+        if !reply.is_empty() && first {
             state.sending = true;
             drop(state);
             let written = self.write(reply);
@@ -482,27 +680,34 @@ impl Connection {
                 Ok(len) => rest = &reply[len..],
                 Err(_) => return self.close_with(&mut state, Ending::Gone),
             }
-            // What others left meanwhile comes behind it.
-            if !rest.is_empty() {
-                state.unsent.splice(0..0, rest.iter().copied());
-            } else if !self.flush(&mut state) {
-                return self.close_with(&mut state, Ending::Gone);
-            }
-        } else {
-            state.unsent.extend_from_slice(reply);
         }
         if !rest.is_empty() {
-            if state.unsent_bytes() == rest.len() {
-                state.taken_at = Instant::now();
+            if state.unsent_bytes == 0 {
+                (state.stalled_since, state.taken) = (Instant::now(), 0);
             }
-            if !self.hub.keep_unsent(rest.len()) {
-                return self.close_with(&mut state, Ending::Crowded);
+            let mut kept = match rest.len() > STALL_BYTES {
+                true => self.reactor.memory.buffer(),
+                false => Vec::with_capacity(rest.len()),
+            };
+            kept.extend_from_slice(rest);
+            state.unsent_bytes += rest.len();
+            self.budget.add(Account::Unsent, kept.capacity());
+            // What others left meanwhile comes behind it.
+            match first {
+                true => state.unsent.push_front(kept),
+                false => state.unsent.push_back(kept),
             }
         }
-        let rearm = self.unpause(&mut state) || (state.unsent_bytes() > 0 && !state.sending);
+        // What others left is written by the one that wrote last. Room that came before something was left made no event:
+        // so it is tried once more.
+        if first && !self.flush(&mut state) {
+            return self.close_with(&mut state, Ending::Gone);
+        }
+        self.unpause(&mut state);
         self.settle(&mut state);
-        if rearm && !state.closed {
-            self.arm(&state);
+        drop(state);
+        if !rest.is_empty() {
+            self.reactor.make_room(0, self);
         }
     }
 
@@ -526,56 +731,143 @@ impl Connection {
 
     /// Writes what is kept. False if the connection is broken.
     fn flush(&self, state: &mut State) -> bool {
-        if state.unsent_bytes() == 0 || state.sending {
+        if state.sending {
             return true;
         }
-        let Ok(len) = self.write(&state.unsent[state.sent..]) else {
-            return false;
-        };
-        if len > 0 {
-            state.taken_at = Instant::now();
-            state.sent += len;
-            self.hub.unsent_gone(len);
-        }
-        if state.unsent_bytes() == 0 {
-            (state.unsent, state.sent) = (Vec::new(), 0);
-        } else if state.sent > state.unsent.len() / 2 {
-            state.unsent.drain(..state.sent);
+        while let Some(first) = state.unsent.front() {
+            let len = first.len();
+            let Ok(written) = self.write(&first[state.sent..]) else {
+                return false;
+            };
+            state.sent += written;
+            state.unsent_bytes -= written;
+            state.taken += written;
+            if state.sent < len {
+                break;
+            }
             state.sent = 0;
+            if let Some(taken) = state.unsent.pop_front() {
+                let held = taken.capacity();
+                self.reactor.memory.recycle(taken);
+                self.budget.sub(Account::Unsent, held);
+            }
+        }
+        if state.taken >= STALL_BYTES {
+            (state.stalled_since, state.taken) = (Instant::now(), 0);
         }
         true
     }
 
-    /// Ends it if the client is too slow: for a record, for one whose memory others wait for, or to take a reply.
-    pub(crate) fn look_after(
-        &self,
-        now: Instant,
-        (record_time, reserved_time): (Duration, Duration),
-        handshake_time: Duration,
-        stall_time: Duration,
-    ) {
+    // ---- TLS ------------------------------------------------------------------------------
+
+    /// How far it is protected.
+    pub(crate) fn security(&self) -> Security {
+        self.tls.get().map_or(Security::None, Session::security)
+    }
+
+    /// Whether TLS is offered, and has not begun.
+    pub(crate) fn may_begin_tls(&self) -> bool {
+        !self.guest && self.reactor.tls.is_some() && self.tls.get().is_none()
+    }
+
+    /// It is known whether TLS begins.
+    pub(crate) fn read_on(&self) {
+        let mut state = self.state();
+        if std::mem::take(&mut state.turning) {
+            self.unpause(&mut state);
+            self.settle(&mut state);
+        }
+    }
+
+    /// Ends a call with a reply behind which TLS begins. Nobody reads meanwhile. What the client has sent behind the
+    /// call, or has in progress, was said in plain and cannot be answered so: the connection is closed.
+    pub(crate) fn begin_tls(&self, reply: &[u8]) {
+        let now = Instant::now();
+        let limits = self.reactor.limits.handshakes;
+        let may = self.budget.peer.begin_handshake(now, limits);
+        let session = self.reactor.tls.as_ref().and_then(|tls| tls.session());
+        let session = session.filter(|_| may && self.reserve(HANDSHAKE_BYTES));
+        let idle = self.input().is_idle();
+        let mut state = self.state();
+        state.in_flight -= 1;
+        if may {
+            // From now on the end of the connection ends the handshake.
+            state.handshake_since = Some(now);
+        }
+        if state.closed {
+            return self.abandon_handshake(&mut state);
+        }
+        if !idle || state.ended || state.in_flight > 0 || !state.queue.is_empty() {
+            return self.close_with(&mut state, Ending::Garbage);
+        }
+        let Some(session) = session else {
+            return self.close_with(&mut state, Ending::Crowded);
+        };
+        state.used_at = now;
+        // From now on others' replies are sealed; this one goes before them.
+        if self.tls.set(session).is_err() {
+            return self.close_with(&mut state, Ending::Garbage);
+        }
+        self.transmit(state, reply);
+    }
+
+    /// The handshake has ended well.
+    fn established(&self) {
+        let mut state = self.state();
+        if state.closed || state.handshake_since.take().is_none() {
+            return;
+        }
+        let metrics = &self.reactor.metrics;
+        metrics.tls_connections_accepted.fetch_add(1, Relaxed);
+        metrics.tls_connections_now.fetch_add(1, Relaxed);
+        self.budget.add(Account::Base, TLS_BYTES);
+        self.budget.sub(Account::Arriving, HANDSHAKE_BYTES);
+        self.budget.peer.end_handshake();
+    }
+
+    fn abandon_handshake(&self, state: &mut State) {
+        if state.handshake_since.take().is_some() {
+            let metrics = &self.reactor.metrics;
+            metrics.tls_handshakes_failed.fetch_add(1, Relaxed);
+            self.budget.peer.end_handshake();
+        }
+    }
+
+    /// What came is no TLS, or none that this server takes: the client is told, if it can be.
+    fn refuse_tls(&self, tls: &Session, why: &rustls::Error) -> Ending {
+        let handshake = tls.security() == Security::None;
+        self.finish(0, &[], 0);
+        if handshake {
+            let client = self.peer.ip().to_canonical();
+            let log = &self.reactor.log;
+            log.say(format!(
+                "{client}: its TLS handshake failed ({why}); compare certificates and authorities of both sides"
+            ));
+        }
+        Ending::Garbage
+    }
+
+    // ---- the end --------------------------------------------------------------------------
+
+    /// Ends it if the client takes too long: for a record, a handshake, to take replies, or as a guest.
+    pub(crate) fn look_after(&self, now: Instant) {
         let mut state = self.state();
         if state.closed {
             return;
         }
+        let limits = &self.reactor.limits;
         let over = |since: Instant, time: Duration| now.saturating_duration_since(since) > time;
-        // Who waits for memory or is being read is not slow.
-        let idle = state.reading == Reading::Open;
-        let record_time = if state.reserved > 0 {
-            reserved_time
-        } else {
-            record_time
-        };
-        let arriving = idle
-            && state
-                .arriving_since
-                .is_some_and(|since| over(since, record_time));
-        let shaking = idle
-            && state
-                .handshake_since
-                .is_some_and(|since| over(since, handshake_time));
-        let stalled = state.unsent_bytes() > 0 && over(state.taken_at, stall_time);
-        if arriving || shaking || stalled {
+        // Nothing arrives as long as nothing is read.
+        let idle = state.reading == Reading::Idle;
+        let record = state
+            .record_since
+            .is_some_and(|since| idle && over(since, limits.record_time));
+        let handshake = state
+            .handshake_since
+            .is_some_and(|since| over(since, limits.handshake_time));
+        let stalled = state.unsent_bytes > 0 && over(state.stalled_since, limits.stall_time);
+        let guest = self.guest && over(self.since, limits.guest_time);
+        if record || handshake || stalled || guest {
             self.close_with(&mut state, Ending::Slow);
         }
     }
@@ -586,7 +878,7 @@ impl Connection {
         if !state.closed && !self.flush(&mut state) {
             self.close_with(&mut state, Ending::Gone);
         }
-        state.closed || (state.unsent_bytes() == 0 && !state.sending)
+        state.closed || (state.unsent_bytes == 0 && !state.sending)
     }
 
     /// Ends it.
@@ -604,67 +896,91 @@ impl Connection {
         if std::mem::replace(&mut state.closed, true) {
             return;
         }
-        let metrics = &self.hub.metrics;
+        let metrics = &self.reactor.metrics;
         match ending {
             Ending::Gone => {}
             Ending::Garbage => drop(metrics.connections_closed_garbage.fetch_add(1, Relaxed)),
             Ending::Slow => drop(metrics.connections_closed_slow.fetch_add(1, Relaxed)),
             Ending::Crowded => drop(metrics.connections_closed_crowded.fetch_add(1, Relaxed)),
         }
-        if let Some(tls) = self.tls.get() {
-            self.leave_tls(state, tls);
+        let established = state.handshake_since.is_none() && self.security() != Security::None;
+        self.abandon_handshake(state);
+        if established {
+            metrics.tls_connections_now.fetch_sub(1, Relaxed);
+            // What tells the client that nothing was cut off; it may be gone, or slow, and is not waited for.
+            if let Some(tls) = self.tls.get()
+                && state.unsent_bytes == 0
+                && !state.sending
+            {
+                let _ = self.write(&tls.farewell());
+            }
         }
-        self.hub.unsent_gone(state.unsent_bytes());
-        (state.unsent, state.sent) = (Vec::new(), 0);
-        state.queue = VecDeque::new();
-        let reserved = std::mem::take(&mut state.reserved);
-        self.hub.forget(&self.stream);
-        self.hub.remove(self.token);
+        self.reactor.forget(&self.stream);
+        self.reactor.remove(self);
         let _ = self.stream.shutdown(Shutdown::Both);
-        state.reading = Reading::Ended;
-        // Who waits for it is called by the next look: no two connections' locks are held at a time.
-        self.hub.unreserve(reserved);
+        let unsent = std::mem::take(&mut state.unsent);
+        (state.sent, state.unsent_bytes) = (0, 0);
+        let queue = std::mem::take(&mut state.queue);
+        let memory = &self.reactor.memory;
+        unsent
+            .into_iter()
+            .chain(queue)
+            .for_each(|buffer| memory.recycle(buffer));
+        // A worker that reads just now frees it itself.
+        if state.reading != Reading::Busy
+            && let Ok(mut input) = self.input.try_lock()
+        {
+            memory.recycle(input.clear());
+        }
+        for account in [Account::Base, Account::Arriving, Account::Unsent] {
+            self.budget.clear(account);
+        }
     }
 
     /// A connection to nobody.
     #[cfg(any(test, feature = "fuzz"))]
     #[allow(clippy::unwrap_used)]
     pub(crate) fn for_tests() -> Arc<Connection> {
+        use crate::memory::{HandshakeLimits, Peers};
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let peer = stream.local_addr().unwrap();
-        let limits = crate::hub::Limits {
+        let address = stream.local_addr().unwrap();
+        let limits = crate::reactor::Limits {
             record_bytes: 1,
-            arriving_bytes: 1,
-            unsent_bytes: 1,
+            memory_bytes: 1,
+            reply_bytes: 1,
             connections: 1,
+            connections_per_address: 1,
             in_flight: 1,
             record_time: Duration::ZERO,
+            handshakes: HandshakeLimits {
+                now: 1,
+                per_second: 1,
+            },
             handshake_time: Duration::ZERO,
             stall_time: Duration::ZERO,
+            guest_time: Duration::ZERO,
         };
-        let hub = Arc::new(Hub::new(limits, Arc::default(), Arc::default(), None).unwrap());
-        Connection::new(hub, 1, stream, peer)
+        let reactor = Arc::new(Reactor::new(limits, Arc::default(), Arc::default(), None).unwrap());
+        let peer = Peers::default().join(address.ip(), Instant::now());
+        let budget = Budget::new(Arc::clone(&reactor.memory), peer);
+        Connection::new(reactor, 1, stream, (address, false), budget)
     }
 }
 
-/// What is left of bytes that were fed: the first whole record, and those behind it.
-type Whole = Option<(Vec<u8>, Vec<Vec<u8>>)>;
-
-fn take_all(
-    assembler: &mut Assembler,
-    first: Option<Vec<u8>>,
-    mut bytes: &[u8],
-) -> Result<Whole, Ending> {
-    let mut first = first;
-    let mut more = Vec::new();
-    loop {
-        match assembler.feed(&mut bytes) {
-            Err(_) => return Err(Ending::Garbage),
-            Ok(None) => break,
-            Ok(Some(record)) if first.is_none() => first = Some(record),
-            Ok(Some(record)) => more.push(record),
-        }
+/// From now on nothing is read.
+fn pause(state: &mut State) {
+    if state.reading != Reading::Paused {
+        state.reading = Reading::Paused;
+        state.paused_since = Instant::now();
     }
-    Ok(first.map(|first| (first, more)))
+}
+
+/// The client is not charged with the time for which nothing was read.
+fn resume(state: &mut State) {
+    if state.reading == Reading::Paused {
+        state.reading = Reading::Idle;
+        let paused = state.paused_since.elapsed();
+        state.record_since = state.record_since.map(|since| since + paused);
+    }
 }

@@ -19,11 +19,12 @@ use crate::convert;
 use crate::drc::{Cache, Key, Verdict};
 use crate::exports::{Export, Table};
 use crate::log::Log;
+use crate::memory::Account;
 use crate::metrics::Metrics;
 use crate::mountd::{self, Mounts};
 use crate::procedures::{self, Context, Debts};
 use crate::reply::Reply;
-use crate::rpc::{self, Call, Message};
+use crate::rpc::{self, Call, Message, Waits};
 use crate::tls::Security;
 use crate::volume::Volume;
 
@@ -48,6 +49,8 @@ pub(crate) enum Outcome {
     BeginTls,
     /// Somebody else sends the reply.
     Later,
+    /// Nothing was done: it would have to wait for the device.
+    MustWait,
     /// The connection carries no RPC.
     Close,
 }
@@ -91,14 +94,21 @@ impl Service {
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
     }
 
-    /// Answers a record that came over a connection. `waits` is called before it waits for the device.
+    /// Answers a record that came over a connection, waiting for the device only if it may.
     pub(crate) fn answer(
         &self,
         connection: &Arc<Connection>,
         record: &[u8],
-        waits: &dyn Fn(),
+        may_wait: bool,
         reply: &mut Reply,
     ) -> Outcome {
+        let waits = match may_wait {
+            true => Waits::Never,
+            false => rpc::waits(record),
+        };
+        if waits == Waits::Likely {
+            return Outcome::MustWait;
+        }
         let call = match rpc::read(record) {
             Ok(Message::Call(call)) => call,
             Ok(Message::WrongVersion { xid }) => {
@@ -167,7 +177,7 @@ impl Service {
         connection: &Arc<Connection>,
         record: &[u8],
         call: &Call<'_>,
-        waits: &dyn Fn(),
+        waits: Waits,
         reply: &mut Reply,
     ) -> Outcome {
         let since = Instant::now();
@@ -195,24 +205,38 @@ impl Service {
             }
         }
         let debts = Debts::default();
-        let status = self.run(&table, connection, call, procedure, (waits, &debts), reply);
+        let volume = procedures::volume_of(&table, call.args);
+        let mut status = None;
+        let mut run = || status = self.run(&table, connection, call, procedure, &debts, reply);
+        match volume.filter(|_| waits == Waits::Perhaps) {
+            Some(volume) if !volume.fs().in_memory(&mut run) => return Outcome::MustWait,
+            Some(_) => {}
+            None => run(),
+        }
+        let failed = status != Some(nfsstat3::NFS3_OK);
+        if let Some(volume) = volume.filter(|volume| key.is_some() && volume.sync_always()) {
+            // Also what a call did that failed half-way.
+            debts.owe_everything(volume);
+        }
         if let Some((volume, wanted)) = debts.take() {
             let call = Unanswered {
                 connection: Arc::clone(connection),
                 xid: call.xid,
                 procedure,
                 since,
+                failed,
                 key,
             };
+            let reply = reply.finish().to_vec();
+            connection.budget.add(Account::Working, reply.len());
             let waiting = Waiting {
                 call,
                 wanted,
-                reply: reply.finish().to_vec(),
+                reply,
             };
             return Outcome::Owes(volume, waiting);
         }
-        let error = status != Some(nfsstat3::NFS3_OK);
-        self.metrics.asked(procedure, since.elapsed(), error);
+        self.metrics.asked(procedure, since.elapsed(), failed);
         if let Some(key) = key {
             self.remember(key, reply.finish());
         }
@@ -243,29 +267,34 @@ impl Service {
         };
         for calls in batch.chunk_by_mut(same) {
             bytes.clear();
+            let mut held = 0;
             for Waiting {
                 call,
                 reply: record,
                 ..
             } in &mut *calls
             {
+                held += record.len();
                 if let Err(e) = &synced {
                     rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
                     procedures::fail_late(call.procedure, convert::status(e), reply);
                     record.clear();
                     record.extend_from_slice(reply.finish());
-                } else if call.procedure == NFS_PROGRAM::NFSPROC3_COMMIT {
+                } else if call.procedure == NFS_PROGRAM::NFSPROC3_COMMIT && !call.failed {
                     procedures::verify_again(volume, record);
                 }
+                let failed = call.failed || synced.is_err();
                 self.metrics
-                    .asked(call.procedure, call.since.elapsed(), synced.is_err());
+                    .asked(call.procedure, call.since.elapsed(), failed);
                 if let Some(key) = call.key {
                     self.remember(key, record);
                 }
                 bytes.extend_from_slice(record);
             }
             if let [first, ..] = &*calls {
-                first.call.connection.finish(calls.len() as u32, &bytes);
+                let connection = &first.call.connection;
+                connection.budget.sub(Account::Working, held);
+                connection.finish(calls.len() as u32, &bytes, 0);
             }
         }
     }
@@ -277,7 +306,7 @@ impl Service {
         connection: &Arc<Connection>,
         call: &Call<'_>,
         procedure: NFS_PROGRAM,
-        (waits, debts): (&dyn Fn(), &Debts),
+        debts: &Debts,
         reply: &mut Reply,
     ) -> Option<nfsstat3> {
         let claimed = match auth::read(call.flavor, call.credential) {
@@ -295,7 +324,6 @@ impl Service {
             security: connection.security(),
             wanted_more: Cell::new(None),
             claimed: &claimed,
-            waits,
             debts,
         };
         rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);

@@ -9,11 +9,11 @@
 //! * A call that comes again is answered, not carried out again within two minutes (`drc`).
 //! * Handles cannot be made by others, live as long as their files, and never name another (`handles`).
 //! * A client that is slow, dead or hostile harms nobody else: no worker waits for one, memory is bounded (`connection`,
-//!   `hub`), and nothing that it sends is believed (`record`, `xdr`, `rpc`).
+//!   `memory`, `reactor`), and nothing that it sends is believed (`record`, `xdr`, `rpc`).
 //! * What an export wants protected is answered over TLS alone (RFC 9289; `tls`).
 //! * Request bytes are borrowed while the call lasts, and by nobody afterwards.
 //!
-//! Data flows straight down: `server` (workers) → `connection`, `tls`, `record` (bytes to records) → `dispatch`, `rpc`, `auth`,
+//! Data flows straight down: `server` (workers) → `reactor`, `connection`, `tls`, `record` (bytes to records) → `dispatch`, `rpc`, `auth`,
 //! `drc` (records to calls) → `procedures`, `mountd` → the file system.
 //!
 //! ```no_run
@@ -41,19 +41,20 @@ mod exports;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
-mod gate;
 mod handles;
-mod hub;
 mod log;
+mod memory;
 mod metrics;
 mod mountd;
 mod procedures;
+mod reactor;
 mod record;
 mod reload;
 mod reply;
 mod rpc;
 mod rpcbind;
 mod server;
+mod slots;
 mod subtree;
 mod tls;
 mod volume;

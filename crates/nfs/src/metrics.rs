@@ -124,7 +124,9 @@ counters! {
     connections_now,
     /// Connections over TLS, now
     tls_connections_now,
-    /// Bytes reserved for records that are arriving, now
+    /// Bytes that clients make the server hold, now
+    memory_bytes_now,
+    /// Bytes of records that are arriving, now
     arriving_bytes_now,
     /// Bytes of replies that clients have not taken, now
     unsent_bytes_now,

@@ -2,8 +2,8 @@
 //! behind four bytes of length and a bit that marks the last.
 //!
 //! Invariants: a record longer than the limit is refused when the first mark that says so is
-//! read; the buffer grows with the bytes that arrive, unless somebody who has reserved the
-//! memory asks for the room of a whole fragment ([`Assembler::make_room`]).
+//! read; the buffer grows with the bytes that arrive, until the caller has one for a whole record
+//! ([`Assembler::move_to`]).
 
 /// A record is longer than this server takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,14 +63,19 @@ impl Assembler {
         self.mark_len == 0 && self.body.is_empty()
     }
 
-    /// Bytes of the record that are held, or will be when the current fragment has arrived.
-    pub(crate) fn held(&self) -> usize {
-        self.body.len() + self.left
+    /// Bytes of the record that have arrived.
+    pub(crate) fn arrived(&self) -> usize {
+        self.body.len()
     }
 
-    /// Bytes of the current fragment that have not arrived.
-    pub(crate) fn left(&self) -> usize {
-        self.left
+    /// Bytes of memory that are held.
+    pub(crate) fn held(&self) -> usize {
+        self.body.capacity()
+    }
+
+    /// Whether the rest of a fragment can be read to [`Assembler::room`].
+    pub(crate) fn has_room(&self) -> bool {
+        self.left > 0 && self.body.capacity() - self.body.len() >= self.left
     }
 
     /// Takes bytes from `input` until a record is whole.
@@ -108,14 +113,19 @@ impl Assembler {
         }
     }
 
-    /// Makes room for the rest of the fragment: the buffer to read it to. What is read beyond
-    /// the fragment is put right by [`Assembler::filled`].
-    pub(crate) fn make_room(&mut self) -> &mut Vec<u8> {
-        self.body.reserve_exact(self.left);
+    /// Goes on in a buffer that holds the longest record. Returns the one before.
+    pub(crate) fn move_to(&mut self, mut buffer: Vec<u8>) -> Vec<u8> {
+        buffer.extend_from_slice(&self.body);
+        std::mem::replace(&mut self.body, buffer)
+    }
+
+    /// The buffer to read the rest of the fragment to. What is read beyond the fragment is put right by
+    /// [`Assembler::filled`].
+    pub(crate) fn room(&mut self) -> &mut Vec<u8> {
         &mut self.body
     }
 
-    /// After `len` bytes were appended to the buffer of [`Assembler::make_room`]: the record if it is whole,
+    /// After `len` bytes were appended to the buffer of [`Assembler::room`]: the record if it is whole,
     /// and what was read beyond the fragment.
     pub(crate) fn filled(&mut self, len: usize) -> (Option<Vec<u8>>, Vec<u8>) {
         let beyond = len.saturating_sub(self.left);
@@ -183,7 +193,8 @@ mod tests {
         let mut assembler = Assembler::new(100);
         let mut head = &fragment(b"0123456789", true)[..6];
         assert_eq!(assembler.feed(&mut head), Ok(None));
-        assembler.make_room().extend_from_slice(b"23456789next");
+        assembler.move_to(Vec::with_capacity(100));
+        assembler.room().extend_from_slice(b"23456789next");
         let (record, rest) = assembler.filled(12);
         assert_eq!(record.unwrap(), b"0123456789");
         assert_eq!(rest, b"next");

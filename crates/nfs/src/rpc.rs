@@ -77,26 +77,77 @@ pub(crate) fn read(record: &[u8]) -> Parsed<Message<'_>> {
     }))
 }
 
-/// Where the number of the procedure is.
+/// Where the numbers of program and procedure are.
+const PROGRAM: std::ops::Range<usize> = 12..16;
 const PROCEDURE: std::ops::Range<usize> = 20..24;
 /// Where the kind of the credential is.
 const FLAVOR: std::ops::Range<usize> = 24..28;
-/// A record that takes a while, whatever it asks for.
-const LARGE_RECORD_BYTES: usize = 64 << 10;
+/// Most bytes of a reply that carries data.
+const REPLY_DATA_BYTES_MAX: u32 = 1 << 20;
 
-/// Whether a call may wait for the device: a guess that costs nothing. A READ finds out.
-pub(crate) fn may_wait(record: &[u8]) -> bool {
+/// Whether a call waits for the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Waits {
+    Never,
+    /// Unless what it asks for is in memory.
+    Perhaps,
+    /// It changes something, or reads much.
+    Likely,
+}
+
+fn word(record: &[u8], at: std::ops::Range<usize>) -> Option<u32> {
+    let bytes = record.get(at)?.try_into().ok()?;
+    Some(u32::from_be_bytes(bytes))
+}
+
+/// Whether a record's call waits for the device, by its program and procedure.
+pub(crate) fn waits(record: &[u8]) -> Waits {
     use NFS_PROGRAM as P;
-    let long = [
-        P::NFSPROC3_READDIR,
-        P::NFSPROC3_READDIRPLUS,
-        P::NFSPROC3_COMMIT,
-    ];
-    let procedure = record
-        .get(PROCEDURE)
-        .and_then(|bytes| bytes.try_into().ok());
-    let procedure = procedure.map(u32::from_be_bytes);
-    record.len() > LARGE_RECORD_BYTES || long.iter().any(|p| procedure == Some(*p as u32))
+    let procedure = word(record, PROCEDURE);
+    match word(record, PROGRAM) {
+        Some(nfs3_types::nfs3::PROGRAM) => match procedure.map(P::try_from) {
+            Some(Ok(P::NFSPROC3_NULL) | Err(_)) | None => Waits::Never,
+            Some(Ok(
+                P::NFSPROC3_GETATTR
+                | P::NFSPROC3_LOOKUP
+                | P::NFSPROC3_ACCESS
+                | P::NFSPROC3_READLINK
+                | P::NFSPROC3_READ
+                | P::NFSPROC3_FSSTAT
+                | P::NFSPROC3_FSINFO
+                | P::NFSPROC3_PATHCONF,
+            )) => Waits::Perhaps,
+            Some(Ok(_)) => Waits::Likely,
+        },
+        Some(nfs3_types::mount::PROGRAM) if procedure == Some(MOUNT_MNT) => Waits::Likely,
+        _ => Waits::Never,
+    }
+}
+
+/// The one procedure of MOUNT that looks at a file system.
+const MOUNT_MNT: u32 = 1;
+
+/// Most bytes of data in the reply to a record's call; 0 where they are few.
+pub(crate) fn reply_bytes_max(record: &[u8]) -> usize {
+    use NFS_PROGRAM as P;
+    // Bytes between the handle and the number of bytes that are wanted.
+    let skipped = match word(record, PROCEDURE).map(P::try_from) {
+        Some(Ok(P::NFSPROC3_READ)) => 8,
+        Some(Ok(P::NFSPROC3_READDIR)) => 16,
+        Some(Ok(P::NFSPROC3_READDIRPLUS)) => 20,
+        _ => return 0,
+    };
+    let wanted = || {
+        let Ok(Message::Call(mut call)) = read(record) else {
+            return Err(Garbage);
+        };
+        call.args.opaque(AUTH_BYTES_MAX)?;
+        for _ in 0..skipped / 4 {
+            call.args.u32()?;
+        }
+        call.args.u32()
+    };
+    wanted().map_or(0, |bytes| bytes.min(REPLY_DATA_BYTES_MAX) as usize)
 }
 
 /// Whether a record may be the one behind which TLS begins: all that can be are seen.
@@ -150,4 +201,33 @@ pub(crate) fn not_authentic(reply: &mut Reply, xid: u32, why: auth_stat) {
 pub(crate) fn wrong_version(reply: &mut Reply, xid: u32) {
     let only = rejected_reply::rpc_mismatch(RPC_VERSION_2, RPC_VERSION_2);
     put(reply, xid, reply_body::MSG_DENIED(only));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(procedure: NFS_PROGRAM, rest: &[u32]) -> Vec<u8> {
+        // Number, call, RPC 2, program, version, procedure, two empty AUTH_NONE, a handle of four bytes.
+        let head = [7, 0, 2, nfs3_types::nfs3::PROGRAM, 3, procedure as u32];
+        let words = [&head[..], &[0; 4], &[4, 9], rest].concat();
+        words.into_iter().flat_map(u32::to_be_bytes).collect()
+    }
+
+    #[test]
+    fn a_call_says_how_much_it_asks_for() {
+        use NFS_PROGRAM as P;
+        let max = |procedure, rest: &[u32]| reply_bytes_max(&call(procedure, rest));
+        assert_eq!(max(P::NFSPROC3_READ, &[1, 2, 3000]), 3000);
+        assert_eq!(max(P::NFSPROC3_READ, &[1, 2, u32::MAX]), 1 << 20);
+        assert_eq!(max(P::NFSPROC3_READ, &[1, 2]), 0, "cut off");
+        assert_eq!(max(P::NFSPROC3_READDIR, &[1, 2, 3, 4, 5000]), 5000);
+        assert_eq!(max(P::NFSPROC3_READDIRPLUS, &[1, 2, 3, 4, 5, 6000]), 6000);
+        assert_eq!(max(P::NFSPROC3_GETATTR, &[1, 2, 3000]), 0);
+        assert_eq!(reply_bytes_max(b"x"), 0);
+        assert_eq!(waits(b"x"), Waits::Never);
+        assert_eq!(waits(&call(P::NFSPROC3_NULL, &[])), Waits::Never);
+        assert_eq!(waits(&call(P::NFSPROC3_READ, &[])), Waits::Perhaps);
+        assert_eq!(waits(&call(P::NFSPROC3_WRITE, &[])), Waits::Likely);
+    }
 }

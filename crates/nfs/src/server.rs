@@ -1,15 +1,14 @@
 //! The server: listeners, workers, and an end that leaves nothing half done.
 //!
-//! A fixed number of workers wait on one epoll; whoever gets an event does all that it calls for: accepts,
-//! or reads one record and serves it. Nobody waits for a commit: replies that do are left with the volume (`commits`),
-//! and one worker leads: it serves what is ready, and when nothing is, commits for all who wait. There are more workers
-//! than processors because reads wait for the device; they bound the work in flight, and with it the memory.
+//! A fixed pool of workers takes events from the reactor; the worker that gets one does all that it calls for: accepts, or
+//! reads one record and serves it. Calls that may wait for the device have fewer places than there are workers (`slots`), so
+//! NULL, and what is answered from memory, always finds a worker. No worker waits for a commit but the one that leads it
+//! (`commits`).
 //!
-//! Invariants: no worker waits for a client; a panic in a call is answered, ends the server, and nothing of
-//! what it may have left half done is read or committed afterwards by this server; when [`Server::stop`] has
+//! Invariants: no worker waits for a client; after a panic in a call no reply leaves any more, and nothing of what the call
+//! may have left half done is committed by this server: clients send again to the next one; when [`Server::stop`] has
 //! returned, no call is in progress and none begins.
 
-use std::cell::Cell;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,25 +16,25 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use nfs3_types::rpc::accept_stat_data;
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::sockopt;
 use steadfast_vfs::Shutdown;
 use steadfast_vfs::metrics::{Kind, Metrics as Page};
 
-use crate::connection::{Connection, Record, SMALL_READ_BYTES};
+use crate::connection::{BUFFER_BYTES, Connection, Ending as Closing, Record, Taken};
 use crate::dispatch::{Outcome, Service};
 use crate::drc::{self, Cache};
 use crate::exports::{Export, ExportError, Table};
-use crate::gate::Gate;
-use crate::hub::{Hub, LISTENERS, Limits, STOP};
 use crate::log::Log;
+use crate::memory::HandshakeLimits;
 use crate::metrics::Metrics;
 use crate::procedures::TRANSFER_BYTES_MAX;
+use crate::reactor::{LISTENERS, Limits, Reactor, STOP};
 use crate::reload::{self, Reloader};
 use crate::reply::Reply;
 use crate::rpc;
+use crate::slots::Slots;
 use crate::tls::Tls;
 use crate::volume::{Served, Volume};
 
@@ -46,10 +45,10 @@ pub const THREADS_DEFAULT: usize = 64;
 
 /// Bytes of a record beside the data of a WRITE.
 const RECORD_OVERHEAD: usize = 4096;
-/// Events that a worker which leads a commit serves before it.
-const SERVED_BETWEEN_COMMITS: u32 = 64;
-/// Turns that a worker which leads a commit gives others without seeing a call come.
-const IDLE_TURNS_MAX: u32 = 8;
+/// Least memory for what clients send and do not take.
+const MEMORY_BYTES_MIN: u64 = 4 << 20;
+/// Bytes of replies of one connection that may be in work or not taken, where there is memory enough.
+const REPLY_BYTES_MAX: u64 = 4 << 20;
 /// Connections that one event accepts at most.
 const ACCEPTED_AT_ONCE: usize = 16;
 /// How often slow connections are looked for.
@@ -104,14 +103,23 @@ pub struct Options {
     pub threads: usize,
     /// Most connections.
     pub connections_max: usize,
-    /// Memory for records that are arriving, and as much again for replies that are not taken.
+    /// Most connections of one address; one network of IPv6 (/64) is as one address.
+    pub connections_per_address: usize,
+    /// Memory that clients can make the server hold: connections, records that arrive or are served, replies that are not
+    /// taken. Each worker has 1.2 MiB besides, at most.
     pub memory_bytes: u64,
     /// How long a record may take to arrive.
     pub record_time: Duration,
-    /// How long a client may take no byte of a reply.
+    /// How long a client may take no reply, or less than 64 KiB of what it has asked for.
     pub stall_time: Duration,
-    /// How long a handshake of TLS may take.
+    /// How long a TLS handshake may take.
     pub handshake_time: Duration,
+    /// TLS handshakes of one address at a time.
+    pub handshakes_per_address: u32,
+    /// TLS handshakes that one address may begin within a second.
+    pub handshake_rate: u32,
+    /// How long a client that no export admits may stay, in one of a few places. It learns that it is refused.
+    pub guest_time: Duration,
     /// How long replies are remembered for calls that come again.
     pub replies_remembered: Duration,
     /// What clients that want TLS get.
@@ -126,10 +134,14 @@ impl Default for Options {
             listen: Vec::new(),
             threads: THREADS_DEFAULT,
             connections_max: 16_384,
+            connections_per_address: 4096,
             memory_bytes: 256 << 20,
             record_time: Duration::from_secs(60),
             stall_time: Duration::from_secs(60),
             handshake_time: Duration::from_secs(15),
+            handshakes_per_address: 64,
+            handshake_rate: 250,
+            guest_time: Duration::from_secs(5),
             replies_remembered: drc::REMEMBERED_FOR,
             tls: None,
             tell: None,
@@ -154,11 +166,11 @@ struct Ending {
 
 #[derive(Debug)]
 pub(crate) struct Shared {
-    hub: Arc<Hub>,
+    reactor: Arc<Reactor>,
+    slots: Slots<Parked>,
     service: Arc<Service>,
     listeners: Vec<TcpListener>,
     stop: OwnedFd,
-    gate: Gate,
     ending: Mutex<Ending>,
     changed: Condvar,
 }
@@ -196,27 +208,34 @@ impl Server {
         let threads = options.threads.clamp(1, THREADS_MAX);
         let limits = Limits {
             record_bytes: TRANSFER_BYTES_MAX as usize + RECORD_OVERHEAD,
-            arriving_bytes: options.memory_bytes.max(4 << 20),
-            unsent_bytes: options.memory_bytes.max(4 << 20),
+            memory_bytes: options.memory_bytes.max(MEMORY_BYTES_MIN),
+            reply_bytes: (options.memory_bytes / 4).min(REPLY_BYTES_MAX) as usize,
             connections: options.connections_max.max(1),
+            connections_per_address: options.connections_per_address.max(1),
             // One client leaves workers for others.
             in_flight: u32::try_from(threads / 2).unwrap_or(1).max(1),
             record_time: options.record_time,
+            handshakes: HandshakeLimits {
+                now: options.handshakes_per_address,
+                per_second: options.handshake_rate,
+            },
             handshake_time: options.handshake_time,
             stall_time: options.stall_time,
+            guest_time: options.guest_time,
         };
         let metrics = Arc::new(Metrics::default());
         let log = Arc::new(Log::new(options.tell));
-        let hub = Hub::new(
+        let reactor = Reactor::new(
             limits,
             Arc::clone(&metrics),
             Arc::clone(&log),
             options.tls.clone(),
         );
-        let hub = Arc::new(hub.map_err(system("making an epoll"))?);
+        let reactor = Arc::new(reactor.map_err(system("making an epoll"))?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| system("making an eventfd")(e.into()))?;
-        hub.add(&stop, STOP, EventFlags::IN)
+        reactor
+            .add(&stop, STOP, EventFlags::IN)
             .map_err(system("waiting on an eventfd"))?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
         for (token, address) in (LISTENERS..).zip(&options.listen) {
@@ -226,12 +245,14 @@ impl Server {
             };
             let listener = listen(*address).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?);
-            let flags = EventFlags::IN | EventFlags::ONESHOT;
-            hub.add(&listener, token, flags).map_err(failed)?;
+            reactor
+                .add(&listener, token, LISTENER_EVENTS)
+                .map_err(failed)?;
             listeners.push(listener);
         }
         let shared = Arc::new(Shared {
-            hub,
+            reactor,
+            slots: Slots::new(threads),
             service: Arc::new(Service::new(
                 table,
                 metrics,
@@ -240,7 +261,6 @@ impl Server {
             )),
             listeners,
             stop,
-            gate: Gate::new(width()),
             ending: Mutex::default(),
             changed: Condvar::new(),
         });
@@ -290,7 +310,7 @@ impl Server {
     pub fn reloader(&self) -> Reloader {
         Reloader {
             service: Arc::clone(&self.shared.service),
-            tls: self.shared.hub.tls.clone(),
+            tls: self.shared.reactor.tls.clone(),
         }
     }
 
@@ -324,27 +344,26 @@ impl Server {
 
     fn end(&mut self) {
         let shared = &self.shared;
-        shared.hub.stop();
+        shared.reactor.stop();
         shared.want_end(None);
         for listener in &shared.listeners {
-            shared.hub.forget(listener);
+            shared.reactor.forget(listener);
         }
-        // Every worker sees it: it stays readable, and is armed for all.
-        shared.gate.shut();
+        // It stays readable: the worker that it calls calls the next one.
         let _ = rustix::io::write(&shared.stop, &1_u64.to_ne_bytes());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
         let deadline = Instant::now() + DRAIN_TIME;
-        let mut left = shared.hub.all();
-        loop {
+        let mut left = shared.reactor.all();
+        while !shared.reactor.is_aborted() {
             left.retain(|connection| !connection.drained());
             if left.is_empty() || Instant::now() > deadline {
                 break;
             }
             thread::sleep(Duration::from_millis(10));
         }
-        for connection in shared.hub.all() {
+        for connection in shared.reactor.all() {
             connection.close();
         }
     }
@@ -439,10 +458,8 @@ impl Counters {
     }
 }
 
-/// Workers that run at a time.
-fn width() -> usize {
-    thread::available_parallelism().map_or(2, |cpus| cpus.get().max(2))
-}
+/// What a listener is registered for: an event for each burst of clients.
+const LISTENER_EVENTS: EventFlags = EventFlags::IN.union(EventFlags::ET);
 
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     // The standard library binds IPv6 as the system says, mostly for IPv4, too: an address means what it says.
@@ -465,31 +482,14 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 struct Worker {
     buffer: Vec<u8>,
     reply: Reply,
-    /// Volumes whose commits it carries out.
-    leads: Vec<Arc<Volume>>,
-    /// Inside the gate.
-    inside: bool,
 }
 
-/// How long a worker that leads a commit lets others run, so that their calls can join.
-#[derive(Default)]
-struct Patience {
-    here: usize,
-    idle_turns: u32,
-}
-
-impl Patience {
-    /// Whether it waits another turn, with so many calls in the batch.
-    fn lasts(&mut self, here: usize) -> bool {
-        if here > self.here {
-            *self = Patience {
-                here,
-                idle_turns: 0,
-            };
-        }
-        self.idle_turns += 1;
-        self.idle_turns <= IDLE_TURNS_MAX
-    }
+/// A call that waits for a slot. Its record is counted as work.
+#[derive(Debug)]
+struct Parked {
+    connection: Arc<Connection>,
+    record: Vec<u8>,
+    reply_bytes: usize,
 }
 
 impl Shared {
@@ -510,13 +510,13 @@ impl Shared {
     /// A thread that looks for slow connections, and for certificates that were renewed.
     fn look(&self) {
         let mut renewed_at = Instant::now();
-        while !self.hub.is_stopping() {
+        while !self.reactor.is_stopping() {
             let waited = self.changed.wait_timeout(self.ending(), LOOK_EVERY);
             drop(waited.unwrap_or_else(PoisonError::into_inner));
             let now = Instant::now();
-            self.hub.look_after(now);
+            self.reactor.look_after(now);
             if now.saturating_duration_since(renewed_at) >= RENEWED_EVERY {
-                self.hub.renew();
+                self.reactor.renew();
                 renewed_at = now;
             }
         }
@@ -525,87 +525,23 @@ impl Shared {
     /// A worker.
     fn work(&self) {
         let mut worker = Worker {
-            buffer: Vec::with_capacity(SMALL_READ_BYTES),
+            buffer: Vec::with_capacity(BUFFER_BYTES),
             reply: Reply::default(),
-            leads: Vec::new(),
-            inside: false,
         };
         // One at a time: what is ready at the same time goes to others.
-        let mut events = Vec::with_capacity(1);
-        let (mut stopping, mut served, mut patience) = (false, 0, Patience::default());
-        while !worker.leads.is_empty() || !(stopping || self.hub.is_stopping()) {
-            if !worker.inside {
-                worker.inside = match worker.leads.is_empty() {
-                    true => self.gate.enter(),
-                    false => self.gate.try_enter(),
-                };
-            }
-            events.clear();
-            if worker.inside && !stopping && served < SERVED_BETWEEN_COMMITS {
-                self.hub.wait(&mut events, !worker.leads.is_empty());
-                if events.is_empty() && self.expects_more(&worker, &mut patience) {
-                    thread::yield_now();
-                    continue;
-                }
-            }
-            let Some(event) = events.pop() else {
-                // Nothing else is to be done before the commits that this worker leads.
-                self.commit(&mut worker);
-                (served, patience) = (0, Patience::default());
-                continue;
-            };
-            served += u32::from(!worker.leads.is_empty());
+        let mut room = Vec::with_capacity(1);
+        while let Some(event) = self.reactor.next_event(&mut room) {
             let (token, flags) = (event.data.u64(), event.flags);
             match token {
-                STOP => stopping = true,
+                STOP => {}
                 token if token < LISTENERS + self.listeners.len() as u64 => {
                     self.accept((token - LISTENERS) as usize);
                 }
                 token => {
-                    if let Some(connection) = self.hub.get(token) {
+                    if let Some(connection) = self.reactor.get(token) {
                         self.serve(&connection, flags, &mut worker);
                     }
                 }
-            }
-        }
-        self.step_out(&mut worker);
-    }
-
-    /// Before a worker waits for the device.
-    fn step_out(&self, worker: &mut Worker) {
-        if std::mem::replace(&mut worker.inside, false) {
-            self.gate.leave();
-        }
-    }
-
-    /// Whether others will probably join the commits that a worker leads, if it lets them run.
-    fn expects_more(&self, worker: &Worker, patience: &mut Patience) -> bool {
-        let (mut here, mut missing) = (0, 0);
-        for volume in &worker.leads {
-            let gathered = volume.commits.gathered();
-            (here, missing) = (here + gathered.0, missing + gathered.1);
-        }
-        here > 0 && missing > 0 && patience.lasts(here)
-    }
-
-    /// Carries out the commits that a worker leads, one batch each.
-    fn commit(&self, worker: &mut Worker) {
-        if worker.leads.is_empty() {
-            return;
-        }
-        self.step_out(worker);
-        for volume in std::mem::take(&mut worker.leads) {
-            let batch = volume.commits.next();
-            if batch.is_empty() {
-                continue;
-            }
-            let reply = &mut worker.reply;
-            let committed = catch_unwind(AssertUnwindSafe(|| {
-                self.service.commit(&volume, batch, reply);
-            }));
-            worker.leads.push(volume);
-            if let Err(payload) = committed {
-                self.fail(&*payload);
             }
         }
     }
@@ -616,12 +552,14 @@ impl Shared {
         for _ in 0..ACCEPTED_AT_ONCE {
             match listener.accept() {
                 Ok((stream, peer)) => {
-                    // Who cannot be served is hung up on.
-                    let _ = prepare(&stream).and_then(|()| self.hub.admit(stream, peer));
+                    let guest = !self.service.table().admits(peer);
+                    // A connection that cannot be served is closed.
+                    let _ = prepare(&stream, guest)
+                        .and_then(|()| self.reactor.admit(stream, peer, guest));
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return,
                 Err(e) if is_shortage(&e) => {
-                    if !self.hub.drop_idlest() {
+                    if !self.reactor.drop_idlest() {
                         thread::sleep(Duration::from_millis(10));
                     }
                     break;
@@ -630,54 +568,108 @@ impl Shared {
                 Err(_) => {}
             }
         }
-        if !self.hub.is_stopping() {
-            self.hub.arm(listener, token, EventFlags::IN);
+        // There may be more.
+        if !self.reactor.is_stopping() {
+            self.reactor.post(listener, token, LISTENER_EVENTS);
         }
     }
 
+    /// Serves what an event of a connection brings.
     fn serve(&self, connection: &Arc<Connection>, flags: EventFlags, worker: &mut Worker) {
-        let Worker {
-            buffer,
-            reply,
-            leads,
-            inside,
-        } = worker;
-        let Some(record) = connection.ready(flags, buffer) else {
+        let Some(taken) = connection.ready(flags, &mut worker.buffer) else {
             return;
         };
-        let inside = Cell::from_mut(inside);
-        let waits = || {
-            if inside.replace(false) {
-                self.gate.leave();
-            }
-        };
-        if rpc::may_wait(record.as_ref()) {
-            waits();
+        let Taken {
+            record,
+            reply_bytes,
+        } = taken;
+        let reply = &mut worker.reply;
+        if self.answer(connection, (record.as_ref(), reply_bytes), false, reply) {
+            return connection.served(record);
         }
+        if self.slots.take() {
+            self.answer(connection, (record.as_ref(), reply_bytes), true, reply);
+            connection.served(record);
+        } else {
+            let Some(record) = connection.keep(record, reply_bytes) else {
+                return;
+            };
+            let parked = Parked {
+                connection: Arc::clone(connection),
+                record,
+                reply_bytes,
+            };
+            let Some(parked) = self.slots.park(parked) else {
+                return;
+            };
+            self.serve_parked(parked, reply);
+        }
+        while let Some(parked) = self.slots.next() {
+            self.serve_parked(parked, reply);
+        }
+    }
+
+    fn serve_parked(&self, parked: Parked, reply: &mut Reply) {
+        let Parked {
+            connection,
+            record,
+            reply_bytes,
+        } = parked;
+        self.answer(&connection, (&record, reply_bytes), true, reply);
+        connection.served(Record::Own(record));
+    }
+
+    /// Answers a call. False if it may not wait and has to: nothing was done then.
+    fn answer(
+        &self,
+        connection: &Arc<Connection>,
+        (record, reply_bytes): (&[u8], usize),
+        may_wait: bool,
+        reply: &mut Reply,
+    ) -> bool {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            self.service
-                .answer(connection, record.as_ref(), &waits, reply)
+            self.service.answer(connection, record, may_wait, reply)
         }));
         match outcome {
-            Ok(Outcome::Reply) => connection.finish(1, reply.finish()),
+            Ok(Outcome::MustWait) => return false,
+            Ok(Outcome::Reply) => connection.finish(1, reply.finish(), reply_bytes),
             Ok(Outcome::Owes(volume, waiting)) => {
-                if volume.commits.push(waiting, leads.is_empty()) {
-                    leads.push(volume);
+                // No call that changes something has a long reply: nothing is to be given back.
+                if volume.commits.push(waiting) {
+                    self.lead(&volume, reply);
                 }
             }
             Ok(Outcome::BeginTls) => connection.begin_tls(reply.finish()),
-            Ok(Outcome::Later) => connection.finish(1, &[]),
+            Ok(Outcome::Later) => connection.finish(1, &[], reply_bytes),
             Ok(Outcome::Close) => {
-                connection.end(crate::connection::Ending::Garbage);
-                connection.finish(1, &[]);
+                connection.end(Closing::Garbage);
+                connection.finish(1, &[], reply_bytes);
             }
             Err(payload) => {
                 self.fail(&*payload);
-                self.answer_failed(connection, &record, reply);
+                connection.close();
+                connection.finish(1, &[], reply_bytes);
             }
         }
-        if rpc::may_begin_tls(record.as_ref()) {
+        if rpc::may_begin_tls(record) {
             connection.read_on();
+        }
+        true
+    }
+
+    /// Carries out the commits of a volume until no reply waits for one.
+    fn lead(&self, volume: &Volume, reply: &mut Reply) {
+        loop {
+            let batch = volume.commits.next();
+            if batch.is_empty() {
+                return;
+            }
+            let committed = catch_unwind(AssertUnwindSafe(|| {
+                self.service.commit(volume, batch, reply);
+            }));
+            if let Err(payload) = committed {
+                self.fail(&*payload);
+            }
         }
     }
 
@@ -688,23 +680,13 @@ impl Shared {
             .map(|s| (*s).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "no message".to_owned());
-        self.hub.stop();
+        // From now on no reply leaves: what others find in a volume that goes down is not true.
+        self.reactor.abort();
         // What it left half done must not be committed, by whomever.
         for volume in &self.service.table().volumes {
             let _ = volume.fs().shutdown(Shutdown::Nothing);
         }
         self.want_end(Some(said));
-    }
-
-    /// The reply to a call that panicked.
-    fn answer_failed(&self, connection: &Connection, record: &Record<'_>, reply: &mut Reply) {
-        match rpc::read(record.as_ref()) {
-            Ok(rpc::Message::Call(call)) => {
-                rpc::accepted(reply, call.xid, accept_stat_data::SYSTEM_ERR);
-                connection.finish(1, reply.finish());
-            }
-            _ => connection.finish(1, &[]),
-        }
     }
 }
 
@@ -717,11 +699,19 @@ fn is_shortage(error: &std::io::Error) -> bool {
         .any(|e| error.raw_os_error() == Some(e.raw_os_error()))
 }
 
-fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+fn prepare(stream: &TcpStream, guest: bool) -> std::io::Result<()> {
     stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
+    if guest {
+        sockopt::set_socket_recv_buffer_size(stream, GUEST_BUFFER_BYTES)?;
+        sockopt::set_socket_send_buffer_size(stream, GUEST_BUFFER_BYTES)?;
+        return Ok(());
+    }
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, KEEPALIVE.0)?;
     sockopt::set_tcp_keepintvl(stream, KEEPALIVE.1)?;
     Ok(())
 }
+
+/// The kernel's memory for a client that no export admits, in each direction.
+const GUEST_BUFFER_BYTES: usize = 8 << 10;

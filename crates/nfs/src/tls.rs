@@ -27,8 +27,6 @@ const ALPN: &[u8] = b"sunrpc";
 const SEALED_AT_ONCE: usize = 64 << 10;
 /// Bytes of a TLS record's header; the last two are the length of what follows.
 const HEADER_BYTES: usize = 5;
-/// Memory that a handshake may take: the longest message, and what it is made of.
-pub(crate) const HANDSHAKE_BYTES: usize = 128 << 10;
 
 /// How far a connection is protected; the later, the better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]

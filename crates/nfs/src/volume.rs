@@ -5,8 +5,7 @@
 //! * the *write verifier* is a number of this run of the server, and changes when a sync failed: then
 //!   what was written and not synced may be lost, and clients, who see another verifier, send it again;
 //! * while a change holds an object's *turn*, no other changes it, so that the attributes before and after
-//!   belong to it alone (weak cache consistency). Nobody waits for a commit meanwhile. Where every call
-//!   does wait (the contract `sync`), there are no turns, and the attributes before are left out.
+//!   belong to it alone (weak cache consistency). Nobody waits for a commit meanwhile.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -15,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use nfs3_types::nfs3::writeverf3;
 use steadfast_vfs::{FileSystem, Ino, Wanted};
 
-use crate::commits::Commits;
+use crate::commits::CommitQueue;
 use crate::handles::{Key, Lasting};
 
 /// Locks that stand for all objects.
@@ -51,8 +50,9 @@ pub struct Served {
     pub limits: Limits,
     /// Nothing can be changed.
     pub read_only: bool,
-    /// Every call that changes something is durable when it returns.
-    pub calls_are_durable: bool,
+    /// The contract `sync`: also unstable writes, and what a failed call has done, are durable before they are answered.
+    /// The file system leaves that to this server.
+    pub sync: bool,
 }
 
 impl std::fmt::Debug for Served {
@@ -70,7 +70,7 @@ impl Served {
             name: name.into(),
             limits: Limits::default(),
             read_only: false,
-            calls_are_durable: false,
+            sync: false,
         }
     }
 }
@@ -84,7 +84,7 @@ pub(crate) struct Volume {
     /// The last sync failed.
     failed: AtomicBool,
     turns: Box<[Mutex<()>]>,
-    pub(crate) commits: Commits,
+    pub(crate) commits: CommitQueue,
     /// Bytes written unstably since the last COMMIT, by the places of the files.
     unstable: Box<[AtomicU32]>,
     /// Ends with the volume.
@@ -97,14 +97,6 @@ pub(crate) struct Volume {
 #[derive(Debug)]
 pub(crate) struct Turns<'a> {
     _held: [Option<MutexGuard<'a, ()>>; TURN_OBJECTS_MAX],
-    exclusive: bool,
-}
-
-impl Turns<'_> {
-    /// Whether nobody else changes the objects.
-    pub(crate) fn exclusive(&self) -> bool {
-        self.exclusive
-    }
 }
 
 fn random() -> u64 {
@@ -119,18 +111,14 @@ impl Volume {
     /// Gets a volume ready. Also says how long its handles live.
     pub(crate) fn open(served: Served) -> steadfast_vfs::Result<(Volume, Lasting)> {
         let (key, lasting) = Key::of(&*served.fs, served.read_only)?;
-        let turns = match served.calls_are_durable {
-            true => Box::default(),
-            false => (0..TURNS).map(|_| Mutex::new(())).collect(),
-        };
         let (in_use, ended) = mpsc::channel();
         let volume = Volume {
             served,
             key,
             verifier: AtomicU64::new(random()),
             failed: AtomicBool::new(false),
-            turns,
-            commits: Commits::default(),
+            turns: (0..TURNS).map(|_| Mutex::new(())).collect(),
+            commits: CommitQueue::default(),
             unstable: (0..TURNS).map(|_| AtomicU32::new(0)).collect(),
             _in_use: in_use,
             ended: Mutex::new(Some(ended)),
@@ -166,8 +154,9 @@ impl Volume {
         self.served.read_only
     }
 
-    pub(crate) fn calls_are_durable(&self) -> bool {
-        self.served.calls_are_durable
+    /// Whether everything is durable before it is answered.
+    pub(crate) fn sync_always(&self) -> bool {
+        self.served.sync
     }
 
     /// The write verifier now.
@@ -214,12 +203,6 @@ impl Volume {
     pub(crate) fn turns<const N: usize>(&self, inos: [Ino; N]) -> Turns<'_> {
         const { assert!(N <= TURN_OBJECTS_MAX) };
         let mut held = [const { None }; TURN_OBJECTS_MAX];
-        if self.turns.is_empty() {
-            return Turns {
-                _held: held,
-                exclusive: false,
-            };
-        }
         // In the order of their places, each once: two changes never wait for each other.
         let mut places = inos.map(place);
         places.sort_unstable();
@@ -233,10 +216,7 @@ impl Volume {
                 );
             }
         }
-        Turns {
-            _held: held,
-            exclusive: true,
-        }
+        Turns { _held: held }
     }
 
     /// A volume for tests.
@@ -295,7 +275,7 @@ mod tests {
                 let volume = &volume;
                 scope.spawn(move || {
                     for _ in 0..2000 {
-                        assert!(volume.turns(order).exclusive());
+                        drop(volume.turns(order));
                     }
                 });
             }

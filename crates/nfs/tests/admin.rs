@@ -34,15 +34,10 @@ fn client_from(host: [u8; 4], address: SocketAddr) -> Client {
     client
 }
 
-/// Reads and forgets replies, and counts them.
-fn replies(mut stream: TcpStream, count: usize) {
-    let mut mark = [0; 4];
-    for _ in 0..count {
-        stream.read_exact(&mut mark).unwrap();
-        let len = u32::from_be_bytes(mark) & (u32::MAX >> 1);
-        let mut reply = vec![0; len as usize];
-        stream.read_exact(&mut reply).unwrap();
-    }
+/// Reads and forgets replies, as long as there are any.
+fn replies(mut stream: TcpStream) {
+    let mut bytes = [0; 4096];
+    while stream.read(&mut bytes).is_ok_and(|len| len > 0) {}
 }
 
 /// 40,000 REMOVEs from a host outside of every export emptied the cache within half a second, and a CREATE whose
@@ -69,10 +64,12 @@ fn calls_of_hosts_that_no_export_admits_displace_no_remembered_reply() {
         calls.extend(record(&remove_call(&mut bad, &root, "f")));
     }
     std::thread::scope(|scope| {
-        scope.spawn(|| replies(reader, BOGUS));
-        bad.stream.write_all(&calls).unwrap();
+        scope.spawn(|| replies(reader));
+        // Few of them are answered, then the connection is closed.
+        let _ = bad.stream.write_all(&calls);
+        let _ = bad.stream.shutdown(std::net::Shutdown::Write);
     });
-    assert_eq!(site.counter("refused"), BOGUS as u64);
+    assert!((1..1000).contains(&site.counter("refused")));
 
     good.reconnect(site.address);
     good.send(&create);

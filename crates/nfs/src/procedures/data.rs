@@ -64,7 +64,7 @@ pub(super) fn read(
             return Ok(status);
         }
     };
-    match read_to(cx, &node, offset, count, reply) {
+    match read_to(&node, offset, count, reply) {
         Ok(len) => {
             cx.metrics.bytes_read(len);
             Ok(nfsstat3::NFS3_OK)
@@ -80,13 +80,7 @@ pub(super) fn read(
 }
 
 /// Puts the whole result of a READ; how many bytes were read.
-fn read_to(
-    cx: &Context<'_>,
-    node: &Node<'_>,
-    offset: u64,
-    count: u32,
-    reply: &mut Reply,
-) -> Step<usize> {
+fn read_to(node: &Node<'_>, offset: u64, count: u32, reply: &mut Reply) -> Step<usize> {
     let attr = node.attr()?;
     has_content(&attr)?;
     // Who may execute a program may read it: the client does so to run it.
@@ -100,14 +94,7 @@ fn read_to(
     let room = reply.skip(count.min(TRANSFER_BYTES_MAX) as usize);
     let target = reply.at(room);
     let fs = node.volume.fs();
-    let len = match failed(fs.read_in_memory(&node.caller, node.ino(), offset, target))? {
-        Some(len) => len,
-        None => {
-            (cx.waits)();
-            failed(fs.read(&node.caller, node.ino(), offset, target))?
-        }
-    }
-    .min(target.len());
+    let len = failed(fs.read(&node.caller, node.ino(), offset, target))?.min(target.len());
     reply.back_to(data + len);
     reply.pad(data);
     // Of the same inode still, and newer than what was read: a short read is only called the end
@@ -221,15 +208,15 @@ fn write_at(
     let file_wcc = change.wcc();
     drop(turns);
     let committed = match stable {
-        _ if node.volume.calls_are_durable() => stable_how::FILE_SYNC,
+        _ if node.volume.sync_always() => stable_how::FILE_SYNC,
         stable => stable,
     };
     let synced = written.and_then(|written| {
         let count = u32::try_from(written).map_err(|_| nfsstat3::NFS3ERR_SERVERFAULT)?;
-        if stable == stable_how::UNSTABLE {
+        if committed == stable_how::UNSTABLE {
             node.volume.wrote_unstably(node.ino(), count);
         } else {
-            make_durable(node, stable == stable_how::DATA_SYNC, count)?;
+            make_durable(node, committed == stable_how::DATA_SYNC, count)?;
         }
         Ok(count)
     });
@@ -247,7 +234,7 @@ fn write_at(
 /// Makes a file's content durable before the reply: together with others', or at once where it is much, so that
 /// nobody else waits for it.
 fn make_durable(node: &Node<'_>, data_only: bool, bytes: u32) -> Step<()> {
-    if bytes <= TOGETHER_BYTES_MAX || node.volume.calls_are_durable() {
+    if bytes <= TOGETHER_BYTES_MAX {
         node.owe_of(node.ino(), data_only);
         return Ok(());
     }

@@ -73,8 +73,6 @@ pub(crate) struct Context<'a> {
     pub(crate) wanted_more: Cell<Option<(&'a Export, Security)>>,
     /// Who asks.
     pub(crate) claimed: &'a Claimed,
-    /// To be called before the worker waits for the device.
-    pub(crate) waits: &'a dyn Fn(),
     /// What is to be durable before the call is answered, and of which volume.
     pub(crate) debts: &'a Debts,
 }
@@ -90,6 +88,25 @@ impl Debts {
     /// What is owed, and the volume that owes it; none if it is nothing.
     pub(crate) fn take(&self) -> Option<(Arc<Volume>, Owed)> {
         Some((self.volume.take()?, self.owed.take()))
+    }
+
+    /// All that was done in the one stream of a volume is owed.
+    pub(crate) fn owe_everything(&self, volume: &Arc<Volume>) {
+        self.owe(
+            volume,
+            Wanted {
+                stream: Stream::default(),
+                ino: volume.fs().root(),
+                data_only: false,
+            },
+        );
+    }
+
+    fn owe(&self, volume: &Arc<Volume>, wanted: Wanted) {
+        self.volume
+            .borrow_mut()
+            .get_or_insert_with(|| Arc::clone(volume));
+        self.owed.borrow_mut().push(wanted);
     }
 }
 
@@ -372,16 +389,7 @@ impl<'a> Node<'a> {
 
     /// The same for any inode of the volume.
     fn owe_of(&self, ino: Ino, data_only: bool) {
-        if !self.volume.calls_are_durable() {
-            self.debts
-                .volume
-                .borrow_mut()
-                .get_or_insert_with(|| Arc::clone(self.volume));
-            self.debts
-                .owed
-                .borrow_mut()
-                .push(self.wanted(ino, data_only));
-        }
+        self.debts.owe(self.volume, self.wanted(ino, data_only));
     }
 
     fn wanted(&self, ino: Ino, data_only: bool) -> Wanted {
@@ -397,16 +405,14 @@ impl<'a> Node<'a> {
 struct Change<'a> {
     node: &'a Node<'a>,
     before: Attr,
-    exclusive: bool,
     _pin: Pin<'a>,
 }
 
 impl<'a> Change<'a> {
     /// Begins a change of `node`, whose turn is held.
-    fn begin(node: &'a Node<'a>, pin: Pin<'a>, turns: &Turns<'_>) -> Step<Change<'a>> {
+    fn begin(node: &'a Node<'a>, pin: Pin<'a>, _turns: &Turns<'_>) -> Step<Change<'a>> {
         Ok(Change {
             before: node.attr()?,
-            exclusive: turns.exclusive(),
             node,
             _pin: pin,
         })
@@ -416,8 +422,7 @@ impl<'a> Change<'a> {
     fn wcc(&self) -> wcc_data {
         // An object that went away by the change has none any more.
         let after = self.node.attr().ok();
-        let before = self.exclusive.then_some(&self.before);
-        convert::change(before, after.as_ref(), self.node.fsid())
+        convert::change(Some(&self.before), after.as_ref(), self.node.fsid())
     }
 }
 
@@ -427,6 +432,12 @@ fn untouched(node: &Node<'_>) -> wcc_data {
         before: Nfs3Option::None,
         after: node.post_op_now(),
     }
+}
+
+/// The volume of a call's first argument, if that is a handle; whether the server has given it is not asked.
+pub(crate) fn volume_of<'t>(table: &'t Table, mut args: Decoder<'_>) -> Option<&'t Arc<Volume>> {
+    let handle = read_handle(&mut args).ok().and_then(Unproved::read)?;
+    table.by_id(handle.named.export).map(|(_, volume)| volume)
 }
 
 /// Whether a call's first argument is a handle that this server gave to an export which admits the caller.

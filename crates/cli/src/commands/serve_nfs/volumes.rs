@@ -138,6 +138,7 @@ fn open_one(image: &Path, read_only: bool, cache_bytes: u64) -> Result<One, Fail
         read_only,
         cache_bytes: Some(cache_bytes),
         keep_data: true,
+        defer_commits: true,
         ..Default::default()
     };
     let (volume, messages) = volume::mount(image, device, &options)?;

@@ -1,0 +1,346 @@
+//! Events, the registry of connections, and what happens when connections or memory run out.
+//!
+//! *Events.* All descriptors are in one epoll, connections edge-triggered, so that none is armed again. Idle workers do not
+//! wait there: they wait on a second epoll that holds the first and is armed for one worker at a time. The kernel calls the
+//! worker that slept last; it takes one event, arms the second epoll for the next worker, and serves. So a lone call is
+//! served where it arrives, with no hand-over; a further event calls a further worker, whatever the others wait for; and a
+//! burst calls the next worker only when the one before has been running.
+//!
+//! *Room.* Whoever needs memory gets it: the connection that holds most goes, of the address that holds most. The same goes
+//! for places: the connection that has been idle longest goes, of the address that has most connections. Clients that no
+//! export admits are *guests*: a few places of their own, small records, some seconds.
+
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::sockopt;
+
+use crate::connection::{Connection, Ending};
+use crate::log::Log;
+use crate::memory::{Budget, HandshakeLimits, Memory, Peers};
+use crate::metrics::Metrics;
+use crate::tls::Tls;
+
+/// The token of the end of the server.
+pub(crate) const STOP: u64 = 0;
+/// The token of the first listener; connections come after the last.
+pub(crate) const LISTENERS: u64 = 1;
+/// The token of the first connection.
+const CONNECTIONS: u64 = 1 << 16;
+/// Connections of an address whose buffers the kernel sizes as it likes, some megabytes; those of the others are bounded.
+const ROOMY_CONNECTIONS: usize = 16;
+const SOCKET_BYTES: usize = 128 << 10;
+/// Most connections of clients that no export admits.
+const GUESTS_MAX: usize = 64;
+
+/// The bounds of all connections.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Longest record.
+    pub(crate) record_bytes: usize,
+    /// Memory that all connections hold.
+    pub(crate) memory_bytes: u64,
+    /// Bytes of replies of one connection that are in work or not taken.
+    pub(crate) reply_bytes: usize,
+    /// Connections.
+    pub(crate) connections: usize,
+    /// Connections of one address.
+    pub(crate) connections_per_address: usize,
+    /// Calls of one connection in progress.
+    pub(crate) in_flight: u32,
+    /// How long a record may take to arrive.
+    pub(crate) record_time: Duration,
+    /// TLS handshakes of one address.
+    pub(crate) handshakes: HandshakeLimits,
+    /// How long a TLS handshake may take.
+    pub(crate) handshake_time: Duration,
+    /// How long a client may take no reply.
+    pub(crate) stall_time: Duration,
+    /// How long a client that no export admits may stay.
+    pub(crate) guest_time: Duration,
+}
+
+type Registry = HashMap<u64, Arc<Connection>, foldhash::fast::RandomState>;
+
+/// See the module's header.
+#[derive(Debug)]
+pub(crate) struct Reactor {
+    events: OwnedFd,
+    /// Readable when `events` is; armed for one worker.
+    idle: OwnedFd,
+    connections: RwLock<Registry>,
+    guests: AtomicUsize,
+    next: AtomicU64,
+    peers: Peers,
+    pub(crate) memory: Arc<Memory>,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) log: Arc<Log>,
+    /// What clients that want TLS get.
+    pub(crate) tls: Option<Tls>,
+    stopping: AtomicBool,
+    aborted: AtomicBool,
+}
+
+impl Reactor {
+    pub(crate) fn new(
+        limits: Limits,
+        metrics: Arc<Metrics>,
+        log: Arc<Log>,
+        tls: Option<Tls>,
+    ) -> std::io::Result<Reactor> {
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let idle = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let once = EventFlags::IN | EventFlags::ONESHOT;
+        epoll::add(&idle, &events, EventData::new_u64(0), once)?;
+        Ok(Reactor {
+            events,
+            idle,
+            connections: RwLock::default(),
+            guests: AtomicUsize::new(0),
+            next: AtomicU64::new(CONNECTIONS),
+            peers: Peers::default(),
+            memory: Arc::new(Memory::new(
+                limits.memory_bytes,
+                limits.record_bytes,
+                Arc::clone(&metrics),
+            )),
+            limits,
+            metrics,
+            log,
+            tls,
+            stopping: AtomicBool::new(false),
+            aborted: AtomicBool::new(false),
+        })
+    }
+
+    // ---- events ---------------------------------------------------------------------------
+
+    /// Waits for an event; none at the end. `room` is for one event.
+    pub(crate) fn next_event(&self, room: &mut Vec<epoll::Event>) -> Option<epoll::Event> {
+        let at_once = Timespec::default();
+        let mut called = false;
+        loop {
+            room.clear();
+            // Only a signal interrupts it.
+            let _ = epoll::wait(
+                &self.events,
+                rustix::buffer::spare_capacity(room),
+                Some(&at_once),
+            );
+            if called {
+                self.call_next_worker();
+            }
+            if self.is_stopping() {
+                return None;
+            }
+            if let Some(event) = room.pop() {
+                return Some(event);
+            }
+            let waited = epoll::wait(&self.idle, rustix::buffer::spare_capacity(room), None);
+            called = matches!(waited, Ok(1..));
+        }
+    }
+
+    /// The next event calls an idle worker, also if it is there already.
+    fn call_next_worker(&self) {
+        let once = EventFlags::IN | EventFlags::ONESHOT;
+        let _ = epoll::modify(&self.idle, &self.events, EventData::new_u64(0), once);
+    }
+
+    /// Adds a descriptor.
+    pub(crate) fn add(&self, fd: impl AsFd, token: u64, flags: EventFlags) -> std::io::Result<()> {
+        Ok(epoll::add(
+            &self.events,
+            fd,
+            EventData::new_u64(token),
+            flags,
+        )?)
+    }
+
+    /// Makes an event of whatever an edge-triggered descriptor is ready for now.
+    pub(crate) fn post(&self, fd: impl AsFd, token: u64, flags: EventFlags) {
+        // It was added; if it is out already, nothing is to be done.
+        let _ = epoll::modify(&self.events, fd, EventData::new_u64(token), flags);
+    }
+
+    /// Takes a descriptor out.
+    pub(crate) fn forget(&self, fd: impl AsFd) {
+        let _ = epoll::delete(&self.events, fd);
+    }
+
+    // ---- connections ----------------------------------------------------------------------
+
+    fn registry(&self) -> RwLockReadGuard<'_, Registry> {
+        self.connections
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change_registry(&self) -> RwLockWriteGuard<'_, Registry> {
+        self.connections
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a new connection in. One that no export admits is a guest.
+    pub(crate) fn admit(
+        self: &Arc<Reactor>,
+        stream: TcpStream,
+        address: SocketAddr,
+        guest: bool,
+    ) -> std::io::Result<()> {
+        if guest && self.guests.fetch_add(1, Ordering::Relaxed) >= GUESTS_MAX {
+            self.guests.fetch_sub(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let peer = self.peers.join(address.ip(), Instant::now());
+        if !guest && peer.connections.load(Ordering::Relaxed) > self.limits.connections_per_address
+        {
+            self.drop_idlest_where(|other| Arc::ptr_eq(&other.budget.peer, &peer));
+        }
+        if peer.connections.load(Ordering::Relaxed) > ROOMY_CONNECTIONS {
+            sockopt::set_socket_recv_buffer_size(&stream, SOCKET_BYTES)?;
+            sockopt::set_socket_send_buffer_size(&stream, SOCKET_BYTES)?;
+        }
+        while !guest && self.has_no_place() && self.drop_idlest() {}
+        let token = self.next.fetch_add(1, Ordering::Relaxed);
+        let budget = Budget::new(Arc::clone(&self.memory), peer);
+        let connection = Connection::new(Arc::clone(self), token, stream, (address, guest), budget);
+        self.change_registry()
+            .insert(token, Arc::clone(&connection));
+        self.metrics
+            .connections_accepted
+            .fetch_add(1, Ordering::Relaxed);
+        self.metrics.connections_now.fetch_add(1, Ordering::Relaxed);
+        let added = self.add(connection.stream(), token, Connection::EVENTS);
+        if added.is_err() {
+            connection.close();
+        }
+        added
+    }
+
+    fn has_no_place(&self) -> bool {
+        let guests = self.guests.load(Ordering::Relaxed);
+        self.registry().len() >= self.limits.connections + guests
+    }
+
+    /// Closes the connection that has been idle longest, of the address that has most. Returns whether there was one.
+    pub(crate) fn drop_idlest(&self) -> bool {
+        let most = |connection: &Arc<Connection>| {
+            let peer = &connection.budget.peer;
+            peer.connections.load(Ordering::Relaxed)
+        };
+        let all = self.all();
+        let Some(most) = all.iter().map(most).max() else {
+            return false;
+        };
+        self.drop_idlest_where(|connection| {
+            connection.budget.peer.connections.load(Ordering::Relaxed) >= most
+        })
+    }
+
+    fn drop_idlest_where(&self, of: impl Fn(&Connection) -> bool) -> bool {
+        let all = self.all();
+        let candidates = all.iter().filter(|connection| of(connection));
+        let idlest = candidates.min_by_key(|connection| connection.last_used());
+        let Some(idlest) = idlest else { return false };
+        idlest.end(Ending::Crowded);
+        true
+    }
+
+    /// Makes room for `more` bytes, while it can: closes the connections that hold most, but not `asker`. The lock of no
+    /// connection is held.
+    pub(crate) fn make_room(&self, more: usize, asker: &Connection) {
+        while self.memory.missing(more) > 0 {
+            let largest = {
+                let registry = self.registry();
+                let others = registry.values().filter(|connection| {
+                    connection.token() != asker.token() && connection.budget.releasable() > 0
+                });
+                let size = |connection: &&Arc<Connection>| {
+                    let budget = &connection.budget;
+                    let of_peer = budget.peer.held.load(Ordering::Relaxed);
+                    (
+                        of_peer,
+                        budget.releasable(),
+                        std::cmp::Reverse(connection.token()),
+                    )
+                };
+                others.max_by_key(size).cloned()
+            };
+            match largest {
+                Some(connection) => connection.end(Ending::Crowded),
+                None => return,
+            }
+        }
+    }
+
+    /// The connection of a token, if it still is one.
+    pub(crate) fn get(&self, token: u64) -> Option<Arc<Connection>> {
+        self.registry().get(&token).cloned()
+    }
+
+    /// All connections.
+    pub(crate) fn all(&self) -> Vec<Arc<Connection>> {
+        self.registry().values().cloned().collect()
+    }
+
+    /// A connection has ended.
+    pub(crate) fn remove(&self, connection: &Connection) {
+        if self.change_registry().remove(&connection.token()).is_some() {
+            self.metrics.connections_now.fetch_sub(1, Ordering::Relaxed);
+            if connection.is_guest() {
+                self.guests.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Ends connections whose time is over.
+    pub(crate) fn look_after(&self, now: Instant) {
+        for connection in self.all() {
+            connection.look_after(now);
+        }
+        self.peers.forget_gone(now);
+        self.memory.shrink();
+        self.memory.call_waiting();
+    }
+
+    /// Reads the certificates again if they have changed.
+    pub(crate) fn renew(&self) {
+        match self.tls.as_ref().map(Tls::refresh) {
+            Some(Ok(true)) => self.log.say("the certificates were read again".to_owned()),
+            Some(Err(e)) => self
+                .log
+                .say(format!("the certificates stay as they were: {e}")),
+            Some(Ok(false)) | None => {}
+        }
+    }
+
+    // ---- the end --------------------------------------------------------------------------
+
+    /// From now on no record is taken.
+    pub(crate) fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The same, and no reply is sent any more: what calls find from now on is not true.
+    pub(crate) fn abort(&self) {
+        self.aborted.store(true, Ordering::Release);
+        self.stop();
+    }
+
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Acquire)
+    }
+}

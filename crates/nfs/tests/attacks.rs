@@ -1,0 +1,432 @@
+//! Hostile clients beside a good one: it is served, nothing of it is reset, and the memory of the server stays within its
+//! limit. Attackers come from another address than the good client; some of them from one that no export admits.
+//!
+//! The server is this test's own program, run anew, so that its memory can be measured. `STEADFAST_LONG=1` attacks with
+//! more connections, and also compares the good client's latency with that of an idle server (`scripts/nfs-attack.sh`).
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+mod common;
+use common::*;
+use nfs3_types::rpc::opaque_auth;
+use nfs3_types::xdr_codec::{Opaque, Void};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+use steadfast_nfs::{Access, Admin, Tls};
+
+const SERVER: &str = "STEADFAST_NFS_TEST_ATTACKED";
+/// Memory that clients may make the server hold, and what its workers have besides.
+const MEMORY_BYTES: u64 = 32 << 20;
+const THREADS: usize = 16;
+const WORKERS_BYTES: u64 = THREADS as u64 * 1_300_000;
+/// Addresses of the attackers: an export admits the one, none admits the other.
+const ADMITTED: [u8; 4] = [127, 0, 1, 2];
+const STRANGER: [u8; 4] = [127, 0, 0, 2];
+
+fn long() -> bool {
+    std::env::var_os("STEADFAST_LONG").is_some()
+}
+
+/// So many in the long form, so many otherwise.
+fn count(long_form: usize, short_form: usize) -> usize {
+    if long() { long_form } else { short_form }
+}
+
+fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn more_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
+fn certify(dir: &std::path::Path) -> Tls {
+    let names = vec!["localhost".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let (cert, key) = (dir.join("crt"), dir.join("key"));
+    std::fs::write(&cert, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    Tls::from_files(&cert, &key, None).unwrap()
+}
+
+/// Not a test of its own: the server that the tests below attack. It ends with its input.
+#[test]
+fn the_server_that_is_attacked() {
+    let Some(control) = std::env::var_os(SERVER).map(PathBuf::from) else {
+        return;
+    };
+    more_descriptors();
+    let mut options = options();
+    options.threads = THREADS;
+    options.memory_bytes = MEMORY_BYTES;
+    options.record_time = Duration::from_secs(2);
+    options.handshake_time = Duration::from_secs(2);
+    options.stall_time = Duration::from_secs(2);
+    options.guest_time = Duration::from_secs(2);
+    options.tls = Some(certify(control.parent().unwrap()));
+    let admitted = ["127.0.0.1/32", "127.0.1.0/24"];
+    let export = export().with_access(Access {
+        clients: admitted.map(|net| net.parse().unwrap()).to_vec(),
+        ..access()
+    });
+    let site = Site::opt(file_system(Kind::Model), vec![export], &options);
+    let _admin = Admin::start(site.server.counters(), Some(&control), None).unwrap();
+    println!("\nserving {}", site.address);
+    std::io::stdout().flush().unwrap();
+    let _ = std::io::stdin().read(&mut [0]);
+    let _ = site.server.stop();
+}
+
+struct Attacked {
+    child: Child,
+    _out: Box<dyn Iterator<Item = String> + Send + Sync>,
+    address: SocketAddr,
+    dir: tempfile::TempDir,
+    resident_before: u64,
+}
+
+impl Attacked {
+    fn start() -> Attacked {
+        more_descriptors();
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_server_that_is_attacked", "--nocapture"])
+            .env(SERVER, dir.path().join("control"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = BufReader::new(child.stdout.take().unwrap());
+        let mut lines = Box::new(out.lines().map_while(Result::ok));
+        let address = lines.find_map(|line| line.strip_prefix("serving ")?.parse().ok());
+        let mut attacked = Attacked {
+            child,
+            _out: lines,
+            address: address.unwrap(),
+            dir,
+            resident_before: 0,
+        };
+        attacked.resident_before = attacked.resident();
+        attacked
+    }
+
+    /// Memory of the server that is in use.
+    fn resident(&self) -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    }
+
+    fn counter(&self, name: &str) -> u64 {
+        let list = steadfast_nfs::read_counters(&self.dir.path().join("control")).unwrap();
+        list.iter().find(|(n, _)| n == name).map_or(0, |(_, v)| *v)
+    }
+
+    fn attacker(&self, host: [u8; 4]) -> Client {
+        let mut client = Client::connect(self.address);
+        client.stream = connect_from((host, 0).into(), self.address);
+        client
+    }
+}
+
+impl Drop for Attacked {
+    fn drop(&mut self) {
+        // The end of its input ends it.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The client that nothing may happen to.
+struct Good {
+    client: Client,
+    root: nfs_fh3,
+    file: nfs_fh3,
+}
+
+impl Good {
+    fn new(attacked: &Attacked) -> Good {
+        let mut client = Client::connect(attacked.address);
+        let root = client.mnt("/").unwrap();
+        let file = client.create(&root, "good");
+        Good { client, root, file }
+    }
+
+    /// Calls of all kinds, one at a time, and the longest time of one in a hundred of them.
+    fn work(&mut self, rounds: usize) -> Duration {
+        let data = vec![7; 64 << 10];
+        let mut took = Vec::new();
+        for round in 0..rounds {
+            let name = format!("g{}", round % 7);
+            let mut timed = |call: &mut dyn FnMut(&mut Good)| {
+                let since = Instant::now();
+                call(self);
+                took.push(since.elapsed());
+            };
+            timed(&mut |good| good.client.null());
+            timed(&mut |good| drop(good.client.getattr(&good.file).unwrap()));
+            timed(&mut |good| {
+                let (client, file) = (&mut good.client, &good.file);
+                let written = client.write(file, 0, &data, stable_how::FILE_SYNC);
+                assert_eq!(written.unwrap().count as usize, data.len());
+            });
+            timed(&mut |good| {
+                let read = good.client.read(&good.file, 0, 64 << 10).unwrap();
+                assert!(read.0 == data);
+            });
+            timed(&mut |good| drop(good.client.create(&good.root, &name)));
+            timed(&mut |good| good.client.remove(&good.root, &name).unwrap());
+        }
+        took.sort_unstable();
+        took[took.len() * 99 / 100]
+    }
+}
+
+/// Attacks until it is to stop.
+type Attack = fn(&Attacked, host: [u8; 4], stop: &AtomicBool);
+
+fn held_under(name: &str, hosts: &[[u8; 4]], attack: Attack) {
+    let attacked = Attacked::start();
+    let mut good = Good::new(&attacked);
+    let rounds = count(1000, 40);
+    good.work(20);
+    let idle = good.work(rounds);
+    let stop = AtomicBool::new(false);
+    let (mut under, mut resident) = (Duration::ZERO, 0);
+    std::thread::scope(|scope| {
+        for host in hosts {
+            let (attacked, stop) = (&attacked, &stop);
+            scope.spawn(move || attack(attacked, *host, stop));
+        }
+        let since = Instant::now();
+        let time = Duration::from_millis(count(10_000, 500) as u64);
+        while since.elapsed() < time {
+            under = under.max(good.work(rounds));
+            resident = resident.max(attacked.resident());
+        }
+        stop.store(true, SeqCst);
+    });
+    resident = resident.max(attacked.resident());
+    // They have gone: all is as it was.
+    until("the attackers are gone", || {
+        attacked.counter("connections_now") == 1
+    });
+    for gauge in ["arriving_bytes_now", "unsent_bytes_now"] {
+        assert_eq!(attacked.counter(gauge), 0, "{gauge}");
+    }
+    let after = good.work(rounds);
+    let grown = resident.saturating_sub(attacked.resident_before);
+    let limit = (MEMORY_BYTES + WORKERS_BYTES) / 5 * 6;
+    println!(
+        "{name}: p99 idle {idle:?}, under attack {under:?}, after it {after:?}; memory grew by {} KiB of {} KiB; {} closed for room, {} for time",
+        grown >> 10,
+        limit >> 10,
+        attacked.counter("connections_closed_crowded"),
+        attacked.counter("connections_closed_slow"),
+    );
+    assert!(grown <= limit, "{grown} bytes, {limit} at most");
+    if long() {
+        assert!(under <= idle * 3, "{under:?} under attack, {idle:?} idle");
+    }
+}
+
+const BOTH: [[u8; 4]; 2] = [STRANGER, ADMITTED];
+
+/// Connections that are opened again when the server closes them.
+fn keep_open(
+    attacked: &Attacked,
+    host: [u8; 4],
+    stop: &AtomicBool,
+    connections: usize,
+    mut begin: impl FnMut(&mut Client),
+    mut go_on: impl FnMut(&mut Client),
+) {
+    let mut all: Vec<Client> = Vec::new();
+    while !stop.load(SeqCst) {
+        if all.len() < connections {
+            let mut client = attacked.attacker(host);
+            client.stream.set_nonblocking(true).unwrap();
+            begin(&mut client);
+            all.push(client);
+        } else {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        all.retain_mut(|client| {
+            let gone = match client.stream.peek(&mut [0]) {
+                Ok(len) => len == 0,
+                Err(e) => e.kind() != std::io::ErrorKind::WouldBlock,
+            };
+            if !gone {
+                go_on(client);
+            }
+            !gone
+        });
+    }
+}
+
+/// As much as the kernel takes.
+fn push(stream: &mut TcpStream, bytes: &[u8]) {
+    let mut rest = bytes;
+    for _ in 0..100 {
+        match stream.write(rest) {
+            Ok(len) => rest = &rest[len..],
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+        if rest.is_empty() {
+            return;
+        }
+    }
+}
+
+/// 256 connections with a fragment of 1 MiB, the mark of another and then nothing took all memory there was, and gave it
+/// back two minutes after they had gone. Meanwhile no WRITE of 64 KiB was read, from anybody.
+#[test]
+fn fragments_that_never_become_a_record_stop_no_other_client() {
+    held_under("fragments", &BOTH, |attacked, host, stop| {
+        let mut bytes = vec![0; 4 + (1 << 20) + 4];
+        bytes[..4].copy_from_slice(&0x0010_0000_u32.to_be_bytes());
+        bytes[4 + (1 << 20)..].copy_from_slice(&0x1000_u32.to_be_bytes());
+        let begin = |client: &mut Client| push(&mut client.stream, &bytes);
+        keep_open(attacked, host, stop, count(256, 64), begin, |_| {});
+    });
+}
+
+/// A record of which a byte came now and then had its time begin anew with each reservation of memory: it lived for ever.
+#[test]
+fn a_record_that_drips_ends_at_its_deadline() {
+    let attacked = Attacked::start();
+    let mut drip = attacked.attacker(ADMITTED);
+    let mut bytes = vec![0; 4 + 20_000];
+    bytes[..4].copy_from_slice(&20_000_u32.to_be_bytes());
+    drip.stream.write_all(&bytes).unwrap();
+    drip.stream.write_all(&[0, 0x0f, 0, 0]).unwrap();
+    let mut dripped = 0;
+    while drip.stream.write_all(&[0]).is_ok() {
+        std::thread::sleep(Duration::from_millis(20));
+        dripped += 1;
+        // Its fragment is never full before that, and a hang ends.
+        assert!(dripped < 3000, "it lives on");
+    }
+    assert_eq!(attacked.counter("connections_closed_slow"), 1);
+    assert_eq!(attacked.counter("arriving_bytes_now"), 0);
+}
+
+/// With 700 connections that took no replies the good one was reset, and the server had 1.1 GB at a limit of 256 MiB.
+#[test]
+fn slow_readers_are_closed_before_the_memory_is_used_up() {
+    held_under("slow readers", &[ADMITTED], |attacked, host, stop| {
+        let mut client = attacked.attacker(host);
+        let root = client.mnt("/").unwrap();
+        let file = client.create(&root, "large");
+        let data = vec![1; 1 << 20];
+        let written = client.write(&file, 0, &data, stable_how::UNSTABLE);
+        assert_eq!(written.unwrap().count, 1 << 20);
+        drop(client);
+        let args = READ3args {
+            file,
+            offset: 0,
+            count: 1 << 20,
+        };
+        let begin = |client: &mut Client| {
+            for _ in 0..16 {
+                let call = client.call_bytes(PROGRAM, VERSION, 6, &args);
+                push(&mut client.stream, &record(&call));
+            }
+        };
+        keep_open(attacked, host, stop, count(700, 60), begin, |_| {});
+    });
+}
+
+/// Handshakes of TLS that say nothing took memory that others waited for.
+#[test]
+fn silent_tls_handshakes_delay_no_other_client() {
+    held_under("silent handshakes", &BOTH, |attacked, host, stop| {
+        let begin = |client: &mut Client| {
+            client.credential = opaque_auth::default();
+            let mut call = client.call_bytes(PROGRAM, VERSION, 0, &Void);
+            call[24..28].copy_from_slice(&7_u32.to_be_bytes());
+            push(&mut client.stream, &record(&call));
+        };
+        let mut silent = 0;
+        let go_on = |client: &mut Client| {
+            // A hello that never ends.
+            let mut reply = [0; 256];
+            if client.stream.read(&mut reply).is_ok() {
+                push(&mut client.stream, &[22, 3, 1, 2, 0, 1, 0, 1, 252]);
+                silent += 1;
+            }
+        };
+        keep_open(attacked, host, stop, count(2000, 100), begin, go_on);
+        assert!(host == STRANGER || silent > 0, "TLS was offered");
+    });
+}
+
+/// Connections that come and go in a loop, and those that say nothing.
+#[test]
+fn many_connections_take_no_place_from_another_client() {
+    held_under("connections", &BOTH, |attacked, host, stop| {
+        let mut round = 0_usize;
+        let begin = |client: &mut Client| {
+            round += 1;
+            match round % 4 {
+                0 => push(&mut client.stream, &[0x80]),
+                1 => push(&mut client.stream, &[0x80, 0, 1, 0, 1, 2, 3]),
+                2 => drop(client.stream.shutdown(std::net::Shutdown::Both)),
+                _ => {}
+            }
+        };
+        keep_open(attacked, host, stop, count(3000, 200), begin, |_| {});
+    });
+}
+
+/// What no export admits has small records, one call at a time, and some seconds: it is told that it is refused.
+#[test]
+fn a_client_that_no_export_admits_learns_it_and_gets_nothing_else() {
+    let attacked = Attacked::start();
+    let mut stranger = attacked.attacker(STRANGER);
+    stranger.null();
+    assert!(stranger.mnt("/").is_err());
+    // No TLS, no large record, few calls.
+    let own = std::mem::take(&mut stranger.credential);
+    let mut call = stranger.call_bytes(PROGRAM, VERSION, 0, &Void);
+    call[24..28].copy_from_slice(&7_u32.to_be_bytes());
+    stranger.credential = own;
+    stranger.send(&call);
+    let (_, result) = Client::decode::<Void>(&stranger.reply().unwrap());
+    assert!(matches!(result, Err(Refused::Denied(_))));
+    let mut large = attacked.attacker(STRANGER);
+    large.stream.write_all(&[0x80, 0, 0x40, 0]).unwrap();
+    assert!(matches!(large.reply(), Err(Refused::Closed(_))));
+    let args = WRITE3args {
+        file: nfs_fh3 {
+            data: Opaque::owned(vec![0; 8]),
+        },
+        offset: 0,
+        count: 0,
+        stable: stable_how::UNSTABLE,
+        data: Opaque::borrowed(&[]),
+    };
+    let mut answered = 0;
+    loop {
+        let call = stranger.call_bytes(PROGRAM, VERSION, 7, &args);
+        stranger.send(&call);
+        match stranger.reply() {
+            Ok(_) => answered += 1,
+            Err(_) => break,
+        }
+    }
+    assert!(answered <= 16, "{answered} calls");
+    until("they are gone", || attacked.counter("connections_now") == 0);
+}
