@@ -176,7 +176,7 @@ impl Good {
                 took.push(since.elapsed());
             };
             timed(&mut |good| good.client.null());
-            timed(&mut |good| drop(good.client.getattr(&good.file).unwrap()));
+            timed(&mut |good| assert!(good.client.getattr(&good.file).is_ok()));
             timed(&mut |good| {
                 let (client, file) = (&mut good.client, &good.file);
                 let written = client.write(file, 0, &data, stable_how::FILE_SYNC);
