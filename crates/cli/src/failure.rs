@@ -5,6 +5,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use serde::Serialize;
+
+use crate::text::SCHEMA_VERSION;
+
 /// Exit codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
@@ -22,10 +26,29 @@ impl From<Code> for ExitCode {
     }
 }
 
+/// What went wrong, in a word for scripts: `docs/reference/json.md` lists them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// Nothing more special.
+    Failed,
+    /// The command line, or a file that it names for its options, is wrong.
+    Usage,
+    /// A file does not exist.
+    NotFound,
+    /// An image is in use by another process.
+    InUse,
+    /// An image holds something that would be lost.
+    HoldsData,
+    /// What should be a volume is none.
+    NotAVolume,
+}
+
 /// See the module's header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) code: Code,
+    pub(crate) kind: Kind,
     pub(crate) message: String,
 }
 
@@ -34,6 +57,7 @@ impl Failure {
     pub(crate) fn new(message: impl Into<String>) -> Failure {
         Failure {
             code: Code::Failed,
+            kind: Kind::Failed,
             message: message.into(),
         }
     }
@@ -42,6 +66,7 @@ impl Failure {
     pub(crate) fn usage(message: impl Into<String>) -> Failure {
         Failure {
             code: Code::Usage,
+            kind: Kind::Usage,
             message: message.into(),
         }
     }
@@ -51,14 +76,37 @@ impl Failure {
         Failure::new(format!("{}: {why}", path.display()))
     }
 
+    /// A file does not exist.
+    pub(crate) fn absent(path: &Path) -> Failure {
+        Failure::at(path, "does not exist; check the name").of_kind(Kind::NotFound)
+    }
+
     /// The same failure with another exit code.
     pub(crate) fn with_code(self, code: Code) -> Failure {
         Failure { code, ..self }
     }
 
+    /// The same failure with a more special kind.
+    pub(crate) fn of_kind(self, kind: Kind) -> Failure {
+        Failure { kind, ..self }
+    }
+
     /// Prints the line.
     pub(crate) fn report(&self) {
         notice(&self.message);
+    }
+
+    /// Prints the failure as a line of JSON on standard error, where the line would be.
+    pub(crate) fn report_json(&self) {
+        let line = serde_json::json!({
+            "schema_version": SCHEMA_VERSION,
+            "error": {
+                "message": self.message,
+                "kind": self.kind,
+                "exit_code": self.code as u8,
+            },
+        });
+        let _ = writeln!(std::io::stderr(), "{line}");
     }
 }
 

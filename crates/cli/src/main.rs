@@ -119,21 +119,41 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
+    let json = wants_json(std::env::args_os());
     let cli = match arguments.next().and_then(|name| helper::Role::of(&name)) {
         Some(helper::Role::Command(name)) => {
             let line = ["steadfast".into(), name.into()];
-            Cli::parse_from(line.into_iter().chain(arguments))
+            Cli::try_parse_from(line.into_iter().chain(arguments))
         }
         Some(role) => return helper::run(role, arguments),
-        None => Cli::parse(),
+        None => Cli::try_parse(),
     };
-    match run(cli.command) {
+    let done = match cli {
+        Ok(cli) => run(cli.command),
+        // Help and version are no errors.
+        Err(error) if !json || !error.use_stderr() => error.exit(),
+        Err(error) => {
+            let text = error.render().to_string();
+            let line = text.lines().next().unwrap_or_default();
+            Err(Failure::usage(line.trim_start_matches("error: ")))
+        }
+    };
+    match done {
         Ok(code) => code,
         Err(failure) => {
-            failure.report();
+            match json {
+                true => failure.report_json(),
+                false => failure.report(),
+            }
             failure.code.into()
         }
     }
+}
+
+/// Whether results are asked for as JSON, and errors with them; also where the line is wrong otherwise.
+fn wants_json(arguments: impl Iterator<Item = std::ffi::OsString>) -> bool {
+    let mut options = arguments.take_while(|argument| argument != "--");
+    options.any(|argument| argument == "--json")
 }
 
 #[cfg(test)]
@@ -157,12 +177,18 @@ mod tests {
             "steadfast umount DIR",
             "steadfast fsck --repair --json IMAGE",
             "steadfast fsck --progress IMAGE",
+            "steadfast fsck -n IMAGE",
+            "steadfast fsck -fy IMAGE",
+            "steadfast fsck -p IMAGE",
+            "steadfast fsck -fa IMAGE",
+            "steadfast mkfs -f -L NAME IMAGE",
             "steadfast grow IMAGE",
             "steadfast grow --size 2T --json IMAGE",
             "steadfast trim IMAGE",
             "steadfast trim MOUNTPOINT",
             "steadfast trim --progress --json IMAGE",
             "steadfast info --json IMAGE",
+            "steadfast info --udev IMAGE",
             "steadfast dump --json --log --bytes IMAGE",
             "steadfast dump --block 7 IMAGE",
             "steadfast dump --superblock --json IMAGE",

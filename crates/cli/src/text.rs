@@ -22,10 +22,37 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes a value as JSON.
-pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(value).map_err(|e| Failure::new(e.to_string()))?;
-    print(&text)
+/// Version of everything that is written as JSON. It grows when a field goes away or changes its meaning, not when
+/// one is added; `docs/reference/json.md` describes the fields.
+pub(crate) const SCHEMA_VERSION: u32 = 1;
+
+/// What is written as JSON: an object, with the version in front.
+#[derive(serde::Serialize)]
+struct Versioned<'a, T> {
+    schema_version: u32,
+    #[serde(flatten)]
+    object: &'a T,
+}
+
+impl<'a, T: serde::Serialize> Versioned<'a, T> {
+    fn new(object: &'a T) -> Versioned<'a, T> {
+        Versioned {
+            schema_version: SCHEMA_VERSION,
+            object,
+        }
+    }
+}
+
+/// Writes an object as JSON.
+pub(crate) fn print_json(object: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(&Versioned::new(object));
+    print(&text.map_err(|e| Failure::new(e.to_string()))?)
+}
+
+/// Writes an object as one line of JSON.
+pub(crate) fn print_json_line(object: &impl serde::Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(&Versioned::new(object));
+    print(&text.map_err(|e| Failure::new(e.to_string()))?)
 }
 
 /// Bytes as hexadecimal digits.

@@ -15,7 +15,7 @@ use steadfast_journal::{Journal, LogItem, LogSummary};
 use steadfast_vfs::FileSystem;
 
 use crate::commands::ftl;
-use crate::failure::{Failure, notice};
+use crate::failure::{Failure, Kind, notice};
 use crate::mount_options::Options;
 
 pub(crate) use steadfast_crash::Medium;
@@ -171,7 +171,16 @@ pub(crate) fn in_use(image: &Path) -> Failure {
                 .to_owned()
         }
     };
-    Failure::at(image, why)
+    Failure::at(image, why).of_kind(Kind::InUse)
+}
+
+/// A failure of the file system, and of what kind it is.
+fn fs_failure(image: &Path, error: &steadfast_fs::Error) -> Failure {
+    let failure = Failure::at(image, error);
+    match error {
+        steadfast_fs::Error::NotAVolume => failure.of_kind(Kind::NotAVolume),
+        _ => failure,
+    }
 }
 
 /// A device error, and what to do about it.
@@ -180,7 +189,7 @@ pub(crate) fn device_failure(image: &Path, error: &DeviceError) -> Failure {
     let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
     let advice = match error {
         DeviceError::Open { .. } if is(Errno::NOENT) => {
-            return Failure::at(image, "does not exist; check the name");
+            return Failure::absent(image);
         }
         DeviceError::Locked { .. } => {
             return in_use(image);
@@ -217,7 +226,7 @@ pub(crate) fn grow(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Grown, Failure> {
     let grown =
-        steadfast_fs::grow(Arc::clone(device), progress).map_err(|e| Failure::at(image, e))?;
+        steadfast_fs::grow(Arc::clone(device), progress).map_err(|e| fs_failure(image, &e))?;
     Ok(Grown {
         blocks_before: grown.blocks_before,
         blocks: grown.blocks,
@@ -243,7 +252,7 @@ pub(crate) fn trim(
     let mut options = steadfast_fs::MountOptions::default();
     options.background = false;
     let (fs, recovery) =
-        Fs::mount(Arc::clone(device), &options).map_err(|e| Failure::at(image, e))?;
+        Fs::mount(Arc::clone(device), &options).map_err(|e| fs_failure(image, &e))?;
     if fs.is_read_only() {
         let why = "can only be read by this version; nothing was changed";
         return Err(Failure::at(image, why));
@@ -261,7 +270,7 @@ pub(crate) fn trim(
 
 /// Opens a volume for a look at its inodes.
 pub(crate) fn inspect(image: &Path, device: &Device) -> Result<Inspector, Failure> {
-    Inspector::open(Arc::clone(device)).map_err(|e| Failure::at(image, e))
+    Inspector::open(Arc::clone(device)).map_err(|e| fs_failure(image, &e))
 }
 
 /// What an image holds.
@@ -353,7 +362,7 @@ pub(crate) fn mount(
     options: &Options,
 ) -> Result<(Volume, Vec<String>), Failure> {
     if let Some(contract) = &options.contract {
-        let found = steadfast_fs::info(Arc::clone(&device)).map_err(|e| Failure::at(image, e))?;
+        let found = steadfast_fs::info(Arc::clone(&device)).map_err(|e| fs_failure(image, &e))?;
         if found.contract.name() != contract {
             return Err(Failure::at(
                 image,
@@ -374,7 +383,7 @@ pub(crate) fn mount(
     if let Some(bytes) = options.cache_bytes {
         wanted.cache_bytes = bytes;
     }
-    let (fs, recovery) = Fs::mount(device, &wanted).map_err(|e| Failure::at(image, e))?;
+    let (fs, recovery) = Fs::mount(device, &wanted).map_err(|e| fs_failure(image, &e))?;
     let mut told = fs.take_warnings();
     if !recovery.clean && recovery.records == 0 {
         told.push("it was not unmounted; it is what its last commit left".to_owned());
@@ -437,6 +446,16 @@ impl Volume {
 pub(crate) struct Finding {
     pub(crate) kind: &'static str,
     pub(crate) severity: String,
+    /// The block that is wrong, or the first one.
+    pub(crate) block: Option<u64>,
+    pub(crate) inode: Option<u64>,
+    /// One of the inode's names, from the root directory on.
+    pub(crate) path: Option<String>,
+    /// What exactly.
+    pub(crate) detail: String,
+    /// What a repair does about it.
+    pub(crate) repair: &'static str,
+    /// All of it in a sentence.
     pub(crate) text: String,
 }
 
@@ -467,6 +486,18 @@ pub(crate) struct Checked {
     pub(crate) blocks: u64,
 }
 
+impl Checked {
+    /// Whether anything that was found concerns names, attributes or contents of files, or was only counted.
+    pub(crate) fn concerns_content(&self) -> bool {
+        let damage = steadfast_fs::Severity::Damage.to_string();
+        self.left_out > 0
+            || self
+                .findings
+                .iter()
+                .any(|finding| finding.severity == damage)
+    }
+}
+
 /// Checks a volume, and repairs it if asked to.
 pub(crate) fn check(
     image: &Path,
@@ -480,10 +511,15 @@ pub(crate) fn check(
         ..FsckOptions::default()
     };
     let report =
-        steadfast_fs::fsck(Arc::clone(device), &options).map_err(|e| Failure::at(image, e))?;
+        steadfast_fs::fsck(Arc::clone(device), &options).map_err(|e| fs_failure(image, &e))?;
     let shown = |finding: &steadfast_fs::Finding| Finding {
         kind: finding.problem.name(),
         severity: finding.severity().to_string(),
+        block: finding.place.block.map(|block| block.0),
+        inode: finding.place.ino,
+        path: finding.place.path.clone(),
+        detail: finding.detail.clone(),
+        repair: finding.problem.repair(),
         text: finding.to_string(),
     };
     Ok(Checked {
@@ -536,7 +572,7 @@ pub(crate) struct Summary {
 
 /// Reads what a volume says of itself.
 pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure> {
-    let info = steadfast_fs::info(Arc::clone(device)).map_err(|e| Failure::at(image, e))?;
+    let info = steadfast_fs::info(Arc::clone(device)).map_err(|e| fs_failure(image, &e))?;
     Ok(Summary {
         uuid: info.uuid,
         label: info.label,
@@ -558,7 +594,7 @@ pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure>
 
 /// Reads where everything lies on a volume.
 pub(crate) fn map(image: &Path, device: &Device) -> Result<VolumeMap, Failure> {
-    VolumeMap::read(&**device).map_err(|e| Failure::at(image, e))
+    VolumeMap::read(&**device).map_err(|e| fs_failure(image, &e))
 }
 
 /// Shows a volume's log to `each`, item by item.

@@ -203,7 +203,7 @@ fn the_measurement_gives_each_layer_at_each_interval() {
         "--json",
     ];
     let rows = json(&must(dir.path(), &args));
-    let rows = rows.as_array().unwrap();
+    let rows = rows["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 6);
     for row in rows {
         assert!(row["megabytes_per_second"].as_f64() > Some(0.1), "{row}");

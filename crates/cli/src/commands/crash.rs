@@ -68,7 +68,7 @@ fn run_put(args: &PutArgs) -> Result<ExitCode, Failure> {
     let contract = args.contract.of_volume();
     let explored = volume::explore_put(contract, args.size, args.tears)?;
     if args.json {
-        text::print_json(&explored)?;
+        text::print_json(&serde_json::json!({ "explored": explored }))?;
     } else {
         let lines: Vec<String> = explored.iter().map(put_lines).collect();
         text::print(&lines.join("\n"))?;

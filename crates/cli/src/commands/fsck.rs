@@ -9,14 +9,24 @@ use steadfast_block::BLOCK_SIZE;
 
 use crate::failure::{Code, Failure};
 use crate::progress::Meter;
-use crate::volume::{self, Access, Checked, Verdict};
+use crate::volume::{self, Access, Checked, LogState, Verdict};
 use crate::{size, text};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Repair what is found (without it, nothing is written)
-    #[arg(long)]
+    #[arg(long, short = 'y', conflicts_with_all = ["no", "preen"])]
     repair: bool,
+    /// Write nothing, which is the default
+    #[arg(short = 'n')]
+    no: bool,
+    /// As at boot: a volume that is clean, or whose log the next mount replays, is not checked (unless -f is given);
+    /// another one is, and repaired if no content is concerned
+    #[arg(short = 'p', visible_short_alias = 'a', conflicts_with = "no")]
+    preen: bool,
+    /// With -p: check the volume in any case
+    #[arg(short = 'f')]
+    force: bool,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -28,7 +38,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let checked = check(args).map_err(|failure| failure.with_code(Code::CouldNotRun))?;
+    let could_not_run = |failure: Failure| failure.with_code(Code::CouldNotRun);
+    if args.preen && !args.force && needs_no_check(args).map_err(could_not_run)? {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let checked = check(args).map_err(could_not_run)?;
     let shown = if args.json {
         show_json(args, &checked)
     } else {
@@ -43,21 +57,50 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn check(args: &Args) -> Result<Checked, Failure> {
-    let access = if args.repair {
+    let access = if args.repair || args.preen {
         Access::Change
     } else {
         Access::Scan
     };
     let device = volume::open_device(&args.image, access, None)?;
-    let meter = Meter::new(args.progress);
-    volume::check(
-        &args.image,
-        &device,
-        args.repair,
-        move |step, done, total| {
+    let once = |repair| {
+        let meter = Meter::new(args.progress);
+        volume::check(&args.image, &device, repair, move |step, done, total| {
             meter.show(&format!("checking {step}"), done, total);
-        },
-    )
+        })
+    };
+    if !args.preen {
+        return once(args.repair);
+    }
+    let found = once(false)?;
+    match found.verdict {
+        Verdict::DamageLeft if !found.concerns_content() => once(true),
+        _ => Ok(found),
+    }
+}
+
+/// Whether a mount can use the volume as it is: it is clean, or its log can be replayed. Says so.
+fn needs_no_check(args: &Args) -> Result<bool, Failure> {
+    let image = args.image.display();
+    let device = volume::open_device(&args.image, Access::Look, None)?;
+    let summary = volume::summary(&args.image, &device)?;
+    let (state, why) = match (&summary.log, &summary.warning) {
+        (LogState::Clean, None) => ("clean", "it was unmounted cleanly"),
+        (LogState::NeedsRecovery, None) => ("needs-recovery", "the next mount recovers it"),
+        _ => return Ok(false),
+    };
+    if args.json {
+        text::print_json(&serde_json::json!({
+            "image": image.to_string(),
+            "result": "not-checked",
+            "state": state,
+        }))?;
+    } else {
+        text::print(&format!(
+            "{image}: not checked: {why}; -f checks it all the same"
+        ))?;
+    }
+    Ok(true)
 }
 
 fn show(args: &Args, checked: &Checked) -> Result<(), Failure> {
@@ -88,6 +131,9 @@ fn show(args: &Args, checked: &Checked) -> Result<(), Failure> {
     lines.push(match (checked.verdict, args.repair) {
         (Verdict::Clean, _) => format!("{image}: clean: {held}"),
         (Verdict::Repaired, _) => format!("{image}: damage was found and repaired: {held}"),
+        (Verdict::DamageLeft, false) if args.preen => format!(
+            "{image}: damaged, and content is concerned: run 'steadfast fsck --repair {image}' by hand"
+        ),
         (Verdict::DamageLeft, false) => {
             format!("{image}: damaged; run 'steadfast fsck --repair {image}' to repair it")
         }

@@ -494,7 +494,7 @@ fn run_bench(args: &BenchArgs) -> Result<ExitCode, Failure> {
     }
     drop(meter);
     if args.json {
-        text::print_json(&rows)?;
+        text::print_json(&serde_json::json!({ "rows": rows }))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut lines = vec![

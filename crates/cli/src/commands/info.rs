@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// Print it as JSON
     #[arg(long)]
     json: bool,
+    /// Print what udev(7) keeps of a volume, as KEY=VALUE; reads the superblock alone, and locks nothing
+    #[arg(long, conflicts_with = "json")]
+    udev: bool,
     /// Image file, block device, or a directory of a mounted volume
     #[arg(value_name = "IMAGE|DIR")]
     target: PathBuf,
@@ -50,8 +53,12 @@ struct Shown {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if args.udev {
+        text::print(&udev(&args.target)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let metadata = std::fs::metadata(&args.target).map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Failure::at(&args.target, "does not exist; check the name"),
+        ErrorKind::NotFound => Failure::absent(&args.target),
         ErrorKind::NotConnected => Failure::at(
             &args.target,
             "is held by a mount whose server is gone; run 'steadfast umount' on it first",
@@ -79,6 +86,56 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         text::print(&lines(&shown))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The properties under which udev and systemd know a file system. A device that has only the copy of the superblock
+/// at its end holds something else by now.
+fn udev(image: &Path) -> Result<String, Failure> {
+    let device = volume::open_device(image, Access::Peek, None)?;
+    let map = volume::map(image, &device)?;
+    if let Some(why) = map.warning() {
+        return Err(Failure::at(image, why));
+    }
+    let mut lines = vec![
+        "ID_FS_TYPE=steadfast".to_owned(),
+        "ID_FS_USAGE=filesystem".to_owned(),
+        format!("ID_FS_VERSION={}", map.version()),
+        format!("ID_FS_UUID={}", text::uuid(&map.uuid())),
+        format!("ID_FS_UUID_ENC={}", text::uuid(&map.uuid())),
+    ];
+    if !map.label().is_empty() {
+        lines.push(format!("ID_FS_LABEL={}", safe(map.label())));
+        lines.push(format!("ID_FS_LABEL_ENC={}", encoded(map.label())));
+    }
+    Ok(lines.join("\n"))
+}
+
+/// Whether udev takes a character as it is.
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "#+-.:=@_".contains(c) || !c.is_ascii() && !c.is_control()
+}
+
+/// A label without what could confuse a reader of the properties.
+fn safe(label: &str) -> String {
+    label
+        .chars()
+        .map(|c| if is_plain(c) { c } else { '_' })
+        .collect()
+}
+
+/// A label as it is in the names of links: every other byte as two hexadecimal digits.
+fn encoded(label: &str) -> String {
+    let encode = |c: char| match is_plain(c) {
+        true => c.to_string(),
+        false => {
+            let mut bytes = [0; 4];
+            c.encode_utf8(&mut bytes)
+                .bytes()
+                .map(|byte| format!("\\x{byte:02x}"))
+                .collect()
+        }
+    };
+    label.chars().map(encode).collect()
 }
 
 fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure> {
@@ -192,4 +249,16 @@ fn lines(shown: &Shown) -> String {
         lines.push(format!("note:     {note}"));
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_written_as_udev_wants_them() {
+        let label = "my data/1\n\"x\" é";
+        assert_eq!(safe(label), "my_data_1__x__é");
+        assert_eq!(encoded(label), "my\\x20data\\x2f1\\x0a\\x22x\\x22\\x20é");
+    }
 }

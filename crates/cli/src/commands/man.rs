@@ -1,6 +1,8 @@
 //! `steadfast man`: writes the manual: a page for each command, from its own help; and those
 //! that are written by hand, `mount.steadfast(8)` and `steadfast(7)`.
 
+mod sections;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -68,6 +70,7 @@ fn add(command: &Command, name: &str, pages: &mut Vec<(String, String)>) -> Resu
     let mut page = Vec::new();
     man.render(&mut page).map_err(failed)?;
     let mut page = String::from_utf8_lossy(&page).into_owned();
+    page.push_str(&sections::of(name).unwrap_or_default());
     page.push_str(&format!(".SH \"SEE ALSO\"\n{SEE_ALSO}\n"));
     pages.push((file, page));
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
@@ -106,6 +109,35 @@ mod tests {
             !mount.contains("background"),
             "internal options stay inside"
         );
+    }
+
+    #[test]
+    fn every_page_has_exit_codes_and_examples() {
+        let pages = pages().unwrap_or_default();
+        assert!(pages.len() > 20);
+        for (name, page) in pages {
+            for section in ["\n.SH \"EXIT STATUS\"\n", "\n.SH EXAMPLES\n"] {
+                let (_, text) = page.split_once(section).unwrap_or_default();
+                let text = text.split("\n.SH").next().unwrap_or_default();
+                assert!(text.trim().len() > 20, "{name} lacks {section}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_example_is_a_command_line_of_this_version() {
+        use clap::Parser;
+        for sections in sections::SECTIONS {
+            for (line, _) in sections.examples {
+                let parsed = crate::Cli::try_parse_from(line.split(' '));
+                assert!(parsed.is_ok(), "{}: {line}", sections.name);
+                let command = sections
+                    .name
+                    .replace('-', " ")
+                    .replace("install helper", "install-helper");
+                assert!(line.starts_with(&command), "{}: {line}", sections.name);
+            }
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use steadfast_block::BLOCK_SIZE;
 use steadfast_flash::ImageStore;
 
 use crate::commands::ftl::{self, FormatArgs};
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind as Why};
 use crate::progress::Meter;
 use crate::volume::{self, Access, Held, Log};
 use crate::{content, size, text};
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "KIND[:IMAGE]", value_parser = OnParser, default_value = "block")]
     on: On,
     /// A name for the volume, at most 64 bytes
-    #[arg(long, default_value = "")]
+    #[arg(long, short = 'L', default_value = "")]
     label: String,
     /// Size of the log (by default a sixteenth of the volume, at most 64 MiB). On flash there is none,
     /// and this is the most that the disk takes from one flush to the next, 8M at least
@@ -79,7 +79,7 @@ pub(crate) struct Args {
     log_size: Option<u64>,
     /// Overwrite what is there. Without it, a file must be empty or hold nothing but zeros; of a block device the first
     /// and last MiB and 4096 places between them
-    #[arg(long)]
+    #[arg(long, short = 'f')]
     force: bool,
     /// Show progress also where standard error is no terminal
     #[arg(long)]
@@ -305,8 +305,6 @@ fn may_overwrite(args: &Args, image: &Path, device: &volume::Device) -> Result<(
             }
         }
     };
-    Err(Failure::at(
-        image,
-        format!("holds {what}; use --force to overwrite it"),
-    ))
+    let failure = Failure::at(image, format!("holds {what}; use --force to overwrite it"));
+    Err(failure.of_kind(Why::HoldsData))
 }

@@ -52,7 +52,7 @@ pub(crate) fn run(
     let dir = steadfast_fuse::check_mount_point(dir, options.over)
         .map_err(|e| Failure::new(e.to_string()))?;
     let image = image.canonicalize().map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Failure::at(image, "does not exist; check the name"),
+        ErrorKind::NotFound => Failure::absent(image),
         _ => Failure::at(image, e),
     })?;
     let access = if options.read_only {

@@ -298,8 +298,7 @@ fn failure(image: &Path, error: DiskError) -> Failure {
 /// Says that clients can come, and how.
 fn announce(announced: &Announced, json: bool, clients: &[String]) -> Result<(), Failure> {
     if json {
-        let line = serde_json::to_string(announced).map_err(|e| Failure::new(e.to_string()))?;
-        text::print(&line)?;
+        text::print_json_line(announced)?;
     } else {
         let file = announced.file.as_ref().map(|f| f.display().to_string());
         let place = announced.uri.clone().or(file).unwrap_or_default();

@@ -146,8 +146,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if args.json {
             let mut object = object(&source, &changes);
             object.insert("seconds".into(), elapsed.into());
-            let line = serde_json::to_string(&object);
-            text::print(&line.map_err(|e| Failure::new(e.to_string()))?)?;
+            text::print_json_line(&object)?;
         } else {
             text::print(&lines(&source, &changes, Some(elapsed)))?;
         }

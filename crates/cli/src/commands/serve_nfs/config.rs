@@ -321,7 +321,7 @@ impl Plan {
             ));
         };
         let image = image.canonicalize().map_err(|e| match e.kind() {
-            ErrorKind::NotFound => Failure::at(image, "does not exist; check the name"),
+            ErrorKind::NotFound => Failure::absent(image),
             _ => Failure::at(image, e),
         })?;
         let path = entry.path.as_deref().unwrap_or("/");

@@ -1,0 +1,346 @@
+//! What a page says beside the options: exit codes and examples. Every command has both; the examples are parsed by a
+//! test, so that none is out of date.
+
+/// Exit codes of most commands.
+const USUAL: &str = "0 done; 1 failed, and standard error says why; 2 the command line is wrong.";
+/// Those of servers, which run until they are asked to end.
+const SERVER: &str = "0 a signal or an unmount asked for the end, and everything is durable; 1 failed; 2 the command line, or a file that it \
+    names for its options, is wrong.";
+
+/// Of one command.
+pub(super) struct Sections {
+    /// As its page is called.
+    pub(super) name: &'static str,
+    pub(super) exit: &'static str,
+    /// Command lines, and what each does.
+    pub(super) examples: &'static [(&'static str, &'static str)],
+}
+
+const fn usual(name: &'static str, examples: &'static [(&'static str, &'static str)]) -> Sections {
+    Sections {
+        name,
+        exit: USUAL,
+        examples,
+    }
+}
+
+pub(super) const SECTIONS: &[Sections] = &[
+    usual(
+        "steadfast",
+        &[
+            (
+                "steadfast mkfs --size 1G data.img",
+                "Make a volume in a new file.",
+            ),
+            (
+                "steadfast mount data.img /mnt",
+                "Mount it; the server runs in the background.",
+            ),
+            (
+                "steadfast umount /mnt",
+                "Unmount it; when this returns, everything is durable.",
+            ),
+        ],
+    ),
+    usual(
+        "steadfast-mkfs",
+        &[
+            (
+                "steadfast mkfs --size 1G --label data data.img",
+                "Make a volume of 1 GiB in a new file.",
+            ),
+            (
+                "steadfast mkfs --contract sync /dev/sdb1",
+                "Make a volume on a partition, on which every call is durable when it returns.",
+            ),
+            (
+                "steadfast mkfs --size 1G --on flash:flash.img",
+                "Make a volume on a disk in emulated flash memory.",
+            ),
+        ],
+    ),
+    Sections {
+        name: "steadfast-mount",
+        exit: "0 the mount answers (with --foreground: it was unmounted, and the volume is closed cleanly); 1 failed; 2 the command line or \
+            an option is wrong. In /etc/fstab, and as mount.steadfast, the codes are those of mount(8).",
+        examples: &[
+            ("steadfast mount data.img /mnt", "Mount a volume."),
+            (
+                "steadfast mount -o ro,allow_other data.img /mnt",
+                "Mount it read-only, for all users.",
+            ),
+            (
+                "steadfast mount --foreground data.img /mnt",
+                "Serve it in this process, for a service manager.",
+            ),
+        ],
+    },
+    Sections {
+        name: "steadfast-umount",
+        exit: "0 unmounted, and everything is durable; 1 failed, or the server was dead or could not make everything durable: standard error \
+            says which; 2 the command line is wrong.",
+        examples: &[
+            ("steadfast umount /mnt", "Unmount a volume."),
+            (
+                "steadfast umount -l /mnt",
+                "Take it out of the tree now; it ends when its last file is closed.",
+            ),
+        ],
+    },
+    Sections {
+        name: "steadfast-fsck",
+        exit: "0 clean, or not checked for lack of need (-p); 1 damage was found and repaired; 4 damage is left; 8 the check could not run; \
+            2 the command line is wrong.",
+        examples: &[
+            (
+                "steadfast fsck data.img",
+                "Check a volume; nothing is written.",
+            ),
+            (
+                "steadfast fsck -y data.img",
+                "Check it and repair what is found, as --repair does.",
+            ),
+            (
+                "steadfast fsck --json data.img",
+                "Check it, findings as JSON with block, inode and path.",
+            ),
+        ],
+    },
+    usual(
+        "steadfast-grow",
+        &[(
+            "steadfast grow --size 2G data.img",
+            "Make the image and its volume larger.",
+        )],
+    ),
+    usual(
+        "steadfast-trim",
+        &[(
+            "steadfast trim data.img",
+            "Make holes in the image where the volume is free.",
+        )],
+    ),
+    Sections {
+        name: "steadfast-info",
+        exit: "0 shown, whatever the state is; 1 failed, also if the image holds no volume; 2 the command line is wrong.",
+        examples: &[
+            ("steadfast info data.img", "Show a volume, mounted or not."),
+            ("steadfast info --json /mnt", "Show a mounted one as JSON."),
+            (
+                "steadfast info --udev /dev/sdb1",
+                "Show what udev(7) keeps of a volume.",
+            ),
+        ],
+    },
+    usual(
+        "steadfast-dump",
+        &[
+            ("steadfast dump data.img", "Show superblock and log."),
+            (
+                "steadfast dump --inode /dir/file data.img",
+                "Show an inode.",
+            ),
+            (
+                "steadfast dump --log --json data.img",
+                "Show all records of the log.",
+            ),
+        ],
+    ),
+    Sections {
+        name: "steadfast-sync",
+        exit: "0 everything is durable; 1 it may not be; 2 the command line is wrong.",
+        examples: &[(
+            "steadfast sync /mnt",
+            "Make everything durable that was written to a mount.",
+        )],
+    },
+    usual(
+        "steadfast-stat",
+        &[
+            ("steadfast stat /mnt", "Show what a mount has counted."),
+            (
+                "steadfast stat --watch 5 /mnt",
+                "Show each five seconds what was done.",
+            ),
+            (
+                "steadfast stat /run/steadfast-nfs-2049.sock",
+                "Show the counters of a server over NFS.",
+            ),
+        ],
+    ),
+    Sections {
+        name: "steadfast-metrics",
+        exit: "0 printed; 1 failed; 2 the command line is wrong. With --listen, the command runs until a signal ends it.",
+        examples: &[
+            (
+                "steadfast metrics",
+                "Print the counters of all mounts, for the textfile collector of Prometheus' node exporter.",
+            ),
+            (
+                "steadfast metrics --listen 127.0.0.1:9050",
+                "Answer Prometheus; steadfast_mount_up is 0 for a mount whose server is gone.",
+            ),
+        ],
+    },
+    usual(
+        "steadfast-shutdown",
+        &[(
+            "steadfast shutdown --first log /mnt",
+            "Make everything durable in the log, then end all access.",
+        )],
+    ),
+    Sections {
+        name: "steadfast-put",
+        exit: "0 the file is replaced, and that is durable; 1 failed, and the file is as it was unless standard error says otherwise; \
+            2 the command line is wrong.",
+        examples: &[
+            (
+                "steadfast put config.toml",
+                "Replace a file with standard input.",
+            ),
+            (
+                "steadfast put --recover config.toml",
+                "Remove what a replacement left behind when the power failed.",
+            ),
+        ],
+    },
+    usual(
+        "steadfast-serve",
+        &[(
+            "steadfast serve nfs data.img",
+            "Serve a volume over NFS to this host.",
+        )],
+    ),
+    Sections {
+        name: "steadfast-serve-nfs",
+        exit: SERVER,
+        examples: &[
+            (
+                "steadfast serve nfs data.img",
+                "Serve a volume to this host.",
+            ),
+            (
+                "steadfast serve nfs --config /etc/steadfast/nfs.toml",
+                "Serve what a file says.",
+            ),
+            (
+                "steadfast serve nfs --metrics 127.0.0.1:9049 data.img:/data",
+                "Serve a volume as /data, and counters to Prometheus.",
+            ),
+        ],
+    },
+    Sections {
+        name: "steadfast-serve-disk",
+        exit: SERVER,
+        examples: &[
+            (
+                "steadfast serve disk --socket disk.sock flash.img",
+                "Serve a disk over NBD at a Unix socket.",
+            ),
+            (
+                "steadfast serve disk --fuse /mnt flash.img",
+                "Serve it as the file /mnt/disk.",
+            ),
+        ],
+    },
+    usual(
+        "steadfast-crash",
+        &[(
+            "steadfast crash self --images 1000",
+            "Explore a thousand crash images of this stack.",
+        )],
+    ),
+    Sections {
+        name: "steadfast-crash-self",
+        exit: "0 no violation; 1 a contract was broken, or failed; 2 the command line is wrong.",
+        examples: &[
+            (
+                "steadfast crash self --seed 7 --images 10000",
+                "Explore crashes; the seed repeats a run.",
+            ),
+            (
+                "steadfast crash self --on flash --contract sync --json",
+                "The same on flash, under another contract.",
+            ),
+        ],
+    },
+    Sections {
+        name: "steadfast-crash-put",
+        exit: "0 replacing a file is safe; 1 it is not, or failed; 2 the command line is wrong.",
+        examples: &[(
+            "steadfast crash put --size 8K --tears",
+            "Explore how a file of 8 KiB is replaced, blocks torn.",
+        )],
+    },
+    usual(
+        "steadfast-ftl",
+        &[(
+            "steadfast ftl info flash.img",
+            "Show what a flash image holds.",
+        )],
+    ),
+    usual(
+        "steadfast-ftl-format",
+        &[(
+            "steadfast ftl format --size 1G --epoch 8M flash.img",
+            "Make a disk of 1 GiB that takes 8 MiB from one flush to the next.",
+        )],
+    ),
+    usual(
+        "steadfast-ftl-info",
+        &[(
+            "steadfast ftl info --json flash.img",
+            "Show memory, disk and wear as JSON.",
+        )],
+    ),
+    Sections {
+        name: "steadfast-ftl-stress",
+        exit: "0 no violation; 1 the contract was broken, or failed; 2 the command line is wrong.",
+        examples: &[(
+            "steadfast ftl stress --seed 3 --operations 100000",
+            "Test the layer by random histories.",
+        )],
+    },
+    usual(
+        "steadfast-ftl-bench",
+        &[(
+            "steadfast ftl bench --interval 1,256",
+            "Measure random writes, two intervals of flushes.",
+        )],
+    ),
+    usual(
+        "steadfast-completions",
+        &[(
+            "steadfast completions bash",
+            "Print the completions for bash.",
+        )],
+    ),
+    usual(
+        "steadfast-install-helper",
+        &[
+            (
+                "steadfast install-helper",
+                "Let mount(8) and fstab(5) find this program.",
+            ),
+            ("steadfast install-helper --remove", "Take the names away."),
+        ],
+    ),
+    usual(
+        "steadfast-man",
+        &[("steadfast man /usr/local/share/man", "Write the manual.")],
+    ),
+];
+
+/// The sections of a page in roff; none if the command has none.
+pub(super) fn of(name: &str) -> Option<String> {
+    let found = SECTIONS.iter().find(|sections| sections.name == name)?;
+    let mut text = format!(".SH \"EXIT STATUS\"\n{}\n.SH EXAMPLES\n", roff(found.exit));
+    for (line, what) in found.examples {
+        text.push_str(&format!(".TP\n.B {}\n{}\n", roff(line), roff(what)));
+    }
+    Some(text)
+}
+
+fn roff(text: &str) -> String {
+    text.replace('\\', "\\e").replace('-', "\\-")
+}
