@@ -1,19 +1,11 @@
-//! The words after `-o`.
+//! The words after `-o`. `table` declares them; parser, help and manual come from there.
+
+mod table;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use steadfast_fuse::THREADS_MAX;
-
-use crate::size;
-
-/// Longest commit interval.
-const COMMIT_SECONDS_MAX: u64 = 3600;
-/// Smallest page cache.
-const CACHE_BYTES_MIN: u64 = 1 << 20;
-
-/// Contracts that volumes may have.
-const CONTRACTS: [&str; 3] = ["ordered", "metadata-prefix", "sync"];
+use table::{Effect, ROWS, Row, Word};
 
 /// What can be asked for with `-o`.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -32,6 +24,14 @@ pub(crate) struct Options {
     pub(crate) relatime: bool,
     /// No POSIX ACLs.
     pub(crate) no_acl: bool,
+    /// Not those of directories.
+    pub(crate) no_dir_atime: bool,
+    /// Every change is durable before the call returns.
+    pub(crate) sync: bool,
+    /// Every change of names is.
+    pub(crate) dir_sync: bool,
+    /// Symbolic links are not followed.
+    pub(crate) no_symlinks: bool,
     /// May cover another mount.
     pub(crate) over: bool,
     /// The mount goes away with its server.
@@ -60,35 +60,6 @@ pub(crate) struct Options {
     pub(crate) trace: Option<PathBuf>,
 }
 
-/// The options, as they are shown to who asked for an unknown one.
-pub(crate) const KNOWN: &str = "ro, rw, allow_other, threads=N, cache=SIZE, contract=NAME, commit=SECONDS, direct, buffered, io_uring, poll, nopoll, \
-    noatime, relatime, atime, acl, noacl, dev, nodev, suid, nosuid, exec, noexec, over, auto_unmount, log=FILE, trace=FILE, defaults";
-
-/// The options explained, for `--help`; mount.steadfast(8) says more.
-pub(crate) const HELP: &str =
-    "Mount options, separated by commas; of two that contradict each other, the later holds:
-
-ro, rw            change nothing, not even replay the log on the image; or allow changes (default)
-allow_other       let other users in; the kernel then checks permissions
-contract=NAME     refuse a volume under another contract than NAME
-cache=SIZE        memory for clean cached blocks, 1M at least (default 64M)
-commit=SECONDS    everything is durable so soon after it was done, 1 to 3600 (default 5)
-threads=N         requests that may be in progress at a time, 1 to 64 (default 16)
-direct, buffered  around the host's page cache, or through it (default: around it where possible)
-io_uring          requests come over io_uring, a queue for each processor (a build with the feature io-uring)
-poll, nopoll      keep idle processors from halting while requests come closely (default: yes)
-noatime           reading changes no access times (default)
-relatime, atime   the first read after a change, and one a day, changes the access time
-acl, noacl        whether POSIX ACLs can be read and set, and are enforced (default: yes)
-dev, nodev        whether device nodes work (default: no)
-suid, nosuid      whether set-id bits work (default: no)
-exec, noexec      whether programs are executed (default: yes)
-over              the mount point may be covered by another mount already
-auto_unmount      in the background: unmount when something kills the server
-log=FILE          append the server's messages to FILE
-trace=FILE        append a line to FILE for each request of the kernel
-defaults          nothing beside the defaults";
-
 /// Reads the arguments of all `-o`; of two that contradict each other, the later holds.
 pub(crate) fn parse(arguments: &[String]) -> Result<Options, String> {
     let mut options = Options::default();
@@ -104,96 +75,141 @@ pub(crate) fn parse(arguments: &[String]) -> Result<Options, String> {
 }
 
 fn apply(options: &mut Options, name: &str, value: Option<&str>) -> Result<(), String> {
-    let needed = || value.ok_or_else(|| format!("option '{name}' needs a value: {name}=…"));
-    match name {
-        "threads" => {
-            let threads = number(name, needed()?, 1, THREADS_MAX as u64)?;
-            options.threads = usize::try_from(threads).ok();
+    let (row, word) = find(name).ok_or_else(|| {
+        format!(
+            "unknown option '{name}'; known are: {} ('steadfast mount --help' explains them)",
+            names(|effect| matches!(effect, Effect::Flag(_) | Effect::Value(..)))
+        )
+    })?;
+    match (word.effect, value) {
+        (Effect::Flag(set), None) => set(options),
+        (Effect::Flag(_), Some(_)) => return Err(format!("option '{name}' takes no value")),
+        (Effect::Value(_, set), Some(value)) => {
+            set(options, value).map_err(|e| format!("option '{name}': {e}"))?;
         }
-        "commit" => {
-            let seconds = number(name, needed()?, 1, COMMIT_SECONDS_MAX)?;
-            options.commit = Some(Duration::from_secs(seconds));
+        (Effect::Value(form, _), None) => {
+            return Err(format!("option '{name}' needs a value: {name}={form}"));
         }
-        "cache" => {
-            let bytes = size::parse(needed()?).map_err(|e| format!("option 'cache': {e}"))?;
-            if bytes < CACHE_BYTES_MIN {
-                return Err("option 'cache': 1M is the least".to_owned());
-            }
-            options.cache_bytes = Some(bytes);
+        (Effect::Nothing, _) => {}
+        (Effect::Judged(judge), value) => {
+            judge(value.unwrap_or_default()).map_err(|e| format!("option '{name}': {e}"))?;
         }
-        "contract" => {
-            let name = needed()?;
-            if !CONTRACTS.contains(&name) {
-                return Err(format!(
-                    "option 'contract': '{name}' is none of {}",
-                    CONTRACTS.join(", ")
-                ));
-            }
-            options.contract = Some(name.to_owned());
-        }
-        "log" => options.log = Some(file(name, needed()?)?),
-        "trace" => options.trace = Some(file(name, needed()?)?),
-        "strictatime" => {
-            return Err(
-                "option 'strictatime' is not available: 'relatime' notes the first read after \
-                 a change, and one a day"
-                    .to_owned(),
-            );
-        }
-        flag => {
-            let known = set_flag(options, flag);
-            if !known {
-                return Err(format!("unknown option '{name}'; known are: {KNOWN}"));
-            }
-            if value.is_some() {
-                return Err(format!("option '{name}' takes no value"));
-            }
+        (Effect::Refused, _) => {
+            return Err(format!("option '{name}' is not available: {}", row.help));
         }
     }
     Ok(())
 }
 
-fn set_flag(options: &mut Options, flag: &str) -> bool {
-    match flag {
-        "ro" => options.read_only = true,
-        "rw" => options.read_only = false,
-        "allow_other" => options.allow_other = true,
-        "dev" => options.devices = true,
-        "nodev" => options.devices = false,
-        "suid" => options.set_id = true,
-        "nosuid" => options.set_id = false,
-        "exec" => options.no_exec = false,
-        "noexec" => options.no_exec = true,
-        "poll" => options.no_poll = false,
-        "nopoll" => options.no_poll = true,
-        "over" => options.over = true,
-        "auto_unmount" => options.auto_unmount = true,
-        "io_uring" => options.io_uring = true,
-        "direct" => options.direct = Some(true),
-        "buffered" => options.direct = Some(false),
-        "acl" => options.no_acl = false,
-        "noacl" => options.no_acl = true,
-        "relatime" | "atime" => options.relatime = true,
-        "noatime" => options.relatime = false,
-        "defaults" => {}
-        _ => return false,
-    }
-    true
+/// The declaration of a word.
+fn find(name: &str) -> Option<(&'static Row, &'static Word)> {
+    let is = |word: &Word| match word.name.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == word.name,
+    };
+    ROWS.iter().find_map(|row| {
+        let word = row.words.iter().find(|word| is(word))?;
+        Some((row, word))
+    })
 }
 
-fn file(name: &str, value: &str) -> Result<PathBuf, String> {
-    match value {
-        "" => Err(format!("option '{name}' needs the name of a file")),
-        path => Ok(path.into()),
+/// The words with such effects, separated by commas.
+fn names(wanted: impl Fn(Effect) -> bool) -> String {
+    let words = ROWS.iter().flat_map(|row| row.words);
+    let names = words.filter(|word| wanted(word.effect)).map(Word::form);
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// The options explained, for `--help`; mount.steadfast(8) says more.
+pub(crate) fn help() -> String {
+    const WIDTH: usize = 18;
+    let mut help =
+        "Mount options, separated by commas; of two that contradict each other, the later holds:\n"
+            .to_owned();
+    let mut last = None;
+    for row in ROWS {
+        let part = Part::of(row);
+        if last.is_some() && last != Some(part) {
+            help.push_str(match part {
+                Part::Works => "",
+                Part::NoEffect => "\nAccepted, without effect:\n",
+                Part::Refused => "\nRefused:\n",
+            });
+        }
+        if last.is_none() {
+            help.push('\n');
+        }
+        last = Some(part);
+        let forms: Vec<String> = row.words.iter().map(Word::form).collect();
+        let forms = forms.join(", ");
+        let gap = if forms.len() < WIDTH {
+            ""
+        } else {
+            "\n                  "
+        };
+        help.push_str(&format!("{forms:<WIDTH$}{gap}{}\n", row.help));
+    }
+    help.trim_end().to_owned()
+}
+
+/// The part of the help and the manual that a declaration belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Works,
+    NoEffect,
+    Refused,
+}
+
+impl Part {
+    fn of(row: &Row) -> Part {
+        match row.words.first().map(|word| word.effect) {
+            Some(Effect::Nothing) => Part::NoEffect,
+            Some(Effect::Refused) => Part::Refused,
+            _ => Part::Works,
+        }
     }
 }
 
-fn number(name: &str, value: &str, min: u64, max: u64) -> Result<u64, String> {
-    value
-        .parse()
-        .ok()
-        .filter(|n| (min..=max).contains(n))
-        .ok_or_else(|| format!("option '{name}': '{value}' is no number from {min} to {max}"))
+/// The options as the manual has them, in roff.
+pub(crate) fn manual() -> String {
+    let mut page = String::new();
+    let mut last = Part::Works;
+    for row in ROWS {
+        let part = Part::of(row);
+        if part != last {
+            page.push_str(match part {
+                Part::Works => "",
+                Part::NoEffect => ".SS \"Accepted, without effect\"\n",
+                Part::Refused => ".SS Refused\n",
+            });
+        }
+        last = part;
+        let forms = row
+            .words
+            .iter()
+            .map(|word| match word.form().split_once('=') {
+                Some((name, form)) => format!("\\fB{name}=\\fI{form}\\fR"),
+                None => format!("\\fB{}\\fR", word.name),
+            });
+        let forms = forms.collect::<Vec<_>>().join(", ").replace('-', "\\-");
+        page.push_str(&format!(".TP\n{forms}\n"));
+        if row.manual.is_empty() {
+            let text = row.help.replace('-', "\\-");
+            let mut letters = text.chars();
+            let first = letters
+                .next()
+                .map(|letter| letter.to_uppercase().to_string());
+            page.push_str(&format!(
+                "{}{}.\n",
+                first.unwrap_or_default(),
+                letters.as_str()
+            ));
+        } else {
+            page.push_str(row.manual);
+            page.push('\n');
+        }
+    }
+    page
 }
 
 #[cfg(test)]
@@ -259,18 +275,59 @@ mod tests {
         }
     }
 
+    /// People have them in their fstab, written for other file systems.
     #[test]
-    fn the_list_names_every_option_that_is_understood() {
-        for name in KNOWN.split(", ") {
-            let word = name
-                .replace("=NAME", "=ordered")
-                .replace("=N", "=2")
-                .replace("=SIZE", "=2M")
-                .replace("=SECONDS", "=2")
-                .replace("=FILE", "=/x");
-            assert!(read(word.trim()).is_ok(), "{name}");
-            let explained = HELP.split([' ', ',', '\n']).any(|word| word == name);
-            assert!(explained, "{name}");
+    fn what_stands_in_fstab_works_is_harmless_or_is_explained() {
+        let harmless = "defaults,auto,noauto,user,nouser,users,owner,group,nofail,_netdev,comment=x,x-systemd.automount,\
+            x-gvfs-show,async,nodiratime,diratime,lazytime,nolazytime,silent,loud,iversion,noiversion,nomand,norelatime,\
+            default_permissions,acl,noacl,fsname=/dev/x,subtype=y,nonempty,user_xattr,max_read=131072,big_writes,kernel_cache,\
+            errors=remount-ro,discard,auto_unmount,nosymfollow,sync,dirsync";
+        for word in harmless.split(',') {
+            assert!(read(word).is_ok(), "{:?}", read(word));
+        }
+        for (word, reason) in [
+            ("uid=1000", "chown"),
+            ("gid=1000", "chown"),
+            ("umask=022", "chmod"),
+            ("errors=continue", "read-only"),
+            ("errors=panic", "read-only"),
+            ("mand", "5.15"),
+            ("strictatime", "relatime"),
+            ("direct_io", "O_DIRECT"),
+        ] {
+            let error = read(word).err().unwrap_or_default();
+            assert!(error.contains(reason), "{word}: {error}");
+        }
+        assert!(read("sync").is_ok_and(|options| options.sync && options.dir_sync));
+        assert!(read("sync,async").is_ok_and(|options| !options.sync && !options.dir_sync));
+    }
+
+    #[test]
+    fn help_and_manual_explain_every_word_and_no_word_is_declared_twice() {
+        let (help, manual) = (help(), manual().replace("\\-", "-"));
+        let mut seen = std::collections::BTreeSet::new();
+        for word in ROWS.iter().flat_map(|row| row.words) {
+            assert!(seen.insert(word.name), "{}", word.name);
+            assert!(
+                help.split([' ', ',', '\n'])
+                    .any(|shown| shown == word.form()),
+                "{}",
+                word.name
+            );
+            assert!(
+                manual.contains(&format!("\\fB{}", word.name)),
+                "{}",
+                word.name
+            );
+        }
+        for line in help.lines() {
+            assert!(line.len() <= 140, "{line}");
+        }
+        for line in manual.lines() {
+            assert!(
+                line.is_ascii() && line.len() <= 140 && !line.ends_with(' '),
+                "{line}"
+            );
         }
     }
 }

@@ -72,7 +72,23 @@ fn mount_and_umount_of_the_system_work_with_the_helpers() {
         umount mnt
         # The image is closed when umount returns.
         $STEADFAST info --json img | grep -q '\"state\": \"clean\"'
-        mount -t steadfast -o ro img mnt
+        # A file of the volume mounted at another place: to unmount that, the volume need not be closed.
+        mount -t steadfast -o nodiratime,lazytime,user_xattr,errors=remount-ro,dirsync img mnt
+        shows dirsync
+        touch other
+        mount --bind mnt/file other
+        umount other
+        ls mnt/file
+        # Seen from another namespace, it stays mounted: nothing to wait for.
+        unshare -m --propagation private sh -c 'echo >ready; exec sleep 60' &
+        while ! [ -e ready ]; do sleep 0.01; done
+        $STEADFAST umount mnt
+        kill $!
+        wait $! || true
+        for i in $(seq 600); do
+            if mount -t steadfast -o ro img mnt 2>/dev/null; then break; fi
+            sleep 0.1
+        done
         cat mnt/file
         if touch mnt/new 2>/dev/null; then echo 'not read-only'; exit 1; fi
         # The server has the image open for reading.
@@ -85,6 +101,7 @@ fn mount_and_umount_of_the_system_work_with_the_helpers() {
         shows ' ro,nodev,noexec'
         if touch mnt/new 2>/dev/null; then echo 'not read-only'; exit 1; fi
         if mount -o remount,frobnicate mnt; then echo 'unknown option'; exit 1; fi
+        if mount -o remount,sync mnt; then echo 'sync at last'; exit 1; fi
         mount -o remount,rw mnt
         shows ' rw,nodev,noexec'
         echo after > mnt/new
@@ -116,6 +133,10 @@ fn mount_and_umount_of_the_system_work_with_the_helpers() {
     assert!(text.contains("done\n"), "{text}");
     assert!(text.contains("unknown option 'frobnicate'"), "{text}");
     assert!(text.contains("was mounted read-only"), "{text}");
+    assert!(
+        text.contains("stays mounted in the mount namespace of process"),
+        "{text}"
+    );
     assert!(text.contains("runs under the contract 'ordered'"), "{text}");
 }
 

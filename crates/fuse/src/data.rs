@@ -97,8 +97,10 @@ impl Server {
                 by_handle: true,
                 ..SetAttr::default()
             };
-            self.shared
-                .call("open", |fs| fs.setattr(&caller, ino, &set))?;
+            self.shared.call("open", |fs| {
+                fs.setattr(&caller, ino, &set)?;
+                self.changed_content(fs, &caller, ino)
+            })?;
         }
         Ok(self.policy.keep(FopenFlags::FOPEN_KEEP_CACHE))
     }
@@ -134,7 +136,9 @@ impl Server {
             rdev: 0,
         };
         let made = self.reference("create", &caller, |fs| {
-            fs.mknod(&caller, parent, name, &node)
+            let made = fs.mknod(&caller, parent, name, &node)?;
+            self.changed_names(fs, &caller, &[parent])?;
+            Ok(made)
         });
         match made {
             Ok(attr) if self.policy.direct() && flags.acc_mode() == OpenAccMode::O_WRONLY => {
@@ -216,8 +220,9 @@ impl Server {
             .shared
             .call("write", |fs| fs.write(&caller, ino, offset, data))?;
         self.counters.add(Asked::BytesWritten, len as u64);
-        if handle == DIRECT && flags.0 & (SYNC_DATA | SYNC_ALL) != 0 {
-            self.sync_node(request, node, flags.0 & SYNC_ALL == 0)?;
+        if handle == DIRECT && (self.policy.sync || flags.0 & (SYNC_DATA | SYNC_ALL) != 0) {
+            let data_only = !self.policy.sync && flags.0 & SYNC_ALL == 0;
+            self.sync_node(request, node, data_only)?;
         }
         Ok(u32::try_from(len).unwrap_or(u32::MAX))
     }
@@ -269,7 +274,8 @@ impl Server {
         let mode = convert::allocate_mode(mode).ok_or(Errno::EOPNOTSUPP)?;
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.shared.call("fallocate", |fs| {
-            fs.fallocate(&caller, ino, mode, offset, length)
+            fs.fallocate(&caller, ino, mode, offset, length)?;
+            self.changed_content(fs, &caller, ino)
         })
     }
 

@@ -64,7 +64,7 @@ impl Server {
         self.shared.call("readdirplus", |fs| {
             self.list_with_attributes(fs, &caller, ino, cookie, take)
         })?;
-        self.accessed(&caller, ino);
+        self.directory_accessed(&caller, ino);
         Ok(())
     }
 

@@ -177,6 +177,10 @@ fn mount_directly(path: &Path, options: &MountOptions) -> Result<Option<OwnedFd>
     flags.set(MountFlags::NOSUID, !options.set_id);
     flags.set(MountFlags::NOEXEC, options.no_exec);
     flags.set(MountFlags::NOATIME, !options.relatime);
+    flags.set(MountFlags::NODIRATIME, options.no_dir_atime);
+    flags.set(MountFlags::SYNCHRONOUS, options.sync);
+    flags.set(MountFlags::DIRSYNC, options.dir_sync);
+    flags.set(MountFlags::NOSYMFOLLOW, options.no_symlinks);
     match rustix::mount::mount(&options.source, path, FS_TYPE, flags, Some(data.as_c_str())) {
         Ok(()) => Ok(Some(device.into())),
         Err(Errno::PERM) if uid != 0 => Ok(None),
@@ -205,6 +209,10 @@ fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
     also(options.read_only, "ro");
     also(options.no_exec, "noexec");
     also(!options.relatime, "noatime");
+    also(options.no_dir_atime, "nodiratime");
+    also(options.sync, "sync");
+    also(options.dir_sync, "dirsync");
+    also(options.no_symlinks, "nosymfollow");
     also(options.devices, "dev");
     also(options.set_id, "suid");
     also(options.allow_other, "allow_other");

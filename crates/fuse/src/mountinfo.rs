@@ -29,6 +29,13 @@ pub struct MountEntry {
 }
 
 impl MountEntry {
+    /// Whether both show the same file system.
+    #[must_use]
+    pub fn is_same_file_system(&self, other: &MountEntry) -> bool {
+        (&self.device, &self.fs_type, &self.source)
+            == (&other.device, &other.fs_type, &other.source)
+    }
+
     /// Whether it is a Steadfast mount.
     #[must_use]
     pub fn is_ours(&self) -> bool {
@@ -42,6 +49,14 @@ impl MountEntry {
 /// If `/proc` cannot be read.
 pub fn mounts() -> io::Result<Vec<MountEntry>> {
     Ok(parse(&std::fs::read("/proc/self/mountinfo")?))
+}
+
+/// All mounts that another process sees, in mount order.
+///
+/// # Errors
+/// If the process has ended, or is another user's.
+pub fn mounts_of(process: u32) -> io::Result<Vec<MountEntry>> {
+    Ok(parse(&std::fs::read(format!("/proc/{process}/mountinfo"))?))
 }
 
 /// The topmost mount exactly at `path` (absolute, without symbolic links).

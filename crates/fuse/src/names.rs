@@ -104,7 +104,9 @@ impl Server {
             rdev,
         };
         self.reference("mknod", &caller, |fs| {
-            fs.mknod(&caller, parent, name.as_bytes(), &node)
+            let made = fs.mknod(&caller, parent, name.as_bytes(), &node)?;
+            self.changed_names(fs, &caller, &[parent])?;
+            Ok(made)
         })
     }
 
@@ -118,7 +120,9 @@ impl Server {
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
         self.reference("mkdir", &caller, |fs| {
             let perm = convert::perm(mode.mode);
-            fs.mkdir(&caller, parent, name.as_bytes(), perm)
+            let made = fs.mkdir(&caller, parent, name.as_bytes(), perm)?;
+            self.changed_names(fs, &caller, &[parent])?;
+            Ok(made)
         })
     }
 
@@ -131,7 +135,9 @@ impl Server {
     ) -> Result<Attr, Errno> {
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
         self.reference("symlink", &caller, |fs| {
-            fs.symlink(&caller, parent, name.as_bytes(), target)
+            let made = fs.symlink(&caller, parent, name.as_bytes(), target)?;
+            self.changed_names(fs, &caller, &[parent])?;
+            Ok(made)
         })
     }
 
@@ -153,7 +159,9 @@ impl Server {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let parent = self.ino(parent);
         self.reference("link", &caller, |fs| {
-            fs.link(&caller, ino, parent, name.as_bytes())
+            let made = fs.link(&caller, ino, parent, name.as_bytes())?;
+            self.changed_names(fs, &caller, &[parent])?;
+            Ok(made)
         })
     }
 
@@ -164,8 +172,10 @@ impl Server {
         name: &OsStr,
     ) -> Result<(), Errno> {
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
-        self.shared
-            .call("unlink", |fs| fs.unlink(&caller, parent, name.as_bytes()))
+        self.shared.call("unlink", |fs| {
+            fs.unlink(&caller, parent, name.as_bytes())?;
+            self.changed_names(fs, &caller, &[parent])
+        })
     }
 
     pub(crate) fn removed_directory(
@@ -175,8 +185,10 @@ impl Server {
         name: &OsStr,
     ) -> Result<(), Errno> {
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
-        self.shared
-            .call("rmdir", |fs| fs.rmdir(&caller, parent, name.as_bytes()))
+        self.shared.call("rmdir", |fs| {
+            fs.rmdir(&caller, parent, name.as_bytes())?;
+            self.changed_names(fs, &caller, &[parent])
+        })
     }
 
     pub(crate) fn renamed(
@@ -190,8 +202,10 @@ impl Server {
         let caller = self.identity.caller(request);
         let from = (self.ino(parent), name.as_bytes());
         let to = (self.ino(new_parent), new_name.as_bytes());
-        self.shared
-            .call("rename", |fs| fs.rename(&caller, from, to, mode))
+        self.shared.call("rename", |fs| {
+            fs.rename(&caller, from, to, mode)?;
+            self.changed_names(fs, &caller, &[from.0, to.0])
+        })
     }
 
     pub(crate) fn attributes(&self, request: &Asker, node: INodeNo) -> Result<Attr, Errno> {
@@ -223,8 +237,11 @@ impl Server {
             guard: None,
             by_handle: changes.by_handle,
         };
-        self.shared
-            .call("setattr", |fs| fs.setattr(&caller, ino, &set))
+        self.shared.call("setattr", |fs| {
+            let attr = fs.setattr(&caller, ino, &set)?;
+            self.changed_content(fs, &caller, ino)?;
+            Ok(attr)
+        })
     }
 
     pub(crate) fn may(&self, request: &Asker, node: INodeNo, mask: u8) -> Result<(), Errno> {
@@ -244,7 +261,7 @@ impl Server {
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
         self.shared
             .call("readdir", |fs| fs.readdir(&caller, ino, offset, &mut take))?;
-        self.accessed(&caller, ino);
+        self.directory_accessed(&caller, ino);
         Ok(())
     }
 
@@ -279,7 +296,8 @@ impl Server {
         };
         let ino = self.ino(node);
         self.shared.call("setxattr", |fs| {
-            fs.setxattr(&caller, ino, name, value, mode)
+            fs.setxattr(&caller, ino, name, value, mode)?;
+            self.changed_content(fs, &caller, ino)
         })
     }
 
@@ -305,7 +323,9 @@ impl Server {
     ) -> Result<(), Errno> {
         let name = self.offered(name.as_bytes())?;
         let (caller, ino) = (self.identity.caller(request), self.ino(node));
-        self.shared
-            .call("removexattr", |fs| fs.removexattr(&caller, ino, name))
+        self.shared.call("removexattr", |fs| {
+            fs.removexattr(&caller, ino, name)?;
+            self.changed_content(fs, &caller, ino)
+        })
     }
 }

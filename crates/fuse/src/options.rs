@@ -37,6 +37,14 @@ pub struct MountOptions {
     pub relatime: bool,
     /// POSIX ACLs can be read and set, and the kernel checks permissions by them.
     pub acl: bool,
+    /// Not those of directories.
+    pub no_dir_atime: bool,
+    /// Every change of content and attributes is durable before its reply.
+    pub sync: bool,
+    /// Every change of names is.
+    pub dir_sync: bool,
+    /// Symbolic links are not followed.
+    pub no_symlinks: bool,
     /// May cover another mount.
     pub over: bool,
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
@@ -74,6 +82,10 @@ impl MountOptions {
             no_exec: false,
             relatime: false,
             acl: true,
+            no_dir_atime: false,
+            sync: false,
+            dir_sync: false,
+            no_symlinks: false,
             over: false,
             threads: 16,
             io_uring: false,

@@ -32,7 +32,7 @@ use fuser::{
     ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
     ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, Version, WriteFlags,
 };
-use steadfast_vfs::{Attr, Caller, Ino};
+use steadfast_vfs::{Attr, Caller, FileSystem, Ino};
 
 use crate::control::XATTR_SHUTDOWN;
 use crate::convert::{self, NodeNumbers};
@@ -43,7 +43,7 @@ use crate::listing::NOTHING;
 use crate::names::{Changes, NewMode};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
-use crate::turns::{Turn, Turns};
+use crate::turns::{For, Turn, Turns};
 use crate::wakeful::Wakeful;
 
 /// Longest write that the kernel sends in one request.
@@ -99,6 +99,43 @@ impl Server {
 
     pub(crate) fn attr(&self, attr: &Attr) -> FileAttr {
         self.numbers.attr(attr)
+    }
+
+    /// Notes that a directory was read.
+    pub(crate) fn directory_accessed(&self, caller: &Caller, ino: Ino) {
+        if !self.policy.no_dir_atime {
+            self.accessed(caller, ino);
+        }
+    }
+
+    /// Under `sync`, what changed content or attributes is durable before its reply.
+    pub(crate) fn changed_content(
+        &self,
+        fs: &dyn FileSystem,
+        caller: &Caller,
+        ino: Ino,
+    ) -> steadfast_vfs::Result<()> {
+        if self.policy.sync {
+            let _waiting = self.turns.waits(For::Commit);
+            fs.fsync(caller, ino, false)?;
+        }
+        Ok(())
+    }
+
+    /// Under `dirsync`, a change of names in these directories is durable before its reply.
+    pub(crate) fn changed_names(
+        &self,
+        fs: &dyn FileSystem,
+        caller: &Caller,
+        dirs: &[Ino],
+    ) -> steadfast_vfs::Result<()> {
+        if self.policy.dir_sync {
+            let _waiting = self.turns.waits(For::Commit);
+            for dir in dirs {
+                fs.fsync(caller, *dir, false)?;
+            }
+        }
+        Ok(())
     }
 
     /// Notes a read where access times are wanted. That it could not be noted is no

@@ -63,6 +63,13 @@ pub(crate) struct Policy {
     pub(crate) io_uring: bool,
     /// Reads are noted, and so the kernel must not answer them by itself.
     pub(crate) relatime: bool,
+    /// Not those of directories.
+    pub(crate) no_dir_atime: bool,
+    /// Every change of content and attributes is durable before its reply. The kernel sees to that itself
+    /// after a write through its page cache.
+    pub(crate) sync: bool,
+    /// Every change of names is durable before its reply.
+    pub(crate) dir_sync: bool,
 }
 
 impl Policy {

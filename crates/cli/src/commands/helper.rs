@@ -36,11 +36,6 @@ const USAGE: u8 = 1;
 /// mount(8): the mount failed.
 const FAILED: u8 = 32;
 
-/// Words of fstab(5) that are for mount(8) and systemd(1).
-const OF_FSTAB: [&str; 10] = [
-    "auto", "noauto", "user", "users", "nouser", "owner", "group", "nofail", "_netdev", "async",
-];
-
 /// What a helper does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Role {
@@ -126,18 +121,10 @@ fn read(arguments: impl Iterator<Item = OsString>) -> Result<Call, Failure> {
     Ok(call)
 }
 
-/// The options that are for the volume.
-fn for_volume(options: &[String]) -> Vec<String> {
+/// The options, word by word.
+fn words(options: &[String]) -> Vec<String> {
     let words = options.iter().flat_map(|options| options.split(','));
-    let mut kept = Vec::new();
-    for word in words {
-        let name = word.split('=').next().unwrap_or(word);
-        let other = OF_FSTAB.contains(&name) || name == "comment" || name.starts_with("x-");
-        if !other {
-            kept.push(word.to_owned());
-        }
-    }
-    kept
+    words.map(str::to_owned).collect()
 }
 
 /// mount(8) leaves out what means its default, `dev` and `suid`: only root has them.
@@ -152,7 +139,7 @@ fn do_mount(call: &Call) -> Result<ExitCode, Failure> {
     let [image, dir] = &call.names[..] else {
         return Err(Failure::usage("give an image and a directory"));
     };
-    let options = for_volume(&call.options);
+    let options = words(&call.options);
     if options.iter().any(|word| word == "remount") {
         return remount::run(Path::new(dir), &options);
     }
@@ -270,16 +257,6 @@ mod tests {
         assert_eq!(call(line), Some(expected));
         assert_eq!(call("/mnt -l").map(|call| call.lazy), Some(true));
         assert_eq!(call("/mnt -x"), None);
-    }
-
-    #[test]
-    fn words_for_others_are_left_to_them() {
-        let of = |words: &str| for_volume(&[words.to_owned()]);
-        let words = "rw,noauto,x-systemd.automount,user=me,nofail,comment=a,allow_other,cache=8M";
-        let kept = ["rw", "allow_other", "cache=8M"]
-            .map(str::to_owned)
-            .to_vec();
-        assert_eq!(of(words), kept);
     }
 
     #[test]

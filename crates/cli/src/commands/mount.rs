@@ -16,7 +16,7 @@ use crate::mount_options;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Mount options, separated by commas (--help lists them)
-    #[arg(short = 'o', value_name = "OPTIONS", long_help = mount_options::HELP)]
+    #[arg(short = 'o', value_name = "OPTIONS", long_help = mount_options::help())]
     options: Vec<String>,
     /// Serve the mount in this process until it is unmounted
     #[arg(long)]

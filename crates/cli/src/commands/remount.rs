@@ -30,6 +30,9 @@ const OF_THE_KERNEL: [&str; 7] = [
     "remount",
 ];
 
+/// `ST_NOSYMFOLLOW`.
+const NO_SYMLINKS: u64 = 0x2000;
+
 /// A name that no attribute has.
 const NO_ATTRIBUTE: &str = "user.steadfast.no-such-attribute";
 
@@ -50,6 +53,18 @@ pub(crate) fn run(dir: &Path, words: &[String]) -> Result<ExitCode, Failure> {
     let failed = |what: &str, e: Errno| Failure::at(&dir, format!("{what}: {e}"));
     let now = rustix::fs::statvfs(&dir).map_err(|e| failed("its server does not answer", e))?;
     let before = flags_of(now.f_flag);
+    let synced = words
+        .iter()
+        .rev()
+        .find(|word| ["sync", "async"].contains(&word.as_str()));
+    if let Some(word) = synced
+        && (word == "sync") != before.contains(MountFlags::SYNCHRONOUS)
+    {
+        return Err(Failure::at(
+            &dir,
+            format!("'{word}' is chosen at the mount: unmount it, then mount it again"),
+        ));
+    }
     let after = apply(before, &words);
     if after.contains(MountFlags::RDONLY) {
         steadfast_fuse::sync(&dir).map_err(|e| Failure::at(&dir, format!("sync failed: {e}")))?;
@@ -81,6 +96,12 @@ fn flags_of(shown: StatVfsMountFlags) -> MountFlags {
         (StatVfsMountFlags::NODEV, MountFlags::NODEV),
         (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
         (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::NODIRATIME, MountFlags::NODIRATIME),
+        (StatVfsMountFlags::SYNCHRONOUS, MountFlags::SYNCHRONOUS),
+        (
+            StatVfsMountFlags::from_bits_retain(NO_SYMLINKS),
+            MountFlags::NOSYMFOLLOW,
+        ),
     ];
     let set = pairs.iter().filter(|(seen, _)| shown.contains(*seen));
     set.fold(MountFlags::empty(), |all, (_, flag)| all | *flag)
@@ -89,7 +110,8 @@ fn flags_of(shown: StatVfsMountFlags) -> MountFlags {
 /// The flags that the words stand for; of two that contradict each other, the later holds.
 /// Access times stay as they are.
 fn apply(before: MountFlags, words: &[String]) -> MountFlags {
-    let mut flags = before & MountFlags::NOATIME;
+    let stays = MountFlags::NOATIME | MountFlags::NODIRATIME | MountFlags::SYNCHRONOUS;
+    let mut flags = before & stays;
     for word in words {
         let (flag, on) = match word.as_str() {
             "ro" => (MountFlags::RDONLY, true),
@@ -100,6 +122,8 @@ fn apply(before: MountFlags, words: &[String]) -> MountFlags {
             "suid" => (MountFlags::NOSUID, false),
             "noexec" => (MountFlags::NOEXEC, true),
             "exec" => (MountFlags::NOEXEC, false),
+            "nosymfollow" => (MountFlags::NOSYMFOLLOW, true),
+            "symfollow" => (MountFlags::NOSYMFOLLOW, false),
             _ => continue,
         };
         flags.set(flag, on);

@@ -9,7 +9,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -81,6 +81,7 @@ pub(crate) fn run(
             return Err(failure);
         }
     };
+    note_for_umount(&image, session.mount_point());
     let announced = announce(&image, &session, &told_of_volume, background, log);
     let (serving, end) = channel();
     if access == Access::Change {
@@ -106,6 +107,10 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.no_exec = options.no_exec;
     fuse.relatime = options.relatime;
     fuse.acl = !options.no_acl;
+    fuse.no_dir_atime = options.no_dir_atime;
+    fuse.sync = options.sync;
+    fuse.dir_sync = options.dir_sync;
+    fuse.no_symlinks = options.no_symlinks;
     fuse.over = options.over;
     fuse.io_uring = options.io_uring;
     fuse.poll = !options.no_poll;
@@ -118,6 +123,29 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
 }
 
 /// Opens a log. One that is made here is its owner's alone: its lines name files.
+/// umount(8) asks the kernel what is mounted at a directory, hears "fuse", and does not find our helper, which waits until the
+/// image is closed, unless mount(8) has left it a note. Where that fails, umount(8) works but does not wait.
+fn note_for_umount(image: &Path, dir: &Path) {
+    if !rustix::process::geteuid().is_root() || !Path::new("/sbin/umount.steadfast").exists() {
+        return;
+    }
+    let mut command = Command::new("mount");
+    command
+        .args([
+            "--fake",
+            "--internal-only",
+            "-t",
+            steadfast_fuse::mountinfo::FS_TYPE,
+        ])
+        .args(["-o", "uhelper=steadfast", "--"])
+        .args([image, dir]);
+    let _ = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+}
+
 fn append_to(path: &Path) -> Result<File, Failure> {
     use std::os::unix::fs::OpenOptionsExt;
     let mut options = OpenOptions::new();

@@ -45,6 +45,8 @@ impl Args {
 
 /// How long a server that has closed its image may take to end.
 const LINGER: Duration = Duration::from_secs(5);
+/// How often one looks whether the server has closed the image, at the least.
+const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 /// Users of a busy mount that are named.
 const USERS_NAMED_MAX: usize = 5;
 
@@ -73,10 +75,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return after_death(&mount);
     }
     // Lazily means that it may go on for long.
-    if args.lazy {
+    if args.lazy || is_mounted(&mount)? {
         return Ok(ExitCode::SUCCESS);
     }
-    wait_until_closed(&mount.source, server)?;
+    if let Some(process) = wait_until_closed(&mount, server)? {
+        let (dir, image) = (dir.display(), mount.source.display());
+        notice(&format!(
+            "{dir}: unmounted here; {image} stays mounted in the mount namespace of process {process}, and its server goes on"
+        ));
+        return Ok(ExitCode::SUCCESS);
+    }
     if clean_before || args.force {
         check_closed(&mount.source)?;
     }
@@ -161,9 +169,34 @@ fn start_time(pid: u32) -> Option<Process> {
     Some((pid, start.to_owned()))
 }
 
+/// Whether the same file system is mounted at another place, too (a bind mount).
+fn is_mounted(mount: &MountEntry) -> Result<bool, Failure> {
+    let mounts = mountinfo::mounts().map_err(|e| Failure::new(format!("list of mounts: {e}")))?;
+    Ok(mounts.iter().any(|other| other.is_same_file_system(mount)))
+}
+
+/// A process in whose mount namespace the file system is mounted.
+fn mounted_elsewhere(mount: &MountEntry) -> Option<u32> {
+    let mut namespaces = BTreeSet::new();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    for process in processes {
+        let namespace = std::fs::read_link(format!("/proc/{process}/ns/mnt"));
+        let new = namespace.is_ok_and(|namespace| namespaces.insert(namespace));
+        if new
+            && mountinfo::mounts_of(process)
+                .is_ok_and(|mounts| mounts.iter().any(|other| other.is_same_file_system(mount)))
+        {
+            return Some(process);
+        }
+    }
+    None
+}
+
 /// Waits for the server to unlock the image, which it does after everything is durable,
-/// and then a moment for it to end.
-fn wait_until_closed(image: &Path, server: Option<Process>) -> Result<(), Failure> {
+/// and then a moment for it to end. A mount in another namespace keeps the server: then a process of that is returned.
+fn wait_until_closed(mount: &MountEntry, server: Option<Process>) -> Result<Option<u32>, Failure> {
+    let image = &mount.source;
     // The image may have been removed while mounted: then only the process tells.
     let file = File::open(image).ok();
     let gone = |server: &Option<Process>| match server {
@@ -171,7 +204,7 @@ fn wait_until_closed(image: &Path, server: Option<Process>) -> Result<(), Failur
         None => true,
     };
     let mut pause = Duration::from_millis(1);
-    let mut unlocked_at = None;
+    let (mut unlocked_at, mut gone_at) = (None, None);
     loop {
         let locked = match &file {
             Some(file) => match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
@@ -192,14 +225,20 @@ fn wait_until_closed(image: &Path, server: Option<Process>) -> Result<(), Failur
         if !locked {
             let since = *unlocked_at.get_or_insert_with(Instant::now);
             if gone(&server) || since.elapsed() > LINGER {
-                return Ok(());
+                return Ok(None);
             }
         } else if unlocked_at.is_none() && server.is_some() && gone(&server) {
-            // Somebody else has locked it meanwhile: ours is closed.
-            return Ok(());
+            // The kernel closes the files of a process a moment after its end. Or somebody else has locked it meanwhile.
+            if gone_at.get_or_insert_with(Instant::now).elapsed() > LINGER {
+                return Ok(None);
+            }
+        } else if pause == LONGEST_PAUSE
+            && let Some(process) = mounted_elsewhere(mount)
+        {
+            return Ok(Some(process));
         }
         thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(20));
+        pause = (pause * 2).min(LONGEST_PAUSE);
     }
 }
 

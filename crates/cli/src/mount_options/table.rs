@@ -1,0 +1,491 @@
+//! The mount options, each declared once: its words, what they do, what help and manual say of them. People bring their
+//! fstab along: what other file systems take is here, too, and works, does no harm, or is refused with the reason.
+
+use std::time::Duration;
+
+use steadfast_fuse::THREADS_MAX;
+
+use super::Options;
+use crate::size;
+
+/// Longest commit interval.
+const COMMIT_SECONDS_MAX: u64 = 3600;
+/// Smallest page cache.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// Contracts that volumes may have.
+const CONTRACTS: [&str; 3] = ["ordered", "metadata-prefix", "sync"];
+
+/// What a word does.
+#[derive(Clone, Copy)]
+pub(super) enum Effect {
+    Flag(fn(&mut Options)),
+    /// With a value of this form.
+    Value(&'static str, fn(&mut Options, &str) -> Result<(), String>),
+    /// No effect, with any value or none; the text says why that is right.
+    Nothing,
+    /// No effect; some values are refused.
+    Judged(fn(&str) -> Result<(), String>),
+    /// The text says why.
+    Refused,
+}
+
+/// A word; one that ends with `*` stands for all that begin so.
+pub(super) struct Word {
+    pub(super) name: &'static str,
+    pub(super) effect: Effect,
+    /// The form of a value that has no effect.
+    shown: &'static str,
+}
+
+impl Word {
+    /// As it is written.
+    pub(super) fn form(&self) -> String {
+        match (self.effect, self.shown) {
+            (Effect::Value(form, _), _) => format!("{}={form}", self.name),
+            (_, "") => self.name.to_owned(),
+            (_, form) => format!("{}={form}", self.name),
+        }
+    }
+}
+
+/// Words that are explained together: all work, none has an effect, or all are refused.
+pub(super) struct Row {
+    pub(super) words: &'static [Word],
+    /// One line, a phrase.
+    pub(super) help: &'static str,
+    /// In roff; empty if the phrase says all.
+    pub(super) manual: &'static str,
+}
+
+const fn flag(name: &'static str, set: fn(&mut Options)) -> Word {
+    Word {
+        name,
+        effect: Effect::Flag(set),
+        shown: "",
+    }
+}
+
+const fn value(
+    name: &'static str,
+    form: &'static str,
+    set: fn(&mut Options, &str) -> Result<(), String>,
+) -> Word {
+    Word {
+        name,
+        effect: Effect::Value(form, set),
+        shown: form,
+    }
+}
+
+const fn nothing(name: &'static str, shown: &'static str) -> Word {
+    Word {
+        name,
+        effect: Effect::Nothing,
+        shown,
+    }
+}
+
+const fn refused(name: &'static str, shown: &'static str) -> Word {
+    Word {
+        name,
+        effect: Effect::Refused,
+        shown,
+    }
+}
+
+pub(super) const ROWS: &[Row] = &[
+    Row {
+        words: &[flag("ro", |o| o.read_only = true)],
+        help: "change nothing, not even replay the log on the image",
+        manual: "Nothing is changed, not even the log replayed on the image: it is applied in memory.",
+    },
+    Row {
+        words: &[flag("rw", |o| o.read_only = false)],
+        help: "allow changes (default)",
+        manual: "",
+    },
+    Row {
+        words: &[flag("allow_other", |o| o.allow_other = true)],
+        help: "let other users in; the kernel then checks permissions",
+        manual: "Users other than the one who mounts are let in; the kernel checks permissions.
+For users other than root,
+.I /etc/fuse.conf
+must allow it.",
+    },
+    Row {
+        words: &[value("contract", "NAME", contract)],
+        help: "refuse a volume under another contract than NAME",
+        manual: "Refuse to mount a volume that runs under another contract than
+.IR NAME :
+.BR ordered \", \" metadata-prefix \" or \" sync ;
+see
+.BR steadfast (7).
+A volume's contract is chosen when it is made.",
+    },
+    Row {
+        words: &[value("cache", "SIZE", |o, text| {
+            let bytes = size::parse(text)?;
+            if bytes < CACHE_BYTES_MIN {
+                return Err("1M is the least".to_owned());
+            }
+            o.cache_bytes = Some(bytes);
+            Ok(())
+        })],
+        help: "memory for clean cached blocks, 1M at least (default 64M)",
+        manual: "",
+    },
+    Row {
+        words: &[value("commit", "SECONDS", |o, text| {
+            o.commit = Some(Duration::from_secs(number(text, 1, COMMIT_SECONDS_MAX)?));
+            Ok(())
+        })],
+        help: "longest time that a change stays uncommitted, 1 to 3600 seconds (default 5)",
+        manual: "",
+    },
+    Row {
+        words: &[
+            flag("sync", |o| (o.sync, o.dir_sync) = (true, true)),
+            flag("async", |o| (o.sync, o.dir_sync) = (false, false)),
+        ],
+        help: "every change is durable before the call that made it returns; or when a sync or commit comes (default)",
+        manual: "With
+.BR sync ,
+every change is durable before the call that made it returns, as if a program called
+.BR fsync (2)
+each time.
+Stores through
+.BR mmap (2)
+still need
+.BR msync (2).
+A volume under the contract
+.B sync
+does this always, and cheaper.
+.B async
+is the default: what is durable when is the volume's contract.",
+    },
+    Row {
+        words: &[flag("dirsync", |o| o.dir_sync = true)],
+        help: "every change of names is durable before the call that made it returns",
+        manual: "Making, removing, linking and renaming a file or directory is durable before the call returns, with what was
+done before it in the same stream, as if a program called
+.BR fsync (2)
+on the directory each time.",
+    },
+    Row {
+        words: &[value("threads", "N", |o, text| {
+            let threads = number(text, 1, THREADS_MAX as u64)?;
+            o.threads = usize::try_from(threads).ok();
+            Ok(())
+        })],
+        help: "requests that may be in progress at a time, 1 to 64 (default 16)",
+        manual: "",
+    },
+    Row {
+        words: &[
+            flag("direct", |o| o.direct = Some(true)),
+            flag("buffered", |o| o.direct = Some(false)),
+        ],
+        help: "around the host's page cache, or through it (default: around it where possible)",
+        manual: "Go around the host's page cache, or through it.
+By default around it, where that is possible
+.RI ( \\fBdirect\\fR
+insists).",
+    },
+    Row {
+        words: &[flag("io_uring", |o| o.io_uring = true)],
+        help: "requests come over io_uring, a queue for each processor (a build with the feature io-uring)",
+        manual: "Requests come over io_uring, a queue for each processor: quicker for several programs at a time, no slower for one.
+The program must have been built with the feature
+.BR io\\-uring ,
+and root must allow it in
+.IR /sys/module/fuse/parameters/enable_uring .
+The ioctl below is not served then; the command and the attribute are.",
+    },
+    Row {
+        words: &[
+            flag("poll", |o| o.no_poll = false),
+            flag("nopoll", |o| o.no_poll = true),
+        ],
+        help: "keep idle processors from halting while requests come closely (default: yes)",
+        manual: "While requests follow one another closely, threads of the lowest priority keep idle processors from halting,
+because waking one up takes longer than serving a request, above all on virtual machines.
+They rest one millisecond after the last request.
+On by default; the server's processor time includes them.",
+    },
+    Row {
+        words: &[
+            flag("noatime", |o| o.relatime = false),
+            flag("norelatime", |o| o.relatime = false),
+        ],
+        help: "reading changes no access times (default)",
+        manual: "",
+    },
+    Row {
+        words: &[
+            flag("relatime", |o| o.relatime = true),
+            flag("atime", |o| o.relatime = true),
+        ],
+        help: "the first read after a change, and one a day, changes the access time",
+        manual: "The first read after a change, and one a day, changes the access time.
+The kernel then tells of every open, and forgets what it has cached of a file when it is opened,
+which costs speed.
+What it still answers by itself is not seen: a read through the same open file that has just been
+written, and what several programs read of a file that none has opened anew.",
+    },
+    Row {
+        words: &[
+            flag("nodiratime", |o| o.no_dir_atime = true),
+            flag("diratime", |o| o.no_dir_atime = false),
+        ],
+        help: "with relatime, whether reading a directory changes its access time (default: yes)",
+        manual: "",
+    },
+    Row {
+        words: &[
+            flag("acl", |o| o.no_acl = false),
+            flag("noacl", |o| o.no_acl = true),
+        ],
+        help: "whether POSIX ACLs can be read and set, and are enforced (default: yes)",
+        manual: "Whether POSIX access control lists can be read and set, and decide about access (the default).
+The kernel then checks permissions, also without
+.BR allow_other .
+A list takes up to 500 users and groups; through the kernel it can have 510 entries.
+With
+.B noacl
+setting one fails with
+.BR EOPNOTSUPP ,
+lists that are there are kept but not shown, and the kernel goes by the permission bits alone, where the
+bits of the group are those of the list's mask.
+The first list on a volume marks its superblock: programs that know nothing of lists refuse the volume from then on.
+Over
+.B io_uring
+the umask limits what is inherited from a directory's default list, too.",
+    },
+    Row {
+        words: &[
+            flag("dev", |o| o.devices = true),
+            flag("nodev", |o| o.devices = false),
+        ],
+        help: "whether device nodes work (default: no; mounted by mount(8) for root: yes)",
+        manual: "Whether device nodes work.
+.B steadfast mount
+lets them work only if asked to; mounted by
+.BR mount (8)
+for root they work unless
+.B nodev
+is given, as on other file systems.",
+    },
+    Row {
+        words: &[
+            flag("suid", |o| o.set_id = true),
+            flag("nosuid", |o| o.set_id = false),
+        ],
+        help: "whether set-id bits work (default: no; mounted by mount(8) for root: yes)",
+        manual: "Whether set-id bits and file capabilities work, with the same defaults.
+A write by another user takes the bits away, as everywhere.",
+    },
+    Row {
+        words: &[
+            flag("exec", |o| o.no_exec = false),
+            flag("noexec", |o| o.no_exec = true),
+        ],
+        help: "whether programs are executed (default: yes)",
+        manual: "",
+    },
+    Row {
+        words: &[
+            flag("nosymfollow", |o| o.no_symlinks = true),
+            flag("symfollow", |o| o.no_symlinks = false),
+        ],
+        help: "symbolic links can be made and read, but paths through them fail; or they are followed (default)",
+        manual: "",
+    },
+    Row {
+        words: &[flag("over", |o| o.over = true)],
+        help: "the mount point may be covered by another mount already",
+        manual: "",
+    },
+    Row {
+        words: &[flag("auto_unmount", |o| o.auto_unmount = true)],
+        help: "in the background: unmount when something kills the server",
+        manual: "In the background: when something kills the server, the mount is taken out of the tree at once.
+Without it, the mount stays and answers with errors, so that programs do not write into the directory below.",
+    },
+    Row {
+        words: &[value("log", "FILE", |o, text| {
+            o.log = Some(file(text)?.into());
+            Ok(())
+        })],
+        help: "append the server's messages to FILE",
+        manual: "The server appends its messages to
+.IR FILE
+instead of sending them to the system's log.",
+    },
+    Row {
+        words: &[value("trace", "FILE", |o, text| {
+            o.trace = Some(file(text)?.into());
+            Ok(())
+        })],
+        help: "append a line to FILE for each request of the kernel",
+        manual: "The server appends a line to
+.I FILE
+for each request of the kernel: seconds since the mount, what is asked for, the number of the inode, a name, the thread.",
+    },
+    Row {
+        words: &[Word {
+            name: "errors",
+            effect: Effect::Judged(|text| match text {
+                "remount-ro" => Ok(()),
+                _ => Err("after an error of the device, a volume is always read-only until it is mounted anew".to_owned()),
+            }),
+            shown: "remount-ro",
+        }],
+        help: "what always happens: after an error of the device, the volume only reads",
+        manual: "After an error of its device, a volume answers changes with errors and only reads, until it is mounted anew.
+Other values than
+.B remount-ro
+are refused.",
+    },
+    Row {
+        words: &[flag("defaults", |_| {})],
+        help: "nothing beside the defaults",
+        manual: "",
+    },
+    Row {
+        words: &[
+            nothing("auto", ""),
+            nothing("noauto", ""),
+            nothing("user", ""),
+            nothing("nouser", ""),
+            nothing("users", ""),
+            nothing("owner", ""),
+            nothing("group", ""),
+        ],
+        help: "who may mount, and when, is for mount(8)",
+        manual: "",
+    },
+    Row {
+        words: &[
+            nothing("nofail", ""),
+            nothing("_netdev", ""),
+            nothing("comment", "TEXT"),
+            nothing("uhelper", "NAME"),
+            nothing("x-*", ""),
+        ],
+        help: "meant for mount(8) and systemd(1)",
+        manual: "",
+    },
+    Row {
+        words: &[nothing("lazytime", ""), nothing("nolazytime", "")],
+        help: "changed times are written with the next commit in any case",
+        manual: "",
+    },
+    Row {
+        words: &[nothing("discard", ""), nothing("nodiscard", "")],
+        help: "free space is given back by fstrim(8) and 'steadfast trim', at a time of your choice",
+        manual: "",
+    },
+    Row {
+        words: &[
+            nothing("silent", ""),
+            nothing("loud", ""),
+            nothing("iversion", ""),
+            nothing("noiversion", ""),
+            nothing("nomand", ""),
+        ],
+        help: "they change nothing on a FUSE mount",
+        manual: "",
+    },
+    Row {
+        words: &[nothing("default_permissions", "")],
+        help: "permissions are checked in any case",
+        manual: "",
+    },
+    Row {
+        words: &[nothing("fsname", "NAME"), nothing("subtype", "NAME")],
+        help: "the source shown is the image and the type is fuse.steadfast: umount(8) finds the server by them",
+        manual: "",
+    },
+    Row {
+        words: &[nothing("nonempty", "")],
+        help: "the mount point need not be empty",
+        manual: "",
+    },
+    Row {
+        words: &[nothing("user_xattr", "")],
+        help: "extended attributes always work",
+        manual: "",
+    },
+    Row {
+        words: &[
+            nothing("big_writes", ""),
+            nothing("kernel_cache", ""),
+            nothing("max_read", "BYTES"),
+            nothing("max_write", "BYTES"),
+        ],
+        help: "requests are as large as the kernel makes them, and its page cache is kept in any case",
+        manual: "",
+    },
+    Row {
+        words: &[refused("uid", "NUMBER"), refused("gid", "NUMBER")],
+        help: "owners are stored with each file; 'chown' changes them",
+        manual: "",
+    },
+    Row {
+        words: &[
+            refused("umask", "MODE"),
+            refused("fmask", "MODE"),
+            refused("dmask", "MODE"),
+        ],
+        help: "modes are stored with each file; 'chmod' changes them, and a program's umask holds for what it makes",
+        manual: "",
+    },
+    Row {
+        words: &[refused("allow_root", "")],
+        help: "root is let in with allow_other, and when it is root that mounts",
+        manual: "",
+    },
+    Row {
+        words: &[refused("strictatime", "")],
+        help: "every read would be a write; 'relatime' notes the first read after a change, and one a day",
+        manual: "",
+    },
+    Row {
+        words: &[refused("mand", "")],
+        help: "Linux has had no mandatory locks since 5.15",
+        manual: "",
+    },
+    Row {
+        words: &[refused("direct_io", "")],
+        help: "it would make mmap(2) fail; programs open files with O_DIRECT",
+        manual: "",
+    },
+    Row {
+        words: &[refused("nouser_xattr", "")],
+        help: "extended attributes are part of the volume",
+        manual: "",
+    },
+];
+
+fn contract(options: &mut Options, name: &str) -> Result<(), String> {
+    if !CONTRACTS.contains(&name) {
+        return Err(format!("'{name}' is none of {}", CONTRACTS.join(", ")));
+    }
+    options.contract = Some(name.to_owned());
+    Ok(())
+}
+
+fn file(text: &str) -> Result<&str, String> {
+    match text {
+        "" => Err("needs the name of a file".to_owned()),
+        path => Ok(path),
+    }
+}
+
+fn number(value: &str, min: u64, max: u64) -> Result<u64, String> {
+    value
+        .parse()
+        .ok()
+        .filter(|n| (min..=max).contains(n))
+        .ok_or_else(|| format!("'{value}' is no number from {min} to {max}"))
+}
