@@ -116,7 +116,7 @@ impl Server {
                     )
                 } else {
                     let found = fs.getattr(caller, entry.ino).and_then(|attr| {
-                        self.shared.nodes.remember(fs, caller, entry.ino)?;
+                        self.shared.nodes.remember(fs, caller, &attr)?;
                         Ok(attr)
                     });
                     match found {

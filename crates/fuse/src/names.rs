@@ -46,7 +46,7 @@ impl Server {
     ) -> Result<Attr, Errno> {
         self.shared.call(what, |fs| {
             let attr = call(fs)?;
-            self.shared.nodes.remember(fs, caller, attr.ino)?;
+            self.shared.nodes.remember(fs, caller, &attr)?;
             Ok(attr)
         })
     }
@@ -83,8 +83,14 @@ impl Server {
         name: &OsStr,
     ) -> Result<Attr, Errno> {
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
-        self.reference("lookup", &caller, |fs| {
-            fs.lookup(&caller, parent, name.as_bytes())
+        self.reference("lookup", &caller, |fs| match name.as_bytes() {
+            // The kernel opens a file handle of an inode that it does not know: of any kind. One
+            // without names is only kept for a reference that the kernel has given up.
+            b"." => match fs.getattr(&caller, parent)? {
+                attr if attr.nlink > 0 => Ok(attr),
+                _ => Err(steadfast_vfs::Errno::Stale.into()),
+            },
+            name => fs.lookup(&caller, parent, name),
         })
     }
 

@@ -7,21 +7,29 @@
 //! gives opens the inode, and the kernel's last `FORGET` releases it. Open files
 //! need nothing of their own: a file that is open is referenced.
 //!
-//! Invariant: an inode is in the table if and only if one `open` of it is held.
+//! Invariant: an inode is in the table if and only if one `open` of it is held. As long as it is, no
+//! other inode gets its number.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use steadfast_vfs::{Caller, FileSystem, Ino, Result};
+use steadfast_vfs::{Attr, Caller, Errno, FileSystem, Ino, Result};
 
 /// Number of independently locked parts (a power of two).
 const SHARDS: usize = 64;
+
+/// An inode that the kernel knows.
+#[derive(Debug)]
+struct Held {
+    references: u64,
+    generation: u64,
+}
 
 /// See the module's header.
 #[derive(Debug)]
 pub(crate) struct Nodes {
     root: Ino,
-    shards: Vec<Mutex<HashMap<Ino, u64>>>,
+    shards: Vec<Mutex<HashMap<Ino, Held>>>,
 }
 
 impl Nodes {
@@ -32,7 +40,7 @@ impl Nodes {
         }
     }
 
-    fn shard(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, u64>> {
+    fn shard(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, Held>> {
         // Neighbouring numbers are used together: spread them.
         let at = (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58) as usize % SHARDS;
         self.shards[at]
@@ -40,19 +48,34 @@ impl Nodes {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one reference that a reply gives; the first one opens the inode. The
-    /// root is never forgotten by the kernel and never removed: it is not counted.
-    pub(crate) fn remember(&self, fs: &dyn FileSystem, caller: &Caller, ino: Ino) -> Result<()> {
-        if ino == self.root {
+    /// Counts one reference that a reply gives to an inode that was looked at; the first one opens it.
+    /// The root is never forgotten by the kernel and never removed: it is not counted. ESTALE if the
+    /// inode has gone since, also if another has its number by now.
+    pub(crate) fn remember(
+        &self,
+        fs: &dyn FileSystem,
+        caller: &Caller,
+        found: &Attr,
+    ) -> Result<()> {
+        if found.ino == self.root {
             return Ok(());
         }
-        let mut shard = self.shard(ino);
-        if let Some(count) = shard.get_mut(&ino) {
-            *count = count.saturating_add(1);
+        let mut shard = self.shard(found.ino);
+        if let Some(held) = shard.get_mut(&found.ino) {
+            if held.generation != found.generation {
+                return Err(Errno::Stale.into());
+            }
+            held.references = held.references.saturating_add(1);
             return Ok(());
         }
-        fs.open(caller, ino)?;
-        shard.insert(ino, 1);
+        fs.open_generation(caller, found.ino, found.generation)?;
+        shard.insert(
+            found.ino,
+            Held {
+                references: 1,
+                generation: found.generation,
+            },
+        );
         Ok(())
     }
 
@@ -61,8 +84,8 @@ impl Nodes {
         let last = {
             let mut shard = self.shard(ino);
             match shard.get_mut(&ino) {
-                Some(held) if *held > count => {
-                    *held -= count;
+                Some(held) if held.references > count => {
+                    held.references -= count;
                     false
                 }
                 Some(_) => shard.remove(&ino).is_some(),

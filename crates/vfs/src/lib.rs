@@ -391,6 +391,18 @@ pub trait FileSystem: Send + Sync {
     /// Keeps an inode alive while it is open, even without names. Pairs with `release`.
     /// Does not check permissions: front ends call `access` where the kernel did not.
     fn open(&self, caller: &Caller, ino: Ino) -> Result<()>;
+    /// The same of an inode that was looked up before: ESTALE if it has gone, also if another has its
+    /// number by now.
+    fn open_generation(&self, caller: &Caller, ino: Ino, generation: u64) -> Result<()> {
+        self.open(caller, ino)?;
+        match self.getattr(caller, ino) {
+            Ok(attr) if attr.generation == generation => Ok(()),
+            other => {
+                self.release(ino);
+                other.and(Err(Errno::Stale.into()))
+            }
+        }
+    }
     /// Ends one `open`. Frees an inode that has no names left.
     fn release(&self, ino: Ino);
     /// Reads up to `buf.len()` bytes at `offset`; returns how many (short only at the end).
