@@ -73,7 +73,12 @@ fn a_handle_opens_its_inode_as_long_as_that_has_a_name_and_no_other() {
     let Some(place) = Place::mounted("allow_other") else {
         return;
     };
-    if !Path::new("/usr/bin/python3").exists() && place.command("sh", &["-c", "command -v python3"]).stdout.is_empty() {
+    if !Path::new("/usr/bin/python3").exists()
+        && place
+            .command("sh", &["-c", "command -v python3"])
+            .stdout
+            .is_empty()
+    {
         println!("skipped: there is no python3");
         place.end();
         return;
@@ -86,13 +91,28 @@ fn a_handle_opens_its_inode_as_long_as_that_has_a_name_and_no_other() {
     }
     fs::hard_link(at("dir/file"), at("link")).unwrap();
     let names = [
-        "mnt/dir", "mnt/dir/sub", "mnt/gone-dir", "mnt/dir/file", "mnt/link", "mnt/dir/sub/deep",
-        "mnt/moved", "mnt/gone", "mnt/reused", "mnt",
+        "mnt/dir",
+        "mnt/dir/sub",
+        "mnt/gone-dir",
+        "mnt/dir/file",
+        "mnt/link",
+        "mnt/dir/sub/deep",
+        "mnt/moved",
+        "mnt/gone",
+        "mnt/reused",
+        "mnt",
     ];
     run(&place, &[&["take", "book"], &names[..]].concat());
     let alive = [
-        "open", "book", "mnt=/dir", "mnt/dir=/sub", "mnt/dir/sub=/deep", "mnt/dir/file==dir/file",
-        "mnt/link==dir/file", "mnt/dir/sub/deep==dir/sub/deep", "mnt/moved==moved",
+        "open",
+        "book",
+        "mnt=/dir",
+        "mnt/dir=/sub",
+        "mnt/dir/sub=/deep",
+        "mnt/dir/file==dir/file",
+        "mnt/link==dir/file",
+        "mnt/dir/sub/deep==dir/sub/deep",
+        "mnt/moved==moved",
     ];
     forget();
     let all = ["mnt/gone==gone", "mnt/reused==reused"];
@@ -112,7 +132,11 @@ fn a_handle_opens_its_inode_as_long_as_that_has_a_name_and_no_other() {
         fs::metadata(at(&format!("new{n}"))).unwrap().ino() == number
     });
     assert!(again, "the number is not used again");
-    let stale = ["mnt/gone=ESTALE", "mnt/gone-dir=ESTALE", "mnt/reused=ESTALE"];
+    let stale = [
+        "mnt/gone=ESTALE",
+        "mnt/gone-dir=ESTALE",
+        "mnt/reused=ESTALE",
+    ];
     run(&place, &[&alive[..], &stale].concat());
     forget();
     run(&place, &[&alive[..], &stale].concat());

@@ -162,7 +162,11 @@ impl FileSystem for Fs {
     }
 
     fn open(&self, _caller: &Caller, ino: Ino) -> Result<()> {
-        self.mounted.op_open(ino)
+        self.mounted.op_open(ino, None)
+    }
+
+    fn open_generation(&self, _caller: &Caller, ino: Ino, generation: u64) -> Result<()> {
+        self.mounted.op_open(ino, Some(generation))
     }
 
     fn release(&self, ino: Ino) {
@@ -281,7 +285,15 @@ impl FileSystem for Fs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.change(|| self.mounted.op_setxattr(caller, ino, name, value, mode))
+        // A set that is full is not a volume that is full: no commit helps.
+        if self.change(|| self.mounted.op_setxattr(caller, ino, name, value, mode))? {
+            Ok(())
+        } else {
+            Err(steadfast_vfs::Error::new(
+                steadfast_vfs::Errno::NoSpc,
+                "the inode has as many extended attributes as fit",
+            ))
+        }
     }
 
     fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {

@@ -16,8 +16,10 @@ use crate::superblock::Volume;
 use crate::work::Work;
 use std::collections::HashMap;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+};
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::Kind;
 use steadfast_vfs::{Attr, Errno, FileKind, Ino, Result, Time};
@@ -293,6 +295,8 @@ pub(crate) struct Inode {
     pub(crate) ino: Ino,
     /// Changed under the lock (shared suffices to open, exclusive decides that it is not open).
     opens: AtomicUsize,
+    /// It was seen without names while open: its last release has to look whether it must be freed.
+    nameless: AtomicBool,
     /// Held by an append from its first part to its last: before every other lock, also while
     /// waiting for commits, which never need it.
     appends: Mutex<()>,
@@ -304,6 +308,7 @@ impl Inode {
         Inode {
             ino,
             opens: AtomicUsize::new(0),
+            nameless: AtomicBool::new(false),
             appends: Mutex::default(),
             state: RwLock::default(),
         }
@@ -313,6 +318,15 @@ impl Inode {
     /// made to the state only after everything that can fail.
     pub(crate) fn shared(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same if that needs no waiting.
+    pub(crate) fn try_shared(&self) -> Option<RwLockReadGuard<'_, State>> {
+        match self.state.try_read() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(left)) => Some(left.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Takes the lock exclusively.
@@ -335,6 +349,21 @@ impl Inode {
         self.opens.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// It has no names; the caller holds the lock.
+    pub(crate) fn note_nameless(&self) {
+        self.nameless.store(true, Ordering::Release);
+    }
+
+    /// Whether it may be without names. Inodes that have names cost no look at the disk.
+    pub(crate) fn may_be_nameless(&self) -> bool {
+        self.nameless.load(Ordering::Acquire)
+    }
+
+    /// The number is free; the caller holds the lock exclusively.
+    pub(crate) fn freed(&self) {
+        self.nameless.store(false, Ordering::Release);
+    }
+
     /// One less; returns whether nobody has it open any more.
     pub(crate) fn closed(&self) -> bool {
         // A release without an open is the front end's mistake and must not wrap around.
@@ -347,11 +376,7 @@ impl Inode {
     }
 
     fn is_idle(&self) -> bool {
-        !self.is_open()
-            && self
-                .state
-                .try_read()
-                .is_ok_and(|state| state.pages.is_idle())
+        !self.is_open() && self.try_shared().is_some_and(|state| state.pages.is_idle())
     }
 }
 

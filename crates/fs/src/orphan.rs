@@ -126,6 +126,9 @@ fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
         node.store(&mut work)?;
     }
     work.commit();
+    if done {
+        inode.freed();
+    }
     Ok(done)
 }
 

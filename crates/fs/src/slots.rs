@@ -4,9 +4,14 @@
 //! found lazily: a group's inode-block bitmap when the group is first used, an inode block
 //! when a slot is looked for there. Invariants:
 //!
-//! * a slot in a mask of [`Group::masks`] is free in the current image and claimed by nobody;
+//! * a slot in a mask of [`State::masks`] is free in the current image and claimed by nobody;
 //! * an operation that is given up returns its claims ([`Work::on_end`], corner 30);
 //! * a block that an operation is freeing hands out no slots;
+//! * blocks are looked into under no lock: neither the lock of [`State`] nor that of an inode. What
+//!   was read is entered if no block began to be freed meanwhile, else it is read again;
+//! * a call looks into a bounded number of blocks, and into each block once in a mount: into
+//!   [`LOOKS_MAX`] before a new one is made, into [`SEARCH_MAX`] when the volume has no room for a new
+//!   one. It then fails with ENOSPC, and the next call looks on from there;
 //! * a block without inodes is freed: by the operation that frees its last inode or, where several
 //!   free what is left side by side and none of them is the last, by [`reap`] behind them. A crash
 //!   between the two leaves an empty block, which the next mount uses or frees.
@@ -18,10 +23,12 @@ use crate::inode::{self, Place, bitmap_bit, is_inode_block};
 use crate::layout::{DiskInode, INODE_BYTES, INODE_SLOTS, INODES_PER_BLOCK};
 use crate::mount::{Fs, OWN_STREAM};
 use crate::reader::Current;
+use crate::superblock::Volume;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Store, Work};
 use siphasher::sip::SipHasher24;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hasher;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_block::BlockNo;
@@ -37,6 +44,8 @@ pub(crate) const COST_SLOT: u64 =
 const ALL: u16 = (1 << INODES_PER_BLOCK) - 1;
 /// Inode blocks looked into for one allocation before a new one is made.
 const LOOKS_MAX: usize = 8;
+/// Inode blocks, or bitmaps of them, looked into for one allocation when none can be made.
+const SEARCH_MAX: usize = 512;
 /// Streams whose blocks are remembered.
 const STREAMS_MAX: usize = 1024;
 
@@ -53,39 +62,41 @@ pub(crate) struct Slots {
 
 #[derive(Default)]
 struct State {
-    groups: HashMap<u64, Group>,
+    /// Free slots of the inode blocks that were looked into.
+    masks: HashMap<BlockNo, u16>,
+    /// Those of them that have some.
+    open: BTreeSet<BlockNo>,
+    /// Inode blocks to look into, of the groups whose bitmaps were read. From the back: the newest,
+    /// emptiest ones first.
+    unknown: HashMap<u64, Vec<BlockNo>>,
+    /// Nothing is left to look into in the groups before this one.
+    searched: u64,
     /// Blocks that operations are freeing.
     freeing: HashSet<BlockNo>,
-    /// Blocks that were seen without an inode, with their groups.
-    empty: Vec<(u64, BlockNo)>,
+    /// How often one began to.
+    freeings: u64,
+    /// Blocks that were seen without an inode.
+    empty: Vec<BlockNo>,
     /// Whose block is whose.
     owners: HashMap<BlockNo, Stream>,
     blocks: HashMap<Stream, BlockNo>,
 }
 
-#[derive(Default)]
-struct Group {
-    /// Inode blocks not looked into yet.
-    unknown: Vec<BlockNo>,
-    /// Free slots of the others.
-    masks: BTreeMap<BlockNo, u16>,
-    /// Those of them that have some.
-    open: BTreeSet<BlockNo>,
+/// Which blocks an allocation may take a slot from.
+enum Where {
+    /// Those of a group, if no other stream keeps them to itself.
+    In(Range<BlockNo>),
+    /// All.
+    Anywhere,
 }
 
-impl Group {
-    fn set(&mut self, block: BlockNo, mask: u16) {
-        self.masks.insert(block, mask);
-        if mask == 0 {
-            self.open.remove(&block);
-        } else {
-            self.open.insert(block);
-        }
-    }
-
-    fn forget(&mut self, block: BlockNo) {
-        self.masks.remove(&block);
-        self.open.remove(&block);
+impl Where {
+    /// The group of an inode, and its blocks.
+    fn near(volume: &Volume, ino: Ino) -> (u64, Where) {
+        let group = volume.group_of(BlockNo(ino / INODE_SLOTS)).unwrap_or(0);
+        let start = volume.group_start(group);
+        let blocks = start..start.offset(volume.group_len(group));
+        (group, Where::In(blocks))
     }
 }
 
@@ -118,165 +129,204 @@ impl Slots {
         store.volume.group_start(turn % store.volume.groups).0 * INODE_SLOTS
     }
 
-    /// Claims a slot in `group`. Without `greedy` it leaves other streams' blocks alone and
-    /// looks into a few blocks only.
-    fn claim(
-        &self,
-        store: &Store,
-        group: u64,
-        stream: Stream,
-        greedy: bool,
-    ) -> Result<Option<Place>> {
+    /// Claims a slot of a block that was looked into.
+    fn claim(&self, from: &Where, stream: Stream) -> Option<Place> {
         let mut state = self.lock();
-        state.load(store, group)?;
-        let looks = if greedy { usize::MAX } else { LOOKS_MAX };
-        for _ in 0..looks {
-            if let Some(block) = state.pick(group, stream, greedy) {
-                return Ok(state.take(group, block, stream));
-            }
-            let any = state.look(store, group)?;
-            if !state.empty.is_empty() {
-                self.any_empty.store(true, Ordering::Relaxed);
-            }
-            if !any {
+        let block = state.pick(from, stream)?;
+        let mask = state.masks.get(&block).copied()?;
+        let slot = u64::from(mask.trailing_zeros());
+        state.set(block, mask & !(1 << slot));
+        if !state.owners.contains_key(&block) {
+            state.own(block, stream);
+        }
+        Some(Place { block, slot })
+    }
+
+    /// Looks for a block near `near` that has room, before a new one is made. Hold no lock.
+    pub(crate) fn look_ahead(&self, store: &Store, near: Ino, stream: Stream) -> Result<()> {
+        let (group, blocks) = Where::near(&store.volume, near);
+        for _ in 0..LOOKS_MAX {
+            if self.lock().pick(&blocks, stream).is_some() || !self.look(store, group)? {
                 break;
             }
         }
-        Ok(state
-            .pick(group, stream, greedy)
-            .and_then(|block| state.take(group, block, stream)))
+        Ok(())
     }
 
-    fn unclaim(&self, group: u64, place: Place) {
-        let mut state = self.lock();
-        let Some(known) = state.groups.get_mut(&group) else {
-            return;
-        };
-        if let Some(mask) = known.masks.get(&place.block).copied() {
-            let mask = mask | 1 << place.slot;
-            known.set(place.block, mask);
-            if mask == ALL {
-                state.empty.push((group, place.block));
-                self.any_empty.store(true, Ordering::Relaxed);
+    /// Looks for a block that has room anywhere, when no new one can be made. Whether there is one, as
+    /// far as this call looks. Hold no lock.
+    pub(crate) fn search(&self, store: &Store) -> Result<bool> {
+        for _ in 0..SEARCH_MAX {
+            let group = {
+                let state = self.lock();
+                if !state.open.is_empty() {
+                    return Ok(true);
+                }
+                state.searched
+            };
+            if group >= store.volume.groups {
+                return Ok(false);
             }
+            if !self.look(store, group)? {
+                let mut state = self.lock();
+                state.searched = state.searched.max(group + 1);
+            }
+        }
+        Ok(!self.lock().open.is_empty())
+    }
+
+    /// Looks into one more block of a group; false if none is left.
+    fn look(&self, store: &Store, group: u64) -> Result<bool> {
+        if !self.lock().unknown.contains_key(&group) {
+            let blocks = inode_blocks(store, group)?;
+            self.lock().unknown.entry(group).or_insert(blocks);
+        }
+        let next = self.lock().unknown.get_mut(&group).and_then(Vec::pop);
+        if let Some(block) = next {
+            self.look_into(store, block)?;
+        }
+        Ok(next.is_some())
+    }
+
+    /// Finds out which slots of a block are free, if that is not known.
+    fn look_into(&self, store: &Store, block: BlockNo) -> Result<()> {
+        loop {
+            let freeings = {
+                let state = self.lock();
+                if state.masks.contains_key(&block) || state.freeing.contains(&block) {
+                    return Ok(());
+                }
+                state.freeings
+            };
+            let free = free_slots(store, block);
+            let mut state = self.lock();
+            if state.freeings != freeings {
+                continue;
+            }
+            if let Some(mask) = free?
+                && !state.masks.contains_key(&block)
+            {
+                self.note(&mut state, block, mask);
+            }
+            return Ok(());
+        }
+    }
+
+    /// Enters the free slots of a block.
+    fn note(&self, state: &mut State, block: BlockNo, mask: u16) {
+        state.set(block, mask);
+        if mask == ALL {
+            state.empty.push(block);
+            self.any_empty.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn unclaim(&self, place: Place) {
+        let mut state = self.lock();
+        if let Some(mask) = state.masks.get(&place.block).copied() {
+            self.note(&mut state, place.block, mask | 1 << place.slot);
         }
     }
 
     /// An empty block to free, which hands out no slots from here on.
-    fn next_empty(&self) -> Option<(u64, BlockNo)> {
+    fn next_empty(&self) -> Option<BlockNo> {
         let mut state = self.lock();
-        while let Some((index, block)) = state.empty.pop() {
-            if let Some(group) = state.groups.get_mut(&index)
-                && group.masks.get(&block) == Some(&ALL)
-            {
-                group.forget(block);
-                state.freeing.insert(block);
-                return Some((index, block));
+        while let Some(block) = state.empty.pop() {
+            if state.masks.get(&block) == Some(&ALL) {
+                state.begin_freeing(block);
+                return Some(block);
             }
         }
         self.any_empty.store(false, Ordering::Relaxed);
         None
     }
 
-    /// The block is free, or not to be freed now.
-    fn freed(&self, group: u64, block: BlockNo, committed: bool) {
+    /// If the inode in `place` is the last one of its block, the block hands out no slots from here on:
+    /// it is to be freed. Its other slots are returned.
+    fn take_last(&self, place: Place) -> Option<u16> {
+        let mut state = self.lock();
+        let mask = state.masks.get(&place.block).copied()?;
+        if mask | 1 << place.slot != ALL {
+            return None;
+        }
+        state.begin_freeing(place.block);
+        Some(mask)
+    }
+
+    /// The block is free, or not to be freed now: then these are its free slots.
+    fn end_freeing(&self, block: BlockNo, kept: Option<u16>) {
         let mut state = self.lock();
         state.freeing.remove(&block);
-        if !committed && let Some(group) = state.groups.get_mut(&group) {
-            group.set(block, ALL);
+        if let Some(mask) = kept {
+            state.set(block, mask);
         }
     }
 
     /// A new inode block is visible; its first slot is taken.
-    fn made(&self, group: u64, block: BlockNo, stream: Stream) {
+    fn made(&self, block: BlockNo, stream: Stream) {
         let mut state = self.lock();
-        if let Some(group) = state.groups.get_mut(&group)
-            && !group.masks.contains_key(&block)
-        {
-            group.set(block, ALL & !1);
+        if !state.masks.contains_key(&block) {
+            state.set(block, ALL & !1);
             state.own(block, stream);
         }
     }
 }
 
+/// The inode blocks of a group.
+fn inode_blocks(store: &Store, group: u64) -> Result<Vec<BlockNo>> {
+    let volume = &store.volume;
+    let start = volume.group_start(group);
+    let bitmap = store.read_meta(start.offset(1))?;
+    let is_set = |bit: &u64| bitmap[*bit as usize / 8] >> (bit % 8) & 1 == 1;
+    let blocks = (0..volume.group_len(group)).filter(is_set);
+    let blocks = blocks.map(|bit| start.offset(bit));
+    Ok(blocks.filter(|block| volume.is_data(*block)).collect())
+}
+
+/// The free slots of a block; none if it holds no inodes.
+fn free_slots(store: &Store, block: BlockNo) -> Result<Option<u16>> {
+    if !is_inode_block(&store.volume, &mut Current(&store.journal), block)? {
+        return Ok(None);
+    }
+    let image = store.read_meta(block)?;
+    let is_free = |slot: &u64| {
+        let at = *slot as usize * INODE_BYTES;
+        image[at..at + 4] == [0; 4]
+    };
+    let free = (0..INODES_PER_BLOCK).filter(is_free);
+    Ok(Some(free.fold(0, |mask, slot| mask | 1 << slot)))
+}
+
 impl State {
-    fn load(&mut self, store: &Store, index: u64) -> Result<()> {
-        if self.groups.contains_key(&index) {
-            return Ok(());
+    fn set(&mut self, block: BlockNo, mask: u16) {
+        self.masks.insert(block, mask);
+        if mask == 0 {
+            self.open.remove(&block);
+        } else {
+            self.open.insert(block);
         }
-        let start = store.volume.group_start(index);
-        let bitmap = store.read_meta(start.offset(1))?;
-        let mut group = Group::default();
-        for bit in 0..store.volume.group_len(index) {
-            let (byte, shift) = (bit as usize / 8, bit % 8);
-            if bitmap[byte] >> shift & 1 == 1 && store.volume.is_data(start.offset(bit)) {
-                group.unknown.push(start.offset(bit));
-            }
-        }
-        // Looked into from the back: the newest, emptiest blocks first.
-        self.groups.insert(index, group);
-        Ok(())
     }
 
-    /// Looks into one block that was not looked into; false if there is none.
-    fn look(&mut self, store: &Store, group: u64) -> Result<bool> {
-        let Some(block) = self
-            .groups
-            .get_mut(&group)
-            .and_then(|group| group.unknown.pop())
-        else {
-            return Ok(false);
+    fn begin_freeing(&mut self, block: BlockNo) {
+        self.masks.remove(&block);
+        self.open.remove(&block);
+        self.freeing.insert(block);
+        self.freeings += 1;
+    }
+
+    /// A block that has room.
+    fn pick(&self, from: &Where, stream: Stream) -> Option<BlockNo> {
+        let Where::In(range) = from else {
+            return self.open.first().copied();
         };
-        self.inspect(store, group, block)?;
-        Ok(true)
-    }
-
-    fn inspect(&mut self, store: &Store, index: u64, block: BlockNo) -> Result<()> {
-        let Some(group) = self.groups.get_mut(&index) else {
-            return Ok(());
-        };
-        if group.masks.contains_key(&block)
-            || self.freeing.contains(&block)
-            || !is_inode_block(&store.volume, &mut Current(&store.journal), block)?
-        {
-            return Ok(());
-        }
-        let image = store.read_meta(block)?;
-        let mut mask = 0;
-        for slot in 0..INODES_PER_BLOCK {
-            let at = slot as usize * INODE_BYTES;
-            if image[at..at + 4] == [0; 4] {
-                mask |= 1 << slot;
-            }
-        }
-        group.set(block, mask);
-        if mask == ALL {
-            self.empty.push((index, block));
-        }
-        Ok(())
-    }
-
-    fn pick(&self, group: u64, stream: Stream, greedy: bool) -> Option<BlockNo> {
-        let open = &self.groups.get(&group)?.open;
-        if let Some(own) = self.blocks.get(&stream)
-            && open.contains(own)
-        {
-            return Some(*own);
+        let own = self.blocks.get(&stream).copied();
+        if let Some(own) = own.filter(|own| range.contains(own) && self.open.contains(own)) {
+            return Some(own);
         }
         let foreign =
             |block: &BlockNo| self.owners.get(block).is_some_and(|owner| *owner != stream);
-        open.iter().find(|block| greedy || !foreign(block)).copied()
-    }
-
-    fn take(&mut self, group: u64, block: BlockNo, stream: Stream) -> Option<Place> {
-        let group = self.groups.get_mut(&group)?;
-        let mask = group.masks.get(&block).copied().filter(|mask| *mask != 0)?;
-        let slot = u64::from(mask.trailing_zeros());
-        group.set(block, mask & !(1 << slot));
-        if !self.owners.contains_key(&block) {
-            self.own(block, stream);
-        }
-        Some(Place { block, slot })
+        let mut blocks = self.open.range(range.clone());
+        blocks.find(|block| !foreign(block)).copied()
     }
 
     fn own(&mut self, block: BlockNo, stream: Stream) {
@@ -292,10 +342,11 @@ impl State {
 }
 
 /// Takes a slot for a new inode near `near`, in a new inode block if need be. Returns where
-/// it is; its bytes on disk are zero, or rest of something that is no inode.
+/// it is; its bytes on disk are zero, or rest of something that is no inode. Knows of the blocks only
+/// that were looked into ([`Slots::look_ahead`]).
 ///
 /// # Errors
-/// ENOSPC when there is neither a free slot nor a free block.
+/// ENOSPC when there is neither a free slot nor a free block ([`Slots::search`] may help).
 pub(crate) fn allocate<'a>(
     fs: &'a Fs,
     work: &mut Work<'a>,
@@ -303,21 +354,17 @@ pub(crate) fn allocate<'a>(
     stream: Stream,
 ) -> Result<Place> {
     let store = &fs.store;
-    let goal = BlockNo(near / INODE_SLOTS);
-    let group = store.volume.group_of(goal).unwrap_or(0);
-    if let Some(place) = fs.slots.claim(store, group, stream, false)? {
-        return Ok(claimed(fs, work, group, place));
+    let (_, blocks) = Where::near(&store.volume, near);
+    if let Some(place) = fs.slots.claim(&blocks, stream) {
+        return Ok(claimed(fs, work, place));
     }
-    let block = match work.allocate_block(goal) {
+    let block = match work.allocate_block(BlockNo(near / INODE_SLOTS)) {
         Ok(block) => block,
         Err(full) if full == Errno::NoSpc => {
-            for step in 0..store.volume.groups {
-                let group = (group + step) % store.volume.groups;
-                if let Some(place) = fs.slots.claim(store, group, stream, true)? {
-                    return Ok(claimed(fs, work, group, place));
-                }
-            }
-            return Err(full);
+            return match fs.slots.claim(&Where::Anywhere, stream) {
+                Some(place) => Ok(claimed(fs, work, place)),
+                None => Err(full),
+            };
         }
         Err(error) => return Err(error),
     };
@@ -327,19 +374,18 @@ pub(crate) fn allocate<'a>(
     work.relate(Object::Block(block.0), Access::Exclusive);
     work.zero(block, Kind::Meta)?;
     work.set_bits(bitmap, bit, 1, true)?;
-    let group = store.volume.group_of(block).unwrap_or(0);
     work.on_end(move |committed| {
         if committed {
-            fs.slots.made(group, block, stream);
+            fs.slots.made(block, stream);
         }
     });
     Ok(Place { block, slot: 0 })
 }
 
-fn claimed<'a>(fs: &'a Fs, work: &mut Work<'a>, group: u64, place: Place) -> Place {
+fn claimed<'a>(fs: &'a Fs, work: &mut Work<'a>, place: Place) -> Place {
     work.on_end(move |committed| {
         if !committed {
-            fs.slots.unclaim(group, place);
+            fs.slots.unclaim(place);
         }
     });
     work.relate(Object::Block(place.block.0), Access::Shared);
@@ -354,43 +400,19 @@ pub(crate) fn free<'a>(
     place: Place,
     old: &DiskInode,
 ) -> Result<()> {
-    let store = &fs.store;
-    let Some(group) = store.volume.group_of(place.block) else {
-        return Err(Errno::Stale.into());
-    };
-    let last = {
-        let mut state = fs.slots.lock();
-        state.load(store, group)?;
-        state.inspect(store, group, place.block)?;
-        let mask = state
-            .groups
-            .get(&group)
-            .and_then(|group| group.masks.get(&place.block))
-            .copied();
-        let last = mask.filter(|mask| mask | 1 << place.slot == ALL);
-        if last.is_some() {
-            state.freeing.insert(place.block);
-            if let Some(group) = state.groups.get_mut(&group) {
-                group.forget(place.block);
-            }
-        }
-        last
-    };
-    let Some(mask) = last else {
+    fs.slots.look_into(&fs.store, place.block)?;
+    let Some(others) = fs.slots.take_last(place) else {
         work.on_end(move |committed| {
             if committed {
-                fs.slots.unclaim(group, place);
+                fs.slots.unclaim(place);
             }
         });
         work.relate(Object::Block(place.block.0), Access::Shared);
         return inode::patch(work, place, old, &DiskInode::new_zeroed());
     };
     work.on_end(move |committed| {
-        let mut state = fs.slots.lock();
-        state.freeing.remove(&place.block);
-        if !committed && let Some(group) = state.groups.get_mut(&group) {
-            group.set(place.block, mask);
-        }
+        let kept = (!committed).then_some(others);
+        fs.slots.end_freeing(place.block, kept);
     });
     free_block(work, place.block)
 }
@@ -407,7 +429,7 @@ fn free_block(work: &mut Work<'_>, block: BlockNo) -> Result<()> {
 /// Frees the blocks whose last inodes were freed side by side. Hold no lock.
 pub(crate) fn reap(fs: &Fs) {
     while fs.slots.any_empty.load(Ordering::Relaxed) {
-        let Some((group, block)) = fs.slots.next_empty() else {
+        let Some(block) = fs.slots.next_empty() else {
             return;
         };
         let credits = Credits {
@@ -420,7 +442,7 @@ pub(crate) fn reap(fs: &Fs) {
             work.commit();
             Ok(())
         });
-        fs.slots.freed(group, block, freed.is_ok());
+        fs.slots.end_freeing(block, freed.is_err().then_some(ALL));
         // Whoever came this way was not about this block, and its slots can still be used.
         if let Err(error) = freed {
             fs.warn(format!(
@@ -576,9 +598,11 @@ mod tests {
         let (fs, _) = Fs::mount(device, &MountOptions::default()).unwrap();
         let again = World { fs, ..world };
         let place = {
+            let root = again.fs.store.volume.root;
+            let slots = &again.fs.slots;
+            slots.look_ahead(&again.fs.store, root, OWN_STREAM).unwrap();
             let mut work = again.begin();
-            let place =
-                allocate(&again.fs, &mut work, again.fs.store.volume.root, OWN_STREAM).unwrap();
+            let place = allocate(&again.fs, &mut work, root, OWN_STREAM).unwrap();
             fill(&mut work, place, &inode()).unwrap();
             work.commit();
             place

@@ -294,7 +294,8 @@ mod tests {
     use crate::mount::MountOptions;
     use std::sync::Arc;
     use steadfast_block::MemDevice;
-    use steadfast_vfs::{Caller, FileKind, NewNode, Seek};
+    use steadfast_block::sim::{Limits, SimDevice};
+    use steadfast_vfs::{AllocateMode, Caller, FileKind, NewNode, Seek};
 
     fn mount(device: &Arc<MemDevice>) -> Arc<Fs> {
         let options = MountOptions {
@@ -381,5 +382,73 @@ mod tests {
         fs.unmount().unwrap();
         let report = fsck(device, &FsckOptions::default()).unwrap();
         assert_eq!(report.outcome(), Outcome::Clean, "{:?}", report.findings);
+    }
+
+    /// Story: a file was removed while a truncation of it was under way in another thread. Its inode
+    /// was freed in one operation, its orphan entry stayed, and at the next mount cut the file that
+    /// had got the number: here what was allocated behind its end.
+    #[test]
+    fn an_inode_keeps_its_number_until_a_truncation_under_way_has_ended() {
+        let device = Arc::new(SimDevice::new(2048));
+        let options = MkfsOptions {
+            log_blocks: Some(512),
+            ..crate::testing::options()
+        };
+        mkfs(&*device, &options, &mut |_, _| {}).unwrap();
+        let mount = |device: Arc<SimDevice>| {
+            let options = MountOptions {
+                background: false,
+                ..MountOptions::default()
+            };
+            Fs::mount(device as _, &options).unwrap().0
+        };
+        let caller = Caller::root();
+        let fs = mount(Arc::clone(&device));
+        let root = fs.store.volume.root;
+        let node = NewNode {
+            kind: FileKind::Regular,
+            perm: 0o644,
+            rdev: 0,
+        };
+        let make = |name: &[u8]| fs.op_mknod(&caller, root, name, &node).unwrap().ino;
+        let cut = make(b"cut");
+        for page in 0..8 {
+            fs.write_file(&caller, cut, Some(page * 8192), &[7; 4096])
+                .unwrap();
+        }
+        fs.store.journal.sync_all().unwrap();
+        let start = device.trace_len();
+        begin_truncation(&fs, cut, 0);
+        fs.op_remove(&caller, root, b"cut", false).unwrap();
+        assert_eq!(
+            orphan::list(&fs, &mut Current(&fs.store.journal)).unwrap(),
+            [0; 0]
+        );
+        let next = make(b"next");
+        assert_eq!(next, cut, "the number is used again");
+        fs.allocate_file(&caller, next, AllocateMode::KeepSize, 0, 8 * PAGE)
+            .unwrap();
+        // Who truncated goes on.
+        fs.settle(caller.stream, cut).unwrap();
+        fs.store.journal.sync_all().unwrap();
+        let mut explorer = device.explorer();
+        for position in start..=explorer.len() {
+            for image in explorer.cut(position).images(&Limits::default()) {
+                let name = image.to_string();
+                let device = Arc::new(SimDevice::from_image(image));
+                let fs = mount(Arc::clone(&device));
+                assert_eq!(fs.take_warnings(), Vec::<String>::new(), "{name}");
+                if let Ok(next) = fs.op_lookup(&caller, root, b"next")
+                    && next.blocks > 0
+                {
+                    assert_eq!(next.blocks, 64, "{name}");
+                }
+                fs.unmount().unwrap();
+                let report = fsck(device, &FsckOptions::default()).unwrap();
+                assert_eq!(report.outcome(), Outcome::Clean, "{name}: {report:?}");
+            }
+        }
+        let after = fs.op_lookup(&caller, root, b"next").unwrap();
+        assert_eq!(after.blocks, 64);
     }
 }

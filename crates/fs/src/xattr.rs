@@ -211,11 +211,11 @@ impl Xattrs {
             .map(|(_, value)| value.as_slice())
     }
 
-    /// Sets a value.
+    /// Sets a value; false if all together would be too large.
     ///
     /// # Errors
-    /// EEXIST, ENODATA as `mode` says; ENOSPC when all together would be too large.
-    pub(crate) fn set(&mut self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+    /// EEXIST, ENODATA as `mode` says.
+    pub(crate) fn set(&mut self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<bool> {
         let at = self.0.iter().position(|(other, _)| other == name);
         match (mode, at) {
             (XattrMode::Create, Some(_)) => return Err(Errno::Exist.into()),
@@ -224,13 +224,13 @@ impl Xattrs {
         }
         let old = at.map_or(0, |at| RECORD + name.len() + self.0[at].1.len());
         if self.bytes() - old + RECORD + name.len() + value.len() > XATTR_BYTES_MAX {
-            return Err(Errno::NoSpc.into());
+            return Ok(false);
         }
         match at {
             Some(at) => self.0[at].1 = value.to_vec(),
             None => self.0.push((name.to_vec(), value.to_vec())),
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Removes a value.
@@ -324,9 +324,12 @@ mod tests {
     #[test]
     fn what_is_set_is_found_after_encoding_and_decoding() {
         let mut xattrs = Xattrs::default();
-        xattrs.set(b"user.a", b"1", XattrMode::Create).unwrap();
-        xattrs.set(b"user.b", &[0xff; 300], XattrMode::Any).unwrap();
-        xattrs.set(b"user.a", b"", XattrMode::Replace).unwrap();
+        let set = [
+            xattrs.set(b"user.a", b"1", XattrMode::Create),
+            xattrs.set(b"user.b", &[0xff; 300], XattrMode::Any),
+            xattrs.set(b"user.a", b"", XattrMode::Replace),
+        ];
+        assert!(set.into_iter().all(|set| set.unwrap()));
         assert!(
             xattrs
                 .set(b"user.a", b"", XattrMode::Create)
@@ -354,13 +357,9 @@ mod tests {
         let mut xattrs = Xattrs::default();
         let largest = XATTR_BYTES_MAX - RECORD - 6;
         let value = vec![7; largest + 1];
-        assert!(
-            xattrs
-                .set(b"user.x", &value, XattrMode::Any)
-                .is_err_and(|error| error == Errno::NoSpc)
-        );
-        xattrs.set(b"user.x", &value[1..], XattrMode::Any).unwrap();
-        xattrs.set(b"user.x", &value[1..], XattrMode::Any).unwrap();
+        assert!(!xattrs.set(b"user.x", &value, XattrMode::Any).unwrap());
+        assert!(xattrs.set(b"user.x", &value[1..], XattrMode::Any).unwrap());
+        assert!(xattrs.set(b"user.x", &value[1..], XattrMode::Any).unwrap());
         assert_eq!(Xattrs::decode(&xattrs.encode()).unwrap(), xattrs);
     }
 

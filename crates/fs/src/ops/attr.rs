@@ -1,17 +1,28 @@
 //! Operations on attributes: setattr with everything it may change at once.
 
-use super::log;
+use super::Node;
+use super::walk::{Concerned, Plan, View, same_life};
 use crate::data::require_file;
 use crate::in_place::Concerns;
+use crate::inode::State;
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
 use crate::perm::Needs;
 use crate::reader::Current;
 use crate::truncate::{self, RESIZE_BYTES};
+use crate::work::Work;
 use crate::{acl, orphan, perm};
 use steadfast_vfs::acl::XATTR_ACCESS;
 use steadfast_vfs::{Attr, Caller, Errno, Ino, Result, SetAttr, SetTime, Time};
+
+/// What a change of attributes has log bytes for, besides the inode.
+struct Granted {
+    /// For blocks behind the new end.
+    free_bytes: u64,
+    /// For an ACL that follows the mode.
+    has_acl: bool,
+}
 
 impl Fs {
     pub(crate) fn op_setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
@@ -36,41 +47,86 @@ impl Fs {
 
     fn set_once(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Option<Attr>> {
         let store = &self.store;
-        let disk = self.read_inode(ino)?;
-        self.may_change(caller, ino, &disk, set)?;
-        let mut log_bytes = COST_INODE;
-        let has_acl = set.perm.is_some() && self.access_acl(ino, &disk)?.is_some();
-        if has_acl {
-            log_bytes += super::xattr::CREDITS;
-        }
-        let mut free_bytes = 0;
-        if let Some(size) = set.size {
+        let concerned = Concerned {
+            inode: Some(ino),
+            entries: [],
+        };
+        let plan = |seen: &View<0>| {
             let inode = self.inode(ino);
             let _lock = inode.shared();
             let disk = self.read_inode(ino)?;
-            require_file(&disk)?;
-            let mut reader = Current(&store.journal);
-            free_bytes = truncate::free_bytes(store, &mut reader, &disk, size)?;
-            log_bytes += RESIZE_BYTES + free_bytes + orphan::credits(self)?;
+            if !same_life(&disk, &seen.inode.ok_or(Errno::Stale)?) {
+                return Err(Errno::Stale.into());
+            }
+            self.may_change(caller, ino, &disk, set)?;
+            let mut log_bytes = COST_INODE;
+            let has_acl = set.perm.is_some() && self.access_acl(ino, &disk)?.is_some();
+            if has_acl {
+                log_bytes += super::xattr::CREDITS;
+            }
+            let mut free_bytes = 0;
+            if let Some(size) = set.size {
+                let mut reader = Current(&store.journal);
+                free_bytes = truncate::free_bytes(store, &mut reader, &disk, size)?;
+                log_bytes += RESIZE_BYTES + free_bytes + orphan::credits(self)?;
+            }
+            Ok(Some(Plan {
+                log_bytes,
+                moves: false,
+                own: Granted {
+                    free_bytes,
+                    has_acl,
+                },
+            }))
+        };
+        let done = self.walk(caller, &concerned, plan, |work, plan, seen, locked| {
+            let disk = seen.inode.ok_or(Errno::Stale)?;
+            let (_, state) = locked.get(ino).ok_or(Errno::Io)?;
+            self.set_locked(
+                caller,
+                set,
+                work,
+                self.node_of(ino, &disk)?,
+                state,
+                &plan.own,
+            )
+        })?;
+        let Some((attr, needs_orphan)) = done else {
+            return Ok(None);
+        };
+        if needs_orphan && let Err(error) = self.settle(caller.stream, ino) {
+            self.warn(format!(
+                "blocks behind the end of inode {ino} could not be freed ({error}); \
+                 the next mount frees them"
+            ));
         }
-        let mut work = store.begin(caller.stream, log(log_bytes))?;
-        let inode = self.inode(ino);
-        let orphans = self.inode(store.volume.orphans);
-        let mut state = inode.exclusive();
-        let mut orphan_lock = None;
-        let mut node = self.node(ino)?;
+        Ok(Some(attr))
+    }
+
+    /// Under the inode's lock: its new attributes, and whether a truncation is now under way. `None`:
+    /// something else has to be finished first.
+    fn set_locked<'a>(
+        &'a self,
+        caller: &Caller,
+        set: &SetAttr,
+        mut work: Work<'a>,
+        mut node: Node,
+        state: &mut State,
+        granted: &Granted,
+    ) -> Result<Option<(Attr, bool)>> {
+        let ino = node.ino;
         self.may_change(caller, ino, &node.old, set)?;
         if set.size.is_some() && !state.pages.places.is_empty() {
             return Ok(None);
         }
         if is_nothing(set) {
-            return Ok(Some(node.old.attr(ino, state.pages.len())));
+            return Ok(Some((node.old.attr(ino, state.pages.len()), false)));
         }
         let mut acl = match set.perm {
             Some(_) => self.access_acl(ino, &node.old)?,
             None => None,
         };
-        if acl.is_some() && !has_acl {
+        if acl.is_some() && !granted.has_acl {
             return Ok(None);
         }
         node.relate(&mut work);
@@ -96,35 +152,29 @@ impl Fs {
         let new = &mut node.new;
         let mut resized = None;
         if let Some(size) = set.size {
-            match truncate::resize(&mut work, &state, new, size, free_bytes)? {
+            match truncate::resize(&mut work, state, new, size, granted.free_bytes)? {
                 Some(done) => resized = Some(done),
                 None => return Ok(None),
             }
         }
         node.store(&mut work)?;
         let needs_orphan = resized.as_ref().is_some_and(|resized| resized.needs_orphan);
+        let orphans = self.inode(self.store.volume.orphans);
+        let mut orphan_lock = None;
         if needs_orphan {
             work.use_emergency_space();
             orphan_lock = Some(orphans.exclusive());
             orphan::add(self, &mut work, ino, node.old.kind())?;
         }
         if let Some(resized) = resized {
-            resized.apply(store, &mut state);
+            resized.apply(&self.store, state);
         }
         let ticket = work.commit();
+        drop(orphan_lock);
         if set.size.is_some() {
             self.note_change(ino, Concerns::Size, ticket);
         }
-        let attr = node.new.attr(ino, state.pages.len());
-        drop(orphan_lock);
-        drop(state);
-        if needs_orphan && let Err(error) = self.settle(caller.stream, ino) {
-            self.warn(format!(
-                "blocks behind the end of inode {ino} could not be freed ({error}); \
-                 the next mount frees them"
-            ));
-        }
-        Ok(Some(attr))
+        Ok(Some((node.new.attr(ino, state.pages.len()), needs_orphan)))
     }
 
     /// Whether the caller may make all of these changes.

@@ -1,10 +1,11 @@
 //! Operations that add a name: mknod, mkdir, symlink, link.
 
-use super::{alive, is_dots, load_dir, log, object, xattr};
+use super::walk::{Concerned, Entry, Meaning, Plan, View};
+use super::{alive, is_dots, object, xattr};
 use crate::acl;
 use crate::dir::{self, Dir};
 use crate::in_place::Concerns;
-use crate::inode::{Locked, Place, mode_of};
+use crate::inode::{Place, mode_of};
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES, LINK_MAX};
 use crate::mount::Fs;
 use crate::perm;
@@ -14,7 +15,7 @@ use crate::xattr::Xattrs;
 use crate::{btree, data};
 use steadfast_journal::Access;
 use steadfast_vfs::acl::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
-use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, NewNode, Result, SYMLINK_MAX, XattrMode};
+use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, NewNode, Result, SYMLINK_MAX};
 use zerocopy::FromZeros;
 
 /// A new inode besides its name.
@@ -62,10 +63,10 @@ fn new_acls(
     };
     let access = acl::inherit(default, perm);
     if !acl::is_minimal(&access) {
-        acls.set(XATTR_ACCESS, &acl::encode(&access), XattrMode::Any)?;
+        xattr::set(&mut acls, XATTR_ACCESS, &acl::encode(&access))?;
     }
     if kind == FileKind::Directory {
-        acls.set(XATTR_DEFAULT, &acl::encode(default), XattrMode::Any)?;
+        xattr::set(&mut acls, XATTR_DEFAULT, &acl::encode(default))?;
     }
     Ok((perm & !0o777 | acl::mode(&access), acls))
 }
@@ -144,35 +145,96 @@ impl Fs {
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {
-        let inode = self.inode(parent);
+        let root = self.store.volume.root;
+        let near = if new.kind == FileKind::Directory && parent == root {
+            self.slots.spread(&self.store)
+        } else {
+            parent
+        };
+        let mut searched = false;
         loop {
-            let (level, inherits) = {
-                let _lock = inode.shared();
-                let dir = self.directory(parent)?;
-                self.may_create(caller, parent, &dir, name)?;
+            match self.create_once(caller, parent, name, new, near) {
+                Ok(Some(attr)) => return Ok(attr),
+                Ok(None) => {}
+                // Perhaps an inode block has room that was not looked into yet.
+                Err(full) if full == Errno::NoSpc && !searched => {
+                    searched = true;
+                    if !self.slots.search(&self.store)? {
+                        return Err(full);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// `None`: the directory has got a default ACL, which was not reckoned with.
+    fn create_once(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        new: &New<'_>,
+        near: Ino,
+    ) -> Result<Option<Attr>> {
+        let target = if new.target.len() > INLINE_BYTES {
+            data::store_block_credits(new.target.len())
+        } else {
+            0
+        };
+        let concerned = Concerned {
+            inode: None,
+            entries: [Entry {
+                dir: parent,
+                name,
+                needed: false,
+            }],
+        };
+        self.walk(
+            caller,
+            &concerned,
+            |View { entries: [at], .. }| {
+                let inherits = {
+                    let inode = self.inode(parent);
+                    let _lock = inode.shared();
+                    let dir = self.same_directory(parent, &at.dir)?;
+                    self.may_create(caller, parent, &Meaning { dir, ..*at }, name)?;
+                    self.inherited_acl(parent, &dir, new)?.is_some()
+                };
                 if needs_root(new) && caller.uid != 0 && !caller.checked {
                     return Err(Errno::Perm.into());
                 }
-                let inherits = self.inherited_acl(parent, &dir, new)?.is_some();
-                (btree::level(&self.store.volume, &dir.body)?, inherits)
-            };
-            let target = if new.target.len() > INLINE_BYTES {
-                data::store_block_credits(new.target.len())
-            } else {
-                0
-            };
-            let acls = if inherits { xattr::CREDITS } else { 0 };
-            let credits = log(dir::insert_credits(level) + slots::COST_SLOT + target + acls);
-            let work = self.store.begin(caller.stream, credits)?;
-            let _lock = inode.exclusive();
-            let dir = load_dir(self, parent)?;
-            self.may_create(caller, parent, &dir.disk, name)?;
-            let default = self.inherited_acl(parent, &dir.disk, new)?;
-            if default.is_some() && !inherits {
-                continue;
-            }
-            return self.create_in(work, caller, dir, name, new, default.as_ref());
-        }
+                self.slots.look_ahead(&self.store, near, caller.stream)?;
+                let acls = if inherits { xattr::CREDITS } else { 0 };
+                let level = btree::level(&self.store.volume, &at.dir.body)?;
+                Ok(Some(Plan {
+                    log_bytes: dir::insert_credits(level) + slots::COST_SLOT + target + acls,
+                    moves: false,
+                    own: inherits,
+                }))
+            },
+            |mut work, plan, View { entries: [at], .. }, _| {
+                self.may_create(caller, parent, &at, name)?;
+                let default = self.inherited_acl(parent, &at.dir, new)?;
+                if default.is_some() && !plan.own {
+                    return Ok(None);
+                }
+                let mut dir = self.dir(parent, &at.dir)?;
+                let made = self.make(&mut work, caller, &dir, new, near, default.as_ref())?;
+                let (place, disk) = made;
+                let ino = place.ino();
+                dir.insert(&mut work, name, ino, new.kind)?;
+                dir.touch(&mut work, disk.ctime)?;
+                if disk.is_dir() {
+                    dir.add_links(&mut work, 1)?;
+                }
+                let ticket = work.commit();
+                if new.kind == FileKind::Regular {
+                    self.note_change(ino, Concerns::Size, ticket);
+                }
+                Ok(Some(disk.attr(ino, 0)))
+            },
+        )
     }
 
     /// The default ACL that a new inode gets its ACLs from.
@@ -183,38 +245,10 @@ impl Fs {
         }
     }
 
-    /// Makes an inode and its name in a locked directory.
-    fn create_in<'a>(
-        &'a self,
-        mut work: Work<'a>,
-        caller: &Caller,
-        mut dir: Dir,
-        name: &[u8],
-        new: &New<'_>,
-        default: Option<&Acl>,
-    ) -> Result<Attr> {
-        let (place, disk) = self.make(&mut work, caller, &dir, new, default)?;
-        let ino = place.ino();
-        dir.insert(&mut work, name, ino, new.kind)?;
-        dir.touch(&mut work, disk.ctime)?;
-        if disk.is_dir() {
-            dir.add_links(&mut work, 1)?;
-        }
-        let ticket = work.commit();
-        if new.kind == FileKind::Regular {
-            self.note_change(ino, Concerns::Size, ticket);
-        }
-        Ok(disk.attr(ino, 0))
-    }
-
-    /// Whether `name` can be added to `dir`.
-    fn may_create(&self, caller: &Caller, parent: Ino, dir: &DiskInode, name: &[u8]) -> Result<()> {
-        self.require(caller, parent, dir, perm::EXEC)?;
-        if is_dots(name) || self.find(dir, name)?.is_some() {
-            return Err(Errno::Exist.into());
-        }
-        alive(dir)?;
-        self.require(caller, parent, dir, perm::WRITE)
+    /// Whether the caller may add `name` to a directory, whose lock it holds.
+    fn may_create(&self, caller: &Caller, parent: Ino, at: &Meaning, name: &[u8]) -> Result<()> {
+        may_add(at, name)?;
+        self.require(caller, parent, &at.dir, perm::WRITE)
     }
 
     /// Makes the inode: slot, attributes, and the target of a symbolic link.
@@ -224,14 +258,10 @@ impl Fs {
         caller: &Caller,
         parent: &Dir,
         new: &New<'_>,
+        near: Ino,
         default: Option<&Acl>,
     ) -> Result<(Place, DiskInode)> {
         let is_dir = new.kind == FileKind::Directory;
-        let near = if is_dir && parent.ino == self.store.volume.root {
-            self.slots.spread(&self.store)
-        } else {
-            parent.ino
-        };
         let place = slots::allocate(self, work, near, caller.stream)?;
         let (gid, perm) = perm::inherit(caller, &parent.disk, new.perm, is_dir);
         let (perm, acls) = new_acls(caller, new.kind, perm, default)?;
@@ -283,44 +313,62 @@ impl Fs {
         parent: Ino,
         name: &[u8],
     ) -> Result<Attr> {
-        let level = {
-            let linked = self.read_inode(ino)?;
-            let inode = self.inode(parent);
-            let _lock = inode.shared();
-            let dir = self.directory(parent)?;
-            self.may_create(caller, parent, &dir, name)?;
+        let concerned = Concerned {
+            inode: Some(ino),
+            entries: [Entry {
+                dir: parent,
+                name,
+                needed: false,
+            }],
+        };
+        let may_link = |seen: &View<1>| -> Result<DiskInode> {
+            may_add(&seen.entries[0], name)?;
+            let linked = seen.inode.ok_or(Errno::Stale)?;
             if linked.is_dir() {
                 return Err(Errno::Perm.into());
             }
-            btree::level(&self.store.volume, &dir.body)?
+            match linked.nlink.get() {
+                0 => Err(Errno::NoEnt.into()),
+                links if links >= u64::from(LINK_MAX) => Err(Errno::MLink.into()),
+                _ => Ok(linked),
+            }
         };
-        let inode_bytes = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
-        let credits = log(dir::insert_credits(level) + inode_bytes);
-        let mut work = self.store.begin(caller.stream, credits)?;
-        let inodes = self.table.get_sorted(&[ino, parent]);
-        let mut locked = Locked::lock(&inodes);
-        let mut dir = load_dir(self, parent)?;
-        let mut node = self.node(ino)?;
-        self.may_create(caller, parent, &dir.disk, name)?;
-        if node.old.is_dir() {
-            return Err(Errno::Perm.into());
-        }
-        let links = node.old.nlink.get();
-        if links == 0 {
-            return Err(Errno::NoEnt.into());
-        }
-        if links >= u64::from(LINK_MAX) {
-            return Err(Errno::MLink.into());
-        }
-        let now = self.now();
-        node.relate(&mut work);
-        node.new.nlink = (links + 1).into();
-        node.new.ctime = now;
-        node.store(&mut work)?;
-        dir.insert(&mut work, name, ino, node.old.kind())?;
-        dir.touch(&mut work, now)?;
-        work.commit();
-        let delayed = locked.get(ino).map_or(0, |(_, state)| state.pages.len());
-        Ok(node.new.attr(ino, delayed))
+        self.walk(
+            caller,
+            &concerned,
+            |seen| {
+                may_link(seen)?;
+                let level = btree::level(&self.store.volume, &seen.entries[0].dir.body)?;
+                let inode_bytes = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
+                Ok(Some(Plan {
+                    log_bytes: dir::insert_credits(level) + inode_bytes,
+                    moves: false,
+                    own: (),
+                }))
+            },
+            |mut work, _, seen, locked| {
+                let mut node = self.node_of(ino, &may_link(&seen)?)?;
+                self.may_create(caller, parent, &seen.entries[0], name)?;
+                let mut dir = self.dir(parent, &seen.entries[0].dir)?;
+                let now = self.now();
+                node.relate(&mut work);
+                node.new.nlink = (node.old.nlink.get() + 1).into();
+                node.new.ctime = now;
+                node.store(&mut work)?;
+                dir.insert(&mut work, name, ino, node.old.kind())?;
+                dir.touch(&mut work, now)?;
+                work.commit();
+                let delayed = locked.get(ino).map_or(0, |(_, state)| state.pages.len());
+                Ok(node.new.attr(ino, delayed))
+            },
+        )
     }
+}
+
+/// Whether `name` can be added to a directory, permissions aside.
+fn may_add(at: &Meaning, name: &[u8]) -> Result<()> {
+    if is_dots(name) || at.child.is_some() {
+        return Err(Errno::Exist.into());
+    }
+    alive(&at.dir)
 }

@@ -2,8 +2,8 @@
 //! release, which may have an orphan to free.
 
 use super::alive;
+use super::walk::{gap, same_life};
 use crate::dir::{self, COOKIE_DOT, COOKIE_DOTDOT};
-use crate::error::damaged;
 use crate::layout::{INLINE_BYTES, INODES_PER_BLOCK};
 use crate::mount::{Fs, OWN_STREAM};
 use crate::perm;
@@ -29,37 +29,48 @@ impl Fs {
 
     pub(crate) fn op_lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
         let inode = self.inode(parent);
-        let ino = {
-            let _lock = inode.shared();
-            let disk = self.search(caller, parent)?;
-            match name {
-                b"." => parent,
-                b".." => disk.parent.get(),
-                _ => self.find(&disk, name)?.ok_or(Errno::NoEnt)?.ino,
+        loop {
+            let lock = inode.shared();
+            let dir = self.search(caller, parent)?;
+            let (ino, disk) = match name {
+                b"." => return Ok(dir.attr(parent, 0)),
+                b".." => {
+                    // A directory that was removed no longer keeps the one above it.
+                    alive(&dir)?;
+                    let above = dir.parent.get();
+                    return Ok(self.directory(above)?.attr(above, 0));
+                }
+                _ => {
+                    let child = self.child(parent, &dir, name)?.ok_or(Errno::NoEnt)?;
+                    (child.found.ino, child.disk)
+                }
+            };
+            if disk.kind() != FileKind::Regular {
+                return Ok(disk.attr(ino, 0));
             }
-        };
-        match self.attr(ino) {
-            // Removed since we let go of the directory: then the name is gone, or means another inode.
-            Err(error) if error == Errno::Stale && name != b"." && name != b".." => {
-                let _lock = inode.shared();
-                let disk = self.directory(parent)?;
-                let ino = self.find(&disk, name)?.ok_or(Errno::NoEnt)?.ino;
-                let disk = self.read_inode(ino).map_err(|e| {
-                    if e == Errno::Stale {
-                        damaged(format!(
-                            "an entry of directory {parent} names inode {ino}, which does not exist"
-                        ))
-                    } else {
-                        e
-                    }
-                })?;
-                Ok(disk.attr(ino, 0))
+            // A file's lock comes before or after the directory's, by their numbers: both are held
+            // only if the second is free.
+            let child = self.inode(ino);
+            if let Some(state) = child.try_shared() {
+                return Ok(self.read_inode(ino)?.attr(ino, state.pages.len()));
             }
-            result => result,
+            drop(lock);
+            gap::pass();
+            let state = child.shared();
+            match self.read_inode(ino) {
+                Ok(now) if same_life(&now, &disk) && now.nlink.get() > 0 => {
+                    return Ok(now.attr(ino, state.pages.len()));
+                }
+                Err(error) if error != Errno::Stale => return Err(error),
+                // Removed meanwhile: the name is gone, or means another inode.
+                _ => {}
+            }
         }
     }
 
     pub(crate) fn op_access(&self, caller: &Caller, ino: Ino, mask: u8) -> Result<()> {
+        let inode = self.inode(ino);
+        let _lock = inode.shared();
         let disk = self.read_inode(ino)?;
         let writes = mask & perm::WRITE != 0;
         let stored = matches!(
@@ -94,8 +105,12 @@ impl Fs {
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
         let inode = self.inode(ino);
-        let disk = self.directory(ino)?;
-        self.require(caller, ino, &disk, perm::READ)?;
+        let disk = {
+            let _lock = inode.shared();
+            let disk = self.directory(ino)?;
+            self.require(caller, ino, &disk, perm::READ)?;
+            disk
+        };
         if alive(&disk).is_err() {
             return Ok(());
         }
@@ -154,20 +169,30 @@ impl Fs {
         })
     }
 
-    pub(crate) fn op_open(&self, ino: Ino) -> Result<()> {
+    /// Opens an inode; if a generation is given, only that one. ESTALE.
+    pub(crate) fn op_open(&self, ino: Ino, generation: Option<u64>) -> Result<()> {
         let inode = self.inode(ino);
         let _lock = inode.shared();
-        self.read_inode(ino)?;
+        let disk = self.read_inode(ino)?;
+        if generation.is_some_and(|wanted| wanted != disk.generation.get()) {
+            return Err(Errno::Stale.into());
+        }
+        if disk.nlink.get() == 0 {
+            inode.note_nameless();
+        }
         inode.opened();
         Ok(())
     }
 
+    /// Reads nothing for an inode that has names.
     pub(crate) fn op_release(&self, ino: Ino) {
         let inode = self.inode(ino);
         let orphaned = {
             // Whoever removes the last name decides under the exclusive lock whether it is open.
             let _lock = inode.shared();
-            inode.closed() && self.read_inode(ino).is_ok_and(|disk| disk.nlink.get() == 0)
+            inode.closed()
+                && inode.may_be_nameless()
+                && self.read_inode(ino).is_ok_and(|disk| disk.nlink.get() == 0)
         };
         if self.read_only {
             return;

@@ -1,10 +1,6 @@
 //! The operations on names and attributes, one family per file.
 //!
-//! Every change follows one pattern: look without locks for what it will concern and for
-//! early errors; `begin` with credits for the worst case; lock all inodes concerned in the
-//! order of their numbers; look again and *decide*; change through the work; commit; unlock.
-//! If what it concerns changed in between, it starts again. The orphan directory is locked
-//! last, by whoever needs it.
+//! Every change takes the same walk, which [`walk`] has once: look, begin, lock, compare, retry.
 //!
 //! All of it is atomic: an error anywhere drops the work, and nothing remains (corner 30).
 
@@ -14,16 +10,17 @@ mod create;
 mod look;
 mod remove;
 mod rename;
+#[cfg(test)]
+mod tests;
+mod walk;
 mod xattr;
 
 pub(crate) use remove::has_extents;
 
-use crate::dir::{self, Dir, Found};
 use crate::inode::{self, Place};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
 use crate::perm;
-use crate::reader::Current;
 use crate::work::Work;
 use steadfast_journal::{Access, Credits, Object};
 use steadfast_vfs::{Caller, Errno, Ino, Result};
@@ -34,16 +31,6 @@ fn log(log_bytes: u64) -> Credits {
         log_bytes,
         data_blocks: 0,
     }
-}
-
-/// A directory for an operation that changes it; the caller holds its lock.
-fn load_dir(fs: &Fs, ino: Ino) -> Result<Dir> {
-    let disk = fs.directory(ino)?;
-    Ok(Dir {
-        ino,
-        place: Place::of(&fs.store.volume, ino)?,
-        disk,
-    })
 }
 
 /// An inode that an operation changes; the caller holds its lock.
@@ -59,13 +46,6 @@ pub(crate) struct Node {
 }
 
 impl Fs {
-    /// A directory that the caller may search. ESTALE, ENOTDIR, EACCES.
-    fn search(&self, caller: &Caller, ino: Ino) -> Result<DiskInode> {
-        let disk = self.directory(ino)?;
-        self.require(caller, ino, &disk, perm::EXEC)?;
-        Ok(disk)
-    }
-
     /// EACCES unless the caller has all of `mask`.
     pub(crate) fn require(
         &self,
@@ -95,25 +75,19 @@ impl Fs {
         perm::access(caller, disk, acl.as_ref(), mask)
     }
 
-    /// What a name means in a directory, whose lock the caller holds.
-    fn find(&self, dir: &DiskInode, name: &[u8]) -> Result<Option<Found>> {
-        dir::check_name(name)?;
-        dir::lookup(
-            &mut Current(&self.store.journal),
-            &self.store.volume,
-            dir,
-            name,
-        )
-    }
-
     /// An inode to change. ESTALE.
     pub(crate) fn node(&self, ino: Ino) -> Result<Node> {
         let old = self.read_inode(ino)?;
+        self.node_of(ino, &old)
+    }
+
+    /// The same of an inode that was read under its lock.
+    fn node_of(&self, ino: Ino, old: &DiskInode) -> Result<Node> {
         Ok(Node {
             ino,
             place: Place::of(&self.store.volume, ino)?,
-            old,
-            new: old,
+            old: *old,
+            new: *old,
         })
     }
 }

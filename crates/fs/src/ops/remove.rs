@@ -1,9 +1,10 @@
 //! Operations that remove a name: unlink and rmdir; and what happens to an inode that
 //! loses its last one, which renames need too.
 
-use super::{Node, is_dots, load_dir, log};
+use super::walk::{Child, Concerned, Entry, Plan, View, same_life};
+use super::{Node, is_dots};
 use crate::dir::{self, Dir};
-use crate::inode::{Inode, Locked, State};
+use crate::inode::{Inode, State};
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES};
 use crate::mount::Fs;
 use crate::reader::Current;
@@ -70,29 +71,39 @@ impl After {
 }
 
 impl Fs {
-    /// Looks at an inode that is about to lose a name.
-    pub(super) fn farewell(&self, disk: &DiskInode) -> Result<Farewell> {
+    /// Looks at an inode that is about to lose a name. `None`: it is another one by now.
+    pub(super) fn farewell(&self, child: &Child) -> Result<Option<Farewell>> {
+        let Child { found, disk } = child;
         let mut credits = INODE_CREDITS + slots::COST_SLOT + orphan::credits(self)?;
         let mut extents = 0;
         if disk.is_dir() {
             credits += dir::free_credits(btree::level(&self.store.volume, &disk.body)?);
         } else if has_extents(disk) && disk.nlink.get() <= 1 {
+            // Under its lock: else the blocks of its tree may be freed and used again meanwhile.
+            let inode = self.inode(found.ino);
+            let _lock = inode.shared();
+            let now = match self.read_inode(found.ino) {
+                Ok(now) if same_life(&now, disk) => now,
+                Ok(_) => return Ok(None),
+                Err(error) if error == Errno::Stale => return Ok(None),
+                Err(error) => return Err(error),
+            };
             let mut reader = Current(&self.store.journal);
-            extents = truncate::free_bytes(&self.store, &mut reader, disk, 0)?;
+            extents = truncate::free_bytes(&self.store, &mut reader, &now, 0)?;
             // What is not small is freed in slices, so that the removal itself always fits.
             if credits + extents > self.store.journal.op_bytes_max() / 2 {
                 extents = 0;
             }
         }
-        Ok(Farewell {
+        Ok(Some(Farewell {
             credits: credits + extents,
             extents,
-        })
+        }))
     }
 
     /// Takes one name from a locked inode that is no directory, or the only one from a
     /// directory, which is empty. Frees it with the last, or lists it as an orphan when it
-    /// is open or too large for this operation.
+    /// is open, too large for this operation, or an orphan already: being truncated.
     pub(super) fn drop_name<'a, 'o>(
         &'a self,
         work: &mut Work<'a>,
@@ -116,7 +127,10 @@ impl Fs {
             return Ok(After::NOTHING);
         }
         let open = inode.is_open();
-        if !open && self.free_inode(work, node, farewell)? {
+        // A truncation under way has an orphan entry. The inode must keep its number until that is
+        // gone, or the entry would cut whatever inode gets the number next.
+        let cut = state.pages.cut.is_some();
+        if !open && !cut && self.free_inode(work, node, farewell)? {
             truncate::forget(self, node.ino, state);
             return Ok(After::NOTHING);
         }
@@ -125,6 +139,7 @@ impl Fs {
             *guard = Some(orphans.inode.exclusive());
         }
         orphan::add(self, work, node.ino, node.old.kind())?;
+        inode.note_nameless();
         Ok(After {
             finish: (!open).then_some(node.ino),
         })
@@ -174,84 +189,58 @@ impl Fs {
             }
             .into());
         }
-        let dir_inode = self.inode(parent);
-        loop {
-            let (child, level) = {
-                let _lock = dir_inode.shared();
-                let dir = self.search(caller, parent)?;
-                let found = self.find(&dir, name)?.ok_or(Errno::NoEnt)?;
-                (found.ino, btree::level(&self.store.volume, &dir.body)?)
-            };
-            let Some(disk) = self.named(parent, child)? else {
-                continue;
-            };
-            let farewell = self.farewell(&disk)?;
-            let credits = log(dir::remove_credits(level) + farewell.credits);
-            let mut work = self.store.begin(caller.stream, credits)?;
-            work.use_emergency_space();
-            let orphans = Orphans::new(self);
-            let mut orphan_lock = None;
-            let inodes = self.table.get_sorted(&[parent, child]);
-            let mut locked = Locked::lock(&inodes);
-            let mut dir = load_dir(self, parent)?;
-            let found = self.find(&dir.disk, name)?.ok_or(Errno::NoEnt)?;
-            if found.ino != child {
-                continue;
-            }
-            let mut node = self.node(child)?;
-            self.may_remove(caller, &dir, &node, is_dir)?;
-            let Some(held) = locked.get(child) else {
-                continue;
-            };
-            dir::relate_name(&mut work, parent, name);
-            dir.remove(&mut work, &found)?;
-            if is_dir {
-                dir.add_links(&mut work, -1)?;
-            }
-            dir.touch(&mut work, self.now())?;
-            let after = self.drop_name(
-                &mut work,
-                &mut node,
-                held,
-                &farewell,
-                &orphans,
-                &mut orphan_lock,
-            )?;
-            work.commit();
-            drop(orphan_lock);
-            drop(locked);
-            after.run(self, caller);
-            return Ok(());
-        }
-    }
-
-    /// An inode that a directory named a moment ago: `None` if it was removed meanwhile,
-    /// an error if the entry is still there.
-    pub(super) fn named(&self, parent: Ino, child: Ino) -> Result<Option<DiskInode>> {
-        match self.read_inode(child) {
-            Ok(disk) => Ok(Some(disk)),
-            Err(error) if error == Errno::Stale => {
-                // Wait for whoever is removing it, then look whether the name went too.
-                let inode = self.inode(parent);
-                let _lock = inode.shared();
-                let dir = self.directory(parent)?;
-                let mut reader = Current(&self.store.journal);
-                let mut from = 0;
-                loop {
-                    let listing = dir::list(&mut reader, &self.store.volume, &dir, from)?;
-                    if listing.entries.iter().any(|entry| entry.ino == child) {
-                        return Err(crate::error::damaged(format!(
-                            "an entry of directory {parent} names inode {child}, which does not exist"
-                        )));
-                    }
-                    match listing.next {
-                        Some(next) => from = next,
-                        None => return Ok(None),
-                    }
+        let concerned = Concerned {
+            inode: None,
+            entries: [Entry {
+                dir: parent,
+                name,
+                needed: true,
+            }],
+        };
+        let after = self.walk(
+            caller,
+            &concerned,
+            |View { entries: [at], .. }| {
+                let child = at.child.ok_or(Errno::NoEnt)?;
+                let Some(farewell) = self.farewell(&child)? else {
+                    return Ok(None);
+                };
+                let level = btree::level(&self.store.volume, &at.dir.body)?;
+                Ok(Some(Plan {
+                    log_bytes: dir::remove_credits(level) + farewell.credits,
+                    moves: false,
+                    own: farewell,
+                }))
+            },
+            |mut work, plan, View { entries: [at], .. }, locked| {
+                let Child { found, disk } = at.child.ok_or(Errno::NoEnt)?;
+                work.use_emergency_space();
+                let orphans = Orphans::new(self);
+                let mut orphan_lock = None;
+                let mut dir = self.dir(parent, &at.dir)?;
+                let mut node = self.node_of(found.ino, &disk)?;
+                self.may_remove(caller, &dir, &node, is_dir)?;
+                let held = locked.get(found.ino).ok_or(Errno::Io)?;
+                dir::relate_name(&mut work, parent, name);
+                dir.remove(&mut work, &found)?;
+                if is_dir {
+                    dir.add_links(&mut work, -1)?;
                 }
-            }
-            Err(error) => Err(error),
-        }
+                dir.touch(&mut work, self.now())?;
+                let after = self.drop_name(
+                    &mut work,
+                    &mut node,
+                    held,
+                    &plan.own,
+                    &orphans,
+                    &mut orphan_lock,
+                )?;
+                work.commit();
+                Ok(after)
+            },
+        )?;
+        after.run(self, caller);
+        Ok(())
     }
 
     /// Whether an entry of `dir` that names `node` may be removed.

@@ -7,7 +7,8 @@
 
 use super::create::New;
 use super::remove::{After, Farewell, Orphans};
-use super::{Node, alive, is_dots, load_dir, log};
+use super::walk::{Child, Concerned, Entry, Plan, View};
+use super::{Node, alive, is_dots};
 use crate::btree;
 use crate::dir::{self, Dir, Found};
 use crate::error::damaged;
@@ -21,23 +22,6 @@ use std::collections::HashSet;
 use steadfast_journal::{Access, Object};
 use steadfast_vfs::{Caller, Errno, FileKind, Ino, RenameMode, Result};
 
-/// One side of a rename: a name in a directory.
-#[derive(Clone, Copy)]
-struct Side<'a> {
-    dir: Ino,
-    name: &'a [u8],
-}
-
-/// What a rename found before it took its locks.
-struct Plan {
-    source: Ino,
-    target: Option<Ino>,
-    /// A directory changes its parent.
-    moves: bool,
-    log_bytes: u64,
-    farewell: Option<Farewell>,
-}
-
 impl Fs {
     pub(crate) fn op_rename(
         &self,
@@ -46,14 +30,8 @@ impl Fs {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
-        let from = Side {
-            dir: from.0,
-            name: from.1,
-        };
-        let to = Side {
-            dir: to.0,
-            name: to.1,
-        };
+        let side = |(dir, name), needed| Entry { dir, name, needed };
+        let (from, to) = (side(from, true), side(to, false));
         self.search(caller, from.dir)?;
         self.search(caller, to.dir)?;
         if is_dots(from.name) {
@@ -63,167 +41,160 @@ impl Fs {
             let taken = mode.is_no_replace();
             return Err(if taken { Errno::Exist } else { Errno::Busy }.into());
         }
-        loop {
-            let Some(plan) = self.plan_rename(caller, from, to, mode)? else {
-                continue;
-            };
-            if let Some(done) = self.try_rename(caller, from, to, mode, &plan)? {
-                done.run(self, caller);
-                return Ok(());
+        let concerned = Concerned {
+            inode: None,
+            entries: [from, to],
+        };
+        let rename = || {
+            self.walk(
+                caller,
+                &concerned,
+                |seen| self.plan_rename(caller, from, to, mode, seen),
+                |work, plan, now, locked| {
+                    self.rename_locked(caller, (from, to), mode, work, &plan, &now, locked)
+                },
+            )
+        };
+        let after = match rename() {
+            // Perhaps an inode block that was not looked into yet has room for the whiteout.
+            Err(full)
+                if full == Errno::NoSpc
+                    && mode.leaves_whiteout()
+                    && self.slots.search(&self.store)? =>
+            {
+                rename()?
             }
-        }
+            after => after?,
+        };
+        after.run(self, caller);
+        Ok(())
     }
 
-    /// Looks what the rename concerns. `None`: something changed, look again.
+    /// What the rename will need. `None`: something changed, look again.
     fn plan_rename(
         &self,
         caller: &Caller,
-        from: Side<'_>,
-        to: Side<'_>,
+        from: Entry<'_>,
+        to: Entry<'_>,
         mode: RenameMode,
-    ) -> Result<Option<Plan>> {
+        seen: &View<2>,
+    ) -> Result<Option<Plan<Option<Farewell>>>> {
+        let [source_at, target_at] = &seen.entries;
         let volume = &self.store.volume;
-        let look = |side: Side<'_>| -> Result<(Option<Found>, u16)> {
-            let inode = self.inode(side.dir);
-            let _lock = inode.shared();
-            let dir = self.search(caller, side.dir)?;
-            Ok((
-                self.find(&dir, side.name)?,
-                btree::level(volume, &dir.body)?,
-            ))
-        };
-        let (source, from_level) = look(from)?;
-        let source = source.ok_or(Errno::NoEnt)?;
-        let (target, to_level) = look(to)?;
-        let Some(source_disk) = self.named(from.dir, source.ino)? else {
-            return Ok(None);
-        };
+        let source = source_at.child.ok_or(Errno::NoEnt)?;
+        let from_level = btree::level(volume, &source_at.dir.body)?;
+        let to_level = btree::level(volume, &target_at.dir.body)?;
         let inode_bytes = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
         let mut log_bytes = 2 * inode_bytes;
         log_bytes += match mode.leaves_whiteout() {
             true => dir::replace_credits() + slots::COST_SLOT,
             false => dir::remove_credits(from_level),
         };
-        let mut moves = source_disk.is_dir();
-        let mut farewell = None;
-        match target {
+        let mut moves = source.disk.is_dir();
+        let mut own = None;
+        match target_at.child {
             None => log_bytes += dir::insert_credits(to_level),
             Some(target) => {
-                let Some(disk) = self.named(to.dir, target.ino)? else {
-                    return Ok(None);
-                };
                 log_bytes += dir::replace_credits();
-                moves |= disk.is_dir();
+                moves |= target.disk.is_dir();
                 if matches!(mode, RenameMode::Replace | RenameMode::Whiteout) {
-                    let found = self.farewell(&disk)?;
-                    log_bytes += found.credits;
-                    farewell = Some(found);
+                    let Some(farewell) = self.farewell(&target)? else {
+                        return Ok(None);
+                    };
+                    log_bytes += farewell.credits;
+                    own = Some(farewell);
                 }
             }
         }
+        if mode.leaves_whiteout() {
+            let stream = caller.stream;
+            self.slots.look_ahead(&self.store, from.dir, stream)?;
+        }
         Ok(Some(Plan {
-            source: source.ino,
-            target: target.map(|target| target.ino),
-            moves: moves && from.dir != to.dir,
             log_bytes,
-            farewell,
+            moves: moves && from.dir != to.dir,
+            own,
         }))
     }
 
-    /// Renames, if things still are as planned; else `None`.
-    fn try_rename(
-        &self,
+    /// Renames, under the locks of all that it concerns.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "both sides of a rename, and the walk's"
+    )]
+    fn rename_locked<'a>(
+        &'a self,
         caller: &Caller,
-        from: Side<'_>,
-        to: Side<'_>,
+        (from, to): (Entry<'_>, Entry<'_>),
         mode: RenameMode,
-        plan: &Plan,
-    ) -> Result<Option<After>> {
-        let moves_lock = plan.moves.then(|| self.lock_moves());
-        let mut work = self.store.begin(caller.stream, log(plan.log_bytes))?;
-        // Under the moves lock the answers stay true until the commit.
-        let mut forbidden = Ok(None);
-        if plan.moves {
-            work.relate(Object::Topology, Access::Exclusive);
-            forbidden = self.closes_cycle(from, to, mode, plan);
-        }
-        let orphans = Orphans::new(self);
-        let mut orphan_lock = None;
-        let concerned: Vec<Ino> = [from.dir, to.dir, plan.source]
-            .into_iter()
-            .chain(plan.target)
-            .collect();
-        let inodes = self.table.get_sorted(&concerned);
-        let mut locked = Locked::lock(&inodes);
-
-        let mut from_dir = load_dir(self, from.dir)?;
-        let to_disk = self.directory(to.dir)?;
-        let source_found = self.find(&from_dir.disk, from.name)?;
-        let target_found = self.find(&to_disk, to.name)?;
-        if source_found.map(|found| found.ino) != Some(plan.source)
-            || target_found.map(|found| found.ino) != plan.target
-        {
-            return Ok(None);
-        }
-        let Some(source_found) = source_found else {
-            return Ok(None);
-        };
+        mut work: Work<'a>,
+        plan: &Plan<Option<Farewell>>,
+        now: &View<2>,
+        locked: &mut Locked<'_>,
+    ) -> Result<After> {
+        let [source_at, target_at] = &now.entries;
+        let (source_child, target_child) = (source_at.child, target_at.child);
+        let source_child = source_child.ok_or(Errno::NoEnt)?;
         match mode {
-            mode if mode.is_no_replace() && plan.target.is_some() => {
+            mode if mode.is_no_replace() && target_child.is_some() => {
                 return Err(Errno::Exist.into());
             }
-            RenameMode::Exchange if plan.target.is_none() => return Err(Errno::NoEnt.into()),
+            RenameMode::Exchange if target_child.is_none() => return Err(Errno::NoEnt.into()),
             _ => {}
         }
-        if let Some(errno) = forbidden? {
-            return Err(errno.into());
+        if plan.moves {
+            work.relate(Object::Topology, Access::Exclusive);
+            alive(&target_at.dir)?;
+            // Under the moves lock this stays true until the commit.
+            let target = target_child.map(|child| child.found.ino);
+            self.closes_cycle(from, to, mode, source_child.found.ino, target)?;
         }
-        if plan.target == Some(plan.source) {
-            return Ok(Some(After::NOTHING));
+        if target_child.is_some_and(|target| target.found.ino == source_child.found.ino) {
+            return Ok(After::NOTHING);
         }
-        let mut source = self.node(plan.source)?;
-        let mut target = plan.target.map(|ino| self.node(ino)).transpose()?;
-        let dirs = [(from.dir, &from_dir.disk), (to.dir, &to_disk)];
+        let node = |child: Child| self.node_of(child.found.ino, &child.disk);
+        let mut source = node(source_child)?;
+        let mut target = target_child.map(node).transpose()?;
+        let dirs = [(from.dir, &source_at.dir), (to.dir, &target_at.dir)];
         self.may_rename(caller, dirs, mode, &source, target.as_ref())?;
 
+        let orphans = Orphans::new(self);
+        let mut orphan_lock = None;
         dir::relate_name(&mut work, from.dir, from.name);
         dir::relate_name(&mut work, to.dir, to.name);
-        let same = from.dir == to.dir;
-        let mut to_dir = if same {
+        let mut from_dir = self.dir(from.dir, &source_at.dir)?;
+        let mut to_dir = if from.dir == to.dir {
             None
         } else {
-            Some(load_dir(self, to.dir)?)
+            Some(self.dir(to.dir, &target_at.dir)?)
         };
         let mut after = After::NOTHING;
         let links = |node: &Node| i64::from(node.old.is_dir());
         let mut gained = links(&source);
-        match (mode, &mut target, &target_found) {
-            (RenameMode::Exchange, Some(target), Some(target_found)) => {
+        match (mode, &mut target, &target_child) {
+            (RenameMode::Exchange, Some(target), Some(target_child)) => {
                 gained -= links(target);
                 let (ino, kind) = (source.ino, source.old.kind());
                 to_dir.as_mut().unwrap_or(&mut from_dir).replace(
                     &mut work,
-                    target_found,
+                    &target_child.found,
                     ino,
                     kind,
                 )?;
-                from_dir.replace(&mut work, &source_found, target.ino, target.old.kind())?;
+                let kind = target.old.kind();
+                from_dir.replace(&mut work, &source_child.found, target.ino, kind)?;
                 self.moved(&mut work, target, to.dir, from.dir)?;
             }
-            (_, Some(target), Some(target_found)) => {
-                let Some(farewell) = &plan.farewell else {
-                    return Ok(None);
-                };
+            (_, Some(target), Some(target_child)) => {
+                let farewell = plan.own.as_ref().ok_or(Errno::Io)?;
                 work.use_emergency_space();
                 let (ino, kind) = (source.ino, source.old.kind());
                 let dir = to_dir.as_mut().unwrap_or(&mut from_dir);
-                dir.replace(&mut work, target_found, ino, kind)?;
+                dir.replace(&mut work, &target_child.found, ino, kind)?;
                 // A replaced directory takes its link with it.
                 dir.add_links(&mut work, -links(target))?;
-                self.leave(&mut work, caller, &mut from_dir, &source_found, mode)?;
-                let Some(held) = locked.get(target.ino) else {
-                    return Ok(None);
-                };
+                self.leave(&mut work, caller, &mut from_dir, &source_child.found, mode)?;
+                let held = locked.get(target.ino).ok_or(Errno::Io)?;
                 after = self.drop_name(
                     &mut work,
                     target,
@@ -234,7 +205,7 @@ impl Fs {
                 )?;
             }
             _ => {
-                self.leave(&mut work, caller, &mut from_dir, &source_found, mode)?;
+                self.leave(&mut work, caller, &mut from_dir, &source_child.found, mode)?;
                 let dir = to_dir.as_mut().unwrap_or(&mut from_dir);
                 dir.insert(&mut work, to.name, source.ino, source.old.kind())?;
             }
@@ -248,10 +219,7 @@ impl Fs {
             to_dir.add_links(&mut work, gained)?;
         }
         work.commit();
-        drop(orphan_lock);
-        drop(locked);
-        drop(moves_lock);
-        Ok(Some(after))
+        Ok(after)
     }
 
     /// Removes the source's entry, or has it name a new whiteout.
@@ -266,7 +234,7 @@ impl Fs {
         if !mode.leaves_whiteout() {
             return from.remove(work, source);
         }
-        let whiteout = self.make(work, caller, from, &New::WHITEOUT, None)?;
+        let whiteout = self.make(work, caller, from, &New::WHITEOUT, from.ino, None)?;
         from.replace(work, source, whiteout.0.ino(), FileKind::CharDevice)
     }
 
@@ -329,26 +297,28 @@ impl Fs {
         }
     }
 
-    /// Whether a directory would move below itself.
+    /// EINVAL or ENOTEMPTY if a directory would move below itself.
     fn closes_cycle(
         &self,
-        from: Side<'_>,
-        to: Side<'_>,
+        from: Entry<'_>,
+        to: Entry<'_>,
         mode: RenameMode,
-        plan: &Plan,
-    ) -> Result<Option<Errno>> {
-        if self.ancestors(to.dir)?.contains(&plan.source) {
-            return Ok(Some(Errno::Inval));
+        source: Ino,
+        target: Option<Ino>,
+    ) -> Result<()> {
+        if self.ancestors(to.dir)?.contains(&source) {
+            return Err(Errno::Inval.into());
         }
-        match plan.target {
+        match target {
             Some(target) if self.ancestors(from.dir)?.contains(&target) => {
-                Ok(Some(if mode == RenameMode::Exchange {
+                Err(if mode == RenameMode::Exchange {
                     Errno::Inval
                 } else {
                     Errno::NotEmpty
-                }))
+                }
+                .into())
             }
-            _ => Ok(None),
+            _ => Ok(()),
         }
     }
 

@@ -5,7 +5,8 @@
 //! are patches of one transaction, so a crash leaves all attributes as they were before or after it.
 //! A block that is given up is not handed out again before that is durable (`Client::released`).
 
-use super::{Node, log};
+use super::Node;
+use super::walk::{Concerned, Plan, View, same_life};
 use crate::acl;
 use crate::error::{damaged, from_journal};
 use crate::features::Feature;
@@ -85,7 +86,7 @@ impl Fs {
         acl: &Acl,
     ) -> Result<()> {
         let mut xattrs = self.xattrs(node.ino, &node.old)?;
-        xattrs.set(name, &acl::encode(acl), XattrMode::Any)?;
+        set(&mut xattrs, name, &acl::encode(acl))?;
         put(work, node, &xattrs)
     }
 
@@ -99,6 +100,7 @@ impl Fs {
         Ok(xattrs.names().filter(visible).map(<[u8]>::to_vec).collect())
     }
 
+    /// False if the inode's attributes would outgrow what fits.
     pub(crate) fn op_setxattr(
         &self,
         caller: &Caller,
@@ -106,15 +108,15 @@ impl Fs {
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if !xattr::is_acl(name) {
             return self
                 .change_xattrs(caller, ino, name, |_, xattrs| xattrs.set(name, value, mode));
         }
         let Some(acl) = Acl::from_xattr(value)? else {
             return match self.op_removexattr(caller, ino, name) {
-                Err(error) if error == Errno::NoData => Ok(()),
-                other => other,
+                Err(error) if error == Errno::NoData => Ok(true),
+                other => other.map(|()| true),
             };
         };
         if name == XATTR_DEFAULT || !acl::is_minimal(&acl) {
@@ -136,47 +138,93 @@ impl Fs {
         if self.faults.mode_before_acl {
             self.change_xattrs(caller, ino, name, |node, _| {
                 follow(node);
-                Ok(())
+                Ok(true)
             })?;
             self.store.journal.sync_all().map_err(from_journal)?;
         }
         self.change_xattrs(caller, ino, name, |node, xattrs| {
-            xattrs.set(name, &value, mode)?;
+            if !xattrs.set(name, &value, mode)? {
+                return Ok(false);
+            }
             if acl::is_minimal(&acl) {
                 xattrs.remove(name)?;
             }
             follow(node);
-            Ok(())
+            Ok(true)
         })
     }
 
     pub(crate) fn op_removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.change_xattrs(caller, ino, name, |_, xattrs| xattrs.remove(name))
+        self.change_xattrs(caller, ino, name, |_, xattrs| {
+            xattrs.remove(name).map(|()| true)
+        })
+        .map(drop)
     }
 
+    /// Changes the set of attributes, unless `change` says that it does not fit then: false.
     fn change_xattrs(
         &self,
         caller: &Caller,
         ino: Ino,
         name: &[u8],
-        change: impl Fn(&mut Node, &mut Xattrs) -> Result<()>,
-    ) -> Result<()> {
+        change: impl Fn(&mut Node, &mut Xattrs) -> Result<bool>,
+    ) -> Result<bool> {
         xattr::check_name(name)?;
-        let mut work = self.store.begin(caller.stream, log(CREDITS))?;
-        let inode = self.inode(ino);
-        let _lock = inode.exclusive();
-        let mut node = self.node(ino)?;
-        if xattr::may(caller, &node.old, name, true)? {
-            self.require(caller, ino, &node.old, perm::WRITE)?;
+        let concerned = Concerned {
+            inode: Some(ino),
+            entries: [],
+        };
+        let plan = |seen: &View<0>| {
+            let inode = self.inode(ino);
+            let _lock = inode.shared();
+            let disk = self.read_inode(ino)?;
+            if !same_life(&disk, &seen.inode.ok_or(Errno::Stale)?) {
+                return Err(Errno::Stale.into());
+            }
+            self.may_change_xattr(caller, ino, &disk, name)?;
+            Ok(Some(Plan {
+                log_bytes: CREDITS,
+                moves: false,
+                own: (),
+            }))
+        };
+        self.walk(caller, &concerned, plan, |mut work, _, seen, _| {
+            let mut node = self.node_of(ino, &seen.inode.ok_or(Errno::Stale)?)?;
+            self.may_change_xattr(caller, ino, &node.old, name)?;
+            let mut xattrs = self.xattrs(ino, &node.old)?;
+            if !change(&mut node, &mut xattrs)? {
+                return Ok(false);
+            }
+            node.relate(&mut work);
+            put(&mut work, &mut node, &xattrs)?;
+            node.new.ctime = self.now();
+            node.store(&mut work)?;
+            work.commit();
+            Ok(true)
+        })
+    }
+
+    /// Under the inode's lock.
+    fn may_change_xattr(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        disk: &DiskInode,
+        name: &[u8],
+    ) -> Result<()> {
+        if xattr::may(caller, disk, name, true)? {
+            self.require(caller, ino, disk, perm::WRITE)?;
         }
-        let mut xattrs = self.xattrs(ino, &node.old)?;
-        change(&mut node, &mut xattrs)?;
-        node.relate(&mut work);
-        put(&mut work, &mut node, &xattrs)?;
-        node.new.ctime = self.now();
-        node.store(&mut work)?;
-        work.commit();
         Ok(())
+    }
+}
+
+/// Sets a value. ENOSPC if it does not fit.
+pub(super) fn set(xattrs: &mut Xattrs, name: &[u8], value: &[u8]) -> Result<()> {
+    if xattrs.set(name, value, XattrMode::Any)? {
+        Ok(())
+    } else {
+        Err(Errno::NoSpc.into())
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod acl;
 mod attrs;
+mod beside;
 mod big;
 mod common;
 mod corners;
