@@ -12,6 +12,7 @@ mod limits;
 mod mount_options;
 mod progress;
 mod size;
+mod source;
 mod syslog;
 mod text;
 mod volume;

@@ -91,9 +91,14 @@ fn mount_and_umount_of_the_system_work_with_the_helpers() {
         done
         cat mnt/file
         if touch mnt/new 2>/dev/null; then echo 'not read-only'; exit 1; fi
-        # The server has the image open for reading.
+        # The server has the image open for reading: it is mounted anew, unless it is in use.
+        exec 9<mnt/file
         if mount -o remount,rw mnt; then echo 'remounted'; exit 1; fi
         if touch mnt/new 2>/dev/null; then echo 'not read-only after all'; exit 1; fi
+        exec 9<&-
+        mount -o remount,rw mnt
+        shows ' rw,'
+        touch mnt/new
         umount mnt
         mount -t steadfast -o cache=8M,nodev img mnt
         echo before > mnt/new
@@ -138,6 +143,45 @@ fn mount_and_umount_of_the_system_work_with_the_helpers() {
         "{text}"
     );
     assert!(text.contains("runs under the contract 'ordered'"), "{text}");
+}
+
+/// What a mount has to say went to the terminal; mount(8) is silent there, as test suites expect of it.
+#[test]
+fn volumes_are_found_by_label_and_recovered_in_silence() {
+    let Some(dir) = place() else { return };
+    let script = "
+        device=
+        trap 'umount -l mnt 2>/dev/null || true; [ -z $device ] || losetup -d $device' EXIT
+        rm img
+        $STEADFAST mkfs --size 64M --label of-a-test img
+        uuid=$($STEADFAST info img | sed -n 's/^uuid: *//p')
+        device=$(losetup --find --show img) || exit 77
+        $STEADFAST mount LABEL=of-a-test mnt
+        grep \"^$device $PWD/mnt \" /proc/self/mounts
+        $STEADFAST shutdown --first log mnt
+        $STEADFAST umount mnt
+        sbin/mount.steadfast UUID=$uuid mnt 2>said
+        if [ -s said ]; then cat said; echo 'not silent'; exit 1; fi
+        umount mnt
+        if $STEADFAST mount LABEL=of-no-test mnt; then exit 1; fi
+        # A read-only mount replays nothing, and its end is no crash.
+        $STEADFAST mount $device mnt
+        $STEADFAST shutdown --first log mnt
+        $STEADFAST umount mnt
+        $STEADFAST mount -o ro $device mnt
+        $STEADFAST umount mnt
+        echo done
+    ";
+    let script = format!("STEADFAST={PROGRAM}\n{script}");
+    let Some(output) = in_namespace(dir.path(), &script) else {
+        return;
+    };
+    let text = said(&output);
+    assert!(output.status.success() && text.contains("done\n"), "{text}");
+    assert!(
+        text.contains("no block device has a volume with the label 'of-no-test'"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -65,6 +65,8 @@ struct Call {
     fake: bool,
     /// `-l` of umount(8).
     lazy: bool,
+    /// `-v` of both.
+    verbose: bool,
 }
 
 /// Does what mount(8) or umount(8) asks for.
@@ -101,8 +103,9 @@ fn read(arguments: impl Iterator<Item = OsString>) -> Result<Call, Failure> {
             match letter {
                 'f' => call.fake = true,
                 'l' => call.lazy = true,
-                // Sloppy, no entry in mtab, verbose, read-only if busy: nothing to do.
-                's' | 'n' | 'v' | 'r' => {}
+                'v' => call.verbose = true,
+                // Sloppy, no entry in mtab, read-only if busy: nothing to do.
+                's' | 'n' | 'r' => {}
                 'o' | 't' | 'N' => {
                     let rest = &letters[at + 1..];
                     let value = match rest {
@@ -128,7 +131,7 @@ fn words(options: &[String]) -> Vec<String> {
 }
 
 /// mount(8) leaves out what means its default, `dev` and `suid`: only root has them.
-fn with_defaults(mut options: Vec<String>) -> Vec<String> {
+pub(super) fn with_defaults(mut options: Vec<String>) -> Vec<String> {
     if rustix::process::geteuid().is_root() {
         options.insert(0, "dev,suid".to_owned());
     }
@@ -143,7 +146,10 @@ fn do_mount(call: &Call) -> Result<ExitCode, Failure> {
     if options.iter().any(|word| word == "remount") {
         return remount::run(Path::new(dir), &options);
     }
-    let args = mount::Args::new(with_defaults(options), image.into(), dir.into());
+    let mut args = mount::Args::new(with_defaults(options), image.into(), dir.into());
+    if !call.verbose {
+        args = args.quiet();
+    }
     if call.fake {
         return mount::check(&args);
     }
@@ -252,6 +258,7 @@ mod tests {
             options: vec!["rw,noauto".to_owned()],
             fake: true,
             lazy: false,
+            verbose: true,
         };
         let line = "/srv/i.img /mnt -sfnv -N 7 -o rw,noauto -t fuse.steadfast";
         assert_eq!(call(line), Some(expected));

@@ -11,7 +11,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use crate::commands::{serve, watch};
 use crate::failure::{Failure, notice};
-use crate::mount_options;
+use crate::syslog::{self, Level};
+use crate::{mount_options, source};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -27,7 +28,10 @@ pub(crate) struct Args {
     /// Internal: this process is the background server
     #[arg(long, hide = true, conflicts_with_all = ["foreground", "background"])]
     served: bool,
-    /// Image file or block device
+    /// Messages of the server go to the system's log from the beginning, as mount(8) has it
+    #[arg(skip)]
+    quiet: bool,
+    /// Image file or block device; or LABEL=NAME or UUID=NUMBER of a volume on a block device
     image: PathBuf,
     /// Directory to mount at
     dir: PathBuf,
@@ -41,8 +45,17 @@ impl Args {
             foreground: false,
             background: false,
             served: false,
+            quiet: false,
             image,
             dir,
+        }
+    }
+
+    /// The same; what is to be said of a volume that is mounted goes to the system's log.
+    pub(crate) fn quiet(self) -> Args {
+        Args {
+            quiet: true,
+            ..self
         }
     }
 }
@@ -58,7 +71,8 @@ pub(crate) fn check(args: &Args) -> Result<ExitCode, Failure> {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let options = mount_options::parse(&args.options).map_err(Failure::usage)?;
     if args.foreground || args.served {
-        return serve::run(&args.image, &args.dir, &options, args.served);
+        let image = source::resolve(&args.image)?;
+        return serve::run(&image, &args.dir, &options, args.served);
     }
     if args.background {
         return watch::run(again(args, "--served")?, &args.image, &args.dir, &options);
@@ -77,7 +91,7 @@ fn again(args: &Args, role: &str) -> Result<Command, Failure> {
     }
     command
         .arg("--")
-        .arg(absolute(&args.image)?)
+        .arg(absolute(&source::resolve(&args.image)?)?)
         .arg(absolute(&args.dir)?);
     Ok(command)
 }
@@ -93,7 +107,10 @@ fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
         if line == serve::READY {
             return Ok(ExitCode::SUCCESS);
         }
-        notice(&line);
+        match args.quiet {
+            true => syslog::send(Level::Warning, &line),
+            false => notice(&line),
+        }
     }
     // It closed its end without being ready: it has failed, and has said why.
     let status = server

@@ -5,7 +5,8 @@
 //! whatever the words say.
 //!
 //! Before a mount becomes read-only, everything on it is made durable. A server that was
-//! started read-only has its image open for reading; it does not become writable.
+//! started read-only has its image open for reading, and has not replayed its log there: to become
+//! writable, a volume that is not in use is unmounted and mounted anew.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -13,9 +14,9 @@ use std::process::ExitCode;
 use rustix::fs::{StatVfsMountFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use steadfast_fuse::mountinfo;
+use steadfast_fuse::mountinfo::{self, MountEntry};
 
-use crate::commands::umount;
+use crate::commands::{helper, mount, umount};
 use crate::failure::Failure;
 use crate::mount_options;
 
@@ -49,7 +50,7 @@ pub(crate) fn run(dir: &Path, words: &[String]) -> Result<ExitCode, Failure> {
     // Words that nobody knows are refused here, too.
     mount_options::parse(&words).map_err(Failure::usage)?;
     let dir = mountinfo::resolve(dir).map_err(|e| Failure::at(dir, e))?;
-    umount::find(&dir)?;
+    let mount = umount::find(&dir)?;
     let failed = |what: &str, e: Errno| Failure::at(&dir, format!("{what}: {e}"));
     let now = rustix::fs::statvfs(&dir).map_err(|e| failed("its server does not answer", e))?;
     let before = flags_of(now.f_flag);
@@ -79,13 +80,30 @@ pub(crate) fn run(dir: &Path, words: &[String]) -> Result<ExitCode, Failure> {
         let asked = rustix::fs::setxattr(&dir, NO_ATTRIBUTE, b"", XattrFlags::REPLACE);
         if asked == Err(Errno::ROFS) {
             change(before).map_err(|e| failed("remounting failed", e))?;
-            return Err(Failure::at(
-                &dir,
-                "was mounted read-only, with its image open for reading: unmount it, then mount it again",
-            ));
+            return anew(&mount, &dir, words);
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts a volume that was mounted read-only, and mounts it with these words. If that fails, it is mounted read-only again.
+fn anew(mount: &MountEntry, dir: &Path, mut words: Vec<String>) -> Result<ExitCode, Failure> {
+    umount::run(&umount::Args::new(dir.to_owned(), false, false)).map_err(|failure| {
+        let why = "was mounted read-only, with its image open for reading: to be written to, it is mounted anew, when it is not in use";
+        Failure::new(format!("{}; {}: {why}", failure.message, dir.display()))
+    })?;
+    let start = |words: &[String]| {
+        let words = helper::with_defaults(words.to_vec());
+        mount::run(&mount::Args::new(words, mount.source.clone(), dir.to_owned()).quiet())
+    };
+    match start(&words) {
+        Ok(code) if code == ExitCode::SUCCESS => Ok(code),
+        failed => {
+            words.push("ro".to_owned());
+            let _ = start(&words);
+            failed
+        }
+    }
 }
 
 /// The flags of a mount, for `mount(2)`.
