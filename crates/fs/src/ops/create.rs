@@ -321,9 +321,9 @@ impl Fs {
                 needed: false,
             }],
         };
-        let may_link = |seen: &View<1>| -> Result<DiskInode> {
-            may_add(&seen.entries[0], name)?;
-            let linked = seen.inode.ok_or(Errno::Stale)?;
+        let may_link = |linked: Option<DiskInode>, at: &Meaning| -> Result<DiskInode> {
+            self.may_create(caller, parent, at, name)?;
+            let linked = linked.ok_or(Errno::Stale)?;
             if linked.is_dir() {
                 return Err(Errno::Perm.into());
             }
@@ -336,9 +336,18 @@ impl Fs {
         self.walk(
             caller,
             &concerned,
-            |seen| {
-                may_link(seen)?;
-                let level = btree::level(&self.store.volume, &seen.entries[0].dir.body)?;
+            |View {
+                 inode: linked,
+                 entries: [at],
+             }| {
+                let dir = {
+                    let inode = self.inode(parent);
+                    let _lock = inode.shared();
+                    let dir = self.same_directory(parent, &at.dir)?;
+                    may_link(*linked, &Meaning { dir, ..*at })?;
+                    dir
+                };
+                let level = btree::level(&self.store.volume, &dir.body)?;
                 let inode_bytes = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
                 Ok(Some(Plan {
                     log_bytes: dir::insert_credits(level) + inode_bytes,
@@ -347,8 +356,8 @@ impl Fs {
                 }))
             },
             |mut work, _, seen, locked| {
-                let mut node = self.node_of(ino, &may_link(&seen)?)?;
-                self.may_create(caller, parent, &seen.entries[0], name)?;
+                let linked = may_link(seen.inode, &seen.entries[0])?;
+                let mut node = self.node_of(ino, &linked)?;
                 let mut dir = self.dir(parent, &seen.entries[0].dir)?;
                 let now = self.now();
                 node.relate(&mut work);
