@@ -5,15 +5,16 @@
 //! worker at a time without blocking; what the client does not take is kept. A connection is not read while too many of its
 //! calls are in progress, or too many bytes of its replies.
 //!
-//! *Memory* (`memory`): a record has the worker's buffer until more of it has arrived than [`UNRESERVED_BYTES`]. Then the memory
-//! of the longest record is reserved, once. *Time*: a record has one deadline, from its first byte to its last; so has a handshake
+//! *Memory*: see `memory` and `input`. *Time*: a record has one deadline, from its first byte to its last; so has a handshake
 //! of TLS, and so have each [`STALL_BYTES`] of replies that wait to be taken.
 //!
-//! *TLS* (RFC 9289): between the call that may begin TLS and its answer nobody reads, and nothing that came in plain is taken for
-//! what came through TLS. Replies are sealed under the lock of the state, so the order of sealing is the order of sending.
+//! *TLS*: see `handshake`. Replies are sealed under the lock of the state, so the order of sealing is the order of sending.
 //!
 //! Invariants: a closed connection is out of the registry, its socket shut down, its memory given back but for that of its
 //! calls; `Reading::Busy` belongs to one worker; no lock of a connection is held while another one is closed.
+
+mod handshake;
+mod input;
 
 use std::collections::VecDeque;
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -28,22 +29,17 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::memory::{Account, Budget};
 use crate::reactor::Reactor;
-use crate::record::{Assembler, exactly_one};
+use crate::record::Assembler;
 use crate::rpc;
-use crate::tls::{Broken, Security, Session};
+use crate::tls::{Security, Session};
+use input::{Input, Received};
 
 /// Bytes of a worker's buffer: a WRITE of 64 KiB is served from it.
 pub(crate) const BUFFER_BYTES: usize = 72 << 10;
-/// Bytes of a record that may arrive before its memory is reserved.
-const UNRESERVED_BYTES: usize = 16 << 10;
-/// Reads that bring no whole record, before others get their turn.
-const READS_MAX: usize = 64;
 /// Bytes of replies that a client has to take within the time for it, if it does not take all.
 const STALL_BYTES: usize = 64 << 10;
-/// Memory of a connection that holds nothing, over TLS as well, and of a handshake.
+/// Memory of a connection that holds nothing.
 const BASE_BYTES: usize = 2 << 10;
-const TLS_BYTES: usize = 14 << 10;
-const HANDSHAKE_BYTES: usize = 32 << 10;
 /// Bounds of a client that no export admits.
 const GUEST_RECORD_BYTES: usize = 4 << 10;
 const GUEST_CALLS: u32 = 16;
@@ -138,95 +134,6 @@ pub(crate) struct Connection {
     state: Mutex<State>,
     /// Once there is one, nothing is read or sent but through it. Locked after the state, never before.
     tls: OnceLock<Session>,
-}
-
-/// What arrives.
-#[derive(Debug)]
-struct Input {
-    record_bytes: usize,
-    assembler: Assembler,
-    /// A part of a TLS record is held.
-    part_of_tls: bool,
-    /// Bytes of the budget for the record that is arriving.
-    counted: usize,
-}
-
-impl Input {
-    fn is_idle(&self) -> bool {
-        self.assembler.is_idle() && !self.part_of_tls
-    }
-
-    /// Takes bytes of records, and counts what is held of them.
-    fn feed(&mut self, mut bytes: &[u8], budget: &Budget, whole: &mut Whole) -> Result<(), Ending> {
-        while let Some(record) = self
-            .assembler
-            .feed(&mut bytes)
-            .map_err(|_| Ending::Garbage)?
-        {
-            self.took(record, budget, whole);
-        }
-        self.count(budget);
-        Ok(())
-    }
-
-    /// A record is whole.
-    fn took(&mut self, record: Vec<u8>, budget: &Budget, whole: &mut Whole) {
-        let counted = std::mem::take(&mut self.counted);
-        match record.capacity().checked_sub(counted) {
-            Some(more) => budget.add(Account::Arriving, more),
-            None => budget.sub(Account::Arriving, counted - record.capacity()),
-        }
-        whole.push_back(record);
-    }
-
-    /// Counts what is held of the record that is arriving.
-    fn count(&mut self, budget: &Budget) {
-        let more = self.assembler.held().saturating_sub(self.counted);
-        if more > 0 {
-            budget.add(Account::Arriving, more);
-            self.counted += more;
-        }
-    }
-
-    /// Forgets everything, and returns the memory. What was counted is given back by the caller.
-    fn clear(&mut self) -> Vec<u8> {
-        let mut assembler = Assembler::new(self.record_bytes);
-        std::mem::swap(&mut assembler, &mut self.assembler);
-        self.counted = 0;
-        assembler.move_to(Vec::new())
-    }
-}
-
-/// Whole records.
-type Whole = VecDeque<Vec<u8>>;
-
-/// What reading came to.
-#[derive(Debug)]
-struct Received<'w> {
-    record: Option<Record<'w>>,
-    /// Records behind it.
-    more: Whole,
-    /// Whether a part of the next is held; none if nothing was read.
-    part: Option<bool>,
-    /// Nothing is left in the socket; new bytes make a new event.
-    drained: bool,
-    /// The client sends no more.
-    end: bool,
-    /// Memory for the record must come from calls in progress.
-    starved: bool,
-}
-
-impl Received<'_> {
-    fn nothing() -> Received<'static> {
-        Received {
-            record: None,
-            more: Whole::new(),
-            part: None,
-            drained: false,
-            end: false,
-            starved: false,
-        }
-    }
 }
 
 /// A call that was taken.
@@ -466,27 +373,38 @@ impl Connection {
                 if self.budget.try_add(Account::Working, bytes.len()) {
                     return Some(bytes.to_vec());
                 }
-                self.put_back(bytes.to_vec(), reply_bytes);
+                if self.untake(bytes.to_vec(), reply_bytes) {
+                    self.reactor.memory.wait(self);
+                }
                 None
             }
         }
     }
 
-    /// A call that was taken has to wait for memory: it is served later.
-    fn put_back(self: &Arc<Self>, record: Vec<u8>, reply_bytes: usize) {
+    /// A call that was kept is to be taken once more. False if the connection is closed.
+    pub(crate) fn put_back(&self, record: Vec<u8>, reply_bytes: usize) -> bool {
+        self.budget.sub(Account::Working, record.capacity());
+        let open = self.untake(record, reply_bytes);
+        if open {
+            self.post();
+        }
+        open
+    }
+
+    /// A call is the next to be taken. False if the connection is closed.
+    fn untake(&self, record: Vec<u8>, reply_bytes: usize) -> bool {
         let mut state = self.state();
         state.in_flight -= 1;
+        state.calls -= 1;
         state.reply_bytes -= reply_bytes;
         if state.closed {
-            return;
+            return false;
         }
         self.budget.add(Account::Arriving, record.capacity());
         state.queue.push_front(record);
-        if state.reading == Reading::Idle {
-            pause(&mut state);
-        }
-        drop(state);
-        self.reactor.memory.wait(self);
+        // Its event is made now, or when there is memory.
+        resume(&mut state);
+        true
     }
 
     fn must_pause(&self, state: &State) -> bool {
@@ -516,116 +434,6 @@ impl Connection {
         if done && state.in_flight == 0 && state.unsent_bytes == 0 && !state.sending {
             self.close_with(state, Ending::Gone);
         }
-    }
-
-    /// Reads until a record is whole or nothing is there.
-    fn receive<'w>(&self, buffer: &'w mut Vec<u8>, hangup: bool) -> Result<Received<'w>, Ending> {
-        let mut guard = self.input();
-        let input = &mut *guard;
-        let mut received = Received::nothing();
-        let mut whole = Whole::new();
-        let (tls, memory) = (self.tls.get(), &self.reactor.memory);
-        for _ in 0..READS_MAX {
-            // What comes before the end of the stream is in the socket already: little, and no record may come of it.
-            if input.assembler.arrived() > UNRESERVED_BYTES && !hangup {
-                let missing = memory.buffer_bytes.saturating_sub(input.counted);
-                if !self.reserve(missing) {
-                    received.starved = true;
-                    break;
-                }
-                if missing > 0 {
-                    input.assembler.move_to(memory.buffer());
-                    input.counted += missing;
-                }
-            }
-            let large = tls.is_none() && input.assembler.has_room();
-            let into = match large {
-                true => input.assembler.room(),
-                false => {
-                    buffer.clear();
-                    &mut *buffer
-                }
-            };
-            let room = into.capacity() - into.len();
-            match recv(&self.stream, spare_capacity(into), RecvFlags::empty()) {
-                Ok((_, 0)) => received.end = true,
-                Ok((_, len)) => {
-                    received.drained = len < room;
-                    if large {
-                        let (record, rest) = input.assembler.filled(len);
-                        if let Some(record) = record {
-                            input.took(record, &self.budget, &mut whole);
-                        }
-                        input.feed(&rest, &self.budget, &mut whole)?;
-                    } else if let Some(tls) = tls {
-                        self.open(tls, buffer, input, &mut whole, &mut received)?;
-                    } else if input.is_idle() && exactly_one(buffer, input.record_bytes).is_some() {
-                        received.part = Some(false);
-                        let record = exactly_one(buffer, input.record_bytes);
-                        received.record = record.map(Record::Here);
-                        return Ok(received);
-                    } else {
-                        input.feed(buffer, &self.budget, &mut whole)?;
-                    }
-                }
-                Err(Errno::AGAIN) => received.drained = true,
-                Err(Errno::INTR) => {}
-                Err(_) => return Err(Ending::Gone),
-            }
-            if received.drained || received.end || !whole.is_empty() {
-                break;
-            }
-        }
-        // A part of a record never becomes one after the end.
-        if received.end && whole.is_empty() && !input.is_idle() {
-            return Err(Ending::Gone);
-        }
-        received.part = Some(!input.is_idle());
-        received.record = whole.pop_front().map(Record::Own);
-        received.more = whole;
-        Ok(received)
-    }
-
-    /// Opens what came over TLS, and takes what was in it.
-    fn open(
-        &self,
-        tls: &Session,
-        wire: &[u8],
-        input: &mut Input,
-        whole: &mut Whole,
-        received: &mut Received<'_>,
-    ) -> Result<(), Ending> {
-        let opened = tls.open(wire, |bytes| input.feed(bytes, &self.budget, whole));
-        let opened = match opened {
-            Ok(opened) => opened,
-            Err(Broken::Inside(ending)) => return Err(ending),
-            Err(Broken::Tls(why)) => return Err(self.refuse_tls(tls, &why)),
-        };
-        if opened.established {
-            self.established();
-        }
-        if opened.answers {
-            self.finish(0, &[], 0);
-        }
-        input.part_of_tls = !opened.whole;
-        received.end = opened.closed;
-        Ok(())
-    }
-
-    /// Reserves memory; others may have to go for it. False if calls in progress have all of it.
-    fn reserve(&self, bytes: usize) -> bool {
-        if bytes == 0 || self.budget.try_add(Account::Arriving, bytes) {
-            return true;
-        }
-        self.reactor.make_room(bytes, self);
-        self.budget.try_add(Account::Arriving, bytes)
-    }
-
-    /// Frees what has arrived on a connection that is closed.
-    fn forget_input(&self) {
-        let freed = self.input().clear();
-        self.reactor.memory.recycle(freed);
-        self.budget.clear(Account::Arriving);
     }
 
     // ---- replies out ----------------------------------------------------------------------
@@ -756,95 +564,6 @@ impl Connection {
             (state.stalled_since, state.taken) = (Instant::now(), 0);
         }
         true
-    }
-
-    // ---- TLS ------------------------------------------------------------------------------
-
-    /// How far it is protected.
-    pub(crate) fn security(&self) -> Security {
-        self.tls.get().map_or(Security::None, Session::security)
-    }
-
-    /// Whether TLS is offered, and has not begun.
-    pub(crate) fn may_begin_tls(&self) -> bool {
-        !self.guest && self.reactor.tls.is_some() && self.tls.get().is_none()
-    }
-
-    /// It is known whether TLS begins.
-    pub(crate) fn read_on(&self) {
-        let mut state = self.state();
-        if std::mem::take(&mut state.turning) {
-            self.unpause(&mut state);
-            self.settle(&mut state);
-        }
-    }
-
-    /// Ends a call with a reply behind which TLS begins. Nobody reads meanwhile. What the client has sent behind the
-    /// call, or has in progress, was said in plain and cannot be answered so: the connection is closed.
-    pub(crate) fn begin_tls(&self, reply: &[u8]) {
-        let now = Instant::now();
-        let limits = self.reactor.limits.handshakes;
-        let may = self.budget.peer.begin_handshake(now, limits);
-        let session = self.reactor.tls.as_ref().and_then(|tls| tls.session());
-        let session = session.filter(|_| may && self.reserve(HANDSHAKE_BYTES));
-        let idle = self.input().is_idle();
-        let mut state = self.state();
-        state.in_flight -= 1;
-        if may {
-            // From now on the end of the connection ends the handshake.
-            state.handshake_since = Some(now);
-        }
-        if state.closed {
-            return self.abandon_handshake(&mut state);
-        }
-        if !idle || state.ended || state.in_flight > 0 || !state.queue.is_empty() {
-            return self.close_with(&mut state, Ending::Garbage);
-        }
-        let Some(session) = session else {
-            return self.close_with(&mut state, Ending::Crowded);
-        };
-        state.used_at = now;
-        // From now on others' replies are sealed; this one goes before them.
-        if self.tls.set(session).is_err() {
-            return self.close_with(&mut state, Ending::Garbage);
-        }
-        self.transmit(state, reply);
-    }
-
-    /// The handshake has ended well.
-    fn established(&self) {
-        let mut state = self.state();
-        if state.closed || state.handshake_since.take().is_none() {
-            return;
-        }
-        let metrics = &self.reactor.metrics;
-        metrics.tls_connections_accepted.fetch_add(1, Relaxed);
-        metrics.tls_connections_now.fetch_add(1, Relaxed);
-        self.budget.add(Account::Base, TLS_BYTES);
-        self.budget.sub(Account::Arriving, HANDSHAKE_BYTES);
-        self.budget.peer.end_handshake();
-    }
-
-    fn abandon_handshake(&self, state: &mut State) {
-        if state.handshake_since.take().is_some() {
-            let metrics = &self.reactor.metrics;
-            metrics.tls_handshakes_failed.fetch_add(1, Relaxed);
-            self.budget.peer.end_handshake();
-        }
-    }
-
-    /// What came is no TLS, or none that this server takes: the client is told, if it can be.
-    fn refuse_tls(&self, tls: &Session, why: &rustls::Error) -> Ending {
-        let handshake = tls.security() == Security::None;
-        self.finish(0, &[], 0);
-        if handshake {
-            let client = self.peer.ip().to_canonical();
-            let log = &self.reactor.log;
-            log.say(format!(
-                "{client}: its TLS handshake failed ({why}); compare certificates and authorities of both sides"
-            ));
-        }
-        Ending::Garbage
     }
 
     // ---- the end --------------------------------------------------------------------------

@@ -24,7 +24,7 @@ use crate::metrics::Metrics;
 use crate::mountd::{self, Mounts};
 use crate::procedures::{self, Context, Debts};
 use crate::reply::Reply;
-use crate::rpc::{self, Call, Message, Waits};
+use crate::rpc::{self, Call, Message};
 use crate::tls::Security;
 use crate::volume::Volume;
 
@@ -94,21 +94,14 @@ impl Service {
         *self.table.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
     }
 
-    /// Answers a record that came over a connection, waiting for the device only if it may.
+    /// Answers a record that came over a connection; `in_memory` without waiting for the device, if it can be.
     pub(crate) fn answer(
         &self,
         connection: &Arc<Connection>,
         record: &[u8],
-        may_wait: bool,
+        in_memory: bool,
         reply: &mut Reply,
     ) -> Outcome {
-        let waits = match may_wait {
-            true => Waits::Never,
-            false => rpc::waits(record),
-        };
-        if waits == Waits::Likely {
-            return Outcome::MustWait;
-        }
         let call = match rpc::read(record) {
             Ok(Message::Call(call)) => call,
             Ok(Message::WrongVersion { xid }) => {
@@ -124,7 +117,7 @@ impl Service {
             {
                 self.begin_tls(connection, &call, reply)
             }
-            (nfs3::PROGRAM, nfs3::VERSION) => self.nfs(connection, record, &call, waits, reply),
+            (nfs3::PROGRAM, nfs3::VERSION) => self.nfs(connection, record, &call, in_memory, reply),
             (mount::PROGRAM, mount::VERSION) => {
                 self.mount(connection, &call, reply);
                 Outcome::Reply
@@ -177,7 +170,7 @@ impl Service {
         connection: &Arc<Connection>,
         record: &[u8],
         call: &Call<'_>,
-        waits: Waits,
+        in_memory: bool,
         reply: &mut Reply,
     ) -> Outcome {
         let since = Instant::now();
@@ -208,7 +201,7 @@ impl Service {
         let volume = procedures::volume_of(&table, call.args);
         let mut status = None;
         let mut run = || status = self.run(&table, connection, call, procedure, &debts, reply);
-        match volume.filter(|_| waits == Waits::Perhaps) {
+        match volume.filter(|_| in_memory) {
             Some(volume) if !volume.fs().in_memory(&mut run) => return Outcome::MustWait,
             Some(_) => {}
             None => run(),

@@ -140,7 +140,7 @@ pub fn serve(data: &[u8]) {
                     Err(_) => return,
                     Ok(None) => break,
                     Ok(Some(record)) => {
-                        let outcome = service.answer(connection, &record, true, &mut reply);
+                        let outcome = service.answer(connection, &record, false, &mut reply);
                         check(&record, &outcome, &mut reply);
                     }
                 }
@@ -153,7 +153,7 @@ pub fn serve(data: &[u8]) {
             break;
         }
         let record = call(&mut input, &root);
-        let outcome = service.answer(connection, &record, true, &mut reply);
+        let outcome = service.answer(connection, &record, false, &mut reply);
         assert!(
             matches!(outcome, Outcome::Reply | Outcome::Owes(..)),
             "a call with a valid header is answered"

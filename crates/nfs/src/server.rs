@@ -33,7 +33,7 @@ use crate::procedures::TRANSFER_BYTES_MAX;
 use crate::reactor::{LISTENERS, Limits, Reactor, STOP};
 use crate::reload::{self, Reloader};
 use crate::reply::Reply;
-use crate::rpc;
+use crate::rpc::{self, Waits};
 use crate::slots::Slots;
 use crate::tls::Tls;
 use crate::volume::{Served, Volume};
@@ -484,12 +484,19 @@ struct Worker {
     reply: Reply,
 }
 
-/// A call that waits for a slot. Its record is counted as work.
+/// A call that waits for a worker. Its record is counted as work.
 #[derive(Debug)]
 struct Parked {
     connection: Arc<Connection>,
     record: Vec<u8>,
     reply_bytes: usize,
+}
+
+impl Parked {
+    /// Any worker may take it from its connection once more. False if that is closed.
+    fn again(self) -> bool {
+        self.connection.put_back(self.record, self.reply_bytes)
+    }
 }
 
 impl Shared {
@@ -579,33 +586,63 @@ impl Shared {
         let Some(taken) = connection.ready(flags, &mut worker.buffer) else {
             return;
         };
-        let Taken {
-            record,
-            reply_bytes,
-        } = taken;
-        let reply = &mut worker.reply;
-        if self.answer(connection, (record.as_ref(), reply_bytes), false, reply) {
-            return connection.served(record);
+        let (reply_bytes, reply) = (taken.reply_bytes, &mut worker.reply);
+        let call = (taken.record.as_ref(), reply_bytes);
+        let answered = match rpc::waits(call.0) {
+            Waits::Never => self.answer(connection, call, false, reply),
+            Waits::Likely => false,
+            Waits::Perhaps if !self.slots.begin_trial() => {
+                return self.put_off(connection, taken);
+            }
+            Waits::Perhaps => {
+                let answered = self.answer(connection, call, true, reply);
+                self.slots.end_trial();
+                self.resume();
+                answered
+            }
+        };
+        if answered {
+            return connection.served(taken.record);
         }
         if self.slots.take() {
-            self.answer(connection, (record.as_ref(), reply_bytes), true, reply);
-            connection.served(record);
+            self.answer(connection, call, false, reply);
+            connection.served(taken.record);
         } else {
-            let Some(record) = connection.keep(record, reply_bytes) else {
-                return;
-            };
-            let parked = Parked {
-                connection: Arc::clone(connection),
-                record,
-                reply_bytes,
-            };
-            let Some(parked) = self.slots.park(parked) else {
+            let parked = self.keep(connection, taken);
+            let Some(parked) = parked.and_then(|parked| self.slots.park(parked)) else {
                 return;
             };
             self.serve_parked(parked, reply);
         }
         while let Some(parked) = self.slots.next() {
             self.serve_parked(parked, reply);
+        }
+        self.resume();
+    }
+
+    /// Keeps a call beyond its event; none if there is no memory for it.
+    fn keep(&self, connection: &Arc<Connection>, taken: Taken<'_>) -> Option<Parked> {
+        Some(Parked {
+            connection: Arc::clone(connection),
+            record: connection.keep(taken.record, taken.reply_bytes)?,
+            reply_bytes: taken.reply_bytes,
+        })
+    }
+
+    /// Puts off a call that no worker may try now.
+    fn put_off(&self, connection: &Arc<Connection>, taken: Taken<'_>) {
+        let parked = self.keep(connection, taken);
+        if let Some(parked) = parked.and_then(|parked| self.slots.put_off(parked)) {
+            parked.again();
+        }
+    }
+
+    /// A worker can try a call that was put off.
+    fn resume(&self) {
+        while let Some(parked) = self.slots.resume() {
+            if parked.again() {
+                return;
+            }
         }
     }
 
@@ -615,20 +652,20 @@ impl Shared {
             record,
             reply_bytes,
         } = parked;
-        self.answer(&connection, (&record, reply_bytes), true, reply);
+        self.answer(&connection, (&record, reply_bytes), false, reply);
         connection.served(Record::Own(record));
     }
 
-    /// Answers a call. False if it may not wait and has to: nothing was done then.
+    /// Answers a call. False if it was to be answered from memory and cannot be: nothing was done then.
     fn answer(
         &self,
         connection: &Arc<Connection>,
         (record, reply_bytes): (&[u8], usize),
-        may_wait: bool,
+        in_memory: bool,
         reply: &mut Reply,
     ) -> bool {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            self.service.answer(connection, record, may_wait, reply)
+            self.service.answer(connection, record, in_memory, reply)
         }));
         match outcome {
             Ok(Outcome::MustWait) => return false,

@@ -2,6 +2,10 @@
 //!
 //! A call that may wait takes a slot, and there are fewer slots than workers. A call that finds none is parked; the worker
 //! that ends such a call goes on with the one that was parked first, so its slot never lies idle.
+//!
+//! A call that is tried in memory needs no slot. It could still wait for a lock that a call with a slot holds; so all of
+//! these together leave one worker, for the calls that wait for nothing. A call that finds no place to be tried is put off
+//! until any of them ends.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,24 +13,35 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[derive(Debug)]
 struct State<T> {
     free: usize,
+    /// Calls that have a slot or are tried.
+    busy: usize,
     parked: VecDeque<T>,
+    put_off: VecDeque<T>,
 }
 
 /// See the module's header.
 #[derive(Debug)]
-pub(crate) struct Slots<T>(Mutex<State<T>>);
+pub(crate) struct Slots<T> {
+    state: Mutex<State<T>>,
+    busy_max: usize,
+}
 
 impl<T> Slots<T> {
-    /// For so many workers, an eighth of which stay free.
+    /// For so many workers, of which an eighth stay free: two at least, one for calls in memory and one for others.
     pub(crate) fn new(workers: usize) -> Slots<T> {
-        Slots(Mutex::new(State {
-            free: (workers - workers.div_ceil(8)).max(1),
-            parked: VecDeque::new(),
-        }))
+        Slots {
+            state: Mutex::new(State {
+                free: workers.saturating_sub(workers.div_ceil(8).max(2)).max(1),
+                busy: 0,
+                parked: VecDeque::new(),
+                put_off: VecDeque::new(),
+            }),
+            busy_max: workers.saturating_sub(1).max(1),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a slot, if there is one.
@@ -34,6 +49,7 @@ impl<T> Slots<T> {
         let mut state = self.state();
         let taken = state.free > 0;
         state.free -= usize::from(taken);
+        state.busy += usize::from(taken);
         taken
     }
 
@@ -42,18 +58,53 @@ impl<T> Slots<T> {
         let mut state = self.state();
         if state.free > 0 {
             state.free -= 1;
+            state.busy += 1;
             return Some(call);
         }
         state.parked.push_back(call);
         None
     }
 
-    /// A call has ended: the next one for its slot, or the slot is free.
+    /// A call with a slot has ended: the next one for the slot, or the slot is free.
     pub(crate) fn next(&self) -> Option<T> {
         let mut state = self.state();
         let next = state.parked.pop_front();
-        state.free += usize::from(next.is_none());
+        let freed = usize::from(next.is_none());
+        state.free += freed;
+        state.busy -= freed;
         next
+    }
+
+    /// Begins to try a call in memory, if that leaves a worker.
+    pub(crate) fn begin_trial(&self) -> bool {
+        let mut state = self.state();
+        let begun = state.busy < self.busy_max;
+        state.busy += usize::from(begun);
+        begun
+    }
+
+    /// Puts a call off until it can be tried. Returns it if it can be meanwhile.
+    pub(crate) fn put_off(&self, call: T) -> Option<T> {
+        let mut state = self.state();
+        if state.busy < self.busy_max {
+            return Some(call);
+        }
+        state.put_off.push_back(call);
+        None
+    }
+
+    /// A call was tried.
+    pub(crate) fn end_trial(&self) {
+        self.state().busy -= 1;
+    }
+
+    /// A call that was put off and can be tried now.
+    pub(crate) fn resume(&self) -> Option<T> {
+        let mut state = self.state();
+        match state.busy < self.busy_max {
+            true => state.put_off.pop_front(),
+            false => None,
+        }
     }
 }
 
@@ -62,17 +113,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_worker_is_always_left_and_parked_calls_keep_their_order() {
+    fn workers_are_always_left_and_calls_keep_their_order() {
         let slots = Slots::new(9);
         assert_eq!((0..9).filter(|_| slots.take()).count(), 7);
+        assert!(slots.begin_trial() && !slots.begin_trial(), "one is left");
+        assert_eq!((slots.put_off(8), slots.put_off(9)), (None, None));
+        assert_eq!(slots.resume(), None);
+        slots.end_trial();
+        assert_eq!(slots.resume(), Some(8));
         assert_eq!((slots.park(1), slots.park(2)), (None, None));
         assert_eq!(slots.next(), Some(1));
         assert_eq!(slots.next(), Some(2));
         assert_eq!(slots.next(), None);
         assert_eq!(slots.park(3), Some(3), "one is free now");
-        assert!(
-            Slots::<u8>::new(1).take(),
-            "a lone worker serves everything"
-        );
+        let lone = Slots::<u8>::new(1);
+        assert!(lone.begin_trial());
+        lone.end_trial();
+        assert!(lone.take(), "a lone worker serves everything");
     }
 }
