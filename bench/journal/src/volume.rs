@@ -49,7 +49,7 @@ impl Layout {
     }
 
     pub(crate) fn config(&self) -> Config {
-        Config::new(self.region(), VOLUME)
+        Config::new(self.region(), VOLUME).without_workers()
     }
 
     /// Writes an empty journal and the metadata blocks.

@@ -90,7 +90,7 @@ fn leave_log(p: &Place) -> u64 {
     let device = p.device();
     let map = VolumeMap::read(&*device).unwrap();
     let at = map.groups().0.0 + 1000;
-    let config = Config::new(map.journal().unwrap(), map.uuid());
+    let config = Config::new(map.journal().unwrap(), map.uuid()).without_workers();
     let (journal, _) = Journal::open(device, config).unwrap();
     for i in 0..3 {
         let credits = Credits {

@@ -393,7 +393,7 @@ impl Fs {
                     log_bytes,
                     data_blocks: 0,
                 },
-            );
+            )?;
         }
         inode::patch(&mut end.work, Place::of(volume, end.ino)?, &old, &new)?;
         // Nothing can fail from here on.

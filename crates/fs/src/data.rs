@@ -380,7 +380,7 @@ impl Fs {
                 log_bytes: plan.attach_bytes,
                 data_blocks: plan.new.len() as u64,
             };
-            work.attach(inode.ino, credits);
+            work.attach(inode.ino, credits)?;
         }
         // Nothing can fail from here on.
         state.pages.reserved += reservation.keep();

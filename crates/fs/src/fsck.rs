@@ -50,9 +50,7 @@ use source::Source;
 use std::mem::offset_of;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{
-    Config, Error as JournalError, HeaderState, Journal, Recovery, seal, seal_holds,
-};
+use steadfast_journal::{Error as JournalError, HeaderState, Journal, Recovery, seal, seal_holds};
 use steadfast_vfs::{Clock, SystemClock};
 
 /// Repairs that one call makes before it gives up on a volume that stays damaged.
@@ -239,10 +237,11 @@ fn open_journal(
     repair: bool,
     log: &mut Log,
 ) -> Result<(Source, Option<Recovery>), Error> {
-    let config = |read_only| Config {
-        read_only,
-        cache_blocks_max: CACHE_BLOCKS,
-        ..volume.journal()
+    let config = |read_only| {
+        volume.journal().with(|config| {
+            config.read_only = read_only;
+            config.cache_blocks_max = CACHE_BLOCKS;
+        })
     };
     let home = || Source::home(device.clone(), volume.uuid);
     let Some(region) = volume.region() else {
@@ -265,7 +264,11 @@ fn open_journal(
     let states = Journal::tail_headers(&**device, &region, &volume.uuid);
     let (journal, recovery, salvage) = match Journal::salvage(device.clone(), config(true)) {
         Ok(opened) => opened,
-        Err(error @ (JournalError::Corrupt { .. } | JournalError::Device(_))) => {
+        Err(
+            error @ (JournalError::Corrupt { .. }
+            | JournalError::NotFormatted
+            | JournalError::Device(_)),
+        ) => {
             log.add(
                 Problem::JournalDamaged,
                 Place::block(volume.log_start),

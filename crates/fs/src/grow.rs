@@ -22,7 +22,7 @@ use crate::superblock::{self, GROUP_BLOCKS_MIN, Volume};
 use std::mem::offset_of;
 use std::sync::Arc;
 use steadfast_block::{BlockDevice, BlockNo};
-use steadfast_journal::{Config, Credits, Journal, Kind, Recovery, StreamId, seal};
+use steadfast_journal::{Credits, Journal, Kind, Recovery, StreamId, seal};
 
 /// Log bytes of the operation: a few fields, bit runs and block headers.
 const LOG_BYTES: u64 = 1024;
@@ -63,10 +63,9 @@ pub fn grow(
         let what = "features that forbid writing to this version".into();
         return Err(Error::Unsupported { what });
     }
-    let config = Config {
-        cache_blocks_max: 1024,
-        ..found.volume.journal()
-    };
+    let config = found.volume.journal().with(|config| {
+        config.cache_blocks_max = 1024;
+    });
     let (journal, recovery) = Journal::open(Arc::clone(&device), config)
         .map_err(Error::journal("recovering the volume"))?;
     let found = superblock::reload(&journal, geometry.blocks, found)?;

@@ -68,7 +68,7 @@ impl Fs {
     /// # Errors
     /// EROFS, EIO, EUCLEAN; EINVAL for a range that begins behind the volume.
     pub fn trim(&self, range: &TrimRange, progress: &mut dyn FnMut(u64, u64)) -> Result<Trimmed> {
-        self.mounted.trim(range, progress)
+        self.live()?.trim(range, progress)
     }
 
     /// What was found wrong on the way, in words; each is told once.
@@ -78,8 +78,15 @@ impl Fs {
     }
 
     /// Runs a change, and answers it.
-    fn change<T>(&self, run: impl FnMut() -> Result<T>) -> Result<T> {
-        self.answer(self.mounted.change(run))
+    fn change<T>(&self, mut run: impl FnMut(&mount::Fs) -> Result<T>) -> Result<T> {
+        let live = self.live()?;
+        self.answer(live.change(|| run(live)))
+    }
+
+    /// The volume's state, until it is unmounted.
+    fn live(&self) -> Result<&mount::Fs> {
+        self.mounted.check_open()?;
+        Ok(&self.mounted)
     }
 
     /// The answer to a call that may have changed something: under `sync`, what it did is
@@ -108,47 +115,47 @@ impl FileSystem for Fs {
     }
 
     fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.mounted.op_lookup(caller, parent, name)
+        self.live()?.op_lookup(caller, parent, name)
     }
 
     fn getattr(&self, _caller: &Caller, ino: Ino) -> Result<Attr> {
-        self.mounted.attr(ino)
+        self.live()?.attr(ino)
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        self.change(|| self.mounted.op_setattr(caller, ino, set))
+        self.change(|live| live.op_setattr(caller, ino, set))
     }
 
     fn access(&self, caller: &Caller, ino: Ino, mask: u8) -> Result<()> {
-        self.mounted.op_access(caller, ino, mask)
+        self.live()?.op_access(caller, ino, mask)
     }
 
     fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
-        self.change(|| self.mounted.op_mknod(caller, parent, name, node))
+        self.change(|live| live.op_mknod(caller, parent, name, node))
     }
 
     fn mkdir(&self, caller: &Caller, parent: Ino, name: &[u8], perm: u16) -> Result<Attr> {
-        self.change(|| self.mounted.op_mkdir(caller, parent, name, perm))
+        self.change(|live| live.op_mkdir(caller, parent, name, perm))
     }
 
     fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        self.change(|| self.mounted.op_symlink(caller, parent, name, target))
+        self.change(|live| live.op_symlink(caller, parent, name, target))
     }
 
     fn readlink(&self, _caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        self.mounted.op_readlink(ino)
+        self.live()?.op_readlink(ino)
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.change(|| self.mounted.op_link(caller, ino, parent, name))
+        self.change(|live| live.op_link(caller, ino, parent, name))
     }
 
     fn unlink(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
-        self.change(|| self.mounted.op_remove(caller, parent, name, false))
+        self.change(|live| live.op_remove(caller, parent, name, false))
     }
 
     fn rmdir(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
-        self.change(|| self.mounted.op_remove(caller, parent, name, true))
+        self.change(|live| live.op_remove(caller, parent, name, true))
     }
 
     fn rename(
@@ -158,15 +165,15 @@ impl FileSystem for Fs {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
-        self.change(|| self.mounted.op_rename(caller, from, to, mode))
+        self.change(|live| live.op_rename(caller, from, to, mode))
     }
 
     fn open(&self, _caller: &Caller, ino: Ino) -> Result<()> {
-        self.mounted.op_open(ino, None)
+        self.live()?.op_open(ino, None)
     }
 
     fn open_generation(&self, _caller: &Caller, ino: Ino, generation: u64) -> Result<()> {
-        self.mounted.op_open(ino, Some(generation))
+        self.live()?.op_open(ino, Some(generation))
     }
 
     fn release(&self, ino: Ino) {
@@ -174,7 +181,7 @@ impl FileSystem for Fs {
     }
 
     fn read(&self, _caller: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.mounted.read_file(ino, offset, buf)
+        self.live()?.read_file(ino, offset, buf)
     }
 
     fn read_in_memory(
@@ -184,7 +191,7 @@ impl FileSystem for Fs {
         offset: u64,
         buf: &mut [u8],
     ) -> Result<Option<usize>> {
-        self.mounted.read_file_in_memory(ino, offset, buf)
+        self.live()?.read_file_in_memory(ino, offset, buf)
     }
 
     fn in_memory(&self, look: &mut dyn FnMut()) -> bool {
@@ -192,32 +199,32 @@ impl FileSystem for Fs {
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        self.mounted.writable()?;
-        let written = self.mounted.write_file(caller, ino, Some(offset), data);
+        self.live()?.writable()?;
+        let written = self.live()?.write_file(caller, ino, Some(offset), data);
         self.answer(written).map(|(_, written)| written)
     }
 
     fn append(&self, caller: &Caller, ino: Ino, data: &[u8]) -> Result<(u64, usize)> {
-        self.mounted.writable()?;
-        let written = self.mounted.write_file(caller, ino, None, data);
+        self.live()?.writable()?;
+        let written = self.live()?.write_file(caller, ino, None, data);
         self.answer(written)
     }
 
     fn fsync(&self, caller: &Caller, ino: Ino, data_only: bool) -> Result<()> {
-        if self.mounted.read_only {
+        if self.live()?.read_only {
             return Ok(());
         }
-        let kind = self.mounted.read_inode(ino)?.kind();
+        let kind = self.live()?.read_inode(ino)?.kind();
         if self.contract() == Contract::MetadataPrefix {
             let metadata = !data_only || kind != FileKind::Regular;
-            return self.mounted.sync_file(ino, metadata);
+            return self.live()?.sync_file(ino, metadata);
         }
         let object = match kind {
             FileKind::Directory => Object::Directory(ino),
             _ => Object::File(ino),
         };
-        let stream = self.mounted.store.stream(caller.stream);
-        self.mounted
+        let stream = self.live()?.store.stream(caller.stream);
+        self.live()?
             .store
             .journal
             .sync(stream, &[object])
@@ -225,13 +232,14 @@ impl FileSystem for Fs {
     }
 
     fn fsync_together(&self, wanted: &[Wanted]) -> Result<()> {
-        if self.mounted.read_only {
+        if self.live()?.read_only {
             return Ok(());
         }
         if self.contract() == Contract::MetadataPrefix {
             return fsync_each(self, wanted);
         }
-        let of = |one: &Wanted| self.mounted.store.stream(one.stream);
+        let live = self.live()?;
+        let of = |one: &Wanted| live.store.stream(one.stream);
         let mut streams: Vec<_> = wanted.iter().map(of).collect();
         streams.sort_unstable();
         streams.dedup();
@@ -240,7 +248,7 @@ impl FileSystem for Fs {
         let mut objects: Vec<_> = wanted.iter().flat_map(of).collect();
         objects.sort_unstable();
         objects.dedup();
-        self.mounted
+        self.live()?
             .store
             .journal
             .sync_together(&streams, &objects)
@@ -255,12 +263,12 @@ impl FileSystem for Fs {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        self.mounted.writable()?;
-        self.answer(self.mounted.allocate_file(caller, ino, mode, offset, len))
+        self.live()?.writable()?;
+        self.answer(self.live()?.allocate_file(caller, ino, mode, offset, len))
     }
 
     fn seek(&self, _caller: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        self.mounted.seek_file(ino, offset, whence)
+        self.live()?.seek_file(ino, offset, whence)
     }
 
     fn readdir(
@@ -270,11 +278,11 @@ impl FileSystem for Fs {
         cookie: Cookie,
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        self.mounted.op_readdir(caller, dir, cookie, sink)
+        self.live()?.op_readdir(caller, dir, cookie, sink)
     }
 
     fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.mounted.op_getxattr(caller, ino, name)
+        self.live()?.op_getxattr(caller, ino, name)
     }
 
     fn setxattr(
@@ -286,7 +294,7 @@ impl FileSystem for Fs {
         mode: XattrMode,
     ) -> Result<()> {
         // A set that is full is not a volume that is full: no commit helps.
-        if self.change(|| self.mounted.op_setxattr(caller, ino, name, value, mode))? {
+        if self.change(|live| live.op_setxattr(caller, ino, name, value, mode))? {
             Ok(())
         } else {
             Err(steadfast_vfs::Error::new(
@@ -297,29 +305,29 @@ impl FileSystem for Fs {
     }
 
     fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.mounted.op_listxattr(caller, ino)
+        self.live()?.op_listxattr(caller, ino)
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.change(|| self.mounted.op_removexattr(caller, ino, name))
+        self.change(|live| live.op_removexattr(caller, ino, name))
     }
 
     fn statfs(&self) -> Result<StatFs> {
-        self.mounted.op_statfs()
+        self.live()?.op_statfs()
     }
 
     fn sync(&self) -> Result<()> {
-        if self.mounted.read_only {
+        if self.live()?.read_only {
             return Ok(());
         }
-        self.mounted.write_out_all()?;
-        let journal = &self.mounted.store.journal;
+        self.live()?.write_out_all()?;
+        let journal = &self.live()?.store.journal;
         journal.sync_all().map_err(from_journal)?;
         journal.flush_in_place().map_err(from_journal)
     }
 
     fn accessed(&self, caller: &Caller, ino: Ino) -> Result<()> {
-        match self.mounted.op_accessed(caller, ino) {
+        match self.live()?.op_accessed(caller, ino) {
             Ok(false) => Ok(()),
             noted => self.answer(noted.map(drop)),
         }
@@ -327,7 +335,7 @@ impl FileSystem for Fs {
 
     fn trim(&self, bytes: std::ops::Range<u64>, min_bytes: u64) -> Result<u64> {
         let range = TrimRange { bytes, min_bytes };
-        let trimmed = self.mounted.trim(&range, &mut |_, _| {})?;
+        let trimmed = self.live()?.trim(&range, &mut |_, _| {})?;
         Ok(trimmed.blocks * steadfast_block::BLOCK_SIZE as u64)
     }
 
@@ -347,6 +355,6 @@ impl FileSystem for Fs {
         if how != Shutdown::Nothing {
             self.sync()?;
         }
-        self.mounted.shut_down(how)
+        self.live()?.shut_down(how)
     }
 }

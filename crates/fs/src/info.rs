@@ -7,7 +7,7 @@ use crate::layout::{GROUP_META, META_BYTES, VERSION};
 use crate::superblock::{is_mounted, load, reload};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Config, Journal, Kind, Recovery};
+use steadfast_journal::{Journal, Kind, Recovery};
 
 /// State of a volume's journal.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -77,11 +77,10 @@ pub struct VolumeInfo {
 /// As for a mount: [`Error::NotAVolume`], cut short, or of a newer format.
 pub fn info(device: Arc<dyn BlockDevice>) -> Result<VolumeInfo, Error> {
     let mut found = load(&*device)?;
-    let config = Config {
-        read_only: true,
-        cache_blocks_max: 64,
-        ..found.volume.journal()
-    };
+    let config = found.volume.journal().with(|config| {
+        config.read_only = true;
+        config.cache_blocks_max = 64;
+    });
     let (journal, state) = match Journal::open(device.clone(), config) {
         Ok((journal, recovery)) => {
             found = reload(&journal, device.geometry().blocks, found)?;

@@ -13,7 +13,7 @@ use crate::xattr::Xattrs;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Config, Journal, Kind, seal_holds};
+use steadfast_journal::{Journal, Kind, seal_holds};
 use steadfast_vfs::{Attr, Cookie, Errno, FileKind, Ino, Result, SYMLINK_MAX};
 use zerocopy::FromBytes;
 
@@ -140,11 +140,10 @@ impl Inspector {
     pub fn open(device: Arc<dyn BlockDevice>) -> std::result::Result<Inspector, Error> {
         let mut found = superblock::load(&*device)?;
         let mut warning = found.warning.take();
-        let config = Config {
-            read_only: true,
-            cache_blocks_max: 1024,
-            ..found.volume.journal()
-        };
+        let config = found.volume.journal().with(|config| {
+            config.read_only = true;
+            config.cache_blocks_max = 1024;
+        });
         let journal = match Journal::open(Arc::clone(&device), config) {
             Ok((journal, _)) => {
                 found = superblock::reload(&journal, device.geometry().blocks, found)?;

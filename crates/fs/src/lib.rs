@@ -2,6 +2,26 @@
 //! delayed pages on top of `steadfast-journal`, offered as a
 //! [`FileSystem`](steadfast_vfs::FileSystem).
 //!
+//! ```
+//! use std::sync::Arc;
+//! use steadfast_block::MemDevice;
+//! use steadfast_fs::{Fs, MkfsOptions, MountOptions, mkfs};
+//! use steadfast_vfs::{Caller, FileSystem};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Arc::new(MemDevice::new(4096));
+//! mkfs(&*device, &MkfsOptions::default(), &mut |_, _| {})?;
+//! let (fs, _) = Fs::mount(device, &MountOptions::default())?;
+//! let me = Caller::root();
+//! let dir = fs.mkdir(&me, fs.root(), b"dir", 0o755)?;
+//! assert_eq!(fs.lookup(&me, fs.root(), b"dir")?.ino, dir.ino);
+//! fs.unmount()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! More is in `examples/volume.rs`.
+//!
 //! Every change is one `work::Work`: an operation of the journal plus the blocks
 //! and inode slots that it claimed. It becomes visible as a whole at its commit, or
 //! leaves no trace. Everything decided from metadata is read from the journal's

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
-use steadfast_journal::{Client, Config, Journal, Op, Recovery, Ticket};
+use steadfast_journal::{Client, Journal, Op, Recovery, Ticket};
 use steadfast_vfs::{Clock, Errno, Ino, Result, Shutdown, Stream, SystemClock};
 
 /// How to mount.
@@ -135,6 +135,8 @@ pub(crate) struct Fs {
     /// Held by who trims: one at a time.
     pub(crate) trims: Mutex<()>,
     unmounted: AtomicBool,
+    /// No call is answered any more.
+    closed: AtomicBool,
     warnings: Mutex<Vec<String>>,
 }
 
@@ -154,15 +156,14 @@ impl Fs {
         let geometry = device.geometry();
         let read_only = options.read_only || found.read_only || geometry.read_only;
         let uncommitted_blocks = options.uncommitted_bytes.div_ceil(BLOCK_SIZE as u64);
-        let config = Config {
-            read_only,
-            commit_interval: options.commit_interval,
-            uncommitted_blocks_max: uncommitted_blocks.max(16),
-            cache_blocks_max: (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize,
-            trim_blocks: (options.trim_bytes / BLOCK_SIZE as u64).max(1),
-            faults: options.faults.journal,
-            ..found.volume.journal()
-        };
+        let config = found.volume.journal().with(|config| {
+            config.read_only = read_only;
+            config.commit_interval = options.commit_interval;
+            config.uncommitted_blocks_max = uncommitted_blocks.max(16);
+            config.cache_blocks_max = (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize;
+            config.trim_blocks = (options.trim_bytes / BLOCK_SIZE as u64).max(1);
+            config.faults = options.faults.journal;
+        });
         let (journal, mut recovery) = Journal::open(Arc::clone(&device), config)
             .map_err(Error::journal("opening the journal"))?;
         let found = superblock::reload(&journal, geometry.blocks, found)?;
@@ -193,6 +194,7 @@ impl Fs {
             moves: Mutex::new(()),
             trims: Mutex::new(()),
             unmounted: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             warnings: Mutex::new(found.warning.into_iter().collect()),
         });
         fs.directory(fs.store.volume.root)
@@ -222,6 +224,7 @@ impl Fs {
     /// # Errors
     /// Something could not be written; the volume recovers at its next mount.
     pub(crate) fn unmount(&self) -> std::result::Result<(), Error> {
+        self.closed.store(true, Ordering::Release);
         if self.unmounted.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
@@ -308,6 +311,17 @@ impl Fs {
     /// The time now.
     pub(crate) fn now(&self) -> DiskTime {
         self.clock.now().into()
+    }
+
+    /// EIO when it is unmounted.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(steadfast_vfs::Error::new(
+                Errno::Io,
+                "the volume is unmounted",
+            ));
+        }
+        Ok(())
     }
 
     /// EROFS if nothing may be changed.

@@ -110,12 +110,13 @@ impl Volume {
         })
     }
 
-    /// How to open its journal.
+    /// How to open its journal. Whoever mounts starts the workers when it can be asked to place delayed pages.
     pub(crate) fn journal(&self) -> Config {
-        match self.region() {
+        let config = match self.region() {
             Some(region) => Config::new(region, self.uuid),
             None => Config::without_log(self.uuid),
-        }
+        };
+        config.without_workers()
     }
 }
 

@@ -139,7 +139,7 @@ trait Patches {
     fn free(&mut self, at: BlockNo, count: u64) -> steadfast_journal::Result<()>;
     fn write_around(&mut self, at: BlockNo, data: Vec<Arc<Block>>)
     -> steadfast_journal::Result<()>;
-    fn attach(&mut self, key: u64, credits: Credits);
+    fn attach(&mut self, key: u64, credits: Credits) -> steadfast_journal::Result<()>;
 }
 
 impl Patches for Op<'_> {
@@ -191,8 +191,8 @@ impl Patches for Op<'_> {
     ) -> steadfast_journal::Result<()> {
         Op::write_around(self, at, data)
     }
-    fn attach(&mut self, key: u64, credits: Credits) {
-        Op::attach(self, key, credits);
+    fn attach(&mut self, key: u64, credits: Credits) -> steadfast_journal::Result<()> {
+        Op::attach(self, key, credits)
     }
 }
 
@@ -321,10 +321,8 @@ impl<'a> Work<'a> {
     }
 
     /// Asks that `Client::close` be called for `key` before this transaction commits.
-    pub(crate) fn attach(&mut self, key: u64, credits: Credits) {
-        if let Ok(op) = self.op() {
-            op.attach(key, credits);
-        }
+    pub(crate) fn attach(&mut self, key: u64, credits: Credits) -> Result<()> {
+        self.op()?.attach(key, credits).map_err(from_journal)
     }
 
     /// Allocates one block near `goal` and sets its bit. The caller gives it a base (`zero`).

@@ -334,7 +334,8 @@ mod tests {
         };
         let device = Arc::new(MemDevice::new(80));
         Journal::format(&*device, &region, &[3; 16]).unwrap();
-        let (journal, _) = Journal::open(device, Config::new(region, [3; 16])).unwrap();
+        let (journal, _) =
+            Journal::open(device, Config::new(region, [3; 16]).without_workers()).unwrap();
         let inner: &Inner = journal.inner();
         let begun = inner.core.lock().flush_begins();
         thread::scope(|scope| {

@@ -18,6 +18,7 @@ use crate::{
 };
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::{Arc, Weak};
 use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockDevice, BlockNo};
 
@@ -51,6 +52,8 @@ impl Drop for Owner {
 
 pub(crate) struct Inner {
     pub(crate) device: Arc<dyn BlockDevice>,
+    /// Blocks of the device.
+    blocks: u64,
     pub(crate) config: Config,
     /// Without a log: the device's epochs.
     pub(crate) epoch: Option<Epoch>,
@@ -72,6 +75,8 @@ pub(crate) struct Inner {
     client: Mutex<Option<Weak<dyn Client>>>,
     workers: Mutex<Vec<thread::JoinHandle<()>>>,
     has_workers: AtomicBool,
+    /// Closed for good: memory answers no reads any more.
+    closed: AtomicBool,
 }
 
 fn check_region(region: &Region, blocks: u64) -> Result<()> {
@@ -116,10 +121,31 @@ impl Journal {
     /// (with `read_only`, in memory only). O(log).
     ///
     /// # Errors
-    /// [`Error::BadRegion`], [`Error::Corrupt`] when the log is damaged where it is known to
+    /// [`Error::BadRegion`], [`Error::NotFormatted`], [`Error::Corrupt`] when the log is damaged where it is known to
     /// have been durable, or the device's error.
     pub fn open(device: Arc<dyn BlockDevice>, config: Config) -> Result<(Journal, Recovery)> {
-        Journal::recover(device, config, None)
+        let (journal, recovery) = Journal::recover(device, config, None)?;
+        if journal.inner.config.workers {
+            journal.start_workers();
+        }
+        Ok((journal, recovery))
+    }
+
+    /// Opens a journal, or formats one where headers and log hold nothing but zeros. Reads the whole log before that.
+    ///
+    /// # Errors
+    /// As for [`Journal::open`] and [`Journal::format`]. What holds anything else is not written over.
+    pub fn open_or_create(
+        device: Arc<dyn BlockDevice>,
+        config: Config,
+    ) -> Result<(Journal, Recovery)> {
+        match Journal::open(Arc::clone(&device), config.clone()) {
+            Err(Error::NotFormatted) if !config.read_only => {
+                Journal::format(&*device, &config.region, &config.volume)?;
+                Journal::open(device, config)
+            }
+            opened => opened,
+        }
     }
 
     /// Like [`Journal::open`], but goes on past damage, for a repair: a damaged record ends the
@@ -198,6 +224,7 @@ impl Journal {
             start.seq,
         );
         let inner = Inner {
+            blocks: device.geometry().blocks,
             device,
             config,
             epoch,
@@ -213,6 +240,7 @@ impl Journal {
             client: Mutex::new(None),
             workers: Mutex::new(Vec::new()),
             has_workers: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
         };
         Ok((
             Journal {
@@ -231,10 +259,10 @@ impl Journal {
         *self.inner.client.lock() = Some(client);
     }
 
-    /// Starts the flusher (commit interval, full transactions) and the checkpointer, once.
+    /// Starts the flusher (commit interval, full transactions) and the checkpointer, once, where
+    /// [`Config::workers`] has not.
     pub fn start_workers(&self) {
-        let order = std::sync::atomic::Ordering::AcqRel;
-        if self.inner.config.read_only || self.inner.has_workers.swap(true, order) {
+        if self.inner.config.read_only || self.inner.has_workers.swap(true, AcqRel) {
             return;
         }
         self.inner.core.lock().limits.txn_data_blocks_early = TXN_DATA_BLOCKS_EARLY;
@@ -287,12 +315,16 @@ impl Journal {
     /// # Errors
     /// A read error, or [`Error::BadSeal`].
     pub fn read(&self, at: BlockNo, kind: Kind) -> Result<Arc<Block>> {
+        self.inner.check_open()?;
         self.inner.image(at, kind, false)
     }
 
     /// The current images of scattered blocks that nobody changes meanwhile, for a look at very many:
     /// those not in memory are read from the device all at once, and do not stay. An answer for each.
     pub fn read_scattered(&self, at: &[BlockNo], kind: Kind) -> Vec<Result<Arc<Block>>> {
+        if let Err(error) = self.inner.check_open() {
+            return at.iter().map(|_| Err(error.clone())).collect();
+        }
         self.inner.images(at, kind)
     }
 
@@ -309,6 +341,7 @@ impl Journal {
             buf.len().is_multiple_of(BLOCK_SIZE),
             "a buffer of whole blocks"
         );
+        self.inner.check_open()?;
         let blocks = buf.len() / BLOCK_SIZE;
         let mut missing = 0..0;
         for i in 0..blocks {
@@ -336,6 +369,7 @@ impl Journal {
     pub fn read_data_kept(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
         let (blocks, rest) = buf.as_chunks_mut::<BLOCK_SIZE>();
         assert!(rest.is_empty(), "a buffer of whole blocks");
+        self.inner.check_open()?;
         let mut missing = 0..0;
         let mut loads = Vec::new();
         for i in 0..blocks.len() {
@@ -363,6 +397,9 @@ impl Journal {
     pub fn read_data_in_memory(&self, at: BlockNo, buf: &mut [u8]) -> bool {
         let (blocks, rest) = buf.as_chunks_mut::<BLOCK_SIZE>();
         assert!(rest.is_empty(), "a buffer of whole blocks");
+        if self.inner.check_open().is_err() {
+            return false;
+        }
         blocks.iter_mut().zip(at.0..).all(|(block, at)| {
             let here = (self.inner.cache).with(BlockNo(at), |entry| entry.read(block));
             here.is_some()
@@ -426,6 +463,7 @@ impl Journal {
         };
         self.inner.stop_workers();
         self.inner.core.lock().close_for_good();
+        self.inner.closed.store(true, Release);
         result
     }
 
@@ -468,7 +506,7 @@ impl Journal {
 
 impl Inner {
     pub(crate) fn has_workers(&self) -> bool {
-        self.has_workers.load(std::sync::atomic::Ordering::Acquire)
+        self.has_workers.load(Acquire)
     }
 
     pub(crate) fn client(&self) -> Option<Arc<dyn Client>> {
@@ -544,6 +582,39 @@ impl Inner {
         let mut core = self.core.lock();
         core.releasing -= 1;
         self.unlock(core);
+    }
+
+    /// Refuses changes of blocks that belong to the journal or to nobody.
+    pub(crate) fn check_run(&self, at: BlockNo, count: u64) -> Result<()> {
+        let end = at.0.saturating_add(count);
+        if end > self.blocks {
+            let blocks = self.blocks;
+            return Err(Error::OutOfRange {
+                at: BlockNo(at.0.max(blocks)),
+                blocks,
+            });
+        }
+        if self.config.lay == Lay::Home {
+            return Ok(());
+        }
+        let region = &self.config.region;
+        let [first, second] = region.headers.map(|at| (at.0, at.0 + 1));
+        let log = (region.log.0, region.log.0 + region.log_blocks);
+        let mut own = [first, second, log].into_iter();
+        match own.find(|own| own.0 < end && at.0 < own.1) {
+            Some(own) => Err(Error::JournalBlock {
+                at: BlockNo(at.0.max(own.0)),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses reads of a journal that was closed.
+    fn check_open(&self) -> Result<()> {
+        match self.closed.load(Acquire) {
+            true => Err(Error::Closed),
+            false => Ok(()),
+        }
     }
 
     // ---- images --------------------------------------------------------------------------

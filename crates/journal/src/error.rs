@@ -1,12 +1,13 @@
 //! What can go wrong in the journal. Errors are cheap to clone: the first failure is
 //! kept and reported to everyone who comes after (sticky).
 
-use crate::Kind;
+use crate::{Credits, Kind};
 use std::sync::Arc;
 use steadfast_block::{BlockNo, DeviceError};
 
 /// A failed journal call.
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The device failed.
     #[error(transparent)]
@@ -24,6 +25,32 @@ pub enum Error {
     Corrupt {
         /// What was found, where.
         what: String,
+    },
+    /// The log region and both tail headers hold nothing but zeros.
+    #[error("there is no journal yet: its headers and its log are all zeros; format it first")]
+    NotFormatted,
+    /// An operation would use more than it was admitted with. The call changed nothing; the operation goes on without it, or
+    /// is dropped. Other operations are not concerned.
+    #[error("an operation with {credits} needs {needed}")]
+    OverCredits {
+        /// What it needs, this call included.
+        needed: Credits,
+        /// What it was admitted with.
+        credits: Credits,
+    },
+    /// A change of a block that belongs to the journal: a tail header, or the log.
+    #[error("block {at} belongs to the journal")]
+    JournalBlock {
+        /// The block.
+        at: BlockNo,
+    },
+    /// A change of a block behind the end of the device.
+    #[error("block {at} lies behind the end of the device, which has {blocks} blocks")]
+    OutOfRange {
+        /// The block.
+        at: BlockNo,
+        /// Blocks of the device.
+        blocks: u64,
     },
     /// An operation asks for more log space than one operation may have.
     #[error("an operation needs {needed} bytes of log, the limit is {limit}")]

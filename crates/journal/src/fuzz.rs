@@ -337,7 +337,7 @@ fn config(read_only: bool) -> Config {
     Config {
         read_only,
         cache_blocks_max: 64,
-        ..Config::new(REGION, VOLUME)
+        ..Config::new(REGION, VOLUME).without_workers()
     }
 }
 

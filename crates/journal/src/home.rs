@@ -97,6 +97,7 @@ impl Journal {
         if inner.config.read_only {
             return Err(Error::ReadOnly);
         }
+        inner.check_run(at, count)?;
         inner.core.lock().check()?;
         if let Some(epoch) = &inner.epoch {
             let mut book = inner.with_room(epoch, 1)?;

@@ -10,6 +10,27 @@
 //! operations of every stream that contains everything synced (papers 000, 001 and 004
 //! together; the argument is in ARCHITECTURE.md).
 //!
+//! ```
+//! use std::sync::Arc;
+//! use steadfast_block::{BlockNo, MemDevice};
+//! use steadfast_journal::{Config, Credits, Journal, Kind, Region, StreamId};
+//!
+//! # fn main() -> steadfast_journal::Result<()> {
+//! let region = Region { headers: [BlockNo(0), BlockNo(1)], log: BlockNo(2), log_blocks: 64 };
+//! let config = Config::new(region, [7; 16]);
+//! let (journal, _) = Journal::open_or_create(Arc::new(MemDevice::new(100)), config)?;
+//! let mut op = journal.begin(StreamId(1), Credits { log_bytes: 100, data_blocks: 0 })?;
+//! op.write(BlockNo(70), Kind::Data, 0, b"both")?;
+//! op.write(BlockNo(80), Kind::Data, 0, b"or none")?;
+//! let ticket = op.commit();
+//! journal.wait(ticket)?;
+//! assert_eq!(&journal.read(BlockNo(80), Kind::Data)?[..7], b"or none");
+//! journal.close()
+//! # }
+//! ```
+//!
+//! A store with keys is in `examples/store.rs`.
+//!
 //! | module | job |
 //! |---|---|
 //! | `layout`, `record` | tail headers and records, byte by byte |
@@ -144,6 +165,7 @@ pub enum Kind {
 
 /// What operations of different streams may have in common.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
 pub enum Object {
     /// A file: data, size, attributes, link count.
     File(u64),
@@ -155,6 +177,8 @@ pub enum Object {
     Block(u64),
     /// Who is whose ancestor.
     Topology,
+    /// A key of a store: (table, hash of the key), or whatever two numbers name there.
+    Key(u64, u64),
 }
 
 /// Upper bounds of what an operation uses.
@@ -163,11 +187,21 @@ pub struct Credits {
     /// Encoded bytes in the log: for each block changed, or freed while the log has patches of it,
     /// 24 bytes, and 4 for each range of changed bytes besides the bytes; 8 for each call that
     /// sets bits; 48 for each run written around the log. Without a log, [`BLOCK_CREDIT`] for each block
-    /// changed, and nothing else. An operation that uses more than it
-    /// asked for may find the log full: the journal then stops.
+    /// changed, and nothing else. A call that would use more is refused with
+    /// [`Error::OverCredits`].
     pub log_bytes: u64,
     /// Data blocks that stay uncommitted in memory.
     pub data_blocks: u64,
+}
+
+impl std::fmt::Display for Credits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Credits {
+            log_bytes,
+            data_blocks,
+        } = self;
+        write!(f, "{log_bytes} bytes of log and {data_blocks} data blocks")
+    }
 }
 
 /// Where the journal lies on its device.
@@ -195,8 +229,9 @@ pub enum Lay {
     Home,
 }
 
-/// How to run a journal.
+/// How to run a journal: [`Config::new`], and [`Config::with`] for what differs from the defaults.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Config {
     /// How batches are made durable.
     pub lay: Lay,
@@ -206,7 +241,10 @@ pub struct Config {
     pub volume: [u8; 16],
     /// Recover in memory and refuse changes.
     pub read_only: bool,
-    /// Age at which a running transaction is committed by itself.
+    /// Commits and checkpoints in threads of their own, which [`Journal::open`] starts. Without them callers do everything,
+    /// in an order that depends on nothing but the calls, and nothing is committed before somebody asks for it.
+    pub workers: bool,
+    /// Age at which a running transaction is committed by the workers.
     pub commit_interval: Duration,
     /// Bound of uncommitted data blocks in memory.
     pub uncommitted_blocks_max: u64,
@@ -221,7 +259,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults: commits within 5 s, 64 MiB of uncommitted data, 64 MiB of cache.
+    /// The defaults: workers, commits within 5 s, 64 MiB of uncommitted data, 64 MiB of cache.
     #[must_use]
     pub fn new(region: Region, volume: [u8; 16]) -> Config {
         Config {
@@ -229,6 +267,7 @@ impl Config {
             region,
             volume,
             read_only: false,
+            workers: true,
             commit_interval: Duration::from_secs(5),
             uncommitted_blocks_max: 2 * TXN_DATA_BLOCKS_MAX,
             cache_blocks_max: 16384,
@@ -236,6 +275,19 @@ impl Config {
             faults: Faults::default(),
             probe: Probe::default(),
         }
+    }
+
+    /// This configuration with a change.
+    #[must_use]
+    pub fn with(mut self, change: impl FnOnce(&mut Config)) -> Config {
+        change(&mut self);
+        self
+    }
+
+    /// Without threads of its own, for simulators and for who calls [`Journal::start_workers`] later.
+    #[must_use]
+    pub fn without_workers(self) -> Config {
+        self.with(|config| config.workers = false)
     }
 
     /// The same without a log; see [`Lay::Home`].

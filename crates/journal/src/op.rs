@@ -6,7 +6,7 @@ use crate::engine::Inner;
 use crate::lanes::LaneId;
 use crate::patch::{Edit, Patch};
 use crate::probe::OpName;
-use crate::record::ENTRY_BYTES;
+use crate::record::{COVERED_BYTES, ENTRY_BYTES};
 use crate::{
     Access, BLOCK_CREDIT, Credits, Error, Kind, Lay, META_BYTES, Object, Result, StreamId, Ticket,
 };
@@ -54,10 +54,11 @@ impl Touched {
         image
     }
 
-    /// Upper bound of the log bytes that the edits take.
-    fn log_bytes(&self) -> u64 {
+    /// Upper bound of the log bytes that the edits take, with a further one.
+    fn log_bytes(&self, further: Option<Edit>) -> u64 {
         let mut patch = Patch::default();
-        let grown: u64 = self.edits.iter().map(|edit| patch.take(edit)).sum();
+        let edits = self.edits.iter().chain(further.as_ref());
+        let grown: u64 = edits.map(|edit| patch.take(edit)).sum();
         ENTRY_BYTES as u64 + grown
     }
 }
@@ -83,6 +84,10 @@ pub struct Op<'a> {
     frees: Vec<Run>,
     data: Around,
     attached: Vec<(u64, Credits)>,
+    /// Upper bound of what it uses so far: what each call may have added.
+    used: Credits,
+    /// Log bytes of `used` that calls have added which are not edits.
+    fixed_bytes: u64,
 }
 
 impl<'a> Op<'a> {
@@ -106,6 +111,8 @@ impl<'a> Op<'a> {
             frees: Vec::new(),
             data: Around::default(),
             attached: Vec::new(),
+            used: Credits::default(),
+            fixed_bytes: 0,
         }
     }
 
@@ -122,6 +129,66 @@ impl<'a> Op<'a> {
             Some((_, a)) => *a = (*a).max(access),
             None => self.relations.push((object, access)),
         }
+    }
+
+    /// Charges a call for what it may add: an edit (none: a new life) of a block, and what is fixed. Refuses the call if that
+    /// is more than the operation has. Only then is counted what the edits take together, which may be less.
+    fn charge(&mut self, edit: Option<(BlockNo, Option<Edit>)>, fixed: Credits) -> Result<()> {
+        if self.closing.is_some() {
+            // Pays with what was attached.
+            return Ok(());
+        }
+        let (credits, used) = (self.credits, self.used);
+        let fixed_bytes = self.fixed_bytes.saturating_add(fixed.log_bytes);
+        let added = edit.map_or(0, |edit| self.bytes_of(edit)) + used.log_bytes;
+        let mut needed = Credits {
+            log_bytes: added.saturating_add(fixed.log_bytes),
+            data_blocks: used.data_blocks.saturating_add(fixed.data_blocks),
+        };
+        if needed.log_bytes > credits.log_bytes {
+            needed.log_bytes = self.edit_bytes(edit).saturating_add(fixed_bytes);
+        }
+        if needed.log_bytes > credits.log_bytes || needed.data_blocks > credits.data_blocks {
+            return Err(Error::OverCredits { needed, credits });
+        }
+        (self.used, self.fixed_bytes) = (needed, fixed_bytes);
+        Ok(())
+    }
+
+    /// Upper bound of what an edit adds to the log.
+    fn bytes_of(&self, (at, edit): (BlockNo, Option<Edit>)) -> u64 {
+        let known = (self.find(at)).is_some_and(|i| self.blocks[i].is_changed());
+        match self.inner.config.lay {
+            Lay::Log => {
+                let header = if known { 0 } else { ENTRY_BYTES as u64 };
+                header + edit.map_or(0, |edit| edit.log_bytes())
+            }
+            Lay::Home if known => 0,
+            Lay::Home => BLOCK_CREDIT,
+        }
+    }
+
+    /// Upper bound of what all edits take in the log, with a further one.
+    fn edit_bytes(&self, further: Option<(BlockNo, Option<Edit>)>) -> u64 {
+        let known = further.and_then(|(at, _)| self.find(at));
+        let new = match (known, further) {
+            (None, Some(further)) => self.bytes_of(further),
+            _ => 0,
+        };
+        let changed = |i: usize| known == Some(i) || self.blocks[i].is_changed();
+        let blocks = (0..self.blocks.len()).filter(|i| changed(*i));
+        let bytes: u64 = match self.inner.config.lay {
+            Lay::Log => blocks
+                .map(|i| {
+                    let further = further
+                        .filter(|_| known == Some(i))
+                        .and_then(|(_, edit)| edit);
+                    self.blocks[i].log_bytes(further)
+                })
+                .sum(),
+            Lay::Home => blocks.count() as u64 * BLOCK_CREDIT,
+        };
+        bytes + new
     }
 
     fn find(&self, at: BlockNo) -> Option<usize> {
@@ -177,10 +244,12 @@ impl<'a> Op<'a> {
 
     /// Adds an edit, whose bytes were put into the buffer already.
     fn edit(&mut self, at: BlockNo, kind: Kind, edit: Edit) -> Result<()> {
+        self.inner.check_run(at, 1)?;
         if let Some(spot) = self.data.find(at) {
             edit.apply(&self.bytes, self.data.block_mut(spot));
             return Ok(());
         }
+        self.charge(Some((at, Some(edit))), Credits::default())?;
         let i = match self.find(at) {
             Some(i) => i,
             None => self.insert(Touched::new(at, kind)),
@@ -224,7 +293,8 @@ impl<'a> Op<'a> {
     /// Patches bytes of a block.
     ///
     /// # Errors
-    /// The block's present contents could not be read.
+    /// The block's present contents could not be read; [`Error::OverCredits`], [`Error::JournalBlock`],
+    /// [`Error::OutOfRange`].
     ///
     /// # Panics
     /// If the range leaves the block's caller bytes: a bug of the caller.
@@ -243,7 +313,8 @@ impl<'a> Op<'a> {
     /// there already.
     ///
     /// # Errors
-    /// The block's present contents could not be read.
+    /// The block's present contents could not be read; [`Error::OverCredits`], [`Error::JournalBlock`],
+    /// [`Error::OutOfRange`].
     ///
     /// # Panics
     /// If the range leaves the block's caller bytes: a bug of the caller.
@@ -261,7 +332,8 @@ impl<'a> Op<'a> {
     /// counter has one place: nobody adds or writes at a part of it.
     ///
     /// # Errors
-    /// The block's present contents could not be read.
+    /// The block's present contents could not be read; [`Error::OverCredits`], [`Error::JournalBlock`],
+    /// [`Error::OutOfRange`].
     ///
     /// # Panics
     /// If the counter leaves the block's caller bytes: a bug of the caller.
@@ -274,7 +346,8 @@ impl<'a> Op<'a> {
     /// Sets or clears bits of a bitmap block; bit `i` is bit `i % 8` of byte `i / 8`.
     ///
     /// # Errors
-    /// The block's present contents could not be read.
+    /// The block's present contents could not be read; [`Error::OverCredits`], [`Error::JournalBlock`],
+    /// [`Error::OutOfRange`].
     ///
     /// # Panics
     /// If the bits leave the block's caller bytes: a bug of the caller.
@@ -299,8 +372,10 @@ impl<'a> Op<'a> {
     /// before any patch of such a block.
     ///
     /// # Errors
-    /// None today; the signature leaves room for devices that must prepare a block.
+    /// [`Error::OverCredits`], [`Error::JournalBlock`], [`Error::OutOfRange`].
     pub fn zero(&mut self, at: BlockNo, kind: Kind) -> Result<()> {
+        self.inner.check_run(at, 1)?;
+        self.charge(Some((at, None)), Credits::default())?;
         let fresh = Touched {
             life: true,
             ..Touched::new(at, kind)
@@ -328,8 +403,23 @@ impl<'a> Op<'a> {
     /// names them. O(blocks of the run that have patches in the log).
     ///
     /// # Errors
-    /// None today.
+    /// [`Error::OverCredits`], [`Error::JournalBlock`], [`Error::OutOfRange`].
     pub fn free(&mut self, at: BlockNo, count: u64) -> Result<()> {
+        self.inner.check_run(at, count)?;
+        let revokes = |blocks: u64| Credits {
+            log_bytes: match self.inner.config.lay {
+                Lay::Log => blocks.saturating_mul(ENTRY_BYTES as u64),
+                Lay::Home => 0,
+            },
+            data_blocks: 0,
+        };
+        // At worst the log has patches of all of them; how many there are is asked for only if that is too much. No
+        // more of them can come: the blocks are the caller's.
+        let (worst, inner) = (revokes(count), self.inner);
+        if self.charge(None, worst).is_err() {
+            let exact = revokes(inner.told().1.count_known((at, count)));
+            self.charge(None, exact)?;
+        }
         self.frees.push((at, count));
         Ok(())
     }
@@ -345,12 +435,25 @@ impl<'a> Op<'a> {
         if data.is_empty() {
             return Ok(());
         }
+        self.inner.check_run(at, data.len() as u64)?;
         let run = (at, data.len() as u64);
         if let Some(at) = self.inner.told().1.kept_from_around(run)
             && !self.inner.config.faults.reuse_early
         {
             return Err(Error::Logged { at });
         }
+        let log_bytes = match self.inner.config.lay {
+            Lay::Log => COVERED_BYTES as u64,
+            Lay::Home => 0,
+        };
+        let data_blocks = data.len() as u64;
+        self.charge(
+            None,
+            Credits {
+                log_bytes,
+                data_blocks,
+            },
+        )?;
         for at in (at.0..at.0 + data.len() as u64).map(BlockNo) {
             if let Some(i) = self.find(at) {
                 let unchanged = Touched::new(at, self.blocks[i].kind);
@@ -364,19 +467,18 @@ impl<'a> Op<'a> {
 
     /// The transaction must call [`Client::close`](crate::Client::close) for `key` before it
     /// commits; `credits` stay reserved for that beyond this operation.
-    pub fn attach(&mut self, key: u64, credits: Credits) {
+    ///
+    /// # Errors
+    /// [`Error::OverCredits`].
+    pub fn attach(&mut self, key: u64, credits: Credits) -> Result<()> {
+        self.charge(None, credits)?;
         self.attached.push((key, credits));
+        Ok(())
     }
 
     /// Makes all changes visible at once, in memory. Not durable yet: see
     /// [`Journal::wait`](crate::Journal::wait).
     pub fn commit(mut self) -> Ticket {
-        debug_assert!(
-            self.closing.is_some() || self.log_bytes() <= self.credits.log_bytes,
-            "an operation logs {} bytes with {} credits",
-            self.log_bytes(),
-            self.credits.log_bytes,
-        );
         self.done = true;
         let mut touched = std::mem::take(&mut self.blocks);
         let freed = Freed::new(&self.frees);
@@ -443,18 +545,6 @@ impl<'a> Op<'a> {
     /// What was reserved for it: blocks of the log, or writes of an epoch.
     fn reserved(&self) -> u64 {
         self.inner.config.lay.need_blocks(self.credits.log_bytes)
-    }
-
-    /// Upper bound of what the operation logs, and keeps reserved for its delayed work.
-    fn log_bytes(&self) -> u64 {
-        let blocks: u64 = match self.inner.config.lay {
-            Lay::Log => self.blocks.iter().map(Touched::log_bytes).sum(),
-            Lay::Home => {
-                let changed = self.blocks.iter().filter(|touched| touched.is_changed());
-                changed.count() as u64 * BLOCK_CREDIT
-            }
-        };
-        blocks + self.attached.iter().map(|a| a.1.log_bytes).sum::<u64>()
     }
 }
 

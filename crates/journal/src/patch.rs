@@ -39,6 +39,15 @@ impl Edit {
         }
     }
 
+    /// Upper bound of the bytes that it takes in a record, besides what its block takes.
+    pub(crate) fn log_bytes(&self) -> u64 {
+        match *self {
+            Edit::Bytes { len, .. } | Edit::Latest { len, .. } => u64::from(len) + RANGE_BYTES,
+            Edit::Bits { .. } => BITS_BYTES,
+            Edit::Add { .. } => 8 + RANGE_BYTES,
+        }
+    }
+
     /// Carries the edit out; `bytes` is the operation's buffer.
     pub(crate) fn apply(&self, bytes: &[u8], image: &mut Block) {
         match *self {

@@ -46,6 +46,8 @@ impl Journal {
         let runs: Vec<Run> = (data.iter())
             .map(|(at, blocks)| (*at, blocks.len() as u64))
             .collect();
+        runs.iter()
+            .try_for_each(|(at, count)| inner.check_run(*at, *count))?;
         if let Some(at) = self.kept_from_place(&runs).first() {
             return Err(Error::Logged { at: *at });
         }
@@ -82,6 +84,7 @@ impl Journal {
         if inner.config.read_only {
             return Err(Error::ReadOnly);
         }
+        inner.check_run(at, count)?;
         if let Some(at) = self.kept_from_place(&[(at, count)]).first() {
             return Err(Error::Logged { at: *at });
         }

@@ -148,6 +148,25 @@ pub(crate) fn format(device: &dyn BlockDevice, region: &Region, id: &Identity) -
     Ok(())
 }
 
+/// Whether headers and log hold nothing but zeros: there never was a journal, or nothing is left of it.
+fn is_blank(device: &dyn BlockDevice, region: &Region) -> Result<bool> {
+    let log = (0..region.log_blocks)
+        .step_by(WRITE_BLOCKS_MAX)
+        .map(|done| {
+            let count = (region.log_blocks - done).min(WRITE_BLOCKS_MAX as u64);
+            (region.log.offset(done), count)
+        });
+    let mut buffer = BlockBuf::zeroed(WRITE_BLOCKS_MAX);
+    for (at, count) in region.headers.into_iter().map(|at| (at, 1)).chain(log) {
+        let bytes = &mut buffer.as_bytes_mut()[..count as usize * BLOCK_SIZE];
+        device.read(at, bytes)?;
+        if bytes.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 struct Recoverer<'a> {
     device: &'a Arc<dyn BlockDevice>,
     config: &'a Config,
@@ -312,6 +331,9 @@ impl Recoverer<'_> {
                 let why = read[slot].err().unwrap_or(Refusal::Fields);
                 format!("block {at}: {why}")
             };
+            if is_blank(&**self.device, &self.region)? {
+                return Err(Error::NotFormatted);
+            }
             return Err(Error::Corrupt {
                 what: format!("neither tail header is valid ({}; {})", why(0), why(1)),
             });
@@ -646,7 +668,7 @@ mod tests {
             });
             let config = Config {
                 read_only: true,
-                ..Config::new(REGION, VOLUME)
+                ..Config::new(REGION, VOLUME).without_workers()
             };
             let (journal, recovery) = Journal::open(Arc::clone(&device), config).unwrap();
             assert_eq!(recovery.records, accepted, "{}", recovery.end);

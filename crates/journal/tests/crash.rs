@@ -102,11 +102,12 @@ fn half(tag: u64) -> [u8; BLOCK_SIZE / 2] {
 }
 
 fn config(read_only: bool, faults: Faults) -> Config {
-    Config {
-        read_only,
-        faults,
-        ..Config::new(REGION, VOLUME)
-    }
+    Config::new(REGION, VOLUME)
+        .without_workers()
+        .with(|config| {
+            config.read_only = read_only;
+            config.faults = faults;
+        })
 }
 
 fn fresh() -> SimDevice {

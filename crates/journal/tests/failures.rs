@@ -22,7 +22,7 @@ const POOL: u64 = 80;
 const BLOCKS: u64 = 160;
 
 fn open(device: Arc<dyn BlockDevice>) -> Result<(Journal, steadfast_journal::Recovery)> {
-    Journal::open(device, Config::new(REGION, VOLUME))
+    Journal::open(device, Config::new(REGION, VOLUME).without_workers())
 }
 
 fn format(volume: [u8; 16]) -> SimDevice {
@@ -267,7 +267,7 @@ fn corner_12_rot_before_a_valid_record_is_corruption_and_a_torn_record_is_the_en
 #[test]
 fn recovery_that_goes_on_behind_a_bad_record_is_noticed() {
     let rotten = flip(&logged(5), REGION.log.0 + 2, 120);
-    let mut config = Config::new(REGION, VOLUME);
+    let mut config = Config::new(REGION, VOLUME).without_workers();
     config.faults.replay_past_bad = true;
     let (journal, _) = Journal::open(Arc::new(SimDevice::from_image(rotten)), config).unwrap();
     assert_ne!(
@@ -358,7 +358,7 @@ fn corner_11_records_of_other_laps_mounts_and_volumes_never_validate() {
     // The log of another volume, formatted and used in the same way.
     let foreign = {
         let sim = Arc::new(format([4; 16]));
-        let config = Config::new(REGION, [4; 16]);
+        let config = Config::new(REGION, [4; 16]).without_workers();
         let (journal, _) = Journal::open(sim.clone(), config).unwrap();
         for value in 1..=5 {
             put(&journal, value).unwrap();

@@ -24,7 +24,7 @@ const DATA: u64 = 67;
 const BLOCKS: u64 = 140;
 
 fn open(device: Arc<dyn BlockDevice>) -> Result<(Journal, Recovery)> {
-    Journal::open(device, Config::new(REGION, VOLUME))
+    Journal::open(device, Config::new(REGION, VOLUME).without_workers())
 }
 
 fn sim(bytes: &[u8]) -> Arc<SimDevice> {
@@ -141,7 +141,7 @@ fn any_damage_to_a_log_sealed_or_not_is_an_error_or_one_state() {
 fn what_is_no_journal_of_this_volume_is_refused_with_block_and_reason() {
     let image = logged(9);
     let said = |bytes: &[u8], volume: [u8; 16]| {
-        let opened = Journal::open(memory(bytes), Config::new(REGION, volume));
+        let opened = Journal::open(memory(bytes), Config::new(REGION, volume).without_workers());
         let error = opened.map(|_| ()).unwrap_err();
         assert!(matches!(error, Error::Corrupt { .. }), "{error}");
         let headers = Journal::tail_headers(&*memory(bytes), &REGION, &volume);
@@ -221,7 +221,10 @@ fn a_region_that_does_not_fit_its_device_is_refused_and_a_cut_image_is_never_rep
         },
     ] {
         let device = memory(&image);
-        let opened = Journal::open(device.clone(), Config::new(region, VOLUME));
+        let opened = Journal::open(
+            device.clone(),
+            Config::new(region, VOLUME).without_workers(),
+        );
         assert!(matches!(opened, Err(Error::BadRegion { .. })), "{region:?}");
         let device: Arc<dyn BlockDevice> = device;
         let dumped = Journal::dump(&device, &region, &VOLUME, &mut |_| {});
@@ -345,8 +348,11 @@ fn a_log_full_of_false_starts_is_refused_soon() {
         panic!("it was believed");
     };
     assert!(what.contains("block 2 is full of starts"), "{what}");
-    let (journal, _, salvage) =
-        Journal::salvage(memory(&bytes), Config::new(REGION, VOLUME)).unwrap();
+    let (journal, _, salvage) = Journal::salvage(
+        memory(&bytes),
+        Config::new(REGION, VOLUME).without_workers(),
+    )
+    .unwrap();
     assert_eq!(count(&journal), 9);
     assert_eq!(salvage.losses.len(), 1, "{salvage:?}");
 }
@@ -356,7 +362,7 @@ fn a_log_full_of_false_starts_is_refused_soon() {
 fn a_salvage_ends_the_log_at_a_malformed_record() {
     let device = memory(&logged(9)[..(DATA + 8) as usize * BLOCK_SIZE]);
     let (journal, recovery, salvage) =
-        Journal::salvage(device, Config::new(REGION, VOLUME)).unwrap();
+        Journal::salvage(device, Config::new(REGION, VOLUME).without_workers()).unwrap();
     assert_eq!(recovery.records, 4);
     assert!(
         salvage.losses[0].contains("beyond the device"),
@@ -457,10 +463,11 @@ fn a_failure_while_formatting_is_an_error_and_formatting_again_heals_it() {
 #[test]
 fn reading_only_survives_every_failed_read_and_writes_nothing() {
     let image = logged(9);
-    let read_only = Config {
-        read_only: true,
-        ..Config::new(REGION, VOLUME)
-    };
+    let read_only = Config::new(REGION, VOLUME)
+        .without_workers()
+        .with(|config| {
+            config.read_only = true;
+        });
     for n in 1.. {
         let device = sim(&image);
         device.inject(Fault::nth(DeviceOp::Write, 1));

@@ -4,6 +4,27 @@
 //! library users call it; they own no storage logic. Every call names its
 //! [`Caller`]: identity for permission checks, and the *stream* whose order the
 //! call joins. Errors are [`Error`], mapped to an errno once, here.
+//!
+//! ```
+//! use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, NewNode, Result, Stream};
+//!
+//! /// Makes a file durable under its name, with its content or not at all. Works on any file system.
+//! fn publish(fs: &dyn FileSystem, name: &[u8], content: &[u8]) -> Result<()> {
+//!     // What is done in one stream survives a crash in its order.
+//!     let me = Caller { stream: Stream(7), ..Caller::root() };
+//!     let node = NewNode { kind: FileKind::Regular, perm: 0o644, rdev: 0 };
+//!     let file = fs.mknod(&me, fs.root(), b"new", &node)?.ino;
+//!     let mut done = 0;
+//!     while done < content.len() {
+//!         done += fs.write(&me, file, done as u64, &content[done..])?;
+//!     }
+//!     fs.rename(&me, (fs.root(), b"new"), (fs.root(), name), Default::default())?;
+//!     fs.fsync(&me, file, false)
+//! }
+//!
+//! let error = steadfast_vfs::Error::new(Errno::NoSpc, "the volume is full");
+//! assert!(error == Errno::NoSpc && Errno::NoSpc.code() == 28);
+//! ```
 
 pub mod acl;
 mod error;

@@ -153,6 +153,19 @@ impl Core {
         found.or_else(dirty).map(BlockNo)
     }
 
+    /// Blocks of the run that the log or a transaction knows: freeing them takes a revoke each.
+    pub(crate) fn count_known(&self, (first, count): Run) -> u64 {
+        let mut known: BTreeSet<u64> = keys_within(&self.dirty, (first, count))
+            .into_iter()
+            .collect();
+        known.extend(
+            self.logged
+                .range(first.0..first.0 + count)
+                .map(|(at, _)| *at),
+        );
+        known.len() as u64
+    }
+
     /// Adds the blocks of the run that must not be written in place (module `place`).
     pub(crate) fn kept_from_place(&self, run: Run, faults: &Faults, kept: &mut BTreeSet<BlockNo>) {
         let end = run.0.0 + run.1;

@@ -135,7 +135,8 @@ fn a_transaction_of_many_blocks_closes_before_it_is_synced() {
     let first = 2 + region.log_blocks;
     let device = Arc::new(MemDevice::new(first + PATCHED));
     Journal::format(&*device, &region, &VOLUME).unwrap();
-    let (journal, _) = Journal::open(device, Config::new(region, VOLUME)).unwrap();
+    let (journal, _) =
+        Journal::open(device, Config::new(region, VOLUME).without_workers()).unwrap();
     for at in first..first + PATCHED {
         if at == first + BOUND {
             assert_eq!(journal.stats().transactions, 0);

@@ -137,10 +137,11 @@ fn a_sync_of_objects_without_a_stream_makes_them_durable() {
 #[test]
 fn the_workers_go_when_the_last_handle_is_dropped() {
     let sim = fresh();
-    let config = Config {
-        commit_interval: Duration::from_millis(2),
-        ..Config::new(REGION, VOLUME)
-    };
+    let config = Config::new(REGION, VOLUME)
+        .without_workers()
+        .with(|config| {
+            config.commit_interval = Duration::from_millis(2);
+        });
     let journal = Journal::open(sim.clone(), config).unwrap().0;
     journal.start_workers();
     let other = journal.clone();

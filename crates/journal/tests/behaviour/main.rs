@@ -45,7 +45,7 @@ fn fresh() -> Arc<SimDevice> {
 }
 
 fn open(device: Arc<dyn BlockDevice>) -> Journal {
-    Journal::open(device, Config::new(REGION, VOLUME))
+    Journal::open(device, Config::new(REGION, VOLUME).without_workers())
         .unwrap()
         .0
 }
@@ -193,7 +193,7 @@ impl BlockDevice for Slow {
 #[test]
 fn corner_15_a_deferred_operation_becomes_durable_by_itself_and_at_close() {
     let sim = fresh();
-    let mut config = Config::new(REGION, VOLUME);
+    let mut config = Config::new(REGION, VOLUME).without_workers();
     config.commit_interval = Duration::from_millis(100);
     let (journal, _) = Journal::open(sim.clone(), config).unwrap();
     journal.start_workers();
@@ -341,7 +341,8 @@ fn four_threads_of_four_streams_leave_what_they_wrote() {
     journal.sync_all().unwrap();
     check(&cut(&sim));
     journal.close().unwrap();
-    let (journal, recovery) = Journal::open(sim, Config::new(REGION, VOLUME)).unwrap();
+    let (journal, recovery) =
+        Journal::open(sim, Config::new(REGION, VOLUME).without_workers()).unwrap();
     assert!(recovery.clean, "{recovery:?}");
     check(&journal);
 }
@@ -370,7 +371,8 @@ fn closing_empties_the_log_also_when_a_checkpoint_is_under_way() {
     slow.let_go();
     soon(&checkpoint, "the checkpoint").unwrap();
     soon(&close, "closing").unwrap();
-    let (journal, recovery) = Journal::open(sim, Config::new(REGION, VOLUME)).unwrap();
+    let (journal, recovery) =
+        Journal::open(sim, Config::new(REGION, VOLUME).without_workers()).unwrap();
     assert!(recovery.clean && recovery.records == 0, "{recovery:?}");
     assert_eq!(get(&journal, META, 0), 2);
 }
@@ -671,7 +673,7 @@ fn attach(journal: &Journal, key: u64) {
         &1u64.to_le_bytes(),
     )
     .unwrap();
-    op.attach(key, small(200));
+    op.attach(key, small(200)).unwrap();
     let _ = op.commit();
 }
 
@@ -736,7 +738,10 @@ fn logs_of_impossible_sizes_are_refused() {
             log_blocks,
             ..REGION
         };
-        let opened = Journal::open(device.clone(), Config::new(region, VOLUME));
+        let opened = Journal::open(
+            device.clone(),
+            Config::new(region, VOLUME).without_workers(),
+        );
         assert!(
             matches!(opened, Err(Error::BadRegion { .. })),
             "{log_blocks}"
@@ -755,7 +760,7 @@ fn costs() {
     };
     let device = Arc::new(MemDevice::new(20_000));
     prepare(&*device, &region);
-    let journal = Journal::open(device, Config::new(region, VOLUME))
+    let journal = Journal::open(device, Config::new(region, VOLUME).without_workers())
         .unwrap()
         .0;
     for streams in [1, 16] {

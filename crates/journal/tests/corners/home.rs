@@ -14,10 +14,13 @@ fn step(journal: &Journal) -> std::result::Result<u64, String> {
 
 /// A stage whose journal keeps no clean block for long.
 fn forgetful() -> Stage {
-    Stage::with(Config {
-        cache_blocks_max: 0,
-        ..Config::new(REGION, VOLUME)
-    })
+    Stage::with(
+        Config::new(REGION, VOLUME)
+            .without_workers()
+            .with(|config| {
+                config.cache_blocks_max = 0;
+            }),
+    )
 }
 
 /// Reads so much else that nothing stays in memory that need not.
@@ -246,7 +249,7 @@ fn corner_09_a_device_read_of_one_operation_delays_no_unrelated_commit() {
     soon(&beside, "the operation beside it").unwrap();
     stage.sim.mark(2);
     let durable = stage.sim.explorer().cut(usize::MAX).durable().clone();
-    let config = Config::new(REGION, VOLUME);
+    let config = Config::new(REGION, VOLUME).without_workers();
     let device = Arc::new(SimDevice::from_image(durable));
     let (after, _) = Journal::open(device, config).unwrap();
     let words = [(META, 0), (NODE, 8), (NODE, 16), (META + 1, 0)];

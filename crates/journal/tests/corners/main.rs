@@ -181,10 +181,13 @@ struct Stage {
 
 impl Stage {
     fn new(faults: Faults) -> Stage {
-        Stage::with(Config {
-            faults,
-            ..Config::new(REGION, VOLUME)
-        })
+        Stage::with(
+            Config::new(REGION, VOLUME)
+                .without_workers()
+                .with(|config| {
+                    config.faults = faults;
+                }),
+        )
     }
 
     fn with(config: Config) -> Stage {
@@ -305,11 +308,12 @@ impl Stage {
         again: &mut HashSet<u128>,
     ) -> std::result::Result<T, String> {
         let open = |sim: &Arc<SimDevice>, read_only| {
-            let config = Config {
-                read_only,
-                faults: self.faults,
-                ..Config::new(REGION, VOLUME)
-            };
+            let config = Config::new(REGION, VOLUME)
+                .without_workers()
+                .with(|config| {
+                    config.read_only = read_only;
+                    config.faults = self.faults;
+                });
             Journal::open(sim.clone(), config).map_err(|e| e.to_string())
         };
         let sim = Arc::new(SimDevice::from_image(image));

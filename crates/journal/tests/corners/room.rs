@@ -49,7 +49,7 @@ fn corner_10_what_was_reserved_and_not_used_is_free_at_commit() {
     for n in 0..40 {
         let mut op = stage.journal.begin(StreamId(1), most).unwrap();
         set(&mut op, META, 8, 100 + n);
-        op.attach(7, small(most.log_bytes - 500));
+        op.attach(7, small(most.log_bytes - 500)).unwrap();
         let ticket = op.commit();
         stage.journal.wait(ticket).unwrap();
         full(50, true);
@@ -102,7 +102,7 @@ fn corner_60_a_lock_holder_with_credits_waits_for_nobody_while_the_closer_wants_
     let mut op = stage.journal.begin(StreamId(1), small(600)).unwrap();
     set(&mut op, META, 0, 1);
     op.relate(Object::File(1), Access::Exclusive);
-    op.attach(1, small(200));
+    op.attach(1, small(200)).unwrap();
     let _ = op.commit();
     let mut held: Vec<_> = (2..7)
         .map(|stream| stage.journal.begin(StreamId(stream), most).unwrap())
@@ -121,7 +121,7 @@ fn corner_60_a_lock_holder_with_credits_waits_for_nobody_while_the_closer_wants_
     // The holder changes, takes up delayed work, and commits: all of it without waiting.
     set(&mut mine, META, 8, 5);
     mine.relate(Object::File(1), Access::Exclusive);
-    mine.attach(2, small(200));
+    mine.attach(2, small(200)).unwrap();
     let _ = mine.commit();
     held.into_iter().for_each(drop);
     // Nothing is open any more, and the closer stands before the lock.
@@ -164,7 +164,7 @@ fn corner_60_credits_before_locks_end_for_every_order_of_lockers_and_closers() {
                         let at = BlockNo(DATA + 10 * thread + at);
                         op.write(at, Kind::Data, 0, &[round as u8; BLOCK_SIZE])?;
                     }
-                    op.attach(a, small(100));
+                    op.attach(a, small(100)).unwrap();
                     let ticket = op.commit();
                     drop(locked);
                     match round % 6 {
@@ -184,7 +184,7 @@ fn corner_60_credits_before_locks_end_for_every_order_of_lockers_and_closers() {
     assert!(program.closed.load(Ordering::SeqCst) > 0);
     let durable = stage.sim.explorer().cut(usize::MAX).durable().clone();
     let device = Arc::new(SimDevice::from_image(durable));
-    let (after, _) = Journal::open(device, Config::new(REGION, VOLUME)).unwrap();
+    let (after, _) = Journal::open(device, Config::new(REGION, VOLUME).without_workers()).unwrap();
     for thread in 0..6 {
         expect_data(&after, DATA + 10 * thread, &[59; BLOCK_SIZE]).unwrap();
     }
@@ -251,10 +251,13 @@ fn corner_62_an_operation_too_large_is_refused_before_any_effect_and_its_parts_f
 
 #[test]
 fn corner_62_parts_of_a_long_write_around_the_log_wait_for_pages_and_end() {
-    let stage = Stage::with(Config {
-        uncommitted_blocks_max: 32,
-        ..Config::new(REGION, VOLUME)
-    });
+    let stage = Stage::with(
+        Config::new(REGION, VOLUME)
+            .without_workers()
+            .with(|config| {
+                config.uncommitted_blocks_max = 32;
+            }),
+    );
     let journal = stage.journal.clone();
     let (parts, blocks) = (14, 16);
     let writer = spawn(move || -> Result<()> {

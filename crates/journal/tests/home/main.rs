@@ -15,10 +15,11 @@ use steadfast_journal::{
 
 fn open(device: &Arc<Epochs>, faults: Faults) -> Journal {
     device.rollback().unwrap();
-    let config = Config {
-        faults,
-        ..Config::without_log(VOLUME)
-    };
+    let config = Config::without_log(VOLUME)
+        .without_workers()
+        .with(|config| {
+            config.faults = faults;
+        });
     let device: Arc<dyn BlockDevice> = device.clone();
     Journal::open(device, config).unwrap().0
 }
@@ -233,11 +234,12 @@ fn corner_49_freed_blocks_are_trimmed_unless_they_live_again() {
     ] {
         let device = Epochs::new(EPOCH_BLOCKS_MIN);
         device.rollback().unwrap();
-        let config = Config {
-            faults,
-            trim_blocks,
-            ..Config::without_log(VOLUME)
-        };
+        let config = Config::without_log(VOLUME)
+            .without_workers()
+            .with(|config| {
+                config.faults = faults;
+                config.trim_blocks = trim_blocks;
+            });
         let below: Arc<dyn BlockDevice> = device.clone();
         let journal = Journal::open(below, config).unwrap().0;
         // Each of five metadata blocks names a run of 1 to 3 blocks, at two places in turn.
@@ -298,7 +300,7 @@ fn a_device_without_snapshots_or_with_short_epochs_is_refused() {
     let plain: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(100));
     let short: Arc<dyn BlockDevice> = Epochs::new(EPOCH_BLOCKS_MIN - 1);
     for device in [plain, short] {
-        let refused = Journal::open(device, Config::without_log(VOLUME))
+        let refused = Journal::open(device, Config::without_log(VOLUME).without_workers())
             .err()
             .unwrap();
         assert!(matches!(refused, Error::NoEpochs { .. }), "{refused}");

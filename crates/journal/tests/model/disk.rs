@@ -25,11 +25,12 @@ pub(crate) const LARGE_POOL: Range<u64> = 70..112;
 pub(crate) const STARTS: [u64; 3] = [0, 40, 60];
 
 pub(crate) fn config(faults: Faults, read_only: bool) -> Config {
-    Config {
-        read_only,
-        faults,
-        ..Config::new(REGION, VOLUME)
-    }
+    Config::new(REGION, VOLUME)
+        .without_workers()
+        .with(|config| {
+            config.read_only = read_only;
+            config.faults = faults;
+        })
 }
 
 /// A clean disk whose log begins at `STARTS[start]`.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use steadfast_block::sim::SimDevice;
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::{
-    Access, Client, Config, Credits, Faults, Journal, Kind, Lockmap, Object, Op, Result as Outcome,
+    Access, Client, Credits, Faults, Journal, Kind, Lockmap, Object, Op, Result as Outcome,
     StreamId, Ticket,
 };
 use steadfast_model::log::{Change, Log, Operation, Promise};
@@ -237,11 +237,10 @@ fn run(threads: u64, seed: u64, cuts: u64, faults: Faults) -> Result<(u64, u64),
         pool: POOL,
     };
     let sim = fresh(seed as usize % 3);
-    let config = Config {
-        commit_interval: Duration::from_millis(3),
-        uncommitted_blocks_max: setup.pages_max,
-        ..config(faults, false)
-    };
+    let config = config(faults, false).with(|config| {
+        config.commit_interval = Duration::from_millis(3);
+        config.uncommitted_blocks_max = setup.pages_max;
+    });
     let (journal, _) = Journal::open(sim.clone(), config).unwrap();
     let shared = Arc::new(Shared {
         sim: sim.clone(),

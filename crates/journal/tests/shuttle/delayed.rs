@@ -71,7 +71,7 @@ impl Delayed {
             log_bytes: CLOSING_BYTES,
             data_blocks: 1,
         };
-        op.attach(stream as u64, closing);
+        op.attach(stream as u64, closing).unwrap();
         // Nothing closes while an operation is open.
         self.cache
             .waiting

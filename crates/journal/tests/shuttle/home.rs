@@ -54,10 +54,11 @@ fn name(journal: &Journal, round: u64) {
 fn run(faults: Faults) -> Option<String> {
     let device = Epochs::new(EPOCH_BLOCKS_MIN);
     device.rollback().unwrap();
-    let config = Config {
-        faults,
-        ..Config::without_log(VOLUME)
-    };
+    let config = Config::without_log(VOLUME)
+        .without_workers()
+        .with(|config| {
+            config.faults = faults;
+        });
     let below: Arc<dyn BlockDevice> = device.clone();
     let journal = Journal::open(below, config).unwrap().0;
     journal.start_workers();

@@ -60,10 +60,11 @@ trait World: Send + Sync + 'static {
 }
 
 fn config(faults: Faults) -> Config {
-    Config {
-        faults,
-        ..Config::new(REGION, VOLUME)
-    }
+    Config::new(REGION, VOLUME)
+        .without_workers()
+        .with(|config| {
+            config.faults = faults;
+        })
 }
 
 /// A volume with one metadata block in use, whose log has come near its end.
@@ -148,10 +149,9 @@ fn scenario<W: World>(watch: &Watch) {
     let recorder = Recorder::new(Some(Box::new(move |events| {
         noted.mark(RECORDED + events as u64);
     })));
-    let config = Config {
-        probe: recorder.probe(),
-        ..config(watch.faults)
-    };
+    let config = config(watch.faults).with(|config| {
+        config.probe = recorder.probe();
+    });
     let (journal, _) = Journal::open(recorder.device(sim.clone()), config.clone()).unwrap();
     let start = Start::read(&*sim, &config, &[META]).unwrap();
     recorder.start();
