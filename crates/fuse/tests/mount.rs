@@ -857,3 +857,47 @@ fn a_buffered_read_during_a_direct_write_leaves_no_stale_page() {
     assert!(child.wait().unwrap().success());
     assert_eq!(fs::read(m.join("file")).unwrap(), [b'b'; 8192]);
 }
+
+/// A limit of Linux (6.18), stated in steadfast(7): what was stored through mmap behind the end of a file comes into sight
+/// when the file grows. The kernel keeps the page while the size changes and writes it back afterwards, with the new size:
+/// the server sees a write like any other. Should a kernel zero the rest of the page, it passes, too.
+#[test]
+fn stores_behind_the_end_come_to_the_server_after_the_size() {
+    let m = mounted!();
+    let script = "import ctypes,os,sys\n\
+        libc=ctypes.CDLL(None,use_errno=True)\n\
+        libc.mmap.restype=ctypes.c_void_p\n\
+        libc.mmap.argtypes=[ctypes.c_void_p,ctypes.c_size_t,ctypes.c_int,ctypes.c_int,ctypes.c_int,ctypes.c_long]\n\
+        f=os.open(sys.argv[1],os.O_RDWR|os.O_CREAT)\n\
+        os.write(f,b'a'*100)\n\
+        at=libc.mmap(None,4096,3,1,f,0)\n\
+        ctypes.memset(at+200,0x58,1)\n\
+        os.ftruncate(f,4096)\n\
+        os.fsync(f)\n";
+    let status = Command::new("python3")
+        .args(["-c", script])
+        .arg(m.join("file"))
+        .status();
+    match status {
+        Ok(status) => assert!(status.success()),
+        Err(e) => return println!("skipped: python3: {e}"),
+    }
+    let seen = m.fs.seen.lock().unwrap();
+    let grown = seen
+        .iter()
+        .position(|seen| *seen == common::Seen::Size(4096))
+        .unwrap();
+    let stored = |seen: &common::Seen| match seen {
+        common::Seen::Write(0, data) => data.get(200) == Some(&0x58),
+        _ => false,
+    };
+    assert!(
+        !seen[..grown].iter().any(stored),
+        "nothing behind the end before the file grows"
+    );
+    let after = seen[grown..].iter().any(stored);
+    drop(seen);
+    let found = fs::read(m.join("file")).unwrap();
+    assert_eq!((found.len(), found[200] == 0x58), (4096, after));
+    println!("the kernel writes back what lay behind the end: {after}");
+}

@@ -16,6 +16,13 @@ use steadfast_fuse::{MountOptions, Session, mount};
 use steadfast_model::memfs::MemFs;
 use steadfast_vfs::*;
 
+/// A request that changes content.
+#[derive(PartialEq, Eq, Debug)]
+pub(crate) enum Seen {
+    Write(u64, Vec<u8>),
+    Size(u64),
+}
+
 /// Counts calls and misbehaves when told to.
 pub(crate) struct Watched {
     pub(crate) inner: MemFs,
@@ -32,6 +39,8 @@ pub(crate) struct Watched {
     /// Writes wait until this is let go.
     pub(crate) writes: Mutex<()>,
     pub(crate) writes_begun: AtomicU64,
+    /// Writes and changes of size, in their order.
+    pub(crate) seen: Mutex<Vec<Seen>>,
 }
 
 impl Default for Watched {
@@ -48,6 +57,7 @@ impl Default for Watched {
             trims: Mutex::default(),
             writes: Mutex::default(),
             writes_begun: AtomicU64::new(0),
+            seen: Mutex::default(),
         }
     }
 }
@@ -71,6 +81,9 @@ impl FileSystem for Watched {
         self.inner.getattr(c, ino)
     }
     fn setattr(&self, c: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        if let Some(size) = set.size {
+            self.seen.lock().unwrap().push(Seen::Size(size));
+        }
         self.inner.setattr(c, ino, set)
     }
     fn access(&self, c: &Caller, ino: Ino, mask: u8) -> Result<()> {
@@ -120,6 +133,10 @@ impl FileSystem for Watched {
     }
     fn write(&self, c: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.writes_begun.fetch_add(1, SeqCst);
+        self.seen
+            .lock()
+            .unwrap()
+            .push(Seen::Write(offset, data.to_vec()));
         let _held = self.writes.lock().unwrap();
         self.inner.write(c, ino, offset, data)
     }
