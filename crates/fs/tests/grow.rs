@@ -330,7 +330,7 @@ fn corner_34_what_cannot_grow_is_refused_with_its_reason_and_left_alone() {
     for (field, value) in [
         (std::mem::offset_of!(Superblock, version), 1u32),
         (std::mem::offset_of!(Superblock, version), 3),
-        (std::mem::offset_of!(Superblock, features_incompat), 2),
+        (std::mem::offset_of!(Superblock, features_incompat), 1 << 30),
         (std::mem::offset_of!(Superblock, features_ro), 1),
     ] {
         let mut other = good.clone();
