@@ -77,9 +77,10 @@ fn an_operation_that_outgrows_its_credits_is_refused_and_nothing_else() {
     let _ = op.commit();
     put(&journal, DATA + 5, 7);
     assert_eq!((byte(&journal, DATA), byte(&journal, DATA + 5)), (0, 7));
+    let block = Arc::new([1; BLOCK_SIZE]);
     let mut op = begin(&journal, 1000, 1);
     op.write(BlockNo(DATA), Kind::Data, 0, &[2; 300]).unwrap();
-    over(op.write_around(BlockNo(DATA + 9), vec![Arc::new([1; BLOCK_SIZE]); 2]));
+    over(op.write_around(BlockNo(DATA + 9), vec![Arc::clone(&block); 2]));
     drop(op);
     assert_eq!(byte(&journal, DATA), 0, "given up");
     journal.close().unwrap();
