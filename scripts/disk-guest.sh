@@ -34,10 +34,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 "$here/setup.sh" disk-guest
-if [ -z "$GIVEN_STEADFAST" ]; then
-  (cd "$ROOT" && cargo build --release --locked -p steadfast-cli -p steadfast-nbdkit) || die "the release build failed"
-fi
-[ -x "$STEADFAST" ] || die "there is no $STEADFAST"
+trial_programs
 
 BOOT_SECONDS_MAX=300
 make_workdir "$(fast_base 1500)"

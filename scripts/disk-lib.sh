@@ -8,6 +8,19 @@ disk_paths() {
   URI="nbd+unix:///?socket=$SOCKET"
 }
 
+# trial_programs: the command and the plugin with disks on trial (records, cuts, faults), built apart from those that people
+# use, which have none of that. Sets STEADFAST, unless it was given.
+trial_programs() {
+  if [ -z "$GIVEN_STEADFAST" ]; then
+    (cd "$ROOT" && cargo build --locked --target-dir "$TARGET/trial" -p steadfast-cli -p steadfast-nbdkit \
+      --features steadfast-cli/trial,steadfast-nbdkit/trial) || die "the build with disks on trial failed"
+    STEADFAST=$TARGET/trial/debug/steadfast
+  fi
+  [ -x "$STEADFAST" ] || die "there is no $STEADFAST"
+  "$STEADFAST" serve disk --help | grep -q -- --judge ||
+    die "$STEADFAST has no disks on trial: build it with the feature 'trial' of steadfast-cli and steadfast-nbdkit"
+}
+
 FAILED=0
 ok()  { say "    ok    $*"; }
 bad() { say "    WRONG $*"; FAILED=1; }

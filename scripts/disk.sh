@@ -51,10 +51,7 @@ if [ -z "${STEADFAST_DISK_INSIDE:-}" ]; then
   STEADFAST_DISK_INSIDE=1 exec unshare --mount --propagation private "$here/disk.sh" "${arguments[@]}"
 fi
 
-if [ -z "$GIVEN_STEADFAST" ]; then
-  (cd "$ROOT" && cargo build --release --locked -p steadfast-cli -p steadfast-nbdkit) || die "the release build failed"
-fi
-[ -x "$STEADFAST" ] || die "there is no $STEADFAST"
+trial_programs
 
 make_workdir "$(fast_base 1500)"
 cd "$WORK"

@@ -20,8 +20,8 @@
 //! | `settings` | what a server is told, and how it opens the image |
 //! | `medium` | what is served: the disk, or the disk on trial |
 //! | `file` | a file system with one file, the disk |
-//! | `trial` | a record of what clients were promised, power cuts and planted faults, for tests |
-//! | `verdict` | whether an image holds what the record promises |
+//! | `trial` | a record of what clients were promised, power cuts and planted faults, for tests (feature `trial`) |
+//! | `verdict` | whether an image holds what the record promises (feature `trial`) |
 //! | `fuzz` | the body of the fuzz target `flash` (feature `fuzz`) |
 
 mod file;
@@ -30,12 +30,16 @@ pub mod fuzz;
 mod medium;
 mod served;
 mod settings;
+#[cfg(feature = "trial")]
 mod trial;
+#[cfg(feature = "trial")]
 mod verdict;
 
 pub use file::{DISK_NAME, DiskFile};
 pub use medium::{Medium, Run};
 pub use served::{Refusal, Served};
 pub use settings::{Full, Gone, Settings};
+#[cfg(feature = "trial")]
 pub use trial::{Fault, Trial, TrialOptions};
+#[cfg(feature = "trial")]
 pub use verdict::{Verdict, VerdictError, verify, verify_disk};

@@ -7,6 +7,7 @@ use std::time::Duration;
 use steadfast_ftl::{Disk, DiskError, WhenFull};
 
 use crate::medium::Medium;
+#[cfg(feature = "trial")]
 use crate::trial::{Fault, Trial, TrialOptions};
 
 /// What happens to a write that the epoch has no room for.
@@ -102,6 +103,7 @@ pub struct Settings {
     /// A file to read from: when there is a byte, or an end, the server closes the disk and ends.
     pub control: Option<PathBuf>,
     /// For tests of crashes.
+    #[cfg(feature = "trial")]
     pub trial: TrialOptions,
 }
 
@@ -128,13 +130,26 @@ impl Settings {
             }
             "status" => self.status = Some(value.into()),
             "control" => self.control = Some(value.into()),
+            _ => return Err(format!("'{key}' is not known; there are {KEYS}")),
+        }
+        Ok(())
+    }
+
+    /// Takes one, or one of a trial: for the plugin of tests alone.
+    ///
+    /// # Errors
+    /// As for [`set`](Settings::set).
+    #[cfg(feature = "trial")]
+    pub fn set_trial(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let wrong = |why: String| format!("{key}={value}: {why}");
+        match key {
             "record" => self.trial.record = Some(value.into()),
             "cut" => {
                 let seed = value.parse();
                 self.trial.cut = Some(seed.map_err(|_| wrong("no number".to_owned()))?);
             }
             "fault" => self.trial.fault = Some(value.parse::<Fault>().map_err(wrong)?),
-            _ => return Err(format!("'{key}' is not known; there are {KEYS}")),
+            _ => return self.set(key, value),
         }
         Ok(())
     }
@@ -163,14 +178,17 @@ impl Settings {
         if let Some(control) = &self.control {
             add("control", control.as_os_str());
         }
-        if let Some(record) = &self.trial.record {
-            add("record", record.as_os_str());
-        }
-        if let Some(seed) = self.trial.cut {
-            add("cut", seed.to_string().as_ref());
-        }
-        if let Some(fault) = self.trial.fault {
-            add("fault", fault.name().as_ref());
+        #[cfg(feature = "trial")]
+        {
+            if let Some(record) = &self.trial.record {
+                add("record", record.as_os_str());
+            }
+            if let Some(seed) = self.trial.cut {
+                add("cut", seed.to_string().as_ref());
+            }
+            if let Some(fault) = self.trial.fault {
+                add("fault", fault.name().as_ref());
+            }
         }
         words
     }
@@ -185,6 +203,7 @@ impl Settings {
         if self.read_only {
             return Ok(Arc::new(Disk::open_read_only(&image)?));
         }
+        #[cfg(feature = "trial")]
         if self.trial.is_one() {
             // A write that waited would keep flushes from the record.
             let when_full = match self.full {
@@ -222,17 +241,25 @@ mod tests {
             ("readonly", "true"),
             ("status", "/proc/self/fd/9"),
             ("control", "c"),
+        ] {
+            settings.set(key, value).unwrap();
+        }
+        let trial = [
             ("record", "r"),
             ("cut", "18446744073709551615"),
             ("fault", "flush-ignored"),
-        ] {
-            settings.set(key, value).unwrap();
+        ];
+        for (key, value) in trial {
+            settings.set_trial(key, value).unwrap();
+            // A server that people start takes none of these.
+            let why = Settings::default().set(key, value).unwrap_err();
+            assert!(why.contains("is not known"), "{why}");
         }
         let mut other = Settings::default();
         for word in settings.words() {
             let word = word.into_string().unwrap();
             let (key, value) = word.split_once('=').unwrap();
-            other.set(key, value).unwrap();
+            other.set_trial(key, value).unwrap();
         }
         assert_eq!(format!("{settings:?}"), format!("{other:?}"));
         assert_eq!("wait".parse(), Ok(Full::Wait(PATIENCE)));
@@ -246,7 +273,7 @@ mod tests {
             ("fault", "none"),
             ("size", "1G"),
         ] {
-            let why = settings.set(key, value).unwrap_err();
+            let why = settings.set_trial(key, value).unwrap_err();
             assert!(
                 why.contains(if key == "size" { key } else { value }),
                 "{why}"

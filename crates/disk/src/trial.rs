@@ -31,8 +31,8 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::medium::{Medium, Run};
 
-/// Begins a record.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"STDFRECD");
+/// Begins a record. Not the magic of a journal's record.
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"STDFTRIA");
 /// Kinds of entries: three numbers each.
 pub(crate) const WRITE: u64 = 1;
 pub(crate) const DISCARD: u64 = 2;

@@ -1,5 +1,6 @@
-//! A plugin for nbdkit: a disk in a flash image, for any NBD client and any virtual machine, whose
-//! crash state is exactly its last flush.
+//! A plugin for nbdkit: a disk in a flash image, for any NBD client and any virtual machine. A crash
+//! returns it to the last flush that was answered or, if one was under way, to that one; with `full=flush` perhaps to a
+//! later moment when an epoch was full.
 //!
 //! ```text
 //! nbdkit nbdkit-steadfast-plugin.so image=disk.flash [full=flush|wait|wait:SECONDS]

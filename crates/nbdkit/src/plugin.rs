@@ -69,7 +69,11 @@ fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) fn config(key: &str, value: &str) -> Result<()> {
     let mut settings = held(&SETTINGS);
     let settings = settings.get_or_insert_default();
-    settings.set(key, value).map_err(invalid)
+    #[cfg(feature = "trial")]
+    let taken = settings.set_trial(key, value);
+    #[cfg(not(feature = "trial"))]
+    let taken = settings.set(key, value);
+    taken.map_err(invalid)
 }
 
 pub(crate) fn config_complete() -> Result<()> {

@@ -276,6 +276,19 @@ fn several_connections_at_once_and_a_flush_of_one_is_everybodys() {
     }
 }
 
+/// The plugin that people start took a record, a power cut on a signal, and planted faults: `fault=flush-ignored` made a disk
+/// that answers flushes and loses them.
+#[test]
+fn a_served_disk_obeys_no_trial_key() {
+    let Some(dir) = place() else { return };
+    for setting in ["record=r", "cut=1", "fault=flush-ignored"] {
+        let said = refused(dir.path(), &["disk", setting]);
+        let (key, _) = setting.split_once('=').unwrap();
+        assert!(said.contains(&format!("'{key}' is not known")), "{said}");
+    }
+    assert!(!dir.path().join("r").exists());
+}
+
 #[test]
 fn settings_and_images_that_cannot_be_are_refused_by_name() {
     let Some(dir) = place() else { return };

@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use steadfast_block::BlockDevice;
-use steadfast_disk::{DISK_NAME, DiskFile, Full, Gone, Served, Settings, Verdict};
+use steadfast_disk::{DISK_NAME, DiskFile, Full, Gone, Served, Settings};
 use steadfast_flash::ImageError;
 use steadfast_ftl::{Disk, DiskError};
 use steadfast_fuse::{Ended, MountOptions};
 
 use crate::commands::serve::{catch_signals, logger, serve, tell_service_manager};
-use crate::failure::{Code, Failure, notice};
+use crate::failure::{Failure, notice};
 use crate::{size, text};
 
 /// How long an image may be in use yet, by a server that was killed just now.
@@ -81,23 +81,32 @@ pub(crate) struct Args {
     /// Say what is served where as a line of JSON
     #[arg(long)]
     json: bool,
-    /// For tests of crashes: record what clients were told
-    #[arg(long, value_name = "FILE", hide = true)]
-    record: Option<PathBuf>,
-    /// For tests of crashes: cut the power of the flash memory on SIGUSR1
-    #[arg(long, value_name = "SEED", hide = true)]
-    cut: Option<u64>,
-    /// For tests of crashes: plant a fault
-    #[arg(long, value_name = "FAULT", hide = true)]
-    fault: Option<steadfast_disk::Fault>,
-    /// For tests of crashes: serve nothing, and say whether the image holds what a record promises
-    #[arg(long, value_name = "RECORD", hide = true)]
-    judge: Option<PathBuf>,
+    #[cfg(feature = "trial")]
+    #[command(flatten)]
+    trial: TrialArgs,
     /// Flash image, made by 'steadfast ftl format'
     image: PathBuf,
     /// More for nbdkit, such as filters or TLS
     #[arg(last = true, value_name = "NBDKIT-OPTION", conflicts_with = "fuse")]
     nbdkit: Vec<std::ffi::OsString>,
+}
+
+/// For tests of crashes.
+#[cfg(feature = "trial")]
+#[derive(Debug, clap::Args)]
+struct TrialArgs {
+    /// Record what clients were told
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Cut the power of the flash memory on SIGUSR1
+    #[arg(long, value_name = "SEED")]
+    cut: Option<u64>,
+    /// Plant a fault
+    #[arg(long, value_name = "FAULT")]
+    fault: Option<steadfast_disk::Fault>,
+    /// Serve nothing, and say whether the image holds what a record promises
+    #[arg(long, value_name = "RECORD")]
+    judge: Option<PathBuf>,
 }
 
 /// What is served where.
@@ -122,19 +131,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         std::io::ErrorKind::NotFound => absent(&args.image),
         _ => Failure::at(&args.image, e),
     })?;
-    if let Some(record) = &args.judge {
+    #[cfg(feature = "trial")]
+    if let Some(record) = &args.trial.judge {
         return judge(record, &image);
     }
-    let mut settings = Settings {
+    let settings = Settings {
         image: Some(image.clone()),
         full: args.full,
         gone: args.gone,
         read_only: args.read_only,
+        #[cfg(feature = "trial")]
+        trial: steadfast_disk::TrialOptions {
+            record: args.trial.record.clone(),
+            cut: args.trial.cut,
+            fault: args.trial.fault,
+        },
         ..Settings::default()
     };
-    settings.trial.record = args.record.clone();
-    settings.trial.cut = args.cut;
-    settings.trial.fault = args.fault;
     match &args.fuse {
         Some(dir) => run_fuse(args, &image, dir, &settings),
         None => run_nbd(args, &image, settings),
@@ -142,7 +155,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Prints one word (`flushed`, `flushing`, `later` or `wrong`) and a number.
+#[cfg(feature = "trial")]
 fn judge(record: &Path, image: &Path) -> Result<ExitCode, Failure> {
+    use crate::failure::Code;
+    use steadfast_disk::Verdict;
+
     let verdict = steadfast_disk::verify(record, image);
     let verdict = verdict.map_err(|e| Failure::at(image, e).with_code(Code::Usage))?;
     let (word, number, code) = match verdict {
