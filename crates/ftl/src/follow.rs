@@ -1,7 +1,8 @@
 //! How recovery follows the logs: the delta log, page by page, and the data log behind it.
 //!
 //! Both are numbered without gaps, and end at the first number that is nowhere to be found where
-//! it could be: the next page of an open block, or the first page of an announced one.
+//! it could be: the next page of an open block, or the first page of an announced one. Whether that is the end
+//! or damage is for `past` to say.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::{DeltaPosition, NUMBERS};
@@ -9,8 +10,9 @@ use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Ftl, HOST, MOVED};
 use crate::limits::{Widths, delta_head_words, pair_capacity};
 use crate::map::corrupt_at;
+use crate::past::{Claim, Ends, Lies};
 use crate::platform::{Page, Platform, Queue, Word};
-use crate::shape::{NONE, TRIMMED};
+use crate::shape::{NONE, Shape, TRIMMED};
 use crate::tag::{self, Tag, Tagged};
 use alloc::vec::Vec;
 
@@ -19,8 +21,6 @@ pub(crate) struct Frontier<W> {
     /// The newest data page that delta pages cover.
     pub(crate) number: W,
     pub(crate) incarnation: W,
-    /// The delta page that says so.
-    pub(crate) at: W,
     /// Places where the next data page may be.
     pub(crate) heads: Vec<Place<W>>,
     pub(crate) next: [[W; 2]; 2],
@@ -39,12 +39,25 @@ pub(crate) struct Place<W> {
 pub(crate) struct Head<P: Platform> {
     pub(crate) place: Place<P::W>,
     pub(crate) found: Option<Tagged<P>>,
+    /// Nothing was programmed here.
+    pub(crate) erased: bool,
+    /// What was is not whole.
+    pub(crate) damaged: Option<Claim<P::W>>,
 }
+
+impl<P: Platform> Head<P> {
+    pub(crate) fn at(&self, shape: &Shape) -> P::W {
+        shape.page_at(self.place.block, self.place.page)
+    }
+}
+
+/// Where the next delta page may be: blocks and pages.
+pub(crate) type DeltaPlaces<W> = [(W, W); 3];
 
 /// How far the delta log has been followed.
 pub(crate) struct DeltaLog<P: Platform> {
     /// Where the next page may be.
-    pub(crate) places: [(P::W, P::W); 3],
+    pub(crate) places: DeltaPlaces<P::W>,
     /// The blocks that the last page announces.
     pub(crate) next: [P::W; 2],
     /// What the pages behind the last commit say.
@@ -61,14 +74,15 @@ fn next_places<W: Word>(block: W, page: W, next: [W; 2]) -> [(W, W); 3] {
 type Lying<P> = (Tagged<P>, <P as Platform>::W, <P as Platform>::W);
 
 impl<P: Platform, Y> Ftl<P, Y> {
-    /// Applies the delta pages from a position on. `counted`: the delta page from which on
-    /// changes are counted, because the block table does not know them. Leaves the announced
-    /// blocks in the delta stream.
-    pub(crate) fn follow_deltas(
+    /// Follows both logs from where a root says. `counted`: the last page of the delta run that its block
+    /// table goes with: changes from there on are counted. `root`: a damaged page that may be a newer one. Leaves
+    /// the announced blocks in the delta stream.
+    pub(crate) fn follow_logs(
         &mut self,
         from: &DeltaPosition<P::W>,
         counted: P::W,
-    ) -> Result<Frontier<P::W>, P::Error> {
+        root: Option<P::W>,
+    ) -> Result<Ends<P>, P::Error> {
         self.delta = from.number;
         let mut log = DeltaLog {
             places: next_places(from.block, from.page, from.next),
@@ -78,8 +92,19 @@ impl<P: Platform, Y> Ftl<P, Y> {
         };
         while self.follow_delta(&mut log, counted)? {}
         self.streams[DELTA].next = log.next;
-        (log.frontier)
-            .ok_or_else(|| self.corrupt("delta page", self.shape.page_at(from.block, from.page)))
+        // The run that the table goes with was durable before the root.
+        let short = self.delta <= counted && !self.faults.trust_the_end;
+        let Some(frontier) = log.frontier.filter(|_| !short) else {
+            let at = self.broken(&log.places)?;
+            return Err(self.corrupt("delta page", at));
+        };
+        let heads = self.follow_data(&frontier)?;
+        Ok(Ends {
+            frontier,
+            deltas: log.places,
+            heads,
+            root,
+        })
     }
 
     /// Takes in the delta page of the next number; says whether there was one. What the pages of a
@@ -119,7 +144,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
     /// The next delta page, and the block and index where it lies, the first place that has it.
     pub(crate) fn find_delta(
         &mut self,
-        places: [(P::W, P::W); 3],
+        places: DeltaPlaces<P::W>,
     ) -> Result<Option<Lying<P>>, P::Error> {
         let n = P::W::of;
         for (block, index) in places {
@@ -142,7 +167,6 @@ impl<P: Platform, Y> Ftl<P, Y> {
         let mut frontier = Frontier {
             number: page.word(n(0)),
             incarnation: page.word(n(1)),
-            at,
             heads: Vec::new(),
             next: [[n(NONE); 2]; 2],
         };
@@ -174,8 +198,8 @@ impl<P: Platform, Y> Ftl<P, Y> {
     }
 
     /// Applies the data pages behind the frontier, up to the last commit before the log's end.
-    /// What they say waits in `pairs`.
-    pub(crate) fn follow_data(&mut self, frontier: &Frontier<P::W>) -> Result<(), P::Error> {
+    /// What they say waits in `pairs`. Says where the log may go on.
+    fn follow_data(&mut self, frontier: &Frontier<P::W>) -> Result<Vec<Head<P>>, P::Error> {
         let n = P::W::of;
         self.number = frontier.number;
         self.incarnation = frontier.incarnation;
@@ -199,16 +223,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
             }
             expected = expected + n(1);
         }
-        // The log ends here, unless a page behind says that more was durable.
-        for head in &heads {
-            if let Some((tag, _)) = &head.found
-                && tag.flushed >= expected
-                && tag.number > expected
-            {
-                return Err(self.corrupt("data page of a flush before", frontier.at));
-            }
-        }
-        Ok(())
+        Ok(heads)
     }
 
     /// Takes in the data page of this number, if it is at one of the heads; says whether it was.
@@ -320,23 +335,32 @@ impl<P: Platform, Y> Ftl<P, Y> {
     pub(crate) fn head(&mut self, place: Place<P::W>) -> Result<Head<P>, P::Error> {
         let n = P::W::of;
         let inside = place.block < n(self.shape.blocks) && place.page < n(self.shape.data_pages());
-        let found = if inside {
-            let incarnation = self.incarnation;
-            self.fetch(self.shape.page_at(place.block, place.page))?
-                .filter(|(tag, _)| {
-                    (tag.is(tag::DATA) || tag.is(tag::TRIM)) && tag.incarnation == incarnation
-                })
-        } else {
-            None
+        let mut head = Head {
+            place,
+            found: None,
+            erased: false,
+            damaged: None,
         };
-        Ok(Head { place, found })
+        if inside {
+            let incarnation = self.incarnation;
+            match self.look_at(self.shape.page_at(place.block, place.page))? {
+                Lies::Whole((tag, page)) if tag.is_data() && tag.incarnation == incarnation => {
+                    head.found = Some((tag, page));
+                }
+                Lies::Whole(_) => {}
+                Lies::Erased => head.erased = true,
+                Lies::Damaged(claim) => head.damaged = Some(claim),
+            }
+        }
+        Ok(head)
     }
 
     /// A page that is whole, with its tag.
     pub(crate) fn fetch(&mut self, at: P::W) -> Result<Option<Tagged<P>>, P::Error> {
-        let page = self.platform.fetch(at).map_err(FtlError::Flash)?;
-        Ok(page
-            .and_then(|page| Tag::read(&self.shape, self.volume, at, &page).map(|tag| (tag, page))))
+        Ok(match self.look_at(at)? {
+            Lies::Whole(tagged) => Some(tagged),
+            Lies::Erased | Lies::Damaged(_) => None,
+        })
     }
 
     /// Applies a change that page `at` holds.

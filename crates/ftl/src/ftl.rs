@@ -25,6 +25,12 @@ pub struct Faults {
     pub accept_uncommitted: bool,
     /// Recovery goes on behind a missing page.
     pub skip_gap: bool,
+    /// Recovery does not look past the end of what it found.
+    pub trust_the_end: bool,
+    /// A damaged root hides those behind it in its anchor.
+    pub damaged_root_ends: bool,
+    /// Pages say that a commit is durable before it is.
+    pub flushed_early: bool,
     /// Blocks are erased though no durable delta page says what their pages said.
     pub forget_age: bool,
     /// A mount erases blocks without valid sectors that the end of the log lies in.

@@ -1,5 +1,5 @@
-//! A snapshot-consistent flash translation layer: after a crash the disk is what it was at its
-//! last flush, nothing older and nothing newer (paper 003).
+//! A snapshot-consistent flash translation layer: after a crash the disk is what it was at the last
+//! flush that returned or, if one was under way, at that one (paper 003).
 //!
 //! An [`Ftl`] maps logical sectors to places in flash. [`Ftl::write`] and [`Ftl::trim`] change
 //! the map; [`Ftl::flush`] makes all changes since the last flush durable in one step.
@@ -25,6 +25,14 @@
 //! 4. Streams go on in announced blocks only, which are durably erased before, and a mount begins
 //!    with fresh ones. So a page that a crash left behind is never taken for a new one; besides,
 //!    it carries another *incarnation*, which every mount changes.
+//! 5. Every page names the newest commit that was durable when it was programmed. A page that names
+//!    a newer commit than a mount has found proves that the medium lost a page, and the mount
+//!    refuses the disk (`past`). So rot is not taken for the end of a log; only the newest flush,
+//!    of which no later page knows, is taken for torn if its pages are damaged.
+//!
+//! What is shown of this, and what is by hand: `proofs/coq` proves the ordering argument of a model, without page
+//! search and failed programs; `proofs/smt` checks this source method by method, for all values of states of given
+//! shapes at one geometry.
 //!
 //! The core is generic over [`Platform`]; policies (wear, hot and cold, victims) only propose,
 //! and what they propose is checked ([`Policy`]).
@@ -41,7 +49,8 @@
 //! | `flush` | commit, failed programs, delta pages |
 //! | `collect` | moving sectors, erasing blocks |
 //! | `checkpoint` | map pages, tables, roots |
-//! | `recover`, `follow` | format and mount; how logs are followed |
+//! | `recover`, `anchors`, `follow` | format and mount; the newest root; how logs are followed |
+//! | `past` | what lies past the end of a log: damage is told from an end |
 //! | `check` | map and counts agree; no two sectors share a place |
 //! | `policy` | which block next, which victim, how fast |
 //! | `stress` | random histories with crashes against golden arrays (feature `std`) |
@@ -52,6 +61,7 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
+mod anchors;
 #[cfg(feature = "std")]
 mod baseline;
 #[cfg(feature = "std")]
@@ -70,6 +80,7 @@ mod follow;
 mod ftl;
 mod limits;
 mod map;
+mod past;
 mod plain;
 mod platform;
 mod policy;

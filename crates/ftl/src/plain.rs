@@ -53,6 +53,10 @@ impl Page<u64> for Bytes {
         let (computed, stored) = self.checksum(volume, at);
         computed == stored
     }
+
+    fn is_blank(&self) -> bool {
+        self.0.iter().all(|&byte| byte == 0xFF)
+    }
 }
 
 /// Entries of 32 bits.

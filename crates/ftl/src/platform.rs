@@ -74,6 +74,8 @@ pub trait Page<W>: Clone {
     fn seal(&mut self, volume: W, at: W);
     /// Whether the last word is that checksum.
     fn is_intact(&self, volume: W, at: W) -> bool;
+    /// Whether all bits are ones, as an erase leaves them. Such a page has no tag.
+    fn is_blank(&self) -> bool;
 }
 
 /// A table of numbers below 2^32.

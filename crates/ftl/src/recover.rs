@@ -7,7 +7,7 @@
 //! A mount reads the newest root, its directory and block table, the delta log from the root's
 //! position on, and the data log behind that up to its last commit. Map pages are read when a
 //! change or a request needs them. So it takes as long as there are changes since the last
-//! checkpoint, whatever the size of the disk.
+//! checkpoint, whatever the size of the disk. Before anything is changed it looks past the end of what it found: see `past`.
 //!
 //! Then it begins an incarnation: fresh blocks for the data streams, and a delta run that says
 //! what was found, and where the streams go on; one sync. Until then only blocks that nothing
@@ -22,16 +22,18 @@
 //! number, which is that of no data page: none is programmed before. Such a mount alone takes as
 //! long as the map is large.
 
+use crate::anchors::{Root, find_roots, no_root, vacant};
 use crate::blocks::BlockUse;
-use crate::checkpoint::{DeltaPosition, FAILING, NUMBERS, ROOT_SEAL, ROOT_WORDS, VACANT, VERSION};
+use crate::checkpoint::{DeltaPosition, FAILING, NUMBERS, ROOT_WORDS, VACANT, VERSION};
 use crate::error::{FtlError, Result};
 use crate::ftl::{DELTA, Faults, Ftl, HOST, MAPS, MOVED, Options};
 use crate::limits::{ANCHORS, Intervals, Limits, META_NEXT};
 use crate::map::corrupt_at;
+use crate::past::Lies;
 use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
 use crate::policy::Policy;
 use crate::shape::{NONE, Shape};
-use crate::tag::{self, Tag};
+use crate::tag;
 use alloc::vec::Vec;
 
 /// Blocks erased at once when a mount begins.
@@ -67,7 +69,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         let n = P::W::of;
         let limits = Limits::derive(&shape, options.sectors, options.intervals())
             .map_err(FtlError::TooSmall)?;
-        let old = newest_root(&mut platform, &shape)?;
+        let old = find_roots(&mut platform, &shape, &faults)?.newest;
         let volume = n(options.volume);
         let mut ftl = Ftl::empty(platform, policy, shape, limits, volume, faults);
         ftl.classify()?;
@@ -120,11 +122,13 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// Returns to the last flush of the disk that the memory holds.
+    /// Returns to the last flush of the disk that the memory holds. If a page of the newest flush is damaged and no
+    /// later page knows of that flush, it is taken for torn by a crash: the disk returns to the flush before.
     ///
     /// # Errors
     /// [`FtlError::NotFormatted`], [`FtlError::OtherGeometry`], [`FtlError::OtherVersion`],
-    /// [`FtlError::Corrupt`] if what was durable is damaged, [`FtlError::Flash`].
+    /// [`FtlError::Corrupt`] if what was durable is damaged, and then nothing was changed;
+    /// [`FtlError::Flash`].
     pub fn mount(platform: P, shape: Shape, policy: Y) -> Result<Self, P::Error> {
         Ftl::mount_with(platform, shape, policy, Faults::default())
     }
@@ -141,13 +145,13 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         faults: Faults,
     ) -> Result<Self, P::Error> {
         let n = P::W::of;
-        let found = newest_root(&mut platform, &shape)?;
-        let Some((anchor, tag, root)) = found else {
-            return Err(FtlError::NotFormatted);
+        let found = find_roots(&mut platform, &shape, &faults)?;
+        let Some((anchor, tag, root)) = found.newest else {
+            return Err(no_root(&mut platform, &shape, found.damaged)?);
         };
         let word = |at: u64| root.word(n(at));
         if word(0) == n(VACANT) {
-            return Err(FtlError::NotFormatted);
+            return Err(vacant(&mut platform, &shape, word(1), found.damaged)?);
         }
         check_root(&shape, &word)?;
         if word(7) >= n(NUMBERS) {
@@ -174,16 +178,51 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             next: [next.low(), next.high()],
         };
         ftl.recovering = true;
-        ftl.read_tables(&root)?;
-        let frontier = ftl.follow_deltas(&from, word(10))?;
-        ftl.follow_data(&frontier)?;
+        if let Err(error) = ftl.follow_root(&root, &from, word(10), found.damaged) {
+            return Err(ftl.blame(error, found.damaged)?);
+        }
         ftl.platform.arrive();
         ftl.recovering = false;
-        ftl.flushed = ftl.number;
         ftl.checkpoint.durable_from = from.number;
         ftl.classify()?;
         ftl.begin_incarnation()?;
         Ok(ftl)
+    }
+
+    /// Reads all that a root leads to, and looks past its end. `damaged`: a page that may have been a newer root.
+    fn follow_root(
+        &mut self,
+        root: &P::P,
+        from: &DeltaPosition<P::W>,
+        counted: P::W,
+        damaged: Option<P::W>,
+    ) -> Result<(), P::Error> {
+        self.read_tables(root)?;
+        let ends = self.follow_logs(from, counted, damaged)?;
+        self.look_past(&ends)?;
+        // What was found behind the run is durable with the first sync (`say_found`): a memory that kept its power
+        // may not have it on the medium yet.
+        self.flushed = ends.frontier.number;
+        Ok(())
+    }
+
+    /// What an older root needs may have been erased: then the damaged page is the newest root. A page of its
+    /// tables that is damaged itself is named.
+    fn blame(
+        &mut self,
+        error: FtlError<P::Error>,
+        damaged: Option<P::W>,
+    ) -> Result<FtlError<P::Error>, P::Error> {
+        let n = P::W::of;
+        let (Some(root), FtlError::Corrupt { what, block, page }) = (damaged, &error) else {
+            return Ok(error);
+        };
+        let inside = *block < self.shape.blocks && *page < self.shape.pages;
+        let at = self.shape.page_at(n(*block), n(*page));
+        if *what != "delta page" && inside && matches!(self.look_at(at)?, Lies::Damaged(_)) {
+            return Ok(error);
+        }
+        Ok(self.corrupt("root", root))
     }
 
     /// Directory and block table, as the root names them.
@@ -388,58 +427,9 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             P::part(self, "checkpoint", Self::checkpoint_whole)?;
         }
         self.blocks.durable_runs = self.runs;
+        self.flushed = self.number;
         Ok(())
     }
-}
-
-/// A root, and the anchor that it lies in.
-pub(crate) type Root<P> = (
-    <P as Platform>::W,
-    Tag<<P as Platform>::W>,
-    <P as Platform>::P,
-);
-
-/// The newest whole root and the anchor that it lies in. Roots lie in the first pages of their
-/// anchor; one behind the first damaged page is not the newest.
-pub(crate) fn newest_root<P: Platform>(
-    platform: &mut P,
-    shape: &Shape,
-) -> Result<Option<Root<P>>, P::Error> {
-    let mut newest = None;
-    for anchor in 0..ANCHORS {
-        for index in 0..shape.pages {
-            let [anchor, index] = [anchor, index].map(P::W::of);
-            if !look_for_root(platform, shape, anchor, index, &mut newest)? {
-                break;
-            }
-        }
-    }
-    platform.arrive();
-    Ok(newest)
-}
-
-/// Says whether a whole root lies here, and takes it if it is newer than the one so far.
-pub(crate) fn look_for_root<P: Platform>(
-    platform: &mut P,
-    shape: &Shape,
-    anchor: P::W,
-    index: P::W,
-    newest: &mut Option<Root<P>>,
-) -> Result<bool, P::Error> {
-    let n = P::W::of;
-    let at = shape.page_at(anchor, index);
-    let page = platform.fetch(at).map_err(FtlError::Flash)?;
-    let tagged = page.and_then(|page| {
-        let tag = Tag::read(shape, n(ROOT_SEAL), at, &page)?;
-        (tag.is(tag::ROOT) && tag.number < n(NUMBERS)).then_some((tag, page))
-    });
-    let Some((tag, page)) = tagged else {
-        return Ok(false);
-    };
-    if (newest.as_ref()).is_none_or(|(_, other, _)| tag.number > other.number) {
-        *newest = Some((anchor, tag, page));
-    }
-    Ok(true)
 }
 
 pub(crate) fn check_root<W: Word, E>(shape: &Shape, word: &impl Fn(u64) -> W) -> Result<(), E> {

@@ -242,7 +242,11 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             flags: P::W::of(0),
             incarnation: self.incarnation,
             number,
-            flushed: self.flushed,
+            flushed: if self.faults.flushed_early {
+                self.number
+            } else {
+                self.flushed
+            },
             next: [P::W::of(NONE); 2],
             count,
         }

@@ -1,6 +1,7 @@
 //! The stress test of paper 003, section 7.1, and more: random writes, trims and flushes over an
 //! emulated memory, with power cuts at random operations, also in recovery, and failures of
-//! programs, erases and reads; two golden arrays say what must be read.
+//! programs, erases and reads; golden arrays say what must be read. After some cuts one bit of the memory rots in
+//! a copy: no mount of that may return to an older state than the flush before the newest.
 //!
 //! A run is decided by its [`Plan`] and seed, and repeats exactly.
 
@@ -9,10 +10,12 @@ use crate::error::FtlError;
 use crate::ftl::{DELTA, Faults, Ftl, Options, Stats};
 use crate::limits::{Intervals, Limits};
 use crate::policy::Tuned;
-use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rates, Rng};
+use steadfast_flash::{Address, FlashError, Geometry, Latency, MemoryStore, Nand, Rates, Rng};
 
 /// Where erases fail, both blocks that the delta stream announces go bad with one power cut in so many.
 const SPOILED_ONE_IN: u64 = 8;
+/// Bits that rot behind a power cut, each in a copy of its own.
+const ROTS: u64 = 2;
 
 /// What a run does.
 #[derive(Clone, Debug)]
@@ -175,6 +178,10 @@ pub struct Report {
     pub extra_commits: u64,
     /// Power cuts with which the delta stream's announced blocks went bad.
     pub spoiled: u64,
+    /// Bits that rotted, each in a copy of its own.
+    pub rotted: u64,
+    /// Mounts that refused such a copy.
+    pub refused: u64,
 }
 
 impl std::ops::AddAssign for Report {
@@ -193,6 +200,8 @@ impl std::ops::AddAssign for Report {
         self.failed_blocks += other.failed_blocks;
         self.extra_commits += other.extra_commits;
         self.spoiled += other.spoiled;
+        self.rotted += other.rotted;
+        self.refused += other.refused;
     }
 }
 
@@ -216,8 +225,12 @@ type Failure = FtlError<FlashError>;
 struct Run<'a> {
     plan: &'a Plan,
     rng: Rng,
+    /// For what rots, so that the history does not depend on it.
+    rot: Rng,
     faults: Faults,
     sectors: u64,
+    /// As of the flush before the last, of the last, and now.
+    older: Vec<u64>,
     stable: Vec<u64>,
     volatile: Vec<u64>,
     stamp: u64,
@@ -265,8 +278,10 @@ impl<'a> Run<'a> {
         Ok(Run {
             plan,
             rng: Rng::new(seed),
+            rot: Rng::new(seed ^ 0x726F_7400),
             faults,
             sectors,
+            older: vec![0; sectors as usize],
             stable: vec![0; sectors as usize],
             volatile: vec![0; sectors as usize],
             stamp: 0,
@@ -290,8 +305,9 @@ impl<'a> Run<'a> {
             region: self.plan.region,
             volume: self.volume,
         };
-        self.stable.fill(0);
-        self.volatile.fill(0);
+        for golden in [&mut self.older, &mut self.stable, &mut self.volatile] {
+            golden.fill(0);
+        }
         let disk = Ftl::format(platform, shape, Tuned::new(shape.dies), options)
             .map_err(|e| format!("format: {e}"))?;
         // Mounting plants the faults.
@@ -384,16 +400,66 @@ impl<'a> Run<'a> {
 
     fn flush(&mut self, disk: &mut Disk) -> Result<(), Failure> {
         disk.flush()?;
-        self.stable.copy_from_slice(&self.volatile);
+        self.advance();
         self.report.flushes += 1;
         Ok(())
     }
 
     fn end(&mut self, disk: &mut Disk) -> Result<(), Failure> {
         disk.checkpoint()?;
-        self.stable.copy_from_slice(&self.volatile);
+        self.advance();
         self.report.ends += 1;
         Ok(())
+    }
+
+    /// A flush has taken place, perhaps with nothing to do.
+    fn advance(&mut self) {
+        if self.stable != self.volatile {
+            self.older.copy_from_slice(&self.stable);
+            self.stable.copy_from_slice(&self.volatile);
+        }
+    }
+
+    /// One bit of a copy of the memory rots. A mount refuses that, or the disk is what it was at its newest flush or at the
+    /// one before, but for sectors that are named as lost.
+    fn rot(&mut self, nand: &Nand<MemoryStore>, flushing: bool) -> Result<(), String> {
+        let geometry = *nand.geometry();
+        let at = Address {
+            block: self.rot.below(geometry.all_blocks().into()) as u32,
+            page: self.rot.below(geometry.pages.into()) as u32,
+        };
+        let bit = self.rot.below(8 * geometry.raw_bytes() as u64) as usize;
+        let mut nand = nand.clone();
+        nand.damage(at, |page| page[bit / 8] ^= 1 << (bit % 8))
+            .map_err(|e| e.to_string())?;
+        self.report.rotted += 1;
+        let mut disk = match self.mount(nand) {
+            Ok(disk) => disk,
+            Err(FtlError::Corrupt { .. }) => {
+                self.report.refused += 1;
+                return Ok(());
+            }
+            Err(FtlError::WornOut) if self.plan.rates != Rates::default() => return Ok(()),
+            Err(error) => return Err(format!("mount with a bit of {at} changed: {error}")),
+        };
+        let mut is = [true, true, flushing];
+        for sector in 0..self.sectors {
+            let found = match self.stamp_of(&mut disk, sector) {
+                Ok(found) => found,
+                Err(FtlError::Damaged { .. } | FtlError::Corrupt { .. }) => continue,
+                Err(error) => return Err(format!("a bit of {at} changed: {error}")),
+            };
+            let golden = [&self.older, &self.stable, &self.volatile];
+            for (is, golden) in is.iter_mut().zip(golden) {
+                *is &= golden[sector as usize] == found;
+            }
+        }
+        if is.contains(&true) {
+            return Ok(());
+        }
+        Err(format!(
+            "with a bit of {at} changed the disk is an older one"
+        ))
     }
 
     fn read_one(&mut self, disk: &mut Disk) -> Result<(), String> {
@@ -472,6 +538,9 @@ impl<'a> Run<'a> {
             }
             nand = platform.into_nand();
         }
+        for _ in 0..ROTS {
+            self.rot(&nand, flushing)?;
+        }
         let mut disk = match self.mount(nand) {
             Ok(disk) => disk,
             Err(FtlError::WornOut) if self.plan.rates != Rates::default() => return self.fresh(),
@@ -486,7 +555,7 @@ impl<'a> Run<'a> {
             self.compare(&mut disk, &volatile)
                 .map_err(|also| format!("after a crash in a flush: {what}; {also}"))?;
             self.report.flushed_crashes += 1;
-            self.stable.copy_from_slice(&volatile);
+            self.advance();
         }
         self.volatile.copy_from_slice(&self.stable);
         Ok(disk)

@@ -70,7 +70,19 @@ impl<W: Word> Tag<W> {
         if head >> 16 != W::of(MAGIC) || !page.is_intact(volume, at) {
             return None;
         }
-        Some(Tag {
+        Some(Tag::parse(shape, page))
+    }
+
+    /// Whether a page looks like one of the layer, whole or not, of any volume.
+    pub(crate) fn is_marked<P: Page<W>>(shape: &Shape, page: &P) -> bool {
+        page.word(W::of(shape.page_words)).high() >> 16 == W::of(MAGIC)
+    }
+
+    /// The words of a tag, whatever they are.
+    pub(crate) fn parse<P: Page<W>>(shape: &Shape, page: &P) -> Tag<W> {
+        let word = |i: u64| page.word(W::of(shape.page_words + i));
+        let head = word(0).high();
+        Tag {
             kind: (head >> 8) & W::of(0xFF),
             flags: head & W::of(0xFF),
             incarnation: word(0).low(),
@@ -78,11 +90,16 @@ impl<W: Word> Tag<W> {
             flushed: word(2),
             next: [word(3).low(), word(3).high()],
             count: word(4),
-        })
+        }
     }
 
     pub(crate) fn is(&self, kind: u64) -> bool {
         self.kind == W::of(kind)
+    }
+
+    /// A page of the data log.
+    pub(crate) fn is_data(&self) -> bool {
+        self.is(DATA) || self.is(TRIM)
     }
 
     pub(crate) fn commits(&self) -> bool {

@@ -66,6 +66,8 @@ mutants!(
     skip_delta_commit,
     accept_uncommitted,
     skip_gap,
+    trust_the_end,
+    flushed_early,
     forget_age,
     move_stale,
     root_early,

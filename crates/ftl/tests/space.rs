@@ -300,11 +300,11 @@ fn corner_48_trims_of_one_range_again_and_again_leave_room() {
 #[test]
 fn corner_48_mounts_in_a_row_leave_room() {
     let plan = &plans()[2];
-    let report = run(plan, 550, 9_000, Faults::default()).unwrap();
+    let report = run(plan, 1440, 9_000, Faults::default()).unwrap();
     assert!(report.crashes > 10, "{report:?}");
     let faults = Faults {
         skip_mount_checkpoint: true,
         ..Faults::default()
     };
-    println!("{}", run(plan, 550, 9_000, faults).unwrap_err());
+    println!("{}", run(plan, 1440, 9_000, faults).unwrap_err());
 }

@@ -38,7 +38,7 @@ fn every_crash_returns_to_the_last_flush() {
         total += report;
     }
     println!("all: {total:?}");
-    assert!(total.spoiled > 0, "{total:?}");
+    assert!(total.spoiled > 0 && total.refused > 0, "{total:?}");
     if long {
         assert!(total.flushes >= 12_000_000 && total.crashes >= 10_000);
     }

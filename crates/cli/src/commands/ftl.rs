@@ -543,11 +543,15 @@ pub(crate) fn failure(image: &Path, error: DiskError) -> Failure {
             );
         }
         DiskError::InUse { .. } => return crate::volume::in_use(image),
+        DiskError::Layer(FtlError::Corrupt { what: "root", .. }) => {
+            "; without that root the newest flush cannot be found. Nothing was changed, and the data pages are still there: keep \
+             a copy of the image, and do not format it"
+        }
         DiskError::Layer(FtlError::NotFormatted) => {
             "; 'steadfast ftl format --force' makes one, and forgets what is there"
         }
         DiskError::Layer(FtlError::Corrupt { .. }) => {
-            "; keep a copy of the image before anything else is done with it"
+            "; nothing was changed: keep a copy of the image before anything else is done with it"
         }
         _ => "",
     };

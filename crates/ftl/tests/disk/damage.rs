@@ -167,15 +167,38 @@ fn every_kind_of_page_may_be_damaged_or_forged() {
     assert!(refused > 10 && fine > 10, "{refused} {fine}");
 }
 
+/// Blocks of a disk without its roots are a damaged disk; a memory of garbage is none.
 #[test]
 fn any_garbage_is_no_disk() {
     let (nand, ..) = image();
     let mut rng = Rng::new(1);
     let mut other = nand.clone();
-    for block in 0..4 {
+    let garbage = |nand: &mut Nand<MemoryStore>, rng: &mut Rng, blocks: std::ops::Range<u32>| {
+        for block in blocks {
+            for page in 0..16 {
+                nand.damage(Address { block, page }, |p| damage(rng, p))
+                    .unwrap();
+            }
+        }
+    };
+    other.sync().unwrap();
+    garbage(&mut other, &mut rng, 0..4);
+    let lost = mount(other.clone()).map(drop);
+    assert!(
+        matches!(
+            lost,
+            Err(FtlError::Corrupt {
+                what: "root",
+                block: 0..4,
+                ..
+            })
+        ),
+        "{lost:?}"
+    );
+    for block in 0..other.geometry().all_blocks() {
         for page in 0..16 {
             other
-                .damage(Address { block, page }, |p| damage(&mut rng, p))
+                .damage(Address { block, page }, |p| p.fill(rng.number() as u8))
                 .unwrap();
         }
     }

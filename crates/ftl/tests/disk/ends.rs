@@ -20,7 +20,7 @@ fn large(region: Option<u64>) -> Result<Disk, Error> {
     with_region(large, region)
 }
 
-fn with_region(geometry: Geometry, region: Option<u64>) -> Result<Disk, Error> {
+pub(crate) fn with_region(geometry: Geometry, region: Option<u64>) -> Result<Disk, Error> {
     let platform = platform(geometry);
     let shape = platform.shape();
     let intervals = Intervals {

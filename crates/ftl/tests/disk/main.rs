@@ -7,3 +7,4 @@ mod damage;
 mod ends;
 mod formats;
 mod lost;
+mod rot;

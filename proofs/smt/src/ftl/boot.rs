@@ -6,7 +6,8 @@ use crate::error::FtlError;
 use crate::follow::DeltaLog;
 use crate::limits::{ANCHORS, delta_head_words};
 use crate::obligation;
-use crate::recover::{look_for_root, newest_root};
+use crate::anchors::{Anchored, find_roots, look_for_root};
+use crate::ftl::Faults;
 use crate::shape::{NONE, Shape, TRIMMED};
 use crate::state::{Begin, SMALL, State, View, any_block, any_sector, chosen, ghost};
 use crate::sym::{
@@ -34,14 +35,20 @@ fn lies(at: Term, volume: Term, kind: u64) -> (Term, Term) {
 
 fn root_at(at: Term) -> (Term, Term) {
     let (whole, number) = lies(at, n(ROOT_SEAL), tag::ROOT);
-    (all([whole, number.below(n(NUMBERS))]), number)
+    let blank = apply("blank", 0, &[at]);
+    (all([whole, number.below(n(NUMBERS)), not(blank)]), number)
+}
+
+/// Nothing was programmed there since the last erase.
+fn erased_at(at: Term) -> Term {
+    all(["readable", "blank"].map(|what| apply(what, 0, &[at])))
 }
 
 /// One page is looked at, behind any others.
 fn look() {
-    let labels = ["first", "newer", "older", "damaged"];
+    let labels = ["first", "newer", "older", "damaged", "erased"];
     obligation(
-        "boot: of two roots the newer counts, and a damaged page ends its anchor",
+        "boot: of two roots the newer counts, and a page that is none is damaged or erased",
         &labels,
         || {
             page_length(SMALL.page_words + SMALL.spare_words, false);
@@ -58,7 +65,7 @@ fn look() {
                 let tag = Tag::read(&SMALL, Word::of(ROOT_SEAL), Word(best), &page);
                 newest = tag.map(|tag| (before, tag, page));
             }
-            let number_of = |newest: &Option<crate::recover::Root<Flash>>| {
+            let number_of = |newest: &Option<crate::anchors::Root<Flash>>| {
                 newest.as_ref().map(|(_, tag, _)| tag.number.0)
             };
             let was = number_of(&newest);
@@ -73,7 +80,7 @@ fn look() {
             let (here, its) = root_at(at);
             let now = number_of(&newest);
             match found {
-                Ok(true) => {
+                Ok(Anchored::Root) => {
                     prove("a damaged page is taken for a root", here);
                     let Some((lies_in, tag, page)) = &newest else {
                         return prove("a root is forgotten", truth(false));
@@ -101,15 +108,17 @@ fn look() {
                         Some(_) => "older",
                     });
                 }
-                Ok(false) => {
+                Ok(other) => {
                     prove("a whole root is taken for a damaged one", not(here));
+                    let is = truth(other == Anchored::Erased).equal(erased_at(at));
+                    prove("a damaged page is taken for an erased one, or the other way", is);
                     let same = match (was, now) {
                         (Some(was), Some(now)) => was.equal(now),
                         (None, None) => truth(true),
                         _ => truth(false),
                     };
                     prove("a damaged page changes the newest", same);
-                    reached("damaged");
+                    reached(if other == Anchored::Erased { "erased" } else { "damaged" });
                 }
                 Err(_) => prove("the search fails", truth(false)),
             }
@@ -117,46 +126,88 @@ fn look() {
     );
 }
 
-/// The walk over all anchors, of few pages each; the others cannot be read.
+/// The walk over all anchors, of few pages each; the others are erased.
 fn walk(anchors: u64, pages: u64) {
     let name = format!("boot: the newest root of all anchors, {anchors} with {pages} pages");
-    obligation(&name, &["found", "none"], || {
+    let labels = ["found", "none", "it may be damaged", "behind a damaged page"];
+    let many = if pages > 1 { 4 } else { 3 };
+    obligation(&name, &labels[..many], || {
         page_length(SMALL.page_words + SMALL.spare_words, false);
         let shape = Shape { pages, ..SMALL };
         let at = |anchor: u64, index: u64| shape.page_at(Word::of(anchor), Word::of(index)).0;
         for anchor in anchors..ANCHORS {
-            suppose(not(apply("readable", 0, &[at(anchor, 0)])));
-        }
-        let Ok(newest) = newest_root(&mut Flash, &shape) else {
-            return prove("the search fails", truth(false));
-        };
-        // Whole roots behind whole ones.
-        let mut roots = Vec::new();
-        for anchor in 0..anchors {
-            let mut before = truth(true);
             for index in 0..pages {
-                let (whole, number) = root_at(at(anchor, index));
-                before = all([before, whole]);
-                roots.push((anchor, before, number));
+                assume(erased_at(at(anchor, index)));
             }
         }
-        let Some((anchor, tag, _)) = newest else {
+        let Ok(found) = find_roots(&mut Flash, &shape, &Faults::default()) else {
+            return prove("the search fails", truth(false));
+        };
+        // What is read: up to two erased pages in a row. Pages that may be newer roots: damaged, and no root behind them in
+        // their anchor.
+        let (mut roots, mut damaged) = (Vec::new(), Vec::new());
+        for anchor in 0..anchors {
+            let mut reads = truth(true);
+            let mut here = Vec::new();
+            for index in 0..pages {
+                let (whole, number) = root_at(at(anchor, index));
+                let is = [erased_at(at(anchor, index)), whole];
+                here.push((all([reads, whole]), number, all([reads, not(any(is))])));
+                if index > 0 {
+                    let two = all([erased_at(at(anchor, index - 1)), is[0]]);
+                    reads = all([reads, not(two)]);
+                }
+            }
+            for (index, &(_, _, broken)) in (0..).zip(&here) {
+                let later = here[index as usize + 1..].iter().map(|(there, ..)| *there);
+                let last = all([broken, not(any(later))]);
+                let some = any(here.iter().map(|(there, ..)| *there));
+                damaged.push((anchor, at(anchor, index), last, some));
+            }
+            for (index, (there, number, _)) in (0..).zip(here) {
+                roots.push((anchor, index, there, number));
+            }
+        }
+        let own = found.newest.as_ref().map(|(anchor, ..)| anchor.0);
+        let may_be = |&(anchor, at, last, some): &(u64, Term, Term, Term)| {
+            let own = own.map_or(truth(false), |own| own.equal(n(anchor)));
+            (at, all([last, any([own, not(some)])]))
+        };
+        let may_be: Vec<(Term, Term)> = damaged.iter().map(may_be).collect();
+        if let Some(page) = found.damaged {
+            let is = may_be.iter().map(|(at, is)| all([*is, at.equal(page.0)]));
+            prove("a page that is no newer root is suspected", any(is));
+            reached("it may be damaged");
+        } else {
+            let none = not(any(may_be.iter().map(|(_, is)| *is)));
+            prove("a page that may be a newer root is passed over", none);
+        }
+        let Some((anchor, tag, _)) = found.newest else {
             prove(
                 "no root is found",
-                not(any(roots.iter().map(|(_, there, _)| *there))),
+                not(any(roots.iter().map(|(_, _, there, _)| *there))),
             );
             return reached("none");
         };
-        for (_, there, number) in &roots {
+        for (_, _, there, number) in &roots {
             prove(
                 "a newer root is passed over",
                 implies(*there, number.at_most(tag.number.0)),
             );
         }
-        let is = roots.iter().map(|(of, there, number)| {
+        let is = roots.iter().map(|(of, _, there, number)| {
             all([anchor.0.equal(n(*of)), *there, number.equal(tag.number.0)])
         });
         prove("what is found is no root", any(is));
+        // The first page of an anchor is damaged, and the second is the newest root.
+        let behind = roots.iter().filter(|(_, index, ..)| *index == 1);
+        let behind = behind.map(|(of, _, there, number)| {
+            let first = [root_at(at(*of, 0)).0, erased_at(at(*of, 0))];
+            all([*there, not(any(first)), number.equal(tag.number.0)])
+        });
+        if smt::explore::branch(any(behind)) {
+            reached("behind a damaged page");
+        }
         reached("found");
     });
 }
@@ -616,7 +667,6 @@ fn follow_delta() {
                         all([
                             found.number.0.equal(page.at(n(0))),
                             found.incarnation.0.equal(page.at(n(1))),
-                            found.at.0.equal(at),
                         ])
                     });
                     prove("another frontier counts", frontier);
@@ -651,9 +701,11 @@ fn follow_delta() {
 
 pub fn obligations() {
     look();
-    walk(2, 2);
+    walk(1, 3);
+    walk(2, 1);
     if smt::run::is_long() {
         walk(4, 1);
+        walk(2, 2);
     }
     place();
     directory();

@@ -13,6 +13,7 @@ macro_rules! shipped {
 }
 
 shipped! {
+    anchors = "../../../../crates/ftl/src/anchors.rs";
     blocks = "../../../../crates/ftl/src/blocks.rs";
     check = "../../../../crates/ftl/src/check.rs";
     checkpoint = "../../../../crates/ftl/src/checkpoint.rs";
@@ -23,6 +24,7 @@ shipped! {
     ftl = "../../../../crates/ftl/src/ftl.rs";
     limits = "../../../../crates/ftl/src/limits.rs";
     map = "../../../../crates/ftl/src/map.rs";
+    past = "../../../../crates/ftl/src/past.rs";
     platform = "../../../../crates/ftl/src/platform.rs";
     policy = "../../../../crates/ftl/src/policy.rs";
     recover = "../../../../crates/ftl/src/recover.rs";
@@ -35,6 +37,7 @@ shipped! {
 mod begin;
 mod boot;
 mod calls;
+mod ends;
 mod erases;
 mod events;
 mod failures;
@@ -75,6 +78,7 @@ fn main() {
         calls::obligations();
         recovery::obligations();
         boot::obligations();
+        ends::obligations();
         log::obligations();
         mount::obligations();
         space::obligations();

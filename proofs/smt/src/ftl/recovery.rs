@@ -294,7 +294,12 @@ fn announced() {
             let other = at("other stream's", MOVED, true);
             let old = at("announced before", HOST, true);
             let mut heads: Vec<_> = [open, other, old]
-                .map(|place| crate::follow::Head { place, found: None })
+                .map(|place| crate::follow::Head {
+                    place,
+                    found: None,
+                    erased: false,
+                    damaged: None,
+                })
                 .into();
             let next = ["first", "second"].map(|name| Word::bits(name, 32));
             if state.ftl.announce(&mut heads, HOST, next).is_err() {

@@ -578,6 +578,13 @@ impl platform::Page<Word> for Page {
             Seal::Broken => false,
         }
     }
+
+    fn is_blank(&self) -> bool {
+        match cell(self.0).seal {
+            Seal::Medium(lies) => branch(apply(&named("blank"), 0, &[lies])),
+            Seal::By(..) | Seal::Broken => false,
+        }
+    }
 }
 
 /// A sector's content: a number that stands for its bytes; zeros are 0.
