@@ -72,6 +72,7 @@ volumes() {
     if [ -n "$long" ]; then run "applications on volumes that lose power" "$here/apps.sh" --long
     else run "applications on volumes that lose power" "$here/apps.sh" --only cuts --cuts 8; fi
     run "pjdfstest" "$here/pjdfstest.sh" ${long:+--contract all}
+    if [ -n "$long" ]; then run "overlayfs on a volume" "$here/overlay.sh"; fi
   else
     say ""
     say "left out, because it needs root: applications on volumes that lose power, pjdfstest"

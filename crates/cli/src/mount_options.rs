@@ -32,6 +32,8 @@ pub(crate) struct Options {
     pub(crate) dir_sync: bool,
     /// Symbolic links are not followed.
     pub(crate) no_symlinks: bool,
+    /// overlayfs has its upper layer here.
+    pub(crate) upper_layer: bool,
     /// May cover another mount.
     pub(crate) over: bool,
     /// The mount goes away with its server.

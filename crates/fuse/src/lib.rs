@@ -15,7 +15,7 @@
 //! * `allow_other` implies `default_permissions`; else only the mounting user's
 //!   processes get in, and the file system checks permissions (DESIGN section 7).
 //! * The file system clears set-id bits on write, truncate and chown by unprivileged callers
-//!   (`FUSE_HANDLE_KILLPRIV_V2`): otherwise the kernel would ask for `security.capability` before each
+//!   (`FUSE_HANDLE_KILLPRIV_V2`, but under overlayfs): otherwise the kernel would ask for `security.capability` before each
 //!   write. That attribute the kernel takes away itself, but for direct writes, before which the server does.
 //! * A panic in a request is answered with EIO, and so is everything after it; the
 //!   session reports it at its end ([`Ended::Failed`]).

@@ -45,6 +45,10 @@ pub struct MountOptions {
     pub dir_sync: bool,
     /// Symbolic links are not followed.
     pub no_symlinks: bool,
+    /// The mount is an upper layer of overlayfs. That writes with the identity of who mounted it, whoever writes, and the
+    /// kernel does not pass on that set-id bits are to go where the server is said to clear them. So the kernel does it, which
+    /// costs a request for `security.capability` before each write.
+    pub upper_layer: bool,
     /// May cover another mount.
     pub over: bool,
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
@@ -86,6 +90,7 @@ impl MountOptions {
             sync: false,
             dir_sync: false,
             no_symlinks: false,
+            upper_layer: false,
             over: false,
             threads: 16,
             io_uring: false,

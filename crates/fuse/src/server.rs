@@ -216,7 +216,6 @@ impl fuser::Filesystem for Front {
             let _ = config.add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC);
         }
         for wanted in [
-            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
@@ -236,6 +235,9 @@ impl fuser::Filesystem for Front {
         }
         if !self.policy.relatime {
             let _ = config.add_capabilities(InitFlags::FUSE_CACHE_SYMLINKS);
+        }
+        if !self.policy.upper_layer {
+            let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         }
         if self.policy.io_uring {
             let unable = config

@@ -182,6 +182,7 @@ pub fn mount(
             no_dir_atime: options.no_dir_atime,
             sync: options.sync,
             dir_sync: options.dir_sync,
+            upper_layer: options.upper_layer,
         },
         turns: Arc::clone(&turns),
         counters: Counters::default(),

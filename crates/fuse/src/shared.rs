@@ -70,6 +70,8 @@ pub(crate) struct Policy {
     pub(crate) sync: bool,
     /// Every change of names is durable before its reply.
     pub(crate) dir_sync: bool,
+    /// overlayfs writes here: the kernel takes set-id bits away itself.
+    pub(crate) upper_layer: bool,
 }
 
 impl Policy {

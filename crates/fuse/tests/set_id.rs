@@ -11,6 +11,7 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use common::Mount;
@@ -18,6 +19,10 @@ use rustix::fs::{AtFlags, CWD, FallocateFlags, Gid, OFlags, StatxFlags, Uid};
 use rustix::pipe::SpliceFlags;
 use rustix::thread::CapabilitySet;
 use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode};
+
+/// The tests run programs that they have written: a child that another one makes at that moment would hold the program open
+/// for writing until it runs its own.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// A user who owns nothing.
 const OTHER: u32 = 65534;
@@ -126,6 +131,7 @@ const WAYS: [Way; 9] = [
 
 #[test]
 fn a_set_uid_program_written_to_by_another_user_loses_its_privilege_at_once() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: other users need root");
     }
@@ -147,6 +153,7 @@ fn a_set_uid_program_written_to_by_another_user_loses_its_privilege_at_once() {
 
 #[test]
 fn root_without_the_capability_to_keep_set_id_bits_does_not_keep_them() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: other users need root");
     }
@@ -168,8 +175,67 @@ fn root_without_the_capability_to_keep_set_id_bits_does_not_keep_them() {
     }
 }
 
+/// overlayfs writes to its upper layer with the identity of root, who has mounted it, whoever writes; and the kernel does not pass
+/// on that the bits are to go where a FUSE server is said to clear them.
+#[test]
+fn set_id_bits_do_not_survive_a_write_through_an_overlay_either() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: other users need root");
+    }
+    let change = |options: &mut steadfast_fuse::MountOptions| {
+        options.allow_other = true;
+        options.set_id = true;
+        options.upper_layer = true;
+    };
+    let Some(m) = Mount::new(change) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let merged = dir.path().join("merged");
+    for name in ["merged", "lower"] {
+        fs::create_dir(dir.path().join(name)).unwrap();
+    }
+    for name in ["upper", "work"] {
+        fs::create_dir(m.join(name)).unwrap();
+    }
+    let layers = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        dir.path().join("lower").display(),
+        m.join("upper").display(),
+        m.join("work").display()
+    );
+    let mut mount = Command::new("mount");
+    mount
+        .args(["-t", "overlay", "overlay", "-o", &layers])
+        .arg(&merged);
+    if !mount.status().is_ok_and(|status| status.success()) {
+        return println!("skipped: no overlayfs over FUSE here");
+    }
+    let seen = std::panic::catch_unwind(|| {
+        let mut seen = Vec::new();
+        // Not O_DIRECT, which overlayfs does not offer here, and not the last ones, whose file is replaced.
+        for (name, way) in WAYS.into_iter().filter(|(name, _)| *name != "O_DIRECT") {
+            let path = merged.join(name.replace(' ', "-"));
+            program(&path, 0o4777);
+            as_other(|| way(&path));
+            seen.push((name, runs_as(&path), mode_of(&path)));
+            // Root itself keeps them.
+            program(&path, 0o4777);
+            way(&path);
+            assert_eq!(mode_of(&path), 0o4777, "{name} by root");
+        }
+        seen
+    });
+    // A child of another test may hold a file of it for the moment before it becomes another program.
+    rustix::mount::unmount(&merged, rustix::mount::UnmountFlags::DETACH).unwrap();
+    for (name, user, mode) in seen.unwrap() {
+        assert_eq!((user, mode), (OTHER, 0o777), "{name}");
+    }
+}
+
 #[test]
 fn every_reply_that_tells_of_a_set_id_file_is_trusted_for_the_moment_only() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: other users need root");
     }

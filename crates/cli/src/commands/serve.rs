@@ -111,6 +111,7 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.sync = options.sync;
     fuse.dir_sync = options.dir_sync;
     fuse.no_symlinks = options.no_symlinks;
+    fuse.upper_layer = options.upper_layer;
     fuse.over = options.over;
     fuse.io_uring = options.io_uring;
     fuse.poll = !options.no_poll;

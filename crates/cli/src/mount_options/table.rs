@@ -301,6 +301,14 @@ A write by another user takes the bits away, as everywhere.",
         manual: "",
     },
     Row {
+        words: &[flag("upper", |o| o.upper_layer = true)],
+        help: "for an upper layer of overlayfs whose set-id bits work: writes through it clear them, too",
+        manual: "For an upper layer of overlayfs, container storage among it, in which set-id bits work.
+overlayfs writes with the identity of who mounted it, and the kernel does not tell a server that clears set-id bits
+on writes, as this one does, that it is to do so: a set-id program that another user writes to would keep its privilege.
+With this option the kernel clears them itself, which costs a request more for each write.",
+    },
+    Row {
         words: &[flag("over", |o| o.over = true)],
         help: "the mount point may be covered by another mount already",
         manual: "",
