@@ -243,4 +243,19 @@ mod tests {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }
+
+    /// The units that are shipped start commands that this program has.
+    #[test]
+    fn the_units_command_lines_are_understood() {
+        let units = [
+            include_str!("../../../docs/systemd/steadfast@.service"),
+            include_str!("../../../docs/systemd/steadfast-nfs@.service"),
+        ];
+        for unit in units {
+            let line = unit.lines().find_map(|l| l.strip_prefix("ExecStart="));
+            let line = line.unwrap_or_default().replace("%i", "NAME");
+            let (_, line) = line.rsplit_once("/bin/").unwrap_or_default();
+            assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
+        }
+    }
 }
