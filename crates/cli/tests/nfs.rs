@@ -162,6 +162,17 @@ fn a_volume_is_served_and_closed_cleanly_when_a_signal_comes() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["requests_null"], 1);
     assert_eq!(json["mount_requests"], 1);
+    assert_eq!(json["schema"], 1);
+    let client = &json["clients"][0];
+    assert_eq!(client["address"], "127.0.0.1");
+    assert_eq!(
+        (&client["calls"], &client["mounts"]),
+        (&1.into(), &1.into())
+    );
+    assert!(
+        text.contains("client 127.0.0.1: ") && text.contains(" 1 calls, 0 errors, "),
+        "{text}"
+    );
     let json = must(
         dir.path(),
         &["stat", "--json", "--watch", "1", "--count", "1", "control"],
@@ -296,15 +307,25 @@ fn a_hangup_reads_the_exports_again_and_a_broken_file_changes_nothing() {
         fs::write(dir.path().join("config.toml"), text).unwrap();
     };
     config(&[("img", "/a")]);
-    let serving = Serving::start(dir.path(), &["--config", "config.toml"]);
+    let log = dir.path().join("log");
+    let args = ["--config", "config.toml", "--access-log", "log"];
+    let serving = Serving::start(dir.path(), &args);
     let address = serving.address.as_str();
     let reload = || serving.signal(rustix::process::Signal::HUP);
     assert_eq!((mnt_of(address, "/a"), mnt_of(address, "/b")), (0, 2));
-    // One comes.
+    // One comes, and the access log, which was moved away, goes on in a new file.
+    until("mounts are logged", || {
+        let text = fs::read_to_string(&log).unwrap();
+        text.contains("MOUNT_MNT path=\"/b\" status=NOENT")
+    });
+    fs::rename(&log, dir.path().join("log.1")).unwrap();
     config(&[("img", "/a"), ("other", "/b")]);
     reload();
     until("/b is served", || mnt_of(address, "/b") == 0);
     assert_eq!(mnt_of(address, "/a"), 0);
+    until("the new log is written", || {
+        fs::read_to_string(&log).is_ok_and(|text| text.contains("path=\"/b\" status=OK"))
+    });
     // A file that is none, an image that is none: what was served is served, and another file is read.
     fs::write(dir.path().join("config.toml"), "[[export]\n").unwrap();
     reload();

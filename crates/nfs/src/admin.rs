@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use crate::clients::ClientState;
 use crate::server::Counters;
 
 /// How long a client may take.
@@ -22,7 +23,7 @@ const TIME: Duration = Duration::from_secs(2);
 /// Longest request.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// Most bytes of counters.
-const COUNTERS_BYTES_MAX: u64 = 1 << 20;
+const STATE_BYTES_MAX: u64 = 1 << 20;
 
 /// Offers counters until it is dropped.
 #[derive(Debug)]
@@ -207,31 +208,66 @@ impl<'a, S: Read + Write + AsFd> Observer<'a, S> {
 
 fn tell(mut client: Observer<'_, UnixStream>, counters: &Counters) -> std::io::Result<()> {
     let lines = counters.list().into_iter();
-    let text: String = lines
+    let mut text: String = lines
         .map(|(name, value)| format!("{name} {value}\n"))
         .collect();
+    for one in counters.clients() {
+        for (name, value) in &one.counters {
+            text.push_str(&format!("client {} {name} {value}\n", one.address));
+        }
+    }
     client.write_all(text.as_bytes())
 }
 
-/// Reads the counters of the server whose socket this is.
+/// What a server has counted.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct State {
+    /// Its counters by name.
+    pub counters: Vec<(String, u64)>,
+    /// Its clients by address.
+    pub clients: Vec<ClientState>,
+}
+
+impl State {
+    /// Takes a line: `NAME VALUE`, or `client ADDRESS NAME VALUE`. None if it is neither.
+    fn take(&mut self, line: &str) -> Option<()> {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            [name, value] => self.counters.push((name.to_owned(), value.parse().ok()?)),
+            ["client", address, name, value] => {
+                let address = address.parse().ok()?;
+                let same = |last: &ClientState| last.address == address;
+                if !self.clients.last().is_some_and(same) {
+                    self.clients.push(ClientState {
+                        address,
+                        counters: Vec::new(),
+                    });
+                }
+                let counter = (name.to_owned(), value.parse().ok()?);
+                self.clients.last_mut()?.counters.push(counter);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+/// Reads the state of the server whose socket this is.
 ///
 /// # Errors
 /// There is no server at the path, or it says something else.
-pub fn read_counters(path: &Path) -> std::io::Result<Vec<(String, u64)>> {
+pub fn read_state(path: &Path) -> std::io::Result<State> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(TIME))?;
     let mut text = String::new();
-    stream.take(COUNTERS_BYTES_MAX).read_to_string(&mut text)?;
-    let counter = |line: &str| {
-        let (name, value) = line.split_once(' ')?;
-        Some((name.to_owned(), value.parse().ok()?))
-    };
-    let counters: Option<Vec<_>> = text.lines().map(counter).collect();
-    counters
-        .filter(|counters| !counters.is_empty())
-        .ok_or_else(|| {
-            std::io::Error::new(ErrorKind::InvalidData, "no counters come from this socket")
-        })
+    stream.take(STATE_BYTES_MAX).read_to_string(&mut text)?;
+    let mut state = State::default();
+    let all = text.lines().all(|line| state.take(line).is_some());
+    if all && !state.counters.is_empty() {
+        return Ok(state);
+    }
+    let why = "no counters come from this socket";
+    Err(std::io::Error::new(ErrorKind::InvalidData, why))
 }
 
 /// Answers one request of HTTP.

@@ -19,6 +19,7 @@ use steadfast_vfs::Wanted;
 
 use crate::connection::Connection;
 use crate::drc::Key;
+use crate::watch::Noted;
 
 /// Turns that a leader gives other workers without seeing a call come.
 const IDLE_TURNS_MAX: u32 = 8;
@@ -37,6 +38,8 @@ pub(crate) struct Unanswered {
     pub(crate) failed: bool,
     /// What it is known by if it comes again.
     pub(crate) key: Option<Key>,
+    /// What is noted of it when it ends.
+    pub(crate) noted: Noted,
 }
 
 /// A finished reply that waits.

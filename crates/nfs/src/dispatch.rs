@@ -13,6 +13,7 @@ use nfs3_types::nfs3::{self, NFS_PROGRAM, nfsstat3};
 use nfs3_types::rpc::{accept_stat_data, auth_stat};
 
 use crate::auth::{self, AUTH_TLS};
+use crate::clients::Client;
 use crate::commits::{Unanswered, Waiting};
 use crate::connection::Connection;
 use crate::convert;
@@ -27,6 +28,7 @@ use crate::reply::Reply;
 use crate::rpc::{self, Call, Message};
 use crate::tls::Security;
 use crate::volume::Volume;
+use crate::watch::Watch;
 
 /// What is served, to whoever asks.
 #[derive(Debug)]
@@ -36,6 +38,7 @@ pub(crate) struct Service {
     log: Arc<Log>,
     mounts: Mounts,
     drc: Cache,
+    pub(crate) watch: Watch,
 }
 
 /// What becomes of a record.
@@ -74,13 +77,20 @@ fn once_only(procedure: NFS_PROGRAM) -> bool {
 }
 
 impl Service {
-    pub(crate) fn new(table: Table, metrics: Arc<Metrics>, log: Arc<Log>, drc: Cache) -> Service {
+    pub(crate) fn new(
+        table: Table,
+        metrics: Arc<Metrics>,
+        log: Arc<Log>,
+        drc: Cache,
+        watch: Watch,
+    ) -> Service {
         Service {
             table: RwLock::new(Arc::new(table)),
             metrics,
             log,
             mounts: Mounts::default(),
             drc,
+            watch,
         }
     }
 
@@ -179,6 +189,7 @@ impl Service {
             return Outcome::Reply;
         };
         let table = self.table();
+        let mut noted = self.watch.begin(&table, connection, call, procedure, since);
         let mut key = None;
         let from = (connection.peer(), connection.security());
         // What no export admits changes nothing: it needs no place among those that do.
@@ -188,11 +199,13 @@ impl Service {
                 Verdict::New => key = Some(known),
                 Verdict::Again(known) => {
                     self.metrics.duplicates_answered.fetch_add(1, Relaxed);
+                    self.watch.repeated(noted);
                     reply.again(&known);
                     return Outcome::Reply;
                 }
                 Verdict::InProgress => {
                     self.metrics.duplicates_joined.fetch_add(1, Relaxed);
+                    self.watch.repeated(noted);
                     return Outcome::Later;
                 }
             }
@@ -200,7 +213,9 @@ impl Service {
         let debts = Debts::default();
         let volume = procedures::volume_of(&table, call.args);
         let mut status = None;
-        let mut run = || status = self.run(&table, connection, call, procedure, &debts, reply);
+        let client = noted.client.clone();
+        let from = (call, client.as_deref());
+        let mut run = || status = self.run(&table, connection, from, procedure, &debts, reply);
         match volume.filter(|_| in_memory) {
             Some(volume) if !volume.fs().in_memory(&mut run) => return Outcome::MustWait,
             Some(_) => {}
@@ -211,6 +226,7 @@ impl Service {
             // Also what a call did that failed half-way.
             debts.owe_everything(volume);
         }
+        noted.came_to(status);
         if let Some((volume, wanted)) = debts.take() {
             let call = Unanswered {
                 connection: Arc::clone(connection),
@@ -219,6 +235,7 @@ impl Service {
                 since,
                 failed,
                 key,
+                noted,
             };
             let reply = reply.finish().to_vec();
             connection.budget.add(Account::Working, reply.len());
@@ -230,6 +247,7 @@ impl Service {
             return Outcome::Owes(volume, waiting);
         }
         self.metrics.asked(procedure, since.elapsed(), failed);
+        self.watch.end(noted, None);
         if let Some(key) = key {
             self.remember(key, reply.finish());
         }
@@ -279,6 +297,9 @@ impl Service {
                 let failed = call.failed || synced.is_err();
                 self.metrics
                     .asked(call.procedure, call.since.elapsed(), failed);
+                let noted = std::mem::take(&mut call.noted);
+                self.watch
+                    .end(noted, synced.as_ref().err().map(convert::status));
                 if let Some(key) = call.key {
                     self.remember(key, record);
                 }
@@ -297,7 +318,7 @@ impl Service {
         &self,
         table: &Table,
         connection: &Arc<Connection>,
-        call: &Call<'_>,
+        (call, client): (&Call<'_>, Option<&Client>),
         procedure: NFS_PROGRAM,
         debts: &Debts,
         reply: &mut Reply,
@@ -317,6 +338,7 @@ impl Service {
             security: connection.security(),
             wanted_more: Cell::new(None),
             claimed: &claimed,
+            client,
             debts,
         };
         rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
@@ -365,17 +387,12 @@ impl Service {
             return rpc::not_authentic(reply, call.xid, why);
         }
         rpc::accepted(reply, call.xid, accept_stat_data::SUCCESS);
-        let (peer, mut args) = (connection.peer(), call.args);
-        let ran = mountd::run(
-            procedure,
-            &self.table(),
-            &self.mounts,
-            peer,
-            &mut args,
-            reply,
-        );
-        if ran.is_err() {
-            self.reject(call, reply, accept_stat_data::GARBAGE_ARGS);
+        let (table, peer, mut args) = (self.table(), connection.peer(), call.args);
+        match mountd::run(procedure, &table, &self.mounts, peer, &mut args, reply) {
+            Ok(status) => self
+                .watch
+                .mount(&table, connection, call, procedure, status),
+            Err(_) => self.reject(call, reply, accept_stat_data::GARBAGE_ARGS),
         }
     }
 }

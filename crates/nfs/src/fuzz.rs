@@ -127,7 +127,13 @@ pub fn serve(data: &[u8]) {
     let Ok(table) = Table::new(vec![Arc::new(volume)], vec![export]) else {
         return;
     };
-    let service = Service::new(table, Arc::default(), Arc::default(), Cache::default());
+    let service = Service::new(
+        table,
+        Arc::default(),
+        Arc::default(),
+        Cache::default(),
+        crate::watch::Watch::default(),
+    );
     let mut reply = Reply::default();
     let mut input = data;
     let [mode] = take(&mut input);

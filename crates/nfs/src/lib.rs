@@ -30,8 +30,10 @@
 //! # }
 //! ```
 
+mod access_log;
 mod admin;
 mod auth;
+mod clients;
 mod commits;
 mod connection;
 mod convert;
@@ -58,10 +60,13 @@ mod slots;
 mod subtree;
 mod tls;
 mod volume;
+mod watch;
 mod xdr;
 
-pub use admin::{Admin, read_counters};
+pub use access_log::{AccessLog, Target};
+pub use admin::{Admin, State, read_state};
 pub use auth::{Anonymous, Squash};
+pub use clients::ClientState;
 pub use exports::{Access, Export, ExportError, Streams, everybody, this_host};
 pub use ipnet::IpNet;
 pub use reload::{Reloaded, Reloader, Retired, Source};

@@ -40,6 +40,37 @@ const NAMES: [&str; PROCEDURES] = [
     "commit",
 ];
 
+/// The same as RFC 1813 writes them.
+const UPPER_NAMES: [&str; PROCEDURES] = [
+    "NULL",
+    "GETATTR",
+    "SETATTR",
+    "LOOKUP",
+    "ACCESS",
+    "READLINK",
+    "READ",
+    "WRITE",
+    "CREATE",
+    "MKDIR",
+    "SYMLINK",
+    "MKNOD",
+    "REMOVE",
+    "RMDIR",
+    "RENAME",
+    "LINK",
+    "READDIR",
+    "READDIRPLUS",
+    "FSSTAT",
+    "FSINFO",
+    "PATHCONF",
+    "COMMIT",
+];
+
+/// The name of a procedure, as RFC 1813 writes it.
+pub(crate) fn name_of(procedure: NFS_PROGRAM) -> &'static str {
+    UPPER_NAMES[procedure as usize]
+}
+
 /// The longest latency of a class, in microseconds.
 fn class_us(class: usize) -> u64 {
     1 << class

@@ -45,7 +45,7 @@ impl Mounts {
     }
 }
 
-/// Runs a procedure.
+/// Runs a procedure: what it answers.
 ///
 /// # Errors
 /// The arguments are garbage.
@@ -56,15 +56,17 @@ pub(crate) fn run(
     peer: SocketAddr,
     args: &mut Decoder<'_>,
     reply: &mut Reply,
-) -> Parsed<()> {
+) -> Parsed<mountstat3> {
+    let mut status = mountstat3::MNT3_OK;
     let client = peer.ip().to_canonical().to_string();
     match procedure {
         MOUNT_PROGRAM::MOUNTPROC3_NULL => {}
         MOUNT_PROGRAM::MOUNTPROC3_MNT => {
             let path = args.bytes()?;
             let result = mount(table, peer, path);
-            if matches!(result, mountres3::Ok(_)) {
-                mounts.add(&client, path);
+            match &result {
+                mountres3::Ok(_) => mounts.add(&client, path),
+                mountres3::Err(why) => status = *why,
             }
             reply.put(&result);
         }
@@ -108,7 +110,7 @@ pub(crate) fn run(
             reply.put(&false);
         }
     }
-    Ok(())
+    Ok(status)
 }
 
 fn put_item(reply: &mut Reply, item: &impl Pack) {

@@ -22,6 +22,8 @@ use rustix::net::sockopt;
 use steadfast_vfs::Shutdown;
 use steadfast_vfs::metrics::{Kind, Metrics as Page};
 
+use crate::access_log::AccessLog;
+use crate::clients::ClientState;
 use crate::connection::{BUFFER_BYTES, Connection, Ending as Closing, Record, Taken};
 use crate::dispatch::{Outcome, Service};
 use crate::drc::{self, Cache};
@@ -37,6 +39,7 @@ use crate::rpc::{self, Waits};
 use crate::slots::Slots;
 use crate::tls::Tls;
 use crate::volume::{Served, Volume};
+use crate::watch::Watch;
 
 /// Most workers.
 pub const THREADS_MAX: usize = 1024;
@@ -122,6 +125,8 @@ pub struct Options {
     pub guest_time: Duration,
     /// How long replies are remembered for calls that come again.
     pub replies_remembered: Duration,
+    /// Where calls and mounts are logged.
+    pub access_log: Option<AccessLog>,
     /// What clients that want TLS get.
     pub tls: Option<Tls>,
     /// Who is told what clients were refused for: some lines a minute at most.
@@ -143,6 +148,7 @@ impl Default for Options {
             handshake_rate: 250,
             guest_time: Duration::from_secs(5),
             replies_remembered: drc::REMEMBERED_FOR,
+            access_log: None,
             tls: None,
             tell: None,
         }
@@ -258,6 +264,7 @@ impl Server {
                 metrics,
                 log,
                 Cache::new(options.replies_remembered),
+                Watch::new(options.access_log.clone()),
             )),
             listeners,
             stop,
@@ -424,6 +431,15 @@ impl Counters {
                 .map(|(name, value)| (name.to_owned(), value)),
         );
         list
+    }
+
+    /// What each client has asked for, by address; the last thousand.
+    #[must_use]
+    pub fn clients(&self) -> Vec<ClientState> {
+        let connections = self.0.reactor.all();
+        let addresses = connections.iter().map(|connection| connection.peer().ip());
+        let watch = &self.0.service.watch;
+        watch.clients.list(addresses, Instant::now())
     }
 
     /// All in the text format of Prometheus, version 0.0.4.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
-use steadfast_nfs::{Access, Export, Served, Source};
+use steadfast_nfs::{Access, AccessLog, Export, Served, Source, Target};
 
 /// A call of REMOVE.
 fn remove_call(client: &mut Client, dir: &nfs_fh3, name: &str) -> Vec<u8> {
@@ -316,4 +316,73 @@ fn a_subtree_export_confines_its_clients() {
             assert_eq!(c.getattr(handle).unwrap_err(), nfsstat3::NFS3ERR_BADHANDLE);
         }
     }
+}
+
+/// What an administrator could not find out: which client did what.
+#[test]
+fn calls_and_mounts_are_logged_a_line_each_and_counted_by_client() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("access");
+    let mut options = options();
+    options.access_log = Some(AccessLog::open(Target::File(path.clone())).unwrap());
+    let only = export().with_access(Access {
+        clients: vec!["127.0.1.0/24".parse().unwrap()],
+        ..access()
+    });
+    let site = Site::opt(file_system(Kind::Real), vec![only], &options);
+    let mut c = client_from([127, 0, 1, 1], site.address);
+    let root = c.mnt("/").unwrap();
+    c.is(7, 8, &[]);
+    let create = guarded_create(&mut c, &root, "a \"name\"\n");
+    for _ in 0..2 {
+        c.send(&create);
+        c.reply().unwrap();
+    }
+    let file = c.lookup(&root, "a \"name\"\n").unwrap();
+    assert!(c.lookup(&root, "none").is_err());
+    let data = [1; 1000];
+    c.write_res(&file, 0, &data, stable_how::FILE_SYNC);
+    c.read(&file, 0, 100).unwrap();
+    // A host that no export admits is in the log, and takes no place among clients.
+    let mut bad = client_from([127, 0, 2, 1], site.address);
+    assert!(bad.mnt("/").is_err());
+    assert!(bad.getattr(&root).is_err());
+
+    let clients = site.server.counters().clients();
+    assert_eq!(clients.len(), 1, "{clients:?}");
+    assert_eq!(clients[0].address.to_string(), "127.0.1.1");
+    let get = |name: &str| {
+        let mut counters = clients[0].counters.iter();
+        counters.find(|(known, _)| known == name).unwrap().1
+    };
+    assert_eq!((get("connections_now"), get("mounts")), (1, 1));
+    assert_eq!((get("calls"), get("errors")), (6, 1));
+    assert_eq!((get("bytes_written"), get("bytes_read")), (1000, 100));
+
+    drop((site, options));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let has = |line: usize, parts: &[&str]| {
+        for part in parts {
+            assert!(lines[line].contains(part), "{part}: {}", lines[line]);
+        }
+    };
+    assert_eq!(lines.len(), 9, "{text}");
+    has(0, &["Z 127.0.1.1:", " MOUNT_MNT path=\"/\" ", " status=OK"]);
+    let escaped = "name=\"a \\\"name\\\"\\n\"";
+    has(
+        1,
+        &[
+            " CREATE export=\"/\" handle=",
+            escaped,
+            " uid=7 gid=8 status=OK us=",
+        ],
+    );
+    has(2, &[" CREATE ", " status=REPEATED"]);
+    has(3, &[" LOOKUP ", " status=OK"]);
+    has(4, &[" LOOKUP ", " name=\"none\" ", " status=NOENT"]);
+    has(5, &[" WRITE ", " status=OK"]);
+    has(6, &[" READ ", " status=OK"]);
+    has(7, &["Z 127.0.2.1:", " MOUNT_MNT ", " status=ACCES"]);
+    has(8, &["Z 127.0.2.1:", " GETATTR ", " status=ACCES"]);
 }

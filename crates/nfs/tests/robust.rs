@@ -454,7 +454,7 @@ fn counters_are_offered_over_a_socket_and_to_prometheus() {
         Admin::start(site.server.counters(), Some(&path), None).is_err(),
         "somebody serves there"
     );
-    let counters = steadfast_nfs::read_counters(&path).unwrap();
+    let counters = steadfast_nfs::read_state(&path).unwrap().counters;
     let get = |name: &str| counters.iter().find(|(n, _)| n == name).unwrap().1;
     assert_eq!((get("requests_getattr"), get("connections_now")), (1, 1));
     let http = |request: &str| {

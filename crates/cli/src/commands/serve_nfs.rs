@@ -12,7 +12,7 @@ mod volumes;
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender};
 use std::thread;
@@ -21,7 +21,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use steadfast_nfs::{
-    Admin, Ended, Error, Export, Options, Registration, Reloader, Security, Server, Tls,
+    AccessLog, Admin, Ended, Error, Export, Options, Registration, Reloader, Security, Server,
+    Target, Tls,
 };
 
 use crate::commands::serve::tell_service_manager;
@@ -44,6 +45,9 @@ A file for --config; all but 'image' may be left out:
   cache = \"256M\"
   control = \"/run/steadfast-nfs.sock\"
   metrics = \"127.0.0.1:9049\"
+  access-log = \"/var/log/steadfast-nfs.log\"
+  connections-per-address = 4096
+  handshakes-per-address = 64
   rpcbind = false
   tls-cert = \"/etc/ssl/nfs.crt\"
   tls-key = \"/etc/ssl/nfs.key\"
@@ -181,7 +185,7 @@ fn connections() -> usize {
     usize::try_from(connections).unwrap_or(1)
 }
 
-fn options_of(plan: &Plan) -> Options {
+fn options_of(plan: &Plan) -> Result<Options, Failure> {
     let mut options = Options::default();
     options.listen = plan.listen.clone();
     if let Some(port) = plan.settings.mount_port {
@@ -197,9 +201,27 @@ fn options_of(plan: &Plan) -> Options {
         options.threads = threads.into();
     }
     options.connections_max = connections();
+    if let Some(connections) = plan.settings.connections_per_address {
+        options.connections_per_address = usize::try_from(connections).unwrap_or(usize::MAX);
+    }
+    if let Some(handshakes) = plan.settings.handshakes_per_address {
+        options.handshakes_per_address = handshakes;
+    }
+    options.access_log = open_access_log(plan.settings.access_log.as_deref())?;
     options.tls = plan.tls.clone();
     options.tell = Some(notice);
-    options
+    Ok(options)
+}
+
+fn open_access_log(path: Option<&Path>) -> Result<Option<AccessLog>, Failure> {
+    let Some(path) = path else { return Ok(None) };
+    let target = match path == Path::new("-") {
+        true => Target::Output,
+        false => Target::File(path.to_owned()),
+    };
+    let log = AccessLog::open(target);
+    log.map(Some)
+        .map_err(|e| Failure::at(path, format!("opening the access log: {e}")))
 }
 
 fn serve(
@@ -209,7 +231,8 @@ fn serve(
     events: &Receiver<Event>,
     tell: Sender<Event>,
 ) -> Result<Ended, Failure> {
-    let server = Server::start(opened.served(), plan.exports.clone(), &options_of(&plan));
+    let options = options_of(&plan)?;
+    let server = Server::start(opened.served(), plan.exports.clone(), &options);
     let server = server.map_err(|e| match e {
         Error::Exports(e) => Failure::usage(e.to_string()),
         e => Failure::new(e.to_string()),
@@ -233,6 +256,7 @@ fn serve(
         settings: plan.settings.clone(),
         tls: plan.tls.clone(),
         reloader: server.reloader(),
+        access_log: options.access_log,
     };
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -257,6 +281,7 @@ struct Reload<'a> {
     settings: config::Settings,
     tls: Option<Tls>,
     reloader: Reloader,
+    access_log: Option<AccessLog>,
 }
 
 impl Reload<'_> {
@@ -264,6 +289,11 @@ impl Reload<'_> {
     fn run(&self, opened: &mut Opened) {
         if let Some(Err(e)) = self.tls.as_ref().map(Tls::reread) {
             notice(&format!("reload: the certificates stay as they were: {e}"));
+        }
+        if let Some(Err(e)) = self.access_log.as_ref().map(AccessLog::reopen) {
+            notice(&format!(
+                "reload: the access log goes on in its old file: {e}"
+            ));
         }
         match self.exports(opened) {
             Ok(count) => notice(&format!("reload: {count} exports")),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 use steadfast_fuse::mountinfo::MountEntry;
+use steadfast_nfs::ClientState;
 
 use crate::commands::sync;
 use crate::failure::Failure;
@@ -29,6 +30,9 @@ pub(crate) struct Args {
     path: PathBuf,
 }
 
+/// The version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
+const SCHEMA: u32 = 1;
+
 /// Who is asked.
 enum Source {
     Mount(MountEntry),
@@ -50,17 +54,20 @@ impl Source {
 struct Counters {
     at: Instant,
     values: Vec<(String, u64)>,
+    /// Of a server: what each client has asked for.
+    clients: Vec<ClientState>,
 }
 
 impl Counters {
     fn of(source: &Source, path: &Path) -> Result<Counters, Failure> {
         if let Source::Socket(path) = source {
-            let values = steadfast_nfs::read_counters(path).map_err(|e| {
+            let state = steadfast_nfs::read_state(path).map_err(|e| {
                 Failure::at(path, format!("asking the server for its counters: {e}"))
             })?;
             return Ok(Counters {
                 at: Instant::now(),
-                values,
+                values: state.counters,
+                clients: state.clients,
             });
         }
         let values =
@@ -68,6 +75,7 @@ impl Counters {
         Ok(Counters {
             at: Instant::now(),
             values,
+            clients: Vec::new(),
         })
     }
 
@@ -130,9 +138,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let first = Counters::of(&source, &args.path)?;
     let Some(seconds) = args.watch else {
         if args.json {
-            text::print_json(&object(&source, &first.values))?;
+            let mut object = object(&source, &first.values);
+            if matches!(source, Source::Socket(_)) {
+                let clients = first.clients.iter().map(client_object);
+                object.insert("clients".into(), clients.collect());
+            }
+            text::print_json(&object)?;
         } else {
-            text::print(&lines(&source, &first.values, None))?;
+            let mut text = lines(&source, &first.values, None);
+            for client in &first.clients {
+                text.push_str(&client_line(client));
+            }
+            text::print(&text)?;
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -158,6 +175,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn object(source: &Source, values: &[(String, u64)]) -> Map<String, Value> {
     let mut object = Map::new();
+    object.insert("schema".into(), SCHEMA.into());
     let path = |path: &Path| Value::from(path.to_string_lossy());
     match source {
         Source::Mount(mount) => {
@@ -170,6 +188,38 @@ fn object(source: &Source, values: &[(String, u64)]) -> Map<String, Value> {
     let values = values.iter();
     object.extend(values.map(|(name, value)| (name.clone(), Value::from(*value))));
     object
+}
+
+fn client_object(client: &ClientState) -> Value {
+    let mut object = Map::new();
+    object.insert("address".into(), client.address.to_string().into());
+    let counters = client.counters.iter();
+    object.extend(counters.map(|(name, value)| (name.clone(), Value::from(*value))));
+    object.into()
+}
+
+/// One line for people.
+fn client_line(client: &ClientState) -> String {
+    let get = |wanted: &str| {
+        let mut counters = client.counters.iter();
+        counters
+            .find(|(name, _)| name == wanted)
+            .map_or(0, |(_, value)| *value)
+    };
+    let connections = match get("connections_now") {
+        0 => "not connected".to_owned(),
+        1 => "1 connection".to_owned(),
+        count => format!("{count} connections"),
+    };
+    format!(
+        "\n  client {}: {connections}, {} calls, {} errors, {} read, {} written, last call {} s ago",
+        client.address,
+        get("calls"),
+        get("errors"),
+        size::show(get("bytes_read")),
+        size::show(get("bytes_written")),
+        get("idle_ms_now") / 1000
+    )
 }
 
 /// For people: what is not zero; by second if a time is given.

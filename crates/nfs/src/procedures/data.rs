@@ -66,7 +66,7 @@ pub(super) fn read(
     };
     match read_to(&node, offset, count, reply) {
         Ok(len) => {
-            cx.metrics.bytes_read(len);
+            cx.has_read(len);
             Ok(nfsstat3::NFS3_OK)
         }
         Err(status) => {
@@ -166,7 +166,7 @@ pub(super) fn write(cx: &Context<'_>, args: &mut Decoder<'_>) -> Parsed<WRITE3re
     }
     Ok(match write_at(&node, offset, data, stable) {
         Ok(done) => {
-            cx.metrics.bytes_written(done.count as usize);
+            cx.has_written(done.count as usize);
             Nfs3Result::Ok(done)
         }
         Err((status, file_wcc)) => {

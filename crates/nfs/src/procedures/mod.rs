@@ -33,6 +33,7 @@ use nfs3_types::xdr_codec::{Opaque, Pack};
 use steadfast_vfs::{Attr, Caller, FileKind, Ino, SetAttr, Stream, Wanted};
 
 use crate::auth::{self, Claimed};
+use crate::clients::Client;
 use crate::commits::Owed;
 use crate::convert;
 use crate::exports::{Access, Export, Streams, Table};
@@ -73,6 +74,8 @@ pub(crate) struct Context<'a> {
     pub(crate) wanted_more: Cell<Option<(&'a Export, Security)>>,
     /// Who asks.
     pub(crate) claimed: &'a Claimed,
+    /// The counters of the client.
+    pub(crate) client: Option<&'a Client>,
     /// What is to be durable before the call is answered, and of which volume.
     pub(crate) debts: &'a Debts,
 }
@@ -212,6 +215,24 @@ fn stream_of(what: &[u8], first: u64, count: u64) -> Stream {
 }
 
 impl<'a> Context<'a> {
+    /// Notes bytes that were read.
+    fn has_read(&self, len: usize) {
+        self.metrics.bytes_read(len);
+        if let Some(client) = self.client {
+            client.bytes_read.fetch_add(len as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes bytes that were written.
+    fn has_written(&self, len: usize) {
+        self.metrics.bytes_written(len);
+        if let Some(client) = self.client {
+            client
+                .bytes_written
+                .fetch_add(len as u64, Ordering::Relaxed);
+        }
+    }
+
     /// The stream of what is done through an export.
     fn stream(&self, export: &Export) -> Stream {
         let own = |what: &[u8]| stream_of(what, 1, OWN_STREAMS);

@@ -53,6 +53,15 @@ pub(crate) struct Settings {
     /// Offer counters to Prometheus at this address of this host, as http://ADDRESS:PORT/metrics
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub(crate) metrics: Option<SocketAddr>,
+    /// Write a line for each call and each mount to the end of this file, or to standard output (-); SIGHUP begins it anew
+    #[arg(long, value_name = "FILE|-")]
+    pub(crate) access_log: Option<PathBuf>,
+    /// Connections that one address may have, an IPv6 network (/64) being one address [default: 4096]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) connections_per_address: Option<u32>,
+    /// TLS handshakes that one address may have under way [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) handshakes_per_address: Option<u32>,
     /// Register with rpcbind, for clients that do not name the ports (as root)
     #[arg(long)]
     pub(crate) rpcbind: bool,
@@ -74,6 +83,9 @@ impl Settings {
             cache,
             control,
             metrics,
+            access_log,
+            connections_per_address,
+            handshakes_per_address,
             rpcbind,
             export,
         } = self;
@@ -90,6 +102,9 @@ impl Settings {
             cache: cache.or(file.cache),
             control: control.or(file.control),
             metrics: metrics.or(file.metrics),
+            access_log: access_log.or(file.access_log),
+            connections_per_address: connections_per_address.or(file.connections_per_address),
+            handshakes_per_address: handshakes_per_address.or(file.handshakes_per_address),
             rpcbind: rpcbind || file.rpcbind,
             export: [file.export, export].concat(),
         }
@@ -264,6 +279,12 @@ impl Plan {
             .is_some_and(|threads| !(1..=threads_max).contains(&threads.into()))
         {
             return Err(Failure::usage(format!("'threads' is 1 to {threads_max}")));
+        }
+        let none = Some(0);
+        if settings.connections_per_address == none || settings.handshakes_per_address == none {
+            return Err(Failure::usage(
+                "'connections-per-address' and 'handshakes-per-address' are 1 at least: 0 would refuse every client",
+            ));
         }
         if settings.metrics.is_some_and(|at| !at.ip().is_loopback()) {
             return Err(Failure::usage(
@@ -550,6 +571,7 @@ mod tests {
                 "did you mean 'clients'?",
             ),
             (Some("threads = 0"), &[], "'threads' is 1 to 1024"),
+            (Some("connections-per-address = 0"), &[], "1 at least"),
             (
                 Some("[[export]]\nimage = \"DIR/a.img\"\nclients = []"),
                 &[],
