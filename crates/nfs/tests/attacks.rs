@@ -130,8 +130,9 @@ impl Attacked {
     }
 
     fn counter(&self, name: &str) -> u64 {
-        let list = steadfast_nfs::read_counters(&self.dir.path().join("control")).unwrap();
-        list.iter().find(|(n, _)| n == name).map_or(0, |(_, v)| *v)
+        let state = steadfast_nfs::read_state(&self.dir.path().join("control")).unwrap();
+        let mut list = state.counters.iter();
+        list.find(|(n, _)| n == name).map_or(0, |(_, v)| *v)
     }
 
     fn attacker(&self, host: [u8; 4]) -> Client {

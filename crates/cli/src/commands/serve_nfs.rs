@@ -105,13 +105,13 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn plan(&self) -> Result<Plan, Failure> {
-        Plan::new(&Asked {
+    fn asked(&self) -> Asked<'_> {
+        Asked {
             config: self.config.as_deref(),
             settings: &self.settings,
             export: &self.export,
             images: &self.images,
-        })
+        }
     }
 }
 
@@ -126,7 +126,7 @@ enum Event {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let plan = args.plan()?;
+    let plan = Plan::new(&args.asked())?;
     let (events, tell, signals) = catch_signals()?;
     let mut opened = Opened::open(&plan)?;
     let served = serve(args, plan, &mut opened, &events, tell);
@@ -306,7 +306,7 @@ impl Reload<'_> {
 
     /// Serves what the file says now. Returns the number of exports.
     fn exports(&self, opened: &mut Opened) -> Result<usize, Failure> {
-        let plan = self.args.plan()?;
+        let plan = Plan::again(&self.args.asked())?;
         if plan.settings != self.settings {
             notice("reload: options of the server have changed: they hold from its next start on");
         }

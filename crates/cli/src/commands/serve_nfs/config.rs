@@ -271,6 +271,31 @@ impl Plan {
     /// # Errors
     /// It makes none.
     pub(crate) fn new(asked: &Asked<'_>) -> Result<Plan, Failure> {
+        let (mut plan, allows_mtls) = Plan::read(asked)?;
+        plan.tls = plan.settings.load_tls(allows_mtls)?;
+        let best = plan.tls.as_ref().map_or(Security::None, Tls::best);
+        let wants = |export: &&Export| export.access.iter().any(|access| access.security > best);
+        if let Some(export) = plan.exports.iter().find(wants) {
+            let path = export.path.clone();
+            let why = match best {
+                Security::None => ExportError::NoTls(path),
+                _ => ExportError::NoAuthority(path),
+            };
+            return Err(Failure::usage(why.to_string()));
+        }
+        Ok(plan)
+    }
+
+    /// The same for a server that runs, and has its certificates: they are not read.
+    ///
+    /// # Errors
+    /// As of [`Plan::new`].
+    pub(crate) fn again(asked: &Asked<'_>) -> Result<Plan, Failure> {
+        Plan::read(asked).map(|(plan, _)| plan)
+    }
+
+    /// A plan without certificates, and whether its exports allow mtls.
+    fn read(asked: &Asked<'_>) -> Result<(Plan, bool), Failure> {
         let file = asked.config.map(read).transpose()?.unwrap_or_default();
         let mut settings = asked.settings.clone().over(file);
         let threads_max = steadfast_nfs::THREADS_MAX;
@@ -321,18 +346,7 @@ impl Plan {
             ));
         }
         let allows_mtls = exports.iter().any(ExportOptions::allows_mtls);
-        plan.tls = plan.settings.load_tls(allows_mtls)?;
-        let best = plan.tls.as_ref().map_or(Security::None, Tls::best);
-        let wants = |export: &&Export| export.access.iter().any(|access| access.security > best);
-        if let Some(export) = plan.exports.iter().find(wants) {
-            let path = export.path.clone();
-            let why = match best {
-                Security::None => ExportError::NoTls(path),
-                _ => ExportError::NoAuthority(path),
-            };
-            return Err(Failure::usage(why.to_string()));
-        }
-        Ok(plan)
+        Ok((plan, allows_mtls))
     }
 
     fn add(&mut self, entry: &ExportOptions) -> Result<(), Failure> {
@@ -675,6 +689,25 @@ mod tests {
         assert_eq!(own.anonymous.uid, 7, "as the export says");
         assert!(net.read_only && net.squash == Squash::All && net.any_port);
         assert!(all.read_only && !all.any_port && all.clients == everybody());
+    }
+
+    /// Certificates that cannot be read for a moment kept a reload from changing exports.
+    #[test]
+    fn a_reload_reads_exports_also_while_certificates_cannot_be_read() {
+        let dir = place();
+        let config = dir.path().join("config.toml");
+        let image = dir.path().join("a.img");
+        let text =
+            format!("tls-cert = \"none\"\ntls-key = \"none\"\n[[export]]\nimage = {image:?}\n");
+        std::fs::write(&config, text).unwrap();
+        let asked = Asked {
+            config: Some(&config),
+            settings: &Settings::default(),
+            export: &ExportOptions::default(),
+            images: &[],
+        };
+        assert!(Plan::new(&asked).is_err());
+        assert_eq!(Plan::again(&asked).unwrap().exports.len(), 1);
     }
 
     #[test]
