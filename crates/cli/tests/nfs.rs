@@ -162,7 +162,7 @@ fn a_volume_is_served_and_closed_cleanly_when_a_signal_comes() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["requests_null"], 1);
     assert_eq!(json["mount_requests"], 1);
-    assert_eq!(json["schema"], 1);
+    assert_eq!(json["schema_version"], 1);
     let client = &json["clients"][0];
     assert_eq!(client["address"], "127.0.0.1");
     assert_eq!(

@@ -30,9 +30,6 @@ pub(crate) struct Args {
     path: PathBuf,
 }
 
-/// The version of the JSON: it grows when a field changes its meaning or goes, not when one is added.
-const SCHEMA: u32 = 1;
-
 /// Who is asked.
 enum Source {
     Mount(MountEntry),
@@ -175,7 +172,6 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 
 fn object(source: &Source, values: &[(String, u64)]) -> Map<String, Value> {
     let mut object = Map::new();
-    object.insert("schema".into(), SCHEMA.into());
     let path = |path: &Path| Value::from(path.to_string_lossy());
     match source {
         Source::Mount(mount) => {

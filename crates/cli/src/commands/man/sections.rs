@@ -224,6 +224,10 @@ pub(super) const SECTIONS: &[Sections] = &[
                 "Serve what a file says.",
             ),
             (
+                "steadfast serve nfs --client 10.0.0.0/8 --listen 0.0.0.0 data.img:/home:/users/home",
+                "Serve the directory /users/home of a volume as /home to a network.",
+            ),
+            (
                 "steadfast serve nfs --metrics 127.0.0.1:9049 data.img:/data",
                 "Serve a volume as /data, and counters to Prometheus.",
             ),
