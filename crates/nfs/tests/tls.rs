@@ -462,9 +462,11 @@ fn what_is_no_handshake_and_what_never_ends_is_hung_up_on() {
     }
     assert_eq!(site.counter("tls_handshakes_failed"), 5);
     assert_eq!(site.counter("connections_closed_slow"), 3);
-    assert_eq!(site.counter("arriving_bytes_now"), 0);
+    // A client sees the end of its connection before the server has counted all of it.
+    until("memory is given back", || {
+        site.counter("arriving_bytes_now") == 0 && site.counter("connections_now") == 1
+    });
     assert_eq!(site.counter("tls_connections_accepted"), 0);
-    assert_eq!(site.counter("connections_now"), 1);
     honest.getattr(&root).unwrap();
 }
 
