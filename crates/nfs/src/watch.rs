@@ -26,13 +26,18 @@ pub(crate) struct Watch {
     log: Option<AccessLog>,
 }
 
+/// The line of a call, but for the outcome.
+#[derive(Debug)]
+struct Line {
+    text: String,
+    since: Instant,
+}
+
 /// A call that is being served. Nothing is noted of it before its end.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) client: Option<Arc<Client>>,
-    since: Option<Instant>,
-    /// Its line, but for the outcome.
-    line: Option<String>,
+    line: Option<Box<Line>>,
     /// What it came to, as far as that is known.
     status: Option<nfsstat3>,
 }
@@ -88,11 +93,13 @@ impl Watch {
                 }
             }
             line.push_str(&user(call));
-            line
+            Box::new(Line {
+                text: line,
+                since: now,
+            })
         });
         Noted {
             client: self.client_of(table, connection, now),
-            since: Some(now),
             line,
             status: None,
         }
@@ -118,9 +125,9 @@ impl Watch {
         if let Some(client) = &noted.client {
             client.called(failed);
         }
-        if let (Some(log), Some(line), Some(since)) = (&self.log, noted.line, noted.since) {
-            let us = since.elapsed().as_micros();
-            log.put(format!("{line} status={} us={us}", status()));
+        if let (Some(log), Some(line)) = (&self.log, noted.line) {
+            let (text, us) = (line.text, line.since.elapsed().as_micros());
+            log.put(format!("{text} status={} us={us}", status()));
         }
     }
 
