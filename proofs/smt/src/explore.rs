@@ -1,7 +1,8 @@
 //! Runs code once along every feasible path, by running it again with other decisions, and collects
 //! what it has to prove. An obligation holds if everything proved on its paths does, and if the
 //! paths named with it were reached: nothing holds because nothing was tried. A path's condition
-//! is satisfiable at every moment, for branches and assumptions that make it impossible end it.
+//! is satisfiable at every moment, for branches and assumptions that make it impossible end it. Suppositions do not ask;
+//! so each place that supposes something, and each step of a loop, must be on a path whose whole condition is satisfiable.
 
 use crate::solver::{Answer, Solver};
 use crate::term::{Term, Unknown, forget_proper, not, unknowns, variable};
@@ -36,8 +37,12 @@ struct Run {
     reached: BTreeSet<String>,
     checks: u64,
     failure: Option<String>,
-    /// The path was not asked about since something was supposed.
+    /// Something was supposed on this path that nobody has asked about.
     supposed: bool,
+    /// Places on this path that must be on a path that is possible: whether they were, by place.
+    here: BTreeSet<String>,
+    /// Of the obligation.
+    possible_at: BTreeMap<String, bool>,
     held: u32,
     failed: Vec<String>,
     total: (u64, u64),
@@ -98,6 +103,8 @@ pub fn begin(solver: Solver, only: Vec<String>, first: bool) {
         checks: 0,
         failure: None,
         supposed: false,
+        here: BTreeSet::new(),
+        possible_at: BTreeMap::new(),
         held: 0,
         failed: Vec::new(),
         total: (0, 0),
@@ -191,17 +198,49 @@ pub fn assume(condition: Term) {
 }
 
 /// From here on only what fulfils the condition, which is known to hold of everything that can be: nobody
-/// is asked whether something does. If nothing does, no place that the path comes to counts as reached.
+/// is asked whether something does. If nothing does, no place that the path comes to counts as reached; and if
+/// no path that comes here can be fulfilled to its end, the obligation does not hold.
+#[track_caller]
 pub fn suppose(condition: Term) {
     if condition.as_truth() == Some(true) {
         return;
     }
+    let place = Location::caller();
+    let place = format!(
+        "what is supposed at {}:{}",
+        tidy(place.file()),
+        place.line()
+    );
+    must_be_possible(place);
     with(|run| {
         if run.facts.insert(condition) {
             run.path.push(condition);
             run.supposed = true;
         }
     });
+}
+
+/// What happens here must happen on some path that can be fulfilled to its end.
+pub fn must_be_possible(what: String) {
+    with(|run| {
+        run.possible_at.entry(what.clone()).or_insert(false);
+        run.here.insert(what);
+    });
+}
+
+/// At the end of a path: what happened on it was possible if all its conditions together are.
+fn note_possible(run: &mut Run) {
+    let new = run.here.iter().any(|what| !run.possible_at[what]);
+    if !new || run.failure.is_some() {
+        return;
+    }
+    let path = run.path.clone();
+    let answer = (run.solver.ask(&path)).unwrap_or_else(|error| give_up(&error));
+    if answer == Answer::Satisfiable {
+        for what in &run.here {
+            run.possible_at.insert(what.clone(), true);
+        }
+    }
 }
 
 /// Ends this path: all that it had to show was shown.
@@ -341,6 +380,7 @@ pub fn obligation(name: &str, must_reach: &[&str], mut body: impl FnMut()) {
     with(|run| {
         run.decisions.clear();
         run.reached.clear();
+        run.possible_at.clear();
         run.checks = 0;
         run.failure = None;
     });
@@ -352,6 +392,7 @@ pub fn obligation(name: &str, must_reach: &[&str], mut body: impl FnMut()) {
             run.facts.clear();
             run.names.clear();
             run.supposed = false;
+            run.here.clear();
         });
         forget_proper();
         if let Err(thrown) = catch_unwind(AssertUnwindSafe(&mut body))
@@ -361,6 +402,7 @@ pub fn obligation(name: &str, must_reach: &[&str], mut body: impl FnMut()) {
         }
         paths += 1;
         let more = with(|run| {
+            note_possible(run);
             if paths >= PATHS_MAX {
                 run.failure = Some(format!("it has more than {PATHS_MAX} paths"));
             }
@@ -376,6 +418,10 @@ pub fn obligation(name: &str, must_reach: &[&str], mut body: impl FnMut()) {
             .find(|label| !run.reached.contains(**label));
         if let (None, Some(label)) = (&run.failure, missing) {
             run.failure = Some(format!("it says nothing: '{label}' is never reached"));
+        }
+        let never = run.possible_at.iter().find(|(_, possible)| !**possible);
+        if let (None, Some((what, _))) = (&run.failure, never) {
+            run.failure = Some(format!("it says nothing: {what} is possible on no path"));
         }
         if run.failure.is_none() && run.checks == 0 {
             run.failure = Some("it says nothing: there was nothing to check".to_owned());

@@ -1,17 +1,18 @@
 //! How a mount begins: the newest root, directory and block table, and the delta log page by page; any bytes.
 
+use crate::anchors::{Anchored, find_roots, look_for_root};
 use crate::blocks::BlockUse;
 use crate::checkpoint::{NUMBERS, ROOT_SEAL, ROOT_WORDS};
 use crate::error::FtlError;
 use crate::follow::DeltaLog;
+use crate::ftl::Faults;
 use crate::limits::{ANCHORS, delta_head_words};
 use crate::obligation;
-use crate::anchors::{Anchored, find_roots, look_for_root};
-use crate::ftl::Faults;
 use crate::shape::{NONE, Shape, TRIMMED};
 use crate::state::{Begin, SMALL, State, View, any_block, any_sector, chosen, ghost};
 use crate::sym::{
-    Flash, Memory, Page, Queue, Table, cell, change, differ, loop_of, loop_shown, n, page_length,
+    Flash, Memory, Page, Queue, Table, cell, change, differ, loop_kept, loop_of, loop_shown, n,
+    page_length,
 };
 use crate::tag::{self, Tag};
 use smt::explore::{assume, prove, reached, suppose, unknown};
@@ -111,14 +112,21 @@ fn look() {
                 Ok(other) => {
                     prove("a whole root is taken for a damaged one", not(here));
                     let is = truth(other == Anchored::Erased).equal(erased_at(at));
-                    prove("a damaged page is taken for an erased one, or the other way", is);
+                    prove(
+                        "a damaged page is taken for an erased one, or the other way",
+                        is,
+                    );
                     let same = match (was, now) {
                         (Some(was), Some(now)) => was.equal(now),
                         (None, None) => truth(true),
                         _ => truth(false),
                     };
                     prove("a damaged page changes the newest", same);
-                    reached(if other == Anchored::Erased { "erased" } else { "damaged" });
+                    reached(if other == Anchored::Erased {
+                        "erased"
+                    } else {
+                        "damaged"
+                    });
                 }
                 Err(_) => prove("the search fails", truth(false)),
             }
@@ -129,7 +137,12 @@ fn look() {
 /// The walk over all anchors, of few pages each; the others are erased.
 fn walk(anchors: u64, pages: u64) {
     let name = format!("boot: the newest root of all anchors, {anchors} with {pages} pages");
-    let labels = ["found", "none", "it may be damaged", "behind a damaged page"];
+    let labels = [
+        "found",
+        "none",
+        "it may be damaged",
+        "behind a damaged page",
+    ];
     let many = if pages > 1 { 4 } else { 3 };
     obligation(&name, &labels[..many], || {
         page_length(SMALL.page_words + SMALL.spare_words, false);
@@ -545,29 +558,11 @@ fn follow_delta() {
                     choice(new, page.at(head.plus(here)), earlier.get(i))
                 })
             };
-            let set = move |words: Memory, length: Term| {
-                change(list, |cell| (cell.words, cell.length) = (words, length))
-            };
-            let of = [0; 3].map(|_| gathered.clone());
-            let [first, second, third] = of;
-            loop_of(
+            let step = gathered.clone();
+            loop_kept(
                 "pairs of a page",
-                move |i| set(first(i), start.plus(i)),
-                move |i| {
-                    let more = i.plus(n(1));
-                    let found = cell(list);
-                    let entry = Word::bits("any pair", 41).0;
-                    prove(
-                        "a pair is not gathered",
-                        found.length.equal(start.plus(more)),
-                    );
-                    let same = found.words.get(entry).equal(second(more).get(entry));
-                    prove(
-                        "a pair is gathered elsewhere, or an earlier one is lost",
-                        implies(entry.below(found.length), same),
-                    );
-                },
-                move |count| set(third(count), start.plus(count)),
+                move || vec![list],
+                move |_, count| vec![(step(count), start.plus(count))],
             );
             let sector = any_sector();
             let (so_far, behind) = (sound("map so far"), sound("map behind the run"));

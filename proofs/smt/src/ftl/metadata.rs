@@ -7,7 +7,7 @@ use crate::limits::{delta_head_words, pair_capacity};
 use crate::obligation;
 use crate::shape::NONE;
 use crate::state::{Begin, SMALL, State, View, check_all, ghost, with_ghost};
-use crate::sym::{Memory, Queue, cell, change, last_blank, loop_of, n, programs};
+use crate::sym::{Memory, Queue, cell, change, last_blank, loop_kept, loop_of, n, programs};
 use crate::tag::{self, Tag};
 use smt::explore::{assume, prove, reached};
 use smt::term::{Term, all, any, choice, implies, not, number, truth};
@@ -31,34 +31,18 @@ fn deltas() {
             let any_index = Word::bits("any pair", 32).0;
             let (number, incarnation) = (state.ftl.number.0, state.ftl.incarnation.0);
             let volume = state.ftl.volume;
-            // The page so far, at any step.
             let words = pairs.words.clone();
-            let step = pairs.words.clone();
-            loop_of(
+            loop_kept(
                 "pairs of a page",
-                move |_| {
-                    change(last_blank().0, |cell| {
-                        cell.words = Memory::any("page so far", 64)
-                    })
-                },
-                move |i| {
-                    let page = last_blank();
-                    prove(
-                        "a pair is not where it belongs",
-                        page.at(head.plus(i)).equal(step.get(i)),
-                    );
-                },
-                move |count| {
-                    let words = words.clone();
-                    change(last_blank().0, |cell| {
-                        cell.words.set_where(move |at| {
-                            let index = at.minus(head);
-                            (
-                                all([head.at_most(at), index.below(count)]),
-                                words.get(index),
-                            )
-                        });
+                || vec![last_blank().0],
+                move |page, count| {
+                    let (mut filled, words) = (page[0].words.clone(), words.clone());
+                    filled.set_where(move |at| {
+                        let index = at.minus(head);
+                        let here = all([head.at_most(at), index.below(count)]);
+                        (here, words.get(index))
                     });
+                    vec![(filled, page[0].length)]
                 },
             );
             let fits = pairs.length.at_most(capacity);
@@ -274,20 +258,14 @@ fn moments() {
                     .raised(32)
                     .filled(map.get(entry(word, 0)))
             };
-            loop_of(
+            loop_kept(
                 "entries of a map page",
-                |_| {
-                    change(last_blank().0, |cell| {
-                        cell.words = Memory::any("page so far", 64)
-                    })
+                || vec![last_blank().0],
+                move |page, count| {
+                    let (mut filled, map) = (page[0].words.clone(), step.clone());
+                    filled.set_where(move |word| (word.below(count), pair(&map, word)));
+                    vec![(filled, page[0].length)]
                 },
-                move |word| {
-                    prove(
-                        "an entry is another one",
-                        last_blank().at(word).equal(pair(&step, word)),
-                    )
-                },
-                |_| {},
             );
             let result = state.ftl.write_maps(1);
             prove("a map page cannot be written", truth(result.is_ok()));

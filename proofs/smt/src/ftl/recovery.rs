@@ -8,7 +8,9 @@ use crate::obligation;
 use crate::platform::Queue as _;
 use crate::shape::{NONE, TRIMMED};
 use crate::state::{Begin, SMALL, State, View, any_sector, chosen};
-use crate::sym::{Memory, Page, Queue, cell, change, differ, loop_of, loop_shown, n, table_made};
+use crate::sym::{
+    Memory, Page, Queue, cell, change, differ, loop_kept, loop_of, loop_shown, n, table_made,
+};
 use crate::tag::{self, Tag};
 use smt::explore::{assume, prove, reached};
 use smt::term::{Term, all, any, choice, implies, not, truth};
@@ -99,19 +101,19 @@ fn collect() {
             assume(earlier.0.below(start.0));
             let kept = cell(id).words.get(earlier.0);
             let ranges = page.clone();
-            loop_of(
+            loop_kept(
                 "ranges of a page",
-                |_| {},
-                move |i| {
-                    let range = cell(ranges.0).words.get(i);
-                    let last = cell(id).length.minus(n(1));
-                    let expected = range.plus(n(TRIMMED));
-                    prove(
-                        "a range is not taken as it is",
-                        cell(id).words.get(last).equal(expected),
-                    );
+                move || vec![id],
+                move |begun, count| {
+                    let (mut words, start) = (begun[0].words.clone(), begun[0].length);
+                    let ranges = cell(ranges.0).words;
+                    words.set_where(move |at| {
+                        let index = at.minus(start);
+                        let new = all([start.at_most(at), index.below(count)]);
+                        (new, ranges.get(index).plus(n(TRIMMED)))
+                    });
+                    vec![(words, start.plus(count))]
                 },
-                |_| reached("trims"),
             );
             let result = state.ftl.collect_changes(&tag, &page, at, &mut changes);
             prove(
@@ -124,7 +126,7 @@ fn collect() {
                 return reached("refused");
             }
             if tag.is(tag::TRIM) {
-                return;
+                return reached("trims");
             }
             // Slot by slot.
             let mut next = start.0;

@@ -9,8 +9,8 @@ use crate::state::{
     is_range, with_ghost,
 };
 use crate::sym::{
-    Memory, Queue, Sorted, cell, change, differ, last_blank, loop_of, loop_shown, n, programs,
-    table_made, value,
+    Memory, Queue, Sorted, cell, change, differ, last_blank, loop_kept, loop_of, loop_shown, n,
+    programs, table_made, value,
 };
 use crate::tag::{self, Tag};
 use crate::write::end_range;
@@ -295,47 +295,31 @@ fn gathered() -> Ranges {
 
 /// A page's ranges are those from where the pages before it ended; as pairs they wait for a delta page.
 fn page_of(ranges: &Ranges, pairs: usize) {
-    let (step, words) = (ranges.words.clone(), ranges.words.clone());
-    loop_of(
+    let words = ranges.words.clone();
+    loop_kept(
         "ranges of a page",
-        |_| {
-            change(last_blank().0, |cell| {
-                cell.words = Memory::any("page so far", 64)
-            })
-        },
-        move |i| {
-            let range = step.get(ghost().ranges_said.plus(i));
-            prove(
-                "a range is not where it belongs",
-                last_blank().at(i).equal(range),
-            );
-            let list = cell(pairs);
-            let pair = list.words.get(list.length.minus(n(1)));
-            prove(
-                "a pair is not a trim of this range",
-                all([
-                    pair.equal(range.plus(n(TRIMMED))),
-                    pair.shifted(32).equal(range.shifted(32)),
-                ]),
-            );
-        },
-        move |count| {
+        move || vec![last_blank().0, pairs],
+        move |begun, count| {
             let from = ghost().ranges_said;
-            let page = words.clone();
-            change(last_blank().0, |cell| {
-                cell.words
-                    .set_where(move |at| (at.below(count), page.get(from.plus(at))));
+            let [page, list] = [0, 1].map(|i: usize| begun[i].words.clone());
+            let [ranges, waiting] = [words.clone(), words.clone()];
+            let (mut page, mut list, begin) = (page, list, begun[1].length);
+            page.set_where(move |at| (at.below(count), ranges.get(from.plus(at))));
+            list.set_where(move |at| {
+                let index = at.minus(begin);
+                let new = all([begin.at_most(at), index.below(count)]);
+                // The length must not carry over into the sector.
+                let range = waiting.get(from.plus(index));
+                let length = range.part(0, 32).widened().plus(n(TRIMMED));
+                (
+                    new,
+                    range
+                        .shifted(32)
+                        .raised(32)
+                        .filled(length.part(0, 32).widened()),
+                )
             });
-            let words = words.clone();
-            change(pairs, |cell| {
-                let begin = cell.length;
-                cell.words.set_where(move |at| {
-                    let index = at.minus(begin);
-                    let new = all([begin.at_most(at), index.below(count)]);
-                    (new, words.get(from.plus(index)).plus(n(TRIMMED)))
-                });
-                cell.length = begin.plus(count);
-            });
+            vec![(page, begun[0].length), (list, begin.plus(count))]
         },
     );
 }
