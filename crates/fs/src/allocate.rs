@@ -160,6 +160,7 @@ impl Fs {
         }
         let old = inode::read(volume, &mut work, inode.ino)?;
         require_file(&old)?;
+        perm::may_grow(&old)?;
         if !self.still_covers(&state, &old, peeked, &slack)? {
             return Ok(Step::Retry);
         }
@@ -267,6 +268,7 @@ impl Fs {
         }
         let old = inode::read(volume, &mut work, inode.ino)?;
         require_file(&old)?;
+        perm::not_fixed(&old)?;
         if !self.still_covers(&state, &old, peeked, &slack)? {
             return Ok(Step::Retry);
         }

@@ -297,6 +297,7 @@ impl Fs {
                     .min(data.len() as u64);
             }
             check_end(at, count as usize)?;
+            perm::may_write_at(&old, at)?;
             let may = self.may_write_in_place(ino);
             let plan = plan_in(store, &mut work, &state, &old, at, count, may)?;
             let waits = at + count > old.size.get() && !state.pages.places.is_empty();

@@ -8,7 +8,7 @@
 
 use crate::error::Error;
 use crate::error::from_journal;
-use crate::layout::{FEATURE_ACL, Superblock};
+use crate::layout::{FEATURE_ACL, FEATURE_RO_FLAGS, Superblock};
 use crate::mount::Fs;
 use crate::mount::OWN_STREAM;
 use crate::superblock::Volume;
@@ -25,6 +25,8 @@ use steadfast_vfs::Result;
 pub(crate) enum Feature {
     /// [`FEATURE_ACL`].
     Acl,
+    /// [`FEATURE_RO_FLAGS`].
+    Flags,
 }
 
 /// Bytes of the superblock's words of features.
@@ -35,6 +37,7 @@ const WORDS: std::ops::Range<usize> =
 #[derive(Default)]
 pub(crate) struct Features {
     incompat: AtomicU32,
+    read_only: AtomicU32,
     changing: Mutex<()>,
 }
 
@@ -42,6 +45,7 @@ impl Features {
     pub(crate) fn of(volume: &Volume) -> Features {
         Features {
             incompat: AtomicU32::new(volume.features_incompat),
+            read_only: AtomicU32::new(volume.features_ro),
             changing: Mutex::default(),
         }
     }
@@ -56,6 +60,11 @@ impl Fs {
                 &self.features.incompat,
                 FEATURE_ACL,
                 offset_of!(Superblock, features_incompat),
+            ),
+            Feature::Flags => (
+                &self.features.read_only,
+                FEATURE_RO_FLAGS,
+                offset_of!(Superblock, features_ro),
             ),
         };
         let has = || word.load(Ordering::Acquire) & bit != 0;

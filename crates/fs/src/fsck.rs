@@ -207,7 +207,7 @@ pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckR
         let clean = check.log.is_clean();
         let again = options.repair && !clean && report.passes < PASSES_MAX;
         report.usage = check.usage;
-        found.name_features(check.features);
+        found.name_features(check.features, check.features_ro);
         let writes = again.then(|| check.plan());
         let (findings, left_out) = check.log.finish();
         match report.passes {
@@ -445,13 +445,19 @@ impl Superblocks {
     }
 
     /// Has the superblock name these features, too.
-    fn name_features(&mut self, incompat: u32) {
-        if incompat & !self.volume.features_incompat == 0 {
-            return;
-        }
+    fn name_features(&mut self, incompat: u32, read_only: u32) {
         self.volume.features_incompat |= incompat;
-        let at = offset_of!(Superblock, features_incompat);
-        self.good[at..at + 4].copy_from_slice(&self.volume.features_incompat.to_le_bytes());
+        self.volume.features_ro |= read_only;
+        let words = [
+            (
+                offset_of!(Superblock, features_incompat),
+                self.volume.features_incompat,
+            ),
+            (offset_of!(Superblock, features_ro), self.volume.features_ro),
+        ];
+        for (at, word) in words {
+            self.good[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
     }
 
     /// Writes the superblock where it is not what it should be, also after a recovery that

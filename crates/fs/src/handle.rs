@@ -13,8 +13,9 @@ use std::sync::Arc;
 use steadfast_block::BlockDevice;
 use steadfast_journal::{Object, Recovery};
 use steadfast_vfs::{
-    AllocateMode, Attr, Caller, Cookie, DirEntry, FileKind, FileSystem, Health, Ino, NewNode,
-    RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, Stream, Wanted, XattrMode, fsync_each,
+    AllocateMode, Attr, Caller, Cookie, DirEntry, FileKind, FileSystem, Health, Ino, InodeFlags,
+    NewNode, RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, Stream, Wanted, XattrMode,
+    fsync_each,
 };
 
 /// A mounted volume.
@@ -310,6 +311,14 @@ impl FileSystem for Fs {
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
         self.change(|live| live.op_removexattr(caller, ino, name))
+    }
+
+    fn flags(&self, _caller: &Caller, ino: Ino) -> Result<InodeFlags> {
+        self.live()?.op_flags(ino)
+    }
+
+    fn set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
+        self.change(|live| live.op_set_flags(caller, ino, flags))
     }
 
     fn statfs(&self) -> Result<StatFs> {

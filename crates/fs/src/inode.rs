@@ -22,7 +22,7 @@ use std::sync::{
 };
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::Kind;
-use steadfast_vfs::{Attr, Errno, FileKind, Ino, Result, Time};
+use steadfast_vfs::{Attr, Errno, FileKind, Ino, InodeFlags, Result, Time};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The type bits of a mode.
@@ -119,6 +119,12 @@ pub(crate) fn read(volume: &Volume, reader: &mut impl Reader, ino: Ino) -> Resul
         return Err(damaged(format!(
             "inode {ino} has mode {:o}",
             disk.mode.get()
+        )));
+    }
+    if InodeFlags::from_bits(disk.flags.get()).is_none() {
+        return Err(damaged(format!(
+            "inode {ino} has the flags {:#x}",
+            disk.flags.get()
         )));
     }
     Ok(disk)
@@ -231,6 +237,11 @@ impl DiskInode {
     /// What it is; [`read`] has checked that the mode names a kind.
     pub(crate) fn kind(&self) -> FileKind {
         kind_of(self.mode.get()).unwrap_or(FileKind::Regular)
+    }
+
+    /// Its flags; [`read`] has checked that they are known.
+    pub(crate) fn flags(&self) -> InodeFlags {
+        InodeFlags::from_bits(self.flags.get()).unwrap_or_default()
     }
 
     /// Whether it is a directory.

@@ -40,6 +40,10 @@ pub const FEATURE_NO_LOG: u32 = 1;
 pub const FEATURE_ACL: u32 = 2;
 /// Incompatible features that this code knows.
 pub const FEATURES_INCOMPAT: u32 = FEATURE_NO_LOG | FEATURE_ACL;
+/// Feature that a writer must know: inodes may have flags, which forbid changes. Set before the first one.
+pub const FEATURE_RO_FLAGS: u32 = 1;
+/// Features that this code knows and a writer must know.
+pub const FEATURES_RO: u32 = FEATURE_RO_FLAGS;
 /// Where block 0 of a volume without a log says that it is mounted: 1, else 0. The log's tail
 /// header says so otherwise.
 pub const MOUNTED_AT: usize = size_of::<Superblock>();
@@ -133,7 +137,8 @@ pub struct DiskTime {
 pub struct DiskInode {
     /// File type and permission bits as in `st_mode`.
     pub mode: U32,
-    /// Flags, none defined: zero.
+    /// Flags as `FS_IOC_GETFLAGS` has them: 0x10 immutable, 0x20 append only, 0x40 no dump, 0x80 no access
+    /// time ([`FEATURE_RO_FLAGS`]). Others are zero.
     pub flags: U32,
     /// Owner.
     pub uid: U32,

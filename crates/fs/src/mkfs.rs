@@ -235,6 +235,7 @@ fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
             true => FEATURE_NO_LOG,
             false => 0,
         },
+        features_ro: 0,
     };
     let block = inode_block(&volume);
     volume.root = Place { block, slot: 0 }.ino();
@@ -336,7 +337,7 @@ fn superblock(volume: &Volume, at: BlockNo) -> Block {
         magic: MAGIC,
         version: VERSION.into(),
         features_incompat: volume.features_incompat.into(),
-        features_ro: 0.into(),
+        features_ro: volume.features_ro.into(),
         features_compat: 0.into(),
         uuid: volume.uuid,
         blocks: volume.blocks.into(),

@@ -10,7 +10,7 @@ use crate::acl;
 use crate::inode::{PERM_BITS, S_ISGID, S_ISUID, S_ISVTX};
 use crate::layout::DiskInode;
 use steadfast_vfs::acl::Acl;
-use steadfast_vfs::{Caller, Errno, FileKind, Result, SetAttr, SetTime};
+use steadfast_vfs::{Caller, Errno, FileKind, InodeFlags, Result, SetAttr, SetTime};
 
 /// Execute or search.
 pub(crate) const EXEC: u8 = 1;
@@ -62,6 +62,33 @@ pub(crate) fn access(
         Ok(())
     } else {
         Err(Errno::Access.into())
+    }
+}
+
+/// EPERM if flags forbid to change attributes or names of `inode`, or to remove entries of it.
+pub(crate) fn not_fixed(inode: &DiskInode) -> Result<()> {
+    match inode
+        .flags()
+        .has(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    {
+        true => Err(Errno::Perm.into()),
+        false => Ok(()),
+    }
+}
+
+/// EPERM if flags forbid to add to `inode`: bytes at its end, or entries.
+pub(crate) fn may_grow(inode: &DiskInode) -> Result<()> {
+    match inode.flags().has(InodeFlags::IMMUTABLE) {
+        true => Err(Errno::Perm.into()),
+        false => Ok(()),
+    }
+}
+
+/// EPERM if flags forbid to change the content of `inode` from `offset` on.
+pub(crate) fn may_write_at(inode: &DiskInode, offset: u64) -> Result<()> {
+    match offset < inode.size.get() {
+        true => not_fixed(inode),
+        false => may_grow(inode),
     }
 }
 
@@ -132,6 +159,14 @@ pub(crate) fn may_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> Resu
     if set.perm.is_some() && inode.kind() == FileKind::Symlink {
         return Err(Errno::OpNotSupp.into());
     }
+    let times = [set.atime, set.mtime];
+    let explicit = |time: &Option<SetTime>| matches!(time, Some(SetTime::At(_)));
+    let owned = set.perm.is_some() || set.uid.is_some() || set.gid.is_some();
+    if owned || set.size.is_some() || times.iter().any(explicit) {
+        not_fixed(inode)?;
+    } else if times.iter().any(Option::is_some) {
+        may_grow(inode)?;
+    }
     if caller.checked || caller.uid == 0 {
         return Ok(Needs::Nothing);
     }
@@ -146,12 +181,7 @@ pub(crate) fn may_set(caller: &Caller, inode: &DiskInode, set: &SetAttr) -> Resu
     if set.perm.is_some() && !owner {
         return Err(Errno::Perm.into());
     }
-    let times = [set.atime, set.mtime];
-    if !owner
-        && times
-            .iter()
-            .any(|time| matches!(time, Some(SetTime::At(_))))
-    {
+    if !owner && times.iter().any(explicit) {
         return Err(Errno::Perm.into());
     }
     // A truncation brings its own mtime; write permission was asked for with it.

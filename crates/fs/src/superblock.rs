@@ -7,8 +7,8 @@
 use crate::contract::Contract;
 use crate::error::Error;
 use crate::layout::{
-    FEATURE_NO_LOG, FEATURES_INCOMPAT, GROUP_BLOCKS, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK,
-    MAGIC, MOUNTED_AT, Superblock, VERSION,
+    FEATURE_NO_LOG, FEATURES_INCOMPAT, FEATURES_RO, GROUP_BLOCKS, GROUP_META, INODE_SLOTS,
+    INODES_PER_BLOCK, MAGIC, MOUNTED_AT, Superblock, VERSION,
 };
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 use steadfast_journal::{
@@ -56,6 +56,8 @@ pub(crate) struct Volume {
     pub(crate) contract: Contract,
     /// Features that a reader must know.
     pub(crate) features_incompat: u32,
+    /// Features that a writer must know.
+    pub(crate) features_ro: u32,
 }
 
 impl Volume {
@@ -212,6 +214,7 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
         label: String::from_utf8_lossy(label).into_owned(),
         contract,
         features_incompat: features,
+        features_ro: sb.features_ro.get(),
     };
     for ino in [volume.root, volume.orphans] {
         if !volume.is_data(BlockNo(ino / INODE_SLOTS)) || ino % INODE_SLOTS >= INODES_PER_BLOCK {
@@ -223,7 +226,8 @@ fn check(sb: &Superblock, at: BlockNo, device_blocks: u64) -> Result<(Volume, bo
     if volume.root == volume.orphans {
         return damaged("root and orphan directory are the same inode".into());
     }
-    Ok((volume, sb.features_ro.get() != 0))
+    let read_only = volume.features_ro & !FEATURES_RO != 0;
+    Ok((volume, read_only))
 }
 
 /// The volume as it is when the log has been replayed: growing it is an operation, too.

@@ -35,6 +35,7 @@ mod control;
 mod convert;
 mod counters;
 mod data;
+mod fileattr;
 mod gate;
 mod identity;
 mod listing;

@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
-use fuser::Errno;
+use fuser::{Errno, INodeNo};
 use steadfast_vfs::Shutdown;
 
 use crate::control::{
     self, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, SHUT_DOWN, XATTR_HEALTH, XATTR_SERVER,
     XATTR_STATS, XATTR_SYNC, XATTR_TRIM,
 };
+use crate::fileattr;
 use crate::identity::Asker;
 use crate::pointed;
 use crate::server::Server;
@@ -45,6 +46,7 @@ impl Server {
     pub(crate) fn own_command(
         &self,
         request: &Asker,
+        node: INodeNo,
         command: u32,
         argument: &[u8],
     ) -> Result<Vec<u8>, Errno> {
@@ -66,7 +68,10 @@ impl Server {
                 let how = control::shutdown_of(number).ok_or(Errno::EINVAL)?;
                 self.shut_down(how).map(|()| Vec::new())
             }
-            _ => Err(Errno::ENOTTY),
+            _ => match fileattr::command(command, argument) {
+                Some(asked) => self.flag_command(request, node, asked?),
+                None => Err(Errno::ENOTTY),
+            },
         }
     }
 

@@ -672,7 +672,7 @@ impl fuser::Filesystem for Front {
         reply: ReplyIoctl,
     ) {
         let (_turn, ref request) = self.begin(request, Asked::Ioctl, node, None);
-        match self.own_command(request, command, in_data) {
+        match self.own_command(request, node, command, in_data) {
             Ok(answer) => reply.ioctl(0, &answer),
             Err(errno) => reply.error(errno),
         }

@@ -28,9 +28,11 @@
 
 pub mod acl;
 mod error;
+mod flags;
 pub mod metrics;
 
 pub use error::{Errno, Error, Result};
+pub use flags::InodeFlags;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -495,6 +497,17 @@ pub trait FileSystem: Send + Sync {
     fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>>;
     /// Removes an extended attribute. ENODATA if there is none.
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()>;
+
+    /// The flags of a file or directory, as `lsattr` shows them. EOPNOTSUPP where there are none.
+    fn flags(&self, caller: &Caller, ino: Ino) -> Result<InodeFlags> {
+        let _ = (caller, ino);
+        Err(Errno::OpNotSupp.into())
+    }
+    /// Sets the flags of a file or directory. EPERM, and EOPNOTSUPP for flags that are not offered.
+    fn set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
+        let _ = (caller, ino, flags);
+        Err(Errno::OpNotSupp.into())
+    }
 
     /// State of the volume.
     fn statfs(&self) -> Result<StatFs>;

@@ -77,6 +77,8 @@ pub(super) struct Check<'a> {
     pub(super) usage: Usage,
     /// Incompatible features that are in use.
     pub(super) features: u32,
+    /// Features in use that a writer must know.
+    pub(super) features_ro: u32,
     pub(super) now: Time,
 }
 
@@ -114,18 +116,22 @@ impl<'a> Check<'a> {
             directories: 0,
             usage: Usage::default(),
             features: 0,
+            features_ro: 0,
             now,
         }
     }
 
     /// Whether the superblock names what is in use.
     fn compare_features(&mut self) {
-        let missing = self.features & !self.vol.features_incompat;
-        if missing != 0 {
+        let incompat = self.features & !self.vol.features_incompat;
+        let read_only = self.features_ro & !self.vol.features_ro;
+        if incompat | read_only != 0 {
             self.log.add(
                 Problem::FeatureMissing,
                 Place::block(0),
-                format!("the superblock does not name the features {missing:#x}, which are in use"),
+                format!(
+                    "the superblock does not name features that are in use: {incompat:#x}, for writing {read_only:#x}"
+                ),
             );
         }
     }

@@ -7,11 +7,11 @@ use super::table::Slot;
 use super::tree::{Mode, Tree};
 use super::xattrs::{inline_acls, inline_fault};
 use crate::layout::{
-    DiskInode, DiskTime, FILE_BYTES_MAX, GROUP_META, INLINE_BYTES, INODE_BYTES, INODE_SLOTS,
-    INODES_PER_BLOCK, META_BYTES, NODE_MAGIC, NodeHeader,
+    DiskInode, DiskTime, FEATURE_RO_FLAGS, FILE_BYTES_MAX, GROUP_META, INLINE_BYTES, INODE_BYTES,
+    INODE_SLOTS, INODES_PER_BLOCK, META_BYTES, NODE_MAGIC, NodeHeader,
 };
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
-use steadfast_vfs::{FileKind, Ino};
+use steadfast_vfs::{FileKind, Ino, InodeFlags};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 const S_IFMT: u32 = 0o170_000;
@@ -72,7 +72,7 @@ fn looks(block: &Block) -> Looks {
         }
         let likely = kind_of_mode(inode.mode.get())
             .is_some_and(|kind| inline_fault(&inode.xattrs, kind).is_none())
-            && inode.flags.get() == 0;
+            && InodeFlags::from_bits(inode.flags.get()).is_some();
         if likely {
             looks.inodes += 1;
         } else {
@@ -315,7 +315,7 @@ impl Check<'_> {
             if blank(&inode) || inode.mode.get() == 0 {
                 inode = self.fresh_directory(ino);
             } else {
-                inode.mode = 0o040_755.into();
+                (inode.mode, inode.flags) = (0o040_755.into(), 0.into());
             }
         }
         if inode.mode.get() == 0 {
@@ -396,13 +396,17 @@ impl Check<'_> {
                 time.nanos = 0.into();
             }
         }
-        if inode.flags.get() != 0 {
-            self.log.add(
-                Problem::ReservedNotZero,
-                Place::ino(ino),
-                format!("its flags field is {:#x}", inode.flags.get()),
-            );
-            inode.flags = 0.into();
+        match InodeFlags::from_bits(inode.flags.get()) {
+            Some(InodeFlags::NONE) => {}
+            Some(_) => self.features_ro |= FEATURE_RO_FLAGS,
+            None => {
+                self.log.add(
+                    Problem::ReservedNotZero,
+                    Place::ino(ino),
+                    format!("its flags field is {:#x}", inode.flags.get()),
+                );
+                inode.flags = 0.into();
+            }
         }
         match inline_acls(&inode.xattrs, kind) {
             Ok(acls) => self.check_acls(ino, acls, inode),

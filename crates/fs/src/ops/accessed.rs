@@ -9,7 +9,7 @@ use crate::layout::{DiskInode, DiskTime};
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
 use steadfast_journal::Access;
-use steadfast_vfs::{Caller, Ino, Result, Time};
+use steadfast_vfs::{Caller, Ino, InodeFlags, Result, Time};
 
 /// A read is noted after so long in any case.
 const NOTED_EVERY_SECS: i64 = 24 * 3600;
@@ -17,7 +17,11 @@ const NOTED_EVERY_SECS: i64 = 24 * 3600;
 impl Fs {
     /// Whether the read was noted.
     pub(crate) fn op_accessed(&self, caller: &Caller, ino: Ino) -> Result<bool> {
-        if self.read_only || !is_due(&self.read_inode(ino)?, self.now()) {
+        if self.read_only {
+            return Ok(false);
+        }
+        let disk = self.read_inode(ino)?;
+        if disk.flags().has(InodeFlags::NOATIME) || !is_due(&disk, self.now()) {
             return Ok(false);
         }
         let mut work = self.store.begin(caller.stream, log(COST_INODE))?;

@@ -15,7 +15,7 @@ use crate::xattr::Xattrs;
 use crate::{btree, data};
 use steadfast_journal::Access;
 use steadfast_vfs::acl::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
-use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, NewNode, Result, SYMLINK_MAX};
+use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, InodeFlags, NewNode, Result, SYMLINK_MAX};
 use zerocopy::FromZeros;
 
 /// A new inode besides its name.
@@ -248,6 +248,7 @@ impl Fs {
     /// Whether the caller may add `name` to a directory, whose lock it holds.
     fn may_create(&self, caller: &Caller, parent: Ino, at: &Meaning, name: &[u8]) -> Result<()> {
         may_add(at, name)?;
+        perm::may_grow(&at.dir)?;
         self.require(caller, parent, &at.dir, perm::WRITE)
     }
 
@@ -273,6 +274,10 @@ impl Fs {
         disk.nlink = (if is_dir { 2 } else { 1 }).into();
         disk.generation = self.slots.generation().into();
         (disk.mtime, disk.ctime, disk.atime, disk.btime) = (now, now, now, now);
+        let inherited = InodeFlags::NODUMP | InodeFlags::NOATIME;
+        if is_dir || new.kind == FileKind::Regular {
+            disk.flags = parent.disk.flags().both(inherited).bits().into();
+        }
         disk.rdev = new.rdev.into();
         match new.kind {
             FileKind::Directory => {
@@ -327,6 +332,7 @@ impl Fs {
             if linked.is_dir() {
                 return Err(Errno::Perm.into());
             }
+            perm::not_fixed(&linked)?;
             match linked.nlink.get() {
                 0 => Err(Errno::NoEnt.into()),
                 links if links >= u64::from(LINK_MAX) => Err(Errno::MLink.into()),

@@ -80,6 +80,9 @@ impl Fs {
         if writes && stored && self.read_only {
             return Err(Errno::RoFs.into());
         }
+        if writes {
+            perm::may_grow(&disk)?;
+        }
         self.access(caller, ino, &disk, mask)
     }
 

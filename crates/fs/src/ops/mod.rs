@@ -7,6 +7,7 @@
 mod accessed;
 mod attr;
 mod create;
+mod flags;
 mod look;
 mod remove;
 mod rename;

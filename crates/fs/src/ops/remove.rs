@@ -246,6 +246,8 @@ impl Fs {
     /// Whether an entry of `dir` that names `node` may be removed.
     fn may_remove(&self, caller: &Caller, dir: &Dir, node: &Node, is_dir: bool) -> Result<()> {
         self.require(caller, dir.ino, &dir.disk, perm::WRITE | perm::EXEC)?;
+        perm::not_fixed(&dir.disk)?;
+        perm::not_fixed(&node.old)?;
         perm::sticky(caller, &dir.disk, &node.old)?;
         match (is_dir, node.old.is_dir()) {
             (false, true) => Err(Errno::IsDir.into()),

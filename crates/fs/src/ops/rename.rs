@@ -267,15 +267,20 @@ impl Fs {
         let both = perm::WRITE | perm::EXEC;
         let moves = from_ino != to_ino;
         self.require(caller, from_ino, from, both)?;
+        perm::not_fixed(from)?;
+        perm::not_fixed(&source.old)?;
         perm::sticky(caller, from, &source.old)?;
         let exchange = mode == RenameMode::Exchange;
         match target {
             None => {
                 alive(to)?;
+                perm::may_grow(to)?;
                 self.require(caller, to_ino, to, both)?;
             }
             Some(target) => {
                 self.require(caller, to_ino, to, both)?;
+                perm::not_fixed(to)?;
+                perm::not_fixed(&target.old)?;
                 perm::sticky(caller, to, &target.old)?;
                 match (exchange, source.old.is_dir(), target.old.is_dir()) {
                     (false, true, false) => return Err(Errno::NotDir.into()),

@@ -212,6 +212,7 @@ impl Fs {
         disk: &DiskInode,
         name: &[u8],
     ) -> Result<()> {
+        perm::not_fixed(disk)?;
         if xattr::may(caller, disk, name, true)? {
             self.require(caller, ino, disk, perm::WRITE)?;
         }

@@ -9,6 +9,7 @@ mod big;
 mod common;
 mod corners;
 mod cuts;
+mod flags;
 mod full;
 mod hostile;
 mod model;

@@ -534,6 +534,9 @@ const PLANTS: &[Plant] = &[
     (P::FeatureMissing, "ACLs", |i| {
         i.edit(0, |b| b[12..16].fill(0))
     }),
+    (P::FeatureMissing, "flags", |i| {
+        i.edit_inode(i.ino("/few"), |n| n.flags = 0x60.into());
+    }),
     (P::FeatureMissing, "ACLs, in both", |i| {
         i.edit(0, |b| b[12..16].fill(0));
         i.edit(BLOCKS - 1, |b| b[12..16].fill(0));

@@ -137,7 +137,7 @@ fn corner_34_other_formats_and_features_are_refused() {
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
     // A feature that only forbids writing: a check is possible, a repair is not.
-    let image = with_superblock(|sb| sb.features_ro = 1.into());
+    let image = with_superblock(|sb| sb.features_ro = (1 << 30).into());
     assert_eq!(image.check().outcome(), Outcome::Clean);
     let repair = FsckOptions {
         repair: true,
