@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, crash, dump, fsck, ftl, grow, helper, info, man, metrics, mkfs, mount, put,
+    completions, crash, dump, fsck, ftl, grow, helper, info, man, metrics, mkfs, mount, put, scrub,
     serve_disk, serve_nfs, shutdown, stat, sync, trim, umount,
 };
 use failure::Failure;
@@ -54,6 +54,8 @@ enum Command {
     Grow(grow::Args),
     /// Give back the free space of a volume, mounted or not: holes in an image file, less to move in flash memory
     Trim(trim::Args),
+    /// Read everything on the medium of a volume, mounted or not, and compare its checksums
+    Scrub(scrub::Args),
     /// Show what a volume is
     Info(info::Args),
     /// Show superblock and log of a volume that is not mounted, or one of its inodes, directories or blocks
@@ -101,6 +103,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Fsck(args) => fsck::run(&args),
         Command::Grow(args) => grow::run(&args),
         Command::Trim(args) => trim::run(&args),
+        Command::Scrub(args) => scrub::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Sync(args) => sync::run(&args),
@@ -188,6 +191,8 @@ mod tests {
             "steadfast trim IMAGE",
             "steadfast trim MOUNTPOINT",
             "steadfast trim --progress --json IMAGE",
+            "steadfast scrub MOUNTPOINT",
+            "steadfast scrub --data --rate 100M --progress --json IMAGE",
             "steadfast info --json IMAGE",
             "steadfast info --udev IMAGE",
             "steadfast dump --json --log --bytes IMAGE",

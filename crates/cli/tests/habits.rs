@@ -112,6 +112,7 @@ fn everything_written_as_json_is_an_object_with_a_version() {
         &["dump", "--json", "--inode", "/", "img"],
         &["dump", "--json", "--directory", "/", "img"],
         &["trim", "--json", "img"],
+        &["scrub", "--json", "img"],
         &["grow", "--json", "--size", "40M", "img"],
         &["ftl", "info", "--json", "disk"],
         &["ftl", "stress", "--json", "--operations", "1"],
@@ -210,6 +211,7 @@ fn the_reference_describes_every_field() {
         &["fsck", "--json", "img"],
         &["fsck", "-p", "--json", "img"],
         &["trim", "--json", "img"],
+        &["scrub", "--json", "img"],
         &["ftl", "info", "--json", "disk"],
     ] {
         let value: Value = serde_json::from_slice(&run(dir, PROGRAM, args).stdout).unwrap();

@@ -14,8 +14,8 @@ use steadfast_block::BlockDevice;
 use steadfast_journal::{Object, Recovery};
 use steadfast_vfs::{
     AllocateMode, Attr, Caller, Cookie, DirEntry, FileKind, FileSystem, Health, Ino, InodeFlags,
-    NewNode, RenameMode, Result, Seek, SetAttr, Shutdown, StatFs, Stream, Wanted, XattrMode,
-    fsync_each,
+    NewNode, RenameMode, Result, ScrubCursor, ScrubPiece, Seek, SetAttr, Shutdown, StatFs, Stream,
+    Wanted, XattrMode, fsync_each,
 };
 
 /// A mounted volume.
@@ -43,6 +43,12 @@ impl Fs {
     /// Something could not be written; the volume recovers at its next mount.
     pub fn unmount(&self) -> std::result::Result<(), Error> {
         self.mounted.unmount()
+    }
+
+    /// The volume's state, for tests beside it.
+    #[cfg(test)]
+    pub(crate) fn mounted(&self) -> &mount::Fs {
+        &self.mounted
     }
 
     /// Whether the volume can only be read: mounted so, or because a write failed.
@@ -354,6 +360,10 @@ impl FileSystem for Fs {
             read_only: self.is_read_only(),
             failed: failed.map(|error| error.to_string()),
         }
+    }
+
+    fn scrub(&self, from: ScrubCursor, blocks: u64, data: bool) -> Result<ScrubPiece> {
+        self.live()?.scrub(from, blocks, data)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -65,6 +65,7 @@ mod orphan;
 mod pages;
 mod perm;
 mod reader;
+mod scrub;
 mod slots;
 mod superblock;
 #[cfg(test)]

@@ -49,6 +49,7 @@ mod pointed;
 mod requests;
 #[cfg(feature = "io-uring")]
 mod ring;
+mod scrub;
 mod server;
 mod session;
 mod shared;
@@ -63,4 +64,5 @@ pub use control::{
 pub use identity::{DefaultStream, StreamResolver};
 pub use mount::{MountError, Unmount, check_mount_point, unmount};
 pub use options::{LogHook, MountOptions, THREADS_MAX};
+pub use scrub::scrub;
 pub use session::{Ended, Session, Unmounter, Watch, mount};

@@ -12,6 +12,7 @@ use crate::control::{
 use crate::fileattr;
 use crate::identity::Asker;
 use crate::pointed;
+use crate::scrub;
 use crate::server::Server;
 use crate::turns::For;
 
@@ -30,6 +31,8 @@ impl Server {
         } else if is(XATTR_TRIM) {
             let trimmed = self.trim(request, 0..u64::MAX, 0);
             Some(trimmed.map(|bytes| bytes.to_string().into_bytes()))
+        } else if let Some(asked) = scrub::asked(name) {
+            Some(self.scrub(request, &asked))
         } else if is(XATTR_STATS) {
             Some(Ok(self.stats()))
         } else if is(XATTR_HEALTH) {
@@ -89,6 +92,17 @@ impl Server {
             uid if uid == owner => Ok(()),
             _ => Err(Errno::EPERM),
         }
+    }
+
+    /// Looks at a piece of the medium.
+    fn scrub(&self, request: &Asker, asked: &scrub::Asked) -> Result<Vec<u8>, Errno> {
+        self.may_administer(request)?;
+        let _waiting = self.turns.waits(For::Content);
+        let scrub::Asked { from, blocks, data } = *asked;
+        let piece = self
+            .shared
+            .call("scrub", |fs| fs.scrub(from, blocks, data))?;
+        Ok(scrub::encode(&piece))
     }
 
     /// Tells the device of free space.

@@ -83,6 +83,7 @@ mod probe;
 mod record;
 mod recover;
 mod replay;
+mod scrub;
 mod seal;
 mod sync;
 #[cfg(feature = "trace")]
@@ -103,6 +104,7 @@ pub use lockmap::{Access, LockSet, Lockmap};
 pub use op::Op;
 pub use probe::Probe;
 pub use recover::{HeaderState, Recovery, Salvage};
+pub use scrub::AtHome;
 pub use seal::{META_BYTES, SEAL_BYTES, seal, seal_holds};
 
 use std::time::Duration;

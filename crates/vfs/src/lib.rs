@@ -30,9 +30,11 @@ pub mod acl;
 mod error;
 mod flags;
 pub mod metrics;
+mod scrub;
 
 pub use error::{Errno, Error, Result};
 pub use flags::InodeFlags;
+pub use scrub::{ScrubCursor, ScrubFinding, ScrubPiece};
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -532,6 +534,13 @@ pub trait FileSystem: Send + Sync {
     /// How the volume is. Healthy unless it says otherwise.
     fn health(&self) -> Health {
         Health::default()
+    }
+
+    /// Looks at about `blocks` blocks on the medium, from `from` on, while others work: whether metadata has its
+    /// checksums, and, if `data`, whether file content can be read. EOPNOTSUPP if that is not offered.
+    fn scrub(&self, from: ScrubCursor, blocks: u64, data: bool) -> Result<ScrubPiece> {
+        let _ = (from, blocks, data);
+        Err(Errno::OpNotSupp.into())
     }
 
     /// Counters, by name, since the mount. What ends in `_now` goes up and down; [`metrics`] describes them.

@@ -14,6 +14,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod put;
 pub(crate) mod remount;
+pub(crate) mod scrub;
 pub(crate) mod serve;
 pub(crate) mod serve_disk;
 pub(crate) mod serve_nfs;

@@ -121,6 +121,24 @@ pub(super) const SECTIONS: &[Sections] = &[
         )],
     ),
     Sections {
+        name: "steadfast-scrub",
+        exit: "0 nothing wrong; 4 damage was found; 8 the scrub could not run; 2 the command line is wrong.",
+        examples: &[
+            (
+                "steadfast scrub /mnt",
+                "Compare the checksums of all metadata of a mounted volume.",
+            ),
+            (
+                "steadfast scrub --data --rate 50M /mnt",
+                "Read the content of files, too, and leave the disk to others.",
+            ),
+            (
+                "steadfast scrub --json data.img",
+                "Look at an image; what is found as JSON.",
+            ),
+        ],
+    },
+    Sections {
         name: "steadfast-info",
         exit: "0 shown, whatever the state is; 1 failed, also if the image holds no volume; 2 the command line is wrong.",
         examples: &[

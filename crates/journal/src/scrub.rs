@@ -1,0 +1,62 @@
+//! A look at the medium beside whatever goes on: what lies at the homes of blocks, whatever is in memory.
+//!
+//! A block that an operation, a transaction or the log still holds may be newer in memory than at home, or
+//! just be on its way there: it is passed over. Its checkpoint writes all of it. A block without holds equals its
+//! home (`cache`), so bytes without a valid seal are damage; that nobody began to write it meanwhile is
+//! looked at after each read.
+
+use crate::engine::{Inner, Journal};
+use crate::{Result, seal_holds};
+use steadfast_block::{BLOCK_SIZE, BlockNo};
+
+/// Reads until damage is believed. One would do but for a block whose write began and ended around it.
+const READS: usize = 3;
+
+/// What lies at the home of a metadata block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtHome {
+    /// A block with a valid checksum.
+    Sound,
+    /// An older state than the one in memory and in the log; not looked at.
+    Older,
+    /// Bytes that fail their checksum.
+    Damaged,
+}
+
+impl Journal {
+    /// Reads the home of a metadata block and compares its checksum.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn check_home(&self, at: BlockNo) -> Result<AtHome> {
+        let inner = self.inner();
+        let mut block = [0; BLOCK_SIZE];
+        for _ in 0..READS {
+            if inner.is_held(at) {
+                return Ok(AtHome::Older);
+            }
+            inner.device.read(at, &mut block)?;
+            if seal_holds(&inner.config.volume, at, &block) {
+                return Ok(AtHome::Sound);
+            }
+        }
+        Ok(match inner.is_held(at) {
+            true => AtHome::Older,
+            false => AtHome::Damaged,
+        })
+    }
+
+    /// Reads blocks of data from their homes, whatever is in memory: to see whether they can be read.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn read_home(&self, at: BlockNo, buf: &mut [u8]) -> Result<()> {
+        Ok(self.inner().device.read(at, buf)?)
+    }
+}
+
+impl Inner {
+    fn is_held(&self, at: BlockNo) -> bool {
+        self.cache.with(at, |entry| entry.holds > 0) == Some(true)
+    }
+}

@@ -1,0 +1,42 @@
+//! What a scrub is asked for and answers: a look at everything on the medium, piece by piece.
+
+use crate::Ino;
+
+/// Where a scrub goes on; the default is the beginning.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct ScrubCursor {
+    /// The inode number to look at next.
+    pub ino: Ino,
+    /// Where in it.
+    pub key: u64,
+}
+
+/// Something that was found wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScrubFinding {
+    /// Block of the device.
+    pub block: u64,
+    /// The inode that it belongs to, if it belongs to one.
+    pub ino: Option<Ino>,
+    /// What it is, and what is wrong with it.
+    pub what: String,
+}
+
+/// What a piece of a scrub came to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ScrubPiece {
+    /// Where the next piece begins; none at the end.
+    pub next: Option<ScrubCursor>,
+    /// How far it is, of `total`.
+    pub done: u64,
+    /// See `done`.
+    pub total: u64,
+    /// Metadata blocks whose checksums were compared.
+    pub metadata_blocks: u64,
+    /// Metadata blocks that are newer in the log than at their places, and were passed over.
+    pub older_blocks: u64,
+    /// Blocks of file content that were read.
+    pub data_blocks: u64,
+    /// What is wrong.
+    pub findings: Vec<ScrubFinding>,
+}
