@@ -22,8 +22,8 @@ pub(crate) struct Options {
     pub(crate) no_exec: bool,
     /// Reading changes access times, as `relatime` has it.
     pub(crate) relatime: bool,
-    /// No POSIX ACLs.
-    pub(crate) no_acl: bool,
+    /// POSIX ACLs, or none; by default those where other users are let in.
+    pub(crate) acl: Option<bool>,
     /// Not those of directories.
     pub(crate) no_dir_atime: bool,
     /// Every change is durable before the call returns.

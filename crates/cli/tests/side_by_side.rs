@@ -25,7 +25,7 @@ const OLD: i64 = 1_000_000_000;
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Differences from ext4: operation, what is seen here, why it may be so. (steadfast(7) tells users.)
-const KNOWN: [(&str, &str, &str); 11] = [
+const KNOWN: [(&str, &str, &str); 9] = [
     (
         "read behind the end",
         "0",
@@ -42,11 +42,6 @@ const KNOWN: [(&str, &str, &str); 11] = [
         "the kernel keeps the pipe to itself",
     ),
     (
-        "set an access control list",
-        "Operation not supported (os error 95)",
-        "not offered",
-    ),
-    (
         "open without a name",
         "Operation not supported (os error 95)",
         "O_TMPFILE is not offered",
@@ -60,11 +55,6 @@ const KNOWN: [(&str, &str, &str); 11] = [
         "insert a range",
         "Operation not supported (os error 95)",
         "not offered",
-    ),
-    (
-        "rename leaving a whiteout",
-        "Invalid argument (os error 22)",
-        "whiteouts are not offered",
     ),
     (
         "chown to nobody in particular",

@@ -35,8 +35,10 @@ pub struct MountOptions {
     /// and forgets what it has cached of the file: it would not tell of reads that it
     /// answers by itself. Without this, the mount says that there are no access times.
     pub relatime: bool,
-    /// POSIX ACLs can be read and set, and the kernel checks permissions by them.
-    pub acl: bool,
+    /// POSIX ACLs can be read and set, and the kernel checks permissions by them. By default as
+    /// `allow_other`, with which the kernel checks anyway: to check, it asks for the attributes of a directory
+    /// after each change of it.
+    pub acl: Option<bool>,
     /// Not those of directories.
     pub no_dir_atime: bool,
     /// Every change of content and attributes is durable before its reply.
@@ -85,7 +87,7 @@ impl MountOptions {
             set_id: false,
             no_exec: false,
             relatime: false,
-            acl: true,
+            acl: None,
             no_dir_atime: false,
             sync: false,
             dir_sync: false,

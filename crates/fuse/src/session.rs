@@ -173,7 +173,7 @@ pub fn mount(
             entry_timeout: options.entry_timeout,
             attr_timeout: options.attr_timeout,
             direct: AtomicBool::new(false),
-            acl: AtomicBool::new(options.acl),
+            acl: AtomicBool::new(options.acl.unwrap_or(options.allow_other)),
             io_uring: options.io_uring,
             stateless_open: AtomicBool::new(
                 (options.allow_other || superuser) && !options.relatime,

@@ -143,7 +143,7 @@ fn a_default_list_takes_the_place_of_the_umask() {
 
 #[test]
 fn noacl_offers_none_and_hides_those_that_are_there() {
-    let Some(m) = mounted(|options| options.acl = false) else {
+    let Some(m) = mounted(|options| options.acl = Some(false)) else {
         return;
     };
     let f = m.join("f");

@@ -242,13 +242,17 @@ written, and what several programs read of a file that none has opened anew.",
     },
     Row {
         words: &[
-            flag("acl", |o| o.no_acl = false),
-            flag("noacl", |o| o.no_acl = true),
+            flag("acl", |o| o.acl = Some(true)),
+            flag("noacl", |o| o.acl = Some(false)),
         ],
-        help: "whether POSIX ACLs can be read and set, and are enforced (default: yes)",
-        manual: "Whether POSIX access control lists can be read and set, and decide about access (the default).
-The kernel then checks permissions, also without
-.BR allow_other .
+        help: "whether POSIX ACLs can be read and set, and the kernel enforces them (default: as allow_other)",
+        manual: "Whether POSIX access control lists can be read and set, and the kernel goes by them.
+By default so with
+.BR allow_other ,
+without which all callers are one user or root.
+With
+.B acl
+the kernel then checks permissions all the same, and asks for a directory's attributes once after each change of it.
 A list takes up to 500 users and groups; through the kernel it can have 510 entries.
 With
 .B noacl
