@@ -97,6 +97,7 @@ served() {
   if [ -n "$long" ]; then
     run "a virtual machine's served disk" "$here/disk-guest.sh" --rounds 20
     run "a Linux kernel's NFS client" "$here/nfs-guest.sh"
+    run "NFS server under attack" "$here/nfs-attack.sh"
   fi
 }
 

@@ -45,8 +45,6 @@ pub(crate) enum From {
     Device,
     /// The same, and it stays in memory then.
     Kept,
-    /// Only memory.
-    Memory,
 }
 
 /// Where a page of a file is.
@@ -138,24 +136,6 @@ impl Fs {
             from,
         )?;
         Ok(len)
-    }
-
-    /// The same if all of it is in memory; none if not.
-    pub(crate) fn read_file_in_memory(
-        &self,
-        ino: Ino,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<Option<usize>> {
-        let inode = self.table.get(ino);
-        let state = inode.shared();
-        let mut reader = Current(&self.store.journal);
-        let disk = inode::read(&self.store.volume, &mut reader, ino)?;
-        require_file(&disk)?;
-        let len = disk.size.get().saturating_sub(offset).min(buf.len() as u64) as usize;
-        let buf = &mut buf[..len];
-        let whole = read_range(&self.store, &state.pages, &disk, offset, buf, From::Memory)?;
-        Ok(whole.then_some(len))
     }
 
     /// Writes `data` at `offset`, or at the end. Returns where it went and how much of it
@@ -581,9 +561,9 @@ pub(crate) fn read_range(
     offset: u64,
     buf: &mut [u8],
     from: From,
-) -> Result<bool> {
+) -> Result<()> {
     if buf.is_empty() {
-        return Ok(true);
+        return Ok(());
     }
     let len = buf.len() as u64;
     let (first, end) = page_range(offset, len);
@@ -597,9 +577,7 @@ pub(crate) fn read_range(
         let stop = (run.end() * PAGE).min(offset + len);
         buf[(done - offset) as usize..(start - offset) as usize].fill(0);
         let part = &mut buf[(start - offset) as usize..(stop - offset) as usize];
-        if !read_run(store, run, start, part, from)? {
-            return Ok(false);
-        }
+        read_run(store, run, start, part, from)?;
         done = stop;
     }
     buf[(done - offset) as usize..].fill(0);
@@ -611,20 +589,18 @@ pub(crate) fn read_range(
         buf[(start - offset) as usize..(stop - offset) as usize]
             .copy_from_slice(&block[(start - page * PAGE) as usize..(stop - page * PAGE) as usize]);
     }
-    Ok(true)
+    Ok(())
 }
 
-/// Reads bytes of one written extent, from byte `start` of the file on. False if they are not in memory, and no other
-/// place is to be asked.
-fn read_run(store: &Store, run: &Extent, start: u64, buf: &mut [u8], from: From) -> Result<bool> {
+/// Reads bytes of one written extent, from byte `start` of the file on.
+fn read_run(store: &Store, run: &Extent, start: u64, buf: &mut [u8], from: From) -> Result<()> {
     let read = |page: u64, buf: &mut [u8]| {
         let (journal, at) = (&store.journal, run.block.offset(page - run.logical));
         let read = match from {
             From::Device => journal.read_data(at, buf),
             From::Kept => journal.read_data_kept(at, buf),
-            From::Memory => return Ok(journal.read_data_in_memory(at, buf)),
         };
-        read.map(|()| true).map_err(from_journal)
+        read.map_err(from_journal)
     };
     let mut partial = [0; BLOCK_SIZE];
     let mut page = start / PAGE;
@@ -636,27 +612,21 @@ fn read_run(store: &Store, run: &Extent, start: u64, buf: &mut [u8], from: From)
     };
     let (front, rest) = buf.split_at_mut(head);
     if head > 0 {
-        if !read(page, &mut partial)? {
-            return Ok(false);
-        }
+        read(page, &mut partial)?;
         front.copy_from_slice(&partial[skip..skip + head]);
         page += 1;
     }
     let whole = rest.len() / BLOCK_SIZE * BLOCK_SIZE;
     let (middle, tail) = rest.split_at_mut(whole);
     if whole > 0 {
-        if !read(page, middle)? {
-            return Ok(false);
-        }
+        read(page, middle)?;
         page += (whole / BLOCK_SIZE) as u64;
     }
     if !tail.is_empty() {
-        if !read(page, &mut partial)? {
-            return Ok(false);
-        }
+        read(page, &mut partial)?;
         tail.copy_from_slice(&partial[..tail.len()]);
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Stores the bytes of a new long symlink (at most a block) in a block of its own, inside

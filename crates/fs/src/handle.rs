@@ -191,16 +191,6 @@ impl FileSystem for Fs {
         self.live()?.read_file(ino, offset, buf)
     }
 
-    fn read_in_memory(
-        &self,
-        _caller: &Caller,
-        ino: Ino,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<Option<usize>> {
-        self.live()?.read_file_in_memory(ino, offset, buf)
-    }
-
     fn in_memory(&self, look: &mut dyn FnMut()) -> bool {
         steadfast_journal::in_memory(look)
     }

@@ -36,12 +36,6 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Copies the current image.
-    pub(crate) fn read(&mut self, block: &mut Block) {
-        self.referenced = true;
-        *block = *self.current;
-    }
-
     pub(crate) fn unhold(&mut self, at: BlockNo, count: u32) {
         debug_assert!(
             self.holds >= count,

@@ -390,22 +390,6 @@ impl Journal {
         self.inner.load(at, &mut missing, &mut loads, blocks)
     }
 
-    /// Reads consecutive data blocks if all of them are in memory. Whether they were; if not, `buf` holds anything.
-    ///
-    /// # Panics
-    /// If `buf` is no whole number of blocks: a bug of the caller.
-    pub fn read_data_in_memory(&self, at: BlockNo, buf: &mut [u8]) -> bool {
-        let (blocks, rest) = buf.as_chunks_mut::<BLOCK_SIZE>();
-        assert!(rest.is_empty(), "a buffer of whole blocks");
-        if self.inner.check_open().is_err() {
-            return false;
-        }
-        blocks.iter_mut().zip(at.0..).all(|(block, at)| {
-            let here = (self.inner.cache).with(BlockNo(at), |entry| entry.read(block));
-            here.is_some()
-        })
-    }
-
     /// Makes durable everything uncommitted of `stream`, and of every stream with an
     /// uncommitted change to one of `objects`.
     ///

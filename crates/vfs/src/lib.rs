@@ -432,17 +432,6 @@ pub trait FileSystem: Send + Sync {
     fn release(&self, ino: Ino);
     /// Reads up to `buf.len()` bytes at `offset`; returns how many (short only at the end).
     fn read(&self, caller: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
-    /// The same if it takes no look at the device; none if it might, whatever `buf` holds then.
-    fn read_in_memory(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<Option<usize>> {
-        let _ = (caller, ino, offset, buf);
-        Ok(None)
-    }
     /// Runs `look`, whose calls of this file system change nothing, without waiting for the device. Returns whether all
     /// that it asked for was in memory; if not, what it was answered means nothing.
     fn in_memory(&self, look: &mut dyn FnMut()) -> bool {
