@@ -440,6 +440,20 @@ impl Connection {
 
     /// Ends so many calls, with their replies if they have any. `reply_bytes` is what [`Taken`] has said.
     pub(crate) fn finish(&self, calls: u32, replies: &[u8], reply_bytes: usize) {
+        // A long reply may have to be kept: the memory for it is counted, and made, before it is taken.
+        let counted = match replies.len() > STALL_BYTES {
+            true => self.reactor.memory.buffer_bytes,
+            false => 0,
+        };
+        if counted > 0 {
+            self.budget.add(Account::Working, counted);
+            self.reactor.make_room(0, self);
+        }
+        self.end_calls(calls, replies, reply_bytes);
+        self.budget.sub(Account::Working, counted);
+    }
+
+    fn end_calls(&self, calls: u32, replies: &[u8], reply_bytes: usize) {
         let mut state = self.state();
         state.in_flight -= calls;
         state.reply_bytes -= reply_bytes;
