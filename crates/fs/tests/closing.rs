@@ -87,7 +87,6 @@ fn an_unmounted_volume_answers_nothing() {
         gone(fs.unlink(&me, root, b"x"));
         gone(fs.open(&me, root));
         gone(fs.read(&me, root, 0, &mut buf));
-        gone(fs.read_in_memory(&me, root, 0, &mut buf));
         gone(fs.write(&me, root, 0, &buf));
         gone(fs.append(&me, root, &buf));
         gone(fs.fsync(&me, root, false));

@@ -266,7 +266,6 @@ fn a_closed_journal_answers_no_read() {
     closed(journal.read(at, Kind::Data).map(drop));
     closed(journal.read_data(at, &mut buf));
     closed(journal.read_data_kept(at, &mut buf));
-    assert!(!journal.read_data_in_memory(at, &mut buf));
     for answer in journal.read_scattered(&[at, at], Kind::Data) {
         closed(answer.map(drop));
     }
