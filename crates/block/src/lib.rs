@@ -20,12 +20,14 @@
 
 mod buf;
 mod file;
+mod freeze;
 mod map;
 mod mem;
 pub mod sim;
 
 pub use buf::{AlignedBlock, BlockBuf};
 pub use file::{Direct, Engine, FileDevice, FileOptions, Holder, WriteCache, holders};
+pub use freeze::Freezer;
 pub use mem::MemDevice;
 
 use std::fmt;

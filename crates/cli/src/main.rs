@@ -22,8 +22,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use commands::{
-    completions, crash, dump, fsck, ftl, grow, helper, info, man, metrics, mkfs, mount, put, scrub,
-    serve_disk, serve_nfs, shutdown, stat, sync, trim, umount,
+    completions, crash, dump, freeze, fsck, ftl, grow, helper, info, man, metrics, mkfs, mount,
+    put, scrub, serve_disk, serve_nfs, shutdown, stat, sync, trim, umount,
 };
 use failure::Failure;
 
@@ -64,6 +64,10 @@ enum Command {
     Sync(sync::Args),
     /// Show live counters of a mounted volume or of a server
     Stat(stat::Args),
+    /// Hold the image of a mounted volume still, to copy it
+    Freeze(freeze::Args),
+    /// End a freeze
+    Thaw(freeze::ThawArgs),
     /// Print counters of mounted volumes for Prometheus, or serve them over HTTP
     Metrics(metrics::Args),
     /// End all access to a mounted volume at once, for tests of crashes
@@ -108,6 +112,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Dump(args) => dump::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Stat(args) => stat::run(&args),
+        Command::Freeze(args) => freeze::run(&args),
+        Command::Thaw(args) => freeze::thaw(&args),
         Command::Metrics(args) => metrics::run(&args),
         Command::Shutdown(args) => shutdown::run(&args),
         Command::Put(args) => put::run(&args),
@@ -203,6 +209,9 @@ mod tests {
             "steadfast sync DIR",
             "steadfast stat --json DIR",
             "steadfast stat --watch 5 --count 2 DIR",
+            "steadfast freeze --limit 30 DIR",
+            "steadfast freeze DIR -- cp img copy",
+            "steadfast thaw DIR",
             "steadfast metrics",
             "steadfast metrics --listen 127.0.0.1:9050 DIR OTHER",
             "steadfast shutdown --first log DIR",

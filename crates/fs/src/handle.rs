@@ -10,17 +10,18 @@ use crate::error::{Error, from_journal};
 use crate::mount::{self, MountOptions};
 use crate::trim::{TrimRange, Trimmed};
 use std::sync::Arc;
-use steadfast_block::BlockDevice;
+use steadfast_block::{BlockDevice, Freezer};
 use steadfast_journal::{Object, Recovery};
 use steadfast_vfs::{
-    AllocateMode, Attr, Caller, Cookie, DirEntry, FileKind, FileSystem, Health, Ino, InodeFlags,
-    NewNode, RenameMode, Result, ScrubCursor, ScrubPiece, Seek, SetAttr, Shutdown, StatFs, Stream,
-    Wanted, XattrMode, fsync_each,
+    AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileKind, FileSystem, Health, Ino,
+    InodeFlags, NewNode, RenameMode, Result, ScrubCursor, ScrubPiece, Seek, SetAttr, Shutdown,
+    StatFs, Stream, Wanted, XattrMode, fsync_each,
 };
 
 /// A mounted volume.
 pub struct Fs {
     mounted: Arc<mount::Fs>,
+    freezer: Arc<Freezer>,
 }
 
 impl Fs {
@@ -32,8 +33,9 @@ impl Fs {
         device: Arc<dyn BlockDevice>,
         options: &MountOptions,
     ) -> std::result::Result<(Arc<Fs>, Recovery), Error> {
-        let (mounted, recovery) = mount::Fs::mount(device, options)?;
-        Ok((Arc::new(Fs { mounted }), recovery))
+        let freezer = Arc::new(Freezer::new(device));
+        let (mounted, recovery) = mount::Fs::mount(freezer.clone(), options)?;
+        Ok((Arc::new(Fs { mounted, freezer }), recovery))
     }
 
     /// Commits and checkpoints everything and leaves a clean volume. Every later call fails.
@@ -42,6 +44,7 @@ impl Fs {
     /// # Errors
     /// Something could not be written; the volume recovers at its next mount.
     pub fn unmount(&self) -> std::result::Result<(), Error> {
+        self.freezer.thaw();
         self.mounted.unmount()
     }
 
@@ -295,7 +298,7 @@ impl FileSystem for Fs {
             Ok(())
         } else {
             Err(steadfast_vfs::Error::new(
-                steadfast_vfs::Errno::NoSpc,
+                Errno::NoSpc,
                 "the inode has as many extended attributes as fit",
             ))
         }
@@ -344,6 +347,23 @@ impl FileSystem for Fs {
         Ok(trimmed.blocks * steadfast_block::BLOCK_SIZE as u64)
     }
 
+    /// What is durable when the freeze begins is in a copy; what comes between is as a crash may leave it.
+    fn freeze(&self, limit: std::time::Duration) -> Result<()> {
+        // A sync would wait for the end of the freeze.
+        if self.freezer.is_frozen() {
+            return Err(Errno::Busy.into());
+        }
+        self.sync()?;
+        match self.freezer.freeze(limit) {
+            true => Ok(()),
+            false => Err(Errno::Busy.into()),
+        }
+    }
+
+    fn thaw(&self) -> bool {
+        self.freezer.thaw()
+    }
+
     fn health(&self) -> Health {
         let failed = self.mounted.store.journal.failed();
         Health {
@@ -357,10 +377,13 @@ impl FileSystem for Fs {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.mounted.counters()
+        let mut counters = self.mounted.counters();
+        counters.push(("frozen_now", u64::from(self.freezer.is_frozen())));
+        counters
     }
 
     fn shutdown(&self, how: Shutdown) -> Result<()> {
+        self.freezer.thaw();
         if how != Shutdown::Nothing {
             self.sync()?;
         }

@@ -35,6 +35,13 @@ pub const XATTR_TRIM: &str = "system.steadfast.trim";
 /// Its value is the counters since the mount, by line: name, space, value.
 pub const XATTR_STATS: &str = "system.steadfast.stats";
 
+/// Setting this attribute to a number of seconds freezes the volume, at most for so long.
+pub const XATTR_FREEZE: &str = "system.steadfast.freeze";
+
+/// Reading this attribute thaws it; its value is empty. Not a setting: the kernel locks the inode for those, and a change in
+/// the same directory may have that lock, and wait for the thaw.
+pub const XATTR_THAW: &str = "system.steadfast.thaw";
+
 /// Its value is the volume's health: `ok`, `read-only`, `shut-down`, or `failed`, a space, and why.
 pub const XATTR_HEALTH: &str = "system.steadfast.health";
 
@@ -148,6 +155,43 @@ pub(crate) fn health_text(health: &Health) -> String {
         (None, true) => "read-only".to_owned(),
         (None, false) => "ok".to_owned(),
     }
+}
+
+/// Makes everything durable that was written to the volume mounted at (or above) `path`, then holds its image still until
+/// [`thaw`], at most for so many seconds: what would write to it waits, reads go on.
+///
+/// # Errors
+/// EBUSY if it is frozen already; EPERM if the caller is neither root nor who mounted; else as for [`sync`].
+pub fn freeze(path: &Path, seconds: u64) -> io::Result<()> {
+    let flags = rustix::fs::XattrFlags::empty();
+    let value = seconds.max(1).to_string();
+    Ok(rustix::fs::setxattr(
+        path,
+        XATTR_FREEZE,
+        value.as_bytes(),
+        flags,
+    )?)
+}
+
+/// Ends a freeze.
+///
+/// # Errors
+/// EINVAL if there is none, or if its time has passed; else as for [`freeze`].
+pub fn thaw(path: &Path) -> io::Result<()> {
+    let mut buf = [0u8; 8];
+    rustix::fs::getxattr(path, XATTR_THAW, &mut buf)?;
+    Ok(())
+}
+
+/// Longest freeze, in seconds.
+pub const FREEZE_SECONDS_MAX: u64 = 3600;
+
+/// The seconds of a freeze that is asked for.
+pub(crate) fn freeze_of(value: &[u8]) -> Option<u64> {
+    let seconds = std::str::from_utf8(value).ok()?.parse().ok()?;
+    (1..=FREEZE_SECONDS_MAX)
+        .contains(&seconds)
+        .then_some(seconds)
 }
 
 /// How the volume mounted at (or above) `path` is.

@@ -58,8 +58,9 @@ mod turns;
 mod wakeful;
 
 pub use control::{
-    IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_HEALTH, XATTR_SERVER, XATTR_SHUTDOWN,
-    XATTR_STATS, XATTR_SYNC, XATTR_TRIM, health, server_pid, shut_down, stats, sync, trim,
+    FREEZE_SECONDS_MAX, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_FREEZE, XATTR_HEALTH,
+    XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_THAW, XATTR_TRIM, freeze, health,
+    server_pid, shut_down, stats, sync, thaw, trim,
 };
 pub use identity::{DefaultStream, StreamResolver};
 pub use mount::{MountError, Unmount, check_mount_point, unmount};

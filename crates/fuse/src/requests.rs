@@ -1,13 +1,15 @@
 //! Requests to the server itself: the server's side of `control`.
 
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::time::Duration;
 
 use fuser::{Errno, INodeNo};
 use steadfast_vfs::Shutdown;
 
 use crate::control::{
-    self, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, SHUT_DOWN, XATTR_HEALTH, XATTR_SERVER,
-    XATTR_STATS, XATTR_SYNC, XATTR_TRIM,
+    self, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, SHUT_DOWN, XATTR_FREEZE, XATTR_HEALTH,
+    XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_THAW, XATTR_TRIM,
 };
 use crate::fileattr;
 use crate::identity::Asker;
@@ -35,6 +37,8 @@ impl Server {
             Some(self.scrub(request, &asked))
         } else if is(XATTR_STATS) {
             Some(Ok(self.stats()))
+        } else if is(XATTR_THAW) {
+            Some(self.thaw(request).map(|()| Vec::new()))
         } else if is(XATTR_HEALTH) {
             // The file system is not asked any more when the gate is closed.
             let health = self.shared.gate.pass(|| self.shared.fs.health());
@@ -78,13 +82,47 @@ impl Server {
         }
     }
 
+    /// Sets one of the server's own attributes; `None` if the name is none of them.
+    pub(crate) fn set_own_attribute(
+        &self,
+        request: &Asker,
+        name: &OsStr,
+        value: &[u8],
+    ) -> Option<Result<(), Errno>> {
+        if name == XATTR_SHUTDOWN {
+            Some(self.shut_down_by_name(request, value))
+        } else if name == XATTR_FREEZE {
+            Some(self.freeze(request, value))
+        } else {
+            None
+        }
+    }
+
     /// A shutdown asked for by attribute.
-    pub(crate) fn shut_down_by_name(&self, request: &Asker, how: &[u8]) -> Result<(), Errno> {
+    fn shut_down_by_name(&self, request: &Asker, how: &[u8]) -> Result<(), Errno> {
         self.may_administer(request)?;
         self.shut_down(control::shutdown_named(how).ok_or(Errno::EINVAL)?)
     }
 
-    /// Root and the user who mounted may shut down and trim.
+    /// Freezes the volume for so many seconds at most.
+    fn freeze(&self, request: &Asker, value: &[u8]) -> Result<(), Errno> {
+        self.may_administer(request)?;
+        let seconds = control::freeze_of(value).ok_or(Errno::EINVAL)?;
+        let _waiting = self.turns.waits(For::Commit);
+        let limit = Duration::from_secs(seconds);
+        self.shared.call("freeze", |fs| fs.freeze(limit))
+    }
+
+    /// Ends a freeze. EINVAL if there is none.
+    fn thaw(&self, request: &Asker) -> Result<(), Errno> {
+        self.may_administer(request)?;
+        match self.shared.call("thaw", |fs| Ok(fs.thaw()))? {
+            true => Ok(()),
+            false => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Root and the user who mounted may shut down, freeze and trim.
     fn may_administer(&self, request: &Asker) -> Result<(), Errno> {
         let owner = rustix::process::geteuid().as_raw();
         match request.uid {

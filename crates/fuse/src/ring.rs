@@ -33,7 +33,6 @@ use fractal_fuse::{
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, RenameFlags, WriteFlags};
 use steadfast_vfs::{Attr, SetTime, Time};
 
-use crate::control::XATTR_SHUTDOWN;
 use crate::counters::Asked;
 use crate::data::CACHED;
 use crate::identity::Asker;
@@ -667,11 +666,12 @@ impl Filesystem for Ring {
         flags: u32,
     ) -> FsResult<()> {
         let asker = self.begin(r, Asked::Setxattr, on, Some(name));
-        let set = if name == XATTR_SHUTDOWN {
-            self.0.shut_down_by_name(&asker, value)
-        } else {
-            let flags = flags.cast_signed();
-            self.0.set_xattr(&asker, node(on), (name, value), flags)
+        let set = match self.0.set_own_attribute(&asker, name, value) {
+            Some(set) => set,
+            None => {
+                let flags = flags.cast_signed();
+                self.0.set_xattr(&asker, node(on), (name, value), flags)
+            }
         };
         set.map_err(fail)
     }

@@ -34,7 +34,6 @@ use fuser::{
 };
 use steadfast_vfs::{Attr, Caller, FileSystem, Ino};
 
-use crate::control::XATTR_SHUTDOWN;
 use crate::convert::{self, NodeNumbers};
 use crate::counters::{Asked, Counters};
 use crate::data::CACHED;
@@ -622,12 +621,10 @@ impl fuser::Filesystem for Front {
         reply: ReplyEmpty,
     ) {
         let (_turn, ref request) = self.begin(request, Asked::Setxattr, node, Some(name));
-        let set = if name == XATTR_SHUTDOWN {
-            self.shut_down_by_name(request, value)
-        } else if position != 0 {
-            Err(Errno::EINVAL)
-        } else {
-            self.set_xattr(request, node, (name, value), flags)
+        let set = match self.set_own_attribute(request, name, value) {
+            Some(set) => set,
+            None if position != 0 => Err(Errno::EINVAL),
+            None => self.set_xattr(request, node, (name, value), flags),
         };
         reply_empty(reply, set);
     }

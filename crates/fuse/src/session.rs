@@ -163,6 +163,11 @@ pub fn mount(
         log: options.log.clone(),
     });
     let turns = Turns::new(threads);
+    // The last requests, which nobody waits for, may wait for the end of a freeze.
+    let frozen = Arc::clone(&shared);
+    turns.on_leave(move || {
+        frozen.fs.thaw();
+    });
     // Only the owner is let in without `allow_other`; the superuser needs no check at open.
     let superuser = rustix::process::geteuid().is_root();
     let server = Arc::new(Server {
@@ -283,6 +288,8 @@ impl Session {
     }
 
     fn stop(&mut self, grace: Duration) -> Ended {
+        // Requests that wait for the end of a freeze would be waited for.
+        self.shared.fs.thaw();
         if self.mounted.unmount(Unmount::IfIdle).is_err() {
             let _ = self.mounted.unmount(Unmount::Detach);
         }

@@ -18,7 +18,7 @@
 //! * once a thread has left, no thread parks any more.
 
 use std::cell::RefCell;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -89,6 +89,8 @@ impl State {
 pub(crate) struct Turns {
     state: Mutex<State>,
     watch: Condvar,
+    /// Done when a thread leaves: the mount is gone.
+    on_leave: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// A request in progress; when it is dropped, after the reply, the thread reads or parks.
@@ -110,6 +112,9 @@ struct Leaving(Arc<Turns>);
 impl Drop for Leaving {
     fn drop(&mut self) {
         self.0.stop();
+        if let Some(act) = self.0.on_leave.get() {
+            act();
+        }
     }
 }
 
@@ -133,6 +138,7 @@ impl Turns {
                 stopped: threads < 2,
             }),
             watch: Condvar::new(),
+            on_leave: OnceLock::new(),
         });
         if threads > 1 {
             let watch = Arc::clone(&turns);
@@ -142,6 +148,11 @@ impl Turns {
             }
         }
         turns
+    }
+
+    /// Has something done whenever a thread leaves, because the mount is gone. The first call counts.
+    pub(crate) fn on_leave(&self, act: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_leave.set(Box::new(act));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -520,6 +520,18 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::OpNotSupp.into())
     }
 
+    /// Makes everything durable, then holds the device still until [`thaw`](FileSystem::thaw), at most for `limit`: what
+    /// would write to it waits, reads go on. EBUSY if it is frozen already; EOPNOTSUPP if that is not offered.
+    fn freeze(&self, limit: std::time::Duration) -> Result<()> {
+        let _ = limit;
+        Err(Errno::OpNotSupp.into())
+    }
+
+    /// Ends a freeze: false if there is none, or if its limit has passed.
+    fn thaw(&self) -> bool {
+        false
+    }
+
     /// How the volume is. Healthy unless it says otherwise.
     fn health(&self) -> Health {
         Health::default()

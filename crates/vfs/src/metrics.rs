@@ -20,7 +20,7 @@ pub enum Kind {
 type Described = (&'static str, &'static str);
 
 /// Levels and maxima: they may become smaller.
-const GAUGES: [Described; 8] = [
+const GAUGES: [Described; 9] = [
     (
         "largest_batch_now",
         "Most transactions that one commit held",
@@ -34,6 +34,10 @@ const GAUGES: [Described; 8] = [
     (
         "failed_now",
         "1 if the volume failed: nothing is written to it any more",
+    ),
+    (
+        "frozen_now",
+        "1 while the volume is frozen: writes to the device wait",
     ),
     ("read_only_now", "1 if the volume can only be read"),
     ("size_bytes_now", "Bytes for files and metadata"),

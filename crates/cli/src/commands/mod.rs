@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 pub(crate) mod crash;
 pub(crate) mod dump;
+pub(crate) mod freeze;
 pub(crate) mod fsck;
 pub(crate) mod ftl;
 pub(crate) mod grow;

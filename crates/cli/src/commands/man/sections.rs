@@ -187,6 +187,26 @@ pub(super) const SECTIONS: &[Sections] = &[
         ],
     ),
     Sections {
+        name: "steadfast-freeze",
+        exit: "0 frozen; 1 failed, also if the freeze ended before the command did; 2 the command line is wrong. With a command: its exit \
+            code, or 128 and the number of the signal that killed it.",
+        examples: &[
+            (
+                "steadfast freeze /mnt -- cp --sparse=always data.img copy.img",
+                "Copy the image of a mounted volume.",
+            ),
+            (
+                "steadfast freeze --limit 10 /mnt",
+                "Freeze it until steadfast thaw, at most for ten seconds.",
+            ),
+        ],
+    },
+    Sections {
+        name: "steadfast-thaw",
+        exit: "0 thawed, and it was frozen until now; 1 it was not frozen (any more), or failed; 2 the command line is wrong.",
+        examples: &[("steadfast thaw /mnt", "End a freeze.")],
+    },
+    Sections {
         name: "steadfast-metrics",
         exit: "0 printed; 1 failed; 2 the command line is wrong. With --listen, the command runs until a signal ends it.",
         examples: &[
