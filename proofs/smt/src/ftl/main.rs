@@ -42,6 +42,7 @@ mod erases;
 mod events;
 mod failures;
 mod log;
+mod loops;
 mod metadata;
 mod mount;
 mod pages;

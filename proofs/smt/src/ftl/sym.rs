@@ -5,19 +5,19 @@ use crate::blocks::Blocks;
 use crate::error::{self, FtlError};
 use crate::ftl::Ftl;
 use crate::limits::Limits;
+use crate::loops::Rule;
+pub use crate::loops::{loop_kept, loop_of, loop_shown};
 use crate::platform::{self, Erase, Failed, Platform};
 use crate::policy::{Policy, Purpose};
 use crate::state::SMALL;
 use crate::tag;
-use smt::explore::{assume, branch, end_path, fresh, prove, reached, suppose, unknown};
+use smt::explore::{branch, end_path, fresh, prove, suppose, unknown};
 use smt::term::{Term, all, apply, choice, implies, not, number};
 use smt::word::Word;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// Loops of a known length up to this are run step by step.
-const STEPS_MAX: u64 = 64;
 /// Queues are shorter than this.
 const LENGTH_BITS: u32 = 40;
 
@@ -102,6 +102,11 @@ impl Memory {
         }
     }
 
+    /// Whether nothing was changed since it was this one.
+    pub fn is(&self, other: &Memory) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+
     pub fn set(&mut self, at: Term, value: Term) {
         *self = Memory(Rc::new(Change::Set(self.clone(), at, value)));
     }
@@ -156,25 +161,6 @@ pub enum Event<'a> {
     Failed,
 }
 
-/// What a loop comes to: what is known before an arbitrary step, what must be true behind it, and what
-/// is so when all are done.
-#[derive(Clone)]
-enum Rule {
-    /// Another obligation is about the steps: where it ends.
-    Shown(Told),
-    Step {
-        before: Told,
-        behind: Told,
-        done: Told,
-    },
-    /// An induction: some cells, and what they hold behind so many steps.
-    Kept(Rc<dyn Fn() -> Vec<usize>>, Held),
-}
-
-type Told = Rc<dyn Fn(Term)>;
-/// Of what cells hold when a loop begins: words and lengths behind so many steps.
-type Held = Rc<dyn Fn(&[Cell], Term) -> Vec<(Memory, Term)>>;
-
 #[derive(Default)]
 struct World {
     cells: Vec<Cell>,
@@ -214,85 +200,6 @@ pub fn watch(watcher: impl Fn(&Event) + 'static) {
     with(|world| world.watcher = Some(Rc::new(watcher)));
 }
 
-/// A loop whose steps are tried here.
-pub fn loop_of(
-    name: &'static str,
-    before: impl Fn(Term) + 'static,
-    behind: impl Fn(Term) + 'static,
-    done: impl Fn(Term) + 'static,
-) {
-    let rule = Rule::Step {
-        before: Rc::new(before),
-        behind: Rc::new(behind),
-        done: Rc::new(done),
-    };
-    with(|world| world.rules.insert(name, rule));
-}
-
-/// A loop that is shown here, whole, by induction: behind `i` steps these cells hold `after(i)`, of what they held
-/// when it began. The engine shows that `after(0)` holds when it begins, and that a step leads from there to what is said of
-/// one step more and changes no other cell and no flash; behind the loop they hold what is said of all steps.
-pub fn loop_kept(
-    name: &'static str,
-    cells: impl Fn() -> Vec<usize> + 'static,
-    after: impl Fn(&[Cell], Term) -> Vec<(Memory, Term)> + 'static,
-) {
-    let rule = Rule::Kept(Rc::new(cells), Rc::new(after));
-    with(|world| world.rules.insert(name, rule));
-}
-
-/// The induction's state behind so many steps.
-struct Induction {
-    ids: Vec<usize>,
-    begun: Vec<Cell>,
-    after: Held,
-}
-
-impl Induction {
-    fn new(cells: &dyn Fn() -> Vec<usize>, after: Held) -> Induction {
-        let ids = cells();
-        let begun = ids.iter().map(|&id| cell(id)).collect();
-        Induction { ids, begun, after }
-    }
-
-    fn set(&self, steps: Term) {
-        for (&id, (words, length)) in self.ids.iter().zip((self.after)(&self.begun, steps)) {
-            change(id, |cell| (cell.words, cell.length) = (words, length));
-        }
-    }
-
-    fn holds(&self, steps: Term, when: &str) {
-        for (&id, (words, length)) in self.ids.iter().zip((self.after)(&self.begun, steps)) {
-            let now = cell(id);
-            let at = Word::bits("any place", LENGTH_BITS).0;
-            let same = now.words.get(at).equal(words.get(at));
-            prove(&format!("another length {when}"), now.length.equal(length));
-            let inside = at.below(length);
-            prove(&format!("something else {when}"), implies(inside, same));
-        }
-    }
-
-    /// That nothing else has changed since these were all cells.
-    fn frame(&self, before: &[Cell], programs: usize) {
-        let kept = with(|world| {
-            let same = |(id, was): (usize, &Cell)| {
-                let now = &world.cells[id];
-                let words = [(&now.words, &was.words), (&now.slots, &was.slots)];
-                self.ids.contains(&id)
-                    || words.iter().all(|(a, b)| Rc::ptr_eq(&a.0, &b.0)) && now.length == was.length
-            };
-            world.programs.len() == programs && before.iter().enumerate().all(same)
-        });
-        prove("a step changes something else", smt::term::truth(kept));
-    }
-}
-
-/// A loop whose steps are shown elsewhere: all that is said here is where it ends.
-pub fn loop_shown(name: &'static str, done: impl Fn(Term) + 'static) {
-    let rule = Rule::Shown(Rc::new(done));
-    with(|world| world.rules.insert(name, rule));
-}
-
 pub fn last_blank() -> Page {
     Page(with(|world| world.blank).unwrap_or_else(|| unreachable!("a page was made")))
 }
@@ -325,6 +232,19 @@ pub fn look_at(number: Term) {
 /// What the last search found.
 pub fn found() -> Option<Term> {
     with(|world| world.found)
+}
+
+pub fn set_rule(name: &'static str, rule: Rule) {
+    with(|world| world.rules.insert(name, rule));
+}
+
+pub fn rule(name: &str) -> Option<Rule> {
+    with(|world| world.rules.get(name).cloned())
+}
+
+/// All cells that there are.
+pub fn cells() -> Vec<Cell> {
+    with(|world| world.cells.clone())
 }
 
 fn tell(event: &Event) {
@@ -777,61 +697,9 @@ impl Platform for Flash {
     fn each<E>(
         name: &'static str,
         count: Word,
-        mut step: impl FnMut(Word) -> Result<(), E>,
+        step: impl FnMut(Word) -> Result<(), E>,
     ) -> Result<(), E> {
-        let Some(rule) = with(|world| world.rules.get(name).cloned()) else {
-            return match count.0.as_number() {
-                Some(steps) if steps <= STEPS_MAX => (0..steps).try_for_each(|i| step(Word::of(i))),
-                _ => panic!("no rule says what the loop over '{name}' does"),
-            };
-        };
-        let one_of = || branch(unknown("one of the steps", 0));
-        let any_step = || {
-            let i = Word::any("step");
-            assume(i.0.below(count.0));
-            i
-        };
-        let possible = |what: &str| {
-            smt::explore::must_be_possible(format!("{what} of the loop over '{name}'"));
-        };
-        match rule {
-            Rule::Shown(done) => done(count.0),
-            Rule::Step {
-                before,
-                behind,
-                done,
-            } => {
-                if one_of() {
-                    let i = any_step();
-                    before(i.0);
-                    possible("a step");
-                    step(i)?;
-                    behind(i.0);
-                    reached(name);
-                    end_path();
-                }
-                done(count.0);
-            }
-            Rule::Kept(cells, after) => {
-                let induction = Induction::new(&*cells, after);
-                induction.holds(n(0), "when the loop begins");
-                if one_of() {
-                    let i = any_step();
-                    induction.set(i.0);
-                    possible("a step");
-                    let all_of_them = with(|world| world.cells.clone());
-                    let programs = with(|world| world.programs.len());
-                    step(i)?;
-                    induction.holds(i.0.plus(n(1)), "behind a step");
-                    induction.frame(&all_of_them, programs);
-                    reached(name);
-                    end_path();
-                }
-                induction.set(count.0);
-            }
-        }
-        possible("the end");
-        Ok(())
+        crate::loops::run(name, count, step)
     }
 
     /// The part, or what was shown of it.
