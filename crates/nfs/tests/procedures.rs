@@ -9,6 +9,7 @@ use nfs3_types::xdr_codec::{List, Opaque, Void};
 use nfsstat3::*;
 use std::sync::Arc;
 use steadfast_nfs::{Access, Anonymous, Export, Served, Server, Squash, this_host};
+use steadfast_vfs::acl::{self, Acl, Entry, Who};
 use steadfast_vfs::{Caller, XattrMode};
 
 const LONG_NAME: &str = concat!(
@@ -145,6 +146,25 @@ on_both! {
         status_of(c.setattr(&d, mode(0o700), None)).unwrap();
         c.is(5, 5, &[]);
         assert_eq!(c.lookup(&d, "f"), Err(NFS3ERR_ACCES));
+    }
+
+    fn an_access_list_decides_for_clients_too(site: &Site) {
+        let (mut c, root) = site.mounted();
+        let f = c.create(&root, "f");
+        c.write(&f, 0, b"secret", stable_how::FILE_SYNC).unwrap();
+        let ino = site.fs.lookup(&Caller::root(), site.fs.root(), b"f").unwrap().ino;
+        let entry = |(who, perm)| Entry { who, perm };
+        let list = [(Who::Owner, 6), (Who::User(7), 4), (Who::OwningGroup, 0), (Who::Group(9), 6), (Who::Mask, 6), (Who::Other, 0)];
+        let list = Acl::new(list.map(entry).to_vec()).unwrap().to_xattr();
+        site.fs.setxattr(&Caller::root(), ino, acl::XATTR_ACCESS, &list, XattrMode::Any).unwrap();
+        assert_eq!(c.getattr(&f).unwrap().mode, 0o660);
+        let all = ACCESS3_READ | ACCESS3_MODIFY | ACCESS3_EXTEND;
+        assert_eq!(c.is(7, 1, &[]).access(&f, all), Ok(ACCESS3_READ));
+        assert_eq!(c.is(8, 1, &[9]).access(&f, all), Ok(all));
+        assert_eq!(c.is(8, 1, &[]).access(&f, all), Ok(0));
+        assert!(c.is(7, 1, &[]).read(&f, 0, 6).is_ok());
+        assert!(c.is(8, 1, &[]).read(&f, 0, 6).is_err());
+        assert!(c.is(7, 1, &[]).write(&f, 0, b"x", stable_how::FILE_SYNC).is_err());
     }
 
     fn access_tells_what_the_caller_may_do(site: &Site) {
