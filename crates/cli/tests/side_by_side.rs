@@ -25,7 +25,7 @@ const OLD: i64 = 1_000_000_000;
 const PAUSE: Duration = Duration::from_millis(30);
 
 /// Differences from ext4: operation, what is seen here, why it may be so. (steadfast(7) tells users.)
-const KNOWN: [(&str, &str, &str); 9] = [
+const KNOWN: [(&str, &str, &str); 10] = [
     (
         "read behind the end",
         "0",
@@ -40,6 +40,11 @@ const KNOWN: [(&str, &str, &str); 9] = [
         "write to and read from a pipe",
         "7",
         "the kernel keeps the pipe to itself",
+    ),
+    (
+        "set an access control list",
+        "[file: c=now][hard: c=now]",
+        "a list that says what the mode says is a change of attributes, too",
     ),
     (
         "open without a name",
