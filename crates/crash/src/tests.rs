@@ -10,6 +10,7 @@ use steadfast_block::sim::SimDevice;
 use steadfast_fs::Fs;
 use steadfast_fs::layout::INLINE_XATTR_BYTES;
 use steadfast_model::{Handles, Op, Step, Target};
+use steadfast_vfs::acl::Acl;
 use steadfast_vfs::{Caller, FileSystem, Ino};
 
 fn story(report: &crate::Report) -> String {
@@ -308,7 +309,10 @@ fn form(fs: &Fs, ino: Ino) -> (Form, u64) {
     let mut bytes = 0;
     for name in fs.listxattr(me, ino).unwrap() {
         let value = fs.getxattr(me, ino, &name).unwrap();
-        bytes += 3 + name.len() - "user.".len() + value.len();
+        bytes += 3 + match name.strip_prefix(b"user.") {
+            Some(name) => name.len() + value.len(),
+            None => stored_acl_bytes(&value),
+        };
     }
     let form = match bytes {
         0 => Form::Nowhere,
@@ -316,6 +320,15 @@ fn form(fs: &Fs, ino: Ino) -> (Form, u64) {
         _ => Form::Block,
     };
     (form, fs.getattr(me, ino).unwrap().blocks)
+}
+
+/// An access control list has its name in a code, and a number only where an entry names somebody.
+fn stored_acl_bytes(value: &[u8]) -> usize {
+    let acl = Acl::from_xattr(value).unwrap().unwrap();
+    let entries = acl.entries().iter();
+    4 + entries
+        .map(|entry| if entry.who.is_named() { 8 } else { 4 })
+        .sum::<usize>()
 }
 
 /// Counts the ways of a scenario's attributes from form to form.
