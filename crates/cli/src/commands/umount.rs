@@ -72,6 +72,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Err(e) => return Err(Failure::at(&dir, format!("unmounting failed: {e}"))),
     }
     if dead {
+        // The kernel closes the files of a killed process a moment after its end.
+        wait_until_closed(&mount, None)?;
         return after_death(&mount);
     }
     // Lazily means that it may go on for long.
