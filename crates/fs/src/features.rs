@@ -8,7 +8,7 @@
 
 use crate::error::Error;
 use crate::error::from_journal;
-use crate::layout::{FEATURE_ACL, FEATURE_RO_FLAGS, Superblock};
+use crate::layout::{FEATURE_ACL, FEATURE_RO_FLAGS, FEATURE_XATTR_BLOCKS, Superblock};
 use crate::mount::Fs;
 use crate::mount::OWN_STREAM;
 use crate::superblock::Volume;
@@ -27,6 +27,8 @@ pub(crate) enum Feature {
     Acl,
     /// [`FEATURE_RO_FLAGS`].
     Flags,
+    /// [`FEATURE_XATTR_BLOCKS`].
+    XattrBlocks,
 }
 
 /// Bytes of the superblock's words of features.
@@ -65,6 +67,11 @@ impl Fs {
                 &self.features.read_only,
                 FEATURE_RO_FLAGS,
                 offset_of!(Superblock, features_ro),
+            ),
+            Feature::XattrBlocks => (
+                &self.features.incompat,
+                FEATURE_XATTR_BLOCKS,
+                offset_of!(Superblock, features_incompat),
             ),
         };
         let has = || word.load(Ordering::Acquire) & bit != 0;

@@ -9,7 +9,7 @@ use crate::inode::{self, Place};
 use crate::layout::{DiskInode, INLINE_BYTES, META_BYTES, NodeHeader};
 use crate::reader::{Image, Reader};
 use crate::superblock::{self, Volume};
-use crate::xattr::Xattrs;
+use crate::xattr::Stored;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
@@ -88,7 +88,7 @@ pub struct InodeShown {
     pub flags: u32,
     /// Blocks that it claims to own.
     pub blocks: u64,
-    /// Block of its extended attributes, if they are not in the inode.
+    /// Block of its extended attributes, or the index of several, if they are not in the inode.
     pub xattr_block: Option<BlockNo>,
     /// Of a directory: its parent, and its number of entries.
     pub directory: Option<(Ino, u64)>,
@@ -243,8 +243,8 @@ impl Inspector {
                     .map(|target| shown.target = Some(target)),
             );
         }
-        let xattrs = Xattrs::of(&self.volume, &mut &self.blocks, ino, &disk);
-        note(xattrs.map(|xattrs| shown.xattrs = xattrs.into_pairs()));
+        let xattrs = Stored::of(&self.volume, &mut &self.blocks, ino, &disk);
+        note(xattrs.map(|xattrs| shown.xattrs = xattrs.into_all().into_pairs()));
         shown.damage = damage;
         Ok(shown)
     }

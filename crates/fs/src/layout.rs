@@ -39,7 +39,9 @@ pub const FEATURE_NO_LOG: u32 = 1;
 /// Incompatible feature: inodes may have ACLs, by which access is decided. Set before the first one.
 pub const FEATURE_ACL: u32 = 2;
 /// Incompatible features that this code knows.
-pub const FEATURES_INCOMPAT: u32 = FEATURE_NO_LOG | FEATURE_ACL;
+pub const FEATURES_INCOMPAT: u32 = FEATURE_NO_LOG | FEATURE_ACL | FEATURE_XATTR_BLOCKS;
+/// Incompatible feature: extended attributes lie in several blocks ([`XattrIndex`]).
+pub const FEATURE_XATTR_BLOCKS: u32 = 0x100;
 /// Feature that a writer must know: inodes may have flags, which forbid changes. Set before the first one.
 pub const FEATURE_RO_FLAGS: u32 = 1;
 /// Features that this code knows and a writer must know.
@@ -63,6 +65,9 @@ pub const FILE_BYTES_MAX: u64 = (1 << 32) * BLOCK_SIZE as u64;
 pub const LINK_MAX: u32 = 65_000;
 /// Bytes of the records of extended attributes in a block of their own.
 pub const XATTR_BYTES_MAX: usize = META_BYTES - size_of::<XattrHeader>();
+
+/// Most blocks with records of extended attributes of one inode.
+pub const XATTR_BLOCKS_MAX: usize = 16;
 
 /// Where the fields of the superblock lie; block 0 and the last block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -284,6 +289,21 @@ pub struct XattrHeader {
 
 /// Marks an extended-attribute block.
 pub const XATTR_MAGIC: u32 = 0x5f7e_a77a;
+
+/// Start of an index of extended-attribute blocks; their numbers follow: u64 each, at least two.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct XattrIndex {
+    /// [`XATTR_INDEX_MAGIC`].
+    pub magic: U32,
+    /// Number of blocks.
+    pub count: U16,
+    /// Zero.
+    pub zero: U16,
+}
+
+/// Marks an index of extended-attribute blocks.
+pub const XATTR_INDEX_MAGIC: u32 = 0x5f7e_a77b;
 
 const _: () = {
     assert!(size_of::<Superblock>() <= META_BYTES);

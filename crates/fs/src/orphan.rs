@@ -13,8 +13,8 @@ use crate::mount::{Fs, OWN_STREAM};
 use crate::pages::COST_INODE;
 use crate::reader::{Current, Reader};
 use crate::truncate::{self, slice_bytes};
-use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, Work};
-use crate::{btree, slots};
+use crate::work::Work;
+use crate::{btree, slots, xattr};
 use steadfast_journal::{Access, Credits, Object};
 use steadfast_vfs::{Errno, FileKind, Ino, Result, Stream};
 
@@ -86,7 +86,21 @@ pub(crate) fn finish(fs: &Fs, ino: Ino, stream: Stream) -> Result<()> {
 /// One operation of it; true if nothing is left to do.
 fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
     let store = &fs.store;
-    let attributes = COST_BITS + COST_FREE + COST_BLOCK;
+    let inode = fs.inode(ino);
+    let count_xattrs = || -> Result<u64> {
+        let mut reader = Current(&store.journal);
+        let disk = fs.read_inode(ino)?;
+        Ok(xattr::known_blocks(&store.volume, &mut reader, ino, &disk)?.count())
+    };
+    let counted = {
+        let _lock = inode.shared();
+        count_xattrs()
+    };
+    let xattrs = match counted {
+        Err(error) if error == Errno::Stale => return Ok(true),
+        counted => counted?,
+    };
+    let attributes = xattrs * xattr::COST_FREE_BLOCK;
     let own = COST_INODE + slots::COST_SLOT + attributes + remove_credits(fs)?;
     let log_bytes = own + slice_bytes(store);
     let mut work = store.begin(
@@ -97,7 +111,6 @@ fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
         },
     )?;
     work.use_emergency_space();
-    let inode = fs.inode(ino);
     let orphans = fs.inode(store.volume.orphans);
     let mut state = inode.exclusive();
     let _orphans = orphans.exclusive();
@@ -108,6 +121,9 @@ fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
     };
     if node.old.nlink.get() > 0 || inode.is_open() {
         return Ok(true);
+    }
+    if count_xattrs()? > xattrs {
+        return Ok(false);
     }
     node.relate(&mut work);
     truncate::forget(fs, ino, &mut state);

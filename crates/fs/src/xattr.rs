@@ -1,5 +1,6 @@
-//! Extended attributes: records in the inode if all of them fit, else all of them in one metadata
-//! block. A change chooses the form anew, so an inode whose attributes fit has no block.
+//! Extended attributes: records in the inode if all of them fit, else in a block, or in up to
+//! [`XATTR_BLOCKS_MAX`](crate::layout::XATTR_BLOCKS_MAX) of them, named by an index block. A change chooses
+//! the form anew, so an inode whose attributes fit has no block. A name and its value lie in one block.
 //!
 //! Namespaces as on Linux: `user.*` for regular files and directories, by permission;
 //! `trusted.*` for root only; `security.*` for all to read and root to write; the two ACLs of `system.*`
@@ -7,17 +8,17 @@
 //! Either form is checked whenever it is read (corner 35). Layout: [`DiskInode::xattrs`], [`XattrHeader`].
 
 use crate::acl;
-use crate::error::damaged;
 use crate::inode::S_ISVTX;
 use crate::layout::{
     DiskInode, INLINE_XATTR_BYTES, META_BYTES, XATTR_BYTES_MAX, XATTR_MAGIC, XattrHeader,
 };
-use crate::reader::Reader;
-use crate::superblock::Volume;
-use steadfast_block::BlockNo;
 use steadfast_vfs::acl::{XATTR_ACCESS, XATTR_DEFAULT};
-use steadfast_vfs::{Caller, Errno, FileKind, Ino, NAME_MAX, Result, XattrMode};
+use steadfast_vfs::{Caller, Errno, FileKind, NAME_MAX, Result, XattrMode};
 use zerocopy::{FromBytes, IntoBytes};
+
+mod stored;
+
+pub(crate) use stored::{COST_FREE_BLOCK, Change, Stored, decode_index, free_blocks, known_blocks};
 
 const HEADER: usize = size_of::<XattrHeader>();
 /// Bytes of a block's record before its name.
@@ -44,35 +45,6 @@ pub(crate) type Inline = [u8; INLINE_XATTR_BYTES];
 pub(crate) struct Xattrs(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Xattrs {
-    /// The attributes of an inode, in whichever form.
-    ///
-    /// # Errors
-    /// EUCLEAN, EIO.
-    pub(crate) fn of(
-        volume: &Volume,
-        reader: &mut impl Reader,
-        ino: Ino,
-        disk: &DiskInode,
-    ) -> Result<Xattrs> {
-        let at = BlockNo(disk.xattr_block.get());
-        if at.0 == 0 {
-            return Xattrs::decode_inline(&disk.xattrs)
-                .map_err(|why| damaged(format!("extended attributes in inode {ino}: {why}")));
-        }
-        if disk.xattrs.iter().any(|byte| *byte != 0) {
-            return Err(damaged(format!(
-                "inode {ino} has extended attributes both in itself and in block {at}"
-            )));
-        }
-        if !volume.is_data(at) {
-            return Err(damaged(format!(
-                "inode {ino} has its extended attributes in block {at}"
-            )));
-        }
-        Xattrs::decode(&reader.meta(at)?[..META_BYTES])
-            .map_err(|why| damaged(format!("extended attributes in block {at}: {why}")))
-    }
-
     /// Decodes a block. The error is what is wrong with it.
     fn decode(block: &[u8]) -> std::result::Result<Xattrs, &'static str> {
         let Ok((header, _)) = XattrHeader::read_from_prefix(block) else {
@@ -211,26 +183,22 @@ impl Xattrs {
             .map(|(_, value)| value.as_slice())
     }
 
-    /// Sets a value; false if all together would be too large.
+    /// Sets a value.
     ///
     /// # Errors
     /// EEXIST, ENODATA as `mode` says.
-    pub(crate) fn set(&mut self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<bool> {
+    pub(crate) fn set(&mut self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let at = self.0.iter().position(|(other, _)| other == name);
         match (mode, at) {
             (XattrMode::Create, Some(_)) => return Err(Errno::Exist.into()),
             (XattrMode::Replace, None) => return Err(Errno::NoData.into()),
             _ => {}
         }
-        let old = at.map_or(0, |at| RECORD + name.len() + self.0[at].1.len());
-        if self.bytes() - old + RECORD + name.len() + value.len() > XATTR_BYTES_MAX {
-            return Ok(false);
-        }
         match at {
             Some(at) => self.0[at].1 = value.to_vec(),
             None => self.0.push((name.to_vec(), value.to_vec())),
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Removes a value.
@@ -324,12 +292,9 @@ mod tests {
     #[test]
     fn what_is_set_is_found_after_encoding_and_decoding() {
         let mut xattrs = Xattrs::default();
-        let set = [
-            xattrs.set(b"user.a", b"1", XattrMode::Create),
-            xattrs.set(b"user.b", &[0xff; 300], XattrMode::Any),
-            xattrs.set(b"user.a", b"", XattrMode::Replace),
-        ];
-        assert!(set.into_iter().all(|set| set.unwrap()));
+        xattrs.set(b"user.a", b"1", XattrMode::Create).unwrap();
+        xattrs.set(b"user.b", &[0xff; 300], XattrMode::Any).unwrap();
+        xattrs.set(b"user.a", b"", XattrMode::Replace).unwrap();
         assert!(
             xattrs
                 .set(b"user.a", b"", XattrMode::Create)
@@ -354,12 +319,14 @@ mod tests {
 
     #[test]
     fn the_block_can_be_filled_to_its_last_byte_and_no_further() {
-        let mut xattrs = Xattrs::default();
         let largest = XATTR_BYTES_MAX - RECORD - 6;
         let value = vec![7; largest + 1];
-        assert!(!xattrs.set(b"user.x", &value, XattrMode::Any).unwrap());
-        assert!(xattrs.set(b"user.x", &value[1..], XattrMode::Any).unwrap());
-        assert!(xattrs.set(b"user.x", &value[1..], XattrMode::Any).unwrap());
+        let none = Stored::default();
+        assert!(none.change(&of(&[(b"user.x", &value)]), 16).is_none());
+        let xattrs = of(&[(b"user.x", &value[1..])]);
+        assert!(none.change(&xattrs, 1).is_some());
+        let both = of(&[(b"user.x", &value[1..]), (b"user.y", b"")]);
+        assert!(none.change(&both, 1).is_none() && none.change(&both, 2).is_some());
         assert_eq!(Xattrs::decode(&xattrs.encode()).unwrap(), xattrs);
     }
 

@@ -58,6 +58,8 @@ pub(super) struct Check<'a> {
     pub(super) retired: BTreeSet<u64>,
     /// Inodes as they should be.
     pub(super) edits: BTreeMap<Ino, DiskInode>,
+    /// Blocks of attributes that an inode's index of them names.
+    pub(super) xattr_blocks: BTreeMap<Ino, Vec<u64>>,
     /// Values of trees that are to be built anew.
     pub(super) trees: BTreeMap<Ino, Vec<Item>>,
     /// Node blocks of those trees, to be given up.
@@ -105,6 +107,7 @@ impl<'a> Check<'a> {
             untidy: BTreeSet::new(),
             retired: BTreeSet::new(),
             edits: BTreeMap::new(),
+            xattr_blocks: BTreeMap::new(),
             trees: BTreeMap::new(),
             old: BTreeMap::new(),
             dirs: BTreeMap::new(),

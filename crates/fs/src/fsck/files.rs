@@ -74,7 +74,8 @@ impl Check<'_> {
             self.trees.insert(ino, kept);
             self.old.entry(ino).or_default().extend(tree.nodes);
         }
-        self.compare_blocks(ino, data + nodes + u64::from(inode.xattr_block.get() != 0));
+        let xattrs = self.xattr_blocks_of(ino, &inode);
+        self.compare_blocks(ino, data + nodes + xattrs);
         if self.kind(ino) == Some(FileKind::Symlink) {
             self.check_long_symlink(ino, &inode);
         }

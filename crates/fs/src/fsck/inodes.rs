@@ -140,6 +140,9 @@ impl Check<'_> {
         let inode = self.inode(ino);
         if inode.xattr_block.get() != 0 {
             self.used.remove(inode.xattr_block.get());
+            for at in self.xattr_blocks.remove(&ino).unwrap_or_default() {
+                self.used.remove(at);
+            }
         }
         if slot.data || slot.kind == Some(FileKind::Directory) {
             let tree = self.tree_of(ino, &inode);
@@ -496,7 +499,7 @@ impl Check<'_> {
         let Some(slot) = self.slot(ino) else { return };
         self.check_xattr(ino);
         let inode = self.inode(ino);
-        let mut blocks = u64::from(inode.xattr_block.get() != 0);
+        let mut blocks = self.xattr_blocks_of(ino, &inode);
         if slot.kind == Some(FileKind::Directory) {
             let mut tree = self.walk_tree(ino, &inode.body, Mode::Check);
             self.check_leaves(ino, &mut tree);

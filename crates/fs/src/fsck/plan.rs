@@ -357,10 +357,11 @@ impl Check<'_> {
             writes.steps[0].insert(at, block);
         });
         let data: u64 = items.iter().map(|item| u64::from(item.len.get())).sum();
+        let inode = self.inode(ino);
+        let xattrs = self.xattr_blocks_of(ino, &inode);
         self.edit(ino, |inode| {
             inode.body = body;
-            let xattr = u64::from(inode.xattr_block.get() != 0);
-            inode.blocks = (data + nodes.len() as u64 + xattr).into();
+            inode.blocks = (data + nodes.len() as u64 + xattrs).into();
         });
     }
 

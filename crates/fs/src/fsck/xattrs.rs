@@ -3,9 +3,12 @@
 use super::check::Check;
 use super::finding::{Place, Problem};
 use crate::layout::{
-    DiskInode, FEATURE_ACL, INLINE_XATTR_BYTES, META_BYTES, XATTR_MAGIC, XattrHeader,
+    DiskInode, FEATURE_ACL, FEATURE_XATTR_BLOCKS, INLINE_XATTR_BYTES, META_BYTES, XATTR_BLOCKS_MAX,
+    XATTR_INDEX_MAGIC, XATTR_MAGIC, XattrHeader, XattrIndex,
 };
+use crate::xattr::decode_index;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use steadfast_block::{Block, BlockNo};
 use steadfast_vfs::{FileKind, Ino, NAME_MAX};
 use zerocopy::FromBytes;
@@ -26,64 +29,179 @@ impl Check<'_> {
         }
     }
 
-    /// Claims the block of an inode's attributes, if it has one. What lies in the inode itself has been
-    /// checked with its fields; the block goes before it, if it can be read.
+    /// Claims the blocks of an inode's attributes, if it has any. What lies in the inode itself has been
+    /// checked with its fields; the blocks go before it, if all of them can be read.
     pub(super) fn check_xattr(&mut self, ino: Ino) {
         let inode = self.inode(ino);
         let at = inode.xattr_block.get();
         let (1.., Some(kind)) = (at, self.kind(ino)) else {
             return;
         };
-        let place = Place::both(ino, at);
-        let kept = if !self.vol.is_data(BlockNo(at)) {
+        let mut others = Vec::new();
+        let Some(acls) = self.xattr_block_acls(ino, at, kind, &mut others) else {
+            let lost = 1 + self.retire_index(at);
+            self.edit(ino, |inode| {
+                inode.xattr_block = 0.into();
+                inode.blocks = inode.blocks.get().saturating_sub(lost).into();
+            });
+            return;
+        };
+        let mut edited = inode;
+        self.check_acls(ino, acls, &mut edited);
+        if edited.mode != inode.mode {
+            self.edit(ino, |inode| inode.mode = edited.mode);
+        }
+        self.used.insert(at);
+        for other in &others {
+            self.used.insert(*other);
+        }
+        if !others.is_empty() {
+            self.features |= FEATURE_XATTR_BLOCKS;
+            self.xattr_blocks.insert(ino, others);
+        }
+        if inode.xattrs.iter().any(|byte| *byte != 0) {
+            let detail = "it has extended attributes in itself and in a block";
+            self.log
+                .add(Problem::XattrInline, Place::both(ino, at), detail);
+            self.edit(ino, |inode| inode.xattrs.fill(0));
+        }
+    }
+
+    /// How many blocks the attributes of an inode lie in, which were checked.
+    pub(super) fn xattr_blocks_of(&self, ino: Ino, inode: &DiskInode) -> u64 {
+        if inode.xattr_block.get() == 0 {
+            return 0;
+        }
+        let others = self.xattr_blocks.get(&ino).map_or(0, Vec::len);
+        1 + others as u64
+    }
+
+    /// Looks at the block that an inode names: the ACLs there, if it is good. Blocks that it names in
+    /// turn go to `others`.
+    fn xattr_block_acls(
+        &mut self,
+        ino: Ino,
+        at: u64,
+        kind: FileKind,
+        others: &mut Vec<u64>,
+    ) -> Option<Acls> {
+        let block = self.xattr_block(ino, at, &[])?;
+        let records = match decode_index(&block[..META_BYTES]) {
+            None => match block_acls(&block, kind) {
+                Ok(acls) => return Some(acls),
+                Err(why) => return self.xattr_fault(ino, at, &why),
+            },
+            Some(Err(why)) => return self.xattr_fault(ino, at, &format!("as an index, {why}")),
+            Some(Ok(records)) => records,
+        };
+        let (mut acls, mut names) = (Acls::default(), BTreeSet::new());
+        for BlockNo(record) in records {
+            let earlier = [&[at][..], &others[..]].concat();
+            let Some(block) = self.xattr_block(ino, record, &earlier) else {
+                self.retired.insert(at);
+                return None;
+            };
+            others.push(record);
+            let found = block_acls(&block, kind).and_then(|found| {
+                if names_in(&block).all(|name| names.insert(name.to_vec())) {
+                    Ok(found)
+                } else {
+                    Err("a name is in another block, too".into())
+                }
+            });
+            match found {
+                Ok(found) => {
+                    acls.any |= found.any;
+                    acls.access = acls.access.or(found.access);
+                }
+                Err(why) => {
+                    self.retired.insert(at);
+                    return self.xattr_fault(ino, record, &why);
+                }
+            }
+        }
+        Some(acls)
+    }
+
+    /// Reads a block of attributes that nobody has claimed, nor is among `earlier` ones of this inode.
+    fn xattr_block(&mut self, ino: Ino, at: u64, earlier: &[u64]) -> Option<Rc<Block>> {
+        if !self.vol.is_data(BlockNo(at)) {
             self.log.add(
                 Problem::XattrInvalid,
                 Place::ino(ino),
                 format!("its extended attributes are said to lie in block {at}, where none can be"),
             );
-            false
-        } else if self.used.get(at) {
+            return None;
+        }
+        if self.used.get(at) || earlier.contains(&at) {
             self.twice(ino, at, 1, "a block of extended attributes");
-            false
-        } else {
-            match self.source.meta(at).map(|block| block_acls(&block, kind)) {
-                Ok(Ok(acls)) => {
-                    let mut edited = inode;
-                    self.check_acls(ino, acls, &mut edited);
-                    if edited.mode != inode.mode {
-                        self.edit(ino, |inode| inode.mode = edited.mode);
-                    }
-                    true
-                }
-                Ok(Err(why)) => {
-                    let detail = format!("its block of extended attributes is malformed: {why}");
-                    self.log.add(Problem::XattrInvalid, place, detail);
-                    self.retired.insert(at);
-                    false
-                }
-                Err(bad) => {
-                    let detail = format!("its block of extended attributes {bad}");
-                    self.log.add(Problem::XattrUnreadable, place, detail);
-                    self.retired.insert(at);
-                    false
-                }
-            }
-        };
-        if kept {
-            self.used.insert(at);
-            if inode.xattrs.iter().any(|byte| *byte != 0) {
-                let detail = "it has extended attributes in itself and in a block";
+            return None;
+        }
+        match self.source.meta(at) {
+            Ok(block) => Some(block),
+            Err(bad) => {
+                let detail = format!("its block of extended attributes {bad}");
                 self.log
-                    .add(Problem::XattrInline, Place::both(ino, at), detail);
-                self.edit(ino, |inode| inode.xattrs.fill(0));
+                    .add(Problem::XattrUnreadable, Place::both(ino, at), detail);
+                self.retired.insert(at);
+                None
             }
-        } else {
-            self.edit(ino, |inode| {
-                inode.xattr_block = 0.into();
-                inode.blocks = inode.blocks.get().saturating_sub(1).into();
-            });
         }
     }
+
+    fn xattr_fault(&mut self, ino: Ino, at: u64, why: &str) -> Option<Acls> {
+        let detail = format!("its block of extended attributes is malformed: {why}");
+        self.log
+            .add(Problem::XattrInvalid, Place::both(ino, at), detail);
+        self.retired.insert(at);
+        None
+    }
+
+    /// Gives up the blocks that belong to an index that is given up. Returns how many it names.
+    fn retire_index(&mut self, at: u64) -> u64 {
+        if !self.vol.is_data(BlockNo(at)) || self.used.get(at) {
+            return 0;
+        }
+        let Ok(block) = self.source.meta(at) else {
+            return 0;
+        };
+        let Ok((header, rest)) = XattrIndex::ref_from_prefix(&block[..META_BYTES]) else {
+            return 0;
+        };
+        if header.magic.get() != XATTR_INDEX_MAGIC {
+            return 0;
+        }
+        let numbers = rest.chunks_exact(8).take(XATTR_BLOCKS_MAX);
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        let numbers: Vec<u64> = match usize::from(header.count.get()) {
+            count @ 2..=XATTR_BLOCKS_MAX => numbers.take(count).map(number).collect(),
+            _ => numbers.map(number).take_while(|at| *at != 0).collect(),
+        };
+        for at in &numbers {
+            let free = self.vol.is_data(BlockNo(*at)) && !self.used.get(*at);
+            let magic = XATTR_MAGIC.to_le_bytes();
+            if free && self.source.meta(*at).is_ok_and(|block| block[..4] == magic) {
+                self.retired.insert(*at);
+            }
+        }
+        numbers.len() as u64
+    }
+}
+
+/// The names in a block that has no fault.
+fn names_in(block: &Block) -> impl Iterator<Item = &[u8]> {
+    let mut rest = match XattrHeader::ref_from_prefix(&block[..META_BYTES]) {
+        Ok((header, records)) => &records[..usize::from(header.bytes.get()).min(records.len())],
+        Err(_) => &[],
+    };
+    std::iter::from_fn(move || {
+        let [len, _, low, high, tail @ ..] = rest else {
+            return None;
+        };
+        let (name, after) = tail.split_at_checked(usize::from(*len))?;
+        rest = after.get(usize::from(u16::from_le_bytes([*low, *high]))..)?;
+        Some(name)
+    })
 }
 
 /// What an inode has for ACLs.

@@ -15,7 +15,9 @@ use crate::xattr::Xattrs;
 use crate::{btree, data};
 use steadfast_journal::Access;
 use steadfast_vfs::acl::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
-use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, InodeFlags, NewNode, Result, SYMLINK_MAX};
+use steadfast_vfs::{
+    Attr, Caller, Errno, FileKind, Ino, InodeFlags, NewNode, Result, SYMLINK_MAX, XattrMode,
+};
 use zerocopy::FromZeros;
 
 /// A new inode besides its name.
@@ -63,10 +65,10 @@ fn new_acls(
     };
     let access = acl::inherit(default, perm);
     if !acl::is_minimal(&access) {
-        xattr::set(&mut acls, XATTR_ACCESS, &acl::encode(&access))?;
+        acls.set(XATTR_ACCESS, &acl::encode(&access), XattrMode::Any)?;
     }
     if kind == FileKind::Directory {
-        xattr::set(&mut acls, XATTR_DEFAULT, &acl::encode(default))?;
+        acls.set(XATTR_DEFAULT, &acl::encode(default), XattrMode::Any)?;
     }
     Ok((perm & !0o777 | acl::mode(&access), acls))
 }

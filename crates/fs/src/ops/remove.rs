@@ -8,15 +8,13 @@ use crate::inode::{Inode, State};
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES};
 use crate::mount::Fs;
 use crate::reader::Current;
-use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Work};
-use crate::{btree, orphan, perm, slots, truncate};
+use crate::work::{COST_BLOCK, COST_RANGE, Work};
+use crate::{btree, orphan, perm, slots, truncate, xattr};
 use std::sync::{Arc, RwLockWriteGuard};
-use steadfast_block::BlockNo;
 use steadfast_vfs::{Caller, Errno, FileKind, Ino, Result};
 
-/// Log bytes of changing an inode, and of freeing its slot and its attributes' block.
-const INODE_CREDITS: u64 =
-    COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64 + COST_BITS + COST_FREE + COST_BLOCK;
+/// Log bytes of changing an inode, and of freeing its slot.
+const INODE_CREDITS: u64 = COST_BLOCK + 8 * COST_RANGE + INODE_BYTES as u64;
 
 /// Whether an inode has blocks of a file, which [`truncate`] frees.
 pub(crate) fn has_extents(disk: &DiskInode) -> bool {
@@ -33,6 +31,8 @@ pub(super) struct Farewell {
     pub(super) credits: u64,
     /// Of those, for freeing a file's blocks at once; 0 if that is not to be done.
     extents: u64,
+    /// Blocks of attributes that they suffice for.
+    xattrs: u64,
 }
 
 /// What has to be done once the operation is committed and its locks are dropped.
@@ -75,10 +75,12 @@ impl Fs {
     pub(super) fn farewell(&self, child: &Child) -> Result<Option<Farewell>> {
         let Child { found, disk } = child;
         let mut credits = INODE_CREDITS + slots::COST_SLOT + orphan::credits(self)?;
-        let mut extents = 0;
+        let (mut extents, mut xattrs) = (0, 0);
         if disk.is_dir() {
             credits += dir::free_credits(btree::level(&self.store.volume, &disk.body)?);
-        } else if has_extents(disk) && disk.nlink.get() <= 1 {
+        }
+        let last = disk.is_dir() || disk.nlink.get() <= 1;
+        if last && (has_extents(disk) || disk.xattr_block.get() != 0) {
             // Under its lock: else the blocks of its tree may be freed and used again meanwhile.
             let inode = self.inode(found.ino);
             let _lock = inode.shared();
@@ -89,15 +91,21 @@ impl Fs {
                 Err(error) => return Err(error),
             };
             let mut reader = Current(&self.store.journal);
-            extents = truncate::free_bytes(&self.store, &mut reader, &now, 0)?;
-            // What is not small is freed in slices, so that the removal itself always fits.
-            if credits + extents > self.store.journal.op_bytes_max() / 2 {
-                extents = 0;
+            let volume = &self.store.volume;
+            xattrs = xattr::known_blocks(volume, &mut reader, found.ino, &now)?.count();
+            credits += xattrs * xattr::COST_FREE_BLOCK;
+            if has_extents(&now) {
+                extents = truncate::free_bytes(&self.store, &mut reader, &now, 0)?;
+                // What is not small is freed in slices, so that the removal itself always fits.
+                if credits + extents > self.store.journal.op_bytes_max() / 2 {
+                    extents = 0;
+                }
             }
         }
         Ok(Some(Farewell {
             credits: credits + extents,
             extents,
+            xattrs,
         }))
     }
 
@@ -152,6 +160,11 @@ impl Fs {
         node: &mut Node,
         farewell: &Farewell,
     ) -> Result<bool> {
+        let volume = &self.store.volume;
+        let xattrs = xattr::known_blocks(volume, work, node.ino, &node.old)?;
+        if xattrs.count() > farewell.xattrs {
+            return Ok(false);
+        }
         if node.old.is_dir() {
             dir::free_all(work, node.ino, &node.old)?;
         } else if has_extents(&node.old)
@@ -165,10 +178,7 @@ impl Fs {
 
     /// Frees an inode whose data blocks are gone.
     pub(crate) fn free_slot<'a>(&'a self, work: &mut Work<'a>, node: &Node) -> Result<()> {
-        let xattrs = node.old.xattr_block.get();
-        if xattrs != 0 {
-            work.free_run(BlockNo(xattrs), 1)?;
-        }
+        xattr::free_blocks(work, node.ino, &node.old)?;
         slots::free(self, work, node.place, &node.old)
     }
 

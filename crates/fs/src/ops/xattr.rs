@@ -1,7 +1,7 @@
-//! Operations on extended attributes, ACLs among them. All of an inode's lie in it if they fit, else in one
-//! block, which comes when they outgrow the inode and goes when they fit again.
+//! Operations on extended attributes, ACLs among them. All of an inode's lie in it if they fit, else in a
+//! block or in several, which come when they outgrow the inode and go when they fit again.
 //!
-//! A change of form is one operation: the inode's bytes and pointer, the block's bytes and its bit
+//! A change of form is one operation: the inode's bytes and pointer, the blocks' bytes and their bits
 //! are patches of one transaction, so a crash leaves all attributes as they were before or after it.
 //! A block that is given up is not handed out again before that is durable (`Client::released`).
 
@@ -11,28 +11,27 @@ use crate::acl;
 use crate::error::{damaged, from_journal};
 use crate::features::Feature;
 use crate::inode::{self, S_ISGID};
-use crate::layout::{DiskInode, META_BYTES};
+use crate::layout::{DiskInode, META_BYTES, XATTR_BLOCKS_MAX};
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
 use crate::perm;
 use crate::reader::Current;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Work};
-use crate::xattr::{self, Xattrs};
+use crate::xattr::{self, Change, Stored, Xattrs};
 use std::mem::offset_of;
 use steadfast_block::BlockNo;
-use steadfast_journal::Kind;
 use steadfast_vfs::acl::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
 use steadfast_vfs::{Caller, Errno, Ino, Result, XattrMode};
 
-/// Log bytes of changing the attributes, whichever form they leave and take: the inode with its
+/// Log bytes of changing attributes that lie in one block or none, before and after: the inode with its
 /// count of blocks, a block newly written, and one freed.
 pub(super) const CREDITS: u64 =
     COST_INODE + META_BYTES as u64 + COST_RANGE + 3 * COST_BLOCK + COST_BITS + COST_FREE;
 
 impl Fs {
-    fn xattrs(&self, ino: Ino, disk: &DiskInode) -> Result<Xattrs> {
+    fn xattrs(&self, ino: Ino, disk: &DiskInode) -> Result<Stored> {
         let mut reader = Current(&self.store.journal);
-        Xattrs::of(&self.store.volume, &mut reader, ino, disk)
+        Stored::of(&self.store.volume, &mut reader, ino, disk)
     }
 
     pub(crate) fn op_getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
@@ -48,6 +47,7 @@ impl Fs {
             return Ok(acl.to_xattr());
         }
         self.xattrs(ino, &disk)?
+            .into_all()
             .get(name)
             .map(<[u8]>::to_vec)
             .ok_or_else(|| Errno::NoData.into())
@@ -58,7 +58,7 @@ impl Fs {
         if xattr::has_none(disk) {
             return Ok(None);
         }
-        let xattrs = self.xattrs(ino, disk)?;
+        let xattrs = self.xattrs(ino, disk)?.into_all();
         let Some(value) = xattrs.get(name) else {
             return Ok(None);
         };
@@ -77,7 +77,7 @@ impl Fs {
         self.acl(ino, disk, XATTR_DEFAULT)
     }
 
-    /// Stores an ACL in `node.new`, with [`CREDITS`].
+    /// Stores an ACL in `node.new` in place of one as long, with [`CREDITS`].
     pub(super) fn put_acl(
         &self,
         work: &mut Work<'_>,
@@ -85,16 +85,18 @@ impl Fs {
         name: &[u8],
         acl: &Acl,
     ) -> Result<()> {
-        let mut xattrs = self.xattrs(node.ino, &node.old)?;
-        set(&mut xattrs, name, &acl::encode(acl))?;
-        put(work, node, &xattrs)
+        let stored = self.xattrs(node.ino, &node.old)?;
+        let mut all = stored.clone().into_all();
+        all.set(name, &acl::encode(acl), XattrMode::Any)?;
+        let change = stored.change(&all, XATTR_BLOCKS_MAX).ok_or(Errno::NoSpc)?;
+        put(work, node, change)
     }
 
     pub(crate) fn op_listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
         let inode = self.inode(ino);
         let _lock = inode.shared();
         let disk = self.read_inode(ino)?;
-        let xattrs = self.xattrs(ino, &disk)?;
+        let xattrs = self.xattrs(ino, &disk)?.into_all();
         // Also where the front end checks: the kernel asks for one name, but hides none.
         let visible = |name: &&[u8]| caller.uid == 0 || !name.starts_with(b"trusted.");
         Ok(xattrs.names().filter(visible).map(<[u8]>::to_vec).collect())
@@ -138,69 +140,95 @@ impl Fs {
         if self.faults.mode_before_acl {
             self.change_xattrs(caller, ino, name, |node, _| {
                 follow(node);
-                Ok(true)
+                Ok(())
             })?;
             self.store.journal.sync_all().map_err(from_journal)?;
         }
         self.change_xattrs(caller, ino, name, |node, xattrs| {
-            if !xattrs.set(name, &value, mode)? {
-                return Ok(false);
-            }
+            xattrs.set(name, &value, mode)?;
             if acl::is_minimal(&acl) {
                 xattrs.remove(name)?;
             }
             follow(node);
-            Ok(true)
+            Ok(())
         })
     }
 
     pub(crate) fn op_removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.change_xattrs(caller, ino, name, |_, xattrs| {
-            xattrs.remove(name).map(|()| true)
-        })
-        .map(drop)
+        self.change_xattrs(caller, ino, name, |_, xattrs| xattrs.remove(name))
+            .map(drop)
     }
 
-    /// Changes the set of attributes, unless `change` says that it does not fit then: false.
+    /// Changes the set of attributes; false if it does not fit then.
     fn change_xattrs(
         &self,
         caller: &Caller,
         ino: Ino,
         name: &[u8],
-        change: impl Fn(&mut Node, &mut Xattrs) -> Result<bool>,
+        change: impl Fn(&mut Node, &mut Xattrs) -> Result<()>,
     ) -> Result<bool> {
         xattr::check_name(name)?;
+        loop {
+            if let Some(fits) = self.change_xattrs_once(caller, ino, name, &change)? {
+                return Ok(fits);
+            }
+        }
+    }
+
+    /// `None`: the set became one that takes more to change.
+    fn change_xattrs_once(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        name: &[u8],
+        change: &impl Fn(&mut Node, &mut Xattrs) -> Result<()>,
+    ) -> Result<Option<bool>> {
+        let changed = |node: &mut Node| -> Result<Option<Change>> {
+            self.may_change_xattr(caller, ino, &node.old, name)?;
+            let stored = self.xattrs(ino, &node.old)?;
+            let mut all = stored.clone().into_all();
+            change(node, &mut all)?;
+            Ok(stored.change(&all, XATTR_BLOCKS_MAX))
+        };
         let concerned = Concerned {
             inode: Some(ino),
             entries: [],
         };
         let plan = |seen: &View<0>| {
-            let inode = self.inode(ino);
-            let _lock = inode.shared();
-            let disk = self.read_inode(ino)?;
-            if !same_life(&disk, &seen.inode.ok_or(Errno::Stale)?) {
-                return Err(Errno::Stale.into());
+            let planned = {
+                let inode = self.inode(ino);
+                let _lock = inode.shared();
+                let mut node = self.node(ino)?;
+                if !same_life(&node.old, &seen.inode.ok_or(Errno::Stale)?) {
+                    return Err(Errno::Stale.into());
+                }
+                changed(&mut node)?
+            };
+            let wide = planned.as_ref().is_some_and(Change::is_wide);
+            if wide {
+                self.need(Feature::XattrBlocks)?;
             }
-            self.may_change_xattr(caller, ino, &disk, name)?;
             Ok(Some(Plan {
-                log_bytes: CREDITS,
+                log_bytes: COST_INODE + planned.map_or(0, |change| change.log_bytes()),
                 moves: false,
-                own: (),
+                own: wide,
             }))
         };
-        self.walk(caller, &concerned, plan, |mut work, _, seen, _| {
+        self.walk(caller, &concerned, plan, |mut work, plan, seen, _| {
             let mut node = self.node_of(ino, &seen.inode.ok_or(Errno::Stale)?)?;
-            self.may_change_xattr(caller, ino, &node.old, name)?;
-            let mut xattrs = self.xattrs(ino, &node.old)?;
-            if !change(&mut node, &mut xattrs)? {
-                return Ok(false);
+            let Some(change) = changed(&mut node)? else {
+                return Ok(Some(false));
+            };
+            let costs = COST_INODE + change.log_bytes();
+            if costs > plan.log_bytes || change.is_wide() && !plan.own {
+                return Ok(None);
             }
             node.relate(&mut work);
-            put(&mut work, &mut node, &xattrs)?;
+            put(&mut work, &mut node, change)?;
             node.new.ctime = self.now();
             node.store(&mut work)?;
             work.commit();
-            Ok(true)
+            Ok(Some(true))
         })
     }
 
@@ -220,27 +248,12 @@ impl Fs {
     }
 }
 
-/// Sets a value. ENOSPC if it does not fit.
-pub(super) fn set(xattrs: &mut Xattrs, name: &[u8], value: &[u8]) -> Result<()> {
-    if xattrs.set(name, value, XattrMode::Any)? {
-        Ok(())
-    } else {
-        Err(Errno::NoSpc.into())
-    }
-}
-
-/// Stores all attributes of an inode in `node.new`, and in a block if they need one.
-pub(super) fn put(work: &mut Work<'_>, node: &mut Node, xattrs: &Xattrs) -> Result<()> {
-    if let Some(area) = xattrs.encode_inline() {
-        node.new.xattrs = area;
-        return drop_block(work, node);
-    }
-    node.new.xattrs.fill(0);
-    let at = match node.old.xattr_block.get() {
-        0 => add_block(work, node)?,
-        at => BlockNo(at),
-    };
-    work.write(at, Kind::Meta, 0, &xattrs.encode())
+/// Stores the attributes of an inode in `node.new`, and in blocks if they need some.
+fn put(work: &mut Work<'_>, node: &mut Node, change: Change) -> Result<()> {
+    node.new.xattrs = change.area;
+    let (named, grown) = change.carry_out(work, node.place.block.offset(1))?;
+    node.new.xattr_block = named.into();
+    count(work, node, grown)
 }
 
 /// Stores the attributes of an inode that is being made, which lies at `near`.
@@ -250,34 +263,12 @@ pub(super) fn put_new(
     disk: &mut DiskInode,
     xattrs: &Xattrs,
 ) -> Result<()> {
-    if let Some(area) = xattrs.encode_inline() {
-        disk.xattrs = area;
-        return Ok(());
-    }
-    let at = work.allocate_block(near.offset(1))?;
-    work.zero(at, Kind::Meta)?;
-    work.write(at, Kind::Meta, 0, &xattrs.encode())?;
-    disk.xattr_block = at.0.into();
-    disk.blocks = (disk.blocks.get() + 1).into();
+    let change = Stored::default().change(xattrs, 1).ok_or(Errno::NoSpc)?;
+    disk.xattrs = change.area;
+    let (named, grown) = change.carry_out(work, near.offset(1))?;
+    disk.xattr_block = named.into();
+    disk.blocks = disk.blocks.get().saturating_add_signed(grown).into();
     Ok(())
-}
-
-fn add_block(work: &mut Work<'_>, node: &mut Node) -> Result<BlockNo> {
-    let at = work.allocate_block(node.place.block.offset(1))?;
-    work.zero(at, Kind::Meta)?;
-    node.new.xattr_block = at.0.into();
-    count(work, node, 1)?;
-    Ok(at)
-}
-
-fn drop_block(work: &mut Work<'_>, node: &mut Node) -> Result<()> {
-    let at = node.old.xattr_block.get();
-    if at == 0 {
-        return Ok(());
-    }
-    work.free_run(BlockNo(at), 1)?;
-    node.new.xattr_block = 0.into();
-    count(work, node, -1)
 }
 
 /// Other changes inside a directory count its blocks without relating, so this one adds too.

@@ -433,3 +433,58 @@ fn a_read_only_mount_shows_everything_and_changes_nothing() {
     fs.unmount().unwrap();
     assert!(device.to_bytes() == image, "nothing was written");
 }
+
+/// Story: xfstests generic/020 sets a thousand attributes, which had to lie in one block.
+#[test]
+fn a_thousand_attributes_come_and_go_with_their_blocks() {
+    let mut v = Volume::new(16);
+    let r = v.root();
+    let (f, d) = (v.file(r, "f"), v.dir(r, "d"));
+    let free = v.free();
+    let name = |n: usize| format!("user.attribute_{n}").into_bytes();
+    let value = |n: usize| format!("value_{n}").into_bytes();
+    for ino in [f, d] {
+        let blocks = v.attr(ino).blocks;
+        for n in 0..1000 {
+            v.setxattr(&root(), ino, &name(n), &value(n), XattrMode::Create)
+                .unwrap();
+        }
+        // 31 bytes each: 8 blocks and their index.
+        assert_eq!(v.attr(ino).blocks, blocks + 9 * 8);
+    }
+    v.remount();
+    for ino in [f, d] {
+        assert_eq!(v.listxattr(&root(), ino).unwrap().len(), 1000);
+        for n in 0..1000 {
+            assert_eq!(v.getxattr(&root(), ino, &name(n)).unwrap(), value(n));
+        }
+        // To the limit, where nothing is lost.
+        let full = (1000..).find(|n| {
+            let set = v.setxattr(&root(), ino, &name(*n), &value(*n), XattrMode::Any);
+            set.map_err(|error| assert!(error == Errno::NoSpc)).is_err()
+        });
+        let full = full.unwrap();
+        assert!(full > 2000, "{full} attributes fit");
+        assert_eq!(v.listxattr(&root(), ino).unwrap().len(), full);
+        for n in (0..full).rev() {
+            v.removexattr(&root(), ino, &name(n)).unwrap();
+        }
+        assert_eq!(v.listxattr(&root(), ino).unwrap().len(), 0);
+    }
+    assert_eq!(v.free(), free);
+    // They go with their inode, also if that is open.
+    for (ino, open) in [(f, false), (d, true)] {
+        for n in 0..500 {
+            v.setxattr(&root(), ino, &name(n), &value(n), XattrMode::Any)
+                .unwrap();
+        }
+        if open {
+            v.open(&root(), ino).unwrap();
+            v.rmdir(&root(), r, b"d").unwrap();
+            v.release(ino);
+        } else {
+            v.unlink(&root(), r, b"f").unwrap();
+        }
+    }
+    assert!(v.free() >= free);
+}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use steadfast_block::sim::{CrashImage, SimDevice};
 use steadfast_fs::{Fs, MkfsOptions, mkfs};
-use steadfast_vfs::{FileSystem, SetAttr};
+use steadfast_vfs::{FileSystem, SetAttr, XattrMode};
 
 const PIECES: u64 = 2500;
 
@@ -165,6 +165,47 @@ fn corner_29_what_was_open_and_unnamed_is_freed_after_a_cut_at_every_point() {
                 let stat = fs.statfs().unwrap();
                 assert!(stat.blocks - stat.blocks_free < 150, "{stat:?}");
             }
+        },
+    );
+}
+
+/// Attributes grow from one block to several, change there and go: after each cut they are as after
+/// one of the calls.
+#[test]
+fn attributes_in_several_blocks_survive_a_cut_at_every_point() {
+    let names = [&b"user.1"[..], b"user.2", b"user.3", b"user.4"];
+    let value = |n: usize, round: usize| vec![(16 * round + n) as u8; 2500 - 100 * round];
+    let steps = |fs: &Fs, seen: &mut Vec<Vec<Option<Vec<u8>>>>| {
+        let f = fs.look(fs.root(), "f").unwrap().ino;
+        let mut now = vec![None; names.len()];
+        seen.push(now.clone());
+        for round in 0..2 {
+            for (n, name) in names.iter().enumerate() {
+                fs.setxattr(&root(), f, name, &value(n, round), XattrMode::Any)
+                    .unwrap();
+                now[n] = Some(value(n, round));
+                seen.push(now.clone());
+            }
+            fs.fsync(&root(), f, false).unwrap();
+        }
+        for (n, name) in names.iter().enumerate() {
+            fs.removexattr(&root(), f, name).unwrap();
+            now[n] = None;
+            seen.push(now.clone());
+        }
+        fs.fsync(&root(), f, false).unwrap();
+    };
+    let mut states = Vec::new();
+    steps(&mount_sim(&fragmented()), &mut states);
+    cut_everywhere(
+        |fs| steps(fs, &mut Vec::new()),
+        |fs| {
+            let f = fs.look(fs.root(), "f").unwrap().ino;
+            let found: Vec<_> = names
+                .iter()
+                .map(|name| fs.getxattr(&root(), f, name).ok())
+                .collect();
+            assert!(states.contains(&found), "no state of the calls");
         },
     );
 }

@@ -127,6 +127,11 @@ pub(super) fn populate(fs: &Fs) -> BTreeMap<String, Ino> {
         fs.setxattr(me, acls, name, &list(), XattrMode::Any)
             .unwrap();
     }
+    let wide = note("/wide", fs.mknod(me, root, b"wide", &file).unwrap());
+    for name in [&b"user.1"[..], b"user.2", b"user.3"] {
+        fs.setxattr(me, wide, name, &[name[5]; 3000], XattrMode::Any)
+            .unwrap();
+    }
     let gone = note("/gone", fs.mknod(me, root, b"gone", &file).unwrap());
     fs.write(me, gone, 0, &[9; 10_000]).unwrap();
     paths

@@ -32,6 +32,12 @@ fn name(i: usize) -> Vec<u8> {
     format!("{i:0>150}").into_bytes()
 }
 
+/// One of the blocks that the index of a wide set of attributes names.
+fn wide_block(i: &Image, n: usize) -> u64 {
+    let index = i.block(i.inode(i.ino("/wide")).xattr_block.get());
+    u64::from_le_bytes(index[8 + n * 8..16 + n * 8].try_into().unwrap())
+}
+
 fn orphan_name(image: &Image) -> Vec<u8> {
     format!("{:016x}", image.ino("/gone")).into_bytes()
 }
@@ -480,6 +486,34 @@ const PLANTS: &[Plant] = &[
     }),
     (P::XattrInvalid, "a block in the journal", |i| {
         i.edit_inode(i.ino("/attrs"), |n| n.xattr_block = 5.into());
+    }),
+    (P::XattrInvalid, "an index of one block", |i| {
+        let at = i.inode(i.ino("/wide")).xattr_block.get();
+        i.edit(at, |b| b[4] = 1);
+    }),
+    (P::XattrInvalid, "an index with bytes behind it", |i| {
+        let at = i.inode(i.ino("/wide")).xattr_block.get();
+        i.edit(at, |b| b[100] = 1);
+    }),
+    (P::XattrInvalid, "an index that names the journal", |i| {
+        let at = i.inode(i.ino("/wide")).xattr_block.get();
+        i.edit(at, |b| b[16..24].copy_from_slice(&5u64.to_le_bytes()));
+    }),
+    (P::BlockTwice, "an index that names a block twice", |i| {
+        let at = i.inode(i.ino("/wide")).xattr_block.get();
+        i.edit(at, |b| b.copy_within(8..16, 16));
+    }),
+    (P::BlockTwice, "an index that names itself", |i| {
+        let at = i.inode(i.ino("/wide")).xattr_block.get();
+        i.edit(at, |b| b[16..24].copy_from_slice(&at.to_le_bytes()));
+    }),
+    (P::XattrUnreadable, "a block of several", |i| {
+        let at = wide_block(i, 1);
+        i.scratch(at, |b| b[20] ^= 1);
+    }),
+    (P::XattrInvalid, "a name in two blocks", |i| {
+        let at = wide_block(i, 1);
+        i.edit(at, |b| b[17] = b'1');
     }),
     (P::XattrInline, "no namespace", |i| {
         i.edit_inode(i.ino("/few"), |n| n.xattrs[0] = 6)
