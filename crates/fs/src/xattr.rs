@@ -12,6 +12,7 @@ use crate::inode::S_ISVTX;
 use crate::layout::{
     DiskInode, INLINE_XATTR_BYTES, META_BYTES, XATTR_BYTES_MAX, XATTR_MAGIC, XattrHeader,
 };
+use std::collections::HashSet;
 use steadfast_vfs::acl::{XATTR_ACCESS, XATTR_DEFAULT};
 use steadfast_vfs::{Caller, Errno, FileKind, NAME_MAX, Result, XattrMode};
 use zerocopy::{FromBytes, IntoBytes};
@@ -63,6 +64,7 @@ impl Xattrs {
             let value_len = u16::from_le_bytes([*low, *high]).into();
             rest = found.take(b"", (*name_len).into(), value_len, tail)?;
         }
+        found.check_names()?;
         if found.is_empty() || !rest.is_empty() || unused.iter().any(|byte| *byte != 0) {
             return Err("bytes without a record");
         }
@@ -87,7 +89,17 @@ impl Xattrs {
         if rest.iter().any(|byte| *byte != 0) {
             return Err("bytes without a record");
         }
+        found.check_names()?;
         Ok(found)
+    }
+
+    fn check_names(&self) -> std::result::Result<(), &'static str> {
+        let mut names = HashSet::with_capacity(self.0.len());
+        if self.names().all(|name| names.insert(name)) {
+            Ok(())
+        } else {
+            Err("a name is there twice")
+        }
     }
 
     /// Takes a record's name and value from the start of `bytes`; returns what is behind them.
@@ -108,9 +120,6 @@ impl Xattrs {
         }
         if is_acl(&name) && acl::decode(value).is_none() {
             return Err("a malformed ACL");
-        }
-        if self.get(&name).is_some() {
-            return Err("a name is there twice");
         }
         self.0.push((name, value.to_vec()));
         Ok(rest)

@@ -13,6 +13,7 @@ use crate::layout::{
 use crate::reader::Reader;
 use crate::superblock::Volume;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Work};
+use std::collections::{HashMap, HashSet};
 use steadfast_block::BlockNo;
 use steadfast_journal::Kind;
 use steadfast_vfs::{Errno, Ino, Result};
@@ -169,11 +170,11 @@ impl Stored {
             )));
         }
         let mut parts: Vec<Xattrs> = Vec::with_capacity(blocks.records.len());
+        let mut names = HashSet::new();
         for at in &blocks.records {
             let wrong = |why| damaged(format!("extended attributes in block {at}: {why}"));
             let part = Xattrs::decode(&reader.meta(*at)?[..META_BYTES]).map_err(wrong)?;
-            let twice = |name| parts.iter().any(|other| other.get(name).is_some());
-            if part.names().any(twice) {
+            if !part.names().all(|name| names.insert(name.to_vec())) {
                 return Err(wrong("a name is in another block, too"));
             }
             parts.push(part);
@@ -202,12 +203,17 @@ impl Stored {
         let mut parts: Vec<(Option<BlockNo>, Xattrs)> =
             old.map(|at| (at, Xattrs::default())).collect();
         let mut moving = Vec::new();
+        let mut places = HashMap::new();
+        for (at, part) in self.parts.iter().enumerate() {
+            let known = part.0.iter().map(|(name, value)| (name, (at, value)));
+            places.extend(known);
+        }
         for (name, value) in &new.0 {
-            let old = self.parts.iter().position(|part| part.get(name).is_some());
-            let unchanged = old.filter(|old| self.parts[*old].get(name) == Some(value));
-            match unchanged.and_then(|old| parts.get_mut(old)) {
+            let old = places.get(name).copied();
+            let unchanged = old.filter(|(_, before)| *before == value);
+            match unchanged.and_then(|(at, _)| parts.get_mut(at)) {
                 Some((_, part)) => part.0.push((name.clone(), value.clone())),
-                None => moving.push((old, (name, value))),
+                None => moving.push((old.map(|(at, _)| at), (name, value))),
             }
         }
         for (old, (name, value)) in moving {

@@ -486,5 +486,6 @@ fn a_thousand_attributes_come_and_go_with_their_blocks() {
             v.unlink(&root(), r, b"f").unwrap();
         }
     }
-    assert!(v.free() >= free);
+    // The orphan directory keeps its first block.
+    assert!(v.free() + 1 >= free);
 }
