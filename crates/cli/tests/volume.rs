@@ -644,6 +644,36 @@ fn trim_on_flash_forgets_what_was_deleted_and_keeps_what_lives() {
     p.ok(&["umount", "mnt"]);
 }
 
+/// A mount could not be trimmed: the image kept what was deleted until the volume was unmounted.
+#[test]
+fn a_mount_is_trimmed_by_this_program_and_by_fstrim() {
+    let Some(p) = Place::mountable() else { return };
+    p.ok(&["mount", "img", "mnt"]);
+    let bytes: Vec<u8> = (0..8 << 20).map(|i| (i % 251) as u8).collect();
+    fs::write(p.path("mnt/stays"), &bytes).unwrap();
+    fs::write(p.path("mnt/goes"), vec![7; 24 << 20]).unwrap();
+    p.ok(&["sync", "mnt"]);
+    fs::remove_file(p.path("mnt/goes")).unwrap();
+    let full = kept(&p, "img");
+    let said = p.json(&["trim", "--json", "mnt"]);
+    let trimmed = said["trimmed_bytes"].as_u64().unwrap();
+    assert!(trimmed > 40 << 20 && trimmed < 64 << 20, "{said}");
+    assert!(kept(&p, "img") <= full);
+    let fstrim = Command::new("fstrim").arg("-v").arg(p.path("mnt")).output();
+    match fstrim {
+        Ok(fstrim) => {
+            let said = String::from_utf8_lossy(&fstrim.stdout).into_owned();
+            let errors = String::from_utf8_lossy(&fstrim.stderr).into_owned();
+            assert!(fstrim.status.success(), "{errors}");
+            assert!(said.contains(&format!("{trimmed} bytes")), "{said}");
+        }
+        Err(e) => println!("skipped fstrim: {e}"),
+    }
+    assert!(fs::read(p.path("mnt/stays")).unwrap() == bytes);
+    p.ok(&["umount", "mnt"]);
+    p.ok(&["fsck", "img"]);
+}
+
 #[test]
 fn a_volume_grows_with_its_image_and_says_what_it_has() {
     let p = Place::with_volume();
