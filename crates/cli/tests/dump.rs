@@ -331,9 +331,10 @@ fn what_cannot_be_dumped_is_refused_by_name() {
         .unwrap();
     short.set_len(5 << 20).unwrap();
     p.refused(&["dump", "short"], 1, &["short", "cut short"]);
-    // As a mount holds it.
+    // As another process holds it, which is named.
     let held = p.device();
-    p.refused(&["dump", "img"], 1, &["img", "in use", "steadfast umount"]);
+    let holder = format!("process {}", std::process::id());
+    p.refused(&["dump", "img"], 1, &["img", "in use", &holder]);
     drop(held);
     p.dump(&[]);
 }
@@ -465,5 +466,7 @@ fn the_superblock_is_shown_alone() {
     assert!(all.starts_with(superblock.trim_end()), "{superblock}");
     let shown = p.json(&["--superblock"]);
     assert_eq!(shown["volume_bytes"], 16 << 20);
-    assert_eq!(shown, p.json(&[])["superblock"]);
+    let mut inside = p.json(&[])["superblock"].clone();
+    inside["schema_version"] = shown["schema_version"].clone();
+    assert_eq!(shown, inside);
 }

@@ -33,6 +33,7 @@ fn has(program: &str) -> bool {
 /// `trusted.` attributes; without any of them it refuses the mount.
 #[test]
 fn an_overlay_has_its_upper_layer_on_the_mount() {
+    let _alone = common::alone();
     let kinds = fs::read_to_string("/proc/filesystems").unwrap();
     if !kinds.contains("\toverlay\n") || !has("unshare") {
         println!("skipped: this kernel has no overlays");
@@ -76,6 +77,7 @@ END
 
 #[test]
 fn chattr_and_lsattr_work_and_flags_hold_on_a_mount() {
+    let _alone = common::alone();
     let Some(place) = Place::mounted("allow_other") else {
         return;
     };
@@ -131,6 +133,7 @@ fn chattr_and_lsattr_work_and_flags_hold_on_a_mount() {
 
 #[test]
 fn setfacl_getfacl_and_copies_keep_lists() {
+    let _alone = common::alone();
     if !has("setfacl") || !has("getfacl") {
         return;
     }
@@ -188,6 +191,7 @@ fn flip(place: &Place, block: u64) {
 
 #[test]
 fn a_scrub_finds_damage_on_a_mount_and_in_an_image() {
+    let _alone = common::alone();
     let Some(place) = Place::mounted("defaults") else {
         return;
     };

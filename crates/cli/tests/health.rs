@@ -36,6 +36,7 @@ fn end(mut child: Child, signal: Signal) {
 /// then on nothing is written. All the same `info` said "mounted", and counters said nothing.
 #[test]
 fn a_volume_that_failed_says_so_wherever_it_is_looked_at() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     let script = format!(
         "mkdir small; mount -t tmpfs -o size=24M tmpfs small || exit 77
@@ -98,6 +99,7 @@ fn a_volume_that_failed_says_so_wherever_it_is_looked_at() {
 
 #[test]
 fn a_volume_mounted_read_only_is_no_failure() {
+    let _alone = common::alone();
     let Some(place) = Place::mounted("ro") else {
         return;
     };
@@ -113,6 +115,7 @@ fn a_volume_mounted_read_only_is_no_failure() {
 /// Every image that could not be had alone was called mounted, also where a server or a check had it.
 #[test]
 fn an_image_in_use_is_refused_with_the_process_that_has_it() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     let (server, line) = started(
         &place,
@@ -202,6 +205,7 @@ fn well_formed(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn prometheus_finds_every_mount_and_notices_one_whose_server_died() {
+    let _alone = common::alone();
     let Some(place) = Place::mounted("defaults") else {
         return;
     };

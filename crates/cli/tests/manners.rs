@@ -54,6 +54,7 @@ fn state(place: &Place) -> String {
 
 #[test]
 fn an_ordinary_user_mounts_uses_and_unmounts() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     let script = "
         rm img
@@ -88,6 +89,7 @@ fn an_ordinary_user_mounts_uses_and_unmounts() {
 
 #[test]
 fn an_entry_of_fstab_lets_an_ordinary_user_mount() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     let script = format!(
         "mkdir sbin; {PROGRAM} install-helper sbin >/dev/null
@@ -104,6 +106,7 @@ fn an_entry_of_fstab_lets_an_ordinary_user_mount() {
 
 #[test]
 fn what_cannot_be_mounted_is_refused_and_says_why() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     fs::write(
         place.path().join("file"),
@@ -176,6 +179,7 @@ fn what_cannot_be_mounted_is_refused_and_says_why() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_mounted_read_only_when_asked() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     let before = fs::read(place.path().join("img")).unwrap();
     let script = "
@@ -196,6 +200,7 @@ fn a_file_that_cannot_be_written_is_mounted_read_only_when_asked() {
 
 #[test]
 fn a_kernel_without_fuse_is_named() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     let script = format!(
         "mount -t tmpfs tmpfs /dev && mknod /dev/null c 1 3 || exit 77; {PROGRAM} mount img mnt"
@@ -231,6 +236,7 @@ fn server(place: &Place) -> Pid {
 
 #[test]
 fn sigterm_unmounts_cleanly_even_while_files_are_open() {
+    let _alone = common::alone();
     let Some(place) = Place::mounted("defaults") else {
         return;
     };
@@ -259,6 +265,7 @@ fn sigterm_unmounts_cleanly_even_while_files_are_open() {
 /// The dead mount stays in the tree until somebody unmounts it; every command says so.
 #[test]
 fn sigkill_is_a_crash_that_keeps_what_was_synced() {
+    let _alone = common::alone();
     let Some(place) = Place::mounted("commit=3600") else {
         return;
     };
@@ -297,6 +304,7 @@ fn sigkill_is_a_crash_that_keeps_what_was_synced() {
 
 #[test]
 fn the_service_is_one_that_systemd_takes() {
+    let _alone = common::alone();
     let unit = include_str!("../../../docs/systemd/steadfast@.service");
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("steadfast@test.service");

@@ -31,6 +31,7 @@ fn kill(place: &Place) {
 /// The server died of SIGXFSZ at the first block beyond the limit, silently, and everything since the last commit with it.
 #[test]
 fn limits_of_the_starters_shell_do_not_end_the_server() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     let output = script(
         &place,
@@ -60,6 +61,7 @@ fn limits_of_the_starters_shell_do_not_end_the_server() {
 
 #[test]
 fn a_limit_that_stays_is_no_surprise() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     let limited = |options: &str| {
         let text = format!(
@@ -84,6 +86,7 @@ fn a_limit_that_stays_is_no_surprise() {
 
 #[test]
 fn nothing_is_lost_with_the_server_of_a_read_only_mount() {
+    let _alone = common::alone();
     let Some(place) = Place::mounted("ro") else {
         return;
     };
@@ -97,6 +100,7 @@ fn nothing_is_lost_with_the_server_of_a_read_only_mount() {
 
 #[test]
 fn lazily_and_by_force() {
+    let _alone = common::alone();
     let Some(place) = Place::mounted("rw") else {
         return;
     };
@@ -123,6 +127,7 @@ fn lazily_and_by_force() {
 /// Messages of background servers went to /dev/null, and nothing told of a server's death but the mount that answered no more.
 #[test]
 fn the_systems_log_hears_of_a_background_server_and_of_what_killed_it() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     fs::create_dir(place.path().join("dev")).unwrap();
     let log = UnixDatagram::bind(place.path().join("dev/log")).unwrap();
@@ -187,6 +192,7 @@ fn the_systems_log_hears_of_a_background_server_and_of_what_killed_it() {
 
 #[test]
 fn a_sparse_image_that_outgrows_its_file_system_is_warned_of_at_mount() {
+    let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     let text = "
         mkdir small

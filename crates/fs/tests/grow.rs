@@ -331,7 +331,7 @@ fn corner_34_what_cannot_grow_is_refused_with_its_reason_and_left_alone() {
         (std::mem::offset_of!(Superblock, version), 1u32),
         (std::mem::offset_of!(Superblock, version), 3),
         (std::mem::offset_of!(Superblock, features_incompat), 1 << 30),
-        (std::mem::offset_of!(Superblock, features_ro), 1),
+        (std::mem::offset_of!(Superblock, features_ro), 1 << 30),
     ] {
         let mut other = good.clone();
         other.resize(good.len() + 400 * BLOCK_SIZE, 0);

@@ -18,6 +18,15 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 pub(crate) mod programs;
 pub(crate) use programs::{PROGRAM, said};
 
+/// Keeps the tests of one program apart, where some make mount namespaces: such a namespace takes along whatever its
+/// neighbours have mounted, and their servers go on when they unmount.
+pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 /// A directory that everyone may search, with a volume `img` and a mount point `mnt`.
 pub(crate) struct Place {
     pub(crate) dir: tempfile::TempDir,

@@ -90,7 +90,7 @@ fn corner_34_what_is_no_volume_or_cannot_be_used_is_refused_with_its_reason() {
     set_u32(
         &mut readable,
         offset_of!(layout::Superblock, features_ro),
-        1,
+        1 << 30,
     );
     let fs = try_mount(&readable).unwrap();
     assert!(fs.is_read_only());
