@@ -28,8 +28,8 @@ const NAMES: [(&str, Role); 8] = [
 
 /// The name of a copy of the program in the directory of the links.
 const COPY: &str = "steadfast-helper";
-/// What a cache, such as a build directory, has at its top.
-const OF_CACHES: &str = "CACHEDIR.TAG";
+/// What marks a build directory: the tag of caches at its top, unless that was there before Cargo, and Cargo's lock beside the program.
+const OF_BUILDS: [&str; 2] = ["CACHEDIR.TAG", ".cargo-lock"];
 
 /// mount(8): wrong usage or permissions.
 const USAGE: u8 = 1;
@@ -228,7 +228,8 @@ pub(crate) fn install(args: &Args) -> Result<ExitCode, Failure> {
 /// Why a program must not be what mount(8) runs as root for years to come, if so.
 fn passing(program: &Path) -> Option<&'static str> {
     use std::os::unix::fs::MetadataExt;
-    if program.ancestors().any(|dir| dir.join(OF_CACHES).exists()) {
+    let built = |dir: &Path| OF_BUILDS.iter().any(|mark| dir.join(mark).exists());
+    if program.ancestors().any(built) {
         return Some("lies in a build directory");
     }
     let me = rustix::process::geteuid().as_raw();
