@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use rustix::event::Timespec;
@@ -76,6 +76,8 @@ pub(crate) struct Reactor {
     idle: OwnedFd,
     connections: RwLock<Registry>,
     guests: AtomicUsize,
+    /// One connection is admitted at a time: two that saw the same place, or closed the same connection, would be one too many.
+    admission: Mutex<()>,
     next: AtomicU64,
     peers: Peers,
     pub(crate) memory: Arc<Memory>,
@@ -104,6 +106,7 @@ impl Reactor {
             idle,
             connections: RwLock::default(),
             guests: AtomicUsize::new(0),
+            admission: Mutex::default(),
             next: AtomicU64::new(CONNECTIONS),
             peers: Peers::default(),
             memory: Arc::new(Memory::new(
@@ -200,6 +203,10 @@ impl Reactor {
             self.guests.fetch_sub(1, Ordering::Relaxed);
             return Ok(());
         }
+        let _admission = self
+            .admission
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let peer = self.peers.join(address.ip(), Instant::now());
         if !guest && peer.connections.load(Ordering::Relaxed) > self.limits.connections_per_address
         {
