@@ -1,5 +1,5 @@
 //! A snapshot-consistent flash translation layer: after a crash the disk is what it was at the last
-//! flush that returned or, if one was under way, at that one (paper 003).
+//! flush that returned or, if one was under way, at that one (SCFTL).
 //!
 //! An [`Ftl`] maps logical sectors to places in flash. [`Ftl::write`] and [`Ftl::trim`] change
 //! the map; [`Ftl::flush`] makes all changes since the last flush durable in one step.

@@ -3,7 +3,7 @@
 //! A call that changed something *owes* a commit. Its worker leaves the finished reply here and goes on with other
 //! calls, so that waiting costs no thread. A worker that finds nobody leading becomes the leader: it does nothing but commit, one
 //! sync for all replies that wait and then those replies, until none waits. While one batch is being synced the next
-//! gathers (paper 001, section 3).
+//! gathers (GoJournal §3).
 //!
 //! Invariants: a reply leaves only after a sync that began when its change was complete; as long as a reply waits, there is
 //! a leader, and it serves no calls.

@@ -1,8 +1,8 @@
 //! `steadfast freeze` and `steadfast thaw`: hold the image of a mounted volume still, so that it can be copied.
 //!
 //! What was done before the freeze is in a copy, durable; the copy is as after a crash at that moment, and its first
-//! mount recovers it. A freeze ends by itself after its limit, because whoever asked for it may have died; a command that
-//! took longer is told that its copy may be torn. FIFREEZE does not reach a FUSE server: the kernel refuses it.
+//! mount recovers it. A freeze ends by itself after its limit, because the process that asked for it may have died; a thaw
+//! that comes later reports that the copy may be torn. FIFREEZE does not reach a FUSE server: the kernel refuses it.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Thaw by itself after so many seconds, 1 to 3600
+    /// Limit of the freeze in seconds, 1 to 3600; the volume thaws by itself then
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u64).range(1..=FREEZE_SECONDS_MAX))]
     limit: u64,
