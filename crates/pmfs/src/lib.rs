@@ -1,0 +1,2 @@
+//! A file system on persistent memory.
+pub mod layout;
