@@ -1,0 +1,321 @@
+//! A region: bounds, little-endian words, counters and the one branch that leads to the recorder.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::instructions::{self, Instruction};
+use crate::mapping::Mapping;
+use crate::recorder::{Event, Recorder};
+use crate::{LINE_BYTES, WORD_BYTES, counts};
+
+/// When a store is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Durability {
+    /// After its line is written back by this instruction, and a fence.
+    Line(Instruction),
+    /// As soon as it is visible: the platform saves its caches when power fails. Non-temporal stores still need a fence.
+    Eadr,
+}
+
+/// A region of persistent memory. See the [crate's documentation](crate).
+///
+/// All methods take `&self`: words are atomic, so that racing threads see old or new words and never a torn one. Order between
+/// threads is the caller's: what was written by [`write_data`](Region::write_data) is ordered before later stores only by a
+/// [`fence`](Region::fence).
+pub struct Region {
+    mapping: Mapping,
+    durability: Durability,
+    recorder: Option<Box<Recorder>>,
+}
+
+impl Region {
+    /// Plain memory of at least `bytes` bytes (rounded up to whole lines), all zero. It is lost with the region.
+    #[must_use]
+    pub fn anonymous(bytes: u64) -> Region {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let bytes = bytes.checked_next_multiple_of(LINE_BYTES as usize);
+        Region {
+            mapping: Mapping::anonymous(bytes.unwrap_or(usize::MAX)),
+            durability: Durability::Line(Instruction::detect()),
+            recorder: None,
+        }
+    }
+
+    /// Plain memory that holds `content`, padded with zeros to whole lines.
+    #[must_use]
+    pub fn with_content(content: &[u8]) -> Region {
+        let region = Region::anonymous(content.len() as u64);
+        for (word, bytes) in region.mapping.words().iter().zip(content.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
+        }
+        region
+    }
+
+    /// Plain memory that holds `content`, padded with zeros to whole lines, and records what is done to it.
+    #[must_use]
+    pub fn recorded(content: Vec<u8>) -> Region {
+        let mut region = Region::with_content(&content);
+        region.recorder = Some(Box::new(Recorder::new(region.snapshot())));
+        region
+    }
+
+    /// Bytes of the region.
+    #[must_use]
+    #[inline]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.mapping.words().len() as u64 * WORD_BYTES
+    }
+
+    /// When stores are durable.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Whether the memory has failed: the file shrank, or the medium reported an error. Some words are then zeros, and stores
+    /// to them are lost. A region that has failed stays failed.
+    #[must_use]
+    #[inline]
+    pub fn failed(&self) -> bool {
+        false
+    }
+
+    /// The recorder of a [`recorded`](Region::recorded) region.
+    #[must_use]
+    pub fn recorder(&self) -> Option<&Recorder> {
+        self.recorder.as_deref()
+    }
+
+    /// Forgets what was recorded, and takes everything stored so far as durable. Does nothing on other regions.
+    pub fn restart_recorder(&self) {
+        if let Some(recorder) = &self.recorder {
+            recorder.restart(|| self.snapshot());
+        }
+    }
+
+    /// All bytes.
+    #[must_use]
+    pub fn content(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.mapping.words().len() * 8];
+        instructions::load_data(self.mapping.words(), &mut bytes);
+        bytes
+    }
+
+    fn snapshot(&self) -> Vec<u64> {
+        let words = self.mapping.words().iter();
+        words
+            .map(|word| u64::from_le(word.load(Ordering::Relaxed)))
+            .collect()
+    }
+
+    /// The cell at `at`.
+    #[inline]
+    fn cell(&self, at: u64) -> &AtomicU64 {
+        assert!(
+            at.is_multiple_of(WORD_BYTES),
+            "address {at} is no multiple of 8"
+        );
+        &self.mapping.words()[(at / WORD_BYTES) as usize]
+    }
+
+    /// The word at `at`, which is a multiple of 8. What its writer stored before it is visible, too.
+    ///
+    /// # Panics
+    /// If `at` is out of bounds or not aligned.
+    #[must_use]
+    #[inline]
+    pub fn load(&self, at: u64) -> u64 {
+        u64::from_le(self.cell(at).load(Ordering::Acquire))
+    }
+
+    /// Stores a word at `at`, which is a multiple of 8.
+    ///
+    /// # Panics
+    /// If `at` is out of bounds or not aligned.
+    #[inline]
+    pub fn store(&self, at: u64, word: u64) {
+        let cell = self.cell(at);
+        counts::stored();
+        match &self.recorder {
+            None => cell.store(word.to_le(), Ordering::Release),
+            Some(recorder) => {
+                let effect = || cell.store(word.to_le(), Ordering::Release);
+                recorder.step(Event::Store { at, word }, effect);
+            }
+        }
+    }
+
+    /// Reads bytes, of any alignment. A racing write shows in some of the words and not in others.
+    ///
+    /// # Panics
+    /// If the range is out of bounds.
+    pub fn read(&self, at: u64, buf: &mut [u8]) {
+        let parts = Parts::of(at, buf.len(), self.len());
+        let words = self.mapping.words();
+        let (head, rest) = buf.split_at_mut(parts.head);
+        let (whole, tail) = rest.split_at_mut(parts.whole * 8);
+        if !head.is_empty() {
+            let from = instructions::load_data_word(&words[parts.first]);
+            head.copy_from_slice(&from[parts.skip..parts.skip + parts.head]);
+        }
+        let next = parts.first_whole;
+        instructions::load_data(&words[next..next + parts.whole], whole);
+        if !tail.is_empty() {
+            let from = instructions::load_data_word(&words[next + parts.whole]);
+            tail.copy_from_slice(&from[..tail.len()]);
+        }
+    }
+
+    /// Writes data of any alignment by non-temporal stores. Durable after the next fence of this thread.
+    ///
+    /// A word that is written in part is read, merged and stored: no other thread may write to the same word meanwhile.
+    ///
+    /// # Panics
+    /// If the range is out of bounds.
+    pub fn write_data(&self, at: u64, data: &[u8]) {
+        let parts = Parts::of(at, data.len(), self.len());
+        counts::data_stored(data.len() as u64);
+        let (head, rest) = data.split_at(parts.head);
+        let (whole, tail) = rest.split_at(parts.whole * 8);
+        self.merge(parts.first, parts.skip, head);
+        self.data_words(parts.first_whole, whole);
+        self.merge(parts.first_whole + parts.whole, 0, tail);
+    }
+
+    /// Zeros a range of any alignment, as [`write_data`](Region::write_data) would.
+    ///
+    /// # Panics
+    /// If the range is out of bounds.
+    pub fn zero_data(&self, at: u64, len: u64) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        assert!(at.checked_add(len).is_some_and(|end| end <= self.len()));
+        let mut done = 0;
+        while done < len {
+            // Cut at a multiple of the page, so that no word is merged in the middle.
+            let room = ZEROS.len() as u64 - (at + done) % ZEROS.len() as u64;
+            let part = room.min(len - done);
+            self.write_data(at + done, &ZEROS[..part as usize]);
+            done += part;
+        }
+    }
+
+    /// Stores whole words of data.
+    fn data_words(&self, first: usize, data: &[u8]) {
+        let to = &self.mapping.words()[first..first + data.len() / 8];
+        let Some(recorder) = &self.recorder else {
+            return instructions::store_data(self.instruction(), to, data);
+        };
+        let (chunks, _) = data.as_chunks::<8>();
+        for (index, (to, bytes)) in to.iter().zip(chunks).enumerate() {
+            let at = (first + index) as u64 * WORD_BYTES;
+            let word = u64::from_le_bytes(*bytes);
+            recorder.step(Event::Data { at, word }, || {
+                to.store(word.to_le(), Ordering::Release);
+            });
+        }
+    }
+
+    /// Stores some bytes of one word.
+    fn merge(&self, index: usize, skip: usize, data: &[u8]) {
+        if !data.is_empty() {
+            let mut word = instructions::load_data_word(&self.mapping.words()[index]);
+            word[skip..skip + data.len()].copy_from_slice(data);
+            self.data_words(index, &word);
+        }
+    }
+
+    fn instruction(&self) -> Instruction {
+        match self.durability {
+            Durability::Line(instruction) => instruction,
+            Durability::Eadr => Instruction::None,
+        }
+    }
+
+    /// Writes back each cache line of the range once. Together with the next fence of this thread, that makes the ordinary
+    /// stores to these lines durable. Under eADR it does nothing.
+    ///
+    /// # Panics
+    /// If the range is out of bounds.
+    #[inline]
+    pub fn write_back(&self, at: u64, len: u64) {
+        let end = at.checked_add(len).filter(|end| *end <= self.len());
+        assert!(end.is_some(), "{len} bytes at {at} are out of bounds");
+        let Durability::Line(instruction) = self.durability else {
+            return;
+        };
+        let (Some(end), true) = (end, len > 0) else {
+            return;
+        };
+        let lines = at / LINE_BYTES..end.div_ceil(LINE_BYTES);
+        counts::lines_written_back(lines.end - lines.start);
+        for line in lines {
+            match &self.recorder {
+                None => {
+                    let word = &self.mapping.words()[(line * LINE_BYTES / WORD_BYTES) as usize];
+                    instructions::write_back(instruction, word);
+                }
+                Some(recorder) => recorder.step(Event::WriteBack { line }, || {}),
+            }
+        }
+    }
+
+    /// Orders what this thread did before it, made durable, before everything it does afterwards.
+    #[inline]
+    pub fn fence(&self) {
+        counts::fenced();
+        match &self.recorder {
+            None => instructions::fence(),
+            Some(recorder) => recorder.step(Event::Fence, || {}),
+        }
+    }
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Region")
+            .field("bytes", &self.len())
+            .field("durability", &self.durability)
+            .field("recorded", &self.recorder.is_some())
+            .field("failed", &self.failed())
+            .finish()
+    }
+}
+
+/// A range of bytes, cut at the borders of words.
+struct Parts {
+    /// Index of the word that the head is in.
+    first: usize,
+    /// Bytes of that word before the head.
+    skip: usize,
+    /// Bytes before the first whole word.
+    head: usize,
+    /// Index of the first whole word.
+    first_whole: usize,
+    /// Whole words.
+    whole: usize,
+}
+
+impl Parts {
+    fn of(at: u64, len: usize, bytes: u64) -> Parts {
+        let end = at.checked_add(len as u64);
+        assert!(
+            end.is_some_and(|end| end <= bytes),
+            "{len} bytes at {at} are out of bounds: the region has {bytes}"
+        );
+        let (first, skip) = ((at / WORD_BYTES) as usize, (at % WORD_BYTES) as usize);
+        let head = if skip == 0 { 0 } else { len.min(8 - skip) };
+        Parts {
+            first,
+            skip,
+            head,
+            first_whole: first + usize::from(skip > 0),
+            whole: (len - head) / 8,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
