@@ -14,12 +14,12 @@ use crate::inode::{self, Inode, Place, State};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
 use crate::pages::{COST_INODE, Needs, Shape};
-use crate::perm;
 use crate::reader::Current;
 use crate::truncate::{slice_bytes, zero_written};
 use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE, Work};
 use steadfast_block::BLOCK_SIZE;
 use steadfast_journal::{Access, Credits, Object};
+use steadfast_vfs::policy::{self, attrs::perm_after_write};
 use steadfast_vfs::{AllocateMode, Caller, Errno, Error, Ino, Result, Seek};
 
 /// Most blocks that one operation allocates.
@@ -160,7 +160,7 @@ impl Fs {
         }
         let old = inode::read(volume, &mut work, inode.ino)?;
         require_file(&old)?;
-        perm::may_grow(&old)?;
+        policy::may_grow(&old.subject())?;
         if !self.still_covers(&state, &old, peeked, &slack)? {
             return Ok(Step::Retry);
         }
@@ -268,7 +268,7 @@ impl Fs {
         }
         let old = inode::read(volume, &mut work, inode.ino)?;
         require_file(&old)?;
-        perm::not_fixed(&old)?;
+        policy::not_fixed(&old.subject())?;
         if !self.still_covers(&state, &old, peeked, &slack)? {
             return Ok(Step::Retry);
         }
@@ -372,7 +372,7 @@ impl Fs {
         let volume = &store.volume;
         let now = self.now();
         let (old, mut new) = (end.old, end.new);
-        new.mode = perm::mode_after_write(end.caller, old.mode.get(), old.gid.get()).into();
+        new.set_perm(perm_after_write(end.caller, old.perm(), old.gid.get()));
         (new.mtime, new.ctime) = (now, now);
         // With the old size: what may go into the record does not grow by this.
         let tally = end

@@ -20,14 +20,14 @@ use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
 pub(crate) use crate::pages::Pages;
 use crate::pages::{COST_INODE, Needs, Shape};
-use crate::perm;
 use crate::reader::{Current, Reader};
 use crate::superblock::Volume;
 use crate::work::{COST_BLOCK, COST_RANGE, Store, Work};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, BlockNo, SECTOR_SIZE};
 use steadfast_journal::{Access, Credits, Kind, Object};
-use steadfast_vfs::{Caller, Errno, Error, FileKind, Ino, Result};
+use steadfast_vfs::policy::{self, attrs::perm_after_write};
+use steadfast_vfs::{Caller, Errno, Error, Ino, Result};
 
 /// Bytes of a page.
 pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
@@ -98,11 +98,7 @@ pub(crate) fn shape(volume: &Volume, disk: &DiskInode) -> Result<Shape> {
 
 /// EISDIR or EINVAL unless the inode has file data.
 pub(crate) fn require_file(disk: &DiskInode) -> Result<()> {
-    match disk.kind() {
-        FileKind::Regular => Ok(()),
-        FileKind::Directory => Err(Errno::IsDir.into()),
-        _ => Err(Errno::Inval.into()),
-    }
+    policy::require_file(disk.kind())
 }
 
 /// The range of pages that bytes lie in.
@@ -277,7 +273,7 @@ impl Fs {
                     .min(data.len() as u64);
             }
             check_end(at, count as usize)?;
-            perm::may_write_at(&old, at)?;
+            policy::may_write_at(&old.subject(), at)?;
             let may = self.may_write_in_place(ino);
             let plan = plan_in(store, &mut work, &state, &old, at, count, may)?;
             let waits = at + count > old.size.get() && !state.pages.places.is_empty();
@@ -352,7 +348,7 @@ impl Fs {
         let now = self.now();
         let mut new = *old;
         new.size = old.size.get().max(at + data.len() as u64).into();
-        new.mode = perm::mode_after_write(caller, old.mode.get(), old.gid.get()).into();
+        new.set_perm(perm_after_write(caller, old.perm(), old.gid.get()));
         (new.mtime, new.ctime) = (now, now);
         let place = Place::of(&store.volume, inode.ino)?;
         inode::patch(&mut work, place, old, &new)?;

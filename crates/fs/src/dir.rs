@@ -30,7 +30,7 @@ use std::mem::offset_of;
 use std::ops::Range;
 use steadfast_block::BlockNo;
 use steadfast_journal::{Access, Kind, Object};
-use steadfast_vfs::{Cookie, Errno, Error, FileKind, Ino, NAME_MAX, Result};
+use steadfast_vfs::{Cookie, Errno, Error, FileKind, Ino, NAME_MAX, Result, policy};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Position behind `.`.
@@ -44,12 +44,9 @@ const SPARE: u64 = 1 << COOKIE_SPARE_BITS;
 
 /// EINVAL, ENOENT or ENAMETOOLONG for what cannot be the name of an entry; `.` and `..` too are refused.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
-    match name {
-        b"" => Err(Errno::NoEnt.into()),
-        b"." | b".." => Err(Errno::Inval.into()),
-        _ if name.len() > NAME_MAX => Err(Errno::NameTooLong.into()),
-        _ if name.iter().any(|byte| matches!(byte, 0 | b'/')) => Err(Errno::Inval.into()),
-        _ => Ok(()),
+    match policy::is_dots(name) {
+        true => Err(Errno::Inval.into()),
+        false => policy::check_name(name),
     }
 }
 

@@ -22,19 +22,12 @@ use std::sync::{
 };
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::Kind;
+use steadfast_vfs::policy::{PERM_BITS, Subject};
 use steadfast_vfs::{Attr, Errno, FileKind, Ino, InodeFlags, Result, Time};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The type bits of a mode.
 pub(crate) const S_IFMT: u32 = 0o170_000;
-/// Set-user-id bit.
-pub(crate) const S_ISUID: u32 = 0o4000;
-/// Set-group-id bit.
-pub(crate) const S_ISGID: u32 = 0o2000;
-/// Sticky bit.
-pub(crate) const S_ISVTX: u32 = 0o1000;
-/// The bits that chmod may set.
-pub(crate) const PERM_BITS: u32 = 0o7777;
 
 /// Where an inode lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -244,6 +237,28 @@ impl DiskInode {
         InodeFlags::from_bits(self.flags.get()).unwrap_or_default()
     }
 
+    /// The bits that chmod sets.
+    pub(crate) fn perm(&self) -> u16 {
+        self.mode.get() as u16 & PERM_BITS
+    }
+
+    /// Sets them.
+    pub(crate) fn set_perm(&mut self, perm: u16) {
+        self.mode = (self.mode.get() & S_IFMT | u32::from(perm & PERM_BITS)).into();
+    }
+
+    /// What decides who may do what.
+    pub(crate) fn subject(&self) -> Subject {
+        Subject {
+            kind: self.kind(),
+            perm: self.perm(),
+            uid: self.uid.get(),
+            gid: self.gid.get(),
+            flags: self.flags(),
+            size: self.size.get(),
+        }
+    }
+
     /// Whether it is a directory.
     pub(crate) fn is_dir(&self) -> bool {
         self.kind() == FileKind::Directory
@@ -256,7 +271,7 @@ impl DiskInode {
             ino,
             generation: self.generation.get(),
             kind: self.kind(),
-            perm: (self.mode.get() & PERM_BITS) as u16,
+            perm: self.perm(),
             nlink: u32::try_from(self.nlink.get()).unwrap_or(u32::MAX),
             uid: self.uid.get(),
             gid: self.gid.get(),

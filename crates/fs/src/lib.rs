@@ -36,7 +36,6 @@
 //!
 //! Contracts: DESIGN section 2 ([`Contract`]); paper 004, sections 3 and 4.
 
-mod acl;
 mod alloc;
 mod allocate;
 mod btree;
@@ -63,7 +62,6 @@ mod mount;
 mod ops;
 mod orphan;
 mod pages;
-mod perm;
 mod reader;
 mod scrub;
 mod slots;

@@ -9,7 +9,7 @@
 use crate::btree;
 use crate::contract::Contract;
 use crate::error::Error;
-use crate::inode::{self, Place, S_ISVTX};
+use crate::inode::{self, Place};
 use crate::layout::{
     DiskInode, FEATURE_NO_LOG, GROUP_BLOCKS, GROUP_META, INODE_BYTES, MAGIC, Superblock, VERSION,
 };
@@ -17,6 +17,7 @@ use crate::superblock::{GROUP_BLOCKS_MIN, GROUPS_START, LOG_BLOCKS_MIN, LOG_STAR
 use std::ops::Range;
 use steadfast_block::{BLOCK_SIZE, Block, BlockBuf, BlockDevice, BlockNo};
 use steadfast_journal::{EPOCH_BLOCKS_MIN, Journal, seal};
+use steadfast_vfs::policy::STICKY;
 use steadfast_vfs::{Clock, FileKind, SystemClock, Time};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -315,7 +316,8 @@ fn first_inodes(volume: &Volume, options: &MkfsOptions) -> Result<Block, Error> 
         (volume.orphans, 0o700, 0, 0),
     ] {
         let mut disk = DiskInode::new_zeroed();
-        disk.mode = (inode::mode_of(FileKind::Directory) | (perm & (0o777 | S_ISVTX))).into();
+        disk.mode =
+            (inode::mode_of(FileKind::Directory) | (perm & (0o777 | u32::from(STICKY)))).into();
         disk.uid = uid.into();
         disk.gid = gid.into();
         disk.nlink = 2.into();

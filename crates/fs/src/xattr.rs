@@ -2,19 +2,16 @@
 //! [`XATTR_BLOCKS_MAX`](crate::layout::XATTR_BLOCKS_MAX) of them, named by an index block. A change chooses
 //! the form anew, so an inode whose attributes fit has no block. A name and its value lie in one block.
 //!
-//! Namespaces as on Linux: `user.*` for regular files and directories, by permission;
-//! `trusted.*` for root only; `security.*` for all to read and root to write; the two ACLs of `system.*`
-//! for all to read and the owner to write; others are EOPNOTSUPP.
+//! Who may see and change which of them is [`steadfast_vfs::policy::xattr`]'s business.
 //! Either form is checked whenever it is read (corner 35). Layout: [`DiskInode::xattrs`], [`XattrHeader`].
 
-use crate::acl;
-use crate::inode::S_ISVTX;
 use crate::layout::{
     DiskInode, INLINE_XATTR_BYTES, META_BYTES, XATTR_BYTES_MAX, XATTR_MAGIC, XattrHeader,
 };
 use std::collections::HashSet;
-use steadfast_vfs::acl::{XATTR_ACCESS, XATTR_DEFAULT};
-use steadfast_vfs::{Caller, Errno, FileKind, NAME_MAX, Result, XattrMode};
+use steadfast_vfs::acl::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
+use steadfast_vfs::policy::xattr::{check_name, is_acl};
+use steadfast_vfs::{Errno, Result, XattrMode};
 use zerocopy::{FromBytes, IntoBytes};
 
 mod stored;
@@ -32,11 +29,6 @@ const NAMESPACES: [&[u8]; 5] = [
     XATTR_ACCESS,
     XATTR_DEFAULT,
 ];
-
-/// Whether this is the name of an ACL.
-pub(crate) fn is_acl(name: &[u8]) -> bool {
-    name == XATTR_ACCESS || name == XATTR_DEFAULT
-}
 
 /// The area of an inode that attributes may lie in.
 pub(crate) type Inline = [u8; INLINE_XATTR_BYTES];
@@ -118,7 +110,7 @@ impl Xattrs {
         if check_name(&name).is_err() {
             return Err("a name that cannot be one");
         }
-        if is_acl(&name) && acl::decode(value).is_none() {
+        if is_acl(&name) && Acl::from_stored(value).is_none() {
             return Err("a malformed ACL");
         }
         self.0.push((name, value.to_vec()));
@@ -225,65 +217,9 @@ impl Xattrs {
     }
 }
 
-/// Checks that `name` can be the name of an attribute.
-pub(crate) fn check_name(name: &[u8]) -> Result<()> {
-    if name.is_empty() || name.len() > NAME_MAX || name.contains(&0) {
-        return Err(Errno::Range.into());
-    }
-    if is_acl(name) {
-        return Ok(());
-    }
-    let dotted = |prefix: &&[u8]| prefix.ends_with(b".") && name.starts_with(prefix);
-    match NAMESPACES.into_iter().find(dotted) {
-        Some(prefix) if name.len() == prefix.len() => Err(Errno::Inval.into()),
-        Some(_) => Ok(()),
-        None => Err(Errno::OpNotSupp.into()),
-    }
-}
-
 /// Whether an inode has none, without a look at its block.
 pub(crate) fn has_none(disk: &DiskInode) -> bool {
     disk.xattr_block.get() == 0 && disk.xattrs[0] == 0
-}
-
-/// Whether the caller may see (`write == false`) or change the attribute, as far as that does not
-/// depend on permission to read or write the inode: whether that is asked for, too.
-///
-/// # Errors
-/// EPERM, EACCES, EOPNOTSUPP, or ENODATA for what may not even be seen.
-pub(crate) fn may(caller: &Caller, inode: &DiskInode, name: &[u8], write: bool) -> Result<bool> {
-    let denied = if write { Errno::Perm } else { Errno::NoData };
-    let privileged = caller.uid == 0 || caller.checked;
-    let owner = privileged || caller.uid == inode.uid.get();
-    if is_acl(name) {
-        return match inode.kind() {
-            FileKind::Symlink => Err(Errno::OpNotSupp.into()),
-            _ if !write => Ok(false),
-            _ if !owner => Err(Errno::Perm.into()),
-            _ => Ok(false),
-        };
-    }
-    if name.starts_with(b"trusted.") {
-        return if privileged {
-            Ok(false)
-        } else {
-            Err(denied.into())
-        };
-    }
-    if name.starts_with(b"security.") {
-        return if privileged || !write {
-            Ok(false)
-        } else {
-            Err(Errno::Perm.into())
-        };
-    }
-    if !matches!(inode.kind(), FileKind::Regular | FileKind::Directory) {
-        return Err(denied.into());
-    }
-    if write && inode.is_dir() && inode.mode.get() & S_ISVTX != 0 && !owner {
-        return Err(Errno::Perm.into());
-    }
-    Ok(true)
 }
 
 #[cfg(test)]
@@ -293,6 +229,7 @@ mod tests {
     use crate::fsck::{block_fault, inline_fault};
     use proptest::prelude::*;
     use steadfast_block::BLOCK_SIZE;
+    use steadfast_vfs::FileKind;
 
     fn of(all: &[(&[u8], &[u8])]) -> Xattrs {
         Xattrs(all.iter().map(|(n, v)| (n.to_vec(), v.to_vec())).collect())

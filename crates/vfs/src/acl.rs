@@ -1,9 +1,12 @@
-//! POSIX access control lists: what they are, and the form in which programs and the kernel
-//! exchange them as values of [`XATTR_ACCESS`] and [`XATTR_DEFAULT`]. Which rights a list gives
-//! is the file system's business.
+//! POSIX access control lists: what they are, what rights they give, and the two forms that they have:
+//! values of [`XATTR_ACCESS`] and [`XATTR_DEFAULT`], which programs and the kernel exchange, and the shorter
+//! one that file systems store ([`Acl::to_stored`]).
 //!
-//! The form (version 2): a 32-bit 2, then for each entry a 16-bit tag, 16-bit permissions and a
+//! The form of a value (version 2): a 32-bit 2, then for each entry a 16-bit tag, 16-bit permissions and a
 //! 32-bit id, all little endian. An [`Acl`] is valid by construction.
+
+mod rights;
+mod stored;
 
 use crate::{Errno, Result};
 
@@ -175,17 +178,27 @@ impl Acl {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn list(entries: &[(Who, u8)]) -> Option<Acl> {
-        Acl::new(
-            entries
-                .iter()
-                .map(|&(who, perm)| Entry { who, perm })
-                .collect(),
-        )
+    pub(crate) fn list(entries: &[(Who, u8)]) -> Option<Acl> {
+        let entries = entries.iter().map(|&(who, perm)| Entry { who, perm });
+        Acl::new(entries.collect())
+    }
+
+    /// One entry of each kind, two users.
+    pub(crate) fn sample() -> Acl {
+        let entries = [
+            (Who::Owner, 7),
+            (Who::User(10), 6),
+            (Who::User(11), 0),
+            (Who::OwningGroup, 4),
+            (Who::Group(20), 3),
+            (Who::Mask, 6),
+            (Who::Other, 1),
+        ];
+        list(&entries).unwrap()
     }
 
     const MINIMAL: [(Who, u8); 3] = [(Who::Owner, 6), (Who::OwningGroup, 4), (Who::Other, 0)];

@@ -30,6 +30,7 @@ pub mod acl;
 mod error;
 mod flags;
 pub mod metrics;
+pub mod policy;
 mod scrub;
 
 pub use error::{Errno, Error, Result};

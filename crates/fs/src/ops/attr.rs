@@ -7,13 +7,14 @@ use crate::in_place::Concerns;
 use crate::inode::State;
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
+use crate::orphan;
 use crate::pages::COST_INODE;
-use crate::perm::Needs;
 use crate::reader::Current;
 use crate::truncate::{self, RESIZE_BYTES};
 use crate::work::Work;
-use crate::{acl, orphan, perm};
 use steadfast_vfs::acl::XATTR_ACCESS;
+use steadfast_vfs::policy::attrs::{Needs, is_nothing, may_set, perm_after_set};
+use steadfast_vfs::policy::{PERM_BITS, WRITE};
 use steadfast_vfs::{Attr, Caller, Errno, Ino, Result, SetAttr, SetTime, Time};
 
 /// What a change of attributes has log bytes for, besides the inode.
@@ -26,10 +27,7 @@ struct Granted {
 
 impl Fs {
     pub(crate) fn op_setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        if set
-            .perm
-            .is_some_and(|perm| u32::from(perm) & !crate::inode::PERM_BITS != 0)
-        {
+        if set.perm.is_some_and(|perm| perm & !PERM_BITS != 0) {
             return Err(Errno::Inval.into());
         }
         loop {
@@ -136,7 +134,7 @@ impl Fs {
             SetTime::At(time) => time.into(),
         };
         let new = &mut node.new;
-        new.mode = perm::mode_after_set(caller, &node.old, set).into();
+        new.set_perm(perm_after_set(caller, &node.old.subject(), set));
         new.uid = set.uid.map_or(new.uid, Into::into);
         new.gid = set.gid.map_or(new.gid, Into::into);
         new.ctime = now.into();
@@ -146,7 +144,7 @@ impl Fs {
         }
         new.mtime = set.mtime.map_or(new.mtime, time);
         if let Some(acl) = &mut acl {
-            acl::set_mode(acl, new.mode.get());
+            acl.set_perm_bits(new.perm());
             self.put_acl(&mut work, &mut node, XATTR_ACCESS, acl)?;
         }
         let new = &mut node.new;
@@ -185,35 +183,15 @@ impl Fs {
         if let Some(size) = set.size {
             require_file(disk)?;
             if !set.by_handle {
-                self.require(caller, ino, disk, perm::WRITE)?;
+                self.require(caller, ino, disk, WRITE)?;
             }
             if size > FILE_BYTES_MAX {
                 return Err(Errno::FBig.into());
             }
         }
-        match perm::may_set(caller, disk, set)? {
+        match may_set(caller, &disk.subject(), set)? {
             Needs::Nothing => Ok(()),
-            Needs::Write => self.access(caller, ino, disk, perm::WRITE),
+            Needs::Write => self.access(caller, ino, disk, WRITE),
         }
     }
-}
-
-/// Whether no attribute is to be changed.
-fn is_nothing(set: &SetAttr) -> bool {
-    let SetAttr {
-        perm,
-        uid,
-        gid,
-        size,
-        atime,
-        mtime,
-        guard: _,
-        by_handle: _,
-    } = set;
-    perm.is_none()
-        && uid.is_none()
-        && gid.is_none()
-        && size.is_none()
-        && atime.is_none()
-        && mtime.is_none()
 }

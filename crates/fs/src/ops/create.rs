@@ -1,23 +1,21 @@
 //! Operations that add a name: mknod, mkdir, symlink, link.
 
 use super::walk::{Concerned, Entry, Meaning, Plan, View};
-use super::{alive, is_dots, object, xattr};
-use crate::acl;
+use super::{alive, object, xattr};
 use crate::dir::{self, Dir};
 use crate::in_place::Concerns;
 use crate::inode::{Place, mode_of};
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES, LINK_MAX};
 use crate::mount::Fs;
-use crate::perm;
 use crate::slots;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use crate::xattr::Xattrs;
 use crate::{btree, data};
 use steadfast_journal::Access;
 use steadfast_vfs::acl::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
-use steadfast_vfs::{
-    Attr, Caller, Errno, FileKind, Ino, InodeFlags, NewNode, Result, SYMLINK_MAX, XattrMode,
-};
+use steadfast_vfs::policy::born::{Born, born, inherits_acl, may_make};
+use steadfast_vfs::policy::{self, is_dots};
+use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, NewNode, Result, XattrMode};
 use zerocopy::FromZeros;
 
 /// A new inode besides its name.
@@ -42,35 +40,15 @@ fn is_device(kind: FileKind) -> bool {
     matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
 }
 
-/// Only root makes devices. A whiteout is none.
-fn needs_root(new: &New<'_>) -> bool {
-    is_device(new.kind) && (new.kind != FileKind::CharDevice || new.rdev != 0)
-}
-
-/// The permission bits of a new inode, and the ACLs that it gets from the default ACL of its directory.
-/// The caller's umask counts where there is none.
-fn new_acls(
-    caller: &Caller,
-    kind: FileKind,
-    perm: u32,
-    default: Option<&Acl>,
-) -> Result<(u32, Xattrs)> {
+/// The ACLs of a new inode.
+fn new_acls(born: &Born) -> Result<Xattrs> {
     let mut acls = Xattrs::default();
-    let Some(default) = default else {
-        let umask = match kind {
-            FileKind::Symlink => 0,
-            _ => u32::from(caller.umask & 0o777),
-        };
-        return Ok((perm & !umask, acls));
-    };
-    let access = acl::inherit(default, perm);
-    if !acl::is_minimal(&access) {
-        acls.set(XATTR_ACCESS, &acl::encode(&access), XattrMode::Any)?;
+    for (name, acl) in [(XATTR_ACCESS, &born.access), (XATTR_DEFAULT, &born.default)] {
+        if let Some(acl) = acl {
+            acls.set(name, &acl.to_stored(), XattrMode::Any)?;
+        }
     }
-    if kind == FileKind::Directory {
-        acls.set(XATTR_DEFAULT, &acl::encode(default), XattrMode::Any)?;
-    }
-    Ok((perm & !0o777 | acl::mode(&access), acls))
+    Ok(acls)
 }
 
 impl Fs {
@@ -124,15 +102,7 @@ impl Fs {
         name: &[u8],
         target: &[u8],
     ) -> Result<Attr> {
-        if target.is_empty() {
-            return Err(Errno::NoEnt.into());
-        }
-        if target.len() > SYMLINK_MAX {
-            return Err(Errno::NameTooLong.into());
-        }
-        if target.contains(&0) {
-            return Err(Errno::Inval.into());
-        }
+        policy::check_target(target)?;
         self.create(
             caller,
             parent,
@@ -203,9 +173,7 @@ impl Fs {
                     self.may_create(caller, parent, &Meaning { dir, ..*at }, name)?;
                     self.inherited_acl(parent, &dir, new)?.is_some()
                 };
-                if needs_root(new) && caller.uid != 0 && !caller.checked {
-                    return Err(Errno::Perm.into());
-                }
+                may_make(caller, new.kind, new.rdev)?;
                 self.slots.look_ahead(&self.store, near, caller.stream)?;
                 let acls = if inherits { xattr::CREDITS } else { 0 };
                 let level = btree::level(&self.store.volume, &at.dir.body)?;
@@ -241,17 +209,17 @@ impl Fs {
 
     /// The default ACL that a new inode gets its ACLs from.
     fn inherited_acl(&self, parent: Ino, dir: &DiskInode, new: &New<'_>) -> Result<Option<Acl>> {
-        match new.kind {
-            FileKind::Symlink => Ok(None),
-            _ => self.default_acl(parent, dir),
+        match inherits_acl(new.kind) {
+            true => self.default_acl(parent, dir),
+            false => Ok(None),
         }
     }
 
     /// Whether the caller may add `name` to a directory, whose lock it holds.
     fn may_create(&self, caller: &Caller, parent: Ino, at: &Meaning, name: &[u8]) -> Result<()> {
         may_add(at, name)?;
-        perm::may_grow(&at.dir)?;
-        self.require(caller, parent, &at.dir, perm::WRITE)
+        policy::may_grow(&at.dir.subject())?;
+        self.require(caller, parent, &at.dir, policy::WRITE)
     }
 
     /// Makes the inode: slot, attributes, and the target of a symbolic link.
@@ -266,20 +234,17 @@ impl Fs {
     ) -> Result<(Place, DiskInode)> {
         let is_dir = new.kind == FileKind::Directory;
         let place = slots::allocate(self, work, near, caller.stream)?;
-        let (gid, perm) = perm::inherit(caller, &parent.disk, new.perm, is_dir);
-        let (perm, acls) = new_acls(caller, new.kind, perm, default)?;
+        let born = born(caller, &parent.disk.subject(), new.kind, new.perm, default);
+        let acls = new_acls(&born)?;
         let now = self.now();
         let mut disk = DiskInode::new_zeroed();
-        disk.mode = (mode_of(new.kind) | perm).into();
+        disk.mode = (mode_of(new.kind) | u32::from(born.perm)).into();
         disk.uid = caller.uid.into();
-        disk.gid = gid.into();
+        disk.gid = born.gid.into();
         disk.nlink = (if is_dir { 2 } else { 1 }).into();
         disk.generation = self.slots.generation().into();
         (disk.mtime, disk.ctime, disk.atime, disk.btime) = (now, now, now, now);
-        let inherited = InodeFlags::NODUMP | InodeFlags::NOATIME;
-        if is_dir || new.kind == FileKind::Regular {
-            disk.flags = parent.disk.flags().both(inherited).bits().into();
-        }
+        disk.flags = born.flags.bits().into();
         disk.rdev = new.rdev.into();
         match new.kind {
             FileKind::Directory => {
@@ -334,7 +299,7 @@ impl Fs {
             if linked.is_dir() {
                 return Err(Errno::Perm.into());
             }
-            perm::not_fixed(&linked)?;
+            policy::not_fixed(&linked.subject())?;
             match linked.nlink.get() {
                 0 => Err(Errno::NoEnt.into()),
                 links if links >= u64::from(LINK_MAX) => Err(Errno::MLink.into()),

@@ -1,27 +1,18 @@
-//! Operations on the flags of files and directories, which `perm` enforces.
+//! Operations on the flags of files and directories, which [`policy`] enforces.
 
 use super::walk::{Concerned, Plan, View};
 use crate::features::Feature;
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
-use steadfast_vfs::{Caller, Errno, FileKind, Ino, InodeFlags, Result};
-
-/// EOPNOTSUPP for what is neither a file nor a directory.
-fn require_kind(kind: FileKind) -> Result<()> {
-    match kind {
-        FileKind::Regular | FileKind::Directory => Ok(()),
-        _ => Err(Errno::OpNotSupp.into()),
-    }
-}
+use steadfast_vfs::{Caller, Errno, Ino, InodeFlags, Result, policy};
 
 impl Fs {
     pub(crate) fn op_flags(&self, ino: Ino) -> Result<InodeFlags> {
         let disk = self.read_inode(ino)?;
-        require_kind(disk.kind())?;
+        policy::require_flags(disk.kind())?;
         Ok(disk.flags())
     }
 
-    /// The owner sets flags; only root those that bind the owner.
     pub(crate) fn op_set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
         if flags != InodeFlags::NONE {
             self.need(Feature::Flags)?;
@@ -39,13 +30,7 @@ impl Fs {
         };
         self.walk(caller, &concerned, plan, |mut work, _, seen, _| {
             let mut node = self.node_of(ino, &seen.inode.ok_or(Errno::Stale)?)?;
-            require_kind(node.old.kind())?;
-            let privileged = caller.uid == 0 || caller.checked;
-            let binding = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
-            let binds = node.old.flags().differing(flags).has(binding);
-            if !privileged && (caller.uid != node.old.uid.get() || binds) {
-                return Err(Errno::Perm.into());
-            }
+            policy::may_set_flags(caller, &node.old.subject(), flags)?;
             if node.old.flags() == flags {
                 return Ok(());
             }

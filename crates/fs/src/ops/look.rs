@@ -6,10 +6,10 @@ use super::walk::{gap, same_life};
 use crate::dir::{self, COOKIE_DOT, COOKIE_DOTDOT};
 use crate::layout::{INLINE_BYTES, INODES_PER_BLOCK};
 use crate::mount::{Fs, OWN_STREAM};
-use crate::perm;
 use crate::reader::Current;
 use crate::{data, orphan, slots};
 use steadfast_block::BLOCK_SIZE;
+use steadfast_vfs::policy::{READ, WRITE, may_grow};
 use steadfast_vfs::{
     Attr, Caller, Cookie, DirEntry, Errno, FileKind, Ino, NAME_MAX, Result, StatFs,
 };
@@ -72,7 +72,7 @@ impl Fs {
         let inode = self.inode(ino);
         let _lock = inode.shared();
         let disk = self.read_inode(ino)?;
-        let writes = mask & perm::WRITE != 0;
+        let writes = mask & WRITE != 0;
         let stored = matches!(
             disk.kind(),
             FileKind::Regular | FileKind::Directory | FileKind::Symlink
@@ -81,7 +81,7 @@ impl Fs {
             return Err(Errno::RoFs.into());
         }
         if writes {
-            perm::may_grow(&disk)?;
+            may_grow(&disk.subject())?;
         }
         self.access(caller, ino, &disk, mask)
     }
@@ -111,7 +111,7 @@ impl Fs {
         let disk = {
             let _lock = inode.shared();
             let disk = self.directory(ino)?;
-            self.require(caller, ino, &disk, perm::READ)?;
+            self.require(caller, ino, &disk, READ)?;
             disk
         };
         if alive(&disk).is_err() {

@@ -21,10 +21,9 @@ pub(crate) use remove::has_extents;
 use crate::inode::{self, Place};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
-use crate::perm;
 use crate::work::Work;
 use steadfast_journal::{Access, Credits, Object};
-use steadfast_vfs::{Caller, Errno, Ino, Result};
+use steadfast_vfs::{Caller, Errno, Ino, Result, policy};
 
 /// Credits of an operation that writes metadata only.
 fn log(log_bytes: u64) -> Credits {
@@ -69,11 +68,11 @@ impl Fs {
         disk: &DiskInode,
         mask: u8,
     ) -> Result<()> {
-        let acl = match perm::asks_acl(caller, disk) {
+        let acl = match policy::asks_acl(caller, &disk.subject()) {
             true => self.access_acl(ino, disk)?,
             false => None,
         };
-        perm::access(caller, disk, acl.as_ref(), mask)
+        policy::access(caller, &disk.subject(), acl.as_ref(), mask)
     }
 
     /// An inode to change. ESTALE.
@@ -112,11 +111,6 @@ fn object(ino: Ino, disk: &DiskInode) -> Object {
     } else {
         Object::File(ino)
     }
-}
-
-/// `.` and `..`, which no operation makes or removes.
-fn is_dots(name: &[u8]) -> bool {
-    matches!(name, b"." | b"..")
 }
 
 /// ENOENT for directories that were removed but are still open.

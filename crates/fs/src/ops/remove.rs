@@ -1,16 +1,17 @@
 //! Operations that remove a name: unlink and rmdir; and what happens to an inode that
 //! loses its last one, which renames need too.
 
+use super::Node;
 use super::walk::{Child, Concerned, Entry, Plan, View, same_life};
-use super::{Node, is_dots};
 use crate::dir::{self, Dir};
 use crate::inode::{Inode, State};
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES};
 use crate::mount::Fs;
 use crate::reader::Current;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
-use crate::{btree, orphan, perm, slots, truncate, xattr};
+use crate::{btree, orphan, slots, truncate, xattr};
 use std::sync::{Arc, RwLockWriteGuard};
+use steadfast_vfs::policy::{self, is_dots};
 use steadfast_vfs::{Caller, Errno, FileKind, Ino, Result};
 
 /// Log bytes of changing an inode, and of freeing its slot.
@@ -255,15 +256,11 @@ impl Fs {
 
     /// Whether an entry of `dir` that names `node` may be removed.
     fn may_remove(&self, caller: &Caller, dir: &Dir, node: &Node, is_dir: bool) -> Result<()> {
-        self.require(caller, dir.ino, &dir.disk, perm::WRITE | perm::EXEC)?;
-        perm::not_fixed(&dir.disk)?;
-        perm::not_fixed(&node.old)?;
-        perm::sticky(caller, &dir.disk, &node.old)?;
-        match (is_dir, node.old.is_dir()) {
-            (false, true) => Err(Errno::IsDir.into()),
-            (true, false) => Err(Errno::NotDir.into()),
-            (true, true) => self.must_be_empty(node),
-            (false, false) => Ok(()),
+        self.require(caller, dir.ino, &dir.disk, policy::WRITE | policy::EXEC)?;
+        policy::may_remove(caller, &dir.disk.subject(), &node.old.subject(), is_dir)?;
+        match is_dir {
+            true => self.must_be_empty(node),
+            false => Ok(()),
         }
     }
 

@@ -8,18 +8,19 @@
 use super::create::New;
 use super::remove::{After, Farewell, Orphans};
 use super::walk::{Child, Concerned, Entry, Plan, View};
-use super::{Node, alive, is_dots};
+use super::{Node, alive};
 use crate::btree;
 use crate::dir::{self, Dir, Found};
 use crate::error::damaged;
 use crate::inode::{self, Locked};
 use crate::layout::{DiskInode, INODE_BYTES};
 use crate::mount::Fs;
-use crate::perm;
 use crate::slots;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use std::collections::HashSet;
 use steadfast_journal::{Access, Object};
+use steadfast_vfs::policy::is_dots;
+use steadfast_vfs::policy::rename::{Party, Renamed, check_target, may_rename};
 use steadfast_vfs::{Caller, Errno, FileKind, Ino, RenameMode, Result};
 
 impl Fs {
@@ -135,13 +136,7 @@ impl Fs {
         let [source_at, target_at] = &now.entries;
         let (source_child, target_child) = (source_at.child, target_at.child);
         let source_child = source_child.ok_or(Errno::NoEnt)?;
-        match mode {
-            mode if mode.is_no_replace() && target_child.is_some() => {
-                return Err(Errno::Exist.into());
-            }
-            RenameMode::Exchange if target_child.is_none() => return Err(Errno::NoEnt.into()),
-            _ => {}
-        }
+        check_target(mode, target_child.is_some())?;
         if plan.moves {
             work.relate(Object::Topology, Access::Exclusive);
             alive(&target_at.dir)?;
@@ -255,7 +250,7 @@ impl Fs {
         node.store(work)
     }
 
-    /// Whether the caller may rename, and what is replaced fits: checks in Linux's order.
+    /// Whether the caller may rename, and what is replaced fits.
     fn may_rename(
         &self,
         caller: &Caller,
@@ -264,40 +259,25 @@ impl Fs {
         source: &Node,
         target: Option<&Node>,
     ) -> Result<()> {
-        let both = perm::WRITE | perm::EXEC;
-        let moves = from_ino != to_ino;
-        self.require(caller, from_ino, from, both)?;
-        perm::not_fixed(from)?;
-        perm::not_fixed(&source.old)?;
-        perm::sticky(caller, from, &source.old)?;
-        let exchange = mode == RenameMode::Exchange;
+        let renamed = Renamed {
+            from: from.subject(),
+            to: to.subject(),
+            moves: from_ino != to_ino,
+            to_alive: alive(to).is_ok(),
+            source: source.old.subject(),
+            target: target.map(|target| target.old.subject()),
+        };
+        let replaces = may_rename(caller, &renamed, mode, |party, mask| {
+            let (ino, disk) = match (party, target) {
+                (Party::From, _) => (from_ino, from),
+                (Party::To, _) => (to_ino, to),
+                (Party::Target, Some(target)) => (target.ino, &target.old),
+                (Party::Source | Party::Target, _) => (source.ino, &source.old),
+            };
+            self.require(caller, ino, disk, mask)
+        })?;
         match target {
-            None => {
-                alive(to)?;
-                perm::may_grow(to)?;
-                self.require(caller, to_ino, to, both)?;
-            }
-            Some(target) => {
-                self.require(caller, to_ino, to, both)?;
-                perm::not_fixed(to)?;
-                perm::not_fixed(&target.old)?;
-                perm::sticky(caller, to, &target.old)?;
-                match (exchange, source.old.is_dir(), target.old.is_dir()) {
-                    (false, true, false) => return Err(Errno::NotDir.into()),
-                    (false, false, true) => return Err(Errno::IsDir.into()),
-                    _ => {}
-                }
-            }
-        }
-        // A directory that gets another `..` is itself written to.
-        if moves && source.old.is_dir() {
-            self.require(caller, source.ino, &source.old, perm::WRITE)?;
-        }
-        match target {
-            Some(target) if exchange && moves && target.old.is_dir() => {
-                self.require(caller, target.ino, &target.old, perm::WRITE)
-            }
-            Some(target) if !exchange && target.old.is_dir() => self.must_be_empty(target),
+            Some(target) if replaces => self.must_be_empty(target),
             _ => Ok(()),
         }
     }

@@ -18,9 +18,9 @@ use crate::error::damaged;
 use crate::inode::{Locked, Place};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
-use crate::perm;
 use crate::reader::Current;
 use crate::work::Work;
+use steadfast_vfs::policy::EXEC;
 use steadfast_vfs::{Caller, Errno, Ino, Result};
 
 /// A name in a directory.
@@ -183,7 +183,7 @@ impl Fs {
     /// A directory that the caller may search. ESTALE, ENOTDIR, EACCES.
     pub(super) fn search(&self, caller: &Caller, ino: Ino) -> Result<DiskInode> {
         let disk = self.directory(ino)?;
-        self.require(caller, ino, &disk, perm::EXEC)?;
+        self.require(caller, ino, &disk, EXEC)?;
         Ok(disk)
     }
 

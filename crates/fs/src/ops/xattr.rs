@@ -7,20 +7,19 @@
 
 use super::Node;
 use super::walk::{Concerned, Plan, View, same_life};
-use crate::acl;
 use crate::error::{damaged, from_journal};
 use crate::features::Feature;
-use crate::inode::{self, S_ISGID};
+use crate::inode;
 use crate::layout::{DiskInode, META_BYTES, XATTR_BLOCKS_MAX};
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
-use crate::perm;
 use crate::reader::Current;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Work};
 use crate::xattr::{self, Change, Stored, Xattrs};
 use std::mem::offset_of;
 use steadfast_block::BlockNo;
 use steadfast_vfs::acl::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
+use steadfast_vfs::policy::{self, attrs::perm_after_acl};
 use steadfast_vfs::{Caller, Errno, Ino, Result, XattrMode};
 
 /// Log bytes of changing attributes that lie in one block or none, before and after: the inode with its
@@ -38,11 +37,11 @@ impl Fs {
         let inode = self.inode(ino);
         let _lock = inode.shared();
         let disk = self.read_inode(ino)?;
-        xattr::check_name(name)?;
-        if xattr::may(caller, &disk, name, false)? {
-            self.require(caller, ino, &disk, perm::READ)?;
+        policy::xattr::check_name(name)?;
+        if policy::xattr::may(caller, &disk.subject(), name, false)? {
+            self.require(caller, ino, &disk, policy::READ)?;
         }
-        if xattr::is_acl(name) {
+        if policy::xattr::is_acl(name) {
             let acl = self.acl(ino, &disk, name)?.ok_or(Errno::NoData)?;
             return Ok(acl.to_xattr());
         }
@@ -62,7 +61,7 @@ impl Fs {
         let Some(value) = xattrs.get(name) else {
             return Ok(None);
         };
-        let acl = acl::decode(value);
+        let acl = Acl::from_stored(value);
         acl.map(Some)
             .ok_or_else(|| damaged(format!("an ACL of inode {ino} is malformed")))
     }
@@ -87,7 +86,7 @@ impl Fs {
     ) -> Result<()> {
         let stored = self.xattrs(node.ino, &node.old)?;
         let mut all = stored.clone().into_all();
-        all.set(name, &acl::encode(acl), XattrMode::Any)?;
+        all.set(name, &acl.to_stored(), XattrMode::Any)?;
         let change = stored.change(&all, XATTR_BLOCKS_MAX).ok_or(Errno::NoSpc)?;
         put(work, node, change)
     }
@@ -97,8 +96,7 @@ impl Fs {
         let _lock = inode.shared();
         let disk = self.read_inode(ino)?;
         let xattrs = self.xattrs(ino, &disk)?.into_all();
-        // Also where the front end checks: the kernel asks for one name, but hides none.
-        let visible = |name: &&[u8]| caller.uid == 0 || !name.starts_with(b"trusted.");
+        let visible = |name: &&[u8]| policy::xattr::is_listed(caller, name);
         Ok(xattrs.names().filter(visible).map(<[u8]>::to_vec).collect())
     }
 
@@ -111,7 +109,7 @@ impl Fs {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<bool> {
-        if !xattr::is_acl(name) {
+        if !policy::xattr::is_acl(name) {
             return self
                 .change_xattrs(caller, ino, name, |_, xattrs| xattrs.set(name, value, mode));
         }
@@ -121,10 +119,10 @@ impl Fs {
                 other => other.map(|()| true),
             };
         };
-        if name == XATTR_DEFAULT || !acl::is_minimal(&acl) {
+        if name == XATTR_DEFAULT || !acl.is_minimal() {
             self.need(Feature::Acl)?;
         }
-        let value = acl::encode(&acl);
+        let value = acl.to_stored();
         if name == XATTR_DEFAULT {
             return self.change_xattrs(caller, ino, name, |node, xattrs| match node.old.is_dir() {
                 true => xattrs.set(name, &value, mode),
@@ -133,9 +131,8 @@ impl Fs {
         }
         // List and mode agree after every crash: both are patches of one operation.
         let follow = |node: &mut Node| {
-            let bits = node.old.mode.get() & !0o777 | acl::mode(&acl);
-            let gains = caller.uid != 0 && !caller.in_group(node.old.gid.get());
-            node.new.mode = (if gains { bits & !S_ISGID } else { bits }).into();
+            let perm = perm_after_acl(caller, &node.old.subject(), acl.perm_bits());
+            node.new.set_perm(perm);
         };
         if self.faults.mode_before_acl {
             self.change_xattrs(caller, ino, name, |node, _| {
@@ -146,7 +143,7 @@ impl Fs {
         }
         self.change_xattrs(caller, ino, name, |node, xattrs| {
             xattrs.set(name, &value, mode)?;
-            if acl::is_minimal(&acl) {
+            if acl.is_minimal() {
                 xattrs.remove(name)?;
             }
             follow(node);
@@ -167,7 +164,7 @@ impl Fs {
         name: &[u8],
         change: impl Fn(&mut Node, &mut Xattrs) -> Result<()>,
     ) -> Result<bool> {
-        xattr::check_name(name)?;
+        policy::xattr::check_name(name)?;
         loop {
             if let Some(fits) = self.change_xattrs_once(caller, ino, name, &change)? {
                 return Ok(fits);
@@ -240,9 +237,9 @@ impl Fs {
         disk: &DiskInode,
         name: &[u8],
     ) -> Result<()> {
-        perm::not_fixed(disk)?;
-        if xattr::may(caller, disk, name, true)? {
-            self.require(caller, ino, disk, perm::WRITE)?;
+        policy::not_fixed(&disk.subject())?;
+        if policy::xattr::may(caller, &disk.subject(), name, true)? {
+            self.require(caller, ino, disk, policy::WRITE)?;
         }
         Ok(())
     }
