@@ -77,6 +77,7 @@
 //! A place is the number of a slot in the region, 64 in a page, plus 1.
 
 use std::ops::Range;
+use steadfast_vfs::FileKind;
 
 /// Bytes of a page.
 pub const PAGE_BYTES: u64 = 4096;
@@ -197,6 +198,28 @@ impl InodeRef {
     }
 }
 
+/// The birth word of an inode.
+#[must_use]
+pub fn birth_word(generation: u32, kind: FileKind) -> u64 {
+    u64::from(generation) << 32 | (kind as u64) << 24
+}
+
+/// Generation and kind of a birth word. An inode that was never born has generation 0 and no kind.
+#[must_use]
+pub fn birth_parts(word: u64) -> (u32, Option<FileKind>) {
+    let kind = match word >> 24 & 0xff {
+        1 => Some(FileKind::Regular),
+        2 => Some(FileKind::Directory),
+        3 => Some(FileKind::Symlink),
+        4 => Some(FileKind::CharDevice),
+        5 => Some(FileKind::BlockDevice),
+        6 => Some(FileKind::Fifo),
+        7 => Some(FileKind::Socket),
+        _ => None,
+    };
+    ((word >> 32) as u32, kind)
+}
+
 /// A page of the region, by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Page(pub u64);
@@ -237,6 +260,12 @@ impl Place {
     pub fn at(self) -> u64 {
         self.0 * SLOT_BYTES
     }
+}
+
+/// The hash of a name in its slot's tag word: the low byte of XXH3.
+#[must_use]
+pub fn name_hash(name: &[u8]) -> u8 {
+    xxhash_rust::xxh3::xxh3_64(name) as u8
 }
 
 /// Slots that a name of this length takes.
@@ -437,7 +466,7 @@ impl Pointer {
     /// From the two words; `None` if there is none.
     #[must_use]
     pub fn from_words(pointer: u64, other: u64) -> Option<Pointer> {
-        let place = (pointer & (1 << 40) - 1).checked_sub(1)?;
+        let place = (pointer & ((1 << 40) - 1)).checked_sub(1)?;
         Some(Pointer {
             from: Place(place),
             tag: pointer >> 48 << 32 | other & 0xffff_ffff,
@@ -515,7 +544,7 @@ impl Geometry {
             && (64..=CHUNK_PAGES).contains(&self.chunk_pages)
             && self.pages <= REGION_BYTES_MAX / PAGE_BYTES
             && self.chunk_inodes > 0
-            && self.chunk_inodes % (PAGE_BYTES / INODE_BYTES) == 0
+            && self.chunk_inodes.is_multiple_of(PAGE_BYTES / INODE_BYTES)
             && self.chunk_inodes <= self.chunk_pages * PAGE_BYTES / INODE_BYTES;
         if !sound || self.first_page() >= self.chunk_pages {
             return None;
