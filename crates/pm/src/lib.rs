@@ -28,12 +28,16 @@ mod counts;
 mod error;
 mod instructions;
 mod mapping;
+mod open;
+mod platform;
 mod recorder;
 mod region;
+mod signal;
 
 pub use counts::{Counts, thread_counts};
 pub use error::{Error, Result};
 pub use instructions::Instruction;
+pub use open::{Eadr, OpenOptions};
 pub use recorder::{Event, Recorder};
 pub use region::{Durability, Region};
 

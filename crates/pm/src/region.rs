@@ -1,10 +1,12 @@
 //! A region: bounds, little-endian words, counters and the one branch that leads to the recorder.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::instructions::{self, Instruction};
 use crate::mapping::Mapping;
+use crate::open::LockedFile;
 use crate::recorder::{Event, Recorder};
 use crate::{LINE_BYTES, WORD_BYTES, counts};
 
@@ -25,40 +27,82 @@ pub enum Durability {
 pub struct Region {
     mapping: Mapping,
     durability: Durability,
-    recorder: Option<Box<Recorder>>,
+    mode: Mode,
+    /// The file, which stays locked as long as it is mapped: it comes after the mapping, so it is dropped later.
+    file: Option<(LockedFile, PathBuf)>,
+}
+
+/// What a store has to care about besides its word.
+enum Mode {
+    Plain,
+    ReadOnly,
+    Recorded(Box<Recorder>),
 }
 
 impl Region {
-    /// Plain memory of at least `bytes` bytes (rounded up to whole lines), all zero. It is lost with the region.
+    fn in_memory(mapping: Mapping) -> Region {
+        Region {
+            mapping,
+            durability: Durability::Line(Instruction::detect()),
+            mode: Mode::Plain,
+            file: None,
+        }
+    }
+
+    pub(crate) fn in_file(
+        mapping: Mapping,
+        durability: Durability,
+        read_only: bool,
+        file: LockedFile,
+        path: &Path,
+    ) -> Region {
+        Region {
+            mapping,
+            durability,
+            mode: if read_only {
+                Mode::ReadOnly
+            } else {
+                Mode::Plain
+            },
+            file: Some((file, path.to_owned())),
+        }
+    }
+
+    /// Plain memory of at least `bytes` bytes (rounded up to whole lines), all zero. It is lost with the region. Running out
+    /// of memory ends the process, as it does for a `Vec`.
     #[must_use]
     pub fn anonymous(bytes: u64) -> Region {
-        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let bytes = bytes.checked_next_multiple_of(LINE_BYTES as usize);
-        Region {
-            mapping: Mapping::anonymous(bytes.unwrap_or(usize::MAX)),
-            durability: Durability::Line(Instruction::detect()),
-            recorder: None,
-        }
+        Region::in_memory(Mapping::zeroed(
+            usize::try_from(bytes).unwrap_or(usize::MAX),
+        ))
     }
 
     /// Plain memory that holds `content`, padded with zeros to whole lines.
     #[must_use]
     pub fn with_content(content: &[u8]) -> Region {
-        let region = Region::anonymous(content.len() as u64);
-        for (word, bytes) in region.mapping.words().iter().zip(content.chunks(8)) {
-            let mut padded = [0; 8];
-            padded[..bytes.len()].copy_from_slice(bytes);
-            word.store(u64::from_ne_bytes(padded), Ordering::Relaxed);
-        }
-        region
+        Region::in_memory(Mapping::with_content(content))
     }
 
     /// Plain memory that holds `content`, padded with zeros to whole lines, and records what is done to it.
     #[must_use]
+    #[allow(clippy::needless_pass_by_value)]
     pub fn recorded(content: Vec<u8>) -> Region {
         let mut region = Region::with_content(&content);
-        region.recorder = Some(Box::new(Recorder::new(region.snapshot())));
+        let recorder = Recorder::new(region.snapshot());
+        region.mode = Mode::Recorded(Box::new(recorder));
         region
+    }
+
+    /// The file of the region, if it lies in one.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_ref().map(|(_, path)| path.as_path())
+    }
+
+    /// Whether stores are refused.
+    #[must_use]
+    pub fn read_only(&self) -> bool {
+        matches!(self.mode, Mode::ReadOnly)
     }
 
     /// Bytes of the region.
@@ -80,18 +124,21 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn failed(&self) -> bool {
-        false
+        self.mapping.failed()
     }
 
     /// The recorder of a [`recorded`](Region::recorded) region.
     #[must_use]
     pub fn recorder(&self) -> Option<&Recorder> {
-        self.recorder.as_deref()
+        match &self.mode {
+            Mode::Recorded(recorder) => Some(recorder),
+            Mode::Plain | Mode::ReadOnly => None,
+        }
     }
 
     /// Forgets what was recorded, and takes everything stored so far as durable. Does nothing on other regions.
     pub fn restart_recorder(&self) {
-        if let Some(recorder) = &self.recorder {
+        if let Mode::Recorded(recorder) = &self.mode {
             recorder.restart(|| self.snapshot());
         }
     }
@@ -139,12 +186,12 @@ impl Region {
     pub fn store(&self, at: u64, word: u64) {
         let cell = self.cell(at);
         counts::stored();
-        match &self.recorder {
-            None => cell.store(word.to_le(), Ordering::Release),
-            Some(recorder) => {
-                let effect = || cell.store(word.to_le(), Ordering::Release);
-                recorder.step(Event::Store { at, word }, effect);
-            }
+        match &self.mode {
+            Mode::Plain => cell.store(word.to_le(), Ordering::Release),
+            Mode::ReadOnly => refuse_store(),
+            Mode::Recorded(recorder) => recorder.step(Event::Store { at, word }, || {
+                cell.store(word.to_le(), Ordering::Release);
+            }),
         }
     }
 
@@ -205,8 +252,10 @@ impl Region {
     /// Stores whole words of data.
     fn data_words(&self, first: usize, data: &[u8]) {
         let to = &self.mapping.words()[first..first + data.len() / 8];
-        let Some(recorder) = &self.recorder else {
-            return instructions::store_data(self.instruction(), to, data);
+        let recorder = match &self.mode {
+            Mode::Plain => return instructions::store_data(self.instruction(), to, data),
+            Mode::ReadOnly => refuse_store(),
+            Mode::Recorded(recorder) => recorder,
         };
         let (chunks, _) = data.as_chunks::<8>();
         for (index, (to, bytes)) in to.iter().zip(chunks).enumerate() {
@@ -252,12 +301,11 @@ impl Region {
         let lines = at / LINE_BYTES..end.div_ceil(LINE_BYTES);
         counts::lines_written_back(lines.end - lines.start);
         for line in lines {
-            match &self.recorder {
-                None => {
-                    let word = &self.mapping.words()[(line * LINE_BYTES / WORD_BYTES) as usize];
-                    instructions::write_back(instruction, word);
-                }
-                Some(recorder) => recorder.step(Event::WriteBack { line }, || {}),
+            if let Mode::Recorded(recorder) = &self.mode {
+                recorder.step(Event::WriteBack { line }, || {});
+            } else {
+                let word = &self.mapping.words()[(line * LINE_BYTES / WORD_BYTES) as usize];
+                instructions::write_back(instruction, word);
             }
         }
     }
@@ -266,9 +314,10 @@ impl Region {
     #[inline]
     pub fn fence(&self) {
         counts::fenced();
-        match &self.recorder {
-            None => instructions::fence(),
-            Some(recorder) => recorder.step(Event::Fence, || {}),
+        if let Mode::Recorded(recorder) = &self.mode {
+            recorder.step(Event::Fence, || {});
+        } else {
+            instructions::fence();
         }
     }
 }
@@ -278,10 +327,20 @@ impl fmt::Debug for Region {
         f.debug_struct("Region")
             .field("bytes", &self.len())
             .field("durability", &self.durability)
-            .field("recorded", &self.recorder.is_some())
+            .field("path", &self.path())
+            .field("read_only", &self.read_only())
+            .field("recorded", &self.recorder().is_some())
             .field("failed", &self.failed())
             .finish()
     }
+}
+
+/// A store to a read-only region is a mistake of the program: without this, it would be a segmentation fault.
+#[cold]
+#[inline(never)]
+#[allow(clippy::panic)]
+fn refuse_store() -> ! {
+    panic!("a store to a region that is open read-only")
 }
 
 /// A range of bytes, cut at the borders of words.
