@@ -1,10 +1,7 @@
 //! Flags of files and directories: kept, enforced for every caller, root included, and inherited.
+//! The file system on persistent memory runs these tests, too.
 
 use crate::common::*;
-use std::mem::offset_of;
-use steadfast_block::{BlockDevice, BlockNo};
-use steadfast_fs::Fs;
-use steadfast_fs::layout::{FEATURE_RO_FLAGS, Superblock};
 use steadfast_vfs::{
     AllocateMode, Caller, Errno, FileKind, FileSystem, Ino, InodeFlags, NewNode, RenameMode,
     SetAttr, SetTime, Time, XattrMode,
@@ -13,9 +10,9 @@ use steadfast_vfs::{
 const IMMUTABLE: InodeFlags = InodeFlags::IMMUTABLE;
 const APPEND: InodeFlags = InodeFlags::APPEND;
 
-fn flag(fs: &Fs, ino: Ino, flags: InodeFlags) {
-    fs.set_flags(&root(), ino, flags).unwrap();
-    assert_eq!(fs.flags(&root(), ino).unwrap(), flags);
+fn flag(v: &Volume, ino: Ino, flags: InodeFlags) {
+    v.set_flags(&root(), ino, flags).unwrap();
+    assert_eq!(v.flags(&root(), ino).unwrap(), flags);
 }
 
 fn refused<T: std::fmt::Debug>(result: steadfast_vfs::Result<T>) {
@@ -158,24 +155,4 @@ fn owners_set_what_does_not_bind_them_and_new_inodes_inherit_that() {
     let p = v.mknod(me, r, b"p", &fifo).unwrap().ino;
     fails(v.set_flags(me, p, IMMUTABLE), Errno::OpNotSupp);
     flag(&v, d, InodeFlags::NONE);
-}
-
-/// Older programs would write to what is immutable: they must not write to the volume at all.
-#[test]
-fn the_superblock_names_flags_from_the_first_one_on() {
-    let mut v = Volume::new(16);
-    let f = v.file(v.root(), "f");
-    flag(&v, f, InodeFlags::NONE);
-    let named = |v: &Volume| {
-        let mut block = [0; 4096];
-        v.device.read(BlockNo(0), &mut block).unwrap();
-        let at = offset_of!(Superblock, features_ro);
-        u32::from_le_bytes(block[at..at + 4].try_into().unwrap())
-    };
-    v.remount();
-    assert_eq!(named(&v), 0);
-    flag(&v, f, IMMUTABLE);
-    v.remount();
-    assert_eq!(named(&v), FEATURE_RO_FLAGS);
-    flag(&v, f, InodeFlags::NONE);
 }

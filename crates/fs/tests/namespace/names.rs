@@ -1,4 +1,4 @@
-//! Names: making, finding, linking, removing.
+//! Names: making, finding, linking, removing. The file system on persistent memory runs these tests, too.
 
 use crate::common::*;
 use steadfast_vfs::{Errno, FileKind, FileSystem, NAME_MAX, NewNode, SYMLINK_MAX};

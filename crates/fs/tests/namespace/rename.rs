@@ -1,4 +1,4 @@
-//! Corner 28: rename in all its cases.
+//! Corner 28: rename in all its cases. The file system on persistent memory runs these tests, too.
 
 use crate::common::*;
 use steadfast_vfs::{Caller, Errno, FileSystem, Ino, RenameMode, Result};
