@@ -152,6 +152,30 @@ pub fn flags_of(records: &[u8]) -> std::result::Result<InodeFlags, BadAttributes
     decode_flags(take(records)?.0.value).ok_or(BadAttributes::Value)
 }
 
+/// The ACL of this name, from the beginning of the records. Whatever follows it is not looked at.
+///
+/// # Errors
+/// A record up to it is malformed.
+pub fn acl_of(records: &[u8], name: &[u8]) -> std::result::Result<Option<Acl>, BadAttributes> {
+    let wanted = if name == XATTR_ACCESS {
+        ACCESS
+    } else {
+        DEFAULT
+    };
+    let mut rest = records;
+    while let Some(code) = rest.first()
+        && *code <= wanted
+    {
+        let (record, tail) = take(rest)?;
+        if record.code == wanted {
+            let acl = Acl::from_stored(record.value).ok_or(BadAttributes::Value)?;
+            return Ok(Some(acl));
+        }
+        rest = tail;
+    }
+    Ok(None)
+}
+
 impl Attributes {
     /// From their records.
     ///
@@ -349,7 +373,10 @@ mod tests {
         assert_eq!(again, all);
         assert_eq!(again.get(b"user.b"), Some(vec![0; 20_000]));
         assert_eq!(again.get(XATTR_DEFAULT), Some(acl(1).to_xattr()));
-        assert_eq!(flags_of(&all.encode()).unwrap(), all.flags);
+        let records = all.encode();
+        assert_eq!(flags_of(&records), Ok(all.flags));
+        assert_eq!(acl_of(&records, XATTR_ACCESS), Ok(Some(acl(6))));
+        assert_eq!(acl_of(&records, XATTR_DEFAULT), Ok(Some(acl(1))));
         let names: Vec<&[u8]> = again.names().collect();
         let sorted: [&[u8]; 6] = [
             XATTR_ACCESS,
@@ -458,8 +485,10 @@ mod tests {
                 }
             }
             let flags = flags_of(&records);
+            let acls = [XATTR_ACCESS, XATTR_DEFAULT].map(|name| acl_of(&records, name));
             if let Ok(all) = Attributes::decode(&records) {
                 prop_assert_eq!(flags, Ok(all.flags));
+                prop_assert_eq!(acls, [Ok(all.access.clone()), Ok(all.default.clone())]);
                 prop_assert_eq!(all.encode(), records);
             }
         }
