@@ -26,20 +26,28 @@
 
 mod counts;
 mod error;
+mod images;
 mod instructions;
 mod mapping;
+mod model;
 mod open;
 mod platform;
 mod recorder;
 mod region;
+mod report;
 mod signal;
+mod trace;
 
 pub use counts::{Counts, thread_counts};
 pub use error::{Error, Result};
+pub use images::{CrashImage, Exploration, Explored};
 pub use instructions::Instruction;
+pub use model::Model;
 pub use open::{Eadr, OpenOptions};
 pub use recorder::{Event, Recorder};
 pub use region::{Durability, Region};
+pub use report::Report;
+pub use trace::Trace;
 
 /// Bytes of a cache line: the unit of write-back.
 pub const LINE_BYTES: u64 = 64;

@@ -68,6 +68,18 @@ impl Mapping {
         Mapping::heap(content, lines(content.len()))
     }
 
+    /// Memory that holds `words`, little-endian, padded with zeros to whole lines.
+    pub(crate) fn with_words(words: &[u64]) -> Mapping {
+        if cfg!(target_endian = "little") {
+            // SAFETY: the words are as many bytes, in the order that is asked for, and bytes need no alignment.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 8) };
+            return Mapping::with_content(bytes);
+        }
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        Mapping::with_content(&bytes)
+    }
+
     /// Memory of the allocator that holds `content` and then zeros.
     fn heap(content: &[u8], layout: Layout) -> Mapping {
         debug_assert!(content.len() <= layout.size());

@@ -1,11 +1,15 @@
-//! The recorder: every store, write-back and fence on a region, in order.
+//! The recorder: every store, write-back and fence on a region, in order, and which words were read.
 //!
 //! A store and its event are one step under the recorder's lock, so the order of events is the order in which the stores
-//! became visible, whatever the number of threads.
+//! became visible, whatever the number of threads. Events know their thread, because a fence orders only what its own thread
+//! wrote back.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::trace::Trace;
+use crate::{LINE_BYTES, WORD_BYTES};
 
 /// One thing that happened to a region.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,70 +39,106 @@ pub enum Event {
     Mark(u64),
 }
 
-struct Log {
-    base: Vec<u64>,
-    events: Vec<Event>,
-    threads: Vec<u32>,
+impl Event {
+    /// Whether it changes a word.
+    #[must_use]
+    pub fn is_store(&self) -> bool {
+        matches!(self, Event::Store { .. } | Event::Data { .. })
+    }
 }
 
-/// Records what happens to a region.
+impl std::fmt::Display for Event {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Event::Store { at, word } => write!(f, "store {word:#x} at {at:#x}"),
+            Event::Data { at, word } => write!(f, "data {word:#x} at {at:#x}"),
+            Event::WriteBack { line } => {
+                write!(f, "write back the line at {:#x}", line * LINE_BYTES)
+            }
+            Event::Fence => f.write_str("fence"),
+            Event::Mark(mark) => write!(f, "mark {mark}"),
+        }
+    }
+}
+
+/// Records what happens to a [recorded](crate::Region::recorded) region.
 pub struct Recorder {
-    log: Mutex<Log>,
+    trace: Mutex<Trace>,
+    /// A bit for each word: whether it was read.
+    reads: Vec<AtomicU64>,
 }
 
 impl Recorder {
     pub(crate) fn new(base: Vec<u64>) -> Recorder {
+        let reads = base.len().div_ceil(64);
         Recorder {
-            log: Mutex::new(Log {
-                base,
-                events: Vec::new(),
-                threads: Vec::new(),
-            }),
+            trace: Mutex::new(Trace::new(base)),
+            reads: (0..reads).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
-    fn log(&self) -> MutexGuard<'_, Log> {
-        // A panic under the lock leaves it whole: each step is one push.
-        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Trace> {
+        // A panic under the lock leaves the trace whole: each step is one push.
+        self.trace.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Does `effect` and records its event, as one step.
     pub(crate) fn step(&self, event: Event, effect: impl FnOnce()) {
-        let mut log = self.log();
+        let mut trace = self.lock();
         effect();
-        log.push(event);
+        trace.push(event, this_thread());
     }
 
     /// Everything so far, in the order in which it became visible.
     #[must_use]
     pub fn events(&self) -> Vec<Event> {
-        self.log().events.clone()
+        self.lock().events().to_vec()
     }
 
-    /// The words of the region before the first event.
+    /// Everything so far, together with the words before it: for [crash images](Trace::explore) and the
+    /// [report](Trace::report).
     #[must_use]
-    pub fn base(&self) -> Vec<u64> {
-        self.log().base.clone()
+    pub fn trace(&self) -> Trace {
+        self.lock().clone()
     }
 
     /// Records a mark, for example that a call begins or has returned.
     pub fn mark(&self, mark: u64) {
-        self.log().push(Event::Mark(mark));
+        self.step(Event::Mark(mark), || {});
     }
 
     /// Forgets the events, and takes `content` as durable.
     pub(crate) fn restart(&self, content: impl FnOnce() -> Vec<u64>) {
-        let mut log = self.log();
-        log.base = content();
-        log.events.clear();
-        log.threads.clear();
+        let mut trace = self.lock();
+        *trace = Trace::new(content());
     }
-}
 
-impl Log {
-    fn push(&mut self, event: Event) {
-        self.events.push(event);
-        self.threads.push(this_thread());
+    /// Notes that words were read.
+    pub(crate) fn note_read(&self, first: usize, words: usize) {
+        for word in first..first + words {
+            let bit = 1 << (word % 64);
+            let reads = &self.reads[word / 64];
+            if reads.load(Ordering::Relaxed) & bit == 0 {
+                reads.fetch_or(bit, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether the word at `at` was read since the recorder was made or [`forget_reads`](Recorder::forget_reads) was called.
+    /// An address out of bounds was not.
+    #[must_use]
+    pub fn was_read(&self, at: u64) -> bool {
+        let word = at / WORD_BYTES;
+        let index = usize::try_from(word / 64).unwrap_or(usize::MAX);
+        let reads = self.reads.get(index);
+        reads.is_some_and(|reads| reads.load(Ordering::Relaxed) >> (word % 64) & 1 == 1)
+    }
+
+    /// Takes all words as not read.
+    pub fn forget_reads(&self) {
+        for reads in &self.reads {
+            reads.store(0, Ordering::Relaxed);
+        }
     }
 }
 

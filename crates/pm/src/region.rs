@@ -83,14 +83,24 @@ impl Region {
         Region::in_memory(Mapping::with_content(content))
     }
 
+    /// Plain memory that holds `words`, padded with zeros to whole lines.
+    #[must_use]
+    pub fn with_words(words: &[u64]) -> Region {
+        Region::in_memory(Mapping::with_words(words))
+    }
+
     /// Plain memory that holds `content`, padded with zeros to whole lines, and records what is done to it.
     #[must_use]
     #[allow(clippy::needless_pass_by_value)]
     pub fn recorded(content: Vec<u8>) -> Region {
-        let mut region = Region::with_content(&content);
-        let recorder = Recorder::new(region.snapshot());
-        region.mode = Mode::Recorded(Box::new(recorder));
-        region
+        Region::with_content(&content).into_recorded()
+    }
+
+    /// From now on, records what is done to a region of plain memory. Its present content counts as durable.
+    pub(crate) fn into_recorded(mut self) -> Region {
+        let recorder = Recorder::new(self.snapshot());
+        self.mode = Mode::Recorded(Box::new(recorder));
+        self
     }
 
     /// The file of the region, if it lies in one.
@@ -175,7 +185,11 @@ impl Region {
     #[must_use]
     #[inline]
     pub fn load(&self, at: u64) -> u64 {
-        u64::from_le(self.cell(at).load(Ordering::Acquire))
+        let word = self.cell(at).load(Ordering::Acquire);
+        if let Mode::Recorded(recorder) = &self.mode {
+            recorder.note_read((at / WORD_BYTES) as usize, 1);
+        }
+        u64::from_le(word)
     }
 
     /// Stores a word at `at`, which is a multiple of 8.
@@ -201,6 +215,11 @@ impl Region {
     /// If the range is out of bounds.
     pub fn read(&self, at: u64, buf: &mut [u8]) {
         let parts = Parts::of(at, buf.len(), self.len());
+        if let Mode::Recorded(recorder) = &self.mode {
+            let tail = !(buf.len() - parts.head).is_multiple_of(8);
+            let words = usize::from(parts.head > 0) + parts.whole + usize::from(tail);
+            recorder.note_read(parts.first, words);
+        }
         let words = self.mapping.words();
         let (head, rest) = buf.split_at_mut(parts.head);
         let (whole, tail) = rest.split_at_mut(parts.whole * 8);
@@ -270,6 +289,9 @@ impl Region {
     /// Stores some bytes of one word.
     fn merge(&self, index: usize, skip: usize, data: &[u8]) {
         if !data.is_empty() {
+            if let Mode::Recorded(recorder) = &self.mode {
+                recorder.note_read(index, 1);
+            }
             let mut word = instructions::load_data_word(&self.mapping.words()[index]);
             word[skip..skip + data.len()].copy_from_slice(data);
             self.data_words(index, &word);
