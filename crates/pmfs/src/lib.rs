@@ -11,3 +11,4 @@ pub mod words;
 pub mod xattr;
 
 pub use options::MountOptions;
+pub mod state;

@@ -1,0 +1,265 @@
+//! `change`: content, size, owner, mode and attributes of an inode change at once. Also `overwrite` and `set_times`.
+
+use crate::layout::{AttributePlace, InodeRef, PageKind, PageState};
+use crate::state::inode::states::Live;
+use crate::state::persist::{Clean, fence, order};
+use crate::state::{
+    Adoption, Attributes, Bytes, Content, Descriptors, Error, Extent, FreePages, Freed, Inode,
+    Medium, Owned, PageRun, PastEnd, Ready, Result, Targets, Times, Touches,
+};
+
+/// What happens to pages.
+#[must_use]
+pub enum PageChange<'f> {
+    /// Free pages become part of the inode.
+    Adopt {
+        /// The pages.
+        pages: FreePages<'f>,
+        /// Offset of the first, in pages.
+        offset: u64,
+        /// What they hold.
+        kind: PageKind,
+        /// [`PageState::Written`], or [`PageState::Unwritten`] for space without content.
+        state: PageState,
+    },
+    /// Unwritten pages of data become written.
+    Turn {
+        /// The pages.
+        pages: PageRun,
+        /// Offset of the first, in pages.
+        offset: u64,
+    },
+    /// Pages stop being part of the inode.
+    Die {
+        /// The pages.
+        pages: PageRun,
+        /// Offset of the first, in pages.
+        offset: u64,
+        /// What they hold.
+        kind: PageKind,
+        /// Their state until now.
+        state: PageState,
+    },
+}
+
+/// Bytes for the region: to pages that are adopted, to unwritten pages, or past the end of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct DataStore<'a> {
+    /// Byte of the region.
+    pub at: u64,
+    /// What is stored there; it may go on to the next pages of the region.
+    pub bytes: Bytes<'a>,
+}
+
+/// A change of an inode.
+#[must_use]
+pub struct Change<'a, 'f> {
+    /// Which.
+    pub inode: InodeRef,
+    /// What it is afterwards.
+    pub attributes: Attributes,
+    /// Times to set.
+    pub times: Times,
+    /// What happens to its pages; runs as long as possible.
+    pub pages: Vec<PageChange<'f>>,
+    /// New content.
+    pub data: Vec<DataStore<'a>>,
+    /// A new inline set of attributes, if `attributes.place` says so and the present one is elsewhere.
+    pub inline: Option<&'a [u8]>,
+}
+
+/// What happens to the pages of one inode, checked.
+#[derive(Default)]
+struct Pages<'i, 'f> {
+    adopted: Vec<Adoption<'f>>,
+    reserved: Vec<Adoption<'f>>,
+    turned: Vec<Owned<'i>>,
+    dying: Vec<Owned<'i>>,
+    /// The same, if all of them are past the new end.
+    past: Option<Vec<PastEnd<'i>>>,
+}
+
+impl<'i, 'f> Pages<'i, 'f> {
+    fn check(
+        inode: &Inode<'i, Clean, Live>,
+        size: u64,
+        changes: Vec<PageChange<'f>>,
+    ) -> Result<Pages<'i, 'f>> {
+        let mut pages = Pages::default();
+        for change in changes {
+            match change {
+                PageChange::Adopt {
+                    pages: free,
+                    offset,
+                    kind,
+                    state,
+                } => {
+                    let adoption = Adoption {
+                        pages: free,
+                        offset,
+                        kind,
+                    };
+                    match state {
+                        PageState::Written => pages.adopted.push(adoption),
+                        PageState::Unwritten => pages.reserved.push(adoption),
+                        PageState::Free => {}
+                    }
+                }
+                PageChange::Turn { pages: run, offset } => {
+                    pages.turned.push(inode.owned(Extent {
+                        pages: run,
+                        offset,
+                        kind: PageKind::Data,
+                        state: PageState::Unwritten,
+                    })?);
+                }
+                PageChange::Die {
+                    pages: run,
+                    offset,
+                    kind,
+                    state,
+                } => {
+                    pages.dying.push(inode.owned(Extent {
+                        pages: run,
+                        offset,
+                        kind,
+                        state,
+                    })?);
+                }
+            }
+        }
+        pages.past = pages
+            .dying
+            .iter()
+            .map(|owned| owned.past(size).ok())
+            .collect();
+        Ok(pages)
+    }
+
+    /// The deaths, if all descriptors may share the fence of the commit.
+    fn beside(&self) -> Option<&[PastEnd<'i>]> {
+        let past = self.past.as_deref()?;
+        (self.adopted.is_empty() && self.turned.is_empty()).then_some(past)
+    }
+}
+
+/// Changes an inode: content, size, owner, permission bits, place of the attributes, all at once or not at all.
+///
+/// Plan: `data, descriptors, inline attributes | slots, commit word`, two fences: a new size or a new page must not be there
+/// before its content (SquirrelFS §4.2, the missing flush of `write`). What goes on in descriptors counts from the new sequence
+/// on, so that any number of pages changes at once. One fence if there is no data and all descriptors may share the fence:
+/// `descriptors, slots, commit word`, for changes of attributes, for a size without a tail to clear, and for unwritten pages.
+///
+/// Pages that die are free after the last fence.
+///
+/// # Errors
+/// Before the first store: [`Error::Stale`], [`Error::SequenceExhausted`], [`Error::ForeignPage`], [`Error::InlineTaken`],
+/// [`Error::TooLong`].
+pub fn change(m: &Medium, change: Change<'_, '_>) -> Result<Freed<Clean>> {
+    m.brand(|i| {
+        let inode = Inode::live(i, change.inode)?;
+        let next = inode.next()?;
+        let new = &change.attributes;
+        let inline = change
+            .inline
+            .map(|set| inode.inline_room(set))
+            .transpose()?;
+        let claims_inline = new.place == AttributePlace::Inline;
+        let has_inline = inline.is_some() || inode.attribute_place() == AttributePlace::Inline;
+        if claims_inline && !has_inline {
+            return Err(Error::InlineTaken(change.inode));
+        }
+        let mut touches = Touches::new(m);
+        if let Some(atime) = change.times.atime {
+            touches.accessed(change.inode, atime)?;
+        }
+        let pages = Pages::check(&inode, new.size, change.pages)?;
+        let adopted = pages.adopted.iter().chain(&pages.reserved);
+        let targets = Targets::new(&inode, adopted).and_own(&inode);
+        let hidden = change.data.iter().map(|data| {
+            let to = targets.hidden(data.at, data.bytes.len())?;
+            Ok((to, data.bytes))
+        });
+        let data = hidden.collect::<Result<Vec<_>>>()?;
+
+        if let (Some(past), true, None) = (pages.beside(), data.is_empty(), &inline) {
+            let beside = Descriptors::beside(&inode, next);
+            let beside = past.iter().fold(beside, Descriptors::trim);
+            let beside = pages
+                .reserved
+                .into_iter()
+                .fold(beside, Descriptors::reserve);
+            let beside = beside.flush();
+            let inode = inode.commit(next, new, &change.times, &Ready::default(), Some(&beside));
+            let stamps = touches.stamp().flush();
+            let (inode, beside, _) = fence(m, (inode.flush(), beside, stamps));
+            return Ok(beside.freed(&inode));
+        }
+
+        let content = data
+            .iter()
+            .fold(Content::of(&inode), |content, (to, bytes)| {
+                content.write(to, *bytes)
+            });
+        let content = (!data.is_empty()).then_some(content);
+        let before = Descriptors::before(&inode, next);
+        let before = pages.adopted.into_iter().fold(before, Descriptors::adopt);
+        let before = pages
+            .reserved
+            .into_iter()
+            .fold(before, Descriptors::reserve);
+        let before = pages.turned.iter().fold(before, Descriptors::turn);
+        let before = pages.dying.iter().fold(before, Descriptors::die);
+        let inline = inline.map(|room| inode.write_inline(&room).flush());
+        let (content, before, inline) = order(m, (content, before.flush(), inline));
+        let ready = Ready {
+            content,
+            descriptors: Some(before),
+            inline,
+        };
+        let inode = inode.commit(next, new, &change.times, &ready, None);
+        let stamps = touches.stamp().flush();
+        let (inode, _) = fence(m, (inode.flush(), stamps));
+        Ok(ready.freed(&inode))
+    })
+}
+
+/// Overwrites content in place, without a promise to be atomic: for volumes mounted so. Neither pages nor size change.
+///
+/// Plan: `data, times` with one fence.
+///
+/// # Errors
+/// Before the first store: [`Error::Stale`], [`Error::ForeignPage`].
+pub fn overwrite(m: &Medium, inode: InodeRef, data: &[DataStore<'_>], times: Times) -> Result<()> {
+    m.brand(|i| {
+        let live = Inode::live(i, inode)?;
+        let mut touches = Touches::new(m);
+        touches.add(inode, times)?;
+        let targets = Targets::new(&live, []).and_own(&live);
+        let shown = data.iter().map(|data| {
+            let to = targets.shown(data.at, data.bytes.len())?;
+            Ok((to, data.bytes))
+        });
+        let data = shown.collect::<Result<Vec<_>>>()?;
+        let content = data
+            .iter()
+            .fold(Content::of(&live), |content, (to, bytes)| {
+                content.overwrite(to, *bytes)
+            });
+        let _ = fence(m, (content, touches.stamp().flush()));
+        Ok(())
+    })
+}
+
+/// Sets times of an inode.
+///
+/// Plan: `times` with one fence.
+///
+/// # Errors
+/// Before the first store: [`Error::Stale`].
+pub fn set_times(m: &Medium, inode: InodeRef, times: Times) -> Result<()> {
+    let mut touches = Touches::new(m);
+    touches.add(inode, times)?;
+    let _ = fence(m, touches.stamp().flush());
+    Ok(())
+}

@@ -1,0 +1,50 @@
+//! `remove`: unlink and rmdir.
+
+use super::room::Touch;
+use crate::layout::{InodeRef, Place};
+use crate::state::persist::{Clean, fence};
+use crate::state::{Dentry, FreedSlots, Inode, Medium, Result, Touches, Unlinked};
+
+/// A name that is to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Remove {
+    /// Its slot.
+    pub place: Place,
+    /// The inode that it names.
+    pub inode: InodeRef,
+    /// The inode's new ctime.
+    pub ctime: u64,
+}
+
+/// What a removal leaves.
+#[must_use]
+#[derive(Debug)]
+pub struct Removed {
+    /// The name's slots.
+    pub slots: FreedSlots<Clean>,
+    /// The inode has a name less.
+    pub unlinked: Unlinked,
+}
+
+/// Removes a name.
+///
+/// Plan: `slot's commit word = 0` with one fence. Slots and inode are free after it: what is stored to them later cannot reach
+/// the medium before the name is gone (SquirrelFS §3.1, rule 2). Nothing is zeroed: a page or slot that still names the inode
+/// is worthless once the inode is born again with another generation.
+///
+/// # Errors
+/// Before the first store: [`Error::NotThere`](crate::state::Error::NotThere), `Stale`.
+pub fn remove(m: &Medium, remove: Remove, touch: Touch) -> Result<Removed> {
+    let mut touches = Touches::new(m);
+    touches.directory(touch.dir, touch.now)?;
+    touches.changed(remove.inode, remove.ctime)?;
+    m.brands2(|i, s| {
+        let inode = Inode::live(i, remove.inode)?;
+        let slot = Dentry::live(s, remove.place, &inode)?;
+        let slot = slot.remove().flush();
+        let stamps = touches.stamp().flush();
+        let (slot, _) = fence(m, (slot, stamps));
+        let (slots, unlinked) = slot.freed();
+        Ok(Removed { slots, unlinked })
+    })
+}

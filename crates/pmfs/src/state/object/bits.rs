@@ -1,0 +1,107 @@
+//! A set of small numbers that finds its least member in logarithmic time: bitmaps over bitmaps.
+
+use std::ops::Range;
+
+/// The set. Level 0 has a bit for each number; each further level has a bit for each word that is not 0.
+pub(super) struct Bits {
+    levels: Vec<Vec<u64>>,
+    count: u64,
+}
+
+impl Bits {
+    /// The empty set of numbers below `end`.
+    pub(super) fn new(end: u64) -> Bits {
+        let mut levels = Vec::new();
+        let mut words = end.max(1).div_ceil(64);
+        levels.push(vec![0; words as usize]);
+        while words > 1 {
+            words = words.div_ceil(64);
+            levels.push(vec![0; words as usize]);
+        }
+        Bits { levels, count: 0 }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Adds a number. Nothing happens if it is in already, or too large.
+    pub(super) fn set(&mut self, number: u64) {
+        let mut index = number as usize;
+        let Some(word) = self.levels[0].get(index / 64) else {
+            return;
+        };
+        if word >> (index % 64) & 1 == 1 {
+            return;
+        }
+        self.count += 1;
+        for level in &mut self.levels {
+            level[index / 64] |= 1 << (index % 64);
+            index /= 64;
+        }
+    }
+
+    /// Adds a range.
+    pub(super) fn set_range(&mut self, range: Range<u64>) {
+        let end = (self.levels[0].len() as u64 * 64).min(range.end);
+        for number in range.start..end {
+            self.set(number);
+        }
+    }
+
+    /// Takes the least number out.
+    pub(super) fn take_first(&mut self) -> Option<u64> {
+        let mut index = 0usize;
+        for level in self.levels.iter().rev() {
+            let word = level[index];
+            if word == 0 {
+                return None;
+            }
+            index = index * 64 + word.trailing_zeros() as usize;
+        }
+        self.count -= 1;
+        let first = index as u64;
+        for level in &mut self.levels {
+            level[index / 64] &= !(1 << (index % 64));
+            if level[index / 64] != 0 {
+                break;
+            }
+            index /= 64;
+        }
+        Some(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_member_comes_out_first_whatever_was_put_in() {
+        for end in [1, 64, 65, 4096, 4097, 300_000] {
+            let mut bits = Bits::new(end);
+            let mut model = std::collections::BTreeSet::new();
+            let mut x = 12345u64;
+            for _ in 0..2000 {
+                x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                if x >> 60 < 9 {
+                    let number = (x >> 20) % end;
+                    bits.set(number);
+                    model.insert(number);
+                } else {
+                    assert_eq!(bits.take_first(), model.pop_first());
+                }
+                assert_eq!(bits.count(), model.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn numbers_past_the_end_are_ignored() {
+        let mut bits = Bits::new(64);
+        bits.set(64);
+        bits.set_range(60..1000);
+        assert_eq!(bits.count(), 4);
+        assert_eq!(bits.take_first(), Some(60));
+    }
+}

@@ -1,0 +1,168 @@
+//! The medium: a region with the geometry of a volume on it, readable by everybody, stored to by `state` alone.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use steadfast_pm::{Durability, Recorder, Region};
+
+use super::persist::Brand;
+use crate::layout::{Geometry, InodeRef, TAG_MAX, inode};
+use crate::state::{Error, Result};
+use crate::words::Words;
+
+/// A volume's region, its geometry, and the counter of slot tags.
+///
+/// The methods that store are private to `state`: whoever holds a `Medium` can look at every word and change none.
+pub struct Medium {
+    pub(super) region: Region,
+    geometry: Geometry,
+    tags: AtomicU64,
+}
+
+impl Medium {
+    /// A volume of this geometry on this region. Tags start at 1 until [`recover`](crate::state::recover) says better.
+    ///
+    /// # Errors
+    /// [`Error::Outside`] if the region is smaller than the geometry.
+    pub fn new(region: Region, geometry: Geometry) -> Result<Medium> {
+        let bytes = geometry.pages * crate::layout::PAGE_BYTES;
+        if region.len() < bytes {
+            return Err(Error::Outside { at: bytes });
+        }
+        Ok(Medium {
+            region,
+            geometry,
+            tags: AtomicU64::new(1),
+        })
+    }
+
+    /// Where the objects are.
+    #[must_use]
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The word at `at`, a multiple of 8 within the region: [`Region::load`].
+    #[must_use]
+    #[inline]
+    pub fn load(&self, at: u64) -> u64 {
+        self.region.load(at)
+    }
+
+    /// Reads bytes: [`Region::read`].
+    pub fn read(&self, at: u64, buf: &mut [u8]) {
+        self.region.read(at, buf);
+    }
+
+    /// Bytes of the region.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        self.region.len()
+    }
+
+    /// Whether the memory has failed: [`Region::failed`].
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.region.failed()
+    }
+
+    /// When stores are durable.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.region.durability()
+    }
+
+    /// The recorder, if the region has one.
+    #[must_use]
+    pub fn recorder(&self) -> Option<&Recorder> {
+        self.region.recorder()
+    }
+
+    /// All bytes, for tests and dumps.
+    #[must_use]
+    pub fn content(&self) -> Vec<u8> {
+        self.region.content()
+    }
+
+    /// Forgets what was recorded: [`Region::restart_recorder`].
+    pub fn restart_recorder(&self) {
+        self.region.restart_recorder();
+    }
+
+    /// Gives the region back.
+    #[must_use]
+    pub fn into_region(self) -> Region {
+        self.region
+    }
+
+    /// Tags that are left. A tag is 48 bits, so a volume sees the end of them only if it is damaged.
+    #[must_use]
+    pub fn tags_left(&self) -> u64 {
+        TAG_MAX.saturating_sub(self.tags.load(Ordering::Relaxed))
+    }
+
+    /// A tag that no slot and no rename pointer has had.
+    pub(super) fn new_tag(&self) -> Result<u64> {
+        let tag = self.tags.fetch_add(1, Ordering::Relaxed);
+        if tag <= TAG_MAX {
+            Ok(tag)
+        } else {
+            Err(Error::TagsExhausted)
+        }
+    }
+
+    pub(super) fn set_next_tag(&self, next: u64) {
+        self.tags.fetch_max(next, Ordering::Relaxed);
+    }
+
+    /// Runs `f` with a brand that no other object has.
+    pub fn brand<R>(&self, f: impl for<'a> FnOnce(Brand<'a>) -> R) -> R {
+        f(Brand::new(self))
+    }
+
+    /// Runs `f` with two brands.
+    pub fn brands2<R>(&self, f: impl for<'a, 'b> FnOnce(Brand<'a>, Brand<'b>) -> R) -> R {
+        f(Brand::new(self), Brand::new(self))
+    }
+
+    /// Runs `f` with three brands.
+    pub fn brands3<R>(
+        &self,
+        f: impl for<'a, 'b, 'c> FnOnce(Brand<'a>, Brand<'b>, Brand<'c>) -> R,
+    ) -> R {
+        f(Brand::new(self), Brand::new(self), Brand::new(self))
+    }
+
+    /// Runs `f` with four brands.
+    pub fn brands4<R>(
+        &self,
+        f: impl for<'a, 'b, 'c, 'd> FnOnce(Brand<'a>, Brand<'b>, Brand<'c>, Brand<'d>) -> R,
+    ) -> R {
+        f(
+            Brand::new(self),
+            Brand::new(self),
+            Brand::new(self),
+            Brand::new(self),
+        )
+    }
+
+    /// First byte of an inode, if its birth word has this generation.
+    pub(super) fn live_inode(&self, wanted: InodeRef) -> Result<u64> {
+        if !self.geometry.is_inode(wanted.number) {
+            return Err(Error::Stale(wanted));
+        }
+        let at = self.geometry.inode_at(wanted.number);
+        if self.load(at + inode::BIRTH) >> 32 == u64::from(wanted.generation) {
+            Ok(at)
+        } else {
+            Err(Error::Stale(wanted))
+        }
+    }
+}
+
+impl Words for Medium {
+    #[inline]
+    fn load(&self, at: u64) -> u64 {
+        self.region.load(at)
+    }
+}

@@ -1,0 +1,325 @@
+//! Page descriptors of an inode.
+//!
+//! A set of runs shares one state (SquirrelFS §4.3: types cannot say "each page of this list"). There are two kinds of set:
+//!
+//! * [`Before`]: must be durable before the commit word. Written pages that come alive, unwritten pages that turn into
+//!   written ones, pages that die within the file.
+//! * [`Beside`]: may share the fence of the commit word. Pages that come alive unwritten (if the mark is lost, a hole reads
+//!   as zeros, too), and pages that die past the new end (recovery frees written pages there; unwritten ones read as zeros).
+//!
+//! All of them name the next sequence of their inode, so that none counts without the commit. What could go wrong is checked
+//! before the first store: [`Next`], [`Owned`] and [`PastEnd`] are the proofs.
+
+use std::marker::PhantomData;
+
+use super::inode::Inode;
+use super::inode::states::{Changed, Incomplete, Live};
+use super::line::{LineWriter, Lines};
+use super::medium::Medium;
+use super::persist::{Clean, Dirty, Fenced, FencedSealed, InFlight, Witness};
+use super::token::{FreePages, Freed, PageRun};
+use crate::layout::{
+    DESC_BYTES, InodeRef, Life, PAGE_BYTES, Page, PageKind, PageOffset, PageState, SEQUENCE_MAX,
+    desc,
+};
+use crate::state::{Error, Result};
+
+/// The state of a set that must be durable before the commit.
+pub struct Before(());
+/// The state of a set that may be written back with the commit.
+pub struct Beside(());
+
+/// Free pages that become part of an inode.
+#[must_use]
+pub struct Adoption<'f> {
+    /// The pages.
+    pub pages: FreePages<'f>,
+    /// Offset of the first in its object, in pages.
+    pub offset: u64,
+    /// What they hold.
+    pub kind: PageKind,
+}
+
+/// Pages of an inode in a row, at offsets in a row, in one state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// The pages.
+    pub pages: PageRun,
+    /// Offset of the first in its object, in pages.
+    pub offset: u64,
+    /// What they hold.
+    pub kind: PageKind,
+    /// Their state.
+    pub state: PageState,
+}
+
+/// The sequence of the next commit of the inode `'i`: it has one.
+#[derive(Clone, Copy, Debug)]
+pub struct Next<'i> {
+    pub(super) sequence: u64,
+    _brand: PhantomData<fn(&'i ()) -> &'i ()>,
+}
+
+/// An extent of the inode `'i`: its descriptors say so.
+#[derive(Clone, Copy, Debug)]
+pub struct Owned<'i> {
+    extent: Extent,
+    _brand: PhantomData<fn(&'i ()) -> &'i ()>,
+}
+
+/// An extent of the inode `'i` that lies past a size.
+#[derive(Clone, Copy, Debug)]
+pub struct PastEnd<'i>(Owned<'i>);
+
+impl<'i> Inode<'i, Clean, Live> {
+    /// The sequence of its next commit.
+    ///
+    /// # Errors
+    /// [`Error::SequenceExhausted`] if there is none.
+    pub fn next(&self) -> Result<Next<'i>> {
+        let sequence = self.committed().sequence + 1;
+        if sequence > SEQUENCE_MAX {
+            return Err(Error::SequenceExhausted(self.inode));
+        }
+        Ok(Next {
+            sequence,
+            _brand: PhantomData,
+        })
+    }
+
+    /// Checks that pages are where the caller says: they belong to this inode, at this offset, as this kind, in this state.
+    ///
+    /// # Errors
+    /// [`Error::ForeignPage`].
+    pub fn owned(&self, extent: Extent) -> Result<Owned<'i>> {
+        let (m, PageRun { start, len }) = (self.m, extent.pages);
+        let chunk = m.geometry().chunk_pages;
+        let last = start.0.checked_add(len.wrapping_sub(1)).map(Page);
+        let in_one_table = last.is_some_and(|last| {
+            m.geometry().is_data_page(start)
+                && m.geometry().is_data_page(last)
+                && start.0 / chunk == last.0 / chunk
+        });
+        if len == 0 || !in_one_table {
+            return Err(Error::ForeignPage(start));
+        }
+        let sequence = self.committed().sequence;
+        let at = m.geometry().desc_at(start);
+        for index in 0..len {
+            let at = at + index * DESC_BYTES;
+            let offset = PageOffset {
+                offset: extent.offset + index,
+                kind: extent.kind,
+            };
+            let life = Life::from_word(m.load(at + desc::LIFE));
+            if m.load(at + desc::OWNER) != self.inode.word()
+                || m.load(at + desc::OFFSET) != offset.word()
+                || life.state(sequence) != extent.state
+            {
+                return Err(Error::ForeignPage(Page(start.0 + index)));
+            }
+        }
+        Ok(Owned {
+            extent,
+            _brand: PhantomData,
+        })
+    }
+}
+
+impl<'i> Owned<'i> {
+    /// Whether the whole extent holds data past `size`.
+    ///
+    /// # Errors
+    /// [`Error::ForeignPage`] if not.
+    pub fn past(self, size: u64) -> Result<PastEnd<'i>> {
+        let Extent { kind, offset, .. } = self.extent;
+        if kind == PageKind::Data && offset >= size.div_ceil(PAGE_BYTES) {
+            Ok(PastEnd(self))
+        } else {
+            Err(Error::ForeignPage(self.extent.pages.start))
+        }
+    }
+}
+
+/// Descriptors of pages of the inode `'i`.
+#[must_use]
+pub struct Descriptors<'i, P, S> {
+    m: &'i Medium,
+    owner: InodeRef,
+    /// Sequence from which on the new states count; 0 for those of an inode that is being born.
+    at: u64,
+    dying: Vec<PageRun>,
+    lines: Lines,
+    _brand: PhantomData<fn(&'i ()) -> &'i ()>,
+    _state: PhantomData<(P, S)>,
+}
+
+impl<'i, P, S> Descriptors<'i, P, S> {
+    fn in_state<Q>(self) -> Descriptors<'i, Q, S> {
+        Descriptors {
+            m: self.m,
+            owner: self.owner,
+            at: self.at,
+            dying: self.dying,
+            lines: self.lines,
+            _brand: PhantomData,
+            _state: PhantomData,
+        }
+    }
+
+    fn none<Q, T>(inode: &Inode<'i, Q, T>, at: u64) -> Descriptors<'i, P, S> {
+        Descriptors {
+            m: inode.m,
+            owner: inode.inode,
+            at,
+            dying: Vec::new(),
+            lines: Lines::default(),
+            _brand: PhantomData,
+            _state: PhantomData,
+        }
+    }
+
+    fn adopt_as(&mut self, adoption: Adoption<'_>, next: PageState) {
+        let run = adoption.pages.spend();
+        let newborn = self.at == 0;
+        let life = Life {
+            at: self.at,
+            cur: if newborn { next } else { PageState::Free },
+            next,
+        };
+        for index in 0..run.len {
+            let offset = PageOffset {
+                offset: adoption.offset + index,
+                kind: adoption.kind,
+            };
+            let page = Page(run.start.0 + index);
+            store_descriptor(self.m, page, self.owner, offset, life);
+        }
+        self.add_lines(run);
+    }
+
+    /// Stores the lives of pages that are the inode's already.
+    fn mark(&mut self, owned: &Owned<'i>, next: PageState) {
+        let run = owned.extent.pages;
+        let life = Life {
+            at: self.at,
+            cur: owned.extent.state,
+            next,
+        };
+        let at = self.m.geometry().desc_at(run.start);
+        for index in 0..run.len {
+            let at = at + index * DESC_BYTES + desc::LIFE;
+            self.m.region.store(at, life.word());
+        }
+        self.add_lines(run);
+        if next == PageState::Free {
+            self.dying.push(run);
+        }
+    }
+
+    fn add_lines(&mut self, run: PageRun) {
+        if run.len > 0 {
+            let at = self.m.geometry().desc_at(run.start);
+            self.lines.add(at, run.len * DESC_BYTES);
+        }
+    }
+}
+
+impl<'i> Descriptors<'i, Dirty, Before> {
+    /// The pages of an inode that is being born. They belong to it at once, and it belongs to nobody yet.
+    pub fn of_newborn<P>(inode: &Inode<'i, P, Incomplete>) -> Self {
+        Self::none(inode, 0)
+    }
+
+    /// The pages of an inode that is to change.
+    pub fn before(inode: &Inode<'i, Clean, Live>, next: Next<'i>) -> Self {
+        Self::none(inode, next.sequence)
+    }
+
+    /// Free pages become written pages: life 0, owner, offset, life, in this order, so that no prefix of these stores mixes
+    /// the words of two lives.
+    pub fn adopt(mut self, adoption: Adoption<'_>) -> Self {
+        self.adopt_as(adoption, PageState::Written);
+        self
+    }
+
+    /// Unwritten pages become written ones.
+    pub fn turn(mut self, owned: &Owned<'i>) -> Self {
+        self.mark(owned, PageState::Written);
+        self
+    }
+
+    /// Pages stop being part of the inode.
+    pub fn die(mut self, owned: &Owned<'i>) -> Self {
+        self.mark(owned, PageState::Free);
+        self
+    }
+
+    /// Whether nothing was stored.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+impl<'i> Descriptors<'i, Dirty, Beside> {
+    /// The pages of an inode that is to change, as far as they may share the fence of the commit.
+    pub fn beside(inode: &Inode<'i, Clean, Live>, next: Next<'i>) -> Self {
+        Self::none(inode, next.sequence)
+    }
+
+    /// Pages past the size that the commit is going to set stop being part of the inode.
+    pub fn trim(mut self, past: &PastEnd<'i>) -> Self {
+        self.mark(&past.0, PageState::Free);
+        self
+    }
+}
+
+impl<'i, S> Descriptors<'i, Dirty, S> {
+    /// Free pages become unwritten pages.
+    pub fn reserve(mut self, adoption: Adoption<'_>) -> Self {
+        self.adopt_as(adoption, PageState::Unwritten);
+        self
+    }
+
+    /// Writes each line back once.
+    pub fn flush(mut self) -> Descriptors<'i, InFlight, S> {
+        std::mem::take(&mut self.lines).write_back(self.m);
+        self.in_state()
+    }
+}
+
+impl<S> FencedSealed for Descriptors<'_, InFlight, S> {}
+impl<'i, S> Fenced for Descriptors<'i, InFlight, S> {
+    type Clean = Descriptors<'i, Clean, S>;
+    fn non_temporal(&self) -> bool {
+        false
+    }
+    fn cleaned(self, _: Witness) -> Self::Clean {
+        self.in_state()
+    }
+}
+
+impl<'i, S> Descriptors<'i, Clean, S> {
+    /// The pages that died. They are free because the commit is durable, too.
+    pub fn freed(self, inode: &Inode<'i, Clean, Changed>) -> Freed<Clean> {
+        let _ = inode;
+        Freed::new(self.dying, None)
+    }
+}
+
+/// Stores the descriptor of a free page: life 0, owner, offset, life. The old words belong to another life; no prefix of
+/// these stores makes a living page of old and new words.
+pub(super) fn store_descriptor(
+    m: &Medium,
+    page: Page,
+    owner: InodeRef,
+    offset: PageOffset,
+    life: Life,
+) {
+    let mut line = LineWriter::new(m, m.geometry().desc_at(page));
+    line.word(desc::LIFE, 0);
+    line.word(desc::OWNER, owner.word());
+    line.word(desc::OFFSET, offset.word());
+    line.commit(desc::LIFE, life.word());
+}

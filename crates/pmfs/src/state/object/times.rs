@@ -1,0 +1,157 @@
+//! Times of inodes: ordinary words, in the fence of the call that sets them. Nothing is ordered by them.
+
+use smallvec::SmallVec;
+use std::marker::PhantomData;
+
+use super::inode::SecondLine;
+use super::line::Lines;
+use super::medium::Medium;
+use super::persist::{Clean, Dirty, Fenced, FencedSealed, InFlight, Witness};
+use crate::layout::{INODE_BYTES, InodeRef, LINE_BYTES, inode};
+use crate::state::Result;
+
+/// Times to set; `None` leaves one alone. Nanoseconds since 1970 as in [`time_word`](crate::layout::time_word).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Times {
+    /// Time of the last access.
+    pub atime: Option<u64>,
+    /// Time of the last change of the content.
+    pub mtime: Option<u64>,
+    /// Time of the last change.
+    pub ctime: Option<u64>,
+}
+
+/// Times of the inodes that a call touches, each inode once.
+#[must_use]
+pub struct Stamps<'m, P> {
+    m: &'m Medium,
+    lines: Lines,
+    _state: PhantomData<P>,
+}
+
+/// Times that are to be stored: their inodes exist.
+#[must_use]
+pub struct Touches<'m> {
+    m: &'m Medium,
+    of: SmallVec<[(InodeRef, u64, Times); 4]>,
+}
+
+impl<'m> Touches<'m> {
+    /// None yet.
+    pub fn new(m: &'m Medium) -> Touches<'m> {
+        Touches {
+            m,
+            of: SmallVec::new(),
+        }
+    }
+
+    /// Adds an inode; of two entries for one inode the later one counts, time by time.
+    ///
+    /// # Errors
+    /// [`Error::Stale`](crate::state::Error::Stale) if it is not there any more.
+    pub fn add(&mut self, inode: InodeRef, times: Times) -> Result<()> {
+        let at = self.m.live_inode(inode)?;
+        let known = self.of.iter_mut().find(|entry| entry.0 == inode);
+        if let Some((_, _, known)) = known {
+            known.atime = times.atime.or(known.atime);
+            known.mtime = times.mtime.or(known.mtime);
+            known.ctime = times.ctime.or(known.ctime);
+        } else {
+            self.of.push((inode, at, times));
+        }
+        Ok(())
+    }
+
+    /// Adds a directory whose names change.
+    ///
+    /// # Errors
+    /// As [`add`](Touches::add).
+    pub fn directory(&mut self, dir: InodeRef, now: u64) -> Result<()> {
+        let times = Times {
+            atime: None,
+            mtime: Some(now),
+            ctime: Some(now),
+        };
+        self.add(dir, times)
+    }
+
+    /// Adds an inode whose number of links changes.
+    ///
+    /// # Errors
+    /// As [`add`](Touches::add).
+    pub fn changed(&mut self, inode: InodeRef, now: u64) -> Result<()> {
+        let times = Times {
+            ctime: Some(now),
+            ..Times::default()
+        };
+        self.add(inode, times)
+    }
+
+    /// Adds the time of an access.
+    ///
+    /// # Errors
+    /// As [`add`](Touches::add).
+    pub fn accessed(&mut self, inode: InodeRef, atime: u64) -> Result<()> {
+        let times = Times {
+            atime: Some(atime),
+            ..Times::default()
+        };
+        self.add(inode, times)
+    }
+
+    /// Stores the times.
+    pub fn stamp(self) -> Stamps<'m, Dirty> {
+        let (m, mut lines) = (self.m, Lines::default());
+        for (of, at, times) in self.of {
+            for (offset, time) in [(inode::MTIME, times.mtime), (inode::CTIME, times.ctime)] {
+                if let Some(time) = time {
+                    m.region.store(at + offset, time);
+                }
+            }
+            if times.mtime.or(times.ctime).is_some() {
+                lines.add(at, LINE_BYTES);
+            }
+            if times.atime.is_some() {
+                let line = SecondLine {
+                    m,
+                    at,
+                    generation: of.generation,
+                };
+                line.rewrite(times.atime, None);
+                lines.add(at + inode::EXTRA, INODE_BYTES - inode::EXTRA);
+            }
+        }
+        Stamps {
+            m,
+            lines,
+            _state: PhantomData,
+        }
+    }
+}
+
+impl<'m> Stamps<'m, Dirty> {
+    /// Writes each line back once.
+    pub fn flush(self) -> Stamps<'m, InFlight> {
+        self.lines.write_back(self.m);
+        Stamps {
+            m: self.m,
+            lines: Lines::default(),
+            _state: PhantomData,
+        }
+    }
+}
+
+impl FencedSealed for Stamps<'_, InFlight> {}
+impl<'m> Fenced for Stamps<'m, InFlight> {
+    type Clean = Stamps<'m, Clean>;
+    fn non_temporal(&self) -> bool {
+        false
+    }
+    fn cleaned(self, _: Witness) -> Self::Clean {
+        Stamps {
+            m: self.m,
+            lines: self.lines,
+            _state: PhantomData,
+        }
+    }
+}
