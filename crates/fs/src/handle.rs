@@ -342,6 +342,11 @@ impl FileSystem for Fs {
     }
 
     fn trim(&self, bytes: std::ops::Range<u64>, min_bytes: u64) -> Result<u64> {
+        const BLOCK: u64 = steadfast_block::BLOCK_SIZE as u64;
+        let end = self.live()?.store.volume.blocks * BLOCK;
+        if bytes.start >= end || bytes.end.saturating_sub(bytes.start) < BLOCK {
+            return Err(Errno::Inval.into());
+        }
         let range = TrimRange { bytes, min_bytes };
         let trimmed = self.live()?.trim(&range, &mut |_, _| {})?;
         Ok(trimmed.blocks * steadfast_block::BLOCK_SIZE as u64)

@@ -232,6 +232,11 @@ impl Pages {
         std::mem::take(&mut self.map)
     }
 
+    /// How many pages will take a block that the file does not have yet.
+    pub(crate) fn new_blocks(&self) -> u64 {
+        self.len() - self.over_unwritten.len() as u64
+    }
+
     /// Nothing is delayed any more: returns the blocks that were reserved.
     pub(crate) fn settle(&mut self) -> u64 {
         debug_assert!(self.map.is_empty() && self.over_unwritten.is_empty());

@@ -508,6 +508,26 @@ fn data_and_holes_are_found() {
     finish(&device, &fs);
 }
 
+/// `stat` counted such pages twice until they were placed (xfstests generic/568).
+#[test]
+fn a_delayed_write_to_preallocated_blocks_adds_none() {
+    let device = device(1024, None);
+    let fs = mount(&device);
+    let caller = Caller::root();
+    let ino = create(&fs, "file");
+    fs.fallocate(&caller, ino, AllocateMode::Allocate, 4095, 2)
+        .unwrap();
+    let blocks = || fs.getattr(&caller, ino).unwrap().blocks;
+    assert_eq!(blocks(), 16);
+    fs.write(&caller, ino, 4095, b"xy").unwrap();
+    assert_eq!(blocks(), 16, "delayed");
+    fs.write(&caller, ino, 8192, b"z").unwrap();
+    assert_eq!(blocks(), 24, "one page needs a block");
+    fs.sync().unwrap();
+    assert_eq!(blocks(), 24, "placed");
+    finish(&device, &fs);
+}
+
 #[test]
 fn preallocated_blocks_read_as_zeros_and_take_writes_in_any_order() {
     let device = device(1024, None);

@@ -218,3 +218,15 @@ fn a_range_is_trimmed_and_short_runs_are_passed_over() {
     assert!(behind.unwrap_err() == Errno::Inval);
     finish(device, &fs);
 }
+
+/// As ext4 does: fstrim(8) shows the error instead of "0 bytes trimmed" (xfstests generic/288).
+#[test]
+fn a_range_without_a_whole_block_is_refused() {
+    let (device, fs) = volume(1000, |_| {});
+    let ask = |bytes| FileSystem::trim(&*fs, bytes, 0);
+    for bytes in [0..0, 0..100, 4096..8191, 1000 * 4096..u64::MAX] {
+        assert!(ask(bytes.clone()).unwrap_err() == Errno::Inval, "{bytes:?}");
+    }
+    assert!(ask(0..u64::MAX).unwrap() > 0);
+    finish(device, &fs);
+}

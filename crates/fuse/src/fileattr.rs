@@ -104,7 +104,11 @@ impl Server {
                 let set = self
                     .shared
                     .call("setflags", |fs| fs.set_flags(&caller, ino, flags));
-                set.map(|()| Vec::new())
+                set.map(|()| {
+                    // The kernel does not know that this changes the ctime.
+                    self.shared.attributes_changed(node);
+                    Vec::new()
+                })
             }
         }
     }

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -161,6 +161,7 @@ pub fn mount(
         gate: Gate::default(),
         nodes: Nodes::new(root),
         log: options.log.clone(),
+        notifier: OnceLock::new(),
     });
     let turns = Turns::new(threads);
     // The last requests, which nobody waits for, may wait for the end of a freeze.
@@ -205,6 +206,7 @@ pub fn mount(
         let rings = options.io_uring.then(|| device.try_clone()).transpose()?;
         let front = Front(Arc::clone(&server));
         let session = fuser::Session::from_fd(front, device, SessionACL::All, config)?;
+        let _ = shared.notifier.set(session.notifier());
         #[cfg(feature = "io-uring")]
         if let Some(device) = rings {
             crate::ring::start(&device, &server, options.threads)?;

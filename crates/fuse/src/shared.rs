@@ -1,11 +1,11 @@
 //! What all protocol threads have in common: the file system behind its gate, and how the
 //! server answers.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fuser::{Errno, FileAttr, FileType, FopenFlags};
+use fuser::{Errno, FileAttr, FileType, FopenFlags, INodeNo};
 use steadfast_vfs::FileSystem;
 
 use crate::convert;
@@ -19,9 +19,19 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) nodes: Nodes,
     pub(crate) log: Option<LogHook>,
+    /// Tells the kernel what changed without its knowledge; there once the session runs.
+    pub(crate) notifier: OnceLock<fuser::Notifier>,
 }
 
 impl Shared {
+    /// Has the kernel ask for the attributes of an inode before it uses them again.
+    pub(crate) fn attributes_changed(&self, node: INodeNo) {
+        if let Some(notifier) = self.notifier.get() {
+            // ENOENT if the kernel has forgotten the inode: then it asks anyway.
+            let _ = notifier.inval_inode(node, -1, 0);
+        }
+    }
+
     /// Runs one call of the file system and maps its error.
     pub(crate) fn call<T>(
         &self,

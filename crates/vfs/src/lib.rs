@@ -515,7 +515,8 @@ pub trait FileSystem: Send + Sync {
     }
 
     /// Tells the device of the free space in a range of its bytes, runs of fewer than `min_bytes` left out, while others
-    /// work. Returns how many bytes that were. EOPNOTSUPP if that is not offered.
+    /// work. Returns how many bytes that were. EINVAL if the range is shorter than a block or begins past the end;
+    /// EOPNOTSUPP if that is not offered.
     fn trim(&self, bytes: Range<u64>, min_bytes: u64) -> Result<u64> {
         let _ = (bytes, min_bytes);
         Err(Errno::OpNotSupp.into())

@@ -118,7 +118,7 @@ impl Fs {
             return Ok(None);
         }
         if is_nothing(set) {
-            return Ok(Some((node.old.attr(ino, state.pages.len()), false)));
+            return Ok(Some((node.old.attr(ino, state.pages.new_blocks()), false)));
         }
         let mut acl = match set.perm {
             Some(_) => self.access_acl(ino, &node.old)?,
@@ -172,7 +172,10 @@ impl Fs {
         if set.size.is_some() {
             self.note_change(ino, Concerns::Size, ticket);
         }
-        Ok(Some((node.new.attr(ino, state.pages.len()), needs_orphan)))
+        Ok(Some((
+            node.new.attr(ino, state.pages.new_blocks()),
+            needs_orphan,
+        )))
     }
 
     /// Whether the caller may make all of these changes.

@@ -340,7 +340,9 @@ impl Fs {
                 dir.insert(&mut work, name, ino, node.old.kind())?;
                 dir.touch(&mut work, now)?;
                 work.commit();
-                let delayed = locked.get(ino).map_or(0, |(_, state)| state.pages.len());
+                let delayed = locked
+                    .get(ino)
+                    .map_or(0, |(_, state)| state.pages.new_blocks());
                 Ok(node.new.attr(ino, delayed))
             },
         )

@@ -24,7 +24,7 @@ impl Fs {
         let inode = self.inode(ino);
         let state = inode.shared();
         // Read again under the lock: pages and allocated blocks then belong together.
-        Ok(self.read_inode(ino)?.attr(ino, state.pages.len()))
+        Ok(self.read_inode(ino)?.attr(ino, state.pages.new_blocks()))
     }
 
     pub(crate) fn op_lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -52,14 +52,14 @@ impl Fs {
             // only if the second is free.
             let child = self.inode(ino);
             if let Some(state) = child.try_shared() {
-                return Ok(self.read_inode(ino)?.attr(ino, state.pages.len()));
+                return Ok(self.read_inode(ino)?.attr(ino, state.pages.new_blocks()));
             }
             drop(lock);
             gap::pass();
             let state = child.shared();
             match self.read_inode(ino) {
                 Ok(now) if same_life(&now, &disk) && now.nlink.get() > 0 => {
-                    return Ok(now.attr(ino, state.pages.len()));
+                    return Ok(now.attr(ino, state.pages.new_blocks()));
                 }
                 Err(error) if error != Errno::Stale => return Err(error),
                 // Removed meanwhile: the name is gone, or means another inode.

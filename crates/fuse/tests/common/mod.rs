@@ -196,6 +196,17 @@ impl FileSystem for Watched {
     fn removexattr(&self, c: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
         self.inner.removexattr(c, ino, name)
     }
+    fn flags(&self, _c: &Caller, _ino: Ino) -> Result<InodeFlags> {
+        Ok(InodeFlags::NONE)
+    }
+    fn set_flags(&self, c: &Caller, ino: Ino, _flags: InodeFlags) -> Result<()> {
+        let perm = Some(self.inner.getattr(c, ino)?.perm);
+        let set = SetAttr {
+            perm,
+            ..SetAttr::default()
+        };
+        self.inner.setattr(c, ino, &set).map(drop)
+    }
     fn statfs(&self) -> Result<StatFs> {
         assert!(
             !self.panic_in_statfs.load(SeqCst),
