@@ -50,7 +50,9 @@ pub use object::free::FreeSpace;
 pub use object::inode::{Attributes, Inline, Inode, Nameable, Newborn, Ready};
 pub use object::medium::Medium;
 pub use object::name::{LongName, NAME_MAX, Name, ShortName};
-pub use object::pages::{Adoption, Before, Beside, Descriptors, Extent, Next, Owned, PastEnd};
+pub use object::pages::{
+    Adoption, Before, Beside, Descriptors, DirectoryRun, Extent, Killed, Next, Owned, Unseen,
+};
 pub use object::recover::{Repair, recover};
 pub use object::slots::SlotMap;
 pub use object::superblock::store_hints;

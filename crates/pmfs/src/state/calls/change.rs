@@ -4,8 +4,8 @@ use crate::layout::{AttributePlace, InodeRef, PageKind, PageState};
 use crate::state::inode::states::Live;
 use crate::state::persist::{Clean, fence, order};
 use crate::state::{
-    Adoption, Attributes, Bytes, Content, Descriptors, Error, Extent, FreePages, Freed, Inode,
-    Medium, Owned, PageRun, PastEnd, Ready, Result, Targets, Times, Touches,
+    Adoption, Attributes, Before, Beside, Bytes, Content, Descriptors, Error, Extent, FreePages,
+    Freed, Inode, Medium, Owned, PageRun, Ready, Result, Targets, Times, Touches, Unseen,
 };
 
 /// What happens to pages.
@@ -75,8 +75,8 @@ struct Pages<'i, 'f> {
     reserved: Vec<Adoption<'f>>,
     turned: Vec<Owned<'i>>,
     dying: Vec<Owned<'i>>,
-    /// The same, if all of them are past the new end.
-    past: Option<Vec<PastEnd<'i>>>,
+    /// The same, if none of them shows anything afterwards.
+    unseen: Option<Vec<Unseen<'i>>>,
 }
 
 impl<'i, 'f> Pages<'i, 'f> {
@@ -128,18 +128,18 @@ impl<'i, 'f> Pages<'i, 'f> {
                 }
             }
         }
-        pages.past = pages
+        pages.unseen = pages
             .dying
             .iter()
-            .map(|owned| owned.past(size).ok())
+            .map(|owned| owned.unseen(size).ok())
             .collect();
         Ok(pages)
     }
 
     /// The deaths, if all descriptors may share the fence of the commit.
-    fn beside(&self) -> Option<&[PastEnd<'i>]> {
-        let past = self.past.as_deref()?;
-        (self.adopted.is_empty() && self.turned.is_empty()).then_some(past)
+    fn beside(&self) -> Option<&[Unseen<'i>]> {
+        let unseen = self.unseen.as_deref()?;
+        (self.adopted.is_empty() && self.turned.is_empty()).then_some(unseen)
     }
 }
 
@@ -182,13 +182,13 @@ pub fn change(m: &Medium, change: Change<'_, '_>) -> Result<Freed<Clean>> {
         });
         let data = hidden.collect::<Result<Vec<_>>>()?;
 
-        if let (Some(past), true, None) = (pages.beside(), data.is_empty(), &inline) {
+        if let (Some(unseen), true, None) = (pages.beside(), data.is_empty(), &inline) {
             let beside = Descriptors::beside(&inode, next);
-            let beside = past.iter().fold(beside, Descriptors::trim);
+            let beside = unseen.iter().fold(beside, Descriptors::trim);
             let beside = pages
                 .reserved
                 .into_iter()
-                .fold(beside, Descriptors::reserve);
+                .fold(beside, Descriptors::<_, Beside>::reserve);
             let beside = beside.flush();
             let inode = inode.commit(next, new, &change.times, &Ready::default(), Some(&beside));
             let stamps = touches.stamp().flush();
@@ -207,7 +207,7 @@ pub fn change(m: &Medium, change: Change<'_, '_>) -> Result<Freed<Clean>> {
         let before = pages
             .reserved
             .into_iter()
-            .fold(before, Descriptors::reserve);
+            .fold(before, Descriptors::<_, Before>::reserve);
         let before = pages.turned.iter().fold(before, Descriptors::turn);
         let before = pages.dying.iter().fold(before, Descriptors::die);
         let inline = inline.map(|room| inode.write_inline(&room).flush());

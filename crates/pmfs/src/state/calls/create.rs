@@ -4,7 +4,7 @@ use steadfast_vfs::FileKind;
 
 use super::room::{NewName, Opened, Placed, Touch};
 use crate::layout::{AttributePlace, INLINE_BYTES, InodeRef, PAGE_BYTES, PageKind};
-use crate::state::inode::states::{Born, Free, Incomplete};
+use crate::state::inode::states::{Bodied, Free, Init};
 use crate::state::persist::{Brand, Clean, InFlight, fence};
 use crate::state::{
     Adoption, Before, Bytes, Content, Descriptors, Error, FreeInode, FreePages, Inode, Medium,
@@ -150,7 +150,7 @@ fn spread<'a, 'f>(
 
 /// An inode whose body is in flight, too.
 type WithBody<'i, P> = (
-    Inode<'i, P, Incomplete>,
+    Inode<'i, P, Bodied>,
     Option<(Content<'i, P>, Descriptors<'i, P, Before>)>,
 );
 
@@ -160,7 +160,7 @@ fn bear<'i>(
     new: &Newborn<'_>,
     body: Body<'_, '_>,
 ) -> WithBody<'i, InFlight> {
-    let inode = inode.birth_incomplete(new);
+    let inode = inode.init_bodied(new);
     if body.pages.is_empty() {
         return (inode.flush(), None);
     }
@@ -175,7 +175,7 @@ fn bear<'i>(
 }
 
 /// The inode may be named: its body is durable.
-fn complete<'i>((inode, pages): WithBody<'i, Clean>) -> Inode<'i, Clean, Born> {
+fn complete<'i>((inode, pages): WithBody<'i, Clean>) -> Inode<'i, Clean, Init> {
     match pages {
         None => inode.complete_inline(),
         Some((content, descriptors)) => inode.complete(&descriptors, &content),
@@ -231,14 +231,14 @@ impl<'a, 'f> Birth<'a, 'f> {
 
 /// An inode in flight, with or without a body.
 enum Bearing<'i> {
-    Plain(Inode<'i, InFlight, Born>),
+    Plain(Inode<'i, InFlight, Init>),
     Body(WithBody<'i, InFlight>),
 }
 
 impl CheckedBirth<'_, '_> {
     /// The inode alone, in flight.
-    pub(super) fn bear_plain<'i>(self, brand: Brand<'i>) -> Inode<'i, InFlight, Born> {
-        Inode::free(brand, self.inode).birth(&self.new).flush()
+    pub(super) fn bear_plain<'i>(self, brand: Brand<'i>) -> Inode<'i, InFlight, Init> {
+        Inode::free(brand, self.inode).init(&self.new).flush()
     }
 
     fn bear(self, brand: Brand<'_>) -> Bearing<'_> {
@@ -292,7 +292,7 @@ pub fn create(
 /// The second half of a creation whose first half is durable.
 fn name_complete<'i>(
     m: &Medium,
-    inode: Inode<'i, Clean, Born>,
+    inode: Inode<'i, Clean, Init>,
     opened: Opened<'_, '_>,
     touches: Touches<'_>,
 ) -> Created {

@@ -30,6 +30,7 @@ pub use create::{Birth, Created, NewAttributes, SymlinkTarget, create, nameless,
 pub use link::{Link, link};
 pub use remove::{Remove, Removed, remove};
 pub use rename::{
-    Exchange, Rename, Renamed, RenamedWhiteout, Target, Whiteout, exchange, rename, rename_whiteout,
+    Exchange, Over, Rename, Renamed, RenamedWhiteout, Target, Whiteout, exchange, rename,
+    rename_whiteout,
 };
 pub use room::{NewName, Placed, Room, Touch};

@@ -2,11 +2,15 @@
 
 use super::room::Touch;
 use crate::layout::{InodeRef, Place};
+use crate::state::inode::states::Live;
 use crate::state::persist::{Clean, fence};
-use crate::state::{Dentry, FreedSlots, Inode, Medium, Result, Touches, Unlinked};
+use crate::state::{
+    Dentry, Descriptors, DirectoryRun, FreedSlots, Inode, Medium, PageRun, Result, Touches,
+    Unlinked,
+};
 
 /// A name that is to go.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Remove {
     /// Its slot.
     pub place: Place,
@@ -14,6 +18,8 @@ pub struct Remove {
     pub inode: InodeRef,
     /// The inode's new ctime.
     pub ctime: u64,
+    /// If it is a directory: all its pages. Its slots are all free.
+    pub kills: Vec<PageRun>,
 }
 
 /// What a removal leaves.
@@ -28,7 +34,7 @@ pub struct Removed {
 
 /// Removes a name.
 ///
-/// Plan: `slot's commit word = 0` with one fence. Slots and inode are free after it: what is stored to them later cannot reach
+/// Plan: `slot's commit word = 0, lives of a directory's pages = 0` with one fence. Slots and inode are free after it: what is stored to them later cannot reach
 /// the medium before the name is gone (SquirrelFS §3.1, rule 2). Nothing is zeroed: a page or slot that still names the inode
 /// is worthless once the inode is born again with another generation.
 ///
@@ -41,10 +47,20 @@ pub fn remove(m: &Medium, remove: Remove, touch: Touch) -> Result<Removed> {
     m.brands2(|i, s| {
         let inode = Inode::live(i, remove.inode)?;
         let slot = Dentry::live(s, remove.place, &inode)?;
+        let kills = check_kills(&inode, &remove.kills)?;
         let slot = slot.remove().flush();
+        let killed = Descriptors::kill(&inode, &kills).flush();
         let stamps = touches.stamp().flush();
-        let (slot, _) = fence(m, (slot, stamps));
+        let (slot, _, _) = fence(m, (slot, killed, stamps));
         let (slots, unlinked) = slot.freed();
         Ok(Removed { slots, unlinked })
     })
+}
+
+/// The pages of a directory that loses its name.
+pub(super) fn check_kills<'i>(
+    inode: &Inode<'i, Clean, Live>,
+    kills: &[PageRun],
+) -> Result<Vec<DirectoryRun<'i>>> {
+    kills.iter().map(|run| inode.directory_run(*run)).collect()
 }

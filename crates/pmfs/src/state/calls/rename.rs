@@ -1,10 +1,16 @@
 //! `rename`, `exchange`, and the rename that leaves a whiteout.
 
 use super::create::Birth;
+use super::remove::check_kills;
 use super::room::{NewName, Placed, Touch};
 use crate::layout::{InodeRef, Place};
-use crate::state::persist::{Clean, fence, order};
-use crate::state::{Dentry, FreedSlots, Inode, Medium, NewTag, Result, Touches, Unlinked};
+use crate::state::dentry::states::Live as LiveSlot;
+use crate::state::inode::states::Live as LiveInode;
+use crate::state::persist::{Brand, Clean, fence, order};
+use crate::state::{
+    Dentry, Descriptors, DirectoryRun, Error, FreedSlots, Inode, Medium, NewTag, PageRun, Result,
+    Touches, Unlinked,
+};
 
 /// Where a rename leads.
 #[must_use]
@@ -12,14 +18,51 @@ pub enum Target<'a, 'f> {
     /// To a name that does not exist.
     New(NewName<'a, 'f>),
     /// Over another inode's name, which stays where it is.
-    Over {
-        /// Its slot.
-        place: Place,
-        /// The inode that it names, another one than the renamed.
-        inode: InodeRef,
-        /// That inode's new ctime.
-        ctime: u64,
-    },
+    Over(Over),
+}
+
+/// A name that a rename takes from another inode.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Over {
+    /// Its slot.
+    pub place: Place,
+    /// The inode that it names, another one than the renamed.
+    pub inode: InodeRef,
+    /// That inode's new ctime.
+    pub ctime: u64,
+    /// If it is a directory: all its pages. Its slots are all free.
+    pub kills: Vec<PageRun>,
+}
+
+/// The same, checked.
+struct CheckedOver<'j, 't> {
+    inode: Inode<'j, Clean, LiveInode>,
+    slot: Dentry<'t, Clean, LiveSlot<'j>>,
+    kills: Vec<DirectoryRun<'j>>,
+    tag: NewTag,
+}
+
+impl Over {
+    fn check<'j, 't>(
+        self,
+        renamed: InodeRef,
+        inode: Brand<'j>,
+        slot: Brand<'t>,
+        touches: &mut Touches<'_>,
+    ) -> Result<CheckedOver<'j, 't>> {
+        if self.inode == renamed {
+            return Err(Error::NotThere(self.place));
+        }
+        touches.changed(self.inode, self.ctime)?;
+        let tag = NewTag::take(inode.medium())?;
+        let inode = Inode::live(inode, self.inode)?;
+        Ok(CheckedOver {
+            slot: Dentry::live(slot, self.place, &inode)?,
+            kills: check_kills(&inode, &self.kills)?,
+            inode,
+            tag,
+        })
+    }
 }
 
 /// A rename.
@@ -77,26 +120,21 @@ pub fn rename(m: &Medium, rename: Rename<'_, '_>, touches: &[Touch]) -> Result<R
     m.brands4(|i, s, t, other| {
         let inode = Inode::live(i, rename.inode)?;
         let from = Dentry::live(s, rename.from, &inode)?;
-        let (to, page) = match rename.to {
+        let (to, page, killed) = match rename.to {
             Target::New(name) => {
                 let opened = name.check(other)?.prepare(t).settle(m);
-                let to = opened.slot.rename_from(&from);
-                (to.flush(), opened.page)
+                let to = opened.slot.aim(&from).commit();
+                (to.flush(), opened.page, None)
             }
-            Target::Over {
-                place,
-                inode: old,
-                ctime,
-            } => {
-                touches.changed(old, ctime)?;
-                let old = Inode::live(other, old)?;
-                let to = Dentry::live(t, place, &old)?;
-                let to = to.replace(&from, NewTag::take(m)?);
-                (to.flush(), None)
+            Target::Over(over) => {
+                let over = over.check(rename.inode, other, t, &mut touches)?;
+                let to = over.slot.aim(&from, over.tag).commit();
+                let killed = Descriptors::kill(&over.inode, &over.kills);
+                (to.flush(), None, Some(killed.flush()))
             }
         };
         let stamps = touches.stamp().flush();
-        let (to, page, _) = order(m, (to, page, stamps));
+        let (to, page, _, _) = order(m, (to, page, killed, stamps));
         let from = fence(m, from.clear(&to).flush());
         Ok(Renamed {
             placed: Placed::new(&to, page),
@@ -115,22 +153,25 @@ pub struct Exchange {
     pub other: (Place, InodeRef, u64),
 }
 
-/// Exchanges two names of two inodes.
+/// Exchanges two names. Two names of one inode stay as they are.
 ///
-/// Plan: `other slot: pointer to the one with the inode that it is to get, commit word | the one: commit word, new tag`. As a
+/// Plan: `other slot: pointer to the one with the inode that it is to get, commit word | the one: pointer = 0, commit word, new tag`. As a
 /// rename; the pointer says what the first slot becomes. (SquirrelFS has no exchange.)
 ///
 /// # Errors
 /// Before the first store: [`Error::NotThere`](crate::state::Error::NotThere), `Stale`, `TagsExhausted`.
 pub fn exchange(m: &Medium, exchange: Exchange, touches: &[Touch]) -> Result<()> {
     let Exchange { one, other } = exchange;
+    if one.1 == other.1 {
+        return Ok(());
+    }
     let touches = touch_all(m, touches, &[(one.1, one.2), (other.1, other.2)])?;
     m.brands4(|i, j, s, t| {
         let inodes = (Inode::live(i, one.1)?, Inode::live(j, other.1)?);
         let from = Dentry::live(s, one.0, &inodes.0)?;
         let to = Dentry::live(t, other.0, &inodes.1)?;
         let tags = (NewTag::take(m)?, NewTag::take(m)?);
-        let to = to.exchange(&from, tags.0).flush();
+        let to = to.aim_exchange(&from, tags.0).commit().flush();
         let stamps = touches.stamp().flush();
         let (to, _) = order(m, (to, stamps));
         let _ = fence(m, from.swap(&to, tags.1).flush());
@@ -161,7 +202,7 @@ pub struct RenamedWhiteout {
 
 /// Renames a file or directory, and leaves a new inode under its old name.
 ///
-/// Plan: `whiteout | new slot: pointer with the whiteout, commit word | old slot: whiteout, new tag`. The whiteout is durable
+/// Plan: `whiteout | new slot: pointer with the whiteout, commit word | old slot: pointer = 0, whiteout, new tag`. The whiteout is durable
 /// first because a mount that finishes the exchange names it.
 ///
 /// # Errors
@@ -179,30 +220,24 @@ pub fn rename_whiteout(
             let inode = Inode::live(i, rename.inode)?;
             let from = Dentry::live(s, rename.from, &inode)?;
             let tag = NewTag::take(m)?;
-            let (to, page, left) = match rename.to {
+            let (to, page, killed, left) = match rename.to {
                 Target::New(name) => {
                     let name = name.check(other)?;
                     let left = birth.bear_plain(w);
                     let (opened, left) = name.prepare(t).settle_with(m, left);
-                    let to = opened.slot.rename_leaving(&from, &left);
-                    (to.flush(), opened.page, left)
+                    let to = opened.slot.aim_swap(&from, &left).commit();
+                    (to.flush(), opened.page, None, left)
                 }
-                Target::Over {
-                    place,
-                    inode: old,
-                    ctime,
-                } => {
-                    touches.changed(old, ctime)?;
-                    let old = Inode::live(other, old)?;
-                    let to = Dentry::live(t, place, &old)?;
-                    let new_tag = NewTag::take(m)?;
+                Target::Over(over) => {
+                    let over = over.check(rename.inode, other, t, &mut touches)?;
                     let left = order(m, birth.bear_plain(w));
-                    let to = to.replace_leaving(&from, &left, new_tag);
-                    (to.flush(), None, left)
+                    let to = over.slot.aim_swap(&from, &left, over.tag).commit();
+                    let killed = Descriptors::kill(&over.inode, &over.kills);
+                    (to.flush(), None, Some(killed.flush()), left)
                 }
             };
             let stamps = touches.stamp().flush();
-            let (to, page, _) = order(m, (to, page, stamps));
+            let (to, page, _, _) = order(m, (to, page, killed, stamps));
             let _ = fence(m, from.swap(&to, tag).flush());
             Ok(RenamedWhiteout {
                 whiteout: left.inode(),

@@ -11,7 +11,7 @@
 //! that holds the name's words and waits for its commit word.
 
 use crate::layout::{InodeRef, Place};
-use crate::state::dentry::states::{Continued, Described, Room as FreeRoom};
+use crate::state::dentry::states::{Continued, Free, Named};
 use crate::state::dirpage::states::{Filled, Opened as OpenedPage, Zeroed};
 use crate::state::inode::states::Live;
 use crate::state::persist::{Brand, Clean, Dirty, Fenced, InFlight, order};
@@ -138,7 +138,7 @@ pub(super) struct Prepared<'a, 'd, 's> {
 }
 
 enum First<'a, 'd, 's> {
-    Short(ShortName<'a>, Dentry<'s, Clean, FreeRoom>),
+    Short(ShortName<'a>, Dentry<'s, Clean, Free>),
     Long(LongName<'a>, Dentry<'s, InFlight, Continued>),
     ShortInNew(ShortName<'a>, DirPage<'d, InFlight, Zeroed>, Brand<'s>, u64),
     LongInNew(LongName<'a>, DirPage<'d, InFlight, Filled>, Brand<'s>, u64),
@@ -148,7 +148,7 @@ impl<'d, 's> Prepared<'_, 'd, 's> {
     /// One fence for them, if there are any.
     pub(super) fn settle(self, m: &Medium) -> Opened<'d, 's> {
         if let First::Short(name, slot) = self.first {
-            return Opened::short(slot.describe(name, self.tag));
+            return Opened::short(slot.name(name, self.tag));
         }
         self.settle_with(m, ()).0
     }
@@ -163,21 +163,21 @@ impl<'d, 's> Prepared<'_, 'd, 's> {
         match self.first {
             First::Short(name, slot) => {
                 let others = order(m, others);
-                (Opened::short(slot.describe(name, tag)), others)
+                (Opened::short(slot.name(name, tag)), others)
             }
             First::Long(name, slot) => {
                 let (slot, others) = order(m, (slot, others));
-                (Opened::short(slot.describe(&name, tag)), others)
+                (Opened::short(slot.name(&name, tag)), others)
             }
             First::ShortInNew(name, page, brand, offset) => {
                 let (page, others) = order(m, (page, others));
                 let (page, slot) = page.adopt(offset).flush().open(brand);
-                (Opened::new(slot.describe(name, tag), page), others)
+                (Opened::new(slot.name(name, tag), page), others)
             }
             First::LongInNew(name, page, brand, offset) => {
                 let (page, others) = order(m, (page, others));
                 let (page, slot) = page.adopt(offset).flush().open(brand);
-                (Opened::new(slot.describe(&name, tag), page), others)
+                (Opened::new(slot.name(&name, tag), page), others)
             }
         }
     }
@@ -186,17 +186,17 @@ impl<'d, 's> Prepared<'_, 'd, 's> {
 /// A slot that waits for its commit word, and its page if that is new.
 #[must_use]
 pub(super) struct Opened<'d, 's> {
-    pub(super) slot: Dentry<'s, Dirty, Described>,
+    pub(super) slot: Dentry<'s, Dirty, Named>,
     pub(super) page: Option<DirPage<'d, InFlight, OpenedPage>>,
 }
 
 impl<'d, 's> Opened<'d, 's> {
-    fn short(slot: Dentry<'s, Dirty, Described>) -> Opened<'d, 's> {
+    fn short(slot: Dentry<'s, Dirty, Named>) -> Opened<'d, 's> {
         Opened { slot, page: None }
     }
 
     fn new(
-        slot: Dentry<'s, Dirty, Described>,
+        slot: Dentry<'s, Dirty, Named>,
         page: DirPage<'d, InFlight, OpenedPage>,
     ) -> Opened<'d, 's> {
         Opened {

@@ -1,24 +1,23 @@
 //! Directory slots: naming, renaming, exchanging, removing.
 //!
 //! ```text
-//! Room --describe--> Described --commit--> Named<'i>           one line, the commit word last
-//! Room --continue_name--> Continued (Clean) --describe--> ..   a long name: its rest first
-//! Described --rename_from--> Renamed<'s,'i>                    rename to a new name
-//! Names<'j> --replace--> Renamed<'s,'i>                        rename over a name
-//! Names<'i> of 's --clear--> Moved                             needs the first step clean
-//! Names<'j> --exchange--> Exchanged<'s,'i,'j>                  exchange
-//! Names<'i> of 's --swap--> Named<'j>                          needs the first step clean
-//! Names<'i> --remove--> Removed<'i>
+//! Free --name--> Named --commit--> Committed<'i, New>                 one line, the commit word last
+//! Free --continue_name--> Continued (Clean) --name--> ..              a long name: its rest first
+//! Named, Live<'j> --aim--> Aimed<'i, From<'s>> --commit--> Committed  a rename, to a new name or over one
+//! Named, Live<'j> --aim_swap--> Aimed<'i, Swap<'s, 'k>> --commit--> Committed    an exchange
+//! Live<'i> of 's --clear--> Cleared                                   needs Committed<'i, From<'s>>, clean
+//! Live<'i> of 's --swap--> Swapped<'k>                                needs Committed<'i, Swap<'s, 'k>>, clean
+//! Live<'i> --remove--> Cleared
 //! ```
 //!
 //! The line of a slot: commit word, rename pointer (two words), tag, name. A rename stores the pointer to the old slot before
-//! the commit word; a mount that finds both slots naming the same inode, and the old slot's tag in the pointer, finishes the
-//! rename. Pointers stay where they are, so that a slot needs a new tag whenever it names something new: an old pointer to it
-//! is dead then.
+//! the commit word. A mount that finds both slots naming the same inode, and the old slot's tag in the pointer, finishes the
+//! rename. Pointers stay where they are; so a slot needs a new tag whenever it names something new: an old pointer to it is
+//! dead then.
 
 use std::marker::PhantomData;
 
-use super::inode::states::{Born, Live};
+use super::inode::states::{Init, Live as LiveInode};
 use super::inode::{Inode, Nameable};
 use super::line::LineWriter;
 use super::medium::Medium;
@@ -36,52 +35,82 @@ pub mod states {
     use std::marker::PhantomData;
     type Of<'i> = PhantomData<fn(&'i ()) -> &'i ()>;
 
-    /// Free slots.
-    pub struct Room(());
-    /// Free slots with the rest of a long name.
+    /// Names nothing.
+    pub struct Free(());
+    /// Names nothing, and the slots after it hold the rest of a long name.
     pub struct Continued(());
     /// Tag and name are stored, the commit word is not.
-    pub struct Described(());
+    pub struct Named(());
+    /// The rename pointer is stored as well; the slot is going to name the inode `'i`.
+    pub struct Aimed<'i, A>(Of<'i>, PhantomData<A>);
     /// Names the inode `'i`, from this call on.
-    pub struct Named<'i>(Of<'i>);
+    pub struct Committed<'i, A>(Of<'i>, PhantomData<A>);
     /// Names the inode `'i`, from before this call.
-    pub struct Names<'i>(Of<'i>);
-    /// Names the inode `'i` and points to the slot `'s`, which is to lose its name.
-    pub struct Renamed<'s, 'i>(Of<'s>, Of<'i>);
-    /// Names the inode `'i` and points to the slot `'s`, which is to name `'j` instead.
-    pub struct Exchanged<'s, 'i, 'j>(Of<'s>, Of<'i>, Of<'j>);
-    /// Names nothing: the name is in another slot now.
+    pub struct Live<'i>(Of<'i>);
+    /// Names nothing any more.
+    pub struct Cleared<W>(PhantomData<W>);
+    /// Names the inode `'j`, which another slot had named.
+    pub struct Swapped<'j>(Of<'j>);
+
+    /// How a slot came to name its inode: it has a new name.
+    pub struct New(());
+    /// By a rename from the slot `'s`, which is to be cleared.
+    pub struct From<'s>(Of<'s>);
+    /// By an exchange with the slot `'s`, which is to name the inode `'j` instead.
+    pub struct Swap<'s, 'j>(Of<'s>, Of<'j>);
+
+    /// Why a slot was cleared: its name was removed.
+    pub struct Removed(());
+    /// Its inode has another name now.
     pub struct Moved(());
-    /// Names nothing: the inode `'i` has a name less.
-    pub struct Removed<'i>(Of<'i>);
 }
-use states::{Continued, Described, Exchanged, Moved, Named, Names, Removed, Renamed, Room};
+use states::{
+    Aimed, Cleared, Committed, Continued, Free, From, Live, Moved, Named, New, Removed, Swap,
+    Swapped,
+};
 
 /// A directory slot in the persistence state `P` and the operational state `S`; `'s` is its brand.
 #[must_use]
 pub struct Dentry<'s, P, S> {
     m: &'s Medium,
     place: Place,
-    /// Slots that it has, as far as they are known.
+    /// Slots that it has.
     count: u64,
     /// What it named before the call, or [`NOTHING`].
     old: InodeRef,
+    /// What it is going to name.
+    new: InodeRef,
     /// What the other slot of an exchange is to name.
     other: InodeRef,
     _brand: PhantomData<fn(&'s ()) -> &'s ()>,
     _state: PhantomData<(P, S)>,
 }
 
+/// Names no inode.
+const NOTHING: InodeRef = InodeRef {
+    number: 0,
+    generation: 0,
+};
+
 impl<'s, P, S> Dentry<'s, P, S> {
-    fn in_state<Q, T>(self) -> Dentry<'s, Q, T> {
+    fn new(m: &'s Medium, place: Place, count: u64, old: InodeRef) -> Self {
         Dentry {
-            m: self.m,
-            place: self.place,
-            count: self.count,
-            old: self.old,
-            other: self.other,
+            m,
+            place,
+            count,
+            old,
+            new: NOTHING,
+            other: NOTHING,
             _brand: PhantomData,
             _state: PhantomData,
+        }
+    }
+
+    fn in_state<Q, T>(self) -> Dentry<'s, Q, T> {
+        Dentry {
+            new: self.new,
+            other: self.other,
+            ..Dentry::new(self.m, self.place, self.count, self.old)
         }
     }
 
@@ -95,16 +124,53 @@ impl<'s, P, S> Dentry<'s, P, S> {
         LineWriter::new(self.m, self.place.at())
     }
 
-    fn tag_word(&self) -> Tag {
+    fn tag(&self) -> Tag {
         Tag::from_word(self.m.load(self.place.at() + slot::TAG))
     }
-}
 
-/// Names no inode.
-const NOTHING: InodeRef = InodeRef {
-    number: 0,
-    generation: 0,
-};
+    /// The first slots of a new page.
+    pub(super) fn first_in(brand: Brand<'s>, page: Page, count: u64) -> Self {
+        Dentry::new(brand.m, Place::new(page, 0), count, NOTHING)
+    }
+
+    fn store_name(&self, name: &[u8], tag: NewTag) {
+        let mut line = self.line();
+        line.word(slot::POINTER, 0);
+        let tag = Tag {
+            tag: tag.0,
+            len: name.len() as u8,
+            hash: name_hash(name),
+        };
+        line.word(slot::TAG, tag.word());
+        let head = &name[..name.len().min(NAME_HEAD)];
+        store_words(&mut line, slot::NAME, head, NAME_HEAD);
+    }
+
+    /// Stores a pointer to `from`.
+    fn store_pointer<T>(&mut self, from: &Dentry<'_, Clean, T>, other: Option<InodeRef>) {
+        let pointer = Pointer {
+            from: from.place,
+            tag: from.tag().tag,
+            exchange: other.map(|inode| inode.number),
+        };
+        let (one, two) = pointer.words();
+        let mut line = self.line();
+        // An old pointer goes first: no prefix of these stores mixes the words of two pointers.
+        line.word(slot::POINTER, 0);
+        line.word(slot::OTHER, two);
+        line.word(slot::POINTER, one);
+        self.new = from.old;
+        self.other = other.unwrap_or(NOTHING);
+    }
+
+    fn store_tag(&self, tag: NewTag) {
+        let tag = Tag {
+            tag: tag.0,
+            ..self.tag()
+        };
+        self.line().word(slot::TAG, tag.word());
+    }
+}
 
 /// A tag that no slot and no pointer has had, taken before the first store of a call.
 #[must_use]
@@ -118,83 +184,6 @@ impl NewTag {
     /// [`Error::TagsExhausted`].
     pub fn take(m: &Medium) -> Result<NewTag> {
         m.new_tag().map(NewTag)
-    }
-}
-
-impl<'s> Dentry<'s, Clean, Room> {
-    /// Free slots.
-    pub fn free(brand: Brand<'s>, slots: FreeSlots) -> Self {
-        Dentry {
-            m: brand.m,
-            place: slots.first,
-            count: slots.count,
-            old: NOTHING,
-            other: NOTHING,
-            _brand: PhantomData,
-            _state: PhantomData,
-        }
-    }
-
-    /// Stores tag and name of a short name.
-    pub fn describe(self, name: ShortName<'_>, tag: NewTag) -> Dentry<'s, Dirty, Described> {
-        self.store_name(name.bytes(), tag);
-        self.in_state()
-    }
-
-    /// Stores the rest of a long name. The first slot stays as it is.
-    pub fn continue_name(self, name: &LongName<'_>) -> Dentry<'s, Dirty, Continued> {
-        store_continuation(self.m, self.place, name);
-        self.in_state()
-    }
-}
-
-impl<'s> Dentry<'s, Dirty, Continued> {
-    /// Writes the further slots back.
-    pub fn flush(self) -> Dentry<'s, InFlight, Continued> {
-        let at = self.place.at() + SLOT_BYTES;
-        let len = (self.count - 1) * SLOT_BYTES;
-        self.m.region.write_back(at, len);
-        self.in_state()
-    }
-}
-
-impl<'s> Dentry<'s, Clean, Continued> {
-    /// Stores tag and name of a long name, whose rest is durable.
-    pub fn describe(self, name: &LongName<'_>, tag: NewTag) -> Dentry<'s, Dirty, Described> {
-        self.store_name(name.bytes(), tag);
-        self.in_state()
-    }
-}
-
-impl<'s, P, S> Dentry<'s, P, S> {
-    /// The first slots of a new page.
-    pub(super) fn first_in(brand: Brand<'s>, page: Page, count: u64) -> Self {
-        Dentry {
-            m: brand.m,
-            place: Place::new(page, 0),
-            count,
-            old: NOTHING,
-            other: NOTHING,
-            _brand: PhantomData,
-            _state: PhantomData,
-        }
-    }
-
-    fn store_name(&self, name: &[u8], tag: NewTag) {
-        let mut line = self.line();
-        line.word(slot::POINTER, 0);
-        let tag = Tag {
-            tag: tag.0,
-            len: name.len() as u8,
-            hash: name_hash(name),
-        };
-        line.word(slot::TAG, tag.word());
-        store_words(
-            &mut line,
-            slot::NAME,
-            &name[..name.len().min(NAME_HEAD)],
-            NAME_HEAD,
-        );
     }
 }
 
@@ -219,168 +208,188 @@ pub(super) fn store_continuation(m: &Medium, first: Place, name: &LongName<'_>) 
     }
 }
 
-impl<'s> Dentry<'s, Dirty, Described> {
-    /// Stores the commit word: the inode has this name.
-    pub fn commit<'i>(self, inode: &impl Nameable<'i>) -> Dentry<'s, Dirty, Named<'i>> {
-        self.line().commit(slot::COMMIT, inode.named().word());
+impl<'s> Dentry<'s, Clean, Free> {
+    /// Free slots.
+    pub fn free(brand: Brand<'s>, slots: FreeSlots) -> Self {
+        Dentry::new(brand.m, slots.first, slots.count, NOTHING)
+    }
+
+    /// Stores tag and name of a short name.
+    pub fn name(self, name: ShortName<'_>, tag: NewTag) -> Dentry<'s, Dirty, Named> {
+        self.store_name(name.bytes(), tag);
         self.in_state()
     }
 
-    /// First step of a rename to a new name: stores the pointer to the old slot, then the commit word.
-    pub fn rename_from<'f, 'i>(
-        self,
-        from: &Dentry<'f, Clean, Names<'i>>,
-    ) -> Dentry<'s, Dirty, Renamed<'f, 'i>> {
-        self.point(from, None, None);
-        self.in_state()
-    }
-
-    /// First step of a rename that leaves the inode `'w` under the old name.
-    pub fn rename_leaving<'f, 'i, 'w>(
-        mut self,
-        from: &Dentry<'f, Clean, Names<'i>>,
-        left: &Inode<'w, Clean, Born>,
-    ) -> Dentry<'s, Dirty, Exchanged<'f, 'i, 'w>> {
-        self.other = left.inode;
-        self.point(from, Some(left.inode), None);
+    /// Stores the rest of a long name. The first slot stays as it is.
+    pub fn continue_name(self, name: &LongName<'_>) -> Dentry<'s, Dirty, Continued> {
+        store_continuation(self.m, self.place, name);
         self.in_state()
     }
 }
 
-impl<'s, 'j> Dentry<'s, Clean, Names<'j>> {
+impl<'s> Dentry<'s, Dirty, Continued> {
+    /// Writes the further slots back.
+    pub fn flush(self) -> Dentry<'s, InFlight, Continued> {
+        let at = self.place.at() + SLOT_BYTES;
+        self.m.region.write_back(at, (self.count - 1) * SLOT_BYTES);
+        self.in_state()
+    }
+}
+
+impl<'s> Dentry<'s, Clean, Continued> {
+    /// Stores tag and name of a long name, whose rest is durable.
+    pub fn name(self, name: &LongName<'_>, tag: NewTag) -> Dentry<'s, Dirty, Named> {
+        self.store_name(name.bytes(), tag);
+        self.in_state()
+    }
+}
+
+impl<'s> Dentry<'s, Dirty, Named> {
+    /// Stores the commit word: the inode has this name.
+    pub fn commit<'i>(self, inode: &impl Nameable<'i>) -> Dentry<'s, Dirty, Committed<'i, New>> {
+        self.line().commit(slot::COMMIT, inode.named().word());
+        self.in_state()
+    }
+
+    /// Stores the pointer of a rename from the slot `from`.
+    pub fn aim<'f, 'i>(
+        mut self,
+        from: &Dentry<'f, Clean, Live<'i>>,
+    ) -> Dentry<'s, Dirty, Aimed<'i, From<'f>>> {
+        self.store_pointer(from, None);
+        self.in_state()
+    }
+
+    /// Stores the pointer of a rename that leaves the inode `'w` under the old name.
+    pub fn aim_swap<'f, 'i, 'w>(
+        mut self,
+        from: &Dentry<'f, Clean, Live<'i>>,
+        left: &Inode<'w, Clean, Init>,
+    ) -> Dentry<'s, Dirty, Aimed<'i, Swap<'f, 'w>>> {
+        self.store_pointer(from, Some(left.inode));
+        self.in_state()
+    }
+}
+
+impl<'s, 'i, A> Dentry<'s, Dirty, Aimed<'i, A>> {
+    /// Stores the commit word: the inode has this name, and the other slot's no longer counts.
+    pub fn commit(self) -> Dentry<'s, Dirty, Committed<'i, A>> {
+        self.line().commit(slot::COMMIT, self.new.word());
+        self.in_state()
+    }
+}
+
+impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
     /// A slot that names an inode. The caller holds the lock of its directory.
     ///
     /// # Errors
     /// [`Error::NotThere`] if it names something else.
-    pub fn live(brand: Brand<'s>, place: Place, inode: &Inode<'j, Clean, Live>) -> Result<Self> {
+    pub fn live(
+        brand: Brand<'s>,
+        place: Place,
+        inode: &Inode<'j, Clean, LiveInode>,
+    ) -> Result<Self> {
         let (m, named) = (brand.m, inode.inode);
         if !m.geometry().is_place(place) || m.load(place.at() + slot::COMMIT) != named.word() {
             return Err(Error::NotThere(place));
         }
         let len = Tag::from_word(m.load(place.at() + slot::TAG)).len;
-        Ok(Dentry {
-            m,
-            place,
-            count: slots_of(usize::from(len)) as u64,
-            old: named,
-            other: NOTHING,
-            _brand: PhantomData,
-            _state: PhantomData,
-        })
+        let count = slots_of(usize::from(len)) as u64;
+        Ok(Dentry::new(m, place, count, named))
     }
 
-    /// First step of a rename over this name: pointer, new tag, commit word.
-    pub fn replace<'f, 'i>(
-        self,
-        from: &Dentry<'f, Clean, Names<'i>>,
+    /// Stores the pointer of a rename over this name, and a new tag.
+    pub fn aim<'f, 'i>(
+        mut self,
+        from: &Dentry<'f, Clean, Live<'i>>,
         tag: NewTag,
-    ) -> Dentry<'s, Dirty, Renamed<'f, 'i>> {
-        self.point(from, None, Some(tag));
+    ) -> Dentry<'s, Dirty, Aimed<'i, From<'f>>> {
+        self.store_pointer(from, None);
+        self.store_tag(tag);
         self.in_state()
     }
 
-    /// The same, if the inode `'w` is to be left under the old name.
-    pub fn replace_leaving<'f, 'i, 'w>(
+    /// Stores the pointer of an exchange with the slot `from`, and a new tag.
+    pub fn aim_exchange<'f, 'i>(
         mut self,
-        from: &Dentry<'f, Clean, Names<'i>>,
-        left: &Inode<'w, Clean, Born>,
+        from: &Dentry<'f, Clean, Live<'i>>,
         tag: NewTag,
-    ) -> Dentry<'s, Dirty, Exchanged<'f, 'i, 'w>> {
-        self.other = left.inode;
-        self.point(from, Some(left.inode), Some(tag));
+    ) -> Dentry<'s, Dirty, Aimed<'i, Swap<'f, 'j>>> {
+        self.store_pointer(from, Some(self.old));
+        self.store_tag(tag);
         self.in_state()
     }
 
-    /// First step of an exchange with the slot `from`: pointer with the inode that `from` is to name, new tag, commit word.
-    pub fn exchange<'f, 'i>(
+    /// Stores the pointer of a rename over this name that leaves the inode `'w` under the old name, and a new tag.
+    pub fn aim_swap<'f, 'i, 'w>(
         mut self,
-        from: &Dentry<'f, Clean, Names<'i>>,
+        from: &Dentry<'f, Clean, Live<'i>>,
+        left: &Inode<'w, Clean, Init>,
         tag: NewTag,
-    ) -> Dentry<'s, Dirty, Exchanged<'f, 'i, 'j>> {
-        self.other = self.old;
-        self.point(from, Some(self.old), Some(tag));
+    ) -> Dentry<'s, Dirty, Aimed<'i, Swap<'f, 'w>>> {
+        self.store_pointer(from, Some(left.inode));
+        self.store_tag(tag);
         self.in_state()
     }
 
     /// Second step of a rename: this slot names nothing any more.
-    pub fn clear<'d>(self, to: &Dentry<'d, Clean, Renamed<'s, 'j>>) -> Dentry<'s, Dirty, Moved> {
+    pub fn clear<'d>(
+        self,
+        to: &Dentry<'d, Clean, Committed<'j, From<'s>>>,
+    ) -> Dentry<'s, Dirty, Cleared<Moved>> {
         let _ = to;
         self.line().commit(slot::COMMIT, 0);
         self.in_state()
     }
 
-    /// Second step of an exchange: this slot names the other inode, and then it gets a new tag.
+    /// Second step of an exchange: this slot names the other inode. Its own pointer goes before the commit word, its tag
+    /// changes after it.
     ///
-    /// The tag comes after the commit word: before it, the pointer of the first step would be dead too early. A mount that
-    /// finds this slot naming the other inode under the old tag stores a new tag itself: else a later exchange that brings
-    /// the first inode back here would bring the pointer back to life.
+    /// * The pointer may be one that a crash left uncommitted here. It points to a slot that names what this slot is about to
+    ///   name, perhaps; it would come to life.
+    /// * The tag makes the pointer of the first step out of date. Earlier it would be so too early. If it never changed, then a
+    ///   later exchange that brings the first inode back would bring that pointer back to life. So a mount that finds this slot
+    ///   under the old tag gives it a new one.
     pub fn swap<'d, 'k>(
         self,
-        to: &Dentry<'d, Clean, Exchanged<'s, 'j, 'k>>,
+        to: &Dentry<'d, Clean, Committed<'j, Swap<'s, 'k>>>,
         tag: NewTag,
-    ) -> Dentry<'s, Dirty, Named<'k>> {
+    ) -> Dentry<'s, Dirty, Swapped<'k>> {
         let tag = Tag {
             tag: tag.0,
-            ..self.tag_word()
+            ..self.tag()
         };
         let mut line = self.line();
+        line.word(slot::POINTER, 0);
         line.word(slot::COMMIT, to.other.word());
         line.commit(slot::TAG, tag.word());
         self.in_state()
     }
 
     /// Removes the name.
-    pub fn remove(self) -> Dentry<'s, Dirty, Removed<'j>> {
+    pub fn remove(self) -> Dentry<'s, Dirty, Cleared<Removed>> {
         self.line().commit(slot::COMMIT, 0);
         self.in_state()
     }
 }
 
-impl<P, S> Dentry<'_, P, S> {
-    /// Stores a rename pointer to `from`, a new tag if there is one, and the inode of `from` as the commit word.
-    fn point<T>(&self, from: &Dentry<'_, Clean, T>, other: Option<InodeRef>, tag: Option<NewTag>) {
-        let pointer = Pointer {
-            from: from.place,
-            tag: from.tag_word().tag,
-            exchange: other.map(|inode| inode.number),
-        };
-        let (one, two) = pointer.words();
-        let mut line = self.line();
-        // An old pointer goes first: no prefix of these stores mixes the words of two pointers.
-        line.word(slot::POINTER, 0);
-        line.word(slot::OTHER, two);
-        line.word(slot::POINTER, one);
-        if let Some(tag) = tag {
-            let word = Tag {
-                tag: tag.0,
-                ..self.tag_word()
-            };
-            line.word(slot::TAG, word.word());
-        }
-        line.commit(slot::COMMIT, from.old.word());
-    }
-}
-
-/// States whose stores are all in the line of the first slot.
-pub trait OneLine: one_line_sealed::Sealed {}
-mod one_line_sealed {
+/// States in which the line of the slot has its commit word: it can be written back.
+#[diagnostic::on_unimplemented(
+    message = "a slot in the state `{Self}` has no commit word yet",
+    label = "nothing to write back"
+)]
+pub trait Done: done_sealed::Sealed {}
+mod done_sealed {
     pub trait Sealed {}
 }
-macro_rules! one_line {
-    ($($state:ty),+) => {$(
-        impl one_line_sealed::Sealed for $state {}
-        impl OneLine for $state {}
-    )+};
-}
-one_line!(
-    Named<'_>,
-    Renamed<'_, '_>,
-    Exchanged<'_, '_, '_>,
-    Moved,
-    Removed<'_>
-);
+impl<A> done_sealed::Sealed for Committed<'_, A> {}
+impl<A> Done for Committed<'_, A> {}
+impl<W> done_sealed::Sealed for Cleared<W> {}
+impl<W> Done for Cleared<W> {}
+impl done_sealed::Sealed for Swapped<'_> {}
+impl Done for Swapped<'_> {}
 
-impl<'s, S: OneLine> Dentry<'s, Dirty, S> {
+impl<'s, S: Done> Dentry<'s, Dirty, S> {
     /// Writes the line back.
     pub fn flush(self) -> Dentry<'s, InFlight, S> {
         self.m.region.write_back(self.place.at(), SLOT_BYTES);
@@ -399,14 +408,14 @@ impl<'s, S> Fenced for Dentry<'s, InFlight, S> {
     }
 }
 
-impl Dentry<'_, Clean, Moved> {
+impl Dentry<'_, Clean, Cleared<Moved>> {
     /// Its slots.
     pub fn freed(self) -> FreedSlots<Clean> {
         FreedSlots::new(self.place, self.count)
     }
 }
 
-impl Dentry<'_, Clean, Removed<'_>> {
+impl Dentry<'_, Clean, Cleared<Removed>> {
     /// Its slots, and that the inode has lost a name.
     pub fn freed(self) -> (FreedSlots<Clean>, Unlinked) {
         let slots = FreedSlots::new(self.place, self.count);
@@ -414,14 +423,9 @@ impl Dentry<'_, Clean, Removed<'_>> {
     }
 }
 
-impl<S: Replaced> Dentry<'_, Clean, S> {
-    /// The inode that has lost this name, if it had been another's.
+impl<A> Dentry<'_, Clean, Committed<'_, A>> {
+    /// The inode that has lost this name for good, if there is one.
     pub fn replaced(self) -> Option<Unlinked> {
         (self.old != NOTHING && self.old != self.other).then(|| Unlinked::new(self.old))
     }
 }
-
-/// States in which a slot may have taken its name from another inode.
-pub trait Replaced: OneLine {}
-impl Replaced for Renamed<'_, '_> {}
-impl Replaced for Exchanged<'_, '_, '_> {}

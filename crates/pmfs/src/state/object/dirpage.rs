@@ -5,7 +5,7 @@
 
 use std::marker::PhantomData;
 
-use super::dentry::states::{Continued, Room};
+use super::dentry::states::{Continued, Free};
 use super::dentry::{Dentry, store_continuation};
 use super::inode::Inode;
 use super::inode::states::Live;
@@ -145,7 +145,7 @@ impl<'d> DirPage<'d, InFlight, Adopted<Zeroed>> {
     pub fn open<'s>(
         self,
         brand: Brand<'s>,
-    ) -> (DirPage<'d, InFlight, Opened>, Dentry<'s, Clean, Room>) {
+    ) -> (DirPage<'d, InFlight, Opened>, Dentry<'s, Clean, Free>) {
         let room = Dentry::first_in(brand, self.page, self.taken);
         (self.in_state(), room)
     }

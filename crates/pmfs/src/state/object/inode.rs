@@ -1,10 +1,10 @@
 //! Inodes: birth, and the commit of a change.
 //!
 //! ```text
-//! Free --birth--> Born                      nothing needs to be durable before its name
-//! Free --birth_incomplete--> Incomplete     it has a body (a target, attributes) that must be
-//! Incomplete<Clean> --complete--> Born      the body is durable, too
-//! Live --commit--> Changed                  sizes, owner, mode and page states change at once
+//! Free --init--> Init                   nothing needs to be durable before its name
+//! Free --init_bodied--> Bodied           it has a body (a target, attributes) that must be
+//! Bodied (Clean) --complete--> Init     the body is durable, too
+//! Live --commit--> Changed              size, owner, mode and page states change at once
 //! ```
 //!
 //! Line 0 ends with the birth word when the inode is born, with the commit word when it changes. Line 1 ends with its header,
@@ -31,16 +31,16 @@ use crate::state::{Error, Result};
 pub mod states {
     /// No name and no reference counts.
     pub struct Free(());
-    /// Its lines are written, and its body must be durable before it may be named.
-    pub struct Incomplete(());
-    /// It may be named.
-    pub struct Born(());
+    /// Its words are stored; it has a body that must be durable before it is named.
+    pub struct Bodied(());
+    /// Its words are stored, and it may be named.
+    pub struct Init(());
     /// It was there before this call.
     pub struct Live(());
     /// Its commit word is stored.
     pub struct Changed(());
 }
-use states::{Born, Changed, Free, Incomplete, Live};
+use states::{Bodied, Changed, Free, Init, Live};
 
 /// An inode in the persistence state `P` and the operational state `S`; `'i` is its brand.
 #[must_use]
@@ -121,7 +121,7 @@ impl<'i> Inode<'i, Clean, Free> {
 
     /// Stores both lines of an inode that may be named in the same fence: it has neither target nor attributes. `new.inline`
     /// must be empty and `new.attributes` none; they are not stored.
-    pub fn birth(self, new: &Newborn<'_>) -> Inode<'i, Dirty, Born> {
+    pub fn init(self, new: &Newborn<'_>) -> Inode<'i, Dirty, Init> {
         debug_assert!(new.inline.is_empty() && new.attributes == AttributePlace::None);
         self.write(&Newborn {
             attributes: AttributePlace::None,
@@ -132,7 +132,7 @@ impl<'i> Inode<'i, Clean, Free> {
     }
 
     /// Stores both lines of an inode whose body must be durable before it is named.
-    pub fn birth_incomplete(self, new: &Newborn<'_>) -> Inode<'i, Dirty, Incomplete> {
+    pub fn init_bodied(self, new: &Newborn<'_>) -> Inode<'i, Dirty, Bodied> {
         self.write(new);
         self.in_state()
     }
@@ -164,9 +164,9 @@ fn owner(uid: u32, gid: u32) -> u64 {
     u64::from(uid) << 32 | u64::from(gid)
 }
 
-impl<'i> Inode<'i, Clean, Incomplete> {
+impl<'i> Inode<'i, Clean, Bodied> {
     /// Its body is in its own lines.
-    pub fn complete_inline(self) -> Inode<'i, Clean, Born> {
+    pub fn complete_inline(self) -> Inode<'i, Clean, Init> {
         self.in_state()
     }
 
@@ -175,13 +175,13 @@ impl<'i> Inode<'i, Clean, Incomplete> {
         self,
         descriptors: &Descriptors<'i, Clean, Before>,
         content: &Content<'i, Clean>,
-    ) -> Inode<'i, Clean, Born> {
+    ) -> Inode<'i, Clean, Init> {
         let _ = (descriptors, content);
         self.in_state()
     }
 }
 
-impl<'i> Inode<'i, Clean, Born> {
+impl<'i> Inode<'i, Clean, Init> {
     /// It got no name: an unnamed temporary file.
     pub fn nameless(self) -> Unlinked {
         Unlinked::new(self.inode)
@@ -191,7 +191,7 @@ impl<'i> Inode<'i, Clean, Born> {
 /// Evidence that an inode may be named: after the next fence at the latest, it is whole.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` may not be named: a crash could leave a name of an inode that is not whole",
-    label = "must be `Born` and written back, or `Live`",
+    label = "must be `Init` and written back, or `Live`",
     note = "an inode with a body must be `Clean` and pass `complete` before it is named"
 )]
 pub trait Nameable<'i>: nameable_sealed::Sealed {
@@ -201,8 +201,8 @@ pub trait Nameable<'i>: nameable_sealed::Sealed {
 mod nameable_sealed {
     pub trait Sealed {}
 }
-impl<P: Flushed> nameable_sealed::Sealed for Inode<'_, P, Born> {}
-impl<'i, P: Flushed> Nameable<'i> for Inode<'i, P, Born> {
+impl<P: Flushed> nameable_sealed::Sealed for Inode<'_, P, Init> {}
+impl<'i, P: Flushed> Nameable<'i> for Inode<'i, P, Init> {
     fn named(&self) -> InodeRef {
         self.inode
     }
@@ -339,17 +339,17 @@ impl<'i> Inode<'i, Clean, Live> {
     }
 }
 
-impl<'i> Inode<'i, Dirty, Born> {
+impl<'i> Inode<'i, Dirty, Init> {
     /// Writes both lines back.
-    pub fn flush(self) -> Inode<'i, InFlight, Born> {
+    pub fn flush(self) -> Inode<'i, InFlight, Init> {
         self.m.region.write_back(self.at, INODE_BYTES);
         self.in_state()
     }
 }
 
-impl<'i> Inode<'i, Dirty, Incomplete> {
+impl<'i> Inode<'i, Dirty, Bodied> {
     /// Writes both lines back.
-    pub fn flush(self) -> Inode<'i, InFlight, Incomplete> {
+    pub fn flush(self) -> Inode<'i, InFlight, Bodied> {
         self.m.region.write_back(self.at, INODE_BYTES);
         self.in_state()
     }

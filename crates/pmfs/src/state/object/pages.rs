@@ -5,15 +5,16 @@
 //! * [`Before`]: must be durable before the commit word. Written pages that come alive, unwritten pages that turn into
 //!   written ones, pages that die within the file.
 //! * [`Beside`]: may share the fence of the commit word. Pages that come alive unwritten (if the mark is lost, a hole reads
-//!   as zeros, too), and pages that die past the new end (recovery frees written pages there; unwritten ones read as zeros).
+//!   as zeros, too), and pages that die unwritten or past the new end (recovery frees written pages there).
+//! * [`Killed`]: pages of a directory that is removed.
 //!
-//! All of them name the next sequence of their inode, so that none counts without the commit. What could go wrong is checked
-//! before the first store: [`Next`], [`Owned`] and [`PastEnd`] are the proofs.
+//! The first two name the next sequence of their inode, so that none counts without the commit. What could go wrong is checked
+//! before the first store: [`Next`], [`Owned`] and [`Unseen`] are the proofs.
 
 use std::marker::PhantomData;
 
 use super::inode::Inode;
-use super::inode::states::{Changed, Incomplete, Live};
+use super::inode::states::{Bodied, Changed, Live};
 use super::line::{LineWriter, Lines};
 use super::medium::Medium;
 use super::persist::{Clean, Dirty, Fenced, FencedSealed, InFlight, Witness};
@@ -28,6 +29,9 @@ use crate::state::{Error, Result};
 pub struct Before(());
 /// The state of a set that may be written back with the commit.
 pub struct Beside(());
+
+/// The state of pages of a directory that goes.
+pub struct Killed(());
 
 /// Free pages that become part of an inode.
 #[must_use]
@@ -67,9 +71,16 @@ pub struct Owned<'i> {
     _brand: PhantomData<fn(&'i ()) -> &'i ()>,
 }
 
-/// An extent of the inode `'i` that lies past a size.
+/// An extent of the inode `'i` that shows nothing once the inode has a certain size: it lies past the end, or is unwritten.
 #[derive(Clone, Copy, Debug)]
-pub struct PastEnd<'i>(Owned<'i>);
+pub struct Unseen<'i>(Owned<'i>);
+
+/// Pages of the directory `'i`.
+#[derive(Clone, Copy, Debug)]
+pub struct DirectoryRun<'i> {
+    run: PageRun,
+    _brand: PhantomData<fn(&'i ()) -> &'i ()>,
+}
 
 impl<'i> Inode<'i, Clean, Live> {
     /// The sequence of its next commit.
@@ -92,7 +103,39 @@ impl<'i> Inode<'i, Clean, Live> {
     /// # Errors
     /// [`Error::ForeignPage`].
     pub fn owned(&self, extent: Extent) -> Result<Owned<'i>> {
-        let (m, PageRun { start, len }) = (self.m, extent.pages);
+        let sequence = self.committed().sequence;
+        self.check(extent.pages, |at, index| {
+            let offset = PageOffset {
+                offset: extent.offset + index,
+                kind: extent.kind,
+            };
+            let life = Life::from_word(self.m.load(at + desc::LIFE));
+            self.m.load(at + desc::OFFSET) == offset.word() && life.state(sequence) == extent.state
+        })?;
+        Ok(Owned {
+            extent,
+            _brand: PhantomData,
+        })
+    }
+
+    /// Checks that pages are directory pages of this inode.
+    ///
+    /// # Errors
+    /// [`Error::ForeignPage`].
+    pub fn directory_run(&self, run: PageRun) -> Result<DirectoryRun<'i>> {
+        self.check(run, |at, _| {
+            let offset = PageOffset::from_word(self.m.load(at + desc::OFFSET));
+            offset.is_some_and(|offset| offset.kind == PageKind::Directory)
+        })?;
+        Ok(DirectoryRun {
+            run,
+            _brand: PhantomData,
+        })
+    }
+
+    /// Checks that the descriptors of a run are there and name this inode, and what else `sound` asks of each.
+    fn check(&self, run: PageRun, sound: impl Fn(u64, u64) -> bool) -> Result<()> {
+        let (m, PageRun { start, len }) = (self.m, run);
         let chunk = m.geometry().chunk_pages;
         let last = start.0.checked_add(len.wrapping_sub(1)).map(Page);
         let in_one_table = last.is_some_and(|last| {
@@ -103,40 +146,34 @@ impl<'i> Inode<'i, Clean, Live> {
         if len == 0 || !in_one_table {
             return Err(Error::ForeignPage(start));
         }
-        let sequence = self.committed().sequence;
         let at = m.geometry().desc_at(start);
         for index in 0..len {
             let at = at + index * DESC_BYTES;
-            let offset = PageOffset {
-                offset: extent.offset + index,
-                kind: extent.kind,
-            };
-            let life = Life::from_word(m.load(at + desc::LIFE));
-            if m.load(at + desc::OWNER) != self.inode.word()
-                || m.load(at + desc::OFFSET) != offset.word()
-                || life.state(sequence) != extent.state
-            {
+            if m.load(at + desc::OWNER) != self.inode.word() || !sound(at, index) {
                 return Err(Error::ForeignPage(Page(start.0 + index)));
             }
         }
-        Ok(Owned {
-            extent,
-            _brand: PhantomData,
-        })
+        Ok(())
     }
 }
 
 impl<'i> Owned<'i> {
-    /// Whether the whole extent holds data past `size`.
+    /// Whether the extent shows nothing in a file of this size.
     ///
     /// # Errors
-    /// [`Error::ForeignPage`] if not.
-    pub fn past(self, size: u64) -> Result<PastEnd<'i>> {
-        let Extent { kind, offset, .. } = self.extent;
-        if kind == PageKind::Data && offset >= size.div_ceil(PAGE_BYTES) {
-            Ok(PastEnd(self))
+    /// [`Error::ForeignPage`] if it does, or holds no data of a file.
+    pub fn unseen(self, size: u64) -> Result<Unseen<'i>> {
+        let Extent {
+            kind,
+            offset,
+            state,
+            pages,
+        } = self.extent;
+        let hidden = state == PageState::Unwritten || offset >= size.div_ceil(PAGE_BYTES);
+        if kind == PageKind::Data && hidden {
+            Ok(Unseen(self))
         } else {
-            Err(Error::ForeignPage(self.extent.pages.start))
+            Err(Error::ForeignPage(pages.start))
         }
     }
 }
@@ -206,15 +243,19 @@ impl<'i, P, S> Descriptors<'i, P, S> {
             cur: owned.extent.state,
             next,
         };
-        let at = self.m.geometry().desc_at(run.start);
-        for index in 0..run.len {
-            let at = at + index * DESC_BYTES + desc::LIFE;
-            self.m.region.store(at, life.word());
-        }
-        self.add_lines(run);
+        self.store_lives(run, life.word());
         if next == PageState::Free {
             self.dying.push(run);
         }
+    }
+
+    fn store_lives(&mut self, run: PageRun, life: u64) {
+        let at = self.m.geometry().desc_at(run.start);
+        for index in 0..run.len {
+            let at = at + index * DESC_BYTES + desc::LIFE;
+            self.m.region.store(at, life);
+        }
+        self.add_lines(run);
     }
 
     fn add_lines(&mut self, run: PageRun) {
@@ -227,7 +268,7 @@ impl<'i, P, S> Descriptors<'i, P, S> {
 
 impl<'i> Descriptors<'i, Dirty, Before> {
     /// The pages of an inode that is being born. They belong to it at once, and it belongs to nobody yet.
-    pub fn of_newborn<P>(inode: &Inode<'i, P, Incomplete>) -> Self {
+    pub fn of_newborn<P>(inode: &Inode<'i, P, Bodied>) -> Self {
         Self::none(inode, 0)
     }
 
@@ -268,20 +309,43 @@ impl<'i> Descriptors<'i, Dirty, Beside> {
         Self::none(inode, next.sequence)
     }
 
-    /// Pages past the size that the commit is going to set stop being part of the inode.
-    pub fn trim(mut self, past: &PastEnd<'i>) -> Self {
-        self.mark(&past.0, PageState::Free);
+    /// Pages that show nothing under the size that the commit is going to set stop being part of the inode.
+    pub fn trim(mut self, unseen: &Unseen<'i>) -> Self {
+        self.mark(&unseen.0, PageState::Free);
         self
     }
 }
 
-impl<'i, S> Descriptors<'i, Dirty, S> {
+impl<'i> Descriptors<'i, Dirty, Killed> {
+    /// The pages of a directory that loses its name. The next content of such a page must not be read as slots: it might be
+    /// there before the page has another descriptor, and the directory's generation stays the same until its inode is born
+    /// again. The directory is empty, so that it may lose its pages before its name.
+    pub fn kill(inode: &Inode<'i, Clean, Live>, runs: &[DirectoryRun<'i>]) -> Self {
+        let mut killed = Self::none(inode, 0);
+        for run in runs {
+            killed.store_lives(run.run, 0);
+        }
+        killed
+    }
+}
+
+impl<'i> Descriptors<'i, Dirty, Before> {
     /// Free pages become unwritten pages.
     pub fn reserve(mut self, adoption: Adoption<'_>) -> Self {
         self.adopt_as(adoption, PageState::Unwritten);
         self
     }
+}
 
+impl<'i> Descriptors<'i, Dirty, Beside> {
+    /// Free pages become unwritten pages.
+    pub fn reserve(mut self, adoption: Adoption<'_>) -> Self {
+        self.adopt_as(adoption, PageState::Unwritten);
+        self
+    }
+}
+
+impl<'i, S> Descriptors<'i, Dirty, S> {
     /// Writes each line back once.
     pub fn flush(mut self) -> Descriptors<'i, InFlight, S> {
         std::mem::take(&mut self.lines).write_back(self.m);

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::free::FreeSpace;
 use super::medium::Medium;
 use super::persist::Clean;
-use crate::layout::{InodeRef, Page, Place, SLOTS_PER_PAGE, desc};
+use crate::layout::{InodeRef, Page, PageKind, PageOffset, Place, SLOTS_PER_PAGE, desc};
 
 /// A free inode. Dropped unused, it goes back to the free space.
 #[must_use]
@@ -232,13 +232,20 @@ impl Orphan {
         self.inode
     }
 
-    /// Frees it with its pages. A page whose descriptor does not name it is left out: that would be a mistake in the index,
-    /// and costs space until the next mount instead of another file's content.
+    /// Frees it with its pages. A page whose descriptor does not name it, or is that of a directory and was not killed when the
+    /// directory lost its name, is left out: that would be a mistake in the index, and costs space until the next mount instead
+    /// of another file's content.
     pub fn dissolve(self, m: &Medium, pages: impl IntoIterator<Item = PageRun>) -> Freed<Clean> {
         let mut freed: Vec<PageRun> = Vec::new();
         let own = |page: u64| {
-            m.geometry().is_data_page(Page(page))
-                && m.load(m.geometry().desc_at(Page(page)) + desc::OWNER) == self.inode.word()
+            if !m.geometry().is_data_page(Page(page)) {
+                return false;
+            }
+            let at = m.geometry().desc_at(Page(page));
+            let offset = PageOffset::from_word(m.load(at + desc::OFFSET));
+            let slots = offset.is_some_and(|offset| offset.kind == PageKind::Directory);
+            m.load(at + desc::OWNER) == self.inode.word()
+                && !(slots && m.load(at + desc::LIFE) != 0)
         };
         for run in pages {
             for page in run.start.0..run.start.0.saturating_add(run.len) {
