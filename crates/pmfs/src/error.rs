@@ -1,6 +1,8 @@
 //! Errors of mkfs, mount, fsck, grow and inspection. Those of file-system calls are [`steadfast_vfs::Error`].
 
+use crate::fsck::finding::Finding;
 use crate::layout::{FEATURES, REGION_BYTES_MAX, REGION_BYTES_MIN, VERSION};
+use crate::state::Medium;
 
 /// Why a volume could not be made, mounted, checked or grown.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,20 @@ pub enum Error {
     /// The system gave no random numbers.
     #[error("the system gave no random numbers: {0}")]
     Random(String),
+    /// The volume is damaged.
+    #[error(
+        "the volume is damaged in {count} places{}; run 'steadfast fsck' on it, or mount it read-only to copy what is left",
+        .first.as_ref().map(|first| format!(", first: {first}")).unwrap_or_default()
+    )]
+    Damaged {
+        /// How many.
+        count: u64,
+        /// The first of them.
+        first: Option<Box<Finding>>,
+    },
+    /// A store was refused.
+    #[error(transparent)]
+    State(#[from] crate::state::Error),
     /// The memory failed while it was used.
     #[error("{attempt}: the memory failed: the file was cut short, or the medium is broken")]
     Memory {
@@ -75,11 +91,8 @@ pub enum Error {
 
 impl Error {
     /// An error if the region failed while `attempt`.
-    pub(crate) fn unless_failed(
-        region: &steadfast_pm::Region,
-        attempt: &'static str,
-    ) -> Result<(), Error> {
-        match region.failed() {
+    pub(crate) fn unless_failed(medium: &Medium, attempt: &'static str) -> Result<(), Error> {
+        match medium.failed() {
             true => Err(Error::Memory { attempt }),
             false => Ok(()),
         }

@@ -117,6 +117,8 @@ pub const NAME_HEAD: usize = 32;
 pub const NAME_CONT: usize = 56;
 /// Bytes in an inode for a symlink's target or attributes.
 pub const INLINE_BYTES: usize = 40;
+/// Largest size of a file: page offsets have 48 bits.
+pub const FILE_BYTES_MAX: u64 = 1 << 60;
 /// Largest sequence of an inode.
 pub const SEQUENCE_MAX: u64 = (1 << 48) - 1;
 /// Largest tag of a slot.

@@ -13,9 +13,9 @@
 use crate::error::Error;
 use crate::layout::{
     AttributePlace, BYTES_PER_INODE, Commit, Geometry, INODE_BYTES, InodeRef, LABEL_BYTES,
-    PAGE_BYTES, ROOT, VERSION, birth_word, inode, time_word,
+    PAGE_BYTES, ROOT, VERSION, birth_word, inode, superblock as field, time_word,
 };
-use crate::superblock::{self, COPIES, Hints, Superblock};
+use crate::superblock::{self, COPIES, Superblock};
 use steadfast_pm::Region;
 use steadfast_vfs::{Clock, FileKind, SystemClock, Time};
 
@@ -79,15 +79,19 @@ pub fn mkfs(
     zero_tables(region, &geometry, 0, progress);
     region.fence();
     bear_root(region, &geometry, options);
-    Error::unless_failed(region, "writing the new volume")?;
+    let intact = || match region.failed() {
+        true => Err(Error::Memory {
+            attempt: "writing the new volume",
+        }),
+        false => Ok(()),
+    };
+    intact()?;
+    // The hints are in the superblock's third line: nothing counts before its first two.
+    region.store(field::CLEAN, 1);
+    region.write_back(field::CLEAN, 8);
     superblock::store(region, COPIES[1], &superblock);
     superblock::store(region, COPIES[0], &superblock);
-    let hints = Hints {
-        clean: true,
-        mounts: 0,
-    };
-    superblock::store_hints(region, hints);
-    Error::unless_failed(region, "writing the superblock")?;
+    intact()?;
     Ok(superblock)
 }
 

@@ -3,7 +3,7 @@
 //! Promise: nothing in a superblock is believed before its checksum and its geometry were checked against the region, so
 //! whoever holds a [`Superblock`] may compute addresses with its geometry. The first copy that is valid counts.
 //!
-//! Only [`crate::mkfs`] and [`crate::grow`] store superblocks; a mount and an unmount store hints.
+//! Superblocks are stored by mkfs, by a growth and by a repair; hints by a mount and an unmount.
 
 use crate::error::Error;
 use crate::layout::{
@@ -174,8 +174,17 @@ fn checksum(word: impl Fn(u64) -> u64) -> u64 {
     hash.digest()
 }
 
-/// Stores one copy and makes it durable. Everything that it refers to must be durable before.
+/// Stores one copy and makes it durable. What it refers to must be durable before.
 pub(crate) fn store(region: &Region, page: Page, superblock: &Superblock) {
+    for (at, word) in (page.at()..).step_by(8).zip(words(superblock)) {
+        region.store(at, word);
+    }
+    region.write_back(page.at(), SEALED_BYTES);
+    region.fence();
+}
+
+/// The sealed words of a copy.
+fn words(superblock: &Superblock) -> [u64; SEALED_BYTES as usize / 8] {
     let mut bytes = [0; SEALED_BYTES as usize];
     let mut put = |at: u64, value: &[u8]| {
         bytes[at as usize..at as usize + value.len()].copy_from_slice(value);
@@ -190,27 +199,13 @@ pub(crate) fn store(region: &Region, page: Page, superblock: &Superblock) {
     put(field::PAGES, &geometry.pages.to_le_bytes());
     put(field::CHUNK_PAGES, &geometry.chunk_pages.to_le_bytes());
     put(field::CHUNK_INODES, &geometry.chunk_inodes.to_le_bytes());
-    let word = |at: u64| {
-        let (words, _) = bytes.as_chunks::<8>();
-        u64::from_le_bytes(words[at as usize / 8])
-    };
-    for at in (0..SEALED_BYTES).step_by(8) {
-        let word = match at {
-            field::CHECKSUM => checksum(word),
-            at => word(at),
-        };
-        region.store(page.at() + at, word);
+    let mut words = [0; SEALED_BYTES as usize / 8];
+    let (chunks, _) = bytes.as_chunks::<8>();
+    for (word, bytes) in words.iter_mut().zip(chunks) {
+        *word = u64::from_le_bytes(*bytes);
     }
-    region.write_back(page.at(), SEALED_BYTES);
-    region.fence();
-}
-
-/// Stores the hints and makes them durable. What was stored before is durable first, if the caller wrote it back.
-pub(crate) fn store_hints(region: &Region, hints: Hints) {
-    region.store(field::MOUNTS, hints.mounts);
-    region.store(field::CLEAN, u64::from(hints.clean));
-    region.write_back(field::CLEAN, 16);
-    region.fence();
+    words[field::CHECKSUM as usize / 8] = checksum(|at| words[at as usize / 8]);
+    words
 }
 
 #[cfg(test)]
@@ -244,7 +239,8 @@ mod tests {
             clean: true,
             mounts: 7,
         };
-        store_hints(&region, hints);
+        region.store(field::CLEAN, 1);
+        region.store(field::MOUNTS, 7);
         let found = load(&region).unwrap();
         assert_eq!((found.superblock, found.hints), (sb, hints));
         assert_eq!((found.damage, found.differ), ([None, None], false));

@@ -10,6 +10,7 @@
 use crate::index::dir::DirIndex;
 use crate::index::file::FileIndex;
 use crate::layout::InodeRef;
+use crate::state::SlotMap;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
@@ -24,6 +25,8 @@ pub struct Node {
     pub inode: InodeRef,
     /// What it is. Counts where the medium says something else: a read-only mount leaves damage as it is.
     pub kind: FileKind,
+    /// Its size or its target is damaged, so nothing can be read or changed. Only in a read-only mount.
+    pub damaged: bool,
     /// Times it is open.
     pub opens: AtomicU32,
     state: RwLock<State>,
@@ -62,6 +65,20 @@ pub struct Directory {
     pub parent: u32,
     /// Its names.
     pub names: DirIndex,
+    /// Its free slots; none in a read-only mount.
+    pub slots: SlotMap,
+}
+
+impl Directory {
+    /// A directory with these names and no free slot.
+    #[must_use]
+    pub fn new(parent: u32, names: DirIndex) -> Directory {
+        Directory {
+            parent,
+            names,
+            slots: SlotMap::new(),
+        }
+    }
 }
 
 impl Node {
@@ -71,8 +88,17 @@ impl Node {
         Node {
             inode,
             kind,
+            damaged: false,
             opens: AtomicU32::new(0),
             state: RwLock::new(state),
+        }
+    }
+
+    /// The node of an inode that is damaged.
+    pub(crate) fn damaged(inode: InodeRef, kind: FileKind, state: State) -> Node {
+        Node {
+            damaged: true,
+            ..Node::new(inode, kind, state)
         }
     }
 

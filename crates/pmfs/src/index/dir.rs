@@ -165,6 +165,11 @@ impl DirIndex {
         self.corrections.insert(place, meaning);
     }
 
+    /// Slots mean what they say: recovery has stored what was noted.
+    pub(crate) fn forget_corrections(&mut self) {
+        self.corrections = BTreeMap::new();
+    }
+
     /// Adds a page of the directory.
     pub fn add_page(&mut self, offset: u64, page: Page) {
         let at = self.pages.partition_point(|(other, _)| *other < offset);

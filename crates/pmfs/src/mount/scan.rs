@@ -1,0 +1,198 @@
+//! The whole look at a region: the passes in their order, and what they come to.
+//!
+//! | pass | looks at | in parallel by |
+//! |---|---|---|
+//! | [`pages`] | page descriptors | 4,096 pages |
+//! | [`slots`] | rename pointers, on what the medium says | 64 directory pages |
+//! | [`names`] | directories | directory |
+//! | [`tree`] | the walk from the root; counts of names | – ; directory |
+//! | [`files`] | reachable inodes and their pages | range of inodes |
+//!
+//! The same passes run after a crash and after an unmount, so recovery takes no longer than a clean mount. Nothing is stored
+//! here: what is to be stored is in the log, as words. The result does not depend on the number of threads.
+//!
+//! Memory: what remains is the table of nodes. While the scan runs there are, besides, 4 bytes for each inode of the region,
+//! 4 bytes for each name, 32 bytes for each run of pages, and two bits for each page.
+
+use super::bitmap::Bitmap;
+use super::files::{self, Inodes};
+use super::look::Look;
+use super::names::{self, Listing};
+use super::pages::{self, Buckets, DirPage, Pages};
+use super::slots;
+use super::tree::{self, Tree};
+use super::workers::Workers;
+use crate::fsck::finding::{Location, Log, Problem};
+use crate::index::dir::DirIndex;
+use crate::layout::{Geometry, TAG_MAX};
+use crate::table::{Content, Directory, Table};
+use crate::words::Words;
+use std::ops::Range;
+
+/// Tags above this are taken as exhausted, long before they are.
+const TAGS_ENOUGH: u64 = TAG_MAX - TAG_MAX / 4;
+
+/// What a region holds.
+pub(crate) struct Scan {
+    /// The reachable inodes. Directories are still empty.
+    pub(crate) table: Table,
+    /// Directories that have pages, by number, unreachable ones included.
+    pub(crate) listings: Vec<Listing>,
+    pub(crate) tree: Tree,
+    /// Pages of directories, by directory and offset.
+    pub(crate) dir_pages: Vec<DirPage>,
+    pub(crate) free_pages: Vec<Range<u64>>,
+    pub(crate) free_inodes: Vec<Range<u32>>,
+    /// Above every tag of a name and of a name's pointer.
+    pub(crate) next_tag: u64,
+    pub(crate) log: Log,
+}
+
+/// Pieces of the page table that are looked at together: they do not cross chunks.
+fn pieces(geometry: &Geometry) -> Vec<Range<u64>> {
+    (0..geometry.chunks())
+        .map(|chunk| geometry.data_pages(chunk))
+        .flat_map(|pages| {
+            let starts = pages.clone().step_by(pages::PAGES_AT_ONCE as usize);
+            starts.map(move |start| start..pages.end.min(start + pages::PAGES_AT_ONCE))
+        })
+        .collect()
+}
+
+/// Looks at everything.
+pub(crate) fn scan(m: &impl Words, geometry: &Geometry, workers: &mut Workers<'_>) -> Scan {
+    let mut look = Look::new(m, *geometry);
+    let mut log = Log::default();
+    let buckets = Buckets::new(geometry.inodes());
+    let pieces = pieces(geometry);
+    let mut found: Vec<Pages> = workers.each(400, pieces.len(), |unit| {
+        pages::scan(&look, pieces[unit].clone(), &buckets)
+    });
+    pages::decide_strange(&look, &mut found, &buckets);
+    look.kinds = pages::decide_kinds(&look, &found, &buckets);
+
+    let mut doubts = Vec::new();
+    let mut dir_pages = Vec::new();
+    for piece in &mut found {
+        dir_pages.append(&mut piece.dir_pages);
+        doubts.append(&mut piece.doubts);
+        log.append(std::mem::take(&mut piece.log));
+    }
+    let dir_pages = pages::order_dir_pages(&look, dir_pages, &mut doubts);
+    let directories = Bitmap::new(geometry.pages);
+    dir_pages.iter().for_each(|page| directories.set(page.page));
+
+    let some: Vec<&[DirPage]> = dir_pages.chunks(slots::PAGES_AT_ONCE).collect();
+    let slots = workers.each(500, some.len(), |unit| {
+        slots::scan(&look, some[unit], &directories)
+    });
+    drop(directories);
+    let next_tag = slots.iter().map(|slots| slots.next_tag).max();
+    let mut next_tag = next_tag.unwrap_or(0).max(1);
+    let heads: Vec<u8> = slots
+        .iter()
+        .flat_map(|slots| &slots.heads)
+        .copied()
+        .collect();
+    let decisions = slots::decide(&look, &slots, &mut next_tag, &mut log);
+    doubts.extend(slots.iter().flat_map(|slots| slots.doubts.iter().copied()));
+    drop(slots);
+
+    let all = names::directories(&dir_pages);
+    let mut listings = workers.each(750, all.len(), |unit| {
+        let (directory, pages) = (&all[unit], all[unit].pages.clone());
+        names::list(
+            &look,
+            &decisions,
+            directory,
+            &dir_pages[pages.clone()],
+            &heads[pages],
+        )
+    });
+    let tree = tree::walk(&look, &mut listings, workers, 800, &mut log);
+    for doubt in doubts
+        .into_iter()
+        .filter(|doubt| tree.names(doubt.number) > 0)
+    {
+        doubt.settle(&look, &mut log);
+    }
+    for listing in &mut listings {
+        let found = std::mem::take(&mut listing.log);
+        if tree.names(listing.number) > 0 {
+            log.append(found);
+        }
+    }
+
+    let used = Bitmap::new(geometry.pages);
+    for page in &dir_pages {
+        if tree.names(page.number) > 0 {
+            used.set(page.page);
+        }
+    }
+    let table = Table::new();
+    table.reserve(tree.inodes());
+    let inodes: Vec<Inodes> = workers.each(1000, buckets.count(), |bucket| {
+        let runs = found.iter().map(|piece| piece.runs[bucket].as_slice());
+        let runs = runs.collect::<Vec<_>>().concat();
+        files::build(&look, &tree, buckets.numbers(bucket), runs, &used, &table)
+    });
+    let mut free_inodes: Vec<Range<u32>> = Vec::new();
+    for found in inodes {
+        log.append(found.log);
+        for range in found.free {
+            match free_inodes.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => free_inodes.push(range),
+            }
+        }
+    }
+    if next_tag > TAGS_ENOUGH {
+        let detail = format_args!("the next would be {next_tag} of {TAG_MAX}");
+        log.add(Problem::TagsExhausted, Location::default(), detail);
+    }
+    let free_pages = (0..geometry.chunks())
+        .flat_map(|chunk| used.clear_ranges(geometry.data_pages(chunk)))
+        .collect();
+    Scan {
+        table,
+        listings,
+        tree,
+        dir_pages,
+        free_pages,
+        free_inodes,
+        next_tag,
+        log,
+    }
+}
+
+impl Scan {
+    /// Free pages.
+    pub(crate) fn free_page_count(&self) -> u64 {
+        self.free_pages.iter().map(|run| run.end - run.start).sum()
+    }
+
+    /// Free inodes.
+    pub(crate) fn free_inode_count(&self) -> u64 {
+        let all = self.free_inodes.iter();
+        all.map(|range| u64::from(range.end - range.start)).sum()
+    }
+
+    /// Gives the directories their names. `done` is called for each that has pages, with the slots of each page that are used.
+    pub(crate) fn name_directories(&mut self, mut done: impl FnMut(&mut Directory, &[u64])) {
+        let put = |number, directory: Directory| {
+            if let Some(node) = self.table.get(number) {
+                node.write().content = Content::Directory(Box::new(directory));
+            }
+        };
+        for listing in std::mem::take(&mut self.listings) {
+            if let Some(family) = self.tree.parents.remove(&listing.number) {
+                let mut directory = Directory::new(family.parent, listing.names);
+                done(&mut directory, &listing.used);
+                put(listing.number, directory);
+            }
+        }
+        for (number, family) in self.tree.parents.drain() {
+            put(number, Directory::new(family.parent, DirIndex::default()));
+        }
+    }
+}
