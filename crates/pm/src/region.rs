@@ -103,6 +103,16 @@ impl Region {
         self
     }
 
+    /// The same region of plain memory on a platform whose caches survive a power cut ([`Durability::Eadr`]). For tests: in
+    /// plain memory, nothing survives.
+    #[must_use]
+    pub fn with_eadr(mut self) -> Region {
+        if self.file.is_none() {
+            self.durability = Durability::Eadr;
+        }
+        self
+    }
+
     /// The file of the region, if it lies in one.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {

@@ -102,3 +102,6 @@ pub enum Error {
 
 /// Result of a call.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests;

@@ -40,6 +40,8 @@ pub struct DirPage<'d, P, S> {
     page: Page,
     /// Slots that its first name takes.
     taken: u64,
+    /// Whether its zeros are in flight.
+    zeros: bool,
     _brand: PhantomData<fn(&'d ()) -> &'d ()>,
     _state: PhantomData<(P, S)>,
 }
@@ -51,6 +53,7 @@ impl<'d, P, S> DirPage<'d, P, S> {
             dir: self.dir,
             page: self.page,
             taken: self.taken,
+            zeros: self.zeros,
             _brand: PhantomData,
             _state: PhantomData,
         }
@@ -67,6 +70,7 @@ fn begin<'d, S>(
         dir: dir.inode,
         page: page.split(1).spend().start,
         taken,
+        zeros: true,
         _brand: PhantomData,
         _state: PhantomData,
     }
@@ -174,9 +178,10 @@ impl<S> FencedSealed for DirPage<'_, InFlight, S> {}
 impl<'d, S> Fenced for DirPage<'d, InFlight, S> {
     type Clean = DirPage<'d, Clean, S>;
     fn non_temporal(&self) -> bool {
-        true
+        self.zeros
     }
-    fn cleaned(self, _: Witness) -> Self::Clean {
+    fn cleaned(mut self, _: Witness) -> Self::Clean {
+        self.zeros = false;
         self.in_state()
     }
 }

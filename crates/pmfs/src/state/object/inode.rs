@@ -430,7 +430,7 @@ pub(super) struct SecondLine<'m> {
 impl SecondLine<'_> {
     /// Stores the whole line, its header last.
     fn write(&self, btime: u64, atime: u64, inline: Option<&[u8]>) {
-        let mut line = LineWriter::new(self.m, self.at);
+        let mut line = LineWriter::of(self.m, self.at, inode::EXTRA);
         line.word(inode::BTIME, btime);
         line.word(inode::ATIME, atime);
         let inline = inline.unwrap_or_default();

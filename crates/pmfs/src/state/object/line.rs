@@ -11,19 +11,27 @@ use crate::layout::LINE_BYTES;
 #[must_use = "a line without its commit word counts for nothing"]
 pub struct LineWriter<'m> {
     m: &'m Medium,
-    /// First byte of the object; all its words that this writer stores are in one line.
+    /// First byte of the object.
     at: u64,
+    /// The line that all words are in.
+    line: u64,
 }
 
 impl<'m> LineWriter<'m> {
-    /// The object at `at`.
+    /// The first line of the object at `at`.
     pub(super) fn new(m: &'m Medium, at: u64) -> LineWriter<'m> {
-        LineWriter { m, at }
+        LineWriter::of(m, at, 0)
+    }
+
+    /// The line of the object at `at` that has its byte `offset`.
+    pub(super) fn of(m: &'m Medium, at: u64, offset: u64) -> LineWriter<'m> {
+        let line = (at + offset) / LINE_BYTES;
+        LineWriter { m, at, line }
     }
 
     /// Stores a word that counts only with the commit word.
     pub fn word(&mut self, offset: u64, word: u64) {
-        debug_assert_eq!((self.at + offset) / LINE_BYTES, self.at / LINE_BYTES);
+        debug_assert_eq!((self.at + offset) / LINE_BYTES, self.line);
         self.m.region.store(self.at + offset, word);
     }
 
