@@ -3,6 +3,9 @@
 //! Everything here is safe to call: the functions take slices of atomic words. The inline assembly reads and writes exactly
 //! these words, each aligned word in one piece, like relaxed atomic accesses; so a racing access from another thread is no
 //! data race. Under Miri and on processors without a version of their own, relaxed atomic accesses stand in.
+//!
+//! Non-temporal stores are weakly ordered: other threads may see them late, up to the next fence of the thread that issued
+//! them. A caller that hands data to another thread fences first.
 
 #![allow(unsafe_code)]
 
@@ -18,6 +21,8 @@ pub enum Instruction {
     Clflushopt,
     /// x86 `clflush`: as [`Instruction::Clflushopt`], but each waits for the one before.
     Clflush,
+    /// aarch64 `dc cvap`: cleans the line to the point of persistence.
+    DcCvap,
     /// None: stores are durable nowhere. Only for memory that is lost with the process anyway.
     None,
 }
@@ -36,6 +41,7 @@ impl std::fmt::Display for Instruction {
             Instruction::Clwb => "clwb",
             Instruction::Clflushopt => "clflushopt",
             Instruction::Clflush => "clflush",
+            Instruction::DcCvap => "dc cvap",
             Instruction::None => "none",
         })
     }
@@ -83,7 +89,7 @@ mod native {
                 Instruction::Clflush => {
                     asm!("clflush [{}]", in(reg) at, options(nostack, preserves_flags));
                 }
-                Instruction::None => {}
+                Instruction::DcCvap | Instruction::None => {}
             }
         }
     }
@@ -124,35 +130,83 @@ mod native {
         }
     }
 
+    /// Words from which on the string instruction is worth its start.
+    const STRING_WORDS_MIN: usize = 64;
+
     pub(crate) fn load_data(from: &[AtomicU64], to: &mut [u8]) {
         assert_eq!(from.len() * 8, to.len());
-        let (mut from, mut to, mut words) =
-            (from.as_ptr().cast::<u64>(), to.as_mut_ptr(), from.len());
-        // SAFETY: `to` and `from` are valid for `words` words, which the loops count down; neither needs alignment here.
+        if from.len() < STRING_WORDS_MIN {
+            return super::portable::load_data(from, to);
+        }
+        // SAFETY: `from` and `to` are valid for `from.len()` words and do not overlap, because `to` is exclusive. Neither
+        // needs to be aligned. The direction flag is clear whenever assembly starts.
         unsafe {
-            while words >= 8 {
-                asm!(
-                    "movdqu {a}, [{from}]", "movdqu {b}, [{from} + 16]",
-                    "movdqu {c}, [{from} + 32]", "movdqu {d}, [{from} + 48]",
-                    "movdqu [{to}], {a}", "movdqu [{to} + 16], {b}",
-                    "movdqu [{to} + 32], {c}", "movdqu [{to} + 48], {d}",
-                    a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
-                    from = in(reg) from, to = in(reg) to, options(nostack, preserves_flags)
-                );
-                (from, to, words) = (from.add(8), to.add(64), words - 8);
-            }
-            while words > 0 {
-                asm!("mov {word}, [{from}]", "mov [{to}], {word}", word = out(reg) _, from = in(reg) from,
-                    to = in(reg) to, options(nostack, preserves_flags));
-                (from, to, words) = (from.add(1), to.add(8), words - 1);
+            asm!(
+                "rep movsq",
+                inout("rcx") from.len() => _,
+                inout("rsi") from.as_ptr() => _,
+                inout("rdi") to.as_mut_ptr() => _,
+                options(nostack, preserves_flags)
+            );
+        }
+    }
+}
+
+#[cfg(all(target_arch = "aarch64", not(miri)))]
+mod native {
+    use super::{AtomicU64, Instruction, portable};
+    use crate::LINE_BYTES;
+    use std::arch::asm;
+
+    pub(crate) use portable::load_data;
+
+    pub(crate) fn detect() -> Instruction {
+        let cache_type: u64;
+        // SAFETY: reads a register that Linux lets programs read.
+        unsafe {
+            asm!("mrs {}, ctr_el0", out(reg) cache_type, options(nomem, nostack, preserves_flags))
+        }
+        // Words of 4 bytes in the smallest line, as a power of two. A line shorter than ours would be written back in part.
+        let line_bytes = 4_u64 << (cache_type >> 16 & 0xf);
+        if std::arch::is_aarch64_feature_detected!("dpb") && line_bytes >= LINE_BYTES {
+            Instruction::DcCvap
+        } else {
+            Instruction::None
+        }
+    }
+
+    #[inline]
+    pub(crate) fn write_back(instruction: Instruction, word: &AtomicU64) {
+        if instruction == Instruction::DcCvap {
+            // SAFETY: the address is valid, and the instruction changes nothing that a program can observe of memory; `detect`
+            // found it.
+            unsafe { asm!("dc cvap, {}", in(reg) word.as_ptr(), options(nostack, preserves_flags)) }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn fence() {
+        // SAFETY: a barrier only orders; without `nomem`, the compiler keeps memory accesses on their side.
+        unsafe { asm!("dsb sy", options(nostack, preserves_flags)) }
+    }
+
+    /// There is no non-temporal store that a barrier alone makes durable: the lines are written back here.
+    pub(crate) fn store_data(instruction: Instruction, to: &[AtomicU64], from: &[u8]) {
+        portable::store_data(instruction, to, from);
+        let mut line = u64::MAX;
+        for word in to {
+            let this = word.as_ptr().addr() as u64 / LINE_BYTES;
+            if this != line {
+                line = this;
+                write_back(instruction, word);
             }
         }
     }
 }
 
-/// Plain accesses, for Miri and for processors without instructions of their own here.
-#[cfg(any(not(target_arch = "x86_64"), miri))]
-mod native {
+/// Plain accesses: the whole implementation under Miri and on other processors, a part of it elsewhere.
+#[allow(dead_code)]
+mod portable {
     use super::{AtomicU64, Instruction, Ordering};
     use std::sync::atomic;
 
@@ -182,6 +236,9 @@ mod native {
         }
     }
 }
+
+#[cfg(any(not(any(target_arch = "x86_64", target_arch = "aarch64")), miri))]
+use portable as native;
 
 pub(crate) use native::{detect, fence, load_data, store_data, write_back};
 

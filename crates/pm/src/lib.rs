@@ -16,13 +16,62 @@
 //!
 //! # Backings
 //!
-//! * [`Region::anonymous`]: plain memory, for tests and measurements;
+//! * [`Region::open`], [`Region::create`]: a file on tmpfs, ramfs or hugetlbfs, a file on a file system mounted with DAX, or a
+//!   DAX device. Other files are refused, because the kernel writes their pages back by itself and may tear a line;
+//! * [`Region::anonymous`], [`Region::with_content`]: plain memory, for tests and measurements;
 //! * [`Region::recorded`]: plain memory that records every event, see [`Recorder`].
+//!
+//! Memory of the machine (tmpfs) behaves like persistent memory until the machine stops.
 //!
 //! # Rules for callers
 //!
-//! An address is a byte offset from the start of the region. Accesses out of bounds panic, like those of a slice: callers that
-//! follow addresses found on the medium check them first.
+//! * An address is a byte offset from the start of the region. Accesses out of bounds panic, like those of a slice: callers
+//!   that follow addresses found on the medium check them first.
+//! * A region can fail while it is used: its file shrinks, or the medium reports an error. Accesses then go on, to zeros, and
+//!   [`Region::failed`] is true. A caller looks at it before it reports success, or believes what it has read.
+//! * Non-temporal stores reach other threads in order only after a fence. A caller fences before it releases the lock that
+//!   protects the data.
+//!
+//! # Crash images
+//!
+//! A recorded region shows what a power cut may leave. [`Trace::explore`] forms these images under a [`Model`], and
+//! [`Trace::report`] lists stores that are never written back and write-backs and fences that do nothing.
+//!
+//! ```
+//! use steadfast_pm::{CrashImage, Exploration, Region};
+//!
+//! /// Stores a record in line 1, and then, in line 0, the word that makes it valid.
+//! fn publish(region: &Region) {
+//!     region.store(64, 42);
+//!     region.write_back(64, 8);
+//!     region.fence();
+//!     region.store(0, 1);
+//!     region.write_back(0, 8);
+//!     region.fence();
+//! }
+//!
+//! /// What is valid is there.
+//! fn check(image: &CrashImage<'_>) -> Result<(), String> {
+//!     let region = image.region();
+//!     match (region.load(0), region.load(64)) {
+//!         (0, _) | (1, 42) => Ok(()),
+//!         _ => Err(image.to_string()),
+//!     }
+//! }
+//!
+//! let region = Region::recorded(vec![0; 128]);
+//! publish(&region);
+//! let trace = region.recorder().map(|recorder| recorder.trace()).ok_or("not recorded")?;
+//! assert!(trace.report().is_clean());
+//! let all = |_| true;
+//! trace.explore(&Exploration::default(), all, check)?;
+//!
+//! // Without the first write-back, the record may be lost though it is valid.
+//! let careless = trace.without(1);
+//! assert!(careless.explore(&Exploration::default(), all, check).is_err());
+//! assert_eq!(careless.report().never_written_back, [0]);
+//! # Ok::<(), String>(())
+//! ```
 
 mod counts;
 mod error;

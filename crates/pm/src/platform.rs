@@ -96,7 +96,7 @@ pub(crate) fn caches_persist(sys: &Path, found: Device) -> bool {
     !answers.is_empty() && answers.iter().all(|answer| *answer)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(miri)))]
 mod tests {
     use super::*;
     use std::fs::{create_dir_all, write};

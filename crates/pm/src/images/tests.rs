@@ -7,7 +7,11 @@ use proptest::prelude::*;
 use super::*;
 
 const WORDS: u64 = 24;
+// Miri is slow: it runs the same code on less.
 const CASES: u32 = if cfg!(miri) { 2 } else { 400 };
+const EVENTS: usize = if cfg!(miri) { 6 } else { 14 };
+const LINES: u64 = if cfg!(miri) { 7 } else { 30 };
+const SAMPLES: u32 = if cfg!(miri) { 5 } else { 256 };
 
 fn event() -> impl Strategy<Value = Event> {
     // Few addresses, so that stores meet.
@@ -22,7 +26,7 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn trace(threads: u32) -> impl Strategy<Value = Trace> {
-    proptest::collection::vec((event(), 0..threads), 0..14).prop_map(|events| {
+    proptest::collection::vec((event(), 0..threads), 0..EVENTS).prop_map(|events| {
         let mut trace = Trace::new((100..100 + WORDS).collect());
         for (event, thread) in events {
             trace.push(event, thread);
@@ -305,10 +309,17 @@ fn wide(lines: u64) -> Trace {
     trace
 }
 
+fn sampling() -> Exploration {
+    Exploration {
+        samples: SAMPLES,
+        ..Exploration::default()
+    }
+}
+
 #[test]
 fn a_sample_has_nothing_everything_and_each_line_alone() {
-    let (lines, trace) = (30, wide(30));
-    let options = Exploration::default();
+    let (lines, trace) = (LINES, wide(LINES));
+    let options = sampling();
     let images = explored(&trace, &options, |_| true)
         .remove(&0)
         .unwrap_or_default();
@@ -326,15 +337,19 @@ fn a_sample_has_nothing_everything_and_each_line_alone() {
         assert!(images.contains(&image(&|l| l <= line)), "up to {line}");
     }
     // And random ones.
-    assert!(images.len() > 200 + 3 * lines as usize, "{}", images.len());
+    assert!(
+        images.len() as u64 > 3 * lines + u64::from(SAMPLES) / 2,
+        "{}",
+        images.len()
+    );
     let other = Exploration { seed: 1, ..options };
     assert_ne!(explored(&trace, &other, |_| true).remove(&0), Some(images));
 }
 
 #[test]
 fn lines_that_are_not_read_are_kept_together() {
-    let trace = wide(30);
-    let options = Exploration::default();
+    let trace = wide(LINES);
+    let options = sampling();
     let count = |first: &dyn Fn(u64) -> bool| trace.explore(&options, first, |_| Ok::<(), ()>(()));
     let explored = count(&|at| at < 128).unwrap_or_default();
     // Two lines with four prefixes each, and all the others: there or not.
