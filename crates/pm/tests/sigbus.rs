@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::ptr;
 
-use steadfast_pm::{OpenOptions, Region};
+use steadfast_pm::{Error, OpenOptions, Region};
 use tempfile::TempDir;
 
 const BYTES: u64 = 64 << 10;
@@ -218,4 +218,53 @@ fn an_ignored_signal_stays_ignored() {
 fn a_fault_elsewhere_goes_to_the_former_handler() {
     assert_eq!(child("plain handler").code(), Some(42));
     assert_eq!(child("handler with description").code(), Some(43));
+}
+
+/// The directories where a file system of a kind is mounted.
+fn mounted(kind: &str) -> Vec<PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap();
+    let mounts = mounts
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>());
+    let mounts = mounts.filter(|words| words[2] == kind);
+    mounts.map(|words| PathBuf::from(words[1])).collect()
+}
+
+#[test]
+fn a_file_of_huge_pages_fails_page_by_page() {
+    const HUGE: u64 = 2 << 20;
+    for dir in mounted("hugetlbfs") {
+        let Ok(dir) = tempfile::tempdir_in(dir) else {
+            continue;
+        };
+        let path = dir.path().join("region");
+        let uneven = Region::create(&path, HUGE + 4096, false, &OpenOptions::default());
+        assert!(matches!(uneven, Err(Error::UnevenSize { unit: HUGE, .. })));
+        // There may be no such pages.
+        let Ok(region) = Region::create(&path, 3 * HUGE, false, &OpenOptions::default()) else {
+            continue;
+        };
+        for at in [0, HUGE, 2 * HUGE] {
+            region.store(at + 8, 5);
+        }
+        truncate(&path, HUGE);
+        assert_eq!(region.load(HUGE + 8), 0);
+        assert!(region.failed());
+        region.store(3 * HUGE - 8, 1);
+        assert_eq!((region.load(8), region.load(2 * HUGE + 8)), (5, 0));
+    }
+}
+
+#[test]
+fn a_file_on_ramfs_is_a_region() {
+    for dir in mounted("ramfs") {
+        let Ok(dir) = tempfile::tempdir_in(dir) else {
+            continue;
+        };
+        let path = dir.path().join("region");
+        let region = Region::create(&path, BYTES, false, &OpenOptions::default()).unwrap();
+        region.store(4096, 5);
+        truncate(&path, 4096);
+        assert_eq!((region.load(4096), region.failed()), (0, true));
+    }
 }
