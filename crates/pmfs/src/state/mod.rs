@@ -5,6 +5,7 @@
 //! * `object` (private): objects on the medium and their states. A transition consumes an object, stores words, and returns
 //!   the object in its next state. What must be durable first is an argument of the transition, in the state `Clean`.
 //! * [`calls`]: one function for each change of the volume, made of transitions. This is the code that the types check.
+//! * [`transitions`]: the transitions as a table, to compare with the model in `proofs/alloy`.
 //!
 //! # What types say
 //!
@@ -41,6 +42,7 @@
 
 pub mod calls;
 mod object;
+pub mod transitions;
 
 pub use calls::*;
 pub use object::content::{Bytes, Content, Hidden, Shown, Targets};

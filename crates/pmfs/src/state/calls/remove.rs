@@ -3,9 +3,9 @@
 use super::room::Touch;
 use crate::layout::{InodeRef, Place};
 use crate::state::inode::states::Live;
-use crate::state::persist::{Clean, fence};
+use crate::state::persist::{Clean, InFlight, fence};
 use crate::state::{
-    Dentry, Descriptors, DirectoryRun, FreedSlots, Inode, Medium, PageRun, Result, Touches,
+    Dentry, Descriptors, DirectoryRun, FreedSlots, Inode, Killed, Medium, PageRun, Result, Touches,
     Unlinked,
 };
 
@@ -49,7 +49,7 @@ pub fn remove(m: &Medium, remove: Remove, touch: Touch) -> Result<Removed> {
         let slot = Dentry::live(s, remove.place, &inode)?;
         let kills = check_kills(&inode, &remove.kills)?;
         let slot = slot.remove().flush();
-        let killed = Descriptors::kill(&inode, &kills).flush();
+        let killed = kill(&inode, &kills);
         let stamps = touches.stamp().flush();
         let (slot, _, _) = fence(m, (slot, killed, stamps));
         let (slots, unlinked) = slot.freed();
@@ -57,10 +57,19 @@ pub fn remove(m: &Medium, remove: Remove, touch: Touch) -> Result<Removed> {
     })
 }
 
-/// The pages of a directory that loses its name.
+/// The pages of a directory that loses its name, checked.
 pub(super) fn check_kills<'i>(
     inode: &Inode<'i, Clean, Live>,
     kills: &[PageRun],
 ) -> Result<Vec<DirectoryRun<'i>>> {
     kills.iter().map(|run| inode.directory_run(*run)).collect()
+}
+
+/// They hold no slots any more.
+pub(super) fn kill<'i>(
+    inode: &Inode<'i, Clean, Live>,
+    kills: &[DirectoryRun<'i>],
+) -> Descriptors<'i, InFlight, Killed> {
+    let killed = Descriptors::killed(inode);
+    kills.iter().fold(killed, Descriptors::kill).flush()
 }

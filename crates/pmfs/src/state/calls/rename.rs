@@ -1,15 +1,15 @@
 //! `rename`, `exchange`, and the rename that leaves a whiteout.
 
 use super::create::Birth;
-use super::remove::check_kills;
+use super::remove::{check_kills, kill};
 use super::room::{NewName, Placed, Touch};
 use crate::layout::{InodeRef, Place};
 use crate::state::dentry::states::Live as LiveSlot;
 use crate::state::inode::states::Live as LiveInode;
 use crate::state::persist::{Brand, Clean, fence, order};
 use crate::state::{
-    Dentry, Descriptors, DirectoryRun, Error, FreedSlots, Inode, Medium, NewTag, PageRun, Result,
-    Touches, Unlinked,
+    Dentry, DirectoryRun, Error, FreedSlots, Inode, Medium, NewTag, PageRun, Result, Touches,
+    Unlinked,
 };
 
 /// Where a rename leads.
@@ -129,8 +129,8 @@ pub fn rename(m: &Medium, rename: Rename<'_, '_>, touches: &[Touch]) -> Result<R
             Target::Over(over) => {
                 let over = over.check(rename.inode, other, t, &mut touches)?;
                 let to = over.slot.aim(&from, over.tag).commit();
-                let killed = Descriptors::kill(&over.inode, &over.kills);
-                (to.flush(), None, Some(killed.flush()))
+                let killed = kill(&over.inode, &over.kills);
+                (to.flush(), None, Some(killed))
             }
         };
         let stamps = touches.stamp().flush();
@@ -155,7 +155,7 @@ pub struct Exchange {
 
 /// Exchanges two names. Two names of one inode stay as they are.
 ///
-/// Plan: `other slot: pointer to the one with the inode that it is to get, commit word | the one: pointer = 0, commit word, new tag`. As a
+/// Plan: `other slot: pointer to the one with the inode that it is to get, commit word | the one: commit word, new tag`. As a
 /// rename; the pointer says what the first slot becomes. (SquirrelFS has no exchange.)
 ///
 /// # Errors
@@ -202,7 +202,7 @@ pub struct RenamedWhiteout {
 
 /// Renames a file or directory, and leaves a new inode under its old name.
 ///
-/// Plan: `whiteout | new slot: pointer with the whiteout, commit word | old slot: pointer = 0, whiteout, new tag`. The whiteout is durable
+/// Plan: `whiteout | new slot: pointer with the whiteout, commit word | old slot: whiteout, new tag`. The whiteout is durable
 /// first because a mount that finishes the exchange names it.
 ///
 /// # Errors
@@ -232,8 +232,8 @@ pub fn rename_whiteout(
                     let over = over.check(rename.inode, other, t, &mut touches)?;
                     let left = order(m, birth.bear_plain(w));
                     let to = over.slot.aim_swap(&from, &left, over.tag).commit();
-                    let killed = Descriptors::kill(&over.inode, &over.kills);
-                    (to.flush(), None, Some(killed.flush()), left)
+                    let killed = kill(&over.inode, &over.kills);
+                    (to.flush(), None, Some(killed), left)
                 }
             };
             let stamps = touches.stamp().flush();

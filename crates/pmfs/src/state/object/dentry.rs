@@ -342,14 +342,11 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
         self.in_state()
     }
 
-    /// Second step of an exchange: this slot names the other inode. Its own pointer goes before the commit word, its tag
-    /// changes after it.
+    /// Second step of an exchange: this slot names the other inode, and then it gets a new tag.
     ///
-    /// * The pointer may be one that a crash left uncommitted here. It points to a slot that names what this slot is about to
-    ///   name, perhaps; it would come to life.
-    /// * The tag makes the pointer of the first step out of date. Earlier it would be so too early. If it never changed, then a
-    ///   later exchange that brings the first inode back would bring that pointer back to life. So a mount that finds this slot
-    ///   under the old tag gives it a new one.
+    /// The tag makes the pointer of the first step out of date. Before the commit word it would do so too early. If it never
+    /// changed, a later exchange that brings the first inode back here would bring that pointer back to life. So a mount that
+    /// finds this slot under the old tag gives it a new one.
     pub fn swap<'d, 'k>(
         self,
         to: &Dentry<'d, Clean, Committed<'j, Swap<'s, 'k>>>,
@@ -360,7 +357,6 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
             ..self.tag()
         };
         let mut line = self.line();
-        line.word(slot::POINTER, 0);
         line.word(slot::COMMIT, to.other.word());
         line.commit(slot::TAG, tag.word());
         self.in_state()

@@ -320,12 +320,14 @@ impl<'i> Descriptors<'i, Dirty, Killed> {
     /// The pages of a directory that loses its name. The next content of such a page must not be read as slots: it might be
     /// there before the page has another descriptor, and the directory's generation stays the same until its inode is born
     /// again. The directory is empty, so that it may lose its pages before its name.
-    pub fn kill(inode: &Inode<'i, Clean, Live>, runs: &[DirectoryRun<'i>]) -> Self {
-        let mut killed = Self::none(inode, 0);
-        for run in runs {
-            killed.store_lives(run.run, 0);
-        }
-        killed
+    pub fn killed(inode: &Inode<'i, Clean, Live>) -> Self {
+        Self::none(inode, 0)
+    }
+
+    /// Pages of the directory hold no slots any more.
+    pub fn kill(mut self, pages: &DirectoryRun<'i>) -> Self {
+        self.store_lives(pages.run, 0);
+        self
     }
 }
 
