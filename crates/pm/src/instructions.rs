@@ -9,6 +9,7 @@
 
 #![allow(unsafe_code)]
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The instruction that writes a cache line back to the medium.
@@ -28,10 +29,11 @@ pub enum Instruction {
 }
 
 impl Instruction {
-    /// The best one that this processor has.
+    /// The best one that this processor has. It is asked once: in a virtual machine, the answer takes microseconds.
     #[must_use]
     pub fn detect() -> Instruction {
-        detect()
+        static DETECTED: OnceLock<Instruction> = OnceLock::new();
+        *DETECTED.get_or_init(native::detect)
     }
 }
 
@@ -240,7 +242,7 @@ mod portable {
 #[cfg(any(not(any(target_arch = "x86_64", target_arch = "aarch64")), miri))]
 use portable as native;
 
-pub(crate) use native::{detect, fence, load_data, store_data, write_back};
+pub(crate) use native::{fence, load_data, store_data, write_back};
 
 /// The word as it lies in memory.
 pub(crate) fn load_data_word(from: &AtomicU64) -> [u8; 8] {
