@@ -15,6 +15,7 @@ pub use finding::{Finding, Location, Problem, Severity};
 
 use crate::error::Error;
 use crate::layout::{Place, Pointer, SLOTS_PER_PAGE, Tag, slot};
+use crate::mount::pages::DirPage;
 use crate::mount::repairs;
 use crate::mount::scan::{Scan, scan};
 use crate::mount::workers::Workers;
@@ -88,7 +89,7 @@ fn count(counts: &BTreeMap<Problem, u64>, severity: Severity) -> u64 {
         .sum()
 }
 
-/// Checks the volume in `region`. `progress` is told how many parts of how many are done; a repair begins anew with each look.
+/// Checks the volume in `region`, and gives the region back. `progress` is told how many parts of how many are done; a repair begins anew with each look.
 ///
 /// # Errors
 /// There is no volume that this program can use, or a repair is asked for of a region that is read-only; [`Error::Memory`].
@@ -96,7 +97,7 @@ pub fn fsck(
     region: Region,
     options: &FsckOptions,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<FsckReport, Error> {
+) -> Result<(FsckReport, Region), Error> {
     if region.read_only() && options.repair {
         let text = "a repair needs a region that can be written";
         return Err(Error::Option(text.into()));
@@ -141,8 +142,9 @@ pub fn fsck(
         for page in order {
             superblock::store(&region, page, &found.superblock);
         }
+        return Ok((report, region));
     }
-    Ok(report)
+    Ok((report, medium.into_region()))
 }
 
 fn look(
@@ -237,7 +239,8 @@ fn store(medium: &Medium, fixes: &[Fix], report: &mut FsckReport) -> Result<(), 
 /// stored later carries a tag from 1 on.
 fn renumbered(medium: &Medium, seen: &Scan) -> (Vec<Fix>, Vec<Fix>) {
     let (mut pointers, mut tags) = (Vec::new(), Vec::new());
-    for page in &seen.dir_pages {
+    let reachable = |page: &&DirPage| seen.tree.names(page.number) > 0;
+    for page in seen.dir_pages.iter().filter(reachable) {
         for place in (0..SLOTS_PER_PAGE).map(|index| Place::new(page.page, index)) {
             let word = |word| medium.load(place.at() + word);
             if word(slot::COMMIT) == 0 {

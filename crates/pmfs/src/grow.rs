@@ -33,21 +33,21 @@ pub struct Grown {
 ///
 /// # Errors
 /// There is no volume that this program can use, or the region is read-only; [`Error::Memory`].
-pub fn grow(region: Region, progress: &mut dyn FnMut(u64, u64)) -> Result<Grown, Error> {
+pub fn grow(region: &Region, progress: &mut dyn FnMut(u64, u64)) -> Result<Grown, Error> {
     if region.read_only() {
         let text = "growing needs a region that can be written";
         return Err(Error::Option(text.into()));
     }
-    let found = superblock::load(&region)?;
+    let found = superblock::load(region)?;
     let before = found.superblock;
     let after = longer(&before, region.len());
     if found.damage[0].is_some() {
         // Until it is whole again only the copy counts, and the growth changes that first.
-        superblock::store(&region, COPIES[0], &before);
+        superblock::store(region, COPIES[0], &before);
     }
     if after != before {
         let first = before.geometry.chunks();
-        zero_tables(&region, &after.geometry, first, progress);
+        zero_tables(region, &after.geometry, first, progress);
         region.fence();
         let failed = || match region.failed() {
             true => Err(Error::Memory {
@@ -56,8 +56,8 @@ pub fn grow(region: Region, progress: &mut dyn FnMut(u64, u64)) -> Result<Grown,
             false => Ok(()),
         };
         failed()?;
-        superblock::store(&region, COPIES[1], &after);
-        superblock::store(&region, COPIES[0], &after);
+        superblock::store(region, COPIES[1], &after);
+        superblock::store(region, COPIES[0], &after);
         failed()?;
     }
     Ok(Grown { before, after })

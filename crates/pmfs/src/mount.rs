@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::fsck::finding::{Finding, Fix, Problem, Severity};
 use crate::options::MountOptions;
 use crate::state::{self, FreeSpace, Medium, Repair, Survey};
-use crate::superblock::{self, Hints, Superblock};
+use crate::superblock::{self, Superblock};
 use crate::table::Table;
 use std::collections::BTreeMap;
 use steadfast_pm::Region;
@@ -56,6 +56,8 @@ pub struct Mount {
 /// What a mount found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountReport {
+    /// Nothing is stored.
+    pub read_only: bool,
     /// The volume was unmounted before.
     pub clean: bool,
     /// Mounts for writing, this one included.
@@ -101,6 +103,7 @@ pub fn mount(
         });
     }
     let mut report = MountReport {
+        read_only: options.read_only,
         clean: found.hints.clean,
         mounts: found.hints.mounts,
         free_pages: scan.free_page_count(),
@@ -146,15 +149,10 @@ pub fn mount(
 
 /// Marks a volume as unmounted. All calls have returned before; what they did is durable already. Does nothing to a volume
 /// that failed or was mounted read-only.
-pub fn unmount(medium: Medium, report: &MountReport, read_only: bool) -> Region {
-    if !read_only && !medium.failed() {
-        let Hints { clean, mounts } = Hints {
-            clean: true,
-            mounts: report.mounts,
-        };
-        state::store_hints(&medium, clean, mounts);
+pub fn unmount(medium: &Medium, report: &MountReport) {
+    if !report.read_only && !medium.failed() {
+        state::store_hints(medium, true, report.mounts);
     }
-    medium.into_region()
 }
 
 /// Words as `state` takes them.

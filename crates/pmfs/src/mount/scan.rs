@@ -29,9 +29,6 @@ use crate::table::{Content, Directory, Table};
 use crate::words::Words;
 use std::ops::Range;
 
-/// Tags above this are taken as exhausted, long before they are.
-const TAGS_ENOUGH: u64 = TAG_MAX - TAG_MAX / 4;
-
 /// What a region holds.
 pub(crate) struct Scan {
     /// The reachable inodes. Directories are still empty.
@@ -96,6 +93,11 @@ pub(crate) fn scan(m: &impl Words, geometry: &Geometry, workers: &mut Workers<'_
         .collect();
     let decisions = slots::decide(&look, &slots, &mut next_tag, &mut log);
     doubts.extend(slots.iter().flat_map(|slots| slots.doubts.iter().copied()));
+    let exhausted: Vec<u32> = slots
+        .iter()
+        .flat_map(|slots| &slots.exhausted)
+        .copied()
+        .collect();
     drop(slots);
 
     let all = names::directories(&dir_pages);
@@ -146,9 +148,14 @@ pub(crate) fn scan(m: &impl Words, geometry: &Geometry, workers: &mut Workers<'_
             }
         }
     }
-    if next_tag > TAGS_ENOUGH {
-        let detail = format_args!("the next would be {next_tag} of {TAG_MAX}");
-        log.add(Problem::TagsExhausted, Location::default(), detail);
+    let exhausted = exhausted.iter().find(|number| tree.names(**number) > 0);
+    if exhausted.is_some() || next_tag > slots::TAGS_ENOUGH {
+        let location = exhausted.map_or_else(Location::default, |number| Location::inode(*number));
+        log.add(
+            Problem::TagsExhausted,
+            location,
+            format_args!("the next would be {next_tag} of {TAG_MAX}"),
+        );
     }
     let free_pages = (0..geometry.chunks())
         .flat_map(|chunk| used.clear_ranges(geometry.data_pages(chunk)))

@@ -35,11 +35,16 @@ pub(crate) struct Unfinished {
     meaning: Option<InodeRef>,
 }
 
+/// Tags from here on are taken as used up, long before they are: no volume gets there in years.
+pub(crate) const TAGS_ENOUGH: u64 = TAG_MAX - TAG_MAX / 4;
+
 /// What some directory pages say.
 #[derive(Default)]
 pub(crate) struct Slots {
-    /// Above all tags of names and of their pointers.
+    /// Above all tags of names and of their pointers below [`TAGS_ENOUGH`].
     pub(crate) next_tag: u64,
+    /// Directories with larger ones.
+    pub(crate) exhausted: Vec<u32>,
     /// Slots with a commit word, for each page.
     pub(crate) heads: Vec<u8>,
     pub(crate) unfinished: Vec<Unfinished>,
@@ -61,7 +66,7 @@ pub(crate) fn scan(look: &Look<'_, impl Words>, pages: &[DirPage], directories: 
             }
             heads += 1;
             let tag = Tag::from_word(look.slot(place, slot::TAG)).tag;
-            found.next_tag = found.next_tag.max(tag + 1);
+            found.tag(look, page.number, commit, tag);
             let pointer = look.slot(place, slot::POINTER);
             if pointer == 0 {
                 continue;
@@ -69,8 +74,11 @@ pub(crate) fn scan(look: &Look<'_, impl Words>, pages: &[DirPage], directories: 
             let Some(pointer) = Pointer::from_words(pointer, look.slot(place, slot::OTHER)) else {
                 continue;
             };
-            found.next_tag = found.next_tag.max(pointer.tag + 1);
-            found.pointer(look, page.number, place, pointer, directories);
+            // A slot that names nothing alive is cleared; its words may belong to the name before it.
+            if look.reference(commit).alive().is_some() {
+                found.tag(look, page.number, commit, pointer.tag);
+                found.pointer(look, page.number, place, pointer, directories);
+            }
         }
         found.heads.push(heads);
     }
@@ -78,6 +86,14 @@ pub(crate) fn scan(look: &Look<'_, impl Words>, pages: &[DirPage], directories: 
 }
 
 impl Slots {
+    fn tag(&mut self, look: &Look<'_, impl Words>, directory: u32, commit: u64, tag: u64) {
+        if tag < TAGS_ENOUGH {
+            self.next_tag = self.next_tag.max(tag + 1);
+        } else if look.reference(commit).alive().is_some() {
+            self.exhausted.push(directory);
+        }
+    }
+
     fn pointer(
         &mut self,
         look: &Look<'_, impl Words>,
@@ -100,7 +116,6 @@ impl Slots {
         }
         let commit = look.commit_of(place);
         let matches = from != place
-            && look.reference(commit).alive().is_some()
             && directories.contains(from.page())
             && look.commit_of(from) != 0
             && Tag::from_word(look.slot(from, slot::TAG)).tag == pointer.tag;
@@ -138,9 +153,8 @@ pub(crate) fn decide(
     let mut decisions = Decisions::new();
     let mut retagged = BTreeSet::new();
     let mut tag = |from: Place| {
-        // A tag that would not fit is reported elsewhere.
-        let fresh = (*next_tag).min(TAG_MAX);
-        *next_tag = fresh + 1;
+        let fresh = *next_tag;
+        *next_tag += 1;
         let old = Tag::from_word(look.slot(from, slot::TAG));
         (from.at() + slot::TAG, Tag { tag: fresh, ..old }.word())
     };

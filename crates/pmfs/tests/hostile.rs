@@ -1,0 +1,197 @@
+//! Volumes with wrong words. Whatever they are: no panic, no hang, no access out of bounds; a read-only mount shows what is left;
+//! a repair keeps all of that, and leaves a volume that can be mounted for writing and that a check finds in order.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+mod mount_volume;
+
+use mount_volume::{Volume, mounted, numbered_tree, populated_in, tree};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use steadfast_pm::Region;
+use steadfast_pmfs::error::Error;
+use steadfast_pmfs::fsck::{FsckOptions, FsckReport, Severity, fsck};
+use steadfast_pmfs::layout::*;
+use steadfast_pmfs::mount::Mount;
+
+fn checked(region: Region, repair: bool) -> Result<(FsckReport, Region), Error> {
+    let options = FsckOptions { repair, threads: 1 };
+    fsck(region, &options, &mut |_, _| {})
+}
+
+fn inodes(mount: &Mount) -> BTreeSet<u32> {
+    let mut all = BTreeSet::new();
+    mount.table.for_each(|node| {
+        all.insert(node.inode.number);
+    });
+    all
+}
+
+/// Everything that must hold for a volume, however its words are. Returns whether a mount for writing takes it.
+fn endures(volume: &Volume) -> bool {
+    let content = || volume.copy().region;
+    let Ok(read_only) = mounted(content(), true, 1) else {
+        // Only the superblock can make a volume unreadable.
+        assert!(checked(content(), true).is_err() && mounted(content(), false, 1).is_err());
+        return false;
+    };
+    let (left, numbers) = numbered_tree(&read_only);
+    let (report, _) = checked(content(), false).unwrap();
+    let damage = report.count(Severity::Damage) > 0;
+    let concerned: BTreeSet<u32> = report
+        .findings
+        .iter()
+        .filter(|finding| finding.severity() == Severity::Damage)
+        .filter_map(|finding| finding.location.inode)
+        .collect();
+    let writable = match mounted(content(), false, 1) {
+        Ok(mount) => {
+            assert!(!damage);
+            assert_eq!(tree(&mount), left);
+            true
+        }
+        Err(Error::Damaged { count, first }) => {
+            assert_eq!(count, report.count(Severity::Damage));
+            assert!(first.is_some());
+            false
+        }
+        Err(other) => panic!("{other}"),
+    };
+    let (report, region) = checked(content(), true).unwrap();
+    assert!(report.is_repaired(), "{report:#?}");
+    let (report, region) = checked(region, false).unwrap();
+    assert!(report.counts.is_empty(), "{report:#?}");
+    let repaired = mounted(region, false, 1).unwrap();
+    assert!(inodes(&read_only).is_subset(&inodes(&repaired)));
+    let (after, numbers_after) = numbered_tree(&repaired);
+    for (number, path) in numbers {
+        // What no finding concerns is as it was.
+        if !concerned.contains(&number) {
+            assert_eq!(after[&numbers_after[&number]], left[&path], "{path}");
+        }
+    }
+    for path in left.keys() {
+        assert!(
+            after.contains_key(path),
+            "{path} is lost: {left:#?}, {after:#?}"
+        );
+    }
+    writable
+}
+
+/// The addresses of all words that something alive is made of, and of some others beside them.
+fn words_in_use(volume: &Volume) -> Vec<u64> {
+    let (geometry, mut all) = (&volume.geometry, Vec::new());
+    all.extend((0..144).step_by(8));
+    all.extend((PAGE_BYTES..PAGE_BYTES + 128).step_by(8));
+    for number in 1..=geometry.inodes() {
+        let at = geometry.inode_at(number);
+        if number < 3 || volume.region.load(at) != 0 {
+            all.extend((at..at + INODE_BYTES).step_by(8));
+        }
+    }
+    let pages = geometry.data_pages(0);
+    for page in pages.clone().map(Page) {
+        let at = geometry.desc_at(page);
+        if page.0 == pages.end - 1 || volume.region.load(at) != 0 {
+            all.extend((at..at + DESC_BYTES).step_by(8));
+        }
+        let offset = volume.region.load(at + desc::OFFSET);
+        if PageOffset::from_word(offset).is_some_and(|o| o.kind == PageKind::Directory) {
+            for index in 0..SLOTS_PER_PAGE {
+                let at = Place::new(page, index).at();
+                let words = (at..at + SLOT_BYTES).step_by(8);
+                if words.clone().any(|at| volume.region.load(at) != 0) {
+                    all.extend(words);
+                }
+            }
+        }
+    }
+    all
+}
+
+fn volume() -> Volume {
+    populated_in(REGION_BYTES_MIN)
+}
+
+#[test]
+fn a_volume_with_one_wrong_bit_anywhere_is_mounted_or_refused_and_can_be_repaired() {
+    let volume = volume();
+    assert!(endures(&volume));
+    let (mut taken, mut refused) = (0, 0);
+    for at in words_in_use(&volume) {
+        let word = volume.region.load(at);
+        for bit in 0..64 {
+            volume.word(at, word ^ 1 << bit);
+            match endures(&volume) {
+                true => taken += 1,
+                false => refused += 1,
+            }
+        }
+        volume.word(at, word);
+    }
+    println!("{taken} taken, {refused} refused");
+    assert!(taken > 1000 && refused > 1000);
+}
+
+#[test]
+fn a_volume_with_an_extreme_word_anywhere_is_mounted_or_refused_and_can_be_repaired() {
+    let volume = volume();
+    let geometry = &volume.geometry;
+    let all = words_in_use(&volume);
+    // Values that mean something elsewhere: what other words say, and the borders of what can be.
+    let mut values: BTreeSet<u64> = all.iter().map(|at| volume.region.load(*at)).collect();
+    values.extend([0, 1, u64::MAX, 1 << 63, u64::from(u32::MAX), 1 << 32]);
+    let number = u64::from(geometry.inodes());
+    values.extend([
+        number << 32 | 1,
+        (number + 1) << 32 | 1,
+        geometry.pages * 64 + 1,
+    ]);
+    for at in all.iter().step_by(3) {
+        let word = volume.region.load(*at);
+        for value in &values {
+            volume.word(*at, *value);
+            endures(&volume);
+        }
+        volume.word(*at, word);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_volume_with_many_wrong_words_can_be_repaired(
+        wrong in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>(), 0..4u8), 1..40)
+    ) {
+        let volume = volume();
+        let all = words_in_use(&volume);
+        for (index, value, how) in wrong {
+            // The superblocks are left out: without them there is nothing to look at.
+            let at = all[34..][index.index(all.len() - 34)];
+            let word = match how {
+                0 => value,
+                1 => volume.region.load(at) ^ 1 << (value % 64),
+                2 => volume.region.load(all[value as usize % all.len()]),
+                _ => value >> (value % 64),
+            };
+            volume.word(at, word);
+        }
+        endures(&volume);
+    }
+
+    #[test]
+    fn a_region_of_noise_after_a_good_superblock_is_looked_at_to_its_end(seed in any::<u64>()) {
+        let volume = volume();
+        let mut x = seed | 1;
+        for at in (2 * PAGE_BYTES..volume.region.len()).step_by(8) {
+            x ^= x << 13;
+            x ^= x >> 7;
+            x ^= x << 17;
+            // Small numbers are likelier to mean something.
+            volume.word(at, x >> (x & 63));
+        }
+        endures(&volume);
+    }
+}
