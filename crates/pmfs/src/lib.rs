@@ -4,6 +4,7 @@ pub mod error;
 pub mod fsck;
 pub mod grow;
 pub mod index;
+pub mod inspect;
 pub mod layout;
 pub mod mkfs;
 pub mod mount;
