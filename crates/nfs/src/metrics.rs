@@ -149,6 +149,8 @@ counters! {
     connections_closed_slow,
     /// Connections that were closed to make room for others
     connections_closed_crowded,
+    /// Connections that were closed at once: no export admits the client, and the places for such clients were taken
+    connections_refused,
     /// Times that a connection had to wait for memory
     memory_waits,
     /// Connections now

@@ -29,10 +29,8 @@ use crate::tls::Tls;
 
 /// The token of the end of the server.
 pub(crate) const STOP: u64 = 0;
-/// The token of the first listener; connections come after the last.
-pub(crate) const LISTENERS: u64 = 1;
 /// The token of the first connection.
-const CONNECTIONS: u64 = 1 << 16;
+const CONNECTIONS: u64 = 1;
 /// Connections of an address whose buffers the kernel sizes as it likes, some megabytes; those of the others are bounded.
 const ROOMY_CONNECTIONS: usize = 16;
 const SOCKET_BYTES: usize = 128 << 10;
@@ -201,6 +199,8 @@ impl Reactor {
     ) -> std::io::Result<()> {
         if guest && self.guests.fetch_add(1, Ordering::Relaxed) >= GUESTS_MAX {
             self.guests.fetch_sub(1, Ordering::Relaxed);
+            let refused = &self.metrics.connections_refused;
+            refused.fetch_add(1, Ordering::Relaxed);
             return Ok(());
         }
         let _admission = self
@@ -231,6 +231,18 @@ impl Reactor {
             connection.close();
         }
         added
+    }
+
+    /// How many connections were refused, or closed for what their clients did or for room. It only grows.
+    pub(crate) fn turned_away(&self) -> u64 {
+        let metrics = &self.metrics;
+        let counters = [
+            &metrics.connections_refused,
+            &metrics.connections_closed_garbage,
+            &metrics.connections_closed_slow,
+            &metrics.connections_closed_crowded,
+        ];
+        counters.map(|n| n.load(Ordering::Relaxed)).iter().sum()
     }
 
     fn has_no_place(&self) -> bool {

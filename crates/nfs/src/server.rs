@@ -1,7 +1,8 @@
 //! The server: listeners, workers, and an end that leaves nothing half done.
 //!
-//! A fixed pool of workers takes events from the reactor; the worker that gets one does all that it calls for: accepts, or
-//! reads one record and serves it. Calls that may wait for the device have fewer places than there are workers (`slots`), so
+//! A fixed pool of workers takes events from the reactor; the worker that gets one reads one record and serves it. One more
+//! thread accepts connections. While connections are turned away, it takes a quarter of a core at most: clients that come
+//! again and again wait in the kernel's backlog, and admitted clients keep the cores. Calls that may wait for the device have fewer places than there are workers (`slots`), so
 //! NULL, and what is answered from memory, always finds a worker. No worker waits for a commit but the one that leads it
 //! (`commits`).
 //!
@@ -17,7 +18,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::sockopt;
 use steadfast_vfs::Shutdown;
 use steadfast_vfs::metrics::{Kind, Metrics as Page};
@@ -32,7 +33,7 @@ use crate::log::Log;
 use crate::memory::HandshakeLimits;
 use crate::metrics::Metrics;
 use crate::procedures::TRANSFER_BYTES_MAX;
-use crate::reactor::{LISTENERS, Limits, Reactor, STOP};
+use crate::reactor::{Limits, Reactor, STOP};
 use crate::reload::{self, Reloader};
 use crate::reply::Reply;
 use crate::rpc::{self, Waits};
@@ -52,8 +53,12 @@ const RECORD_OVERHEAD: usize = 4096;
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
 /// Bytes of replies of one connection that may be in work or not taken, where there is memory enough.
 const REPLY_BYTES_MAX: u64 = 4 << 20;
-/// Connections that one event accepts at most.
+/// Connections that are accepted before it is looked whether any were turned away.
 const ACCEPTED_AT_ONCE: usize = 16;
+/// While connections are turned away, accepting pauses for so many times the time that it took, but not for longer than the
+/// bound. A new client waits longer by this factor, no more.
+const PAUSE_FACTOR: u32 = 3;
+const PAUSE_MAX: Duration = Duration::from_millis(10);
 /// How often slow connections are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How often certificates are looked at, whether they were renewed.
@@ -244,16 +249,13 @@ impl Server {
             .add(&stop, STOP, EventFlags::IN)
             .map_err(system("waiting on an eventfd"))?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
-        for (token, address) in (LISTENERS..).zip(&options.listen) {
+        for address in &options.listen {
             let failed = |source| Error::Listen {
                 address: *address,
                 source,
             };
             let listener = listen(*address).map_err(failed)?;
             addresses.push(listener.local_addr().map_err(failed)?);
-            reactor
-                .add(&listener, token, LISTENER_EVENTS)
-                .map_err(failed)?;
             listeners.push(listener);
         }
         let shared = Arc::new(Shared {
@@ -278,6 +280,7 @@ impl Server {
             notes,
         };
         server.spawn("nfs-look", |shared| shared.look())?;
+        server.spawn("nfs-accept", |shared| shared.accept_all())?;
         for _ in 0..threads {
             server.spawn("nfs", |shared| shared.work())?;
         }
@@ -353,9 +356,6 @@ impl Server {
         let shared = &self.shared;
         shared.reactor.stop();
         shared.want_end(None);
-        for listener in &shared.listeners {
-            shared.reactor.forget(listener);
-        }
         // It stays readable: the worker that it calls calls the next one.
         let _ = rustix::io::write(&shared.stop, &1_u64.to_ne_bytes());
         for thread in self.threads.drain(..) {
@@ -474,9 +474,6 @@ impl Counters {
     }
 }
 
-/// What a listener is registered for: an event for each burst of clients.
-const LISTENER_EVENTS: EventFlags = EventFlags::IN.union(EventFlags::ET);
-
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     // The standard library binds IPv6 as the system says, mostly for IPv4, too: an address means what it says.
     let family = match address {
@@ -557,9 +554,6 @@ impl Shared {
             let (token, flags) = (event.data.u64(), event.flags);
             match token {
                 STOP => {}
-                token if token < LISTENERS + self.listeners.len() as u64 => {
-                    self.accept((token - LISTENERS) as usize);
-                }
                 token => {
                     if let Some(connection) = self.reactor.get(token) {
                         self.serve(&connection, flags, &mut worker);
@@ -569,9 +563,31 @@ impl Shared {
         }
     }
 
-    fn accept(&self, listener: usize) {
-        let token = LISTENERS + listener as u64;
-        let listener = &self.listeners[listener];
+    /// The thread that accepts connections.
+    fn accept_all(&self) {
+        let mut turned_away = 0;
+        loop {
+            let stop = std::iter::once(PollFd::new(&self.stop, PollFlags::IN));
+            let listeners = self.listeners.iter();
+            let listeners = listeners.map(|listener| PollFd::new(listener, PollFlags::IN));
+            // Only a signal interrupts it.
+            let _ = poll(&mut stop.chain(listeners).collect::<Vec<_>>(), None);
+            if self.reactor.is_stopping() {
+                return;
+            }
+            let since = Instant::now();
+            for listener in &self.listeners {
+                self.accept(listener);
+            }
+            let before = std::mem::replace(&mut turned_away, self.reactor.turned_away());
+            if turned_away != before {
+                thread::sleep((since.elapsed() * PAUSE_FACTOR).min(PAUSE_MAX));
+            }
+        }
+    }
+
+    /// Accepts some of the connections that wait.
+    fn accept(&self, listener: &TcpListener) {
         for _ in 0..ACCEPTED_AT_ONCE {
             match listener.accept() {
                 Ok((stream, peer)) => {
@@ -583,17 +599,13 @@ impl Shared {
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return,
                 Err(e) if is_shortage(&e) => {
                     if !self.reactor.drop_idlest() {
-                        thread::sleep(Duration::from_millis(10));
+                        thread::sleep(PAUSE_MAX);
                     }
-                    break;
+                    return;
                 }
                 // The client has gone before it was met.
                 Err(_) => {}
             }
-        }
-        // There may be more.
-        if !self.reactor.is_stopping() {
-            self.reactor.post(listener, token, LISTENER_EVENTS);
         }
     }
 

@@ -10,6 +10,7 @@ mod common;
 use common::*;
 use nfs3_types::rpc::opaque_auth;
 use nfs3_types::xdr_codec::{Opaque, Void};
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -19,6 +20,11 @@ use std::time::{Duration, Instant};
 use steadfast_nfs::{Access, Admin, Tls};
 
 const SERVER: &str = "STEADFAST_NFS_TEST_ATTACKED";
+const BYSTANDER: &str = "STEADFAST_NFS_TEST_BYSTANDER";
+/// How long the server bears a client that gets nowhere.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What is measured after the attack is measured in parts of this length.
+const WINDOW: Duration = Duration::from_millis(200);
 /// Memory that clients may make the server hold, and what its workers have besides.
 const MEMORY_BYTES: u64 = 32 << 20;
 const THREADS: usize = 16;
@@ -63,6 +69,32 @@ fn certify(dir: &std::path::Path) -> Tls {
     Tls::from_files(&cert, &key, None).unwrap()
 }
 
+/// Not a test of its own: the bystander that is attacked in place of the server. It does to connections what costs least: it
+/// keeps them for as long as the server keeps silent ones, and reads nothing. It ends with its input.
+#[test]
+fn the_bystander_that_is_attacked() {
+    if std::env::var_os(BYSTANDER).is_none() {
+        return;
+    }
+    more_descriptors();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("\nserving {}", listener.local_addr().unwrap());
+    std::io::stdout().flush().unwrap();
+    std::thread::spawn(move || {
+        let mut held = VecDeque::new();
+        while let Ok((stream, _)) = listener.accept() {
+            held.push_back((Instant::now(), stream));
+            while held
+                .front()
+                .is_some_and(|(since, _)| since.elapsed() > PATIENCE)
+            {
+                held.pop_front();
+            }
+        }
+    });
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
 /// Not a test of its own: the server that the tests below attack. It ends with its input.
 #[test]
 fn the_server_that_is_attacked() {
@@ -73,10 +105,10 @@ fn the_server_that_is_attacked() {
     let mut options = options();
     options.threads = THREADS;
     options.memory_bytes = MEMORY_BYTES;
-    options.record_time = Duration::from_secs(2);
-    options.handshake_time = Duration::from_secs(2);
-    options.stall_time = Duration::from_secs(2);
-    options.guest_time = Duration::from_secs(2);
+    options.record_time = PATIENCE;
+    options.handshake_time = PATIENCE;
+    options.stall_time = PATIENCE;
+    options.guest_time = PATIENCE;
     options.tls = Some(certify(control.parent().unwrap()));
     let admitted = ["127.0.0.1/32", "127.0.1.0/24"];
     let export = export().with_access(Access {
@@ -91,21 +123,20 @@ fn the_server_that_is_attacked() {
     let _ = site.server.stop();
 }
 
-struct Attacked {
+/// This test's own program, run anew. It ends when this is dropped.
+struct Program {
     child: Child,
     _out: Box<dyn Iterator<Item = String> + Send + Sync>,
     address: SocketAddr,
-    dir: tempfile::TempDir,
-    resident_before: u64,
 }
 
-impl Attacked {
-    fn start() -> Attacked {
+impl Program {
+    /// Runs one of the tests above, which says where it serves.
+    fn start(test: &str, variable: &str, value: &std::path::Path) -> Program {
         more_descriptors();
-        let dir = tempfile::tempdir().unwrap();
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_server_that_is_attacked", "--nocapture"])
-            .env(SERVER, dir.path().join("control"))
+            .args(["--exact", test, "--nocapture"])
+            .env(variable, value)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -113,10 +144,37 @@ impl Attacked {
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut lines = Box::new(out.lines().map_while(Result::ok));
         let address = lines.find_map(|line| line.strip_prefix("serving ")?.parse().ok());
-        let mut attacked = Attacked {
+        Program {
             child,
             _out: lines,
             address: address.unwrap(),
+        }
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // The end of its input ends it.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+struct Attacked {
+    program: Program,
+    address: SocketAddr,
+    dir: tempfile::TempDir,
+    resident_before: u64,
+}
+
+impl Attacked {
+    fn start() -> Attacked {
+        let dir = tempfile::tempdir().unwrap();
+        let control = dir.path().join("control");
+        let program = Program::start("the_server_that_is_attacked", SERVER, &control);
+        let mut attacked = Attacked {
+            address: program.address,
+            program,
             dir,
             resident_before: 0,
         };
@@ -126,7 +184,8 @@ impl Attacked {
 
     /// Memory of the server that is in use.
     fn resident(&self) -> u64 {
-        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        let statm =
+            std::fs::read_to_string(format!("/proc/{}/statm", self.program.child.id())).unwrap();
         statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
     }
 
@@ -137,17 +196,16 @@ impl Attacked {
     }
 
     fn attacker(&self, host: [u8; 4]) -> Client {
-        let mut client = Client::connect(self.address);
-        client.stream = connect_from((host, 0).into(), self.address);
-        client
+        attacker(host, self.address)
     }
 }
 
-impl Drop for Attacked {
-    fn drop(&mut self) {
-        // The end of its input ends it.
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
+/// A client of another address.
+fn attacker(host: [u8; 4], to: SocketAddr) -> Client {
+    Client {
+        stream: connect_from((host, 0).into(), to),
+        xid: 1,
+        credential: user(0, 0, &[]),
     }
 }
 
@@ -166,11 +224,21 @@ impl Good {
         Good { client, root, file }
     }
 
-    /// Calls of all kinds, one at a time, and the longest time of one in a hundred of them.
+    /// Calls of all kinds, one at a time, and the longest time of all but one in a hundred of them.
     fn work(&mut self, rounds: usize) -> Duration {
+        self.work_while(|round| round < rounds)
+    }
+
+    /// The same for a time.
+    fn work_for(&mut self, time: Duration) -> Duration {
+        let since = Instant::now();
+        self.work_while(|_| since.elapsed() < time)
+    }
+
+    fn work_while(&mut self, go_on: impl Fn(usize) -> bool) -> Duration {
         let data = vec![7; 64 << 10];
         let mut took = Vec::new();
-        for round in 0..rounds {
+        for round in (0..).take_while(|round| go_on(*round)) {
             let name = format!("g{}", round % 7);
             let mut timed = |call: &mut dyn FnMut(&mut Good)| {
                 let since = Instant::now();
@@ -196,31 +264,60 @@ impl Good {
     }
 }
 
-/// Attacks until it is to stop.
-type Attack = fn(&Attacked, host: [u8; 4], stop: &AtomicBool);
+/// Attacks an address until it is to stop.
+type Attack = fn(&Attacked, to: SocketAddr, host: [u8; 4], stop: &AtomicBool);
+
+/// Calls of the good client while an address is attacked: its latency in the worst part of the time, and the most memory
+/// of the server.
+fn work_beside(
+    attacked: &Attacked,
+    good: &mut Good,
+    attack: Attack,
+    to: SocketAddr,
+    hosts: &[[u8; 4]],
+) -> (Duration, u64) {
+    let stop = AtomicBool::new(false);
+    let (mut worst, mut resident) = (Duration::ZERO, 0);
+    std::thread::scope(|scope| {
+        for host in hosts {
+            let stop = &stop;
+            scope.spawn(move || attack(attacked, to, *host, stop));
+        }
+        let since = Instant::now();
+        let time = Duration::from_millis(count(10_000, 500) as u64);
+        while since.elapsed() < time {
+            worst = worst.max(good.work(count(1000, 40)));
+            resident = resident.max(attacked.resident());
+        }
+        stop.store(true, SeqCst);
+    });
+    (worst, resident.max(attacked.resident()))
+}
+
+/// When the good client is served as on the idle server again: the end of the first part of the time in which it is. A
+/// minute at most.
+fn recovery(good: &mut Good, bound: Duration) -> Duration {
+    let since = Instant::now();
+    while good.work_for(WINDOW) > bound && since.elapsed() < Duration::from_secs(60) {}
+    since.elapsed()
+}
 
 fn held_under(name: &str, hosts: &[[u8; 4]], attack: Attack) {
+    let latency = std::env::var_os("STEADFAST_LATENCY").is_some();
     let attacked = Attacked::start();
     let mut good = Good::new(&attacked);
     let rounds = count(1000, 40);
     good.work(20);
     let idle = good.work(rounds);
-    let stop = AtomicBool::new(false);
-    let (mut under, mut resident) = (Duration::ZERO, 0);
-    std::thread::scope(|scope| {
-        for host in hosts {
-            let (attacked, stop) = (&attacked, &stop);
-            scope.spawn(move || attack(attacked, *host, stop));
-        }
-        let since = Instant::now();
-        let time = Duration::from_millis(count(10_000, 500) as u64);
-        while since.elapsed() < time {
-            under = under.max(good.work(rounds));
-            resident = resident.max(attacked.resident());
-        }
-        stop.store(true, SeqCst);
+    // What the attackers themselves take of this machine: nobody attacks the server.
+    let control = latency.then(|| {
+        let test = "the_bystander_that_is_attacked";
+        let bystander = Program::start(test, BYSTANDER, "".as_ref());
+        work_beside(&attacked, &mut good, attack, bystander.address, hosts).0
     });
-    resident = resident.max(attacked.resident());
+    let (under, resident) = work_beside(&attacked, &mut good, attack, attacked.address, hosts);
+    let bound = 3 * idle.max(control.unwrap_or_default());
+    let recovered = latency.then(|| recovery(&mut good, idle * 3));
     // They have gone: all is as it was.
     until("the attackers are gone", || {
         attacked.counter("connections_now") == 1
@@ -231,16 +328,22 @@ fn held_under(name: &str, hosts: &[[u8; 4]], attack: Attack) {
     let after = good.work(rounds);
     let grown = resident.saturating_sub(attacked.resident_before);
     let limit = (MEMORY_BYTES + WORKERS_BYTES) / 5 * 6;
+    let beside = control.map_or(String::new(), |control| {
+        format!(", beside an attack on a bystander {control:?}")
+    });
     println!(
-        "{name}: p99 idle {idle:?}, under attack {under:?}, after it {after:?}; memory grew by {} KiB of {} KiB; {} closed for room, {} for time",
+        "{name}: p99 idle {idle:?}{beside}, under attack {under:?}, after it {after:?}; memory grew by {} KiB of {} KiB; {} accepted, {} closed for room, {} for time",
         grown >> 10,
         limit >> 10,
+        attacked.counter("connections_accepted"),
         attacked.counter("connections_closed_crowded"),
         attacked.counter("connections_closed_slow"),
     );
     assert!(grown <= limit, "{grown} bytes, {limit} at most");
-    if std::env::var_os("STEADFAST_LATENCY").is_some() {
-        assert!(under <= idle * 3, "{under:?} under attack, {idle:?} idle");
+    if let Some(recovered) = recovered {
+        println!("{name}: as on the idle server {recovered:?} after the attackers had left");
+        assert!(under <= bound, "{under:?} under attack, {bound:?} at most");
+        assert!(recovered <= Duration::from_secs(1), "{recovered:?}");
     }
 }
 
@@ -248,8 +351,7 @@ const BOTH: [[u8; 4]; 2] = [STRANGER, ADMITTED];
 
 /// Connections that are opened again when the server closes them.
 fn keep_open(
-    attacked: &Attacked,
-    host: [u8; 4],
+    (to, host): (SocketAddr, [u8; 4]),
     stop: &AtomicBool,
     connections: usize,
     mut begin: impl FnMut(&mut Client),
@@ -258,7 +360,7 @@ fn keep_open(
     let mut all: Vec<Client> = Vec::new();
     while !stop.load(SeqCst) {
         if all.len() < connections {
-            let mut client = attacked.attacker(host);
+            let mut client = attacker(host, to);
             client.stream.set_nonblocking(true).unwrap();
             begin(&mut client);
             all.push(client);
@@ -296,12 +398,12 @@ fn push(stream: &mut TcpStream, bytes: &[u8]) {
 /// back two minutes after they had gone. Meanwhile no WRITE of 64 KiB was read, from anybody.
 #[test]
 fn fragments_that_never_become_a_record_stop_no_other_client() {
-    held_under("fragments", &BOTH, |attacked, host, stop| {
+    held_under("fragments", &BOTH, |_, to, host, stop| {
         let mut bytes = vec![0; 4 + (1 << 20) + 4];
         bytes[..4].copy_from_slice(&0x0010_0000_u32.to_be_bytes());
         bytes[4 + (1 << 20)..].copy_from_slice(&0x1000_u32.to_be_bytes());
         let begin = |client: &mut Client| push(&mut client.stream, &bytes);
-        keep_open(attacked, host, stop, count(256, 64), begin, |_| {});
+        keep_open((to, host), stop, count(256, 64), begin, |_| {});
     });
 }
 
@@ -328,10 +430,10 @@ fn a_record_that_drips_ends_at_its_deadline() {
 /// With 700 connections that took no replies the good one was reset, and the server had 1.1 GB at a limit of 256 MiB.
 #[test]
 fn slow_readers_are_closed_before_the_memory_is_used_up() {
-    held_under("slow readers", &[ADMITTED], |attacked, host, stop| {
+    held_under("slow readers", &[ADMITTED], |attacked, to, host, stop| {
         let mut client = attacked.attacker(host);
         let root = client.mnt("/").unwrap();
-        let file = client.create(&root, "large");
+        let file = client.create(&root, &format!("large for {to}"));
         let data = vec![1; 1 << 20];
         let written = client.write(&file, 0, &data, stable_how::UNSTABLE);
         assert_eq!(written.unwrap().count, 1 << 20);
@@ -347,14 +449,14 @@ fn slow_readers_are_closed_before_the_memory_is_used_up() {
                 push(&mut client.stream, &record(&call));
             }
         };
-        keep_open(attacked, host, stop, count(700, 60), begin, |_| {});
+        keep_open((to, host), stop, count(700, 60), begin, |_| {});
     });
 }
 
 /// Handshakes of TLS that say nothing took memory that others waited for.
 #[test]
 fn silent_tls_handshakes_delay_no_other_client() {
-    held_under("silent handshakes", &BOTH, |attacked, host, stop| {
+    held_under("silent handshakes", &BOTH, |attacked, to, host, stop| {
         let begin = |client: &mut Client| {
             client.credential = opaque_auth::default();
             let mut call = client.call_bytes(PROGRAM, VERSION, 0, &Void);
@@ -370,15 +472,18 @@ fn silent_tls_handshakes_delay_no_other_client() {
                 silent += 1;
             }
         };
-        keep_open(attacked, host, stop, count(2000, 100), begin, go_on);
-        assert!(host == STRANGER || silent > 0, "TLS was offered");
+        keep_open((to, host), stop, count(2000, 100), begin, go_on);
+        assert!(
+            host == STRANGER || silent > 0 || to != attacked.address,
+            "TLS was offered"
+        );
     });
 }
 
 /// Connections that come and go in a loop, and those that say nothing.
 #[test]
 fn many_connections_take_no_place_from_another_client() {
-    held_under("connections", &BOTH, |attacked, host, stop| {
+    held_under("connections", &BOTH, |_, to, host, stop| {
         let mut round = 0_usize;
         let begin = |client: &mut Client| {
             round += 1;
@@ -389,7 +494,7 @@ fn many_connections_take_no_place_from_another_client() {
                 _ => {}
             }
         };
-        keep_open(attacked, host, stop, count(3000, 200), begin, |_| {});
+        keep_open((to, host), stop, count(3000, 200), begin, |_| {});
     });
 }
 
