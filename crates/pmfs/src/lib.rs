@@ -1,13 +1,16 @@
 //! A file system on persistent memory.
 
 pub mod error;
+mod fs;
 pub mod fsck;
+mod gate;
 pub mod grow;
 pub mod index;
 pub mod inspect;
 pub mod layout;
 pub mod mkfs;
 pub mod mount;
+mod ops;
 mod options;
 pub mod state;
 pub mod superblock;
@@ -15,4 +18,6 @@ pub mod table;
 pub mod words;
 pub mod xattr;
 
+pub use error::Error;
+pub use fs::PmFs;
 pub use options::MountOptions;

@@ -10,12 +10,12 @@
 use crate::index::dir::DirIndex;
 use crate::index::file::FileIndex;
 use crate::layout::InodeRef;
-use crate::state::SlotMap;
+use crate::state::{Orphan, SlotMap};
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use steadfast_vfs::FileKind;
 
 /// An inode in use.
@@ -41,6 +41,10 @@ pub struct State {
     pub content: Content,
     /// The pages of its extended attributes, if they are in pages.
     pub attributes: Option<Box<FileIndex>>,
+    /// It has no name and is open: the last release frees it with this.
+    pub orphan: Option<Orphan>,
+    /// It has never had a name, and may get one.
+    pub linkable: bool,
 }
 
 /// What an inode holds.
@@ -105,6 +109,24 @@ impl Node {
     /// Its state, to look at.
     pub fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, unless somebody changes it.
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, State>> {
+        match self.state.try_read() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Its state, to change, unless somebody has it.
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, State>> {
+        match self.state.try_write() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// Its state, to change.

@@ -101,6 +101,7 @@ impl Inodes {
             links,
             content: Content::Pages(content),
             attributes: (!attributes.is_empty()).then(|| Box::new(attributes)),
+            ..State::default()
         };
         match sound {
             true => Node::new(inode, kind, state),

@@ -29,6 +29,13 @@ pub enum PageChange<'f> {
         /// Offset of the first, in pages.
         offset: u64,
     },
+    /// Written pages of data become unwritten: they read as zeros.
+    Clear {
+        /// The pages.
+        pages: PageRun,
+        /// Offset of the first, in pages.
+        offset: u64,
+    },
     /// Pages stop being part of the inode.
     Die {
         /// The pages.
@@ -74,6 +81,7 @@ struct Pages<'i, 'f> {
     adopted: Vec<Adoption<'f>>,
     reserved: Vec<Adoption<'f>>,
     turned: Vec<Owned<'i>>,
+    cleared: Vec<Owned<'i>>,
     dying: Vec<Owned<'i>>,
     /// The same, if none of them shows anything afterwards.
     unseen: Option<Vec<Unseen<'i>>>,
@@ -113,6 +121,14 @@ impl<'i, 'f> Pages<'i, 'f> {
                         state: PageState::Unwritten,
                     })?);
                 }
+                PageChange::Clear { pages: run, offset } => {
+                    pages.cleared.push(inode.owned(Extent {
+                        pages: run,
+                        offset,
+                        kind: PageKind::Data,
+                        state: PageState::Written,
+                    })?);
+                }
                 PageChange::Die {
                     pages: run,
                     offset,
@@ -139,7 +155,8 @@ impl<'i, 'f> Pages<'i, 'f> {
     /// The deaths, if all descriptors may share the fence of the commit.
     fn beside(&self) -> Option<&[Unseen<'i>]> {
         let unseen = self.unseen.as_deref()?;
-        (self.adopted.is_empty() && self.turned.is_empty()).then_some(unseen)
+        let others = self.turned.is_empty() && self.cleared.is_empty();
+        (self.adopted.is_empty() && others).then_some(unseen)
     }
 }
 
@@ -209,6 +226,7 @@ pub fn change(m: &Medium, change: Change<'_, '_>) -> Result<Freed<Clean>> {
             .into_iter()
             .fold(before, Descriptors::<_, Before>::reserve);
         let before = pages.turned.iter().fold(before, Descriptors::turn);
+        let before = pages.cleared.iter().fold(before, Descriptors::clear);
         let before = pages.dying.iter().fold(before, Descriptors::die);
         let inline = inline.map(|room| inode.write_inline(&room).flush());
         let (content, before, inline) = order(m, (content, before.flush(), inline));

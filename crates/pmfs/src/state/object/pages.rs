@@ -290,6 +290,12 @@ impl<'i> Descriptors<'i, Dirty, Before> {
         self
     }
 
+    /// Written pages become unwritten ones.
+    pub fn clear(mut self, owned: &Owned<'i>) -> Self {
+        self.mark(owned, PageState::Unwritten);
+        self
+    }
+
     /// Pages stop being part of the inode.
     pub fn die(mut self, owned: &Owned<'i>) -> Self {
         self.mark(owned, PageState::Free);

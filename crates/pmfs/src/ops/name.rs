@@ -1,0 +1,178 @@
+//! Names in directories: found, given room, entered in the indexes and taken out of them.
+
+use super::inode::damaged;
+use super::{exists, has_name};
+use crate::fs::PmFs;
+use crate::index::dir::Found;
+use crate::layout::{InodeRef, Place, slots_of};
+use crate::state::{FreedSlots, NewName, Placed, Room, persist::Clean};
+use crate::table::{Directory, Node, State};
+use std::sync::{Arc, RwLockWriteGuard};
+use steadfast_vfs::policy::{self, EXEC, WRITE, may_grow};
+use steadfast_vfs::{Caller, Errno, Error, Result};
+
+/// What a name names.
+pub(super) struct Entry {
+    /// Its first slot.
+    pub(super) place: Place,
+    /// The inode.
+    pub(super) node: Arc<Node>,
+}
+
+/// The names of a directory.
+pub(super) fn names<'s>(dir: &Node, state: &'s mut State) -> Result<&'s mut Directory> {
+    let names = state.directory_mut();
+    names.ok_or_else(|| damaged(dir, "a directory without an index"))
+}
+
+impl PmFs {
+    /// What a name names in a directory, whose lock the caller holds.
+    pub(super) fn find(&self, dir: &Node, state: &State, name: &[u8]) -> Result<Option<Entry>> {
+        let Some(Found { place, inode }) = self.found(state, name) else {
+            return Ok(None);
+        };
+        match self.table().get(inode.number) {
+            Some(node) if node.inode == inode => Ok(Some(Entry { place, node })),
+            _ => Err(damaged(dir, "a name of an inode that does not exist")),
+        }
+    }
+
+    fn found(&self, state: &State, name: &[u8]) -> Option<Found> {
+        state.directory()?.names.find(self.medium(), name)
+    }
+
+    /// Whether the caller may make `name` in a directory, whose lock it holds: the checks in Linux's order.
+    pub(super) fn may_create(
+        &self,
+        caller: &Caller,
+        dir: &Node,
+        state: &State,
+        name: &[u8],
+    ) -> Result<()> {
+        let disk = self.search(caller, dir, state)?;
+        if policy::is_dots(name) {
+            return Err(Errno::Exist.into());
+        }
+        policy::check_name(name)?;
+        if self.found(state, name).is_some() {
+            return Err(Errno::Exist.into());
+        }
+        has_name(state)?;
+        may_grow(&self.subject(dir, state, &disk)?)?;
+        self.require(caller, dir, state, &disk, WRITE | EXEC)
+    }
+
+    /// Room for a new name: slots in a row, or a new page. The last thing that a call reserves, because slots are not given
+    /// back by themselves.
+    pub(super) fn room<'a>(
+        &'a self,
+        dir: &Node,
+        state: &mut State,
+        name: &'a [u8],
+    ) -> Result<NewName<'a, 'a>> {
+        let content = names(dir, state)?;
+        let room = match content.slots.take(slots_of(name.len()) as u64) {
+            Some(slots) => Room::Slots(slots),
+            None => {
+                let offset = content.names.next_offset().ok_or(Errno::FBig)?;
+                let last = content.names.pages().last();
+                let near = last.map(|(_, page)| crate::layout::Page(page.0 + 1));
+                let mut pages = self.free()?.pages(1, near).ok_or_else(full)?;
+                let page = pages.pop().ok_or_else(full)?;
+                Room::NewPage { page, offset }
+            }
+        };
+        Ok(NewName {
+            dir: dir.inode,
+            name,
+            room,
+        })
+    }
+
+    /// Enters a new name in a directory's indexes.
+    pub(super) fn entered(&self, dir: &Node, state: &mut State, name: &[u8], placed: Placed) {
+        if let Ok(content) = names(dir, state) {
+            content.names.insert(name, placed.place);
+            if let Some(rest) = placed.rest {
+                let offset = content.names.next_offset().unwrap_or(0);
+                content.names.add_page(offset, placed.place.page());
+                content.slots.add(rest);
+            }
+        }
+    }
+
+    /// Takes a name out of them.
+    pub(super) fn left(
+        &self,
+        dir: &Node,
+        state: &mut State,
+        (name, place): (&[u8], Place),
+        slots: FreedSlots<Clean>,
+    ) {
+        if let Ok(content) = names(dir, state) {
+            content.names.remove(name, place);
+            content.slots.add(slots);
+        }
+    }
+
+    /// Locks a directory, and what `name` names in it, both exclusively. `before` looks at the directory first; it runs
+    /// again if the name came to mean another inode before that was locked. ENOENT.
+    pub(super) fn with_entry<T>(
+        &self,
+        dir: &Node,
+        name: &[u8],
+        before: impl Fn(&State) -> Result<()>,
+        run: impl FnOnce(&mut State, &Entry, RwLockWriteGuard<'_, State>) -> Result<T>,
+    ) -> Result<T> {
+        let mut state = dir.write();
+        loop {
+            exists(dir, &state)?;
+            before(&state)?;
+            let entry = self.find(dir, &state, name)?.ok_or(Errno::NoEnt)?;
+            let child = Arc::clone(&entry.node);
+            if child.inode.number == dir.inode.number {
+                return Err(damaged(dir, "a directory that contains itself"));
+            }
+            // Against the order of locks: only if it is free.
+            let inner = match child.inode.number > dir.inode.number {
+                true => Some(child.write()),
+                false => child.try_write(),
+            };
+            if let Some(inner) = inner {
+                return run(&mut state, &entry, inner);
+            }
+            drop(state);
+            let inner = child.write();
+            state = dir.write();
+            exists(dir, &state)?;
+            before(&state)?;
+            match self.find(dir, &state, name)? {
+                Some(entry) if Arc::ptr_eq(&entry.node, &child) => {
+                    return run(&mut state, &entry, inner);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// No page or no inode is left.
+pub(super) fn full() -> Error {
+    Errno::NoSpc.into()
+}
+
+/// The call was refused by what is on the medium: nothing was stored.
+pub(super) fn refused(error: crate::state::Error) -> Error {
+    use crate::state::Error as Refused;
+    let errno = match error {
+        Refused::TagsExhausted => Errno::NoSpc,
+        Refused::SequenceExhausted(_) => Errno::FBig,
+        _ => Errno::Uclean,
+    };
+    Error::new(errno, error.to_string())
+}
+
+/// The times of a directory whose names change.
+pub(super) fn touch(dir: InodeRef, now: u64) -> crate::state::Touch {
+    crate::state::Touch { dir, now }
+}

@@ -1,0 +1,352 @@
+//! Rename, in all its cases (corner 28): over nothing, over a file or an empty directory, onto another link of the same inode,
+//! across directories, exchanging, not replacing, leaving a whiteout.
+//!
+//! The names are looked at first, to know what to lock; under all the locks they are looked at again. If a name means another
+//! inode by then, it starts again. A directory that changes its parent must not move below itself: such renames hold the moves
+//! lock from before the look at the directories above until the end, so that the answer stays true.
+
+use super::has_name;
+use super::inode::damaged;
+use super::locks::Locked;
+use super::name::{Entry, names, refused, touch};
+use super::remove::{kills, must_be_empty};
+use crate::fs::PmFs;
+use crate::layout::ROOT;
+use crate::state::{
+    self, Exchange, Over, Rename, Renamed, RenamedWhiteout, Target, Touch, Whiteout,
+};
+use crate::table::{Content, Node, State};
+use smallvec::SmallVec;
+use std::sync::{Arc, MutexGuard};
+use steadfast_vfs::policy::rename::{Party, Renamed as Parties, check_target, may_rename};
+use steadfast_vfs::policy::{self, is_dots};
+use steadfast_vfs::{Caller, Errno, FileKind, Ino, RenameMode, Result};
+
+// Roles of the nodes that are locked.
+const FROM: usize = 0;
+const TO: usize = 1;
+const SOURCE: usize = 2;
+const TARGET: usize = 3;
+
+/// A name in a directory.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    dir: &'a Arc<Node>,
+    name: &'a [u8],
+}
+
+/// What both names name.
+struct Seen {
+    source: Entry,
+    target: Option<Entry>,
+}
+
+impl Seen {
+    fn is(&self, other: &Seen) -> bool {
+        let same = |one: &Entry, other: &Entry| {
+            one.place == other.place && Arc::ptr_eq(&one.node, &other.node)
+        };
+        same(&self.source, &other.source)
+            && match (&self.target, &other.target) {
+                (Some(one), Some(other)) => same(one, other),
+                (None, None) => true,
+                _ => false,
+            }
+    }
+
+    fn target(&self) -> Option<&Node> {
+        self.target.as_ref().map(|entry| &*entry.node)
+    }
+}
+
+impl PmFs {
+    pub(crate) fn op_rename(
+        &self,
+        caller: &Caller,
+        from: (Ino, &[u8]),
+        to: (Ino, &[u8]),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let dirs = [self.directory(from.0)?, self.directory(to.0)?];
+        for dir in &dirs {
+            self.search(caller, dir, &dir.read())?;
+        }
+        if is_dots(from.1) {
+            return Err(Errno::Busy.into());
+        }
+        if is_dots(to.1) {
+            let taken = mode.is_no_replace();
+            return Err(if taken { Errno::Exist } else { Errno::Busy }.into());
+        }
+        let side = |index: usize, name| Side {
+            dir: &dirs[index],
+            name,
+        };
+        let (from, to) = (side(0, from.1), side(1, to.1));
+        loop {
+            if let Some(done) = self.rename_once(caller, from, to, mode)? {
+                return Ok(done);
+            }
+        }
+    }
+
+    /// What a name names, under the lock of its directory.
+    fn entry(&self, caller: &Caller, side: Side<'_>, state: &State) -> Result<Option<Entry>> {
+        self.search(caller, side.dir, state)?;
+        policy::check_name(side.name)?;
+        self.find(side.dir, state, side.name)
+    }
+
+    /// `None`: a name means another inode by now.
+    fn rename_once(
+        &self,
+        caller: &Caller,
+        from: Side<'_>,
+        to: Side<'_>,
+        mode: RenameMode,
+    ) -> Result<Option<()>> {
+        let source = self.entry(caller, from, &from.dir.read())?;
+        let seen = Seen {
+            source: source.ok_or(Errno::NoEnt)?,
+            target: self.entry(caller, to, &to.dir.read())?,
+        };
+        check_target(mode, seen.target.is_some())?;
+        let moves = !Arc::ptr_eq(from.dir, to.dir);
+        let is_dir = |node: &Node| node.kind == FileKind::Directory;
+        let dir_moves = moves && (is_dir(&seen.source.node) || seen.target().is_some_and(is_dir));
+        let _moves: Option<MutexGuard<'_, ()>> = dir_moves.then(|| self.lock_moves());
+        let cycle = match dir_moves {
+            true => self.closes_cycle(from, to, mode, &seen)?,
+            false => None,
+        };
+        let target = seen.target().unwrap_or(&seen.source.node);
+        let mut locked = Locked::lock([from.dir, to.dir, &seen.source.node, target]);
+        let source = self.entry(caller, from, locked.look(FROM))?;
+        let now = Seen {
+            source: source.ok_or(Errno::NoEnt)?,
+            target: self.entry(caller, to, locked.look(TO))?,
+        };
+        if !now.is(&seen) {
+            return Ok(None);
+        }
+        if let Some(errno) = cycle {
+            return Err(errno.into());
+        }
+        if seen
+            .target()
+            .is_some_and(|target| std::ptr::eq(target, &*seen.source.node))
+        {
+            return Ok(Some(()));
+        }
+        self.may_rename(caller, (from, to), mode, &seen, &locked)?;
+        self.rename_locked(caller, (from, to), mode, &seen, &mut locked)
+            .map(Some)
+    }
+
+    /// Whether the caller may rename, and what is replaced fits.
+    fn may_rename(
+        &self,
+        caller: &Caller,
+        (from, to): (Side<'_>, Side<'_>),
+        mode: RenameMode,
+        seen: &Seen,
+        locked: &Locked<'_, 4>,
+    ) -> Result<()> {
+        let node = |role: usize| match (role, seen.target()) {
+            (FROM, _) => &**from.dir,
+            (TO, _) => &**to.dir,
+            (TARGET, Some(target)) => target,
+            _ => &*seen.source.node,
+        };
+        let subject = |role: usize| {
+            let node = node(role);
+            self.subject(node, locked.look(role), &self.disk(node))
+        };
+        let target = seen.target.as_ref().map(|_| subject(TARGET)).transpose()?;
+        let parties = Parties {
+            from: subject(FROM)?,
+            to: subject(TO)?,
+            moves: !Arc::ptr_eq(from.dir, to.dir),
+            to_alive: has_name(locked.look(TO)).is_ok(),
+            source: subject(SOURCE)?,
+            target,
+        };
+        let replaces = may_rename(caller, &parties, mode, |party, mask| {
+            let role = match party {
+                Party::From => FROM,
+                Party::To => TO,
+                Party::Source => SOURCE,
+                Party::Target => TARGET,
+            };
+            let node = node(role);
+            self.require(caller, node, locked.look(role), &self.disk(node), mask)
+        })?;
+        match replaces {
+            true => must_be_empty(locked.look(TARGET)),
+            false => Ok(()),
+        }
+    }
+
+    /// Renames, under the locks of all that it concerns.
+    fn rename_locked(
+        &self,
+        caller: &Caller,
+        (from, to): (Side<'_>, Side<'_>),
+        mode: RenameMode,
+        seen: &Seen,
+        locked: &mut Locked<'_, 4>,
+    ) -> Result<()> {
+        let now = self.now();
+        let mut touches: SmallVec<[Touch; 2]> = SmallVec::new();
+        touches.push(touch(from.dir.inode, now));
+        if !Arc::ptr_eq(from.dir, to.dir) {
+            touches.push(touch(to.dir.inode, now));
+        }
+        if let (RenameMode::Exchange, Some(target)) = (mode, &seen.target) {
+            let side = |entry: &Entry| (entry.place, entry.node.inode, now);
+            let exchange = Exchange {
+                one: side(&seen.source),
+                other: side(target),
+            };
+            state::exchange(self.medium(), exchange, &touches).map_err(refused)?;
+            self.moved(locked, SOURCE, &seen.source.node, (FROM, TO), to.dir);
+            self.moved(locked, TARGET, &target.node, (TO, FROM), from.dir);
+            return Ok(());
+        }
+        // Slots are reserved last.
+        let birth = match mode.leaves_whiteout() {
+            true => Some(self.whiteout(caller, from.dir, locked.look(FROM), now)?),
+            false => None,
+        };
+        let rename = Rename {
+            from: seen.source.place,
+            inode: seen.source.node.inode,
+            ctime: now,
+            to: match &seen.target {
+                Some(target) => Target::Over(Over {
+                    place: target.place,
+                    inode: target.node.inode,
+                    ctime: now,
+                    kills: kills(locked.look(TARGET)),
+                }),
+                None => Target::New(self.room(to.dir, locked.state(TO), to.name)?),
+            },
+        };
+        let m = self.medium();
+        let (placed, replaced) = match birth {
+            None => {
+                let renamed = state::rename(m, rename, &touches).map_err(refused)?;
+                let Renamed {
+                    placed,
+                    slots,
+                    replaced,
+                } = renamed;
+                let old = (from.name, seen.source.place);
+                self.left(from.dir, locked.state(FROM), old, slots);
+                (placed, replaced)
+            }
+            Some(birth) => {
+                let whiteout = Whiteout { rename, birth };
+                let renamed = state::rename_whiteout(m, whiteout, &touches).map_err(refused)?;
+                let RenamedWhiteout {
+                    placed,
+                    whiteout,
+                    replaced,
+                } = renamed;
+                let state = State {
+                    links: 1,
+                    content: Content::default(),
+                    ..State::default()
+                };
+                self.table()
+                    .insert(Node::new(whiteout, FileKind::CharDevice, state));
+                (placed, replaced)
+            }
+        };
+        if seen.target.is_none() {
+            self.entered(to.dir, locked.state(TO), to.name, placed);
+        }
+        self.moved(locked, SOURCE, &seen.source.node, (FROM, TO), to.dir);
+        if let (Some(target), Some(unlinked)) = (seen.target(), replaced) {
+            if target.kind == FileKind::Directory {
+                let above = locked.state(TO);
+                above.links = above.links.saturating_sub(1);
+            }
+            self.unlinked(target, locked.state(TARGET), unlinked);
+        }
+        Ok(())
+    }
+
+    /// Counts a directory below its new parent instead of the old one.
+    fn moved(
+        &self,
+        locked: &mut Locked<'_, 4>,
+        role: usize,
+        node: &Node,
+        (old, new): (usize, usize),
+        parent: &Node,
+    ) {
+        if node.kind != FileKind::Directory {
+            return;
+        }
+        let above = locked.state(old);
+        above.links = above.links.saturating_sub(1);
+        locked.state(new).links += 1;
+        if let Ok(content) = names(node, locked.state(role)) {
+            content.parent = parent.inode.number;
+        }
+    }
+
+    /// Whether a directory would move below itself: the error that reports it. The caller holds the moves lock and no other.
+    fn closes_cycle(
+        &self,
+        from: Side<'_>,
+        to: Side<'_>,
+        mode: RenameMode,
+        seen: &Seen,
+    ) -> Result<Option<Errno>> {
+        if self.is_above(&seen.source.node, to.dir)? {
+            return Ok(Some(Errno::Inval));
+        }
+        match seen.target() {
+            Some(target) if self.is_above(target, from.dir)? => {
+                Ok(Some(match mode == RenameMode::Exchange {
+                    true => Errno::Inval,
+                    false => Errno::NotEmpty,
+                }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a node is `dir` or a directory above it.
+    fn is_above(&self, node: &Node, dir: &Arc<Node>) -> Result<bool> {
+        if node.kind != FileKind::Directory {
+            return Ok(false);
+        }
+        let mut at = Arc::clone(dir);
+        // No path is longer than there are inodes.
+        for _ in 0..self.medium().geometry().inodes() {
+            if std::ptr::eq(node, &*at) {
+                return Ok(true);
+            }
+            if at.inode.number == ROOT {
+                return Ok(false);
+            }
+            let above = {
+                let state = at.read();
+                // A removed directory has lost its parent.
+                if has_name(&state).is_err() {
+                    return Ok(false);
+                }
+                state.directory().map_or(0, |content| content.parent)
+            };
+            match self.node(above.into()) {
+                Ok(above) => at = above,
+                // Both were removed meanwhile.
+                Err(_) => return Ok(false),
+            }
+        }
+        Err(damaged(dir, "the directories above it form a cycle"))
+    }
+}
