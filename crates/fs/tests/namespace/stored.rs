@@ -1,4 +1,4 @@
-//! How ACLs and flags are stored: their limits, the features that announce them, and what a cut leaves of them.
+//! How times, ACLs and flags are stored: their limits, the features that announce them, and what a cut leaves of them.
 
 use crate::common::*;
 use std::mem::offset_of;
@@ -8,7 +8,7 @@ use steadfast_block::{BlockDevice, BlockNo};
 use steadfast_fs::layout::{FEATURE_ACL, FEATURE_RO_FLAGS, Superblock};
 use steadfast_fs::{Fs, MkfsOptions, mkfs};
 use steadfast_vfs::acl::{Acl, Entry, Who, XATTR_ACCESS, XATTR_DEFAULT};
-use steadfast_vfs::{Errno, FileSystem, Ino, InodeFlags, SetAttr, XattrMode};
+use steadfast_vfs::{Errno, FileSystem, Ino, InodeFlags, SetAttr, SetTime, Time, XattrMode};
 
 fn list(entries: &[(Who, u8)]) -> Vec<u8> {
     let entries = entries.iter().map(|&(who, perm)| Entry { who, perm });
@@ -152,4 +152,23 @@ fn the_superblock_names_flags_from_the_first_one_on() {
     v.remount();
     assert_eq!(named(&v), FEATURE_RO_FLAGS);
     v.set_flags(&root(), f, InodeFlags::NONE).unwrap();
+}
+
+#[test]
+fn a_time_far_from_now_survives() {
+    let mut v = Volume::new(16);
+    let f = v.file(v.root(), "f");
+    for secs in [1 << 40, -1 << 40] {
+        let time = Time {
+            secs,
+            nanos: 999_999_999,
+        };
+        let set = SetAttr {
+            mtime: Some(SetTime::At(time)),
+            ..SetAttr::default()
+        };
+        v.setattr(&root(), f, &set).unwrap();
+        v.remount();
+        assert_eq!(v.attr(f).mtime, time);
+    }
 }

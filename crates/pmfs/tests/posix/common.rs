@@ -1,0 +1,218 @@
+//! A volume in plain memory that tests mount, use, cut and check.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use steadfast_pm::Region;
+use steadfast_pmfs::fsck::{FsckOptions, fsck};
+use steadfast_pmfs::mkfs::{MkfsOptions, mkfs};
+use steadfast_pmfs::{MountOptions, PmFs};
+use steadfast_vfs::{
+    Attr, Caller, Clock, Errno, FileKind, FileSystem, Ino, NewNode, Result, Stream, Time,
+};
+
+/// A clock that ticks at each look.
+#[derive(Default)]
+pub struct Ticks(AtomicI64);
+
+impl Clock for Ticks {
+    fn now(&self) -> Time {
+        Time {
+            secs: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed),
+            nanos: 7,
+        }
+    }
+}
+
+/// Options with such a clock.
+pub fn options() -> MountOptions {
+    let mut options = MountOptions::default();
+    options.clock = Arc::new(Ticks::default());
+    options.scan_threads = 1;
+    options
+}
+
+/// A region with an empty volume.
+pub fn made(bytes: u64, bytes_per_inode: u64) -> Region {
+    let region = Region::anonymous(bytes);
+    let options = MkfsOptions {
+        bytes_per_inode,
+        uuid: Some([7; 16]),
+        ..MkfsOptions::default()
+    };
+    mkfs(&region, &options, &mut |_, _| {}).unwrap();
+    region
+}
+
+/// Mounts.
+pub fn mount(region: Region) -> PmFs {
+    mount_with(region, &options())
+}
+
+/// Mounts with other options.
+pub fn mount_with(region: Region, options: &MountOptions) -> PmFs {
+    PmFs::mount(region, options, &mut |_, _| {}).unwrap()
+}
+
+/// What a crash that loses nothing leaves of a mounted volume.
+pub fn copy(fs: &PmFs) -> Region {
+    Region::with_content(&fs.medium().content())
+}
+
+/// Checks a volume that is not mounted. Notes are allowed: what a crash leaves.
+#[track_caller]
+pub fn must_be_sound(region: Region) {
+    let report = fsck(region, &FsckOptions::default(), &mut |_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.findings);
+}
+
+/// A volume and its present mount.
+pub struct Volume {
+    fs: Option<PmFs>,
+    options: MountOptions,
+}
+
+impl std::ops::Deref for Volume {
+    type Target = PmFs;
+
+    fn deref(&self) -> &PmFs {
+        self.fs.as_ref().unwrap()
+    }
+}
+
+impl Volume {
+    /// A volume of so many MiB.
+    pub fn new(mib: u64) -> Volume {
+        Volume::with(made(mib << 20, 4096), options())
+    }
+
+    /// The volume in a region.
+    pub fn with(region: Region, options: MountOptions) -> Volume {
+        let fs = mount_with(region, &options);
+        // A directory keeps its first page: the root shall have it from the start.
+        fs.file(fs.root(), "first");
+        fs.unlink(&root(), fs.root(), b"first").unwrap();
+        Volume {
+            fs: Some(fs),
+            options,
+        }
+    }
+
+    /// Unmounts and mounts again.
+    pub fn remount(&mut self) {
+        let region = self.fs.take().unwrap().into_region();
+        self.fs = Some(mount_with(region, &self.options));
+        assert!(self.report().clean);
+        assert_eq!(self.report().recovered_words, 0);
+    }
+
+    /// Cuts the power after everything has arrived, and mounts what is there.
+    pub fn cut(&mut self) {
+        let region = copy(self);
+        self.fs = Some(mount_with(region, &self.options));
+        assert!(!self.report().clean);
+    }
+
+    /// Free pages.
+    pub fn free(&self) -> u64 {
+        self.statfs().unwrap().blocks_free
+    }
+}
+
+/// Every test ends with a volume that is whole, and of which the indexes say what a mount finds.
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        must_be_sound(copy(self));
+        let stat = self.statfs().unwrap();
+        let again = mount(copy(self));
+        let found = again.statfs().unwrap();
+        // What is open without a name is free after a crash.
+        assert!(found.blocks_free >= stat.blocks_free && found.inodes_free >= stat.inodes_free);
+    }
+}
+
+pub fn root() -> Caller {
+    Caller::root()
+}
+
+pub fn user(uid: u32) -> Caller {
+    Caller {
+        uid,
+        gid: uid,
+        ..Caller::root()
+    }
+}
+
+pub fn stream(number: u32) -> Caller {
+    Caller {
+        stream: Stream(number),
+        ..Caller::root()
+    }
+}
+
+/// What tests do all the time, by name.
+pub trait Handy: FileSystem {
+    fn file(&self, dir: Ino, name: &str) -> Ino {
+        self.file_by(&root(), dir, name).unwrap().ino
+    }
+
+    fn file_by(&self, caller: &Caller, dir: Ino, name: &str) -> Result<Attr> {
+        let node = NewNode {
+            kind: FileKind::Regular,
+            perm: 0o644,
+            rdev: 0,
+        };
+        self.mknod(caller, dir, name.as_bytes(), &node)
+    }
+
+    fn dir(&self, dir: Ino, name: &str) -> Ino {
+        self.mkdir(&root(), dir, name.as_bytes(), 0o755)
+            .unwrap()
+            .ino
+    }
+
+    fn look(&self, dir: Ino, name: &str) -> Option<Attr> {
+        match self.lookup(&root(), dir, name.as_bytes()) {
+            Ok(attr) => Some(attr),
+            Err(error) if error == Errno::NoEnt => None,
+            Err(error) => panic!("lookup {name}: {error}"),
+        }
+    }
+
+    fn attr(&self, ino: Ino) -> Attr {
+        self.getattr(&root(), ino).unwrap()
+    }
+
+    fn names(&self, dir: Ino) -> Vec<String> {
+        let mut names = Vec::new();
+        self.readdir(&root(), dir, 0, &mut |entry| {
+            names.push(String::from_utf8_lossy(entry.name).into_owned());
+            true
+        })
+        .unwrap();
+        assert_eq!(&names[..2], [".", ".."]);
+        let mut names = names.split_off(2);
+        names.sort();
+        names
+    }
+
+    fn content(&self, ino: Ino) -> Vec<u8> {
+        let mut bytes = vec![0; self.attr(ino).size as usize];
+        let got = self.read(&root(), ino, 0, &mut bytes).unwrap();
+        assert_eq!(got, bytes.len());
+        bytes
+    }
+}
+
+impl<T: FileSystem + ?Sized> Handy for T {}
+
+/// The error number of a call that must fail.
+#[track_caller]
+pub fn fails<T: std::fmt::Debug>(result: Result<T>, errno: Errno) {
+    match result {
+        Err(error) if error == errno => {}
+        other => panic!("expected {errno:?}, got {other:?}"),
+    }
+}

@@ -1,0 +1,18 @@
+//! POSIX semantics of the file system on persistent memory. The files beside the block file system's tests are those that do
+//! not depend on how a volume is stored: both file systems pass them.
+#![allow(missing_docs, unreachable_pub, dead_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "../../../fs/tests/namespace/acl.rs"]
+mod acl;
+#[path = "../../../fs/tests/namespace/attrs.rs"]
+mod attrs;
+mod common;
+#[path = "../../../fs/tests/namespace/flags.rs"]
+mod flags;
+#[path = "../../../fs/tests/namespace/names.rs"]
+mod names;
+#[path = "../../../fs/tests/namespace/orphans.rs"]
+mod orphans;
+#[path = "../../../fs/tests/namespace/rename.rs"]
+mod rename;
