@@ -3,7 +3,12 @@
 use std::io::{ErrorKind, Write};
 
 /// What is said of the log of a volume that has none.
-pub(crate) const NO_LOG: &str = "none: on flash, a commit is one flush of the disk";
+pub(crate) fn no_log(medium: &str) -> &'static str {
+    match medium {
+        "pm" => "none: in persistent memory each call is durable by the order of its stores",
+        _ => "none: on flash, a commit is one flush of the disk",
+    }
+}
 
 use crate::failure::Failure;
 

@@ -1,17 +1,22 @@
-//! Everything that touches a volume: the only place that calls `steadfast_fs`,
+//! Everything that touches a volume: the only place that calls `steadfast_fs`, `steadfast_pmfs`,
 //! `steadfast_block` (to open) and `steadfast_crash`, so that the commands know
 //! nothing of their interfaces.
+
+mod crashes;
+mod memory;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use steadfast_block::{BlockDevice, DeviceError, Direct, FileDevice, FileOptions};
+use steadfast_block::{BLOCK_SIZE, BlockDevice, DeviceError, Direct, FileDevice, FileOptions};
 use steadfast_flash::ImageStore;
 use steadfast_fs::{Fs, FsckOptions, JournalState, MkfsOptions, Outcome, TrimRange};
 use steadfast_ftl::{Disk, DiskError, WhenFull};
 use steadfast_journal::{Journal, LogItem, LogSummary};
+use steadfast_pm::Region;
+use steadfast_pmfs::PmFs;
 use steadfast_vfs::FileSystem;
 
 use crate::commands::ftl;
@@ -21,8 +26,37 @@ use crate::mount_options::Options;
 pub(crate) use steadfast_crash::Medium;
 pub(crate) use steadfast_fs::{BlockPlace, Contract, InodeShown, Inspector, LeafShown, VolumeMap};
 
-/// An image that is open: a file or block device, or a disk in a flash image, whichever it is.
-pub(crate) type Device = Arc<dyn BlockDevice>;
+pub(crate) use crashes::{Explored, PutExplored, explore_crashes, explore_put};
+pub(crate) use memory::{create_memory, is_memory, make_in_memory, open_memory};
+
+/// An image that is open.
+pub(crate) enum Device {
+    /// A file or block device, or a disk in a flash image.
+    Block(Arc<dyn BlockDevice>),
+    /// A file or device in persistent memory.
+    Memory(Region),
+}
+
+impl Device {
+    /// It as a block device, for what volumes in persistent memory do not have.
+    pub(crate) fn block(&self, image: &Path) -> Result<&Arc<dyn BlockDevice>, Failure> {
+        match self {
+            Device::Block(device) => Ok(device),
+            Device::Memory(_) => Err(Failure::at(
+                image,
+                "is a volume in persistent memory, which has no log and no blocks: this does not apply to it",
+            )),
+        }
+    }
+
+    /// Its size in bytes.
+    pub(crate) fn bytes(&self) -> u64 {
+        match self {
+            Device::Block(device) => device.geometry().blocks * BLOCK_SIZE as u64,
+            Device::Memory(region) => region.len(),
+        }
+    }
+}
 
 /// How soon one looks again whether an image is free.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
@@ -71,8 +105,11 @@ pub(crate) fn open_device_within(
     let begun = Instant::now();
     let mut told = false;
     let flash = ImageStore::is_image(image).unwrap_or(false);
+    let memory = is_memory(image);
     loop {
-        let opened = if flash {
+        let opened = if memory {
+            memory::open(image, access)
+        } else if flash {
             open_flash(image, access)
         } else {
             open_file(image, &options)
@@ -94,6 +131,17 @@ pub(crate) fn open_device_within(
     }
 }
 
+/// What kind of medium an image is on, as `mkfs --on` names it.
+pub(crate) fn medium(image: &Path) -> &'static str {
+    if is_memory(image) {
+        "pm"
+    } else if ImageStore::is_image(image).unwrap_or(false) {
+        "flash"
+    } else {
+        "block"
+    }
+}
+
 /// Why an image could not be opened.
 enum Unopened {
     InUse(Failure),
@@ -108,21 +156,20 @@ fn open_file(image: &Path, options: &FileOptions) -> Result<Device, Unopened> {
     if let Some(refusal) = device.engine_refusal() {
         eprintln!("steadfast: note: {}: {refusal}", image.display());
     }
-    Ok(Arc::new(device))
+    Ok(Device::Block(Arc::new(device)))
 }
 
 /// A disk in a flash image; a volume on it flushes before an epoch is full.
 fn open_flash(image: &Path, access: Access) -> Result<Device, Unopened> {
-    let device: Result<Device, DiskError> = match access {
-        Access::Change => {
-            Disk::open(image, WhenFull::default()).map(|disk| Arc::new(disk) as Device)
-        }
+    let device: Result<Arc<dyn BlockDevice>, DiskError> = match access {
+        Access::Change => Disk::open(image, WhenFull::default())
+            .map(|disk| Arc::new(disk) as Arc<dyn BlockDevice>),
         Access::Look | Access::Scan => {
-            Disk::open_read_only(image).map(|disk| Arc::new(disk) as Device)
+            Disk::open_read_only(image).map(|disk| Arc::new(disk) as Arc<dyn BlockDevice>)
         }
-        Access::Peek => Disk::peek(image).map(|disk| Arc::new(disk) as Device),
+        Access::Peek => Disk::peek(image).map(|disk| Arc::new(disk) as Arc<dyn BlockDevice>),
     };
-    device.map_err(|e| match e {
+    device.map(Device::Block).map_err(|e| match e {
         DiskError::InUse { .. } => Unopened::InUse(in_use(image)),
         e => Unopened::Failed(ftl::failure(image, e)),
     })
@@ -219,14 +266,17 @@ pub(crate) struct Grown {
     pub(crate) replayed: u64,
 }
 
-/// Makes a volume as long as its device.
+/// Makes a volume as long as its device, which it closes.
 pub(crate) fn grow(
     image: &Path,
-    device: &Device,
+    device: Device,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Grown, Failure> {
-    let grown =
-        steadfast_fs::grow(Arc::clone(device), progress).map_err(|e| fs_failure(image, &e))?;
+    let device = match device {
+        Device::Block(device) => device,
+        Device::Memory(region) => return memory::grow(image, region, progress),
+    };
+    let grown = steadfast_fs::grow(device, progress).map_err(|e| fs_failure(image, &e))?;
     Ok(Grown {
         blocks_before: grown.blocks_before,
         blocks: grown.blocks,
@@ -252,7 +302,7 @@ pub(crate) fn trim(
     let mut options = steadfast_fs::MountOptions::default();
     options.background = false;
     let (fs, recovery) =
-        Fs::mount(Arc::clone(device), &options).map_err(|e| fs_failure(image, &e))?;
+        Fs::mount(Arc::clone(device.block(image)?), &options).map_err(|e| fs_failure(image, &e))?;
     if fs.is_read_only() {
         let why = "can only be read by this version; nothing was changed";
         return Err(Failure::at(image, why));
@@ -270,7 +320,7 @@ pub(crate) fn trim(
 
 /// Opens a volume for a look at its inodes.
 pub(crate) fn inspect(image: &Path, device: &Device) -> Result<Inspector, Failure> {
-    Inspector::open(Arc::clone(device)).map_err(|e| fs_failure(image, &e))
+    Inspector::open(Arc::clone(device.block(image)?)).map_err(|e| fs_failure(image, &e))
 }
 
 /// What an image holds.
@@ -285,11 +335,16 @@ pub(crate) enum Held {
 /// lost if `overwrite`, else it must hold none), and opens it alone.
 pub(crate) fn create_device(image: &Path, blocks: u64, overwrite: bool) -> Result<Device, Failure> {
     let made = FileDevice::create(image, blocks, overwrite);
-    Ok(Arc::new(made.map_err(|e| device_failure(image, &e))?))
+    let made = made.map_err(|e| device_failure(image, &e))?;
+    Ok(Device::Block(Arc::new(made)))
 }
 
 /// Looks for a volume, whole or not.
 pub(crate) fn held(device: &Device) -> Held {
+    let device = match device {
+        Device::Block(device) => device,
+        Device::Memory(region) => return memory::held(region),
+    };
     match steadfast_fs::info(Arc::clone(device)) {
         Ok(info) if info.label.is_empty() => Held::Volume("a Steadfast volume".to_owned()),
         Ok(info) => Held::Volume(format!("the Steadfast volume '{}'", info.label)),
@@ -351,8 +406,14 @@ pub(crate) fn make(
 
 /// A mounted volume.
 pub(crate) struct Volume {
-    fs: Arc<Fs>,
+    fs: Mounted,
     image: PathBuf,
+}
+
+/// Its file system.
+enum Mounted {
+    Block(Arc<Fs>),
+    Memory(Arc<PmFs>),
 }
 
 /// Recovers and opens a volume. Also returns what the user should know of it, by lines.
@@ -362,17 +423,33 @@ pub(crate) fn mount(
     options: &Options,
 ) -> Result<(Volume, Vec<String>), Failure> {
     if let Some(contract) = &options.contract {
-        let found = steadfast_fs::info(Arc::clone(&device)).map_err(|e| fs_failure(image, &e))?;
-        if found.contract.name() != contract {
+        let found = summary(image, &device)?.contract;
+        if found != contract {
             return Err(Failure::at(
                 image,
                 format!(
-                    "runs under the contract '{}', not '{contract}': a volume's contract is chosen when it is made",
-                    found.contract
+                    "runs under the contract '{found}', not '{contract}': a volume's contract is chosen when it is made"
                 ),
             ));
         }
     }
+    let device = match device {
+        Device::Block(_) if options.in_place => {
+            return Err(Failure::at(
+                image,
+                "the mount option 'in_place' is for volumes in persistent memory; 'mkfs --contract metadata-prefix' makes one that overwrites in place",
+            ));
+        }
+        Device::Block(device) => device,
+        Device::Memory(region) => {
+            let (fs, told) = memory::mount(image, region, options)?;
+            let volume = Volume {
+                fs: Mounted::Memory(Arc::new(fs)),
+                image: image.to_owned(),
+            };
+            return Ok((volume, told));
+        }
+    };
     let mut wanted = steadfast_fs::MountOptions::default();
     wanted.read_only = options.read_only;
     if let Some(interval) = options.commit {
@@ -398,7 +475,7 @@ pub(crate) fn mount(
     }
     Ok((
         Volume {
-            fs,
+            fs: Mounted::Block(fs),
             image: image.to_owned(),
         },
         told,
@@ -407,37 +484,58 @@ pub(crate) fn mount(
 
 impl Volume {
     pub(crate) fn file_system(&self) -> Arc<dyn FileSystem> {
-        Arc::clone(&self.fs) as Arc<dyn FileSystem>
+        match &self.fs {
+            Mounted::Block(fs) => Arc::clone(fs) as Arc<dyn FileSystem>,
+            Mounted::Memory(fs) => Arc::clone(fs) as Arc<dyn FileSystem>,
+        }
     }
 
     /// It, to be served over NFS.
     pub(crate) fn served(&self, image: &Path) -> steadfast_nfs::Served {
         let mut served =
             steadfast_nfs::Served::new(self.file_system(), image.display().to_string());
-        served.limits = steadfast_nfs::Limits {
-            file_bytes_max: steadfast_fs::layout::FILE_BYTES_MAX,
-            links_max: steadfast_fs::layout::LINK_MAX,
+        served.limits = match &self.fs {
+            Mounted::Block(_) => steadfast_nfs::Limits {
+                file_bytes_max: steadfast_fs::layout::FILE_BYTES_MAX,
+                links_max: steadfast_fs::layout::LINK_MAX,
+            },
+            Mounted::Memory(_) => memory::limits(),
         };
         served.read_only = self.read_only();
-        served.sync = self.fs.contract() == Contract::Sync;
+        served.sync = match &self.fs {
+            Mounted::Block(fs) => fs.contract() == Contract::Sync,
+            Mounted::Memory(_) => true,
+        };
         served
     }
 
     /// Whether it can only be read.
     pub(crate) fn read_only(&self) -> bool {
-        self.fs.is_read_only()
+        match &self.fs {
+            Mounted::Block(fs) => fs.is_read_only(),
+            Mounted::Memory(fs) => fs.health().read_only,
+        }
     }
 
     /// Makes everything durable and closes the volume. Also returns what the user should know.
     pub(crate) fn close(self) -> Result<Vec<String>, Failure> {
-        let closed = self.fs.unmount();
-        let told = self.fs.take_warnings();
-        closed.map(|()| told).map_err(|e| {
+        let closing = |why: String| {
             Failure::at(
                 &self.image,
-                format!("closing failed: {e}; the next mount recovers it"),
+                format!("closing failed: {why}; the next mount recovers it"),
             )
-        })
+        };
+        match &self.fs {
+            Mounted::Block(fs) => {
+                let closed = fs.unmount();
+                let told = fs.take_warnings();
+                closed.map(|()| told).map_err(|e| closing(e.to_string()))
+            }
+            Mounted::Memory(fs) => {
+                (fs.unmount()).map_err(|e| closing(e.to_string()))?;
+                Ok(Vec::new())
+            }
+        }
     }
 }
 
@@ -498,20 +596,23 @@ impl Checked {
     }
 }
 
-/// Checks a volume, and repairs it if asked to.
+/// Checks a volume, and repairs it if asked to. Closes it.
 pub(crate) fn check(
     image: &Path,
-    device: &Device,
+    device: Device,
     repair: bool,
     progress: impl Fn(&str, u64, u64) + Send + Sync + 'static,
 ) -> Result<Checked, Failure> {
+    let device = match device {
+        Device::Block(device) => device,
+        Device::Memory(region) => return memory::check(image, region, repair, progress),
+    };
     let options = FsckOptions {
         repair,
         progress: Some(Arc::new(move |p| progress(p.step, p.done, p.total))),
         ..FsckOptions::default()
     };
-    let report =
-        steadfast_fs::fsck(Arc::clone(device), &options).map_err(|e| fs_failure(image, &e))?;
+    let report = steadfast_fs::fsck(device, &options).map_err(|e| fs_failure(image, &e))?;
     let shown = |finding: &steadfast_fs::Finding| Finding {
         kind: finding.problem.name(),
         severity: finding.severity().to_string(),
@@ -572,6 +673,10 @@ pub(crate) struct Summary {
 
 /// Reads what a volume says of itself.
 pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure> {
+    let device = match device {
+        Device::Block(device) => device,
+        Device::Memory(region) => return memory::summary(image, region),
+    };
     let info = steadfast_fs::info(Arc::clone(device)).map_err(|e| fs_failure(image, &e))?;
     Ok(Summary {
         uuid: info.uuid,
@@ -594,7 +699,7 @@ pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure>
 
 /// Reads where everything lies on a volume.
 pub(crate) fn map(image: &Path, device: &Device) -> Result<VolumeMap, Failure> {
-    VolumeMap::read(&**device).map_err(|e| fs_failure(image, &e))
+    VolumeMap::read(&**device.block(image)?).map_err(|e| fs_failure(image, &e))
 }
 
 /// Shows a volume's log to `each`, item by item.
@@ -610,147 +715,16 @@ pub(crate) fn dump_log(
             "has no log: its device returns to the last flush after a crash",
         ));
     };
-    Journal::dump(device, &region, &map.uuid(), each).map_err(|e| Failure::at(image, e))
+    Journal::dump(device.block(image)?, &region, &map.uuid(), each)
+        .map_err(|e| Failure::at(image, e))
 }
 
-/// What a crash exploration came to.
-#[derive(Serialize)]
-pub(crate) struct Explored {
-    pub(crate) on: &'static str,
-    pub(crate) contract: &'static str,
-    pub(crate) seed: u64,
-    pub(crate) images: u64,
-    pub(crate) recoveries_cut: u64,
-    pub(crate) volumes_used: u64,
-    pub(crate) pairs: u64,
-    pub(crate) pairs_all: u64,
-    pub(crate) triples: u64,
-    pub(crate) sequences: u64,
-    pub(crate) seconds: f64,
-    pub(crate) violations: Vec<String>,
-}
-
-/// Explores crashes of this stack. `progress` is told how many images of how many are done.
-pub(crate) fn explore_crashes(
-    medium: Medium,
-    contract: Contract,
-    seed: u64,
-    images: u64,
-    jobs: usize,
-    progress: &(dyn Fn(u64, u64) + Sync),
-) -> Result<Explored, Failure> {
-    let options = steadfast_crash::Options {
-        medium,
-        contract,
-        seed,
-        images,
-        jobs,
-        mutation: None,
-    };
-    let report = steadfast_crash::explore(&options, &|p| progress(p.images, p.wanted))
-        .map_err(|e| Failure::new(format!("crash exploration: {e}")))?;
-    Ok(Explored {
-        on: match medium {
-            Medium::Block => "block",
-            Medium::Flash => "flash",
-        },
-        contract: contract.name(),
-        seed,
-        images: report.images,
-        recoveries_cut: report.recoveries,
-        volumes_used: report.used,
-        pairs: report.pairs,
-        pairs_all: report.pairs_all,
-        triples: report.triples,
-        sequences: report.sequences,
-        seconds: report.elapsed.as_secs_f64(),
-        violations: report
-            .violations
-            .iter()
-            .map(|v| format!("{}\n{}", v.what, v.scenario))
-            .collect(),
-    })
-}
-
-/// Crash states of one way to replace a file.
-#[derive(Serialize)]
-pub(crate) struct PutExplored {
-    /// The contract of the volume, or `weakest`: no more than POSIX promises.
-    pub(crate) file_system: &'static str,
-    pub(crate) variant: String,
-    /// The steps are right, so that there must be no violation.
-    pub(crate) right: bool,
-    /// The file was there before.
-    pub(crate) exists: bool,
-    /// Commits of the volume were put between the steps.
-    pub(crate) commits: bool,
-    pub(crate) disks: u64,
-    pub(crate) exhaustive: bool,
-    pub(crate) trees: Vec<PutTree>,
-    pub(crate) violations: u64,
-    pub(crate) examples: Vec<String>,
-    pub(crate) seconds: f64,
-}
-
-/// A tree that crashes leave, and on how many disks.
-#[derive(Serialize)]
-pub(crate) struct PutTree {
-    pub(crate) text: String,
-    pub(crate) disks: u64,
-}
-
-/// Explores every crash state of the replacement of a file by so many bytes, and of
-/// replacements with bugs, here and on the weakest file system.
-pub(crate) fn explore_put(
-    contract: Contract,
-    bytes: u64,
-    tears: bool,
-) -> Result<Vec<PutExplored>, Failure> {
-    use steadfast_crash::replace::{Options, Variant, explore, explore_weakest};
-    let mut all = Vec::new();
-    for variant in Variant::ALL {
-        for exists in [false, true] {
-            for (file_system, commits) in [
-                (contract.name(), false),
-                (contract.name(), true),
-                ("weakest", false),
-            ] {
-                let options = Options {
-                    contract,
-                    bytes,
-                    exists,
-                    commits,
-                    tears,
-                    variant,
-                    mutation: None,
-                };
-                let explored = match file_system {
-                    "weakest" => explore_weakest(&options),
-                    _ => explore(&options),
-                };
-                let report =
-                    explored.map_err(|e| Failure::new(format!("crash exploration: {e}")))?;
-                let trees = report.trees.into_iter();
-                all.push(PutExplored {
-                    file_system,
-                    variant: variant.text().to_owned(),
-                    right: variant == Variant::Whole,
-                    exists,
-                    commits,
-                    disks: report.disks,
-                    exhaustive: report.exhaustive,
-                    trees: trees
-                        .map(|tree| PutTree {
-                            text: tree.text,
-                            disks: tree.disks,
-                        })
-                        .collect(),
-                    violations: report.violations,
-                    examples: report.examples,
-                    seconds: report.elapsed.as_secs_f64(),
-                });
-            }
-        }
+/// Opens an image again, enlarged to so many blocks.
+pub(crate) fn enlarge(image: &Path, device: Device, blocks: u64) -> Result<Device, Failure> {
+    let in_memory = matches!(device, Device::Memory(_));
+    drop(device);
+    match in_memory {
+        true => memory::enlarge(image, blocks * BLOCK_SIZE as u64),
+        false => create_device(image, blocks, true),
     }
-    Ok(all)
 }

@@ -21,9 +21,11 @@ use crate::mount::scan::{Scan, scan};
 use crate::mount::workers::Workers;
 use crate::state::{self, Medium, Survey};
 use crate::superblock::{self, COPIES, Found, Hints, Superblock};
+use crate::table::Table;
 use finding::{Fix, Log};
 use std::collections::BTreeMap;
 use steadfast_pm::Region;
+use steadfast_vfs::FileKind;
 
 /// Looks that a repair takes before it gives up.
 const ROUNDS_MAX: usize = 8;
@@ -54,6 +56,10 @@ pub struct FsckReport {
     pub stored_words: u64,
     /// Inodes that can be reached, the root included.
     pub inodes: u64,
+    /// Of these, regular files.
+    pub files: u64,
+    /// Of these, directories.
+    pub directories: u64,
     /// Free inodes.
     pub free_inodes: u64,
     /// Pages in use for files and directories.
@@ -89,6 +95,12 @@ fn count(counts: &BTreeMap<Problem, u64>, severity: Severity) -> u64 {
         .sum()
 }
 
+fn of_kind(table: &Table, kind: FileKind) -> u64 {
+    let mut count = 0;
+    table.for_each(|node| count += u64::from(node.kind == kind));
+    count
+}
+
 /// Checks the volume in `region`, and gives the region back. `progress` is told how many parts of how many are done; a repair begins anew with each look.
 ///
 /// # Errors
@@ -116,6 +128,8 @@ pub fn fsck(
         left: BTreeMap::new(),
         stored_words: 0,
         inodes: seen.table.len(),
+        files: of_kind(&seen.table, FileKind::Regular),
+        directories: of_kind(&seen.table, FileKind::Directory),
         free_inodes: seen.free_inode_count(),
         pages: found.superblock.geometry.data_pages_total() - used,
         free_pages: used,

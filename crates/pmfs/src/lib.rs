@@ -20,4 +20,5 @@ pub mod xattr;
 
 pub use error::Error;
 pub use fs::PmFs;
+pub use ops::{FILE_BYTES_MAX, LINKS_MAX};
 pub use options::MountOptions;

@@ -128,6 +128,11 @@ fn run_self(args: &Args) -> Result<ExitCode, Failure> {
     let medium = match args.on {
         Kind::Flash => volume::Medium::Flash,
         Kind::Block => volume::Medium::Block,
+        Kind::Pm => {
+            return Err(Failure::usage(
+                "volumes in persistent memory are explored store by store: 'cargo test -p steadfast-pmfs --test crash'",
+            ));
+        }
     };
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = args.jobs.unwrap_or(processors).max(1);

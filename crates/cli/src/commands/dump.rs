@@ -250,7 +250,7 @@ impl Superblock {
                     headers[0],
                     headers[1]
                 ),
-                None => format!("log:      {}", text::NO_LOG),
+                None => format!("log:      {}", text::no_log("flash")),
             },
             format!(
                 "groups:   {} from block {} on",

@@ -62,10 +62,10 @@ fn check(args: &Args) -> Result<Checked, Failure> {
     } else {
         Access::Scan
     };
-    let device = volume::open_device(&args.image, access, None)?;
     let once = |repair| {
+        let device = volume::open_device(&args.image, access, None)?;
         let meter = Meter::new(args.progress);
-        volume::check(&args.image, &device, repair, move |step, done, total| {
+        volume::check(&args.image, device, repair, move |step, done, total| {
             meter.show(&format!("checking {step}"), done, total);
         })
     };

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         return Err(Failure::at(image, format!("{why}; nothing was changed")));
     }
     if let Some(bytes) = args.size {
-        let (blocks, there) = (bytes / BLOCK, device.geometry().blocks);
+        let (blocks, there) = (bytes / BLOCK, device.bytes() / BLOCK);
         let refuse = |what: &str, blocks: u64, advice: &str| {
             let (asked, has) = (size::show(bytes), size::show(blocks * BLOCK));
             let what = format!("--size {asked} is less than the {has} that {what}: {advice}");
@@ -67,22 +67,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         if blocks < there {
             return refuse("the image has", there, "leave out --size to use all of it");
         }
-        if blocks > there && device.snapshot().is_some() {
+        let on_flash =
+            matches!(&device, volume::Device::Block(device) if device.snapshot().is_some());
+        if blocks > there && on_flash {
             let advice = "make a larger one and copy its files; nothing was changed";
             let what = format!("is a disk in flash memory, which keeps its size: {advice}");
             return Err(Failure::at(image, what));
         }
         if blocks > there {
-            drop(device);
-            device = volume::create_device(image, blocks, true)?;
+            device = volume::enlarge(image, device, blocks)?;
         }
     }
     let meter = Meter::new(args.progress);
-    let grown = volume::grow(image, &device, &mut |done, total| {
+    let grown = volume::grow(image, device, &mut |done, total| {
         meter.show("writing bitmaps", done, total);
     })?;
     drop(meter);
-    let now = volume::summary(image, &device)?;
+    let now = volume::open_device(image, Access::Look, None)
+        .and_then(|device| volume::summary(image, &device))?;
     if args.json {
         text::print_json(&serde_json::json!({
             "image": image.display().to_string(),

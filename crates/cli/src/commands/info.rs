@@ -34,6 +34,8 @@ struct Shown {
     uuid: String,
     label: String,
     contract: &'static str,
+    /// `block`, `flash` or `pm`.
+    medium: &'static str,
     format_version: u32,
     block_bytes: u64,
     volume_bytes: u64,
@@ -169,6 +171,7 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
             "damaged"
         }
     };
+    let medium = volume::medium(&image);
     let held_by = if in_use {
         volume::holders(&image)
     } else {
@@ -180,6 +183,7 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
         uuid: text::uuid(&summary.uuid),
         label: summary.label,
         contract: summary.contract,
+        medium,
         format_version: summary.version,
         block_bytes: BLOCK,
         volume_bytes: summary.blocks * BLOCK,
@@ -236,7 +240,7 @@ fn lines(shown: &Shown) -> String {
         format!("contract: {}", shown.contract),
         format!("size:     {}", size::show(shown.volume_bytes)),
         match shown.log_bytes {
-            0 => format!("log:      {}", text::NO_LOG),
+            0 => format!("log:      {}", text::no_log(shown.medium)),
             bytes => format!("log:      {}", size::show(bytes)),
         },
         format!(

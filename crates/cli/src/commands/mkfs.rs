@@ -3,6 +3,8 @@
 //! Nothing is touched before everything that can be wrong has been checked. What is on
 //! the image already (`content`) is only overwritten with `--force`; an image in use never is.
 
+mod memory;
+
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
@@ -57,6 +59,8 @@ pub(crate) enum Kind {
     Block,
     /// Raw flash, through the translation layer
     Flash,
+    /// Persistent memory: a DAX device, a file on such a file system, or a file on tmpfs
+    Pm,
 }
 
 #[derive(Debug, clap::Args)]
@@ -64,9 +68,9 @@ pub(crate) struct Args {
     /// Size of the image, such as 512M or 1G; makes the file if there is none
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
-    /// What a crash may lose
-    #[arg(long, value_enum, default_value_t = Contract::Ordered)]
-    contract: Contract,
+    /// What a crash may lose (default: ordered; in persistent memory sync, the only one there)
+    #[arg(long, value_enum)]
+    contract: Option<Contract>,
     /// The kind of medium; the image may follow it, as in flash:IMAGE
     #[arg(long, value_name = "KIND[:IMAGE]", value_parser = OnParser, default_value = "block")]
     on: On,
@@ -77,6 +81,9 @@ pub(crate) struct Args {
     /// and this is the most that the disk takes from one flush to the next, 8M at least
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_size: Option<u64>,
+    /// In persistent memory: one inode for each so many bytes (by default 16K)
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    bytes_per_inode: Option<u64>,
     /// Overwrite what is there. Without it, a file must be empty or hold nothing but zeros; of a block device the first
     /// and last MiB and 4096 places between them
     #[arg(long, short = 'f')]
@@ -140,8 +147,13 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let contract = args.contract.of_volume();
     let image = args.image()?;
+    if args.on.kind != Kind::Pm && args.bytes_per_inode.is_some() {
+        return Err(Failure::usage(
+            "--bytes-per-inode is for '--on pm': volumes on blocks make inodes as they are needed",
+        ));
+    }
+    let contract = args.contract.unwrap_or(Contract::Ordered).of_volume();
     let before = match std::fs::metadata(image) {
         Ok(metadata) => Some(metadata),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
@@ -154,11 +166,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             let device = open(args, image, before.as_ref())?;
             (device, log.map_or(Log::Usual, Log::Blocks))
         }
+        Kind::Pm => return memory::run(args, image),
     };
     let meter = Meter::new(args.progress);
-    let made = volume::make(&*device, &args.label, contract, log, &mut |done, total| {
-        meter.show("writing log and bitmaps", done, total);
-    });
+    let made = volume::make(
+        &**device.block(image)?,
+        &args.label,
+        contract,
+        log,
+        &mut |done, total| {
+            meter.show("writing log and bitmaps", done, total);
+        },
+    );
     drop(meter);
     drop(device);
     let made = match made {
@@ -228,7 +247,7 @@ fn open(args: &Args, image: &Path, before: Option<&Metadata>) -> Result<volume::
     let Some(blocks) = blocks else {
         return Ok(device);
     };
-    if device.geometry().blocks == blocks {
+    if device.bytes() / BLOCK_SIZE as u64 == blocks {
         return Ok(device);
     }
     drop(device);
@@ -255,9 +274,11 @@ fn open_flash(
         }
         let (size, epoch) = (args.size, args.log_size);
         let same = |bytes: u64, blocks: u64| bytes / BLOCK_SIZE as u64 == blocks;
-        let fits = size.is_none_or(|size| same(size, device.geometry().blocks))
+        let fits = size.is_none_or(|size| same(size, device.bytes() / BLOCK_SIZE as u64))
             && epoch.is_none_or(|epoch| {
-                (device.snapshot()).is_some_and(|disk| same(epoch, disk.epoch_blocks()))
+                (device.block(image).ok())
+                    .and_then(|device| device.snapshot())
+                    .is_some_and(|disk| same(epoch, disk.epoch_blocks()))
             });
         if fits {
             return Ok(device);
@@ -281,7 +302,7 @@ fn open_flash(
         .unwrap_or((size / EPOCH_SHARE).clamp(EPOCH_MIN, EPOCH_MAX));
     // What is there was looked at, and may be overwritten.
     let disk = FormatArgs::usual(size, epoch, there, image.to_owned());
-    Ok(Arc::new(ftl::create(&disk)?.0))
+    Ok(volume::Device::Block(Arc::new(ftl::create(&disk)?.0)))
 }
 
 /// Whether an image, which is open and locked as `device`, holds nothing that would be lost.
@@ -293,10 +314,10 @@ fn may_overwrite(args: &Args, image: &Path, device: &volume::Device) -> Result<(
             let mut show = |done, total| meter.show("looking for data", done, total);
             let held = match args.on.kind {
                 // The file has the page cache's view, whole to its last byte; the device ends with a whole block.
-                Kind::Block => {
+                Kind::Block | Kind::Pm => {
                     content::held_by_file(image, &mut show).map_err(|e| Failure::at(image, e))
                 }
-                Kind::Flash => content::held_by_disk(&**device, &mut show)
+                Kind::Flash => content::held_by_disk(&**device.block(image)?, &mut show)
                     .map_err(|e| volume::device_failure(image, &e)),
             };
             match held? {

@@ -82,7 +82,8 @@ fn scrub(args: &Args) -> Result<Sum, Failure> {
     let mut options = MountOptions::default();
     options.read_only = true;
     options.background = false;
-    let (fs, _) = Fs::mount(Arc::clone(&device), &options).map_err(|e| Failure::at(image, e))?;
+    let (fs, _) =
+        Fs::mount(Arc::clone(device.block(image)?), &options).map_err(|e| Failure::at(image, e))?;
     pieces(args, rate, |from| {
         fs.scrub(from, PIECE_BLOCKS, args.data)
             .map_err(|e| Failure::at(image, e))

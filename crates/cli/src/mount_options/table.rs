@@ -135,6 +135,14 @@ A volume's contract is chosen when it is made.",
         manual: "",
     },
     Row {
+        words: &[flag("in_place", |o| o.in_place = true)],
+        help: "in persistent memory: overwrites go to their place, faster and not atomic",
+        manual: "For volumes in persistent memory.
+Overwrites of written pages store into them, with one fence and without a free page; after a crash any 8 bytes of such a
+write may be old.
+Without this option each write that the kernel sends, of at most 1 MiB, is there whole or not at all.",
+    },
+    Row {
         words: &[value("commit", "SECONDS", |o, text| {
             o.commit = Some(Duration::from_secs(number(text, 1, COMMIT_SECONDS_MAX)?));
             Ok(())

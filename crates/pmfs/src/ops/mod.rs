@@ -28,9 +28,9 @@ use std::sync::atomic::Ordering;
 use steadfast_vfs::{Errno, FileKind, Ino, Result};
 
 /// Largest file, in bytes.
-pub(crate) const FILE_BYTES_MAX: u64 = 1 << 44;
+pub const FILE_BYTES_MAX: u64 = 1 << 44;
 /// Most hard links of an inode that is no directory.
-pub(crate) const LINKS_MAX: u32 = 65_000;
+pub const LINKS_MAX: u32 = 65_000;
 
 impl PmFs {
     /// The node of an inode. ESTALE.

@@ -36,6 +36,7 @@ pub(super) fn look(
 ) -> Result<Shown, Failure> {
     let mut raw = Box::new([0; BLOCK_SIZE]);
     device
+        .block(image)?
         .read(at, &mut raw[..])
         .map_err(|e| volume::device_failure(image, &e))?;
     let sealed = seal_holds(&map.uuid(), at, &raw);

@@ -1,0 +1,104 @@
+//! `steadfast mkfs --on pm`: a volume in persistent memory.
+//!
+//! An existing file is only overwritten if it is empty, one hole, or all zeros, or with `--force`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::Args;
+use super::Contract;
+use crate::content;
+use crate::failure::{Failure, Kind as Why};
+use crate::progress::Meter;
+use crate::volume::{self, Access, Device, Held};
+use crate::{size, text};
+
+pub(super) fn run(args: &Args, image: &Path) -> Result<ExitCode, Failure> {
+    check(args)?;
+    let there = std::fs::metadata(image).is_ok_and(|metadata| metadata.len() > 0);
+    let device = if there {
+        reuse(args, image)?
+    } else {
+        let Some(bytes) = args.size else {
+            let why = "does not exist, or is empty; give --size to make it";
+            return Err(Failure::at(image, why));
+        };
+        volume::create_memory(image, bytes, false)?
+    };
+    let meter = Meter::new(args.progress);
+    let made = volume::make_in_memory(
+        image,
+        &device,
+        &args.label,
+        args.bytes_per_inode,
+        &mut |done, total| meter.show("writing tables", done, total),
+    );
+    drop(meter);
+    drop(device);
+    let made = made.inspect_err(|_| {
+        if !there {
+            // Our own file, which holds no volume: best effort.
+            let _ = std::fs::remove_file(image);
+        }
+    })?;
+    text::print(&format!(
+        "{}: volume of {} in persistent memory made, {} free, {} inodes\n  contract: {}\n  label:    {}\n  uuid:     {}",
+        image.display(),
+        size::show(made.bytes),
+        size::show(made.free_bytes),
+        made.inodes,
+        volume::Contract::Sync,
+        if made.label.is_empty() {
+            "(none)"
+        } else {
+            &made.label
+        },
+        text::uuid(&made.uuid),
+    ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What does not go together with this kind of medium.
+fn check(args: &Args) -> Result<(), Failure> {
+    if args
+        .contract
+        .is_some_and(|contract| contract != Contract::Sync)
+    {
+        return Err(Failure::usage(
+            "--contract: volumes in persistent memory have the contract 'sync' alone: each call is durable when it returns",
+        ));
+    }
+    if args.log_size.is_some() {
+        return Err(Failure::usage(
+            "--log-size: volumes in persistent memory have no log",
+        ));
+    }
+    Ok(())
+}
+
+/// An image that is there, of the size asked for, if it may be overwritten.
+fn reuse(args: &Args, image: &Path) -> Result<Device, Failure> {
+    if !args.force {
+        let held = match volume::is_memory(image) {
+            true => match volume::held(&volume::open_device(image, Access::Look, None)?) {
+                Held::Volume(what) => Some(what),
+                Held::Nothing => None,
+            },
+            false => {
+                let meter = Meter::new(args.progress);
+                content::held_by_file(image, &mut |done, total| {
+                    meter.show("looking for data", done, total);
+                })
+                .map_err(|e| Failure::at(image, e))?
+            }
+        };
+        if let Some(what) = held {
+            let failure = Failure::at(image, format!("holds {what}; use --force to overwrite it"));
+            return Err(failure.of_kind(Why::HoldsData));
+        }
+    }
+    match args.size {
+        Some(bytes) => volume::create_memory(image, bytes, true),
+        None => volume::open_memory(image),
+    }
+}
