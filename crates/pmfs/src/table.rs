@@ -297,6 +297,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_node_costs_at_most_112_bytes() {
+        // With the counts of its `Arc`, and two places of 9 bytes in the table: it may be half empty.
+        assert!(size_of::<Node>() + 16 + 18 <= 112, "{}", size_of::<Node>());
+    }
+
+    #[test]
     fn a_node_is_found_by_its_number_until_it_is_removed() {
         let table = Table::new();
         table.reserve(10_000);

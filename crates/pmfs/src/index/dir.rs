@@ -116,6 +116,12 @@ impl DirIndex {
         self.names.is_empty()
     }
 
+    /// Bytes that the index has allocated.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.names.allocation_size() + self.pages.capacity() * size_of::<(u64, Page)>()
+    }
+
     fn hash(&self, name: &[u8]) -> u64 {
         self.seed.hash_one(name) & !HASH_GAP
     }
@@ -363,6 +369,22 @@ mod tests {
         index.add_page(0, Page(5));
         index.add_page(DIR_OFFSET_MAX - 1, Page(6));
         assert_eq!(index.next_offset(), Some(1));
+    }
+
+    #[test]
+    fn a_name_costs_at_most_32_bytes() {
+        let mut index = DirIndex::default();
+        for count in 1..200_000u64 {
+            if count % 64 == 1 {
+                index.add_page(count / 64, Page(count / 64));
+            }
+            index.insert(&count.to_le_bytes(), Place(count));
+            assert!(
+                count < 64 || index.heap_bytes() as u64 <= 32 * count,
+                "{count}: {}",
+                index.heap_bytes()
+            );
+        }
     }
 
     #[test]
