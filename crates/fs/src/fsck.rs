@@ -210,15 +210,16 @@ pub fn fsck(device: Arc<dyn BlockDevice>, options: &FsckOptions) -> Result<FsckR
         found.name_features(check.features, check.features_ro);
         let writes = again.then(|| check.plan());
         let (findings, left_out) = check.log.finish();
+        let idle = writes.as_ref().is_none_or(|writes| writes.is_empty());
         match report.passes {
             1 => (report.findings, report.left_out) = (findings, left_out),
-            _ if again => report.further.extend(findings),
-            _ => report.left = findings,
+            // A pass that writes nothing is the last one.
+            _ if idle => report.left = findings,
+            _ => report.further.extend(findings),
         }
         let Some(writes) = writes else { break };
         found.restore(&*device)?;
-        if writes.is_empty() && report.passes > 1 {
-            report.left = report.further.clone();
+        if idle && report.passes > 1 {
             break;
         }
         writes.apply(&*device, &volume.uuid)?;

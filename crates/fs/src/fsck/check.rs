@@ -68,8 +68,8 @@ pub(super) struct Check<'a> {
     pub(super) dirs: BTreeMap<Ino, Changes>,
     /// Inodes that get a name in the lost-and-found directory.
     pub(super) attach: Vec<(Ino, FileKind)>,
-    /// What the orphan directory lists.
-    pub(super) orphans: BTreeSet<Ino>,
+    /// What the orphan directory lists, and where: the block and the unit of the entry.
+    pub(super) orphans: BTreeMap<Ino, (u64, usize)>,
     /// The lost-and-found directory, and whether its name is taken by something else.
     pub(super) lost_found: Option<Ino>,
     pub(super) lost_found_taken: bool,
@@ -112,7 +112,7 @@ impl<'a> Check<'a> {
             old: BTreeMap::new(),
             dirs: BTreeMap::new(),
             attach: Vec::new(),
-            orphans: BTreeSet::new(),
+            orphans: BTreeMap::new(),
             lost_found: None,
             lost_found_taken: false,
             walked: 0,

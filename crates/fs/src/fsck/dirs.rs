@@ -236,7 +236,7 @@ impl Check<'_> {
                 if let Some(kind) = kind {
                     self.check_entry_kind(dir, at, &entry, kind);
                 }
-                self.orphans.insert(entry.ino);
+                self.orphans.insert(entry.ino, (at, entry.unit));
                 counts.entries += 1;
             }
         }
@@ -493,7 +493,7 @@ impl Check<'_> {
         for ino in self.inodes_where(|slot| !slot.named) {
             let inode = self.inode(ino);
             let Some(kind) = self.kind(ino) else { continue };
-            let (links, listed) = (inode.nlink.get(), self.orphans.contains(&ino));
+            let (links, listed) = (inode.nlink.get(), self.orphans.contains_key(&ino));
             if links == 0 && listed {
                 self.log.add(
                     Problem::OrphanPending,
@@ -512,15 +512,30 @@ impl Check<'_> {
                 self.lose(ino, kind, empty && !listed);
             }
         }
-        let waiting: Vec<Ino> = self.orphans.iter().copied().collect();
-        for ino in waiting {
-            if self.slot(ino).is_some_and(|slot| slot.named) {
+        let waiting: Vec<(Ino, (u64, usize))> =
+            self.orphans.iter().map(|(ino, at)| (*ino, *at)).collect();
+        for (ino, (at, unit)) in waiting {
+            let Some(slot) = self.slot(ino).filter(|slot| slot.named) else {
+                continue;
+            };
+            if slot.kind == Some(FileKind::Regular) {
                 self.log.add(
                     Problem::OrphanPending,
                     Place::ino(ino),
                     "its truncation is finished by the next mount",
                 );
+                continue;
             }
+            let dir = self.vol.orphans;
+            self.log.add(
+                Problem::OrphanEntry,
+                Place::both(dir, at),
+                format!(
+                    "the orphan directory lists inode {ino}, which has a name and nothing to be cut"
+                ),
+            );
+            let changes = self.dirs.entry(dir).or_default();
+            changes.drop.insert((at, unit));
         }
     }
 

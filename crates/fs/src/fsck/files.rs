@@ -32,7 +32,7 @@ impl Check<'_> {
         let inode = self.inode(ino);
         let tree = self.tree_of(ino, &inode);
         let end = inode.size.get().div_ceil(BLOCK_SIZE as u64);
-        let truncating = self.orphans.contains(&ino);
+        let truncating = self.orphans.contains_key(&ino);
         let mut kept: Vec<Item> = Vec::with_capacity(tree.items.len());
         let mut changed = false;
         for item in &tree.items {

@@ -336,8 +336,11 @@ impl Check<'_> {
             .iter()
             .filter(|entry| entry.kind == FileKind::Directory)
             .count();
+        let named = self.slot(dir).is_some_and(|slot| slot.named);
         let links = if dir == self.vol.orphans {
             2
+        } else if inode.nlink.get() == 0 && !named && self.orphans.contains_key(&dir) {
+            0 // it stays an orphan
         } else {
             directories as u64 + 2
         };

@@ -7,5 +7,6 @@ mod busy;
 mod fields;
 mod fuzz;
 mod image;
+mod orphans;
 mod plant;
 mod sound;
