@@ -370,10 +370,6 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
 }
 
 /// States in which the line of the slot has its commit word: it can be written back.
-#[diagnostic::on_unimplemented(
-    message = "a slot in the state `{Self}` has no commit word yet",
-    label = "nothing to write back"
-)]
 pub trait Done: done_sealed::Sealed {}
 mod done_sealed {
     pub trait Sealed {}
