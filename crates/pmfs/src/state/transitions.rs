@@ -167,7 +167,7 @@ const fn page<X, S: Named>(
 /// A row of how a new page of a directory begins, from a function.
 const fn new_page<X, S: Named>(
     by: &'static str,
-    _: fn(&'static O<Clean, inode::Live>, FreePages<'static>, X) -> G<InFlight, S>,
+    _: fn(LiveInode, FreePages<'static>, X) -> G<InFlight, S>,
 ) -> Transition {
     Transition {
         object: "Page",
@@ -181,6 +181,7 @@ const fn new_page<X, S: Named>(
 type O<P, S> = Inode<'static, P, S>;
 type D<P, S> = Dentry<'static, P, S>;
 type G<P, S> = DirPage<'static, P, S>;
+type LiveInode = &'static O<Clean, inode::Live>;
 type FromSlot = slot::From<'static>;
 type SwapSlot = slot::Swap<'static, 'static>;
 type LiveSlot = slot::Live<'static>;
@@ -344,6 +345,12 @@ pub const TRANSITIONS: &[Transition] = &[
         "Live",
         "Turned",
         |x: Descriptors<'static, Dirty, Before>, o: &'static Owned<'static>| x.turn(o),
+    ),
+    page(
+        "Descriptors<Before>::clear",
+        "Live",
+        "Turned",
+        |x: Descriptors<'static, Dirty, Before>, o: &'static Owned<'static>| x.clear(o),
     ),
     page(
         "Descriptors<Before>::die",

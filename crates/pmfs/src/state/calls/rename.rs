@@ -155,7 +155,7 @@ pub struct Exchange {
 
 /// Exchanges two names. Two names of one inode stay as they are.
 ///
-/// Plan: `other slot: pointer to the one with the inode that it is to get, commit word | the one: commit word, new tag`. As a
+/// Plan: `other slot: pointer to the one with the inode that it is to get, commit word | the one: pointer = 0, commit word, new tag`. As a
 /// rename; the pointer says what the first slot becomes. (SquirrelFS has no exchange.)
 ///
 /// # Errors
@@ -202,7 +202,7 @@ pub struct RenamedWhiteout {
 
 /// Renames a file or directory, and leaves a new inode under its old name.
 ///
-/// Plan: `whiteout | new slot: pointer with the whiteout, commit word | old slot: whiteout, new tag`. The whiteout is durable
+/// Plan: `whiteout | new slot: pointer with the whiteout, commit word | old slot: pointer = 0, whiteout, new tag`. The whiteout is durable
 /// first because a mount that finishes the exchange names it.
 ///
 /// # Errors

@@ -342,11 +342,13 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
         self.in_state()
     }
 
-    /// Second step of an exchange: this slot names the other inode, and then it gets a new tag.
+    /// Second step of an exchange: this slot loses its own pointer, names the other inode, and gets a new tag.
     ///
-    /// The tag makes the pointer of the first step out of date. Before the commit word it would do so too early. If it never
-    /// changed, a later exchange that brings the first inode back here would bring that pointer back to life. So a mount that
-    /// finds this slot under the old tag gives it a new one.
+    /// * The tag makes the pointer of the first step out of date. Before the commit word it would do so too early. If it never
+    ///   changed, a later exchange that brings the first inode back here would bring that pointer back to life. So a mount that
+    ///   finds this slot under the old tag gives it a new one.
+    /// * Its own pointer is out of date already. It goes so that this does not rest on every mount: one that a crash left
+    ///   uncommitted here may point to a slot that names what this one is about to name.
     pub fn swap<'d, 'k>(
         self,
         to: &Dentry<'d, Clean, Committed<'j, Swap<'s, 'k>>>,
@@ -357,6 +359,7 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
             ..self.tag()
         };
         let mut line = self.line();
+        line.word(slot::POINTER, 0);
         line.word(slot::COMMIT, to.other.word());
         line.commit(slot::TAG, tag.word());
         self.in_state()

@@ -316,6 +316,7 @@ fn changes(lab: &Lab) {
         row("truncate up, tail", 2, 1, 2),
         row("fallocate", 1, 2 + 1, 1),
         row("write to unwritten", 2, 1 + 1, 2),
+        row("zero a range", 2, 1 + 1, 1),
         row("punch", 2, 1 + 1, 1),
         row("punch what is unwritten", 1, 1 + 1, 1),
         row("attributes inline", 2, 1 + 1, 1),
@@ -426,6 +427,30 @@ fn changes(lab: &Lab) {
         ..change_of(a, 5 * 4096)
     };
     bill.call("write to unwritten", || change(m, new).unwrap());
+    let zeroed = PageChange::Clear {
+        pages: PageRun {
+            start: Page(start),
+            len: 2,
+        },
+        offset: 1,
+    };
+    let new = Change {
+        pages: vec![zeroed],
+        ..change_of(a, 5 * 4096)
+    };
+    bill.call("zero a range", || change(m, new).unwrap());
+    let turned = PageChange::Turn {
+        pages: PageRun {
+            start: Page(start),
+            len: 2,
+        },
+        offset: 1,
+    };
+    let new = Change {
+        pages: vec![turned],
+        ..change_of(a, 5 * 4096)
+    };
+    let _ = change(m, new).unwrap();
     let new = Change {
         pages: vec![die(start, 1, 2, PageState::Written)],
         ..change_of(a, 5 * 4096)

@@ -8,6 +8,7 @@
 
 mod cost;
 mod free;
+mod stray;
 mod words;
 
 use steadfast_pm::{Region, thread_counts};

@@ -303,6 +303,7 @@ fn an_exchange_leaves_no_pointer_that_could_come_to_life() {
                 assert_ne!(pointer.tag, tag(&lab, pointer.from).tag);
             }
         }
+        assert_eq!(pointer(&lab, places[one]), None);
     }
     for (place, name) in places.iter().zip([b"a", b"b", b"c"]) {
         assert_eq!(name_at(&lab, *place), name);
