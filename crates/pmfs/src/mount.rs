@@ -1,4 +1,4 @@
-//! Mounting: from the words of a region to indexes, link counts and free space. Unmounting.
+//! Mounting: from the words of a region to indexes, link counts and free space.
 //!
 //! # What a mount for writing does
 //!
@@ -145,14 +145,6 @@ pub fn mount(
         free,
         report,
     })
-}
-
-/// Marks a volume as unmounted. All calls have returned before; what they did is durable already. Does nothing to a volume
-/// that failed or was mounted read-only.
-pub fn unmount(medium: &Medium, report: &MountReport) {
-    if !report.read_only && !medium.failed() {
-        state::store_hints(medium, true, report.mounts);
-    }
 }
 
 /// Words as `state` takes them.

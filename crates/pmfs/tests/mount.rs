@@ -8,8 +8,10 @@
 mod mount_volume;
 
 use mount_volume::{ROOT_INODE, Tree, Volume, mounted, populated, recovered, tree};
+use steadfast_pm::Region;
 use steadfast_pmfs::fsck::Problem;
 use steadfast_pmfs::layout::*;
+use steadfast_pmfs::{MountOptions, PmFs};
 use steadfast_vfs::FileKind;
 
 /// The names in the root directory.
@@ -70,7 +72,7 @@ fn everything_in_a_volume_is_found_again() {
 // Renames.
 
 #[test]
-fn a_rename_that_was_cut_after_its_first_fence_is_finished() {
+fn corner_42_a_rename_that_was_cut_after_its_first_fence_is_finished() {
     // mv old new: the new slot is durable with its pointer; then the power went, before the old slot was cleared.
     let mut v = Volume::new(1 << 20);
     let page = v.dir_page(ROOT_INODE, 0);
@@ -104,7 +106,7 @@ fn a_rename_of_a_directory_into_another_is_finished_and_the_link_counts_follow()
 }
 
 #[test]
-fn a_pointer_to_a_slot_of_another_life_does_nothing() {
+fn corner_67_a_pointer_to_a_slot_of_another_life_does_nothing() {
     // mv old new; ln new old: the slot of the old name was used again, by a link to the same file. Its tag is a new one.
     let mut v = Volume::new(1 << 20);
     let page = v.dir_page(ROOT_INODE, 0);
@@ -150,7 +152,7 @@ fn an_exchange_that_was_cut_is_finished_and_its_slot_gets_a_new_tag() {
 }
 
 #[test]
-fn an_exchange_that_was_cut_before_its_last_tag_gets_it() {
+fn corner_67_an_exchange_that_was_cut_before_its_last_tag_gets_it() {
     // The last two stores of an exchange go to one line: the inode, then the tag. Only the first of them is durable.
     let mut v = Volume::new(1 << 20);
     let page = v.dir_page(ROOT_INODE, 0);
@@ -170,7 +172,7 @@ fn an_exchange_that_was_cut_before_its_last_tag_gets_it() {
 }
 
 #[test]
-fn a_replacement_that_was_cut_before_its_commit_word_leaves_no_pointer_that_could_wake() {
+fn corner_67_a_replacement_that_was_cut_before_its_commit_word_leaves_no_pointer_that_could_wake() {
     // mv from over: in the line of `over` the pointer is durable, the commit word is not. The rename did not happen. Later
     // `over` is exchanged with a second link of the file `from`; the slot keeps its pointer, and now names that file. If the
     // pointer still had the tag of `from`, the next mount would take that name away.
@@ -231,7 +233,7 @@ fn a_name_whose_inode_was_not_born_goes() {
 }
 
 #[test]
-fn a_page_of_an_inode_that_was_not_born_is_free_and_stays_so() {
+fn corner_68_a_page_of_an_inode_that_was_not_born_is_free_and_stays_so() {
     // ln -s: the descriptor of the target's page was written back early, the inode was not.
     let mut v = Volume::new(1 << 20);
     let fresh = v.number();
@@ -316,7 +318,7 @@ fn half_written() -> (Volume, InodeRef, [Page; 3]) {
 }
 
 #[test]
-fn a_write_that_did_not_commit_did_not_happen_and_a_later_change_does_not_commit_it() {
+fn corner_68_a_write_that_did_not_commit_did_not_happen_and_a_later_change_does_not_commit_it() {
     let (v, file, [old, _, new]) = half_written();
     let tree = recovered(&v);
     assert_eq!(met(&v, Problem::LifeUncommitted), 2);
@@ -360,7 +362,7 @@ fn a_write_that_committed_is_there_and_costs_recovery_nothing() {
 }
 
 #[test]
-fn pages_past_the_end_are_free_and_do_not_come_back_when_the_file_grows() {
+fn corner_69_pages_past_the_end_are_free_and_do_not_come_back_when_the_file_grows() {
     // truncate: the size is durable, the marks of the pages are not. Then truncate up: the range reads as zeros.
     let mut v = Volume::new(1 << 20);
     let page = v.dir_page(ROOT_INODE, 0);
@@ -426,7 +428,7 @@ fn a_directory_page_that_was_adopted_without_its_first_name_is_empty() {
 // Everything together, and what is not the mount's to judge.
 
 #[test]
-fn many_cut_calls_at_once_are_recovered_at_once() {
+fn corner_44_many_cut_calls_at_once_are_recovered_at_once() {
     let mut v = populated();
     let page = v.dir_page(ROOT_INODE, 2);
     let (file, unborn) = (v.inode(FileKind::Regular, 0), v.number());
@@ -475,17 +477,23 @@ fn a_mount_is_told_apart_from_the_next_by_its_hints() {
     let v = populated();
     let mount = v.mounted().unwrap();
     assert_eq!((mount.report.clean, mount.report.mounts), (true, 1));
-    let region = mount.medium.into_region();
-    let mount = mounted(region, false, 1).unwrap();
+    let mount = mounted(mount.medium.into_region(), false, 1).unwrap();
     assert_eq!((mount.report.clean, mount.report.mounts), (false, 2));
-    steadfast_pmfs::mount::unmount(&mount.medium, &mount.report);
-    let mount = mounted(mount.medium.into_region(), true, 1).unwrap();
-    assert_eq!((mount.report.clean, mount.report.mounts), (true, 2));
-    steadfast_pmfs::mount::unmount(&mount.medium, &mount.report);
+    let fs = PmFs::mount(
+        mount.medium.into_region(),
+        &MountOptions::default(),
+        &mut |_, _| {},
+    );
+    let fs = fs.unwrap();
+    fs.unmount().unwrap();
+    let content = fs.medium().content();
+    let mount = mounted(Region::with_content(&content), true, 1).unwrap();
+    assert_eq!((mount.report.clean, mount.report.mounts), (true, 3));
+    assert!(mount.medium.content() == content);
 }
 
 #[test]
-fn slots_that_no_name_takes_are_free() {
+fn corner_70_slots_that_no_name_takes_are_free() {
     let mut v = Volume::new(1 << 20);
     let page = v.dir_page(ROOT_INODE, 0);
     let file = v.inode(FileKind::Regular, 0);

@@ -32,7 +32,7 @@ fn exploration(model: Model) -> Exploration {
 }
 
 #[test]
-fn an_mkfs_that_is_cut_leaves_the_old_volume_or_none_or_the_new_one() {
+fn corner_34_an_mkfs_that_is_cut_leaves_the_old_volume_or_none_or_the_new_one() {
     let old = populated_in(REGION_BYTES_MIN);
     let before = old.tree();
     let region = Region::recorded(old.region.content());
@@ -147,7 +147,7 @@ fn before_growth(bytes: u64) -> (Volume, Region) {
 }
 
 #[test]
-fn a_growth_that_is_cut_leaves_the_old_size_or_the_new_one_and_the_same_tree() {
+fn corner_34_a_growth_that_is_cut_leaves_the_old_size_or_the_new_one_and_the_same_tree() {
     let (volume, region) = before_growth(3 * REGION_BYTES_MIN + 5 * PAGE_BYTES);
     let shown = volume.tree();
     let grown = grow(&region, &mut quiet()).unwrap();
