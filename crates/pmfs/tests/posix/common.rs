@@ -61,7 +61,7 @@ pub fn copy(fs: &PmFs) -> Region {
 /// Checks a volume that is not mounted. Notes are allowed: what a crash leaves.
 #[track_caller]
 pub fn must_be_sound(region: Region) {
-    let report = fsck(region, &FsckOptions::default(), &mut |_, _| {}).unwrap();
+    let (report, _) = fsck(region, &FsckOptions::default(), &mut |_, _| {}).unwrap();
     assert!(report.is_sound(), "{:#?}", report.findings);
 }
 
