@@ -71,6 +71,11 @@ pub fn load(region: &Region) -> Result<Found, Error> {
         return Err(Error::NotAVolume);
     }
     let magics = COPIES.map(|page| region.load(page.at() + field::MAGIC));
+    if region.failed() {
+        return Err(Error::Memory {
+            attempt: "reading the superblock",
+        });
+    }
     if !magics.contains(&MAGIC) {
         return Err(match magics[0] {
             BLOCK_MAGIC => Error::BlockVolume,

@@ -8,10 +8,12 @@ mod mount_volume;
 use mount_volume::{Volume, mounted, numbered_tree, populated_in, tree};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use steadfast_pm::Region;
+use steadfast_pm::{OpenOptions, Region};
 use steadfast_pmfs::error::Error;
 use steadfast_pmfs::fsck::{FsckOptions, FsckReport, Severity, fsck};
+use steadfast_pmfs::inspect::info;
 use steadfast_pmfs::layout::*;
+use steadfast_pmfs::mkfs::mkfs;
 use steadfast_pmfs::mount::Mount;
 use steadfast_pmfs::{MountOptions, PmFs};
 use steadfast_vfs::{
@@ -220,6 +222,31 @@ fn corner_35_a_volume_with_an_extreme_word_anywhere_is_mounted_or_refused_and_ca
         }
         volume.word(*at, word);
     }
+}
+
+/// A populated volume in a file that is cut to `bytes` once it is mapped.
+fn cut_short(bytes: u64) -> (tempfile::TempDir, Region) {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("volume");
+    std::fs::write(&path, volume().region.content()).unwrap();
+    let region = Region::open(&path, &OpenOptions::default()).unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(bytes).unwrap();
+    (dir, region)
+}
+
+#[test]
+fn a_file_that_is_cut_short_while_it_is_looked_at_is_an_error_and_not_an_empty_volume() {
+    let memory = |error| assert!(matches!(error, Error::Memory { .. }), "{error}");
+    for read_only in [false, true] {
+        memory(mounted(cut_short(8192).1, read_only, 2).unwrap_err());
+        memory(checked(cut_short(8192).1, !read_only).unwrap_err());
+    }
+    memory(info(cut_short(8192).1, 1, &mut |_, _| {}).unwrap_err());
+    let options = mount_volume::options();
+    memory(mkfs(&cut_short(8192).1, &options, &mut |_, _| {}).unwrap_err());
+    // It is not said to be no volume, either.
+    memory(mounted(cut_short(0).1, false, 1).unwrap_err());
 }
 
 proptest! {

@@ -35,7 +35,8 @@ pub(crate) fn build(
         free: Vec::new(),
         log: Log::default(),
     };
-    runs.sort_unstable();
+    // Made of sorted pieces, which this sort merges.
+    runs.sort();
     let mut rest = &runs[..];
     for number in numbers {
         let skipped = rest.partition_point(|run| run.number < number);

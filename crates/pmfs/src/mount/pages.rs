@@ -14,7 +14,7 @@ use std::ops::Range;
 use steadfast_vfs::FileKind;
 
 /// Pages that are looked at in one piece of work.
-pub(crate) const PAGES_AT_ONCE: u64 = 4096;
+pub(crate) const PAGES_AT_ONCE: u64 = 1 << 14;
 
 /// A page of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -110,10 +110,6 @@ impl Buckets {
         self.count
     }
 
-    fn of(&self, number: u32) -> usize {
-        ((number - 1) / self.each) as usize
-    }
-
     /// The numbers of a bucket.
     pub(crate) fn numbers(&self, bucket: usize) -> Range<u32> {
         let start = bucket as u32 * self.each;
@@ -124,8 +120,8 @@ impl Buckets {
 /// What a piece of the descriptor table says.
 pub(crate) struct Pages {
     pub(crate) dir_pages: Vec<DirPage>,
-    /// By bucket.
-    pub(crate) runs: Vec<Vec<Run>>,
+    /// In order.
+    pub(crate) runs: Vec<Run>,
     pub(crate) doubts: Vec<Doubt>,
     /// Pages that hold attributes of inodes that have none in pages.
     pub(crate) strange: Vec<Strange>,
@@ -135,10 +131,10 @@ pub(crate) struct Pages {
 }
 
 /// Looks at the descriptors of some pages for data.
-pub(crate) fn scan(look: &Look<'_, impl Words>, pages: Range<u64>, buckets: &Buckets) -> Pages {
+pub(crate) fn scan(look: &Look<'_, impl Words>, pages: Range<u64>) -> Pages {
     let mut found = Pages {
         dir_pages: Vec::new(),
-        runs: vec![Vec::new(); buckets.count()],
+        runs: Vec::new(),
         doubts: Vec::new(),
         strange: Vec::new(),
         odd: Vec::new(),
@@ -167,15 +163,12 @@ pub(crate) fn scan(look: &Look<'_, impl Words>, pages: Range<u64>, buckets: &Buc
         match &mut run {
             Some(run) if run.takes(&page) => run.len += 1,
             _ => {
-                if let Some(done) = run.replace(page) {
-                    found.runs[buckets.of(done.number)].push(done);
-                }
+                found.runs.extend(run.replace(page));
             }
         }
     }
-    if let Some(done) = run {
-        found.runs[buckets.of(done.number)].push(done);
-    }
+    found.runs.extend(run);
+    found.runs.sort_unstable();
     found
 }
 
@@ -191,6 +184,13 @@ impl Run {
 }
 
 impl Pages {
+    /// The runs of some inodes.
+    pub(crate) fn runs_of(&self, numbers: Range<u32>) -> &[Run] {
+        let from = self.runs.partition_point(|run| run.number < numbers.start);
+        let to = self.runs.partition_point(|run| run.number < numbers.end);
+        &self.runs[from..to]
+    }
+
     /// The owner of a page, if it is alive.
     fn owner(&mut self, look: &Look<'_, impl Words>, word: u64, page: Page) -> Option<Owner> {
         let problem = match look.reference(word) {
@@ -307,7 +307,7 @@ impl Pages {
 
 /// Decides what pages hold whose inodes have no attributes in pages. If the inode has no other page at the offset, the page's
 /// kind is wrong: it holds names or content. If it has one, the inode is wrong.
-pub(crate) fn decide_strange(look: &Look<'_, impl Words>, found: &mut [Pages], buckets: &Buckets) {
+pub(crate) fn decide_strange(look: &Look<'_, impl Words>, found: &mut [Pages]) {
     let mut strange: BTreeMap<u32, Vec<Strange>> = BTreeMap::new();
     for page in found.iter_mut().flat_map(|piece| piece.strange.drain(..)) {
         strange.entry(page.run.number).or_default().push(page);
@@ -323,8 +323,8 @@ pub(crate) fn decide_strange(look: &Look<'_, impl Words>, found: &mut [Pages], b
                 .collect(),
             false => found
                 .iter()
-                .flat_map(|piece| &piece.runs[buckets.of(number)])
-                .filter(|run| run.number == number && !run.attributes)
+                .flat_map(|piece| piece.runs_of(number..number + 1))
+                .filter(|run| !run.attributes)
                 .flat_map(|run| run.offset..run.offset + u64::from(run.len))
                 .collect(),
         };
@@ -334,7 +334,7 @@ pub(crate) fn decide_strange(look: &Look<'_, impl Words>, found: &mut [Pages], b
         for Strange { run, size } in pages {
             let Run { offset, page, .. } = run;
             if !taken.insert(offset) {
-                piece.runs[buckets.of(number)].push(run);
+                piece.runs.push(run);
                 continue;
             }
             let kind = match directory {
@@ -359,12 +359,13 @@ pub(crate) fn decide_strange(look: &Look<'_, impl Words>, found: &mut [Pages], b
                     offset,
                     page,
                 }),
-                false => piece.runs[buckets.of(number)].push(Run {
+                false => piece.runs.push(Run {
                     attributes: false,
                     ..run
                 }),
             }
         }
+        piece.runs.sort_unstable();
     }
 }
 
@@ -372,7 +373,6 @@ pub(crate) fn decide_strange(look: &Look<'_, impl Words>, found: &mut [Pages], b
 pub(crate) fn decide_kinds(
     look: &Look<'_, impl Words>,
     found: &[Pages],
-    buckets: &Buckets,
 ) -> BTreeMap<u32, FileKind> {
     let mut votes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for number in found.iter().flat_map(|piece| &piece.odd) {
@@ -389,8 +389,8 @@ pub(crate) fn decide_kinds(
     for (number, (_, data)) in &mut votes {
         let runs = found
             .iter()
-            .flat_map(|piece| &piece.runs[buckets.of(*number)]);
-        let mine = runs.filter(|run| run.number == *number && !run.attributes);
+            .flat_map(|piece| piece.runs_of(*number..*number + 1));
+        let mine = runs.filter(|run| !run.attributes);
         *data = mine.map(|run| u64::from(run.len)).sum();
     }
     let decide = |(number, (directory, data)): (u32, (u64, u64))| {

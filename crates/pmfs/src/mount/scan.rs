@@ -2,7 +2,7 @@
 //!
 //! | pass | looks at | in parallel by |
 //! |---|---|---|
-//! | [`pages`] | page descriptors | 4,096 pages |
+//! | [`pages`] | page descriptors | 16,384 pages |
 //! | [`slots`] | rename pointers, on what the medium says | 64 directory pages |
 //! | [`names`] | directories | directory |
 //! | [`tree`] | the walk from the root; counts of names | – ; directory |
@@ -63,10 +63,10 @@ pub(crate) fn scan(m: &impl Words, geometry: &Geometry, workers: &mut Workers<'_
     let buckets = Buckets::new(geometry.inodes());
     let pieces = pieces(geometry);
     let mut found: Vec<Pages> = workers.each(400, pieces.len(), |unit| {
-        pages::scan(&look, pieces[unit].clone(), &buckets)
+        pages::scan(&look, pieces[unit].clone())
     });
-    pages::decide_strange(&look, &mut found, &buckets);
-    look.kinds = pages::decide_kinds(&look, &found, &buckets);
+    pages::decide_strange(&look, &mut found);
+    look.kinds = pages::decide_kinds(&look, &found);
 
     let mut doubts = Vec::new();
     let mut dir_pages = Vec::new();
@@ -134,9 +134,10 @@ pub(crate) fn scan(m: &impl Words, geometry: &Geometry, workers: &mut Workers<'_
     let table = Table::new();
     table.reserve(tree.inodes());
     let inodes: Vec<Inodes> = workers.each(1000, buckets.count(), |bucket| {
-        let runs = found.iter().map(|piece| piece.runs[bucket].as_slice());
+        let numbers = buckets.numbers(bucket);
+        let runs = found.iter().map(|piece| piece.runs_of(numbers.clone()));
         let runs = runs.collect::<Vec<_>>().concat();
-        files::build(&look, &tree, buckets.numbers(bucket), runs, &used, &table)
+        files::build(&look, &tree, numbers, runs, &used, &table)
     });
     let mut free_inodes: Vec<Range<u32>> = Vec::new();
     for found in inodes {
