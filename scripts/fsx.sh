@@ -5,7 +5,7 @@
 #   scripts/fsx.sh [--on DIR | --contract NAME] [--ops N] [SEED…]
 #
 #   --on DIR         run on DIR instead of a fresh volume
-#   --contract NAME  contract of the fresh volume (default ordered), or 'all', one after the other
+#   --contract NAME  contract of the fresh volume (default ordered), 'pm' for one in persistent memory, or 'all', one after the other
 #   --ops N          operations per seed (default 100000)
 #   SEED             default 1 2 3
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -35,7 +35,7 @@ if [ -n "$on" ]; then contract=$on; else for_contracts "$contract" again "${seed
 
 "$here/setup.sh" test
 install_tool fsx "$VERSION"
-make_workdir "${TMPDIR:-/tmp}"
+if [ -n "$on" ]; then make_workdir "${TMPDIR:-/tmp}"; else volume_workdir "$contract"; fi
 
 if [ -n "$on" ]; then
   MNT=$on

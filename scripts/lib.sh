@@ -55,6 +55,18 @@ remove_workdir() {
   rm -rf --one-file-system "$1"
 }
 
+# volume_workdir KIND [BASE]: such a directory for a volume of this kind; of one in persistent memory on tmpfs.
+volume_workdir() {
+  local base=${2:-${TMPDIR:-/tmp}}
+  if [ "$1" = pm ]; then
+    base=/dev/shm
+    if [ ! -w "$base" ] || [ "$(stat -f -c %T "$base")" != tmpfs ]; then
+      unable "a volume in persistent memory needs a tmpfs at $base here"
+    fi
+  fi
+  make_workdir "$base"
+}
+
 # Where much is flushed: memory, if $1 MiB of it are free as files, else where temporary files go.
 fast_base() {
   local free
@@ -194,30 +206,41 @@ sf_fsck() {
   say "$found"
 }
 
-# sf_mkfs IMAGE SIZE [CONTRACT]: a formatted image.
-sf_mkfs() {
-  timeout 900 "$STEADFAST" mkfs --size "$2" --contract "${3:-ordered}" --force "$1" >/dev/null ||
-    die "steadfast mkfs $1 failed"
+CONTRACTS=(ordered metadata-prefix sync)
+# What '--contract' takes: the contracts, or 'pm' for a volume in persistent memory, the contract of which is 'sync'.
+KINDS=("${CONTRACTS[@]}" pm)
+
+# mkfs_options KIND: sets MKFS to the options of 'steadfast mkfs' for such a volume.
+mkfs_options() {
+  case $1 in
+    pm) MKFS=(--on pm) ;;
+    *)  MKFS=(--contract "$1") ;;
+  esac
 }
 
-CONTRACTS=(ordered metadata-prefix sync)
+# sf_mkfs IMAGE SIZE [KIND]: a formatted image.
+sf_mkfs() {
+  local MKFS
+  mkfs_options "${3:-ordered}"
+  timeout 900 "$STEADFAST" mkfs --size "$2" "${MKFS[@]}" --force "$1" >/dev/null || die "steadfast mkfs $1 failed"
+}
 
-# for_contracts NAME COMMAND…: if NAME is 'all', runs the command once for each contract (its name follows the command) and
-# ends the script; else checks the name.
+# for_contracts NAME COMMAND…: if NAME is 'all', runs the command once for each kind of volume (its name follows the command)
+# and ends the script; else checks the name.
 for_contracts() {
-  local name=$1 contract failed=0
+  local name=$1 kind failed=0
   shift
   if [ "$name" = all ]; then
-    for contract in "${CONTRACTS[@]}"; do
-      say "contract $contract:"
-      "$@" "$contract" || failed=$?
+    for kind in "${KINDS[@]}"; do
+      say "contract $kind:"
+      "$@" "$kind" || failed=$?
     done
     exit "$failed"
   fi
-  for contract in "${CONTRACTS[@]}"; do
-    [ "$contract" = "$name" ] && return
+  for kind in "${KINDS[@]}"; do
+    [ "$kind" = "$name" ] && return
   done
-  warn "unknown contract '$name': one of ${CONTRACTS[*]}, or all"
+  warn "unknown contract '$name': one of ${KINDS[*]}, or all"
   exit 2
 }
 

@@ -5,7 +5,7 @@
 #   scripts/nfs-clients.sh [--server steadfast|ganesha] [--contract NAME] [--only PART[,PART…]] [--few-links] [--show]
 #
 #   --server NAME    ganesha: the client against nfs-ganesha on ext4, to see what the checks are worth (default steadfast)
-#   --contract NAME  of the volumes (default ordered), or all
+#   --contract NAME  of the volumes (default ordered), 'pm' for volumes in persistent memory, or all
 #   --only PARTS     of: tools, and those of the client: mount, rpc, attributes, names, rename, data, listing, limits, errors, full,
 #                    links, restart
 #   --few-links      leave out the tens of thousands of links to one file
@@ -43,7 +43,7 @@ for_contracts "$contract" "$0" "${again[@]}" --contract
 "$here/setup.sh" nfs-clients
 
 if [ "$server" = steadfast ]; then build_release; else "$here/setup.sh" nfs; fi
-make_workdir "$(fast_base 1500)"
+volume_workdir "$contract" "$(fast_base 1500)"
 PORT=22049
 MOUNT_PORT=22050
 passed=0 failed=0
@@ -389,7 +389,7 @@ if inside grep -q ' lo$' /proc/self/net/if_inet6 2>/dev/null; then ipv6=1; fi
 make_volumes
 client_options=(--port "$PORT" --mount-port "$MOUNT_PORT" --export "$MAIN" --read-only "$READ_ONLY" --squashed "$SQUASHED"
   --small "$SMALL" --refused "$REFUSED")
-if [ "$contract" = sync ]; then client_options+=(--sync); fi
+if [ "$contract" = sync ] || [ "$contract" = pm ]; then client_options+=(--sync); fi
 if [ -z "$ipv6" ]; then client_options+=(--ipv4); fi
 serve
 parts=() run_tools=

@@ -2,10 +2,11 @@
 # overlayfs with its upper layer on a mounted volume, used as container storage is: this machine's own system as the lower layer,
 # a chroot in the merged tree, and packages, git and copies at work in it.
 #
-#   scripts/overlay.sh [--files N] [--keep]
+#   scripts/overlay.sh [--contract NAME] [--files N] [--keep]
 #
-#   --files N  files in the test package and the git repository (default 1500)
-#   --keep     keep the working directory for inspection
+#   --contract NAME  contract of the fresh volume (default ordered), 'pm' for one in persistent memory, or 'all', one after the other
+#   --files N        files in the test package and the git repository (default 1500)
+#   --keep           keep the working directory for inspection
 #
 # What must hold: every step succeeds; what the merged tree shows is the same after overlay and volume were unmounted and mounted
 # again; fsck finds the volume clean; a file that is not the lower layer's has not changed there. Needs root. Where podman is
@@ -15,14 +16,17 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 . "$here/lib.sh"
 
 files=1500
+contract=ordered
 while [ $# -gt 0 ]; do
   case $1 in
     --files) files=${2:?"--files needs a number"}; shift 2 ;;
+    --contract) contract=${2:?"--contract needs a name"}; shift 2 ;;
     --keep) export KEEP_WORK=1; shift ;;
-    -h|--help) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
+for_contracts "$contract" "$0" --files "$files" ${KEEP_WORK:+--keep} --contract
 [ "$(id -u)" = 0 ] || unable "needs root: overlayfs and chroot"
 for program in dpkg-deb dpkg git unshare chroot setpriv; do
   command -v "$program" >/dev/null || unable "$program is missing"
@@ -32,10 +36,10 @@ reason=$(fuse_reason)
 if [ -z "${OVERLAY_INSIDE:-}" ]; then
   build_release
   export STEADFAST OVERLAY_INSIDE=1
-  exec unshare -m --propagation private "${BASH_SOURCE[0]}" --files "$files" ${KEEP_WORK:+--keep}
+  exec unshare -m --propagation private "${BASH_SOURCE[0]}" --contract "$contract" --files "$files" ${KEEP_WORK:+--keep}
 fi
 
-make_workdir "${TMPDIR:-/tmp}"
+volume_workdir "$contract"
 chmod 755 "$WORK"
 IMAGE=$WORK/volume.img VOLUME=$WORK/volume ROOTFS=$WORK/root
 mkdir -p "$ROOTFS"
@@ -65,7 +69,7 @@ fingerprint() {
     xargs -0 -r sha256sum) >>"$1"
 }
 
-sf_mkfs "$IMAGE" 4G
+sf_mkfs "$IMAGE" 4G "$contract"
 up
 
 # Without these two, overlayfs would take the volume for less than it is, and podman refuses it.

@@ -4,7 +4,7 @@
 #   scripts/pjdfstest.sh [--on DIR | --contract NAME] [PATTERN…]
 #
 #   --on DIR         run on what is mounted at DIR (say, ext4, to compare) instead of a fresh volume
-#   --contract NAME  contract of the fresh volume (default ordered), or 'all', one after the other
+#   --contract NAME  contract of the fresh volume (default ordered), 'pm' for one in persistent memory, or 'all', one after the other
 #   PATTERN          only the cases whose names contain one of these
 #
 # A failure or a skipped case is accepted only if scripts/pjdfstest.skip names it with its reason; so are the cases that the
@@ -32,7 +32,7 @@ if [ -z "$on" ]; then for_contracts "$contract" again "$@"; fi
 
 "$here/setup.sh" test
 install_tool pjdfstest "$VERSION"
-make_workdir "${TMPDIR:-/tmp}"
+if [ -n "$on" ]; then make_workdir "${TMPDIR:-/tmp}"; else volume_workdir "$contract"; fi
 chmod 755 "$WORK" # the test users pass through it
 
 if [ -n "$on" ]; then

@@ -2,9 +2,10 @@
 # A tree of 5,000 files through tar into a volume: compared byte by byte and attribute by attribute, before and after a
 # new mount, then removed, and the space must be back.
 #
-#   scripts/tree.sh [--on DIR]
+#   scripts/tree.sh [--on DIR | --contract NAME]
 #
-#   --on DIR   run on DIR instead of a fresh volume (then without the new mount and the fsck)
+#   --on DIR         run on DIR instead of a fresh volume (then without the new mount and the fsck)
+#   --contract NAME  contract of the fresh volume (default ordered), 'pm' for one in persistent memory, or 'all', one after the other
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
@@ -14,16 +15,20 @@ FILES=5000
 SLACK_KIB=4096
 
 on=
+contract=ordered
 while [ $# -gt 0 ]; do
   case $1 in
     --on) on=$(cd "${2:?"--on needs a directory"}" && pwd -P); shift 2 ;;
-    -h|--help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --contract) contract=${2:?"--contract needs a name"}; shift 2 ;;
+    -h|--help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
 
+if [ -z "$on" ]; then for_contracts "$contract" "$0" --contract; fi
+
 "$here/setup.sh" test
-make_workdir "${TMPDIR:-/tmp}"
+if [ -n "$on" ]; then make_workdir "${TMPDIR:-/tmp}"; else volume_workdir "$contract"; fi
 
 # The same tree on every machine: sizes from nothing to some MiB, odd names, links of both kinds, modes and old times.
 make_tree() {
@@ -92,7 +97,7 @@ else
   [ -z "$reason" ] || unable "cannot mount here: $reason"
   build_release
   MNT=$WORK/mnt
-  sf_mkfs "$WORK/volume.img" 1G
+  sf_mkfs "$WORK/volume.img" 1G "$contract"
   sf_mount "$WORK/volume.img" "$MNT"
 fi
 settle() { if [ -n "$on" ]; then sync -f "$MNT"; else "$STEADFAST" sync "$MNT" >/dev/null; fi; }

@@ -6,11 +6,12 @@
 #   TREE           a built checkout of xfstests; nothing in it is changed
 #   TEST           only these, such as generic/020 (default: the group)
 #   -g GROUP       group of tests (default quick), or 'all'
+#   --contract C   contract of the volumes (default ordered), or 'pm' for volumes in persistent memory
 #   --on ext4      run on ext4 in loop devices instead, to compare
 #   --against OLD  results of such a run: a test that fails there, too, is no failure. Without it, the tests that fail are run
 #                  again on ext4
 #   --options O    mount options in addition to allow_other
-#   --size SIZE    size of the two volumes (default 4G, sparse)
+#   --size SIZE    size of the two volumes (default 4G, sparse; in persistent memory 2G, which is all taken)
 #   --results FILE write a line for each test: its name, passed, failed or skipped, the reason
 #   --keep         keep the working directory for inspection
 #
@@ -22,24 +23,30 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
 
-group=quick on=steadfast against= options= size=4G results= tree=
+group=quick on=steadfast against= options= size= results= tree= contract=ordered
 tests=()
 while [ $# -gt 0 ]; do
   case $1 in
     -g) group=${2:?"-g needs a group"}; shift 2 ;;
     --on) on=${2:?"--on needs 'ext4' or 'steadfast'"}; shift 2 ;;
+    --contract) contract=${2:?"--contract needs a name"}; shift 2 ;;
     --against) against=$(realpath "${2:?"--against needs a file"}"); shift 2 ;;
     --options) options=,${2:?"--options needs mount options"}; shift 2 ;;
     --size) size=${2:?"--size needs a size"}; shift 2 ;;
     --results) results=$(realpath "${2:?"--results needs a file"}"); shift 2 ;;
     --keep) export KEEP_WORK=1; shift ;;
-    -h|--help) sed -n '2,22s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     -*) warn "unknown option '$1' (see --help)"; exit 2 ;;
     *) if [ -z "$tree" ]; then tree=$1; else tests+=("$1"); fi; shift ;;
   esac
 done
 [ -n "$tree" ] || { warn "give a built tree of xfstests (see --help)"; exit 2; }
 case $on in steadfast|ext4) ;; *) warn "--on takes 'ext4' or 'steadfast', not '$on'"; exit 2 ;; esac
+[ "$contract" != all ] || { warn "one contract at a time"; exit 2; }
+for_contracts "$contract" false
+if [ -z "$size" ]; then
+  case $contract in pm) size=2G ;; *) size=4G ;; esac
+fi
 tree=$(cd "$tree" && pwd -P)
 if ! [ -x "$tree/check" ] || ! [ -x "$tree/ltp/fsstress" ] || ! [ -x "$tree/src/lstat64" ]; then
   unable "$tree is not a built tree of xfstests: run 'make' in it"
@@ -55,12 +62,12 @@ reason=$(fuse_reason)
 if [ -z "${XFSTESTS_INSIDE:-}" ]; then
   build_release
   export STEADFAST XFSTESTS_INSIDE=1
-  again=(-g "$group" --on "$on" --size "$size" ${against:+--against "$against"} ${options:+--options "${options#,}"}
+  again=(-g "$group" --on "$on" --contract "$contract" --size "$size" ${against:+--against "$against"} ${options:+--options "${options#,}"}
     ${results:+--results "$results"} "$tree" "${tests[@]}")
   exec unshare -m --propagation private "${BASH_SOURCE[0]}" "${again[@]}"
 fi
 
-make_workdir "${TMPDIR:-/tmp}"
+volume_workdir "$contract"
 chmod 755 "$WORK"
 mkdir "$WORK"/{bin,sbin,test,scratch,results}
 # Where there is systemd, the suite ends all processes of a test with it, and so the server of a mount that is to stay.
@@ -89,7 +96,7 @@ cat "$tree/common/rc" >"$WORK/rc"
 cat >>"$WORK/rc" <<'EOF'
 
 _steadfast_mkfs() { # DEVICE SIZE
-	$STEADFAST mkfs --force --size "$2" "$1"
+	$STEADFAST mkfs $XFSTESTS_MKFS --force --size "$2" "$1"
 }
 _steadfast_check() { # DEVICE DIRECTORY
 	local device=$1 mounted options status=0
@@ -149,7 +156,9 @@ prepare() {
   else
     export FSTYP=fuse FUSE_SUBTYP=.steadfast MOUNT_OPTIONS="-o allow_other$options"
     export TEST_FS_MOUNT_OPTS=$MOUNT_OPTIONS
-    "$STEADFAST" mkfs --force --size "$size" "$TEST_DEV" >/dev/null
+    mkfs_options "$contract"
+    export XFSTESTS_MKFS=${MKFS[*]}
+    sf_mkfs "$TEST_DEV" "$size" "$contract"
   fi
   : >"$HOST_OPTIONS"
 }
