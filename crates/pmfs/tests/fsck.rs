@@ -127,6 +127,14 @@ const CASES: &[Case] = &[
         &["/file"],
     ),
     (
+        Problem::PageOfRemoved,
+        |v, _, _| {
+            let removed = v.inode(FileKind::Directory, 0);
+            v.dir_page(removed, 0);
+        },
+        &["/file"],
+    ),
+    (
         Problem::PagePastEnd,
         |v, _, file| {
             v.data(file, 3, 1);

@@ -249,14 +249,34 @@ fn corner_68_a_page_of_an_inode_that_was_not_born_is_free_and_stays_so() {
 }
 
 #[test]
+fn a_page_of_a_directory_whose_removal_was_cut_is_not_read_as_names_by_the_next_mount() {
+    // rmdir: the name went, and the crash came before the page's descriptor was written back.
+    let mut v = Volume::new(1 << 20);
+    let page = v.dir_page(ROOT_INODE, 0);
+    let file = v.inode(FileKind::Regular, 0);
+    let place = Place::new(page, 0);
+    let tag = v.name(place, b"file", file);
+    let removed = v.inode(FileKind::Directory, 0);
+    let lost = v.dir_page(removed, 0);
+    recovered(&v);
+    assert_eq!(met(&v, Problem::PageOfRemoved), 1);
+    // Then a file takes the page, and is cut when its content is there and its descriptor is not. The content looks like a
+    // rename of the other file.
+    let mut after = after_mount(&v);
+    let forged = Place::new(lost, 0);
+    after.name(forged, b"forged", file);
+    after.point(forged, place, tag, None);
+    assert_eq!(names(&recovered(&after)), ["file"]);
+}
+
+#[test]
 fn a_file_without_a_name_is_gone_and_nothing_is_stored_for_that() {
     // rm of an open file, or a file made with O_TMPFILE: it has no name, and its descriptors still say whose they are.
     let mut v = Volume::new(1 << 20);
     let file = v.inode(FileKind::Regular, 9000);
     v.data(file, 0, 1);
     v.data(file, 1, 2);
-    let dir = v.inode(FileKind::Directory, 0);
-    v.dir_page(dir, 0);
+    v.inode(FileKind::Directory, 0);
     let mount = v.mounted().unwrap();
     assert_eq!(mount.report.recovered_words, 0);
     assert_eq!(mount.report.free_pages, v.geometry.data_pages_total());

@@ -90,6 +90,8 @@ problems! {
         "the state before the change counts", "restores that state";
     PageOfUnborn, Note, "a page was prepared for an inode that was never born",
         "the page is free", "clears its descriptor";
+    PageOfRemoved, Note, "a removed directory has a page, because its removal was cut",
+        "the page is free; its next content could be read as names", "clears its descriptor";
     PagePastEnd, Note, "a written page lies past the end of its file",
         "the page is free", "clears its descriptor";
     OwnerImpossible, Minor, "a page's descriptor names an inode that cannot be",

@@ -129,7 +129,12 @@ pub(crate) fn scan(m: &impl Words, geometry: &Geometry, workers: &mut Workers<'_
     for page in &dir_pages {
         if tree.names(page.number) > 0 {
             used.set(page.page);
+            continue;
         }
+        // The name went and the page stayed. It is free; but what a file stores in it would be looked at as slots.
+        let location = Location::page(Some(page.number), page.page);
+        log.add(Problem::PageOfRemoved, location, format_args!(""));
+        log.fix(Problem::PageOfRemoved, (look.life_at(page.page), 0));
     }
     let table = Table::new();
     table.reserve(tree.inodes());
