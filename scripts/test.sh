@@ -66,6 +66,12 @@ engine() {
     CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked -- -D warnings &&
     CARGO_TARGET_DIR=$target cargo test --quiet --manifest-path "$manifest" --locked
 }
+# So is the checker of the order of stores.
+store_orders() {
+  local manifest=proofs/pmcheck/Cargo.toml target=$TARGET/pmcheck
+  cargo fmt --manifest-path "$manifest" -- --check &&
+    CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked -- -D warnings
+}
 # go-journal comes from the module proxy: without it, only the form is checked.
 go_driver() {
   local unformatted
@@ -149,6 +155,7 @@ run "scripts" scripts_parse
 run "lints (clippy)" lints
 run "documentation" documentation
 run "engine of the obligations" engine
+run "checker of store orders" store_orders
 obligations=
 if [ "$(id -u)" = 0 ] || python3 -c 'import venv' 2>/dev/null; then
   start_group env CARGO_TARGET_DIR="$TARGET/smt" proofs/smt/run ${long:+--all} >"$WORK/obligations" 2>&1
