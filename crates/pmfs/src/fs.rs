@@ -21,8 +21,8 @@
 //!
 //! # When the memory fails
 //!
-//! A region that has failed loses stores. Each call looks at that at its end: what it did may be lost, so it reports EIO; so
-//! does every later change. Everything else can still be read, as far as it is there.
+//! A region that has failed loses stores, and zeros are in the place of words. Each call looks at that at its end, and reports
+//! EIO: what it did may be lost, what it saw may be wrong. Nothing is changed any more.
 
 use crate::error::Error;
 use crate::gate::{Gate, Passing};
@@ -162,6 +162,13 @@ impl PmFs {
         self.gate.pass().ok_or_else(gone)
     }
 
+    /// Runs a call that changes nothing. What it saw is there unless the memory failed.
+    fn look<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let seen = run();
+        self.intact()?;
+        seen
+    }
+
     /// Runs a change. What it did is durable unless the memory failed.
     fn change<T>(&self, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let _passing = self.begin()?;
@@ -186,11 +193,11 @@ impl FileSystem for PmFs {
     }
 
     fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
-        self.op_lookup(caller, parent, name)
+        self.look(|| self.op_lookup(caller, parent, name))
     }
 
     fn getattr(&self, _caller: &Caller, ino: Ino) -> Result<Attr> {
-        self.op_getattr(ino)
+        self.look(|| self.op_getattr(ino))
     }
 
     fn setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
@@ -198,7 +205,7 @@ impl FileSystem for PmFs {
     }
 
     fn access(&self, caller: &Caller, ino: Ino, mask: u8) -> Result<()> {
-        self.op_access(caller, ino, mask)
+        self.look(|| self.op_access(caller, ino, mask))
     }
 
     fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
@@ -214,7 +221,7 @@ impl FileSystem for PmFs {
     }
 
     fn readlink(&self, _caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        self.op_readlink(ino)
+        self.look(|| self.op_readlink(ino))
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -240,11 +247,11 @@ impl FileSystem for PmFs {
     }
 
     fn open(&self, _caller: &Caller, ino: Ino) -> Result<()> {
-        self.op_open(ino, None)
+        self.look(|| self.op_open(ino, None))
     }
 
     fn open_generation(&self, _caller: &Caller, ino: Ino, generation: u64) -> Result<()> {
-        self.op_open(ino, Some(generation))
+        self.look(|| self.op_open(ino, Some(generation)))
     }
 
     fn release(&self, ino: Ino) {
@@ -252,7 +259,7 @@ impl FileSystem for PmFs {
     }
 
     fn read(&self, _caller: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.op_read(ino, offset, buf)
+        self.look(|| self.op_read(ino, offset, buf))
     }
 
     fn write(&self, caller: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
@@ -266,7 +273,7 @@ impl FileSystem for PmFs {
 
     /// Everything is durable already.
     fn fsync(&self, _caller: &Caller, ino: Ino, _data_only: bool) -> Result<()> {
-        self.op_getattr(ino)?;
+        self.look(|| self.op_getattr(ino))?;
         self.sync()
     }
 
@@ -282,7 +289,7 @@ impl FileSystem for PmFs {
     }
 
     fn seek(&self, _caller: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        self.op_seek(ino, offset, whence)
+        self.look(|| self.op_seek(ino, offset, whence))
     }
 
     fn readdir(
@@ -292,11 +299,11 @@ impl FileSystem for PmFs {
         cookie: Cookie,
         sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
     ) -> Result<()> {
-        self.op_readdir(caller, dir, cookie, sink)
+        self.look(|| self.op_readdir(caller, dir, cookie, sink))
     }
 
     fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.op_getxattr(caller, ino, name)
+        self.look(|| self.op_getxattr(caller, ino, name))
     }
 
     fn setxattr(
@@ -311,7 +318,7 @@ impl FileSystem for PmFs {
     }
 
     fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.op_listxattr(caller, ino)
+        self.look(|| self.op_listxattr(caller, ino))
     }
 
     fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
@@ -319,7 +326,7 @@ impl FileSystem for PmFs {
     }
 
     fn flags(&self, _caller: &Caller, ino: Ino) -> Result<InodeFlags> {
-        self.op_flags(ino)
+        self.look(|| self.op_flags(ino))
     }
 
     fn set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {

@@ -14,7 +14,7 @@ use steadfast_model::{Handles, Observe, Op, Snapshot, Step, TestClock, Tree};
 use steadfast_pm::Region;
 use steadfast_pmfs::mkfs::{MkfsOptions, mkfs};
 use steadfast_pmfs::{MountOptions, PmFs};
-use steadfast_vfs::{Attr, Caller, FileSystem, Ino, Time};
+use steadfast_vfs::{Attr, Caller, Errno, FileSystem, Ino, Time};
 
 const START: Time = Time {
     secs: 500,
@@ -143,6 +143,79 @@ fn the_file_system_does_what_the_model_does_for_long() {
     for seed in 0..4 {
         run(seed, shape, seed % 2 == 1, 3000).unwrap();
     }
+}
+
+/// A small volume under a random load that fills it again and again, beside the model. A call that finds no space leaves no
+/// trace.
+fn fill_and_use(seed: u64, steps: usize) -> usize {
+    let clock = TestClock::new();
+    clock.set(START);
+    let options = options_with(&clock, seed % 2 == 1);
+    let region = Region::anonymous((320 << 10) + ((seed % 5) << 14));
+    let made = MkfsOptions {
+        bytes_per_inode: 16 << 10,
+        now: Some(START),
+        ..MkfsOptions::default()
+    };
+    mkfs(&region, &made, &mut |_, _| {}).unwrap();
+    let mut fs = mount_with(region, &options);
+    let mut tree = Tree::new(START);
+    let mut handles = Handles::new();
+    let shape = Shape {
+        names: 6 + (seed % 10) as u32,
+        depth: 1 + (seed % 3) as u32,
+        bytes_max: [20_000, 150_000, 2_000][(seed % 3) as usize],
+        ..Shape::default()
+    };
+    let mut refused = 0;
+    for (index, step) in Workload::new(seed, shape).take(steps).enumerate() {
+        clock.set(step.at);
+        let free = fs.statfs().unwrap();
+        let found = step.op.run(&fs, &step.caller, &mut handles);
+        let when = format!("seed {seed}, step {index}: {}", step.op);
+        if found == Err(Errno::NoSpc) {
+            refused += 1;
+            let makes_room = matches!(
+                step.op,
+                Op::Unlink { .. }
+                    | Op::Rmdir { .. }
+                    | Op::Fsync { .. }
+                    | Op::Fdatasync { .. }
+                    | Op::Sync
+                    | Op::Close { .. }
+            );
+            assert!(!makes_room, "{when} finds no space");
+            assert_eq!(fs.statfs().unwrap(), free, "{when}");
+            if refused % 8 == 0 {
+                compare(&tree, &fs).unwrap();
+            }
+        } else {
+            // Of a write a part may fit.
+            let (done, found) = step.as_done(found);
+            let expected = tree.step(&done);
+            assert!(
+                found == expected,
+                "{when}: {found:?}, the model says {expected:?}"
+            );
+        }
+        if index % 100 == 99 && handles.is_empty() {
+            remount_agrees(&fs, &options).unwrap();
+            fs = mount_with(copy(&fs), &options);
+        }
+    }
+    compare(&tree, &fs).unwrap();
+    for ino in handles.into_values() {
+        fs.release(ino);
+    }
+    remount_agrees(&fs, &options).unwrap();
+    must_be_sound(fs.into_region());
+    refused
+}
+
+#[test]
+fn corner_30_a_full_volume_does_what_the_model_does_or_refuses() {
+    let refused: usize = (0..12).map(|seed| fill_and_use(seed, 1500)).sum();
+    assert!(refused > 100, "{refused}");
 }
 
 /// Every pair of operations that meet in a small set-up, each with a cut between them.

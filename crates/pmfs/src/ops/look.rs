@@ -58,6 +58,7 @@ impl PmFs {
 
     /// The directory above.
     fn look_up(&self, caller: &Caller, dir: &Node) -> Result<Attr> {
+        let mut missed = None;
         loop {
             let above = {
                 let state = dir.read();
@@ -67,12 +68,15 @@ impl PmFs {
                 state.directory().map_or(0, |content| content.parent)
             };
             // The lock of the one above is not to be waited for under this one's.
-            let Ok(above) = self.node(above.into()) else {
-                continue;
-            };
-            let state = above.read();
-            if exists(&above, &state).is_ok() {
-                return Ok(self.attr(&above, &state));
+            if let Ok(above) = self.node(above.into()) {
+                let state = above.read();
+                if exists(&above, &state).is_ok() {
+                    return Ok(self.attr(&above, &state));
+                }
+            }
+            // Moved meanwhile, and the old parent is gone; or there never was one.
+            if missed.replace(above) == Some(above) {
+                return Err(damaged(dir, "a directory below one that does not exist"));
             }
         }
     }
@@ -142,7 +146,6 @@ impl PmFs {
             let page = found.ok_or_else(wrong)?.page;
             self.medium().read(page.at(), &mut target);
         }
-        self.intact()?;
         Ok(target)
     }
 

@@ -31,7 +31,6 @@ impl PmFs {
             }
             false => self.attributes(&node, &state, &disk)?.get(name),
         };
-        self.intact()?;
         value.ok_or_else(|| Errno::NoData.into())
     }
 
@@ -40,7 +39,6 @@ impl PmFs {
         let state = node.read();
         exists(&node, &state)?;
         let all = self.attributes(&node, &state, &self.disk(&node))?;
-        self.intact()?;
         let listed = all.names().filter(|name| is_listed(caller, name));
         Ok(listed.map(<[u8]>::to_vec).collect())
     }

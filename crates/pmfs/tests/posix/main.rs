@@ -8,11 +8,16 @@ mod acl;
 #[path = "../../../fs/tests/namespace/attrs.rs"]
 mod attrs;
 mod common;
+mod data;
+mod dirs;
+mod down;
 #[path = "../../../fs/tests/namespace/flags.rs"]
 mod flags;
+mod full;
 #[path = "../../../fs/tests/namespace/names.rs"]
 mod names;
 #[path = "../../../fs/tests/namespace/orphans.rs"]
 mod orphans;
 #[path = "../../../fs/tests/namespace/rename.rs"]
 mod rename;
+mod xattrs;
