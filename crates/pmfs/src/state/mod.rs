@@ -28,11 +28,27 @@
 //! | data goes where the file does not show it | `Targets::hidden` looks at states and size: [`Error::ForeignPage`] |
 //! | every page of a change is handed to the commit | [`calls::change`] passes whole lists; its tests count stores |
 //! | the name, the mode, the size are the right ones | tests against the model file system |
+//! | what a call begins, it finishes | `must_use` warns; tests ask the recorder for stores without write-back or fence |
+//! | free slots are used in the directory that they are of | the caller has a [`SlotMap`] for each directory; crash tests |
+//! | all pages of a directory that goes are killed | [`Orphan::dissolve`] frees no others |
 //! | an inode has lost its last name | the caller counts: [`Unlinked::last`]; crash tests compare trees |
 //! | only one thread has an object | locks of the file system; tests with the recorder |
-//! | the old slot's tag is in the pointer | `Dentry::point` reads it; crash tests |
+//! | the old slot's tag is in the pointer | `Dentry::aim` reads it; crash tests |
 //! | the list of repairs is right | crash tests of recovery |
 //! | what a fence skipped under eADR was ordered | each object knows whether it has non-temporal stores |
+//!
+//! # What the calls ask of a mount
+//!
+//! All of it is decided on what the medium says before any repair, stored with one fence ([`recover`]), and over before the
+//! first call:
+//!
+//! * A rename whose pointer is alive is finished. A slot that is to name another inode gets that as its commit word, and then a
+//!   new tag, in its one line.
+//! * A slot that goes on naming something gets a new tag if the pointer of another slot has its tag.
+//! * Slots that name a generation which was never born are cleared, and so are descriptors.
+//! * Marks of a change that did not commit are taken back; written pages past the end of a file are freed.
+//! * Pages of directories that cannot be reached are killed.
+//! * New tags are above all tags of slots that name something, and of their pointers.
 //!
 //! # Why this module is public
 //!

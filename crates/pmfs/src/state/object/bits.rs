@@ -41,11 +41,22 @@ impl Bits {
         }
     }
 
-    /// Adds a range.
+    /// Adds a range, word by word.
     pub(super) fn set_range(&mut self, range: Range<u64>) {
         let end = (self.levels[0].len() as u64 * 64).min(range.end);
-        for number in range.start..end {
-            self.set(number);
+        let mut at = range.start;
+        while at < end {
+            let upto = end.min((at / 64 + 1) * 64);
+            let mask = u64::MAX >> (64 - (upto - at)) << (at % 64);
+            let word = &mut self.levels[0][(at / 64) as usize];
+            self.count += u64::from((mask & !*word).count_ones());
+            *word |= mask;
+            let mut index = at as usize / 64;
+            for level in &mut self.levels[1..] {
+                level[index / 64] |= 1 << (index % 64);
+                index /= 64;
+            }
+            at = upto;
         }
     }
 
@@ -84,7 +95,12 @@ mod tests {
             let mut x = 12345u64;
             for _ in 0..2000 {
                 x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                if x >> 60 < 9 {
+                if x >> 60 == 15 {
+                    let start = (x >> 20) % end;
+                    let range = start..start + (x >> 10) % 300;
+                    bits.set_range(range.clone());
+                    model.extend(range.start..range.end.min(end.next_multiple_of(64)));
+                } else if x >> 60 < 8 {
                     let number = (x >> 20) % end;
                     bits.set(number);
                     model.insert(number);
