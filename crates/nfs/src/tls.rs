@@ -265,6 +265,7 @@ impl Tls {
             inner: Mutex::new(Inner {
                 tls,
                 edges: Edges::default(),
+                over: false,
             }),
             security: AtomicU8::new(Security::None as u8),
         })
@@ -307,6 +308,8 @@ impl Edges {
 struct Inner {
     tls: ServerConnection,
     edges: Edges,
+    /// The last words were said: nothing is opened any more.
+    over: bool,
 }
 
 /// The TLS of one connection. Whoever seals holds the lock of the connection's state, so that what was sealed first leaves
@@ -360,7 +363,15 @@ impl Session {
         mut take: impl FnMut(&[u8]) -> Result<(), Ending>,
     ) -> Result<Opened, Broken> {
         let mut inner = self.inner();
-        let Inner { tls, edges } = &mut *inner;
+        if inner.over {
+            return Ok(Opened {
+                established: false,
+                closed: true,
+                answers: false,
+                whole: true,
+            });
+        }
+        let Inner { tls, edges, .. } = &mut *inner;
         edges.pass(wire);
         let refused = |e: std::io::Error| Broken::Tls(rustls::Error::General(e.to_string()));
         let mut closed = false;
@@ -419,9 +430,12 @@ impl Session {
         }
     }
 
-    /// The last words.
+    /// The last words. A worker may be reading meanwhile: what it opens after them is not looked at.
     pub(crate) fn farewell(&self) -> Vec<u8> {
-        self.inner().tls.send_close_notify();
+        let mut inner = self.inner();
+        inner.over = true;
+        inner.tls.send_close_notify();
+        drop(inner);
         self.seal(&[]).unwrap_or_default()
     }
 }
