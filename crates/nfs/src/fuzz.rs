@@ -1,8 +1,10 @@
-//! The body of the fuzz target `nfs`: any bytes as records, and as the arguments of calls that have a
-//! valid header.
+//! The body of the fuzz target `nfs`: any bytes as records, as the arguments of calls that have a
+//! valid header, and as TLS.
 //!
 //! What must hold: no panic; every call is answered with one well-formed reply of its own number, or it is no
 //! call at all; what is answered is never longer than what a client may ask for.
+
+mod tls;
 
 use std::sync::{Arc, OnceLock};
 
@@ -107,6 +109,13 @@ fn check(record: &[u8], outcome: &Outcome, reply: &mut Reply) {
 
 /// Any bytes from a client.
 pub fn serve(data: &[u8]) {
+    match data.split_first() {
+        Some((mode, input)) if mode % 4 == 3 => tls::serve(input),
+        _ => serve_calls(data),
+    }
+}
+
+fn serve_calls(data: &[u8]) {
     static CONNECTION: OnceLock<Arc<Connection>> = OnceLock::new();
     let connection = CONNECTION.get_or_init(Connection::for_tests);
     let export = Export::new().with_access(Access {

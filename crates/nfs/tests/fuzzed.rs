@@ -36,3 +36,25 @@ fn any_bytes_are_answered_or_refused() {
         steadfast_nfs::fuzz::serve(&bytes);
     }
 }
+
+#[test]
+fn any_bytes_of_a_tls_client_are_understood_or_refused() {
+    let runs = if std::env::var_os("STEADFAST_LONG").is_some() {
+        40_000
+    } else {
+        400
+    };
+    let mut random = Random(0x7e15);
+    for run in 0..runs {
+        // As they are, or from a client whose bytes change on their way, mostly late.
+        let mut bytes = vec![3, (run % 8) as u8];
+        if run % 2 == 1 {
+            for _ in 0..random.next() % 6 {
+                bytes.extend([0, 0]);
+            }
+        }
+        let len = random.next() % 200;
+        bytes.extend((0..len).map(|_| random.next() as u8));
+        steadfast_nfs::fuzz::serve(&bytes);
+    }
+}
