@@ -58,6 +58,10 @@ pub const LABELS: &[(&str, &str)] = &[
         "life := 0 of the pages of a directory that loses its name",
     ),
     (
+        "old.clear",
+        "mark of a written page: {sequence + 1, written, unwritten}",
+    ),
+    (
         "old.turn",
         "mark of an unwritten page: {sequence + 1, unwritten, written}",
     ),

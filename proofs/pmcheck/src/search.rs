@@ -328,7 +328,8 @@ fn locks(tree: &Tree, op: &Op) -> Vec<u64> {
         | Op::Overwrite(at, ..)
         | Op::Truncate(at, _)
         | Op::Chmod(at, _)
-        | Op::Punch(at, ..) => vec![tree.get(*at)],
+        | Op::Punch(at, ..)
+        | Op::Zero(at, ..) => vec![tree.get(*at)],
         Op::Falloc(at, _)
         | Op::Reserve(at, _)
         | Op::SetTimes(at)

@@ -39,6 +39,8 @@ pub enum Op {
     Chmod(At, u64),
     /// Page and number of pages.
     Punch(At, usize, usize),
+    /// The same; the space stays.
+    Zero(At, usize, usize),
     /// Pages from the first one on, and the end of the file after them.
     Falloc(At, usize),
     /// The same, and the end of the file stays.
@@ -255,7 +257,7 @@ impl Tree {
                 }
                 node.attr = *attr;
             }
-            Op::Punch(at, page, pages) => {
+            Op::Punch(at, page, pages) | Op::Zero(at, page, pages) => {
                 let node = &mut t.file(*at)?.words;
                 if node.is_empty() {
                     return None;

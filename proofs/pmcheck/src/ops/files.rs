@@ -52,6 +52,18 @@ impl Builder<'_> {
             .collect()
     }
 
+    /// A page without content.
+    fn reserve(&mut self, number: u64, offset: usize, at: u64) -> Option<()> {
+        let page = self.page()?;
+        let life = Life {
+            at,
+            cur: PageState::Free,
+            next: PageState::Unwritten,
+        };
+        self.adopt(page, self.key(number), offset as u64, PageKind::Data, life);
+        Some(())
+    }
+
     /// A call that moves the end of file up clears what lay past it in its page.
     fn clear_tail(&mut self, number: u64, from: usize, to: usize) {
         let offset = from / PAGE_WORDS;
@@ -76,7 +88,8 @@ impl Builder<'_> {
             | Op::Overwrite(at, ..)
             | Op::Truncate(at, _)
             | Op::Chmod(at, _)
-            | Op::Punch(at, ..) => *at,
+            | Op::Punch(at, ..)
+            | Op::Zero(at, ..) => *at,
             Op::Falloc(at, _)
             | Op::Reserve(at, _)
             | Op::SetTimes(at)
@@ -131,6 +144,19 @@ impl Builder<'_> {
                 }
                 self.commit(number, attr, kept, old.attributes);
             }
+            Op::Zero(_, from, pages) => {
+                for offset in *from..from + pages {
+                    match self.data_page(number, offset) {
+                        Some((page, PageState::Written)) => {
+                            let (cur, to) = (PageState::Written, PageState::Unwritten);
+                            self.mark("old.clear", page, next, cur, to);
+                        }
+                        Some(_) => {}
+                        None => self.reserve(number, offset, next)?,
+                    }
+                }
+                self.commit(number, attr, kept, old.attributes);
+            }
             Op::Falloc(_, pages) | Op::Reserve(_, pages) => {
                 let grows = matches!(op, Op::Falloc(..));
                 if grows {
@@ -140,13 +166,7 @@ impl Builder<'_> {
                     .filter(|&o| self.data_page(number, o).is_none())
                     .collect::<Vec<_>>()
                 {
-                    let page = self.page()?;
-                    let life = Life {
-                        at: next,
-                        cur: PageState::Free,
-                        next: PageState::Unwritten,
-                    };
-                    self.adopt(page, self.key(number), offset as u64, PageKind::Data, life);
+                    self.reserve(number, offset, next)?;
                 }
                 self.commit(
                     number,

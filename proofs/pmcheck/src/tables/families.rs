@@ -67,6 +67,7 @@ pub fn followers(layout: Layout, model: Model) -> Vec<Op> {
         w(A, 0, &[0x71, 0x72]),
         w(A, 1, &[0x73, 0x74, 0x75]),
         Punch(A, 0, 1),
+        Zero(A, 0, 1),
         Truncate(A, 1),
         Truncate(A, 5),
         Chmod(A, 0x5600),
@@ -475,6 +476,14 @@ fn contents() -> Vec<Family> {
         family(
             "pages written and not",
             vec![(with(&file, Reserve(A, 3)), Punch(A, 0, 3))],
+        ),
+        family("written pages", vec![(file.clone(), Zero(A, 0, 2))]),
+        family(
+            "written pages and holes",
+            vec![(
+                vec![Create(A), w(A, 0, &[1, 2, 3, 4, 5]), Punch(A, 1, 1)],
+                Zero(A, 0, 3),
+            )],
         ),
         family("a tail to clear", vec![(short.clone(), Falloc(A, 3))]),
         family(

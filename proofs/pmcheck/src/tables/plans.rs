@@ -25,6 +25,7 @@ pub fn call(op: &Op) -> &'static str {
         Op::Truncate(..) => "truncate",
         Op::Chmod(..) => "chmod",
         Op::Punch(..) => "punch",
+        Op::Zero(..) => "zero",
         Op::Falloc(..) | Op::Reserve(..) => "fallocate",
         Op::SetTimes(_) => "set times",
         Op::SetAttributes(..) => "set attributes",
@@ -47,8 +48,7 @@ pub fn plan_of(op: &Op, layout: Layout, model: Model) -> Plan {
 }
 
 /// Whatever changes one inode.
-const CHANGE: &str =
-    "data desc inode.inline old.die old.turn | reserve old.drop inode.slot inode.commit |";
+const CHANGE: &str = "data desc inode.inline old.die old.turn old.clear | reserve old.drop inode.slot inode.commit |";
 
 fn line(op: &Op, layout: Layout) -> &'static str {
     match op {
@@ -82,9 +82,9 @@ fn line(op: &Op, layout: Layout) -> &'static str {
     }
 }
 
-const EADR: &str = "page.zero data | dentry.cont desc dirpage reserve old.die old.drop old.turn inode.inline inode.extra inode.body inode.birth \
+const EADR: &str = "page.zero data | dentry.cont desc dirpage reserve old.die old.drop old.turn old.clear inode.inline inode.extra inode.body inode.birth \
     D.body D.rptr D.tag D.ino olddir.die S.ptr S.ino S.tag dentry.body dentry.ino inode.slot inode.commit touch inode.times |";
-const EADR_STORES: &str = "page.zero data dentry.cont desc dirpage reserve old.die old.drop old.turn inode.inline inode.extra inode.body inode.birth \
+const EADR_STORES: &str = "page.zero data dentry.cont desc dirpage reserve old.die old.drop old.turn old.clear inode.inline inode.extra inode.body inode.birth \
     D.body D.rptr D.tag D.ino olddir.die S.ptr S.ino S.tag dentry.body dentry.ino inode.slot inode.commit touch inode.times |";
 
 fn word(op: &Op) -> &'static str {
@@ -107,8 +107,8 @@ fn word(op: &Op) -> &'static str {
         Op::Write(..) | Op::Falloc(..) | Op::Reserve(..) | Op::SetAttributes(..) => {
             "desc.kill | desc.body data inode.inline | desc.life old.die old.drop old.turn inode.slot | inode.commit |"
         }
-        Op::Truncate(..) | Op::Punch(..) | Op::Chmod(..) => {
-            "data old.die old.drop inode.slot | inode.commit |"
+        Op::Truncate(..) | Op::Punch(..) | Op::Zero(..) | Op::Chmod(..) => {
+            "desc.kill | desc.body data | desc.life old.die old.drop old.clear inode.slot | inode.commit |"
         }
         Op::Overwrite(..) => "data |",
         Op::SetTimes(_) => "inode.times |",

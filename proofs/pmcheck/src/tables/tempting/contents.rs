@@ -81,6 +81,14 @@ pub(super) fn of_contents() -> Vec<Tempting> {
             "old.die inode.slot inode.commit |",
         ),
         tempt(
+            "zero: marks in the fence of the commit",
+            n,
+            line,
+            &file,
+            Zero(A, 0, 2),
+            "old.clear inode.slot inode.commit |",
+        ),
+        tempt(
             "truncate: marks in the fence of the size, pages past the end not free by rule",
             Layout {
                 past_end: false,
