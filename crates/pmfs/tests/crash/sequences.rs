@@ -46,6 +46,10 @@ fn aged() -> Vec<String> {
         "mknod /d/moved file 644 0",
         "rename /d/moved /d/back replace",
         "rename /d/back /d/moved replace",
+        "mkdir /emptied 755",
+        "mknod /emptied/x file 644 0",
+        "unlink /emptied/x",
+        "mkdir /other 755",
     ]);
     for len in [32, 33, 88, 255] {
         all.push(format!("mknod /d/{} file 644 0", name("n", len)));
@@ -75,6 +79,9 @@ fn aged_calls() -> Vec<String> {
     all.extend(lines(&[
         "mknod /dev char 600 1234",
         "rename /d/moved /d/again replace",
+        "rmdir /emptied",
+        "rename /other /emptied replace",
+        "rename /other /emptied whiteout",
         "write /a 4000 #21*3000",
         "write /a 0 #22*20000",
         "write /a 30000 #23*10",
