@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use steadfast_model::op::{Handles, Op};
+use steadfast_model::op::{Data, Handles, Op};
 use steadfast_model::{Observe, Snapshot, TestClock, Tree};
 use steadfast_pm::{CrashImage, Exploration, Model, Region, Trace};
-use steadfast_pmfs::fsck::{FsckOptions, fsck};
+use steadfast_pmfs::fsck::{FsckOptions, Problem, fsck};
 use steadfast_pmfs::layout::{Geometry, PAGE_BYTES, Page, PageKind, PageOffset, desc};
 use steadfast_pmfs::mkfs::{MkfsOptions, mkfs};
 use steadfast_pmfs::{MountOptions, PmFs};
@@ -36,6 +36,25 @@ impl fmt::Display for Sequence {
             text(&self.setup),
             text(&self.calls)
         )
+    }
+}
+
+impl Sequence {
+    /// The shortest sequence that still fails: what can be left out is, one by one.
+    pub fn shrunk(mut self, fails: impl Fn(&Sequence) -> bool) -> Sequence {
+        let mut index = 0;
+        while index < self.setup.len() + self.calls.len() {
+            let mut less = self.clone();
+            match index.checked_sub(less.setup.len()) {
+                None => less.setup.remove(index),
+                Some(call) => less.calls.remove(call),
+            };
+            match !less.calls.is_empty() && fails(&less) {
+                true => self = less,
+                false => index += 1,
+            }
+        }
+        self
     }
 }
 
@@ -75,7 +94,7 @@ pub struct Recorded {
     snapshots: Vec<Snapshot>,
     /// Times that a file may have.
     times: BTreeSet<Time>,
-    geometry: Geometry,
+    pub geometry: Geometry,
 }
 
 fn options(clock: &TestClock) -> MountOptions {
@@ -138,6 +157,60 @@ pub fn record(sequence: &Sequence) -> Recorded {
         times,
         geometry,
     }
+}
+
+/// Makes a file without a name, writes to it, and names it `/named`: until then there is nothing to be seen.
+pub fn record_nameless(size: usize) -> Recorded {
+    let mut recorded = record(&Sequence {
+        setup: vec![],
+        calls: vec![],
+    });
+    let clock = TestClock::new();
+    let words = recorded.trace.base().iter();
+    let bytes = words.flat_map(|word| word.to_le_bytes()).collect();
+    let fs = mounted(Region::recorded(bytes), &clock).unwrap();
+    fs.medium().restart_recorder();
+    let (caller, root) = (Caller::root(), fs.root());
+    let seed = 5;
+    let data = Data::Pattern {
+        seed,
+        len: size as u64,
+    };
+    let mut named = recorded.trees[0].clone();
+    let make = "mknod /named file 600 0".parse().unwrap();
+    let write = Op::Write {
+        file: "/named".into(),
+        offset: 0,
+        data: data.clone(),
+    };
+    let mark = |mark| fs.medium().recorder().unwrap().mark(mark);
+    let mut handles = Handles::new();
+    for (index, now) in (201..204).enumerate() {
+        clock.set(at(now));
+        recorded.times.insert(at(now));
+        mark(2 * index as u64);
+        match index {
+            0 => handles.insert(1, fs.tmpfile(&caller, root, 0o600).unwrap().ino),
+            1 => fs
+                .write(&caller, handles[&1], 0, &data.bytes())
+                .map(|_| None)
+                .unwrap(),
+            _ => fs
+                .link(&caller, handles[&1], root, b"named")
+                .map(|_| None)
+                .unwrap(),
+        };
+        mark(2 * index as u64 + 1);
+        let before = recorded.trees[0].clone();
+        recorded.trees.push(before);
+    }
+    for op in [make, write] {
+        assert!(named.apply(&op, &caller, at(203)).is_ok());
+    }
+    recorded.trees[3] = named;
+    recorded.snapshots = recorded.trees.iter().map(Tree::snapshot).collect();
+    recorded.trace = fs.medium().recorder().unwrap().trace();
+    recorded
 }
 
 /// Explores a sequence. The first violation is the error, with all that is needed to see it again.
@@ -243,6 +316,50 @@ impl Recorded {
         Ok(())
     }
 
+    /// The volume that recovery makes of an image in which it finds `problem`, and what `calls` then do to it: a trace that
+    /// begins with the recovery, and the number of events before the first call.
+    pub fn continued(
+        &self,
+        image: &CrashImage<'_>,
+        problem: Problem,
+        calls: &[Op],
+    ) -> Result<Option<(Recorded, usize)>, String> {
+        let clock = TestClock::new();
+        clock.set(at(100));
+        let fs = mounted(image.recorded(), &clock)?;
+        if !fs.report().counts.contains_key(&problem) {
+            return Ok(None);
+        }
+        let which = self.matching(&fs, &[0, 1])?;
+        let recorder = || fs.medium().recorder().ok_or("the region is recorded");
+        let first = recorder()?.trace().events().len();
+        let mut tree = self.trees[which].clone();
+        let mut trees = vec![tree.clone()];
+        let mut times = self.times.clone();
+        let mut handles = Handles::new();
+        for (index, op) in calls.iter().enumerate() {
+            let now = at(1000 + index as i64);
+            clock.set(now);
+            times.insert(now);
+            recorder()?.mark(2 * index as u64);
+            let expected = tree.apply(op, &Caller::root(), now);
+            let found = op.run(&fs, &Caller::root(), &mut handles);
+            if found.is_ok() != expected.is_ok() {
+                return Err(format!("{op} answers {found:?} instead of {expected:?}"));
+            }
+            recorder()?.mark(2 * index as u64 + 1);
+            trees.push(tree.clone());
+        }
+        let run = Recorded {
+            trace: recorder()?.trace(),
+            snapshots: trees.iter().map(Tree::snapshot).collect(),
+            trees,
+            times,
+            geometry: self.geometry,
+        };
+        Ok(Some((run, first)))
+    }
+
     /// The tree that a volume has, of those that it may have.
     fn matching(&self, fs: &PmFs, allowed: &[usize]) -> Result<usize, String> {
         let found = Snapshot::of_fs(fs).map_err(|e| format!("the tree cannot be read: {e:?}"))?;
@@ -305,6 +422,10 @@ impl Recorded {
         clock: &TestClock,
     ) -> Result<(), String> {
         let fs = mounted(region, clock)?;
+        // The model has room for everything.
+        if fs.statfs().map_err(|e| e.to_string())?.blocks_free < 16 {
+            return Ok(());
+        }
         let mut tree = self.trees[which].clone();
         // Open files do not outlive a crash.
         let mut handles = Handles::new();

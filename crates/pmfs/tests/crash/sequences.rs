@@ -3,6 +3,7 @@
 use crate::explore::Sequence;
 use steadfast_model::op::Op;
 use steadfast_model::workload::small_space;
+use steadfast_vfs::acl::XATTR_DEFAULT;
 
 /// Which of many are taken.
 #[derive(Clone, Copy)]
@@ -157,6 +158,16 @@ pub fn singles() -> Vec<Sequence> {
     add(&setup, ops);
     add(&parse(&aged()), parse(&aged_calls()));
     add(&parse(&full()), parse(&full_calls()));
+    // New inodes inherit attributes.
+    let (mut setup, ops) = small_space();
+    let hands_down = |op: &&Op| matches!(op, Op::SetXattr { name, .. } if name == XATTR_DEFAULT);
+    setup.extend(ops.iter().find(hands_down).cloned());
+    let heirs = [
+        "mknod /d/y file 600 0",
+        "mkdir /d/g 700",
+        "mknod /d/p fifo 600 0",
+    ];
+    add(&setup, parse(&lines(&heirs)));
     all
 }
 

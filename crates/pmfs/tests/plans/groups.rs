@@ -161,7 +161,7 @@ impl Words<'_> {
         if self.is_stored(at + inode::BIRTH) {
             return Ok(match byte {
                 inode::BIRTH => "inode.birth",
-                0..LINE_BYTES => "inode.body",
+                _ if byte < LINE_BYTES => "inode.body",
                 _ => "inode.extra",
             });
         }
@@ -171,8 +171,8 @@ impl Words<'_> {
         let (_, kind) = birth_parts(self.was(at + inode::BIRTH));
         Ok(match byte {
             inode::COMMIT => "inode.commit",
-            0..LINE_BYTES if commits => "inode.slot",
-            LINE_BYTES.. if inline => "inode.inline",
+            _ if commits && byte < LINE_BYTES => "inode.slot",
+            _ if inline && byte >= LINE_BYTES => "inode.inline",
             _ if kind == Some(FileKind::Directory) => "touch",
             _ => "inode.times",
         })
