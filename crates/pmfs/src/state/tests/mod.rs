@@ -7,6 +7,7 @@
 )]
 
 mod cost;
+mod crash;
 mod free;
 mod stray;
 mod words;
