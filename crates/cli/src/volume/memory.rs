@@ -43,10 +43,11 @@ fn failure(image: &Path, error: &steadfast_pmfs::Error) -> Failure {
 }
 
 fn options(access: Access) -> OpenOptions {
-    let mut options = OpenOptions::default();
-    options.read_only = access != Access::Change;
-    options.lock = access != Access::Peek;
-    options
+    OpenOptions {
+        read_only: access != Access::Change,
+        lock: access != Access::Peek,
+        ..OpenOptions::default()
+    }
 }
 
 /// Opens an image that holds a volume.

@@ -159,10 +159,12 @@ impl Words<'_> {
     fn inode_label(&self, number: u32, byte: u64) -> Result<&'static str, String> {
         let at = self.geometry.inode_at(number);
         if self.is_stored(at + inode::BIRTH) {
-            return Ok(match byte {
-                inode::BIRTH => "inode.birth",
-                _ if byte < LINE_BYTES => "inode.body",
-                _ => "inode.extra",
+            return Ok(if byte == inode::BIRTH {
+                "inode.birth"
+            } else if byte < LINE_BYTES {
+                "inode.body"
+            } else {
+                "inode.extra"
             });
         }
         let commits = self.is_stored(at + inode::COMMIT);
