@@ -122,14 +122,21 @@ impl DirIndex {
         self.names.allocation_size() + self.pages.capacity() * size_of::<(u64, Page)>()
     }
 
-    fn hash(&self, name: &[u8]) -> u64 {
+    /// The hash of a name in this index, for the calls that take one: a call on a name takes it once.
+    #[must_use]
+    pub fn hash(&self, name: &[u8]) -> u64 {
         self.seed.hash_one(name) & !HASH_GAP
     }
 
     /// Finds a name.
     #[must_use]
     pub fn find(&self, m: &impl Words, name: &[u8]) -> Option<Found> {
-        let hash = self.hash(name);
+        self.find_hashed(m, name, self.hash(name))
+    }
+
+    /// Finds a name of this [`hash`](DirIndex::hash).
+    #[must_use]
+    pub fn find_hashed(&self, m: &impl Words, name: &[u8], hash: u64) -> Option<Found> {
         let entry = self.names.find(hash, |entry| {
             entry.hash() == hash && name::matches(m, entry.place(), name)
         })?;
@@ -140,14 +147,22 @@ impl DirIndex {
 
     /// Adds a name that is not there yet.
     pub fn insert(&mut self, name: &[u8], place: Place) {
-        let hash = self.hash(name);
+        self.insert_hashed(self.hash(name), place);
+    }
+
+    /// Adds the name of this [`hash`](DirIndex::hash) that is at `place`.
+    pub fn insert_hashed(&mut self, hash: u64, place: Place) {
         let entry = Entry::new(hash, place);
         self.names.insert_unique(hash, entry, Entry::hash);
     }
 
     /// Removes a name. Returns whether it was there.
     pub fn remove(&mut self, name: &[u8], place: Place) -> bool {
-        let hash = self.hash(name);
+        self.remove_hashed(self.hash(name), place)
+    }
+
+    /// Removes the name of this [`hash`](DirIndex::hash) that is at `place`. Returns whether it was there.
+    pub fn remove_hashed(&mut self, hash: u64, place: Place) -> bool {
         let found = self
             .names
             .find_entry(hash, |entry| entry.place() == place && entry.hash() == hash);

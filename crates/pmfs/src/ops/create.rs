@@ -95,13 +95,13 @@ impl PmFs {
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {
         let dir = self.directory(parent)?;
         let mut state = dir.write();
-        self.may_create(caller, &dir, &state, name)?;
+        let hash = self.may_create(caller, &dir, &state, name)?;
         may_make(caller, new.kind, new.rdev)?;
         let born = self.born(caller, &dir, &state, new)?;
         let now = self.now();
         let mut birth = self.birth(caller, &born, new, now)?;
         if new.kind == FileKind::Symlink {
-            return self.create_symlink(&dir, &mut state, name, new.target, birth);
+            return self.create_symlink(&dir, &mut state, (name, hash), new.target, birth);
         }
         let NewSet { bytes, form } = self.new_set(&inherited(born), true)?;
         let index = form.index();
@@ -116,7 +116,7 @@ impl PmFs {
             }
             _ => Content::default(),
         };
-        Ok(self.enter(&dir, &mut state, name, created, new.kind, content, index))
+        Ok(self.enter(&dir, &mut state, hash, created, new.kind, content, index))
     }
 
     /// Enters a new inode in the table and its name in the directory.
@@ -125,7 +125,7 @@ impl PmFs {
         &self,
         dir: &Node,
         state: &mut State,
-        name: &[u8],
+        hash: u64,
         created: Created,
         kind: FileKind,
         content: Content,
@@ -141,7 +141,7 @@ impl PmFs {
                 ..State::default()
             },
         ));
-        self.entered(dir, state, name, created.placed);
+        self.entered(dir, state, hash, created.placed);
         self.attr(&node, &node.read())
     }
 
@@ -149,7 +149,7 @@ impl PmFs {
         &self,
         dir: &Node,
         state: &mut State,
-        name: &[u8],
+        (name, hash): (&[u8], u64),
         target: &[u8],
         birth: Birth<'_, '_>,
     ) -> Result<Attr> {
@@ -173,7 +173,7 @@ impl PmFs {
         let created = state::symlink(self.medium(), birth, target, room, touch);
         let created = created.map_err(refused)?;
         let content = Content::Pages(pages);
-        Ok(self.enter(dir, state, name, created, FileKind::Symlink, content, None))
+        Ok(self.enter(dir, state, hash, created, FileKind::Symlink, content, None))
     }
 
     /// What a new inode gets from its directory.
@@ -284,7 +284,7 @@ impl PmFs {
         let dir = self.directory(parent)?;
         let mut locked = Locked::lock([&*node, &*dir]);
         exists(&node, locked.look(INODE))?;
-        self.may_create(caller, &dir, locked.look(DIR), name)?;
+        let hash = self.may_create(caller, &dir, locked.look(DIR), name)?;
         let disk = self.disk(&node);
         let state = locked.look(INODE);
         if disk.is_dir() {
@@ -305,7 +305,7 @@ impl PmFs {
         };
         let placed = state::link(self.medium(), link, room, touch(dir.inode, now));
         let placed = placed.map_err(refused)?;
-        self.entered(&dir, locked.state(DIR), name, placed);
+        self.entered(&dir, locked.state(DIR), hash, placed);
         let state = locked.state(INODE);
         state.links += 1;
         // It was without a name, and is no longer.

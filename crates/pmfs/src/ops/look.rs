@@ -86,7 +86,7 @@ impl PmFs {
             let state = dir.read();
             self.search(caller, dir, &state)?;
             policy::check_name(name)?;
-            let found = self.find(dir, &state, name)?.ok_or(Errno::NoEnt)?;
+            let found = self.find(dir, &state, name)?.entry.ok_or(Errno::NoEnt)?;
             let child = &found.node;
             if child.inode.number > dir.inode.number {
                 let inner = child.read();

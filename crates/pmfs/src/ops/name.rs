@@ -11,6 +11,14 @@ use std::sync::{Arc, RwLockWriteGuard};
 use steadfast_vfs::policy::{self, EXEC, WRITE, may_grow};
 use steadfast_vfs::{Caller, Errno, Error, Result};
 
+/// A name that was looked for.
+pub(super) struct Sought {
+    /// Its hash in the index of the directory.
+    pub(super) hash: u64,
+    /// What it names.
+    pub(super) entry: Option<Entry>,
+}
+
 /// What a name names.
 pub(super) struct Entry {
     /// Its first slot.
@@ -27,39 +35,49 @@ pub(super) fn names<'s>(dir: &Node, state: &'s mut State) -> Result<&'s mut Dire
 
 impl PmFs {
     /// What a name names in a directory, whose lock the caller holds.
-    pub(super) fn find(&self, dir: &Node, state: &State, name: &[u8]) -> Result<Option<Entry>> {
-        let Some(Found { place, inode }) = self.found(state, name) else {
-            return Ok(None);
+    pub(super) fn find(&self, dir: &Node, state: &State, name: &[u8]) -> Result<Sought> {
+        let (hash, found) = self.found(state, name);
+        let entry = match found {
+            None => None,
+            Some(Found { place, inode }) => match self.table().get(inode.number) {
+                Some(node) if node.inode == inode => Some(Entry { place, node }),
+                _ => return Err(damaged(dir, "a name of an inode that does not exist")),
+            },
         };
-        match self.table().get(inode.number) {
-            Some(node) if node.inode == inode => Ok(Some(Entry { place, node })),
-            _ => Err(damaged(dir, "a name of an inode that does not exist")),
-        }
+        Ok(Sought { hash, entry })
     }
 
-    fn found(&self, state: &State, name: &[u8]) -> Option<Found> {
-        state.directory()?.names.find(self.medium(), name)
+    fn found(&self, state: &State, name: &[u8]) -> (u64, Option<Found>) {
+        let Some(content) = state.directory() else {
+            return (0, None);
+        };
+        let hash = content.names.hash(name);
+        let found = content.names.find_hashed(self.medium(), name, hash);
+        (hash, found)
     }
 
-    /// Whether the caller may make `name` in a directory, whose lock it holds: the checks in Linux's order.
+    /// Whether the caller may make `name` in a directory, whose lock it holds: the checks in Linux's order. Returns the
+    /// name's hash.
     pub(super) fn may_create(
         &self,
         caller: &Caller,
         dir: &Node,
         state: &State,
         name: &[u8],
-    ) -> Result<()> {
+    ) -> Result<u64> {
         let disk = self.search(caller, dir, state)?;
         if policy::is_dots(name) {
             return Err(Errno::Exist.into());
         }
         policy::check_name(name)?;
-        if self.found(state, name).is_some() {
+        let (hash, found) = self.found(state, name);
+        if found.is_some() {
             return Err(Errno::Exist.into());
         }
         has_name(state)?;
         may_grow(&self.subject(dir, state, &disk)?)?;
-        self.require(caller, dir, state, &disk, WRITE | EXEC)
+        self.require(caller, dir, state, &disk, WRITE | EXEC)?;
+        Ok(hash)
     }
 
     /// Room for a new name: slots in a row, or a new page. The last thing that a call reserves, because slots are not given
@@ -89,10 +107,10 @@ impl PmFs {
         })
     }
 
-    /// Enters a new name in a directory's indexes.
-    pub(super) fn entered(&self, dir: &Node, state: &mut State, name: &[u8], placed: Placed) {
+    /// Enters a new name of this hash in a directory's indexes.
+    pub(super) fn entered(&self, dir: &Node, state: &mut State, hash: u64, placed: Placed) {
         if let Ok(content) = names(dir, state) {
-            content.names.insert(name, placed.place);
+            content.names.insert_hashed(hash, placed.place);
             if let Some(rest) = placed.rest {
                 let offset = content.names.next_offset().unwrap_or(0);
                 content.names.add_page(offset, placed.place.page());
@@ -106,11 +124,11 @@ impl PmFs {
         &self,
         dir: &Node,
         state: &mut State,
-        (name, place): (&[u8], Place),
+        (hash, place): (u64, Place),
         slots: FreedSlots<Clean>,
     ) {
         if let Ok(content) = names(dir, state) {
-            content.names.remove(name, place);
+            content.names.remove_hashed(hash, place);
             content.slots.add(slots);
         }
     }
@@ -122,13 +140,14 @@ impl PmFs {
         dir: &Node,
         name: &[u8],
         before: impl Fn(&State) -> Result<()>,
-        run: impl FnOnce(&mut State, &Entry, RwLockWriteGuard<'_, State>) -> Result<T>,
+        run: impl FnOnce(&mut State, (u64, &Entry), RwLockWriteGuard<'_, State>) -> Result<T>,
     ) -> Result<T> {
         let mut state = dir.write();
         loop {
             exists(dir, &state)?;
             before(&state)?;
-            let entry = self.find(dir, &state, name)?.ok_or(Errno::NoEnt)?;
+            let Sought { hash, entry } = self.find(dir, &state, name)?;
+            let entry = entry.ok_or(Errno::NoEnt)?;
             let child = Arc::clone(&entry.node);
             if child.inode.number == dir.inode.number {
                 return Err(damaged(dir, "a directory that contains itself"));
@@ -139,16 +158,16 @@ impl PmFs {
                 false => child.try_write(),
             };
             if let Some(inner) = inner {
-                return run(&mut state, &entry, inner);
+                return run(&mut state, (hash, &entry), inner);
             }
             drop(state);
             let inner = child.write();
             state = dir.write();
             exists(dir, &state)?;
             before(&state)?;
-            match self.find(dir, &state, name)? {
+            match self.find(dir, &state, name)?.entry {
                 Some(entry) if Arc::ptr_eq(&entry.node, &child) => {
-                    return run(&mut state, &entry, inner);
+                    return run(&mut state, (hash, &entry), inner);
                 }
                 _ => {}
             }

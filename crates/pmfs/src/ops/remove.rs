@@ -32,8 +32,8 @@ impl PmFs {
             self.search(caller, &dir, state)?;
             policy::check_name(name)
         };
-        self.with_entry(&dir, name, before, |state, entry, mut inner| {
-            self.remove(caller, (&dir, state), name, entry, &mut inner, is_dir)
+        self.with_entry(&dir, name, before, |state, found, mut inner| {
+            self.remove(caller, (&dir, state), found, &mut inner, is_dir)
         })
     }
 
@@ -41,8 +41,7 @@ impl PmFs {
         &self,
         caller: &Caller,
         (dir, state): (&Node, &mut State),
-        name: &[u8],
-        entry: &Entry,
+        (hash, entry): (u64, &Entry),
         inner: &mut State,
         is_dir: bool,
     ) -> Result<()> {
@@ -67,7 +66,7 @@ impl PmFs {
         };
         let removed = state::remove(self.medium(), remove, touch(dir.inode, now));
         let removed = removed.map_err(refused)?;
-        self.left(dir, state, (name, entry.place), removed.slots);
+        self.left(dir, state, (hash, entry.place), removed.slots);
         if is_dir {
             state.links = state.links.saturating_sub(1);
         }

@@ -8,7 +8,7 @@
 use super::has_name;
 use super::inode::damaged;
 use super::locks::Locked;
-use super::name::{Entry, names, refused, touch};
+use super::name::{Entry, Sought, names, refused, touch};
 use super::remove::{kills, must_be_empty};
 use crate::fs::PmFs;
 use crate::layout::ROOT;
@@ -39,9 +39,22 @@ struct Side<'a> {
 struct Seen {
     source: Entry,
     target: Option<Entry>,
+    /// Hashes of the names, each in its directory's index.
+    hashes: [u64; 2],
 }
 
 impl Seen {
+    /// ENOENT without a source, before the target is looked for.
+    fn new(source: Sought, target: impl FnOnce() -> Result<Sought>) -> Result<Seen> {
+        let entry = source.entry.ok_or(Errno::NoEnt)?;
+        let target = target()?;
+        Ok(Seen {
+            source: entry,
+            target: target.entry,
+            hashes: [source.hash, target.hash],
+        })
+    }
+
     fn is(&self, other: &Seen) -> bool {
         let same = |one: &Entry, other: &Entry| {
             one.place == other.place && Arc::ptr_eq(&one.node, &other.node)
@@ -91,7 +104,7 @@ impl PmFs {
     }
 
     /// What a name names, under the lock of its directory.
-    fn entry(&self, caller: &Caller, side: Side<'_>, state: &State) -> Result<Option<Entry>> {
+    fn entry(&self, caller: &Caller, side: Side<'_>, state: &State) -> Result<Sought> {
         self.search(caller, side.dir, state)?;
         policy::check_name(side.name)?;
         self.find(side.dir, state, side.name)
@@ -106,10 +119,7 @@ impl PmFs {
         mode: RenameMode,
     ) -> Result<Option<()>> {
         let source = self.entry(caller, from, &from.dir.read())?;
-        let seen = Seen {
-            source: source.ok_or(Errno::NoEnt)?,
-            target: self.entry(caller, to, &to.dir.read())?,
-        };
+        let seen = Seen::new(source, || self.entry(caller, to, &to.dir.read()))?;
         check_target(mode, seen.target.is_some())?;
         let moves = !Arc::ptr_eq(from.dir, to.dir);
         let is_dir = |node: &Node| node.kind == FileKind::Directory;
@@ -122,10 +132,7 @@ impl PmFs {
         let target = seen.target().unwrap_or(&seen.source.node);
         let mut locked = Locked::lock([from.dir, to.dir, &seen.source.node, target]);
         let source = self.entry(caller, from, locked.look(FROM))?;
-        let now = Seen {
-            source: source.ok_or(Errno::NoEnt)?,
-            target: self.entry(caller, to, locked.look(TO))?,
-        };
+        let now = Seen::new(source, || self.entry(caller, to, locked.look(TO)))?;
         if !now.is(&seen) {
             return Ok(None);
         }
@@ -241,7 +248,7 @@ impl PmFs {
                     slots,
                     replaced,
                 } = renamed;
-                let old = (from.name, seen.source.place);
+                let old = (seen.hashes[0], seen.source.place);
                 self.left(from.dir, locked.state(FROM), old, slots);
                 (placed, replaced)
             }
@@ -264,7 +271,7 @@ impl PmFs {
             }
         };
         if seen.target.is_none() {
-            self.entered(to.dir, locked.state(TO), to.name, placed);
+            self.entered(to.dir, locked.state(TO), seen.hashes[1], placed);
         }
         self.moved(locked, SOURCE, &seen.source.node, (FROM, TO), to.dir);
         if let (Some(target), Some(unlinked)) = (seen.target(), replaced) {
