@@ -16,6 +16,8 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 
+use crate::volume::Region;
+
 /// Bytes that are read at once, and that are read at each end of a block device.
 const CHUNK: u64 = 1 << 20;
 /// Places of a block device that are looked at between its ends.
@@ -34,6 +36,8 @@ type Signature = (u64, &'static [u8], &'static str);
 /// Signatures at fixed places. The more telling ones come first: many formats share the last two bytes of a boot sector.
 const SIGNATURES: &[Signature] = &[
     (0, b"STDFLASH", "a flash image"),
+    (0, b"STEADFST", "a Steadfast volume"),
+    (0, b"StdfstPM", "a Steadfast volume in persistent memory"),
     (1080, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),
     (65600, b"_BHRfS_M", "a btrfs file system"),
@@ -137,6 +141,17 @@ impl Readable for File {
     }
 }
 
+impl Readable for Region {
+    fn read(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let len = self.len().saturating_sub(at).min(buf.len() as u64) as usize;
+        Region::read(self, at, &mut buf[..len]);
+        match self.failed() {
+            true => Err(io::Error::other("the memory failed")),
+            false => Ok(len),
+        }
+    }
+}
+
 fn first_not_zero(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|&byte| byte != 0)
 }
@@ -160,6 +175,17 @@ pub(crate) fn held_by_file(
         return Ok(None);
     };
     named(&file, first, bytes).map(Some)
+}
+
+/// What a DAX device holds, as of a block device.
+pub(crate) fn held_by_region(
+    region: &Region,
+    progress: &mut dyn FnMut(u64, u64),
+) -> io::Result<Option<String>> {
+    match first_on_device(region, region.len(), progress)? {
+        Some(first) => named(region, first, region.len()).map(Some),
+        None => Ok(None),
+    }
 }
 
 /// What a disk in a flash image holds: it is read whole.
@@ -214,7 +240,7 @@ fn first_in_file(
 }
 
 fn first_on_device(
-    device: &File,
+    device: &impl Readable,
     bytes: u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> io::Result<Option<u64>> {
@@ -240,7 +266,7 @@ fn first_on_device(
 }
 
 /// Gives content a name, by its signature or because it is a text.
-fn named(file: &File, first: u64, bytes: u64) -> io::Result<String> {
+fn named(file: &impl Readable, first: u64, bytes: u64) -> io::Result<String> {
     let last = SIGNATURES
         .iter()
         .map(|(at, mark, _)| *at as usize + mark.len());
@@ -345,6 +371,12 @@ mod tests {
         for at in COPIES.into_iter().chain([0, bytes - 1, bytes - CHUNK]) {
             assert_eq!(first_byte_found(at, bytes), Some(at));
         }
+        // DAX devices are mapped, not read.
+        let region = Region::anonymous(8 << 20);
+        assert!(matches!(held_by_region(&region, &mut |_, _| {}), Ok(None)));
+        region.write_data((3 << 20) + 8, b"\x01");
+        let held = held_by_region(&region, &mut |_, _| {});
+        assert!(held.is_ok_and(|held| held.is_some_and(|what| what.contains("byte 3145736 is"))));
         // A small one is read whole.
         assert_eq!(first_byte_found(5_000_001, 8 << 20), Some(5_000_001));
     }

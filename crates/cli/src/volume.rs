@@ -15,7 +15,6 @@ use steadfast_flash::ImageStore;
 use steadfast_fs::{Fs, FsckOptions, JournalState, MkfsOptions, Outcome, TrimRange};
 use steadfast_ftl::{Disk, DiskError, WhenFull};
 use steadfast_journal::{Journal, LogItem, LogSummary};
-use steadfast_pm::Region;
 use steadfast_pmfs::PmFs;
 use steadfast_vfs::FileSystem;
 
@@ -27,7 +26,9 @@ pub(crate) use steadfast_crash::Medium;
 pub(crate) use steadfast_fs::{BlockPlace, Contract, InodeShown, Inspector, LeafShown, VolumeMap};
 
 pub(crate) use crashes::{Explored, PutExplored, explore_crashes, explore_put};
+pub(crate) use memory::view::{MemoryView, words as memory_words};
 pub(crate) use memory::{create_memory, is_memory, make_in_memory, open_memory};
+pub(crate) use steadfast_pm::Region;
 
 /// An image that is open.
 pub(crate) enum Device {
@@ -667,6 +668,8 @@ pub(crate) struct Summary {
     pub(crate) log_blocks: u64,
     pub(crate) data_blocks: u64,
     pub(crate) free_blocks: u64,
+    /// Inodes that there is room for, and how many of them are free. None if they take room from files, as they are needed.
+    pub(crate) inodes: Option<(u64, u64)>,
     pub(crate) log: LogState,
     pub(crate) warning: Option<String>,
 }
@@ -688,6 +691,7 @@ pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure>
         log_blocks: info.log_blocks,
         data_blocks: info.data_blocks,
         free_blocks: info.free_blocks,
+        inodes: None,
         log: match info.journal {
             JournalState::Clean { .. } => LogState::Clean,
             JournalState::NeedsRecovery { .. } => LogState::NeedsRecovery,
@@ -700,6 +704,30 @@ pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure>
 /// Reads where everything lies on a volume.
 pub(crate) fn map(image: &Path, device: &Device) -> Result<VolumeMap, Failure> {
     VolumeMap::read(&**device.block(image)?).map_err(|e| fs_failure(image, &e))
+}
+
+/// Which volume it is.
+pub(crate) struct Identity {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) label: String,
+    pub(crate) version: u32,
+}
+
+/// Reads which volume it is, from the superblock. One of which only the copy is left is none: its place is used for something
+/// else.
+pub(crate) fn identity(image: &Path, device: &Device) -> Result<Identity, Failure> {
+    if let Device::Memory(region) = device {
+        return memory::identity(image, region);
+    }
+    let map = map(image, device)?;
+    match map.warning() {
+        Some(why) => Err(Failure::at(image, why)),
+        None => Ok(Identity {
+            uuid: map.uuid(),
+            label: map.label().to_owned(),
+            version: map.version(),
+        }),
+    }
 }
 
 /// Shows a volume's log to `each`, item by item.

@@ -1,6 +1,8 @@
 //! `steadfast dump`: shows what lies on a volume that is not mounted: superblock, the
 //! journal's tail headers and log; one inode or directory, with the log applied; or one block.
 //!
+//! Of a volume in persistent memory it shows the use of all pages instead of a log ([`memory`]).
+//!
 //! Damage is shown, not refused: the command fails only when there is no volume to read, or
 //! the image cannot be read where it must be. Nothing is ever written.
 
@@ -8,6 +10,7 @@ mod block;
 mod directory;
 mod inode;
 mod log;
+mod memory;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +19,7 @@ use serde::Serialize;
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 
 use crate::failure::Failure;
-use crate::volume::{self, Access, Inspector, VolumeMap};
+use crate::volume::{self, Access, Device, Inspector, VolumeMap};
 use crate::{size, text};
 
 /// Bytes of a block.
@@ -43,7 +46,7 @@ pub(crate) struct Args {
     /// One directory alone, likewise: its index, its leaves and their entries
     #[arg(long, value_name = "NUMBER|PATH", conflicts_with_all = ["log", "bytes", "superblock", "inode"])]
     directory: Option<Which>,
-    /// One block alone: what it is, and its bytes
+    /// One block (in persistent memory: page) alone: what it is, and its bytes
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["log", "bytes", "superblock", "inode", "directory"])]
     block: Option<u64>,
     /// Image file or block device
@@ -108,6 +111,9 @@ fn name(bytes: &[u8]) -> String {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let device = volume::open_device(&args.image, Access::Look, None)?;
+    if let Device::Memory(region) = &device {
+        return memory::run(args, region);
+    }
     let map = volume::map(&args.image, &device)?;
     if let Some(at) = args.block {
         let shown = block::look(&args.image, &device, &map, BlockNo(at))?;

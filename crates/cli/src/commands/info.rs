@@ -42,6 +42,9 @@ struct Shown {
     log_bytes: u64,
     data_bytes: u64,
     free_bytes: u64,
+    /// Inodes that there is room for, and those that are free; none if inodes are made as they are needed.
+    inodes: Option<u64>,
+    free_inodes: Option<u64>,
     made_unix_seconds: i64,
     /// `mounted`, `failed` (and mounted), `in-use`, `clean`, `needs-recovery` or `damaged`.
     state: &'static str,
@@ -94,20 +97,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 /// at its end holds something else by now.
 fn udev(image: &Path) -> Result<String, Failure> {
     let device = volume::open_device(image, Access::Peek, None)?;
-    let map = volume::map(image, &device)?;
-    if let Some(why) = map.warning() {
-        return Err(Failure::at(image, why));
-    }
+    let identity = volume::identity(image, &device)?;
+    let uuid = text::uuid(&identity.uuid);
     let mut lines = vec![
         "ID_FS_TYPE=steadfast".to_owned(),
         "ID_FS_USAGE=filesystem".to_owned(),
-        format!("ID_FS_VERSION={}", map.version()),
-        format!("ID_FS_UUID={}", text::uuid(&map.uuid())),
-        format!("ID_FS_UUID_ENC={}", text::uuid(&map.uuid())),
+        format!("ID_FS_VERSION={}", identity.version),
+        format!("ID_FS_UUID={uuid}"),
+        format!("ID_FS_UUID_ENC={uuid}"),
     ];
-    if !map.label().is_empty() {
-        lines.push(format!("ID_FS_LABEL={}", safe(map.label())));
-        lines.push(format!("ID_FS_LABEL_ENC={}", encoded(map.label())));
+    if !identity.label.is_empty() {
+        lines.push(format!("ID_FS_LABEL={}", safe(&identity.label)));
+        lines.push(format!("ID_FS_LABEL_ENC={}", encoded(&identity.label)));
     }
     Ok(lines.join("\n"))
 }
@@ -177,6 +178,10 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
     } else {
         Vec::new()
     };
+    let inodes = summary.inodes.map(|known| match &space {
+        Some(space) => (space.f_files, space.f_ffree),
+        None => known,
+    });
     Ok(Shown {
         image,
         mounted_at,
@@ -192,6 +197,8 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
             .as_ref()
             .map_or(summary.data_blocks * BLOCK, |s| s.f_blocks * s.f_frsize),
         free_bytes: space.map_or(summary.free_blocks * BLOCK, |s| s.f_bfree * s.f_frsize),
+        inodes: inodes.map(|(all, _)| all),
+        free_inodes: inodes.map(|(_, free)| free),
         made_unix_seconds: summary.made,
         state,
         read_only: health.map(|health| health.read_only),
@@ -249,6 +256,9 @@ fn lines(shown: &Shown) -> String {
             size::show(shown.data_bytes)
         ),
     ]);
+    if let (Some(all), Some(free)) = (shown.inodes, shown.free_inodes) {
+        lines.push(format!("inodes:   {free} of {all} free"));
+    }
     if let Some(note) = &shown.note {
         lines.push(format!("note:     {note}"));
     }

@@ -1,5 +1,8 @@
 //! Volumes in persistent memory: the only place that calls `steadfast_pmfs`, and `steadfast_pm` to open.
 
+pub(crate) mod view;
+
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use steadfast_pm::{OpenOptions, Region};
@@ -8,7 +11,8 @@ use steadfast_pmfs::mkfs::MkfsOptions;
 use steadfast_pmfs::{MountOptions, PmFs, inspect, layout};
 
 use super::{
-    Access, Checked, Device, Finding, Grown, Held, LogState, Summary, Unopened, Verdict, in_use,
+    Access, Checked, Device, Finding, Grown, Held, Identity, LogState, Summary, Unopened, Verdict,
+    in_use,
 };
 use crate::failure::{Failure, Kind};
 use crate::mount_options::Options;
@@ -17,11 +21,31 @@ const PAGE: u64 = layout::PAGE_BYTES;
 
 /// Whether an image holds a volume in persistent memory.
 pub(crate) fn is_memory(image: &Path) -> bool {
-    use std::io::Read;
-    let mut first = [0; 8];
-    std::fs::File::open(image)
-        .and_then(|mut file| file.read_exact(&mut first))
-        .is_ok_and(|()| steadfast_pmfs::superblock::is_volume(&first))
+    let Ok(metadata) = std::fs::metadata(image) else {
+        return false;
+    };
+    if metadata.file_type().is_char_device() {
+        // DAX devices can be mapped, but not read.
+        return Region::open(image, &options(Access::Peek))
+            .is_ok_and(|region| is_volume(|at| Some(region.load(at).to_le_bytes())));
+    }
+    if !metadata.is_file() && !metadata.file_type().is_block_device() {
+        return false;
+    }
+    let Ok(file) = std::fs::File::open(image) else {
+        return false;
+    };
+    is_volume(|at| {
+        let mut bytes = [0; 8];
+        file.read_exact_at(&mut bytes, at).ok().map(|()| bytes)
+    })
+}
+
+/// Whether the superblock, or, if nothing known is in its place, its copy begins as one does.
+fn is_volume(word: impl Fn(u64) -> Option<[u8; 8]>) -> bool {
+    let begins = |at| word(at).is_some_and(|word| steadfast_pmfs::superblock::is_volume(&word));
+    let other = || word(0).is_some_and(|word| matches!(&word, b"STEADFST" | b"STDFLASH"));
+    begins(0) || begins(PAGE) && !other()
 }
 
 /// A failure of a region.
@@ -140,6 +164,19 @@ pub(super) fn held(region: &Region) -> Held {
     }
 }
 
+/// Reads which volume it is.
+pub(super) fn identity(image: &Path, region: &Region) -> Result<Identity, Failure> {
+    let found = steadfast_pmfs::superblock::load(region).map_err(|e| failure(image, &e))?;
+    if let [Some(why), _] = found.damage {
+        return Err(Failure::at(image, format!("the superblock: {why}")));
+    }
+    Ok(Identity {
+        uuid: found.superblock.uuid,
+        label: found.superblock.label,
+        version: found.superblock.version,
+    })
+}
+
 /// Reads what a volume says of itself, by a look at everything, beside whoever has it open. Beside a mount for writing the free
 /// space is an estimate.
 pub(super) fn summary(image: &Path, region: &Region) -> Result<Summary, Failure> {
@@ -160,6 +197,7 @@ pub(super) fn summary(image: &Path, region: &Region) -> Result<Summary, Failure>
         log_blocks: 0,
         data_blocks: info.data_pages,
         free_blocks: info.free_pages,
+        inodes: Some((info.inodes, info.free_inodes)),
         log: match info.hints.clean {
             true => LogState::Clean,
             false => LogState::NeedsRecovery,

@@ -69,29 +69,34 @@ impl Shown {
             "without a seal"
         };
         let mut text = format!("block {}: {}; {seal}", self.block, self.what);
-        let mut previous: Option<&[u8]> = None;
-        let mut left_out = false;
-        for (i, line) in self.raw.chunks_exact(LINE).enumerate() {
-            // A run of equal lines is shown once.
-            if previous == Some(line) && (i + 1) * LINE < BLOCK_SIZE {
-                if !left_out {
-                    text.push_str("\n*");
-                }
-                left_out = true;
-                continue;
-            }
-            (previous, left_out) = (Some(line), false);
-            let _ = write!(text, "\n{:04x} ", i * LINE);
-            for byte in line {
-                let _ = write!(text, " {byte:02x}");
-            }
-            text.push_str("  ");
-            let shown = |byte: &u8| match byte {
-                b' '..=b'~' => char::from(*byte),
-                _ => '.',
-            };
-            text.extend(line.iter().map(shown));
-        }
+        hex_lines(&self.raw[..], &mut text);
         text
+    }
+}
+
+/// Appends bytes, a line for each 16 of them.
+pub(super) fn hex_lines(raw: &[u8], text: &mut String) {
+    let mut previous: Option<&[u8]> = None;
+    let mut left_out = false;
+    for (i, line) in raw.chunks(LINE).enumerate() {
+        // A run of equal lines is shown once.
+        if previous == Some(line) && (i + 1) * LINE < raw.len() {
+            if !left_out {
+                text.push_str("\n*");
+            }
+            left_out = true;
+            continue;
+        }
+        (previous, left_out) = (Some(line), false);
+        let _ = write!(text, "\n{:04x} ", i * LINE);
+        for byte in line {
+            let _ = write!(text, " {byte:02x}");
+        }
+        text.push_str("  ");
+        let shown = |byte: &u8| match byte {
+            b' '..=b'~' => char::from(*byte),
+            _ => '.',
+        };
+        text.extend(line.iter().map(shown));
     }
 }

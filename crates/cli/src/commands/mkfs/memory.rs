@@ -1,7 +1,9 @@
 //! `steadfast mkfs --on pm`: a volume in persistent memory.
 //!
-//! An existing file is only overwritten if it is empty, one hole, or all zeros, or with `--force`.
+//! An existing file is only overwritten if it is empty, one hole, or all zeros, or with `--force`; a DAX device if nothing is
+//! found in it, as in a block device.
 
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -15,8 +17,12 @@ use crate::{size, text};
 
 pub(super) fn run(args: &Args, image: &Path) -> Result<ExitCode, Failure> {
     check(args)?;
-    let there = std::fs::metadata(image).is_ok_and(|metadata| metadata.len() > 0);
-    let device = if there {
+    let metadata = std::fs::metadata(image).ok();
+    let is_device = (metadata.as_ref()).is_some_and(|it| it.file_type().is_char_device());
+    let there = is_device || metadata.is_some_and(|metadata| metadata.len() > 0);
+    let device = if is_device {
+        reuse_device(args, image)?
+    } else if there {
         reuse(args, image)?
     } else {
         let Some(bytes) = args.size else {
@@ -92,13 +98,42 @@ fn reuse(args: &Args, image: &Path) -> Result<Device, Failure> {
                 .map_err(|e| Failure::at(image, e))?
             }
         };
-        if let Some(what) = held {
-            let failure = Failure::at(image, format!("holds {what}; use --force to overwrite it"));
-            return Err(failure.of_kind(Why::HoldsData));
-        }
+        refuse(image, held)?;
     }
     match args.size {
         Some(bytes) => volume::create_memory(image, bytes, true),
         None => volume::open_memory(image),
     }
+}
+
+/// A DAX device, which is filled, if it may be overwritten.
+fn reuse_device(args: &Args, image: &Path) -> Result<Device, Failure> {
+    if args.size.is_some() {
+        return Err(Failure::usage(format!(
+            "{} is a device, whose size is fixed: leave out --size",
+            image.display()
+        )));
+    }
+    let device = volume::open_memory(image)?;
+    if let (false, Device::Memory(region)) = (args.force, &device) {
+        let held = match volume::held(&device) {
+            Held::Volume(what) => Some(what),
+            Held::Nothing => {
+                let meter = Meter::new(args.progress);
+                content::held_by_region(region, &mut |done, total| {
+                    meter.show("looking for data", done, total);
+                })
+                .map_err(|e| Failure::at(image, e))?
+            }
+        };
+        refuse(image, held)?;
+    }
+    Ok(device)
+}
+
+/// Refuses to overwrite what an image holds.
+fn refuse(image: &Path, held: Option<String>) -> Result<(), Failure> {
+    let Some(what) = held else { return Ok(()) };
+    let failure = Failure::at(image, format!("holds {what}; use --force to overwrite it"));
+    Err(failure.of_kind(Why::HoldsData))
 }
