@@ -26,7 +26,7 @@
 
 use crate::error::Error;
 use crate::gate::{Gate, Passing};
-use crate::layout::{PAGE_BYTES, ROOT, time_word};
+use crate::layout::{ROOT, time_word};
 use crate::mount::{self, Mount, MountReport};
 use crate::options::MountOptions;
 use crate::state::{self, FreeSpace, Medium};
@@ -361,16 +361,10 @@ impl FileSystem for PmFs {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let stat = self.op_statfs();
         vec![
             ("operations", self.gate.passed()),
             ("failed_now", u64::from(self.medium().failed())),
             ("read_only_now", u64::from(self.is_read_only())),
-            ("size_bytes_now", stat.blocks.saturating_mul(PAGE_BYTES)),
-            (
-                "free_bytes_now",
-                stat.blocks_free.saturating_mul(PAGE_BYTES),
-            ),
         ]
     }
 
