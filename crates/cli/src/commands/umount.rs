@@ -66,6 +66,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         && steadfast_fuse::stats(&dir)
             .is_ok_and(|stats| stats.contains(&("shut_down_now".to_owned(), 1)));
     let clean_before = server.is_some() && !shut_down;
+    let failed = clean_before.then(|| steadfast_fuse::health(&dir).ok());
+    let failed = failed.flatten().and_then(|health| health.failed);
     match unmount(&dir, args.how()) {
         Ok(()) => {}
         Err(e) if e.kind() == ErrorKind::ResourceBusy => return Err(busy(&mount)),
@@ -89,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     // A read-only mount leaves the log as it found it.
     if (clean_before || args.force) && !mount.read_only {
-        check_closed(&mount.source)?;
+        check_closed(&mount.source, failed.as_deref())?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -245,17 +247,23 @@ fn wait_until_closed(mount: &MountEntry, server: Option<Process>) -> Result<Opti
     }
 }
 
-/// A server that could not make everything durable leaves the volume open.
-fn check_closed(image: &Path) -> Result<(), Failure> {
-    // In use again, or removed: nothing to be said.
-    let Ok(device) = volume::open_device(image, Access::Look, None) else {
-        return Ok(());
+/// A server that could not make everything durable leaves the volume open. `failed`: why nothing was written any more, before
+/// the end.
+fn check_closed(image: &Path, failed: Option<&str>) -> Result<(), Failure> {
+    let why = failed.map_or(String::new(), |why| format!(" ({why})"));
+    let left_open = |next: &str| {
+        let text = format!("was not closed cleanly{why}: its last changes may be missing; {next}");
+        Err(Failure::at(image, text))
     };
-    match volume::summary(image, &device) {
-        Ok(summary) if summary.log != LogState::Clean => Err(Failure::at(
-            image,
-            "was not closed cleanly: its last changes may be missing; the next mount recovers it",
-        )),
+    let summary = match volume::open_device(image, Access::Look, None) {
+        Ok(device) => volume::summary(image, &device),
+        // In use again, or removed: nothing to be said.
+        Err(_) if failed.is_none() => return Ok(()),
+        Err(failure) => Err(failure),
+    };
+    match summary {
+        Ok(summary) if summary.log != LogState::Clean => left_open("the next mount recovers it"),
+        Err(failure) if failed.is_some() => left_open(&failure.message),
         _ => Ok(()),
     }
 }
