@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Print it as one JSON object
     #[arg(long)]
     json: bool,
-    /// The log alone, with everything that its records say of each block
+    /// The log alone (in persistent memory there is none), with everything that its records say of each block
     #[arg(long)]
     log: bool,
     /// With --log: the logged bytes, too, in hexadecimal
@@ -46,10 +46,10 @@ pub(crate) struct Args {
     /// One directory alone, likewise: its index, its leaves and their entries
     #[arg(long, value_name = "NUMBER|PATH", conflicts_with_all = ["log", "bytes", "superblock", "inode"])]
     directory: Option<Which>,
-    /// One block (in persistent memory: page) alone: what it is, and its bytes
+    /// One block, or page of persistent memory, alone: what it is, and its bytes
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["log", "bytes", "superblock", "inode", "directory"])]
     block: Option<u64>,
-    /// Image file or block device
+    /// Image file, block device or DAX device
     image: PathBuf,
 }
 

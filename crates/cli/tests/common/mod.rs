@@ -27,6 +27,15 @@ pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
+/// Whether volumes can be mounted here; if not, says so.
+pub(crate) fn can_mount() -> bool {
+    let can = Path::new("/dev/fuse").exists() && rustix::process::geteuid().is_root();
+    if !can {
+        println!("skipped: mounting needs /dev/fuse and root here");
+    }
+    can
+}
+
 /// A directory that everyone may search, with a volume `img` and a mount point `mnt`.
 pub(crate) struct Place {
     pub(crate) dir: tempfile::TempDir,
@@ -35,16 +44,29 @@ pub(crate) struct Place {
 impl Place {
     /// None, with a word, where nothing can be mounted.
     pub(crate) fn new() -> Option<Place> {
-        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
-            println!("skipped: mounting needs /dev/fuse and root here");
+        if !can_mount() {
             return None;
         }
-        let dir = tempfile::tempdir().unwrap();
-        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        fs::create_dir(dir.path().join("mnt")).unwrap();
-        let place = Place { dir };
+        let place = Place::in_dir(tempfile::tempdir().unwrap());
         place.must(&["mkfs", "--size", "64M", "img"]);
         Some(place)
+    }
+
+    /// On tmpfs, where a file is persistent memory; without a volume. None, with a word, where there is none.
+    pub(crate) fn in_memory() -> Option<Place> {
+        let tmpfs = "/dev/shm";
+        let is_tmpfs = rustix::fs::statfs(tmpfs).is_ok_and(|fs| fs.f_type == 0x0102_1994);
+        if !is_tmpfs {
+            println!("skipped: there is no tmpfs at {tmpfs}");
+            return None;
+        }
+        Some(Place::in_dir(tempfile::tempdir_in(tmpfs).unwrap()))
+    }
+
+    fn in_dir(dir: tempfile::TempDir) -> Place {
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(dir.path().join("mnt")).unwrap();
+        Place { dir }
     }
 
     /// With the volume mounted.

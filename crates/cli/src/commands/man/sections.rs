@@ -54,6 +54,10 @@ pub(super) const SECTIONS: &[Sections] = &[
                 "Make a volume on a partition, on which every call is durable when it returns.",
             ),
             (
+                "steadfast mkfs --size 1G --on pm /dev/shm/volume",
+                "Make a volume in persistent memory: a file on tmpfs, or on a file system mounted with DAX.",
+            ),
+            (
                 "steadfast mkfs --size 1G --on flash:flash.img",
                 "Make a volume on a disk in emulated flash memory.",
             ),
@@ -153,7 +157,10 @@ pub(super) const SECTIONS: &[Sections] = &[
     usual(
         "steadfast-dump",
         &[
-            ("steadfast dump data.img", "Show superblock and log."),
+            (
+                "steadfast dump data.img",
+                "Show superblock and log; in persistent memory, the use of all pages.",
+            ),
             (
                 "steadfast dump --inode /dir/file data.img",
                 "Show an inode.",
