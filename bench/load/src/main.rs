@@ -6,6 +6,10 @@
 //! ```text
 //! load smallfile DIR COUNT THREADS    create, write 100 bytes, fsync, close; COUNT times
 //! load varmail DIR ROUNDS THREADS     delete; create, write, fsync; read, append, fsync; read: 16 KiB each
+//! load fileserver|webserver|webproxy DIR FILES ROUNDS THREADS
+//!                                     filebench's mixes, without fsync
+//! load log DIR COUNT                  append 1 KiB to a new file, fdatasync; COUNT times
+//! load overwrites DIR COUNT           overwrite 4 KiB anywhere in a file of 16 MiB, fdatasync; COUNT times
 //! load append DIR MIB                 append MIB mebibytes in pieces of 1 MiB to a new file, then one fsync
 //! load largefile DIR MIB              overwrite MIB mebibytes in pieces of 4 KiB, an fsync for each 10 MiB
 //! load read-sequential DIR MIB        read a file that is not cached, from the beginning to the end
@@ -14,6 +18,7 @@
 //! load untar ARCHIVE DIR              unpack an archive
 //! load remove TREE                    rm -rf
 //! load clone SOURCE DEST              git clone of a local repository
+//! load checkout TREE REVISION         git checkout of a revision in a work tree
 //! load report [--json] --subject NAME [KEY=VALUE…] <RESULTS
 //! ```
 //!
@@ -26,10 +31,11 @@ use std::env;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
+use workload::Mix;
 
 const USAGE: &str = "usage: load WORKLOAD ARGUMENTS... | report [--json] --subject NAME [KEY=VALUE...]; \
-                     WORKLOAD: smallfile, varmail, append, largefile, read-sequential, read-random, sqlite, \
-                     untar, remove, clone";
+                     WORKLOAD: smallfile, varmail, fileserver, webserver, webproxy, log, overwrites, append, \
+                     largefile, read-sequential, read-random, sqlite, untar, remove, clone, checkout";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -55,6 +61,24 @@ fn run(args: &[String]) -> Result<String, String> {
         ["varmail", dir, rounds, threads] => {
             workload::varmail(Path::new(dir), number(rounds)?, number(threads)?)?
         }
+        [
+            name @ ("fileserver" | "webserver" | "webproxy"),
+            dir,
+            files,
+            rounds,
+            threads,
+        ] => {
+            let mix = Mix::named(name).ok_or(USAGE)?;
+            workload::mix(
+                mix,
+                Path::new(dir),
+                number(files)?,
+                number(rounds)?,
+                number(threads)?,
+            )?
+        }
+        ["log", dir, count] => workload::log(Path::new(dir), number(count)?)?,
+        ["overwrites", dir, count] => workload::overwrites(Path::new(dir), number(count)?)?,
         ["append", dir, mib] => workload::append(Path::new(dir), number(mib)?)?,
         ["largefile", dir, mib] => workload::largefile(Path::new(dir), number(mib)?)?,
         ["read-sequential", dir, mib] => workload::sequential_reads(Path::new(dir), number(mib)?)?,
@@ -67,6 +91,7 @@ fn run(args: &[String]) -> Result<String, String> {
         ["untar", archive, dir] => workload::untar(Path::new(archive), Path::new(dir))?,
         ["remove", tree] => workload::remove(Path::new(tree))?,
         ["clone", source, dest] => workload::clone(Path::new(source), Path::new(dest))?,
+        ["checkout", tree, revision] => workload::checkout(Path::new(tree), revision)?,
         ["report", options @ ..] => return report::run(options, io::stdin().lock()),
         _ => return Err(USAGE.to_owned()),
     };

@@ -2,11 +2,13 @@
 //! making names and data, and files that only have to be there, is not in it.
 
 mod files;
+mod mixes;
 mod programs;
 mod spool;
 
-pub(crate) use files::{append, largefile, random_reads, sequential_reads};
-pub(crate) use programs::{clone, remove, sqlite, untar};
+pub(crate) use files::{append, largefile, log, overwrites, random_reads, sequential_reads};
+pub(crate) use mixes::{Mix, mix};
+pub(crate) use programs::{checkout, clone, remove, sqlite, untar};
 pub(crate) use spool::{smallfile, varmail};
 
 use std::io;
@@ -82,6 +84,9 @@ mod tests {
             fs::read(dir.join("small-1-000002")).unwrap(),
             pattern(spool::SMALL_FILE_BYTES)
         );
+        assert!(log(dir, 3).unwrap() > 0.0);
+        assert!(overwrites(dir, 3).unwrap() > 0.0);
+        assert_eq!(fs::metadata(dir.join("log")).unwrap().len(), 3 << 10);
         assert_eq!(fs::metadata(dir.join("append")).unwrap().len(), 2 << 20);
         assert_eq!(fs::metadata(dir.join("large")).unwrap().len(), 11 << 20);
         let again = smallfile(dir, 3, 1);
@@ -106,5 +111,31 @@ mod tests {
             fs::read_dir(&dir.0).unwrap().count() as u64,
             2 * spool::MAILBOXES
         );
+    }
+
+    #[test]
+    fn the_mixes_keep_their_number_of_files() {
+        for (kind, there) in [
+            (Mix::FileServer, 96),
+            (Mix::WebServer, 120),
+            (Mix::WebProxy, 96),
+        ] {
+            let dir = Scratch::new(&format!("load-{kind:?}"));
+            assert!(mix(kind, &dir.0, 120, 20, 2).unwrap() > 0.0);
+            let files = count_files(&dir.0);
+            // The log is one of them.
+            assert_eq!(files, there + 1, "{kind:?}");
+        }
+        let dir = Scratch::new("load-few");
+        assert!(mix(Mix::WebServer, &dir.0, 20, 20, 2).is_err());
+    }
+
+    fn count_files(dir: &Path) -> usize {
+        let entries = fs::read_dir(dir).unwrap();
+        let count = |entry: fs::DirEntry| match entry.file_type().unwrap().is_dir() {
+            true => count_files(&entry.path()),
+            false => 1,
+        };
+        entries.map(|entry| count(entry.unwrap())).sum()
     }
 }

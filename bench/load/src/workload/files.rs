@@ -1,4 +1,4 @@
-//! One large file: appended to, overwritten, read.
+//! One file: appended to, overwritten, read.
 
 use super::spool::create_new;
 use super::{Random, failed, pattern};
@@ -12,6 +12,9 @@ use std::time::Instant;
 const MIB: u64 = 1 << 20;
 const PAGE: usize = 4096;
 const APPEND_PIECE_BYTES: usize = 1 << 20;
+/// A record of a log.
+const RECORD_BYTES: usize = 1 << 10;
+const OVERWRITTEN_MIB: u32 = 16;
 const READ_PIECE_BYTES: usize = 64 << 10;
 /// Overwritten between two fsyncs.
 const SYNC_EVERY_BYTES: u64 = 10 * MIB;
@@ -48,6 +51,39 @@ pub(crate) fn largefile(dir: &Path, mib: u32) -> Result<f64, String> {
         file.sync_all()
     };
     overwritten().map_err(|e| failed("overwrite", &path, &e))?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Appends 1 KiB to a new file in `dir` and makes it durable, `count` times.
+pub(crate) fn log(dir: &Path, count: u32) -> Result<f64, String> {
+    let data = pattern(RECORD_BYTES);
+    let path = dir.join("log");
+    let start = Instant::now();
+    let written = create_new(&path).and_then(|mut file| {
+        for _ in 0..count {
+            file.write_all(&data)?;
+            file.sync_data()?;
+        }
+        Ok(())
+    });
+    written.map_err(|e| failed("append to", &path, &e))?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+/// Overwrites `count` blocks of 4 KiB anywhere in a file of 16 MiB, each made durable before the next.
+pub(crate) fn overwrites(dir: &Path, count: u32) -> Result<f64, String> {
+    let path = dir.join("blocks");
+    let (file, _) = written(&path, OVERWRITTEN_MIB)?;
+    let data = pattern(PAGE);
+    let mut random = Random::new(2);
+    let pages = u64::from(OVERWRITTEN_MIB) * MIB / PAGE as u64;
+    let start = Instant::now();
+    for _ in 0..count {
+        let at = random.below(pages) * PAGE as u64;
+        file.write_all_at(&data, at)
+            .and_then(|()| file.sync_data())
+            .map_err(|e| failed("overwrite", &path, &e))?;
+    }
     Ok(start.elapsed().as_secs_f64())
 }
 

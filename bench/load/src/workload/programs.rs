@@ -16,6 +16,16 @@ pub(crate) fn clone(source: &Path, dest: &Path) -> Result<f64, String> {
     )
 }
 
+/// Checks a revision out in the work tree `repository`.
+pub(crate) fn checkout(repository: &Path, revision: &str) -> Result<f64, String> {
+    timed(
+        Command::new("git")
+            .arg("-C")
+            .arg(repository)
+            .args(["checkout", "--quiet", "--detach", revision]),
+    )
+}
+
 /// Unpacks an archive into `dir`.
 pub(crate) fn untar(archive: &Path, dir: &Path) -> Result<f64, String> {
     timed(

@@ -92,9 +92,9 @@ pub(super) fn create_new(path: &Path) -> io::Result<File> {
 }
 
 /// Prepares each thread's work, then starts all at once; the seconds until the last has ended.
-fn side_by_side<W: Send>(
+pub(super) fn side_by_side<W: Send>(
     threads: u32,
-    prepare: impl Fn(u32) -> W,
+    mut prepare: impl FnMut(u32) -> W,
     work: impl Fn(&mut W) -> Result<(), String> + Sync,
 ) -> Result<f64, String> {
     let barrier = Barrier::new(threads as usize + 1);
