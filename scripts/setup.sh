@@ -2,7 +2,7 @@
 # Installs what the scripts need beyond Rust on a Debian machine, or, without the rights to, names all of it in one
 # line and exits 3. Says nothing when nothing is missing.
 #
-#   scripts/setup.sh [demo|test|postgres|bench|disk|disk-guest|nfs|nfs-clients|guest]
+#   scripts/setup.sh [demo|test|postgres|bench|pm|disk|disk-guest|nfs|nfs-clients|guest]
 set -euo pipefail
 
 purpose=${1:-test}
@@ -14,6 +14,8 @@ case $purpose in
   test)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base fallocate:util-linux) ;;
   postgres) needs+=(mkfs.ext4:e2fsprogs perl:perl-base ps:procps setpriv:util-linux) ;;
   bench) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount go:golang-go) ;;
+  pm)    needs+=(fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux
+                 rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
   disk)  needs+=(fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount unshare:util-linux nbdkit:nbdkit nbdinfo:libnbd-bin
                  qemu-img:qemu-utils fio:fio) ;;
   nfs)   needs+=(mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
@@ -22,7 +24,7 @@ case $purpose in
                  qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod dpkg-deb:dpkg) ;;
   disk-guest) needs+=(mkfs.ext4:e2fsprogs nbdkit:nbdkit qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio
                       depmod:kmod dpkg-deb:dpkg) ;;
-  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, disk, disk-guest, nfs, nfs-clients or guest" >&2; exit 2 ;;
+  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, pm, disk, disk-guest, nfs, nfs-clients or guest" >&2; exit 2 ;;
 esac
 
 # Commands for administrators are not on everyone's path.
@@ -38,8 +40,12 @@ find_missing() {
   if [ "$purpose" = postgres ] && ! compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then packages+=(postgresql); fi
   case $purpose in
     nfs-clients) [ -e /usr/include/nfsc/libnfs-raw.h ] || packages+=(libnfs-dev) ;;
-    nfs|guest) compgen -G '/usr/lib/*/ganesha/libfsalvfs.so' >/dev/null || packages+=(nfs-ganesha-vfs) ;;
+    nfs|guest|pm) compgen -G '/usr/lib/*/ganesha/libfsalvfs.so' >/dev/null || packages+=(nfs-ganesha-vfs) ;;
   esac
+  if [ "$purpose" = pm ]; then
+    [ -e /usr/include/lmdb.h ] || packages+=(liblmdb-dev)
+    [ -e /usr/include/rocksdb/c.h ] || packages+=(librocksdb-dev)
+  fi
   # A compiler without the C library's headers and start files cannot link.
   if ! command -v cc >/dev/null || [ ! -e "$(cc -print-file-name=crt1.o)" ]; then packages+=(libc6-dev); fi
 }
@@ -74,7 +80,7 @@ trap 'rm -f "$log"' EXIT
 # Servers are installed as programs to run, not to be started here.
 policy=/usr/sbin/policy-rc.d
 case $purpose in
-  nfs|nfs-clients|guest)
+  nfs|nfs-clients|guest|pm)
     if [ ! -e "$policy" ]; then
       trap 'rm -f "$log" "$policy"' EXIT
       printf '#!/bin/sh\nexit 101\n' >"$policy"
