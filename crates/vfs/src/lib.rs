@@ -32,10 +32,12 @@ mod flags;
 pub mod metrics;
 pub mod policy;
 mod scrub;
+mod streams;
 
 pub use error::{Errno, Error, Result};
 pub use flags::InodeFlags;
 pub use scrub::{ScrubCursor, ScrubFinding, ScrubPiece};
+pub use streams::{MERGES_KEPT, MergeCause, StreamMerge, StreamStats, Streams};
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -505,6 +507,11 @@ pub trait FileSystem: Send + Sync {
     fn statfs(&self) -> Result<StatFs>;
     /// Commits every stream.
     fn sync(&self) -> Result<()>;
+
+    /// The volume's streams; `None` if its contract has only one.
+    fn streams(&self) -> Option<&dyn Streams> {
+        None
+    }
 
     /// Notes that an inode was read, where access times are wanted: `read`, `readdir` and
     /// `readlink` change none by themselves. As `relatime`: noted is the first read after a

@@ -1,0 +1,98 @@
+//! What a volume does for streams and says about them (ccfs §3).
+//!
+//! A stream is a number here. Who belongs to it, and what people call it, is the front end's business.
+
+use std::time::Duration;
+
+use crate::{Ino, Result, Stream};
+
+/// Streams of a volume that tells them apart.
+pub trait Streams: Send + Sync {
+    /// Commits what the stream has not committed, and what that depends on; returns when it is durable.
+    ///
+    /// # Errors
+    /// The volume's failure, if it has failed.
+    fn sync(&self, stream: Stream) -> Result<()>;
+    /// The stream with an uncommitted change of the inode; the newest one, if several have.
+    fn of_inode(&self, ino: Ino) -> Option<Stream>;
+    /// Sets how long the stream's first uncommitted operation may stay so. `None`: as long as the volume's others.
+    fn set_commit_interval(&self, stream: Stream, interval: Option<Duration>);
+    /// What each stream did since the mount, by number; those that did nothing are left out.
+    fn stats(&self) -> Vec<StreamStats>;
+    /// The newest merges, oldest first, at most [`MERGES_KEPT`].
+    fn merges(&self) -> Vec<StreamMerge>;
+    /// Forgets counts and settings of a stream that will not be used any more. False, and nothing is forgotten, while it has
+    /// uncommitted operations.
+    fn forget(&self, stream: Stream) -> bool;
+}
+
+/// How many merges are kept.
+pub const MERGES_KEPT: usize = 256;
+
+/// What a stream did since the mount. A merge changes no count.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct StreamStats {
+    /// The stream.
+    pub stream: Stream,
+    /// Operations that changed something.
+    pub operations: u64,
+    /// Commits that the stream asked for: syncs, and its commit interval.
+    pub commits: u64,
+    /// Bytes that reached the device in the stream's commits: its own.
+    pub own_bytes: u64,
+    /// And those of others, which it had to take along.
+    pub carried_bytes: u64,
+    /// Times that it waited for another stream, with each of them.
+    pub waited_for: Vec<(Stream, u64)>,
+    /// Operations that are not durable yet.
+    pub uncommitted: u64,
+}
+
+/// Two streams form one order until they commit.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StreamMerge {
+    /// The one whose operation joined them, and the other.
+    pub streams: [Stream; 2],
+    /// Why.
+    pub cause: MergeCause,
+    /// The file or directory concerned, where there is one.
+    pub inode: Option<Ino>,
+    /// Its path within the volume, if it is still known.
+    pub path: Option<Vec<u8>>,
+}
+
+/// Why two streams merged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MergeCause {
+    /// Both changed a file.
+    File,
+    /// Both changed a name in a directory, or one looked for what the other made.
+    Name,
+    /// One made, removed or set attributes of the directory that the other changed.
+    Directory,
+    /// Both rebuilt an index block.
+    IndexBlock,
+    /// Both moved directories.
+    Topology,
+    /// Both changed the same bytes of a block.
+    Bytes,
+    /// One frees an inode number that the other uses.
+    InodeNumber,
+}
+
+impl MergeCause {
+    /// What people read.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            MergeCause::File => "file",
+            MergeCause::Name => "name",
+            MergeCause::Directory => "directory",
+            MergeCause::IndexBlock => "index block",
+            MergeCause::Topology => "topology",
+            MergeCause::Bytes => "bytes",
+            MergeCause::InodeNumber => "inode number",
+        }
+    }
+}
