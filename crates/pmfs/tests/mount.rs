@@ -12,7 +12,7 @@ use steadfast_pm::Region;
 use steadfast_pmfs::fsck::Problem;
 use steadfast_pmfs::layout::*;
 use steadfast_pmfs::{MountOptions, PmFs};
-use steadfast_vfs::FileKind;
+use steadfast_vfs::{Caller, FileKind, FileSystem};
 
 /// The names in the root directory.
 fn names(tree: &Tree) -> Vec<&str> {
@@ -207,6 +207,35 @@ fn tags_start_above_those_of_names_and_of_their_pointers_and_no_others() {
     assert_eq!(left, TAG_MAX - (1 << 33) - 1);
 }
 
+#[test]
+fn the_slot_of_a_finished_rename_is_used_again() {
+    let mut v = Volume::new(1 << 20);
+    let page = v.dir_page(ROOT_INODE, 0);
+    let file = v.inode(FileKind::Regular, 0);
+    // The page is full but for the old name.
+    for k in 2..64 {
+        v.name(Place::new(page, k), format!("{k}").as_bytes(), file);
+    }
+    let tag = v.name(Place::new(page, 0), b"old", file);
+    v.name(Place::new(page, 1), b"new", file);
+    v.point(Place::new(page, 1), Place::new(page, 0), tag, None);
+    let options = MountOptions::default();
+    let fs = PmFs::mount(v.copy().region, &options, &mut |_, _| {}).unwrap();
+    let me = Caller::root();
+    let made = fs.mkdir(&me, fs.root(), b"third", 0o755).unwrap();
+    assert_eq!(fs.lookup(&me, fs.root(), b"third").unwrap().ino, made.ino);
+    let mut listed = Vec::new();
+    let list = fs.readdir(&me, fs.root(), 2, &mut |entry| {
+        listed.push(entry.name.to_vec());
+        true
+    });
+    list.unwrap();
+    assert_eq!(
+        (&listed[0][..], &listed[1][..], listed.len()),
+        (&b"third"[..], &b"new"[..], 64)
+    );
+}
+
 // Births.
 
 #[test]
@@ -368,6 +397,8 @@ fn a_write_that_committed_is_there_and_costs_recovery_nothing() {
         v.geometry.inode_at(file.number) + inode::SIZE[1],
         2 * PAGE_BYTES,
     );
+    // The other slot of the size is free for the next change, whatever it says.
+    v.word(v.geometry.inode_at(file.number) + inode::SIZE[0], 0);
     let mount = v.mounted().unwrap();
     assert_eq!(mount.report.recovered_words, 0);
     let node = mount.table.get(file.number).unwrap();

@@ -88,7 +88,30 @@ impl<'p> Workers<'p> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn results_are_in_order_whichever_thread_has_them() {
+        use std::sync::mpsc::channel;
+        use std::sync::{Barrier, Mutex};
+        // Two threads take units 0 and 1. That with unit 0 takes unit 2 as well, because the other one waits for that.
+        let (both, (send, receive)) = (Barrier::new(2), channel());
+        let receive = Mutex::new(receive);
+        let mut quiet = |_, _| {};
+        let units = Workers::new(2, &mut quiet).each(PARTS, 3, |unit| {
+            if unit < 2 {
+                both.wait();
+            }
+            match unit {
+                1 => receive.lock().unwrap().recv().unwrap(),
+                2 => send.send(()).unwrap(),
+                _ => {}
+            }
+            unit
+        });
+        assert_eq!(units, [0, 1, 2]);
+    }
 
     #[test]
     fn results_are_in_order_and_progress_only_grows() {
