@@ -21,6 +21,9 @@ use steadfast_nfs::{Access, Admin, Tls};
 
 const SERVER: &str = "STEADFAST_NFS_TEST_ATTACKED";
 const BYSTANDER: &str = "STEADFAST_NFS_TEST_BYSTANDER";
+const ECHO: &str = "STEADFAST_NFS_TEST_ECHO";
+/// What a NULL may cost more than an echo, on a quiet machine.
+const LONE_CALL: Duration = Duration::from_micros(15);
 /// How long the server bears a client that gets nowhere.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What is measured after the attack is measured in parts of this length.
@@ -90,6 +93,29 @@ fn the_bystander_that_is_attacked() {
             {
                 held.pop_front();
             }
+        }
+    });
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Not a test of its own: sends back what it gets, from one thread per connection. It ends with its input.
+#[test]
+fn the_echo_that_is_compared_with() {
+    if std::env::var_os(ECHO).is_none() {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("\nserving {}", listener.local_addr().unwrap());
+    std::io::stdout().flush().unwrap();
+    std::thread::spawn(move || {
+        while let Ok((mut stream, _)) = listener.accept() {
+            stream.set_nodelay(true).unwrap();
+            std::thread::spawn(move || {
+                let mut bytes = [0; 4096];
+                while let Ok(len @ 1..) = stream.read(&mut bytes) {
+                    stream.write_all(&bytes[..len]).unwrap();
+                }
+            });
         }
     });
     let _ = std::io::stdin().read(&mut [0]);
@@ -536,4 +562,40 @@ fn a_client_that_no_export_admits_learns_it_and_gets_nothing_else() {
     }
     assert!(answered <= 16, "{answered} calls");
     until("they are gone", || attacked.counter("connections_now") == 0);
+}
+
+/// Calls of a lone client are served by the worker that sees them first. Measured with `STEADFAST_LATENCY=1` alone.
+#[test]
+fn a_lone_call_takes_little_longer_than_an_echo() {
+    if std::env::var_os("STEADFAST_LATENCY").is_none() {
+        return;
+    }
+    let attacked = Attacked::start();
+    let echo = Program::start("the_echo_that_is_compared_with", ECHO, "".as_ref());
+    let mut clients = [attacked.address, echo.address].map(Client::connect);
+    let call = record(&clients[0].call_bytes(PROGRAM, VERSION, 0, &Void));
+    // A reply to NULL, without its mark, and the same bytes again.
+    let replies = [28, call.len()];
+    let mut medians = [const { Vec::new() }; 2];
+    for run in 0..21 {
+        for (which, client) in clients.iter_mut().enumerate() {
+            let mut reply = vec![0; replies[which]];
+            let mut took = Vec::new();
+            for _ in 0..1000 {
+                let since = Instant::now();
+                client.stream.write_all(&call).unwrap();
+                client.stream.read_exact(&mut reply).unwrap();
+                took.push(since.elapsed());
+            }
+            took.sort_unstable();
+            // The first run warms up.
+            medians[which].extend((run > 0).then(|| took[took.len() / 2]));
+        }
+    }
+    medians
+        .iter_mut()
+        .for_each(|medians| medians.sort_unstable());
+    let [null, echoed] = medians.map(|medians| (medians[10], medians[0], medians[19]));
+    println!("NULL {null:?}, echo {echoed:?}: median, least and most of 20 medians of 1000 calls");
+    assert!(null.0 <= echoed.0 + LONE_CALL, "{null:?}, {echoed:?}");
 }
