@@ -19,6 +19,13 @@
 //! load remove TREE                    rm -rf
 //! load clone SOURCE DEST              git clone of a local repository
 //! load checkout TREE REVISION         git checkout of a revision in a work tree
+//! load createfiles DIR FILES THREADS  make files of 16 KiB in directories of 100
+//! load randwrite FILE MIB COUNT       overwrite 4 KiB anywhere in a file of MIB mebibytes, an fsync for each hundred
+//! load fill FILE MIB                  write MIB mebibytes from the beginning of a file on
+//! load truncate FILE                  make it empty
+//! load byte FILE                      append a byte; the seconds are those of the fsync alone
+//! load bytes FILE COUNT MS            the same COUNT times, one each MS milliseconds; a line for each
+//! load paced FILE RATE SECONDS        append RATE mebibytes each second
 //! load report [--json] --subject NAME [KEY=VALUE…] <RESULTS
 //! ```
 //!
@@ -35,7 +42,8 @@ use workload::Mix;
 
 const USAGE: &str = "usage: load WORKLOAD ARGUMENTS... | report [--json] --subject NAME [KEY=VALUE...]; \
                      WORKLOAD: smallfile, varmail, fileserver, webserver, webproxy, log, overwrites, append, \
-                     largefile, read-sequential, read-random, sqlite, untar, remove, clone, checkout";
+                     largefile, read-sequential, read-random, sqlite, untar, remove, clone, checkout, \
+                     createfiles, randwrite, fill, truncate, byte, bytes, paced";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -92,6 +100,21 @@ fn run(args: &[String]) -> Result<String, String> {
         ["remove", tree] => workload::remove(Path::new(tree))?,
         ["clone", source, dest] => workload::clone(Path::new(source), Path::new(dest))?,
         ["checkout", tree, revision] => workload::checkout(Path::new(tree), revision)?,
+        ["createfiles", dir, files, threads] => {
+            workload::create_files(Path::new(dir), number(files)?, number(threads)?)?
+        }
+        ["randwrite", file, mib, count] => {
+            workload::randwrite(Path::new(file), number(mib)?, number(count)?)?
+        }
+        ["fill", file, mib] => workload::fill(Path::new(file), number(mib)?)?,
+        ["truncate", file] => workload::truncate(Path::new(file))?,
+        ["byte", file] => workload::byte(Path::new(file))?,
+        ["bytes", file, count, interval] => {
+            return workload::bytes(Path::new(file), number(count)?, number(interval)?);
+        }
+        ["paced", file, rate, seconds] => {
+            workload::paced(Path::new(file), number(rate)?, number(seconds)?)?
+        }
         ["report", options @ ..] => return report::run(options, io::stdin().lock()),
         _ => return Err(USAGE.to_owned()),
     };

@@ -1,15 +1,17 @@
 //! The workloads. Each runs once, checks what the system answered, and returns the seconds of the part that counts:
 //! making names and data, and files that only have to be there, is not in it.
 
+mod beside;
 mod files;
 mod mixes;
 mod programs;
 mod spool;
 
+pub(crate) use beside::{byte, bytes, fill, paced, randwrite, truncate};
 pub(crate) use files::{append, largefile, log, overwrites, random_reads, sequential_reads};
 pub(crate) use mixes::{Mix, mix};
 pub(crate) use programs::{checkout, clone, remove, sqlite, untar};
-pub(crate) use spool::{smallfile, varmail};
+pub(crate) use spool::{create_files, smallfile, varmail};
 
 use std::io;
 use std::path::Path;
@@ -91,6 +93,25 @@ mod tests {
         assert_eq!(fs::metadata(dir.join("large")).unwrap().len(), 11 << 20);
         let again = smallfile(dir, 3, 1);
         assert!(again.unwrap_err().contains("small-0-000000"));
+    }
+
+    #[test]
+    fn what_runs_beside_another_stream_leaves_its_file() {
+        let dir = Scratch::new("load-beside");
+        let file = dir.0.join("file");
+        let len = || fs::metadata(&file).unwrap().len();
+        fill(&file, 2).unwrap();
+        fill(&file, 1).unwrap();
+        assert_eq!(len(), 2 << 20);
+        truncate(&file).unwrap();
+        byte(&file).unwrap();
+        assert_eq!(bytes(&file, 2, 1).unwrap().lines().count(), 2);
+        assert_eq!(len(), 3);
+        paced(&file, 4, 1).map(|_| ()).unwrap();
+        assert_eq!(len(), (4 << 20) + 3);
+        randwrite(&file, 1, 200).unwrap();
+        create_files(&dir.0.join("many"), 250, 2).unwrap();
+        assert_eq!(count_files(&dir.0), 251);
     }
 
     #[test]

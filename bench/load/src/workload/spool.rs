@@ -33,6 +33,32 @@ pub(crate) fn smallfile(dir: &Path, count: u32, threads: u32) -> Result<f64, Str
     })
 }
 
+/// Files of a directory that [`create_files`] fills.
+const DIRECTORY_WIDTH: u32 = 100;
+
+/// Filebench's createfiles: makes `count` files of 16 KiB in directories of 100, on so many threads, without an fsync.
+pub(crate) fn create_files(dir: &Path, count: u32, threads: u32) -> Result<f64, String> {
+    let data = pattern(MAIL_BYTES);
+    let paths = |thread: u32| -> Vec<PathBuf> {
+        (0..count / threads)
+            .map(|i| {
+                let parent = i / DIRECTORY_WIDTH;
+                dir.join(format!("dir-{thread}-{parent:04}/file-{i:06}"))
+            })
+            .collect()
+    };
+    side_by_side(threads, paths, |paths| {
+        for path in &*paths {
+            let parent = path.parent().unwrap_or(dir);
+            let written = fs::create_dir_all(parent)
+                .and_then(|()| create_new(path))
+                .and_then(|mut file| file.write_all(&data));
+            written.map_err(|e| failed("create and write", path, &e))?;
+        }
+        Ok(())
+    })
+}
+
 /// Filebench's varmail in its order: delete a mail; write one and make it durable; read one, add to it, make it durable; read
 /// one. `rounds` in all, on so many threads, each with a set of mails of its own in the one directory.
 pub(crate) fn varmail(dir: &Path, rounds: u32, threads: u32) -> Result<f64, String> {
