@@ -348,8 +348,9 @@ fn held_under(name: &str, hosts: &[[u8; 4]], attack: Attack) {
     until("the attackers are gone", || {
         attacked.counter("connections_now") == 1
     });
+    // A connection leaves the count a moment before its memory is given back.
     for gauge in ["arriving_bytes_now", "unsent_bytes_now"] {
-        assert_eq!(attacked.counter(gauge), 0, "{gauge}");
+        until(gauge, || attacked.counter(gauge) == 0);
     }
     let after = good.work(rounds);
     let grown = resident.saturating_sub(attacked.resident_before);
