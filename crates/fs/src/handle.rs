@@ -15,7 +15,7 @@ use steadfast_journal::{Object, Recovery};
 use steadfast_vfs::{
     AllocateMode, Attr, Caller, Cookie, DirEntry, Errno, FileKind, FileSystem, Health, Ino,
     InodeFlags, NewNode, RenameMode, Result, ScrubCursor, ScrubPiece, Seek, SetAttr, Shutdown,
-    StatFs, Stream, Wanted, XattrMode, fsync_each,
+    StatFs, Stream, Streams, Wanted, XattrMode, fsync_each,
 };
 
 /// A mounted volume.
@@ -385,6 +385,10 @@ impl FileSystem for Fs {
         let mut counters = self.mounted.counters();
         counters.push(("frozen_now", u64::from(self.freezer.is_frozen())));
         counters
+    }
+
+    fn streams(&self) -> Option<&dyn Streams> {
+        (self.contract() == Contract::Ordered).then_some(&*self.mounted as &dyn Streams)
     }
 
     fn shutdown(&self, how: Shutdown) -> Result<()> {

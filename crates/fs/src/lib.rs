@@ -65,6 +65,7 @@ mod pages;
 mod reader;
 mod scrub;
 mod slots;
+mod streams;
 mod superblock;
 #[cfg(test)]
 mod testing;

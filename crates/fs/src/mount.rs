@@ -163,6 +163,7 @@ impl Fs {
             config.cache_blocks_max = (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize;
             config.trim_blocks = (options.trim_bytes / BLOCK_SIZE as u64).max(1);
             config.faults = options.faults.journal;
+            config.one_stream = found.volume.contract != Contract::Ordered;
         });
         let (journal, mut recovery) = Journal::open(Arc::clone(&device), config)
             .map_err(Error::journal("opening the journal"))?;
@@ -261,7 +262,7 @@ impl Fs {
         let journal = &self.store.journal;
         let stats = journal.stats();
         let (tail, head, uncommitted) = journal.usage();
-        vec![
+        let mut counters = vec![
             ("operations", stats.operations),
             ("changed_bytes", stats.changed_bytes),
             ("transactions", stats.transactions),
@@ -288,7 +289,9 @@ impl Fs {
                 u64::from(self.read_only || journal.failed().is_some()),
             ),
             ("uncommitted_transactions_now", uncommitted as u64),
-        ]
+        ];
+        counters.extend(self.stream_counters());
+        counters
     }
 
     /// What was found wrong on the way, in words; each is told once.

@@ -2,7 +2,7 @@
 //! abort in memory.
 
 use crate::checkpoint::Asker;
-use crate::core::{Blocked, Core, OpChanges, TxnId};
+use crate::core::{Blocked, Core, OpChanges, Request, TxnId};
 use crate::engine::Inner;
 use crate::lanes::{AllLanes, Lane, LaneId};
 use crate::probe::Decision;
@@ -49,29 +49,30 @@ impl Inner {
             self.core.lock().stats.waits += 1;
             match blocked {
                 Blocked::Closing => {}
-                Blocked::Full(id) => self.close_full(id)?,
-                Blocked::Pages => self.relieve_pages()?,
-                Blocked::Log => self.relieve_log()?,
+                Blocked::Full(id) => self.close_full(id, stream)?,
+                Blocked::Pages => self.relieve_pages(stream)?,
+                Blocked::Log => self.relieve_log(stream)?,
             }
         }
     }
 
     /// A stream's transaction is full: close it; the flusher commits it if there is one.
-    fn close_full(&self, id: TxnId) -> Result<()> {
+    fn close_full(&self, id: TxnId, stream: StreamId) -> Result<()> {
         let closed = self.close(|_| vec![id])?;
         if self.has_workers() {
             self.work.notify_all();
             Ok(())
         } else {
-            self.drive(&closed)
+            self.drive(Request::Room(stream), &closed)
         }
     }
 
-    fn relieve_pages(&self) -> Result<()> {
+    fn relieve_pages(&self, stream: StreamId) -> Result<()> {
+        let request = Request::Room(stream);
         let oldest = self.core.lock().closed_waiting();
         match oldest {
-            Some(id) => self.drive(&[id]),
-            None => self.sync(Core::everything),
+            Some(id) => self.drive(request, &[id]),
+            None => self.sync(request, Core::everything),
         }
     }
 
@@ -83,7 +84,7 @@ impl Inner {
         any
     }
 
-    fn relieve_log(&self) -> Result<()> {
+    fn relieve_log(&self, stream: StreamId) -> Result<()> {
         let (mut lanes, mut core) = self.told();
         if core.can_checkpoint() {
             // Any progress of the tail is worth another attempt.
@@ -95,7 +96,7 @@ impl Inner {
         if core.uncommitted_transactions() > 0 {
             drop(core);
             drop(lanes);
-            return self.sync(Core::everything);
+            return self.sync(Request::Room(stream), Core::everything);
         }
         // Only other open operations, or an empty record under way, can hold the space.
         if lanes.open() > 0 || core.committing {
@@ -142,7 +143,7 @@ impl Inner {
             let mut lane = self.lanes.lane(id);
             apply();
             self.tell_committed(&changes);
-            let number = lane.push(changes);
+            let number = lane.push(changes, &self.config.clock);
             lane.open -= 1;
             self.tell_in_time(&mut lane, stream);
             return ticket(Some((id, number)));
@@ -159,7 +160,7 @@ impl Inner {
         let lane = lanes.of(id);
         let reserved = std::mem::take(&mut changes.reserved);
         self.tell_committed(&changes);
-        let number = lane.push(changes);
+        let number = lane.push(changes, &self.config.clock);
         lane.tell(&mut core, &self.cache);
         lane.open -= 1;
         self.op_left(lane, core, reserved);

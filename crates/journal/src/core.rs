@@ -18,21 +18,28 @@
 
 mod close;
 mod join;
+mod objects;
 mod settle;
+mod streams;
 
 use crate::lanes::LaneId;
 use crate::patch::{Edit, Patch};
 use crate::probe::{OpName, Probe};
 use crate::record::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
 use crate::{
-    Access, BLOCK_CREDIT, Credits, Error, Kind, Lay, Object, Result, Stats, StreamId, Ticket,
+    Access, BLOCK_CREDIT, Credits, Error, Faults, Kind, Lay, Object, Result, Stats, StreamId,
+    Ticket, Together,
 };
 use foldhash::fast::FixedState;
+use objects::{ObjectList, Objects};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Release};
+use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
+pub(crate) use streams::Request;
+use streams::{Share, Streams};
 
 /// Most log blocks that a lane keeps for operations to come.
 const LANE_CREDIT_MAX: u64 = 64;
@@ -75,6 +82,8 @@ pub(crate) struct TxnBlock {
     recount_at: u64,
     /// Holds of the cache entry: one for each operation.
     pub(crate) holds: u32,
+    /// The stream of the newest operation.
+    pub(crate) stream: StreamId,
     /// The values, once the transaction is closed.
     pub(crate) values: Option<Arc<Block>>,
     /// If no other transaction had a part in `values`: the committed image then. As long as that
@@ -93,6 +102,7 @@ impl TxnBlock {
                 Lay::Home => 0,
             },
             holds: 0,
+            stream: StreamId::default(),
             values: None,
             alone_on: None,
         }
@@ -129,7 +139,10 @@ fn keys_within<V>(map: &BlockMap<V>, (first, count): Run) -> Vec<u64> {
 
 pub(crate) struct Txn {
     lay: Lay,
-    streams: BTreeSet<StreamId>,
+    /// Its streams, and what each has in it.
+    streams: BTreeMap<StreamId, Share>,
+    /// Streams that asked for its commit.
+    askers: SmallVec<[StreamId; 1]>,
     phase: Phase,
     pub(crate) blocks: BlockMap<Box<TxnBlock>>,
     pub(crate) data: Vec<DataRun>,
@@ -140,7 +153,7 @@ pub(crate) struct Txn {
     /// Reserved beyond them until the transaction closes.
     held_bytes: u64,
     data_blocks: u64,
-    objects: Vec<Object>,
+    objects: ObjectList,
     /// Its operations, for whoever watches.
     names: Vec<OpName>,
     /// Transactions that must be laid before this one.
@@ -189,6 +202,8 @@ pub(crate) struct OpChanges {
     /// The lane that it was admitted in, and its number there.
     pub(crate) lane: Option<LaneId>,
     pub(crate) number: u64,
+    /// When it was committed in memory, or a bit earlier.
+    pub(crate) since: Duration,
     pub(crate) relations: Vec<(Object, Access)>,
     pub(crate) blocks: Vec<OpBlock>,
     pub(crate) frees: Vec<Run>,
@@ -227,13 +242,13 @@ pub(crate) struct OpBlock {
 }
 
 impl OpBlock {
-    /// Whether it cannot be reordered with another owner's patch.
-    fn overlaps(&self, patch: &Patch) -> bool {
-        self.zero
-            || self.revoke
-            || patch.zero
-            || patch.revoke
-            || self.edits.iter().any(|edit| patch.overlaps(edit))
+    /// Why it cannot be reordered with another owner's patch, if it cannot.
+    fn meets(&self, patch: &Patch) -> Option<Together> {
+        if self.zero || self.revoke || patch.zero || patch.revoke {
+            return Some(Together::Life(self.at));
+        }
+        let overlaps = self.edits.iter().any(|edit| patch.overlaps(edit));
+        overlaps.then_some(Together::Bytes(self.at))
     }
 }
 
@@ -289,6 +304,14 @@ struct Mark {
     id: TxnId,
 }
 
+/// A run of data written around the log, by its first block.
+#[derive(Clone, Copy)]
+struct Around {
+    blocks: u64,
+    txn: TxnId,
+    stream: StreamId,
+}
+
 struct Freed {
     seq: u64,
     run: Run,
@@ -315,8 +338,9 @@ const LOGGED_BLOCKS_MAX: usize = 32_768;
 /// Blocks with small patches at which a transaction closes: until it is durable, each may be in memory
 /// as it is now, as it was closed, and as it is committed.
 const TXN_BLOCKS_MAX: usize = 16_384;
-/// Related objects at which a transaction closes: some hundred bytes of memory each.
-const TXN_OBJECTS_MAX: usize = 65_536;
+/// Objects named at which a transaction closes, whatever else is in it: a list takes 32 bytes for each (32 MiB), an
+/// index some hundred.
+const TXN_OBJECTS_MAX: usize = 1 << 20;
 
 /// So many closed transactions keep the device busy: one is written, one is next. With fewer of them,
 /// large ones close early.
@@ -331,6 +355,9 @@ pub(crate) struct Limits {
     /// From so many on a transaction closes if its data can be written soon.
     pub(crate) txn_data_blocks_early: u64,
     pub(crate) uncommitted_blocks_max: u64,
+    /// Age at which a running transaction is committed.
+    pub(crate) commit_interval: Duration,
+    pub(crate) faults: Faults,
 }
 
 pub(crate) struct Core {
@@ -346,11 +373,12 @@ pub(crate) struct Core {
     marks: HashMap<StreamId, Vec<Mark>, FixedState>,
     /// Closed transactions in the order in which they closed.
     closed: VecDeque<TxnId>,
-    objects: HashMap<Object, Vec<(TxnId, Access)>, FixedState>,
+    objects: Objects,
+    pub(crate) streams: Streams,
     /// Unacknowledged transactions that touch a block.
     dirty: BlockMap<SmallVec<[TxnId; 2]>>,
-    /// Runs of data written around the log by unacknowledged transactions: count, and whose.
-    around: BTreeMap<u64, (u64, TxnId)>,
+    /// Runs of data written around the log by unacknowledged transactions, disjoint.
+    around: BTreeMap<u64, Around>,
     /// Blocks with patches in the log past the durable tail.
     logged: BTreeMap<u64, Logged>,
     freed: Vec<Freed>,
@@ -371,8 +399,9 @@ pub(crate) struct Core {
     pub(crate) batch_waiters: [u32; 2],
     /// How many threads seem to commit side by side.
     crowd: u32,
-    /// Sequence of the batch under way.
+    /// Sequence of the batch under way, and how many blocks its record, or its images, take.
     in_flight: u64,
+    laid_blocks: u64,
     /// Threads that cannot go on before the checkpoint under way ends.
     pub(crate) hurry: u32,
     /// Threads that wait for a change of the core, and those of them that wait for an
@@ -411,6 +440,7 @@ impl Core {
         pos: u64,
         seq: u64,
     ) -> Core {
+        let streams = Streams::new(limits.commit_interval);
         Core {
             probe,
             limits,
@@ -421,7 +451,8 @@ impl Core {
             last_closed: BTreeMap::new(),
             marks: HashMap::default(),
             closed: VecDeque::new(),
-            objects: HashMap::default(),
+            objects: Objects::default(),
+            streams,
             dirty: BlockMap::default(),
             around: BTreeMap::new(),
             logged: BTreeMap::new(),
@@ -436,6 +467,7 @@ impl Core {
             batch_waiters: [0; 2],
             crowd: 0,
             in_flight: 0,
+            laid_blocks: 0,
             hurry: 0,
             waiters: 0,
             room_waiters: 0,

@@ -12,7 +12,7 @@
 //! 3. the committer lays and writes the record, flushes, acknowledges.
 
 use crate::checkpoint::Asker;
-use crate::core::{Batch, Core, DataRun, TxnId};
+use crate::core::{Batch, Core, DataRun, Request, TxnId};
 use crate::engine::{Inner, WRITE_BLOCKS_MAX};
 use crate::record::Covered;
 use crate::sync::{MutexGuard, thread, wait_timeout};
@@ -31,7 +31,7 @@ impl Inner {
     /// work that takes a moment under the core's lock: an open operation has no part in a
     /// transaction yet, and comes after it. With delayed work, no operation is open meanwhile:
     /// what the client allocates may be another stream's.
-    pub(crate) fn close(&self, choose: impl Fn(&Core) -> Vec<TxnId>) -> Result<Vec<TxnId>> {
+    pub(crate) fn close(&self, choose: impl Fn(&mut Core) -> Vec<TxnId>) -> Result<Vec<TxnId>> {
         let (mut lanes, mut core) = loop {
             let (lanes, mut core) = if self.config.faults.freeze_beside_applying {
                 (None, self.core.lock())
@@ -40,7 +40,7 @@ impl Inner {
                 (Some(lanes), core)
             };
             core.check()?;
-            let chosen = choose(&core);
+            let chosen = choose(&mut core);
             if !core.any_running(&chosen) {
                 return Ok(chosen);
             }
@@ -66,7 +66,7 @@ impl Inner {
         }
         drop(lanes);
         // Nothing is open: the choice cannot change any more but by the client's own work.
-        let chosen = choose(&core);
+        let chosen = choose(&mut core);
         let result = loop {
             let Some((id, stream, keys)) = core.take_attached(&chosen) else {
                 break Ok(());
@@ -103,17 +103,22 @@ impl Inner {
     // ---- syncing ---------------------------------------------------------------------------
 
     /// Makes the chosen transactions durable.
-    pub(crate) fn sync(&self, choose: impl Fn(&Core) -> Vec<TxnId>) -> Result<()> {
+    pub(crate) fn sync(
+        &self,
+        request: Request<'_>,
+        choose: impl Fn(&mut Core) -> Vec<TxnId>,
+    ) -> Result<()> {
         if self.config.read_only {
             return Ok(());
         }
         let chosen = self.close(choose)?;
-        self.drive(&chosen)
+        self.drive(request, &chosen)
     }
 
     /// Works, or waits for others who work, until `ids` are durable.
-    pub(crate) fn drive(&self, ids: &[TxnId]) -> Result<()> {
+    pub(crate) fn drive(&self, request: Request<'_>, ids: &[TxnId]) -> Result<()> {
         let mut core = self.core.lock();
+        core.requested(request, ids);
         let mut patience = Patience::default();
         loop {
             if core.acknowledged(ids) {
@@ -247,7 +252,7 @@ impl Inner {
             let core = self.core.lock();
             (core.stats.released_blocks, core.releasing > 0)
         };
-        self.sync(Core::everything)?;
+        self.sync(Request::Housekeeping, Core::everything)?;
         let mut core = self.core.lock();
         // A checkpoint under way, or one record that proves the last, is all that can be
         // missing; then the client must have heard of it.

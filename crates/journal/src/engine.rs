@@ -3,18 +3,18 @@
 
 use crate::cache::{Cache, Look};
 use crate::checkpoint::Asker;
-use crate::core::{Core, Limits, Run, TxnId};
+use crate::core::{Core, Limits, Request, Run, TxnId};
 use crate::home::Epoch;
 use crate::in_memory::may_wait;
 use crate::lanes::Lanes;
 use crate::layout::Identity;
 use crate::recover::{self, HeaderState, Recovery, Salvage};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait};
-use crate::workers::{checkpointer, flusher};
+use crate::workers::{checkpointer, flusher, timekeeper};
 use crate::{
-    Client, Config, Credits, EPOCH_SHARE, Error, Kind, LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, Lay,
-    OP_LOG_SHARE, Object, Op, Region, Result, Stats, StreamId, TXN_DATA_BLOCKS_EARLY,
-    TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
+    COMMIT_INTERVAL_MIN, Client, Config, Credits, EPOCH_SHARE, Error, Kind, LOG_BLOCKS_MAX,
+    LOG_BLOCKS_MIN, Lay, OP_LOG_SHARE, Object, Op, Region, Result, Stats, StreamId,
+    TXN_DATA_BLOCKS_EARLY, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
 };
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
@@ -46,6 +46,7 @@ impl Drop for Owner {
     fn drop(&mut self) {
         self.0.core.lock().stopped = true;
         self.0.work.notify_all();
+        self.0.tick.notify_all();
         self.0.changed.notify_all();
     }
 }
@@ -72,6 +73,8 @@ pub(crate) struct Inner {
     batches: [Condvar; 2],
     /// The workers have something to do.
     pub(crate) work: Condvar,
+    /// The timekeeper has something to do.
+    pub(crate) tick: Condvar,
     client: Mutex<Option<Weak<dyn Client>>>,
     workers: Mutex<Vec<thread::JoinHandle<()>>>,
     has_workers: AtomicBool,
@@ -213,6 +216,8 @@ impl Journal {
             // Without workers nobody would write it meanwhile.
             txn_data_blocks_early: TXN_DATA_BLOCKS_MAX,
             uncommitted_blocks_max: config.uncommitted_blocks_max,
+            commit_interval: config.commit_interval.max(COMMIT_INTERVAL_MIN),
+            faults: config.faults,
         };
         let core = Core::new(
             config.probe.clone(),
@@ -237,6 +242,7 @@ impl Journal {
             changed: Condvar::new(),
             batches: [Condvar::new(), Condvar::new()],
             work: Condvar::new(),
+            tick: Condvar::new(),
             client: Mutex::new(None),
             workers: Mutex::new(Vec::new()),
             has_workers: AtomicBool::new(false),
@@ -259,7 +265,7 @@ impl Journal {
         *self.inner.client.lock() = Some(client);
     }
 
-    /// Starts the flusher (commit interval, full transactions) and the checkpointer, once, where
+    /// Starts the flusher (full transactions), the timekeeper (commit intervals) and the checkpointer, once, where
     /// [`Config::workers`] has not.
     pub fn start_workers(&self) {
         if self.inner.config.read_only || self.inner.has_workers.swap(true, AcqRel) {
@@ -267,7 +273,7 @@ impl Journal {
         }
         self.inner.core.lock().limits.txn_data_blocks_early = TXN_DATA_BLOCKS_EARLY;
         let mut workers = self.inner.workers.lock();
-        let mut runs = vec![flusher as fn(&Inner)];
+        let mut runs = vec![flusher as fn(&Inner), timekeeper];
         if self.inner.epoch.is_none() {
             runs.push(checkpointer);
         }
@@ -404,7 +410,9 @@ impl Journal {
     /// # Errors
     /// As for `sync`.
     pub fn sync_together(&self, streams: &[StreamId], objects: &[Object]) -> Result<()> {
-        self.inner.sync(|core| core.concerned(streams, objects))
+        (self.inner).sync(Request::Sync(streams), |core| {
+            core.concerned(streams, objects)
+        })
     }
 
     /// Makes durable everything uncommitted.
@@ -412,7 +420,7 @@ impl Journal {
     /// # Errors
     /// The sticky failure.
     pub fn sync_all(&self) -> Result<()> {
-        self.inner.sync(Core::everything)
+        self.inner.sync(Request::Housekeeping, Core::everything)
     }
 
     /// Waits until an operation is durable.
@@ -420,9 +428,9 @@ impl Journal {
     /// # Errors
     /// The sticky failure.
     pub fn wait(&self, ticket: Ticket) -> Result<()> {
-        let of = |core: &Core| core.transaction_of(ticket).into_iter().collect();
+        let of = |core: &mut Core| core.transaction_of(ticket).into_iter().collect();
         let closed = self.inner.close(of)?;
-        self.inner.drive(&closed)
+        self.inner.drive(Request::Sync(&[ticket.stream]), &closed)
     }
 
     /// Commits and proves until nothing is in quarantine that could leave it. Returns whether
@@ -686,7 +694,7 @@ impl Inner {
     // ---- shutting down -----------------------------------------------------------------------
 
     fn shut_down(&self) -> Result<()> {
-        self.sync(Core::everything)?;
+        self.sync(Request::Housekeeping, Core::everything)?;
         if self.epoch.is_some() {
             self.flush_in_place()?;
             return self.trim_rest().map_err(|error| self.fail(&error));
@@ -698,6 +706,7 @@ impl Inner {
     fn stop_workers(&self) {
         self.core.lock().stopped = true;
         self.work.notify_all();
+        self.tick.notify_all();
         self.changed.notify_all();
         let workers = std::mem::take(&mut *self.workers.lock());
         for worker in workers {

@@ -14,10 +14,11 @@
 //!
 //! Order of locks: lanes, ascending; then the core. Nobody waits under a lane's lock.
 
-use crate::StreamId;
 use crate::cache::Cache;
 use crate::core::{Core, OpChanges};
 use crate::sync::{Mutex, MutexGuard};
+use crate::{Clock, StreamId};
+use std::time::Duration;
 
 const LANES: u8 = 8;
 /// Queued operations at which the core is told, if nobody holds it.
@@ -58,14 +59,20 @@ pub(crate) struct Lane {
     /// Number of the last operation that was committed.
     number: u64,
     queue: Vec<OpChanges>,
+    /// When the first of them came.
+    since: Duration,
     /// Log blocks reserved for queued operations.
     queued: u64,
 }
 
 impl Lane {
     /// A committed operation, the next of its lane.
-    pub(crate) fn push(&mut self, mut changes: OpChanges) -> u64 {
+    pub(crate) fn push(&mut self, mut changes: OpChanges, clock: &Clock) -> u64 {
+        if self.queue.is_empty() {
+            self.since = clock.now();
+        }
         self.number += 1;
+        changes.since = self.since;
         changes.number = self.number;
         self.queued += changes.reserved;
         self.queue.push(changes);

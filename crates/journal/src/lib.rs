@@ -40,6 +40,7 @@
 //! | `cache` | current and committed images |
 //! | `lanes` | where operations begin and end without the core's lock |
 //! | `core` | every decision; no I/O, no threads |
+//! | `streams`, `clock` | what each stream did and when it is due |
 //! | `op` | the open operation |
 //! | `around` | the data that it writes around the log |
 //! | `engine` | the calls, and what the threads share |
@@ -60,6 +61,7 @@ mod admit;
 mod around;
 mod cache;
 mod checkpoint;
+mod clock;
 mod codec;
 mod commit;
 mod core;
@@ -85,6 +87,7 @@ mod recover;
 mod replay;
 mod scrub;
 mod seal;
+mod streams;
 mod sync;
 #[cfg(feature = "trace")]
 #[doc(hidden)]
@@ -92,6 +95,7 @@ pub mod trace;
 mod waste;
 mod workers;
 
+pub use clock::Clock;
 pub use dump::{
     CoveredItem, CoveredState, EntryItem, HeaderFound, HeaderItem, LogEnd, LogItem, LogSummary,
     RecordItem,
@@ -106,6 +110,9 @@ pub use probe::Probe;
 pub use recover::{HeaderState, Recovery, Salvage};
 pub use scrub::AtHome;
 pub use seal::{META_BYTES, SEAL_BYTES, seal, seal_holds};
+pub use streams::{
+    COMMIT_INTERVAL_MIN, MERGES_KEPT, Merge, MergeCounts, StreamCounts, StreamTotals, Together,
+};
 
 use std::time::Duration;
 use steadfast_block::BlockNo;
@@ -246,8 +253,13 @@ pub struct Config {
     /// Commits and checkpoints in threads of their own, which [`Journal::open`] starts. Without them callers do everything,
     /// in an order that depends on nothing but the calls, and nothing is committed before somebody asks for it.
     pub workers: bool,
-    /// Age at which a running transaction is committed by the workers.
+    /// Age of a stream's first uncommitted operation at which the workers commit the stream, if it has no interval of
+    /// its own.
     pub commit_interval: Duration,
+    /// By which time that is.
+    pub clock: Clock,
+    /// All operations are of one stream, whatever they say: they relate to nothing.
+    pub one_stream: bool,
     /// Bound of uncommitted data blocks in memory.
     pub uncommitted_blocks_max: u64,
     /// Budget of clean cached blocks.
@@ -271,6 +283,8 @@ impl Config {
             read_only: false,
             workers: true,
             commit_interval: Duration::from_secs(5),
+            clock: Clock::system(),
+            one_stream: false,
             uncommitted_blocks_max: 2 * TXN_DATA_BLOCKS_MAX,
             cache_blocks_max: 16384,
             trim_blocks: TRIM_BLOCKS,
@@ -344,6 +358,8 @@ pub struct Faults {
     pub absorb_frozen: bool,
     /// Newest values are those when the record is laid, of whatever life the bytes are by then.
     pub newest_when_laid: bool,
+    /// What transactions named before a second stream came is not indexed then.
+    pub relations_unindexed: bool,
     /// A transaction that another one overtook lays its own newest values over the newer ones.
     pub keep_overtaken: bool,
     /// Transactions freeze while operations are being applied, or wait in their lanes.
@@ -373,6 +389,8 @@ pub struct Stats {
     pub operations: u64,
     /// Running transactions merged because their operations related.
     pub merges: u64,
+    /// What moved from one transaction to another by that: blocks, objects, streams, runs of data.
+    pub merged_parts: u64,
     /// Transactions closed.
     pub transactions: u64,
     /// Records made durable.

@@ -12,6 +12,7 @@ use crate::{
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
 /// Touched blocks that are searched one by one; more get an index.
@@ -125,6 +126,9 @@ impl<'a> Op<'a> {
     /// The operation depends on, or is depended on by, uncommitted ones of other streams
     /// that name the same object, unless both share it (design section 3.4). Merges at commit.
     pub fn relate(&mut self, object: Object, access: Access) {
+        if self.inner.config.one_stream {
+            return;
+        }
         match self.relations.iter_mut().find(|(o, _)| *o == object) {
             Some((_, a)) => *a = (*a).max(access),
             None => self.relations.push((object, access)),
@@ -513,6 +517,7 @@ impl<'a> Op<'a> {
             reserved: self.lane.map_or(0, |_| self.reserved()),
             lane: self.lane,
             number: 0,
+            since: Duration::ZERO,
             relations: std::mem::take(&mut self.relations),
             blocks,
             frees: std::mem::take(&mut self.frees),

@@ -1,24 +1,25 @@
-//! The two background threads: the flusher commits what nobody asks for, the checkpointer keeps
-//! the log from filling, if there is one. Both go when the journal is closed or its last handle dropped.
+//! The background threads: the flusher commits what closed because it was full, the timekeeper commits
+//! streams whose commit interval has passed, the checkpointer keeps the log from filling, if there is
+//! one. They go when the journal is closed or its last handle dropped.
+//!
+//! The timekeeper leaves transactions with much data to the flusher, so that a stream with little
+//! does not wait for one with much.
 
 use crate::checkpoint::Asker;
-use crate::core::Core;
+use crate::core::Request;
 use crate::engine::Inner;
-use crate::sync::wait_timeout;
-use std::time::{Duration, Instant};
+use crate::sync::{MutexGuard, wait_timeout};
+use std::time::Duration;
 
 /// How often the checkpointer looks for work that nobody told it of.
 const WORKER_WAIT: Duration = Duration::from_millis(250);
 
-/// Commits what has been running for the commit interval, and what was closed because it was full.
+/// Commits what was closed because it was full, and what the timekeeper leaves.
 pub(crate) fn flusher(inner: &Inner) {
-    let interval = inner.config.commit_interval;
-    let mut last = Instant::now();
     loop {
         let mut core = inner.core.lock();
-        if core.closed_waiting().is_none() && !core.stopped {
-            let patience = interval.saturating_sub(last.elapsed());
-            core = wait_timeout(&inner.work, core, patience);
+        while core.closed_waiting().is_none() && !core.stopped && core.failure().is_none() {
+            core = wait_timeout(&inner.work, core, inner.config.commit_interval);
         }
         if core.stopped || core.failure().is_some() {
             return;
@@ -27,14 +28,44 @@ pub(crate) fn flusher(inner: &Inner) {
         drop(core);
         // Failures are kept in the core and reach the next caller.
         if let Some(id) = pending {
-            let _ = inner.drive(&[id]);
+            let _ = inner.drive(Request::Housekeeping, &[id]);
         }
-        if last.elapsed() >= interval {
-            last = Instant::now();
+    }
+}
+
+/// Commits each stream when its commit interval has passed, and lets the client write in place what it keeps.
+pub(crate) fn timekeeper(inner: &Inner) {
+    let clock = &inner.config.clock;
+    let mut last = clock.now();
+    loop {
+        // Failures are kept in the core.
+        let _ = inner.commit_due(true);
+        let (lanes, core) = inner.told();
+        drop(lanes);
+        if core.stopped || core.failure().is_some() {
+            return;
+        }
+        let interval = core.limits.commit_interval;
+        let now = clock.now();
+        // A stream that begins now is due after the shortest interval at the earliest.
+        let soonest = core.streams.shortest_interval();
+        let due = core.streams.next_due();
+        let due = due.map_or(soonest, |due| due.saturating_sub(now).min(soonest));
+        let patience = due.min((last + interval).saturating_sub(now));
+        let core = if patience.is_zero() {
+            core
+        } else {
+            wait_timeout(&inner.tick, core, patience)
+        };
+        if core.stopped || core.failure().is_some() {
+            return;
+        }
+        drop::<MutexGuard<'_, _>>(core);
+        if clock.now().saturating_sub(last) >= interval {
+            last = clock.now();
             if let Some(client) = inner.client() {
                 client.interval_passed();
             }
-            let _ = inner.sync(Core::everything);
             let _ = inner.flush_in_place();
         }
     }

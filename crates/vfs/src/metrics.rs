@@ -20,7 +20,7 @@ pub enum Kind {
 type Described = (&'static str, &'static str);
 
 /// Levels and maxima: they may become smaller.
-const GAUGES: [Described; 9] = [
+const GAUGES: [Described; 11] = [
     (
         "largest_batch_now",
         "Most transactions that one commit held",
@@ -42,10 +42,18 @@ const GAUGES: [Described; 9] = [
     ("read_only_now", "1 if the volume can only be read"),
     ("size_bytes_now", "Bytes for files and metadata"),
     ("free_bytes_now", "Bytes that are free"),
+    (
+        "stream_known_now",
+        "Streams that changed or synced something",
+    ),
+    (
+        "stream_uncommitted_now",
+        "Streams with operations that are not durable yet",
+    ),
 ];
 
 /// What only grows.
-const COUNTERS: [Described; 17] = [
+const COUNTERS: [Described; 28] = [
     ("operations", "Operations that changed something"),
     ("changed_bytes", "Bytes that operations changed"),
     ("transactions", "Transactions that were made"),
@@ -72,6 +80,47 @@ const COUNTERS: [Described; 17] = [
     ("trims", "Trims sent to the device"),
     ("trimmed_blocks", "Blocks that were trimmed"),
     ("waits", "Operations that waited for room in the log"),
+    (
+        "stream_commits",
+        "Commits that streams asked for: syncs and commit intervals",
+    ),
+    (
+        "stream_own_bytes",
+        "Bytes that streams' own operations wrote to the device",
+    ),
+    (
+        "stream_carried_bytes",
+        "Bytes of other streams that commits of a stream had to write",
+    ),
+    ("stream_waits", "Times that a stream waited for another one"),
+    (
+        "stream_merges_file",
+        "Merges of streams that changed one file",
+    ),
+    (
+        "stream_merges_name",
+        "Merges of streams that changed or looked for one name",
+    ),
+    (
+        "stream_merges_directory",
+        "Merges because a stream changed a directory as a whole",
+    ),
+    (
+        "stream_merges_block",
+        "Merges because a stream rebuilt an index block or made or freed an inode block",
+    ),
+    (
+        "stream_merges_topology",
+        "Merges of streams that moved directories",
+    ),
+    (
+        "stream_merges_bytes",
+        "Merges of streams that changed the same bytes of a block",
+    ),
+    (
+        "stream_merges_life",
+        "Merges because a stream freed or reused a block",
+    ),
 ];
 
 #[derive(Debug)]

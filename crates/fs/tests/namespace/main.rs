@@ -19,6 +19,7 @@ mod orphans_stored;
 mod rename;
 mod space;
 mod stored;
+mod stream_books;
 mod streams;
 mod threads;
 mod xattrs;

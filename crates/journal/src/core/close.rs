@@ -1,12 +1,14 @@
 //! The core's way from running to a batch: what a sync concerns, freezing, data written
 //! around the log, and the choice of the next record's transactions.
 
+use super::objects::ObjectList;
 use super::{Batch, Core, DataRun, DataState, Phase, Run, Txn, TxnId, keys_within};
 use crate::cache::Cache;
 use crate::probe::Decision;
 use crate::record::{Covered, RECORD_BLOCKS_MAX};
-use crate::{Faults, Object, StreamId};
-use std::collections::BTreeSet;
+use crate::{COVERED_BLOCKS_MAX, Faults, Object, StreamId};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steadfast_block::BlockNo;
 
@@ -14,22 +16,33 @@ impl Core {
     // ---- closing ---------------------------------------------------------------------
 
     /// Running transactions that a sync of the streams and the objects concerns, and closed ones.
-    pub(crate) fn concerned(&self, streams: &[StreamId], objects: &[Object]) -> Vec<TxnId> {
+    pub(crate) fn concerned(&mut self, streams: &[StreamId], objects: &[Object]) -> Vec<TxnId> {
+        let others = !objects.is_empty() && !streams.iter().any(|s| self.streams.is_alone(*s));
+        if others {
+            self.index_objects();
+        }
         let mut ids = BTreeSet::new();
         for stream in streams {
             ids.extend(self.running.get(stream));
             let closed = self.last_closed.get(stream);
             ids.extend(closed.filter(|id| self.txns.contains_key(id)));
         }
-        for writers in objects.iter().filter_map(|object| self.objects.get(object)) {
-            ids.extend(writers.iter().map(|(t, _)| self.resolve(*t)));
+        for object in objects.iter().filter(|_| others) {
+            ids.extend(self.namers(*object).iter().map(|namer| namer.txn));
         }
         ids.into_iter().collect()
     }
 
     /// All transactions that are not durable.
-    pub(crate) fn everything(&self) -> Vec<TxnId> {
+    pub(crate) fn everything(&mut self) -> Vec<TxnId> {
         self.txns.keys().copied().collect()
+    }
+
+    /// Whether the transaction's data takes the device a while.
+    pub(crate) fn has_much_data(&self, id: TxnId) -> bool {
+        let txn = self.txns.get(&self.resolve(id));
+        let blocks = |txn: &Txn| -> u64 { txn.data.iter().map(|run| run.1.len() as u64).sum() };
+        txn.is_some_and(|txn| blocks(txn) > COVERED_BLOCKS_MAX)
     }
 
     pub(crate) fn any_running(&self, ids: &[TxnId]) -> bool {
@@ -52,7 +65,7 @@ impl Core {
                 && !txn.attached.is_empty()
             {
                 let keys = std::mem::take(&mut txn.attached).into_iter().collect();
-                let stream = txn.streams.first().copied().unwrap_or_default();
+                let stream = txn.streams.keys().next().copied().unwrap_or_default();
                 return Some((id, stream, keys));
             }
         }
@@ -115,9 +128,10 @@ impl Core {
             };
             txn.phase = Phase::Closed(data);
             self.probe.tell(|| Decision::Frozen(txn.names.clone()));
-            for stream in &txn.streams {
+            for stream in txn.streams.keys() {
                 self.running.remove(stream);
                 self.last_closed.insert(*stream, id);
+                self.streams.closed(*stream);
             }
             self.closed.push_back(id);
             self.stats.transactions += 1;
@@ -127,7 +141,7 @@ impl Core {
     // ---- data written around the log ---------------------------------------------------
 
     /// Everything that must be laid before or with `ids`, themselves included.
-    fn closure(&self, ids: &[TxnId]) -> BTreeSet<TxnId> {
+    pub(super) fn closure(&self, ids: &[TxnId]) -> BTreeSet<TxnId> {
         let mut all = BTreeSet::new();
         let mut stack: Vec<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
         while let Some(id) = stack.pop() {
@@ -284,6 +298,7 @@ impl Core {
         );
         self.next_seq += 1;
         self.head_pos += blocks;
+        self.laid_blocks = blocks;
         self.probe.tell(|| {
             let txns = || batch.txns.iter().map(|(_, txn)| txn);
             let around = |txn: &Txn| -> Vec<Run> {
@@ -313,7 +328,8 @@ fn take_body(txn: &mut Txn) -> Txn {
     txn.phase = Phase::Committing;
     Txn {
         lay: txn.lay,
-        streams: BTreeSet::new(),
+        streams: BTreeMap::new(),
+        askers: SmallVec::new(),
         phase: Phase::Committing,
         blocks: std::mem::take(&mut txn.blocks),
         data: std::mem::take(&mut txn.data),
@@ -322,7 +338,7 @@ fn take_body(txn: &mut Txn) -> Txn {
         log_bytes: txn.log_bytes,
         held_bytes: txn.held_bytes,
         data_blocks: txn.data_blocks,
-        objects: Vec::new(),
+        objects: ObjectList::default(),
         names: std::mem::take(&mut txn.names),
         after: BTreeSet::new(),
         merged: Vec::new(),

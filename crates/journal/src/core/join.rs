@@ -1,16 +1,19 @@
 //! The core's way from an operation to a running transaction: whom it relates to, merging, and
 //! what the transaction owns afterwards.
 
+use super::objects::{Namer, ObjectList};
+use super::streams::Share;
 use super::{
-    BlockMap, Core, Mark, OpBlock, OpChanges, Phase, Run, Txn, TxnBlock, TxnId, keys_within,
+    Around, BlockMap, Core, Mark, OpBlock, OpChanges, Phase, Run, Txn, TxnBlock, TxnId, keys_within,
 };
 use crate::cache::Cache;
 use crate::lanes::LaneId;
 use crate::patch::Patch;
-use crate::{Access, Error, Faults, Kind, Object, StreamId};
+use crate::record::ENTRY_BYTES;
+use crate::{Access, Error, Faults, Kind, StreamId, Together};
 use smallvec::SmallVec;
-use std::collections::BTreeSet;
-use steadfast_block::BlockNo;
+use std::collections::{BTreeMap, BTreeSet};
+use steadfast_block::{BLOCK_SIZE, BlockNo};
 
 impl Core {
     fn running_txn(&mut self, stream: StreamId) -> TxnId {
@@ -25,7 +28,8 @@ impl Core {
             .filter(|id| self.txns.contains_key(id));
         let txn = Txn {
             lay: self.limits.lay,
-            streams: BTreeSet::from([stream]),
+            streams: BTreeMap::from([(stream, Share::default())]),
+            askers: SmallVec::new(),
             phase: Phase::Running,
             blocks: BlockMap::default(),
             data: Vec::new(),
@@ -34,7 +38,7 @@ impl Core {
             log_bytes: 0,
             held_bytes: 0,
             data_blocks: 0,
-            objects: Vec::new(),
+            objects: ObjectList::default(),
             names: Vec::new(),
             after: after.copied().into_iter().collect(),
             merged: Vec::new(),
@@ -49,69 +53,53 @@ impl Core {
     /// running transactions merge; closed ones come before. Its reservation stays.
     pub(crate) fn commit(&mut self, mut changes: OpChanges, cache: &Cache) {
         self.stats.operations += 1;
+        let stream = changes.stream;
         let mut id = match changes.closing {
             Some(closing) => self.resolve(closing),
             // It depends on its stream at most.
             None if changes.is_empty() => return,
-            None => self.running_txn(changes.stream),
+            None => self.running_txn(stream),
         };
-        for (object, access) in &changes.relations {
-            let others: Vec<TxnId> = match self.objects.get(object) {
-                Some(writers) => writers
-                    .iter()
-                    .filter(|(_, a)| *a == Access::Exclusive || *access == Access::Exclusive)
-                    .map(|(t, _)| *t)
-                    .collect(),
-                None => continue,
-            };
-            for other in others {
-                id = self.relate(id, other);
-            }
-        }
-        for run in changes.frees.iter().copied() {
-            id = self.relate_to_writers_around(id, run);
+        let alone = self.streams.is_alone(stream);
+        if !alone {
+            self.index_objects();
         }
         self.expand_frees(&mut changes);
-        for block in &changes.blocks {
-            id = self.relate_to_writers_around(id, (block.at, 1));
-            let touching = match self.dirty.get(&block.at.0) {
-                Some(ids) if ids[..] != [id] => ids.clone(),
-                _ => continue,
-            };
-            for other in touching {
-                let other = self.resolve(other);
-                // A transaction whose blocks are with the committer is in flight: the next
-                // record comes after it anyway.
-                let overlaps = self.txns.get(&other).is_some_and(|t| {
-                    t.blocks
-                        .get(&block.at.0)
-                        .is_some_and(|b| block.overlaps(&b.patch))
-                });
-                if other != id && overlaps {
-                    id = self.relate(id, other);
-                }
-            }
+        if !alone || self.objects.are_indexed() {
+            id = self.relate_operation(id, &changes);
         }
         for (object, access) in std::mem::take(&mut changes.relations) {
-            self.register(id, object, access);
+            self.register(id, object, access, stream);
         }
+        let share = changes.share();
         for block in std::mem::take(&mut changes.blocks) {
-            self.join(id, block, cache);
+            self.join(id, block, stream, cache);
         }
         if let Some(lane) = changes.lane {
-            self.mark(changes.stream, lane, changes.number, id);
+            self.mark(stream, lane, changes.number, id);
+        }
+        if changes.closing.is_none() {
+            self.streams.operation(stream, changes.since);
         }
         let Some(txn) = self.txns.get_mut(&id) else {
             return;
         };
+        if changes.closing.is_none() {
+            txn.streams.entry(stream).or_default().add(share);
+        }
         let before = txn.need_blocks();
         txn.names.push(changes.name);
         txn.frees.append(&mut changes.frees);
         for (at, blocks) in &changes.data {
-            self.around.insert(at.0, (blocks.len() as u64, id));
+            let run = Around {
+                blocks: blocks.len() as u64,
+                txn: id,
+                stream,
+            };
+            self.around.insert(at.0, run);
             if changes.closing.is_none() {
-                txn.data_blocks += blocks.len() as u64;
-                self.uncommitted_blocks += blocks.len() as u64;
+                txn.data_blocks += run.blocks;
+                self.uncommitted_blocks += run.blocks;
             }
             txn.log_bytes += crate::record::COVERED_BYTES as u64;
         }
@@ -124,6 +112,48 @@ impl Core {
         }
         self.reserved_blocks += txn.need_blocks();
         self.reserved_blocks -= before;
+    }
+
+    /// Relates an operation of `id` to everything uncommitted that it builds on, or that builds on it.
+    fn relate_operation(&mut self, mut id: TxnId, changes: &OpChanges) -> TxnId {
+        let stream = changes.stream;
+        for (object, access) in &changes.relations {
+            let exclusive =
+                |namer: &&Namer| namer.access == Access::Exclusive || *access == Access::Exclusive;
+            let namers = self.namers(*object).iter().filter(exclusive);
+            let others: SmallVec<[(TxnId, StreamId); 4]> =
+                namers.map(|namer| (namer.txn, namer.stream)).collect();
+            for (other, theirs) in others {
+                id = self.relate(id, other, [stream, theirs], Together::Object(*object));
+            }
+        }
+        for run in changes.frees.iter().copied() {
+            id = self.relate_to_writers_around(id, stream, run);
+        }
+        for block in &changes.blocks {
+            id = self.relate_to_writers_around(id, stream, (block.at, 1));
+            let touching = match self.dirty.get(&block.at.0) {
+                Some(ids) if ids[..] != [id] => ids.clone(),
+                _ => continue,
+            };
+            for other in touching {
+                let other = self.resolve(other);
+                // A transaction whose blocks are with the committer is in flight: the next
+                // record comes after it anyway.
+                let theirs = self.txns.get(&other).and_then(|t| {
+                    let theirs = t.blocks.get(&block.at.0)?;
+                    block
+                        .meets(&theirs.patch)
+                        .map(|meets| (meets, theirs.stream))
+                });
+                if other != id
+                    && let Some((cause, theirs)) = theirs
+                {
+                    id = self.relate(id, other, [stream, theirs], cause);
+                }
+            }
+        }
+        id
     }
 
     /// Notes that the stream's operation `number` of the lane is in a transaction.
@@ -176,8 +206,8 @@ impl Core {
         kept.extend(keys_within(&self.dirty, run).into_iter().map(BlockNo));
         let around = self.around.range(..end).rev();
         let mut runs: Vec<Run> = around
-            .take_while(|(at, (blocks, _))| *at + blocks > run.0.0)
-            .map(|(at, (blocks, _))| (BlockNo(*at), *blocks))
+            .take_while(|(at, other)| *at + other.blocks > run.0.0)
+            .map(|(at, other)| (BlockNo(*at), other.blocks))
             .collect();
         if !faults.in_place_unproved {
             runs.extend(self.unproved.iter().copied());
@@ -189,21 +219,27 @@ impl Core {
     }
 
     /// Who changes or frees blocks that an uncommitted transaction writes around the log depends on it.
-    fn relate_to_writers_around(&mut self, mut id: TxnId, (first, count): Run) -> TxnId {
+    fn relate_to_writers_around(
+        &mut self,
+        mut id: TxnId,
+        stream: StreamId,
+        (first, count): Run,
+    ) -> TxnId {
         if self.around.is_empty() {
             return id;
         }
         let end = first.0 + count;
         // Runs are disjoint: of those that begin before the end, the last ones reach in.
-        let owners: SmallVec<[TxnId; 2]> = self
+        let owners: SmallVec<[(u64, TxnId, StreamId); 2]> = self
             .around
             .range(..end)
             .rev()
-            .take_while(|(at, (blocks, _))| *at + blocks > first.0)
-            .map(|(_, (_, owner))| *owner)
+            .take_while(|(at, run)| *at + run.blocks > first.0)
+            .map(|(at, run)| (*at, run.txn, run.stream))
             .collect();
-        for owner in owners {
-            id = self.relate(id, owner);
+        for (at, owner, theirs) in owners {
+            let at = BlockNo(at.max(first.0));
+            id = self.relate(id, owner, [stream, theirs], Together::Life(at));
         }
         id
     }
@@ -227,21 +263,14 @@ impl Core {
         }
     }
 
-    fn register(&mut self, id: TxnId, object: Object, access: Access) {
-        let writers = self.objects.entry(object).or_default();
-        match writers.iter_mut().find(|(t, _)| *t == id) {
-            Some((_, a)) => *a = (*a).max(access),
-            None => {
-                writers.push((id, access));
-                if let Some(txn) = self.txns.get_mut(&id) {
-                    txn.objects.push(object);
-                }
-            }
-        }
-    }
-
     /// `id` (running) depends on `other`: one transaction if it runs too, else one after the other.
-    fn relate(&mut self, id: TxnId, other: TxnId) -> TxnId {
+    fn relate(
+        &mut self,
+        id: TxnId,
+        other: TxnId,
+        streams: [StreamId; 2],
+        cause: Together,
+    ) -> TxnId {
         let other = self.resolve(other);
         if other == id || !self.txns.contains_key(&other) {
             return id;
@@ -252,15 +281,32 @@ impl Core {
             }
             return id;
         }
+        self.streams.merged(streams, cause);
         self.merge(id, other)
     }
 
-    fn merge(&mut self, a: TxnId, b: TxnId) -> TxnId {
-        let (keep, gone) = if self.txns[&a].blocks.len() >= self.txns[&b].blocks.len() {
-            (a, b)
-        } else {
-            (b, a)
+    /// How many things a merge moves, if the transaction becomes part of another.
+    fn parts_of(&self, id: TxnId) -> u64 {
+        let parts = |txn: &Txn| {
+            txn.blocks.len()
+                + txn.objects.len()
+                + txn.streams.len()
+                + txn.data.len()
+                + txn.frees.len()
+                + txn.attached.len()
+                + txn.after.len()
+                + txn.merged.len()
         };
+        self.txns.get(&id).map_or(0, |txn| parts(txn) as u64)
+    }
+
+    fn merge(&mut self, a: TxnId, b: TxnId) -> TxnId {
+        // The smaller one moves: what was in n transactions moves log n times at most.
+        let (keep, gone) = match self.parts_of(a) >= self.parts_of(b) {
+            true => (a, b),
+            false => (b, a),
+        };
+        self.stats.merged_parts += self.parts_of(gone);
         let Some(from) = self.txns.remove(&gone) else {
             return keep;
         };
@@ -269,24 +315,19 @@ impl Core {
         for id in &from.merged {
             self.merged_into.insert(*id, keep);
         }
-        for stream in &from.streams {
+        for stream in from.streams.keys() {
             self.running.insert(*stream, keep);
         }
-        for object in &from.objects {
-            let access = self.objects.get_mut(object).and_then(|w| {
-                let i = w.iter().position(|(t, _)| *t == gone)?;
-                Some(w.swap_remove(i).1)
-            });
-            if let Some(access) = access {
-                self.register(keep, *object, access);
-            }
-        }
+        self.move_objects(&from.objects, gone, keep);
         self.reserved_blocks -= from.need_blocks();
         let Some(into) = self.txns.get_mut(&keep) else {
             return keep;
         };
         self.reserved_blocks -= into.need_blocks();
-        into.streams.extend(from.streams);
+        for (stream, share) in from.streams {
+            into.streams.entry(stream).or_default().add(share);
+        }
+        into.askers.extend(from.askers);
         into.merged.extend(from.merged);
         into.merged.push(gone);
         into.after.extend(from.after);
@@ -307,6 +348,7 @@ impl Core {
                         into.log_bytes += mine.log_bytes;
                     }
                     mine.holds += block.holds;
+                    mine.stream = block.stream;
                 }
                 None => {
                     into.log_bytes += block.log_bytes;
@@ -327,7 +369,7 @@ impl Core {
     }
 
     /// Adds one block's part of an operation to the transaction.
-    fn join(&mut self, id: TxnId, block: OpBlock, cache: &Cache) {
+    fn join(&mut self, id: TxnId, block: OpBlock, stream: StreamId, cache: &Cache) {
         let at = block.at.0;
         if block.revoke {
             // Other blocks bring the operation's hold.
@@ -346,6 +388,7 @@ impl Core {
         });
         let known = if mine.holds == 0 { 0 } else { mine.log_bytes };
         let mut freed = false;
+        mine.stream = stream;
         mine.holds += 1;
         if block.revoke {
             mine.patch = Patch::revoked();
@@ -379,5 +422,22 @@ impl Core {
     fn revokes(&self, id: TxnId, at: u64) -> bool {
         let block = self.txns.get(&id).and_then(|txn| txn.blocks.get(&at));
         block.is_some_and(|block| block.patch.revoke)
+    }
+}
+
+impl OpChanges {
+    /// What the operation is to its transaction.
+    fn share(&self) -> Share {
+        let blocks = self.blocks.iter().map(|block| {
+            let edits = block.edits.iter();
+            ENTRY_BYTES as u64 + edits.map(|edit| edit.changed_bytes()).sum::<u64>()
+        });
+        let data = self.data.iter().map(|(_, blocks)| blocks.len() as u64);
+        let attached = self.attached.iter().map(|(_, credits)| credits.data_blocks);
+        let data_blocks: u64 = data.chain(attached).sum();
+        Share {
+            operations: 1,
+            weight: blocks.sum::<u64>() + data_blocks * BLOCK_SIZE as u64,
+        }
     }
 }

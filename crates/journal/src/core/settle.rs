@@ -7,7 +7,7 @@ use crate::probe::Decision;
 use crate::{Error, Faults, Kind, Lay, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use steadfast_block::BlockNo;
+use steadfast_block::{BLOCK_SIZE, BlockNo};
 
 impl Core {
     /// The batch is durable. Returns the runs that leave the quarantine.
@@ -33,18 +33,21 @@ impl Core {
         // Forgets those who left after a while.
         self.crowd = self.committers().max(self.crowd - self.crowd.div_ceil(8));
         self.closed.retain(|id| !done.contains(id));
+        let weights: u64 = batch.txns.iter().map(|(_, txn)| txn.log_bytes).sum();
+        let mut laid = (self.laid_blocks * BLOCK_SIZE as u64, weights);
         for (id, txn) in batch.txns {
+            // Its part of the record, by what it may take; and its data.
+            let part = match laid.1 {
+                0 => laid.0,
+                weights => laid.0 * txn.log_bytes / weights,
+            };
+            laid = (laid.0 - part, laid.1 - txn.log_bytes);
+            let data_blocks: usize = txn.data.iter().map(|(_, blocks)| blocks.len()).sum();
             if let Some(kept) = self.txns.remove(&id) {
                 self.reserved_blocks -= kept.need_blocks();
-                for object in &kept.objects {
-                    if let Some(writers) = self.objects.get_mut(object) {
-                        writers.retain(|(t, _)| *t != id);
-                        if writers.is_empty() {
-                            self.objects.remove(object);
-                        }
-                    }
-                }
-                for stream in &kept.streams {
+                self.account(&kept, part + (data_blocks * BLOCK_SIZE) as u64);
+                self.forget_objects(id, &kept.objects);
+                for stream in kept.streams.keys() {
                     self.forget_marks(*stream);
                     if self.last_closed.get(stream) == Some(&id) {
                         self.last_closed.remove(stream);
@@ -78,6 +81,7 @@ impl Core {
                 });
             }
         }
+        self.stop_indexing();
         for block in post {
             self.settle(block, batch.seq, cache);
         }

@@ -5,6 +5,7 @@
 
 mod data;
 mod found;
+mod streams;
 
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};

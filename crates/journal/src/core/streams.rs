@@ -1,0 +1,307 @@
+//! The core's books on streams: what each did, what it waited for and took along, when it is due,
+//! and which streams merged why.
+//!
+//! Invariants: the counts of a stream survive every merge; the books hold one entry for each stream that did
+//! something since it was last forgotten, each of bounded size; `live` is the number of streams with
+//! uncommitted operations; `due` has an entry for each stream with operations in a running transaction.
+
+use super::{Core, Txn, TxnId};
+use crate::{
+    MERGES_KEPT, Merge, MergeCounts, Object, StreamCounts, StreamId, StreamTotals, Together,
+};
+use foldhash::fast::FixedState;
+use smallvec::SmallVec;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Duration;
+
+/// Most streams of which one remembers that it waited for them; of more, those with the fewest times
+/// are forgotten.
+const WAITED_FOR_MAX: usize = 64;
+
+/// What a stream has in a transaction.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Share {
+    /// Its operations.
+    pub(crate) operations: u64,
+    /// What they weigh when the transaction's bytes are divided among its streams.
+    pub(crate) weight: u64,
+}
+
+impl Share {
+    pub(crate) fn add(&mut self, other: Share) {
+        self.operations += other.operations;
+        self.weight += other.weight;
+    }
+}
+
+/// Why a commit is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Request<'a> {
+    /// Callers of these streams wait.
+    Sync(&'a [StreamId]),
+    /// The commit intervals of these streams have passed.
+    Interval(&'a [StreamId]),
+    /// An operation of the stream waits for room.
+    Room(StreamId),
+    /// Nobody in particular.
+    Housekeeping,
+}
+
+#[derive(Default)]
+struct Book {
+    counts: StreamCounts,
+    interval: Option<Duration>,
+    /// When its first operation in its running transaction was, and its entry of `due`.
+    since: Option<(Duration, Duration)>,
+}
+
+impl Book {
+    fn waits_for(&mut self, other: StreamId) {
+        let waited = &mut self.counts.waited_for;
+        if let Some((_, times)) = waited.iter_mut().find(|(stream, _)| *stream == other) {
+            *times += 1;
+            return;
+        }
+        if waited.len() >= WAITED_FOR_MAX {
+            let fewest = (0..waited.len()).min_by_key(|i| waited[*i].1);
+            fewest.map(|fewest| waited.swap_remove(fewest));
+        }
+        waited.push((other, 1));
+    }
+}
+
+/// The books.
+pub(crate) struct Streams {
+    books: HashMap<StreamId, Book, FixedState>,
+    /// Streams with uncommitted operations.
+    live: usize,
+    due: BTreeSet<(Duration, StreamId)>,
+    /// The interval of streams that have none of their own.
+    interval: Duration,
+    merges: VecDeque<Merge>,
+    totals: StreamTotals,
+}
+
+impl Streams {
+    pub(crate) fn new(interval: Duration) -> Streams {
+        Streams {
+            books: HashMap::default(),
+            live: 0,
+            due: BTreeSet::new(),
+            interval,
+            merges: VecDeque::new(),
+            totals: StreamTotals::default(),
+        }
+    }
+
+    /// Whether no stream but this one has uncommitted operations.
+    pub(crate) fn is_alone(&self, stream: StreamId) -> bool {
+        match self.live {
+            0 => true,
+            1 => (self.books.get(&stream)).is_some_and(|book| book.counts.uncommitted > 0),
+            _ => false,
+        }
+    }
+
+    /// How many streams have uncommitted operations.
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    /// An operation of the stream that was committed in memory at `now`.
+    pub(crate) fn operation(&mut self, stream: StreamId, now: Duration) {
+        let book = self.books.entry(stream).or_default();
+        book.counts.operations += 1;
+        self.live += usize::from(book.counts.uncommitted == 0);
+        book.counts.uncommitted += 1;
+        if book.since.is_none() {
+            let due = now.saturating_add(book.interval.unwrap_or(self.interval));
+            book.since = Some((now, due));
+            self.due.insert((due, stream));
+        }
+    }
+
+    /// The stream's running transaction closed.
+    pub(crate) fn closed(&mut self, stream: StreamId) {
+        let since = (self.books.get_mut(&stream)).and_then(|book| book.since.take());
+        if let Some((_, due)) = since {
+            self.due.remove(&(due, stream));
+        }
+    }
+
+    /// These operations of the stream are durable, with these bytes.
+    fn durable(&mut self, stream: StreamId, operations: u64, bytes: u64) {
+        if let Some(book) = self.books.get_mut(&stream) {
+            let before = book.counts.uncommitted;
+            book.counts.uncommitted = before.saturating_sub(operations);
+            book.counts.own_bytes += bytes;
+            self.totals.own_bytes += bytes;
+            self.live -= usize::from(before > 0 && book.counts.uncommitted == 0);
+        }
+    }
+
+    /// The streams whose commit interval has passed at `now`.
+    pub(crate) fn due(&self, now: Duration) -> Vec<StreamId> {
+        let passed = self.due.iter().take_while(|(due, _)| *due <= now);
+        passed.map(|(_, stream)| *stream).collect()
+    }
+
+    /// When the next commit interval ends.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        self.due.first().map(|(due, _)| *due)
+    }
+
+    /// The shortest commit interval of all.
+    pub(crate) fn shortest_interval(&self) -> Duration {
+        let own = self.books.values().filter_map(|book| book.interval);
+        own.fold(self.interval, Duration::min)
+    }
+
+    pub(crate) fn set_interval(&mut self, stream: StreamId, interval: Option<Duration>) {
+        let book = self.books.entry(stream).or_default();
+        book.interval = interval;
+        if let Some((since, due)) = &mut book.since {
+            self.due.remove(&(*due, stream));
+            *due = since.saturating_add(interval.unwrap_or(self.interval));
+            self.due.insert((*due, stream));
+        }
+    }
+
+    pub(crate) fn merged(&mut self, streams: [StreamId; 2], cause: Together) {
+        let counts: &mut MergeCounts = &mut self.totals.merges;
+        let count = match cause {
+            Together::Object(Object::File(_)) => &mut counts.file,
+            Together::Object(Object::Name(..)) => &mut counts.name,
+            Together::Object(Object::Directory(_)) => &mut counts.directory,
+            Together::Object(Object::Block(_)) => &mut counts.block,
+            Together::Object(Object::Topology) => &mut counts.topology,
+            Together::Object(Object::Key(..)) => &mut counts.key,
+            Together::Bytes(_) => &mut counts.bytes,
+            Together::Life(_) => &mut counts.life,
+        };
+        *count += 1;
+        if self.merges.len() >= MERGES_KEPT {
+            self.merges.pop_front();
+        }
+        self.merges.push_back(Merge { streams, cause });
+    }
+
+    pub(crate) fn counts(&self) -> Vec<(StreamId, StreamCounts)> {
+        let did = |book: &&Book| book.counts.operations > 0 || book.counts.commits > 0;
+        let mut counts: Vec<_> = (self.books.iter())
+            .filter(|(_, book)| did(book))
+            .map(|(stream, book)| (*stream, book.counts.clone()))
+            .collect();
+        counts.sort_unstable_by_key(|(stream, _)| *stream);
+        counts
+    }
+
+    pub(crate) fn merges(&self) -> Vec<Merge> {
+        self.merges.iter().copied().collect()
+    }
+
+    pub(crate) fn totals(&self) -> StreamTotals {
+        StreamTotals {
+            known: self.books.len() as u64,
+            live: self.live as u64,
+            ..self.totals
+        }
+    }
+
+    pub(crate) fn forget(&mut self, stream: StreamId) -> bool {
+        let busy = |book: &Book| book.counts.uncommitted > 0;
+        if self.books.get(&stream).is_some_and(busy) {
+            return false;
+        }
+        self.books.remove(&stream);
+        true
+    }
+}
+
+impl Core {
+    /// Notes who asked that `ids` be committed, and whom they wait for.
+    pub(crate) fn requested(&mut self, request: Request<'_>, ids: &[TxnId]) {
+        let (askers, waits) = match request {
+            Request::Sync(streams) => (streams, true),
+            Request::Interval(streams) => (streams, false),
+            Request::Room(stream) => {
+                let needed = self.streams_of(ids);
+                self.wait_for(stream, &needed);
+                return;
+            }
+            Request::Housekeeping => return,
+        };
+        let needed: SmallVec<[TxnId; 4]> = self.closure(ids).into_iter().collect();
+        if needed.is_empty() {
+            return;
+        }
+        for id in needed {
+            if let Some(txn) = self.txns.get_mut(&id) {
+                for asker in askers {
+                    if !txn.askers.contains(asker) {
+                        txn.askers.push(*asker);
+                    }
+                }
+            }
+        }
+        let others = if waits {
+            self.streams_of(ids)
+        } else {
+            Vec::new()
+        };
+        for asker in askers {
+            self.streams.books.entry(*asker).or_default().counts.commits += 1;
+            self.streams.totals.commits += 1;
+            self.wait_for(*asker, &others);
+        }
+    }
+
+    fn wait_for(&mut self, stream: StreamId, others: &[StreamId]) {
+        let book = self.streams.books.entry(stream).or_default();
+        for other in others.iter().filter(|other| **other != stream) {
+            book.waits_for(*other);
+            self.streams.totals.waits += 1;
+        }
+    }
+
+    /// Streams that are in what must be laid for `ids`; not more than anybody remembers.
+    fn streams_of(&self, ids: &[TxnId]) -> Vec<StreamId> {
+        let needed = self.closure(ids);
+        let mut streams: Vec<StreamId> = (needed.iter())
+            .filter_map(|id| self.txns.get(id))
+            .flat_map(|txn| txn.streams.keys().copied().take(WAITED_FOR_MAX))
+            .take(WAITED_FOR_MAX)
+            .collect();
+        streams.sort_unstable();
+        streams.dedup();
+        streams
+    }
+
+    /// The transaction is durable: `bytes` reached the device for it.
+    pub(super) fn account(&mut self, txn: &Txn, bytes: u64) {
+        let weights: u64 = txn.streams.values().map(|share| share.weight).sum();
+        let mut left = (bytes, weights);
+        let mut parts: Vec<(StreamId, u64)> = Vec::with_capacity(txn.streams.len());
+        for (stream, share) in &txn.streams {
+            // Of what is left, so that the parts add up.
+            let part = match left.1 {
+                0 => left.0,
+                weights => {
+                    let part = u128::from(left.0) * u128::from(share.weight) / u128::from(weights);
+                    u64::try_from(part).unwrap_or(u64::MAX)
+                }
+            };
+            left = (left.0 - part, left.1 - share.weight);
+            self.streams.durable(*stream, share.operations, part);
+            parts.push((*stream, part));
+        }
+        for asker in &txn.askers {
+            let own = parts.binary_search_by_key(asker, |(stream, _)| *stream);
+            let own = own.map_or(0, |i| parts[i].1);
+            if let Some(book) = self.streams.books.get_mut(asker) {
+                book.counts.carried_bytes += bytes - own;
+                self.streams.totals.carried_bytes += bytes - own;
+            }
+        }
+    }
+}
