@@ -94,8 +94,11 @@ pub(crate) fn bytes(path: &Path, count: u32, interval: u32) -> Result<String, St
 /// Overwrites `count` blocks of 4 KiB anywhere in a file of `mib` mebibytes, which is durable, with an fsync for each hundred
 /// (ccfs figure 5's randwrite).
 pub(crate) fn randwrite(path: &Path, mib: u32, count: u32) -> Result<f64, String> {
-    fill(path, mib)?;
     let file = opened(path).map_err(|e| failed("open", path, &e))?;
+    let len = file.metadata().map_err(|e| failed("stat", path, &e))?.len();
+    if len < u64::from(mib) * MIB {
+        fill(path, mib)?;
+    }
     let data = pattern(PAGE);
     let mut random = Random::new(3);
     let pages = u64::from(mib) * MIB / PAGE as u64;
