@@ -2,7 +2,7 @@
 # Installs what the scripts need beyond Rust on a Debian machine, or, without the rights to, names all of it in one
 # line and exits 3. Says nothing when nothing is missing.
 #
-#   scripts/setup.sh [demo|test|postgres|bench|pm|disk|disk-guest|nfs|nfs-clients|guest|streams]
+#   scripts/setup.sh [demo|test|postgres|bench|pm|disk|disk-guest|nfs|nfs-clients|guest|streams|apps]
 set -euo pipefail
 
 purpose=${1:-test}
@@ -18,6 +18,7 @@ case $purpose in
                  rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
   disk)  needs+=(fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount unshare:util-linux nbdkit:nbdkit nbdinfo:libnbd-bin
                  qemu-img:qemu-utils fio:fio) ;;
+  apps)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount c++:g++ hg:mercurial) ;;
   streams) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount ps:procps c++:g++ xz:xz-utils) ;;
   nfs)   needs+=(mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
   nfs-clients) needs+=(ip:iproute2 nsenter:util-linux rpcbind:rpcbind rpcinfo:rpcbind setpriv:util-linux pkill:procps nfs-ls:libnfs-utils) ;;
@@ -25,7 +26,7 @@ case $purpose in
                  qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod dpkg-deb:dpkg) ;;
   disk-guest) needs+=(mkfs.ext4:e2fsprogs nbdkit:nbdkit qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio
                       depmod:kmod dpkg-deb:dpkg) ;;
-  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, pm, disk, disk-guest, nfs, nfs-clients, guest or streams" >&2; exit 2 ;;
+  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, pm, disk, disk-guest, nfs, nfs-clients, guest, streams or apps" >&2; exit 2 ;;
 esac
 
 # Commands for administrators are not on everyone's path.
@@ -43,8 +44,10 @@ find_missing() {
     nfs-clients) [ -e /usr/include/nfsc/libnfs-raw.h ] || packages+=(libnfs-dev) ;;
     nfs|guest|pm) compgen -G '/usr/lib/*/ganesha/libfsalvfs.so' >/dev/null || packages+=(nfs-ganesha-vfs) ;;
   esac
+  case $purpose in
+    streams|apps) [ -e /usr/include/leveldb/db.h ] || packages+=(libleveldb-dev) ;;
+  esac
   if [ "$purpose" = streams ]; then
-    [ -e /usr/include/leveldb/db.h ] || packages+=(libleveldb-dev)
     [ -e /usr/src/linux-source-6.1.tar.xz ] || packages+=(linux-source-6.1)
   fi
   if [ "$purpose" = pm ]; then

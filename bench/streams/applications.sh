@@ -139,13 +139,13 @@ together() {
       rm -rf "$git_at/git"
       mkdir -p "$git_at/git"
     done
-  ) &
+  ) 2>"$DISK_WORK/git.log" &
   job=$!
   : >"$DISK_WORK/committed"
   begin=$(date +%s%N)
   in_stream "$system" "$sqlite_stream" sh -c "$(sqlite_script "$kind" "$dir")" || die "SQLite on $system failed"
   end=$(date +%s%N)
-  stop_tree "$job"
+  stop_tree "$job" 2>/dev/null
   sqlite_check "$dir" || die "SQLite on $system: what it wrote is not right"
   record "together-sqlite-$backing" tx/s higher "$system" "$(rate "$rows" "$(rate $((end - begin)) 1000000000)")"
   rm -rf "${dir:?}/sqlite" "${git_at:?}/git"

@@ -63,7 +63,7 @@ streams_paced() {
     file=$DISK_WORK/paced-$system
     in_stream "$system" "$(stream_of "$system" b)" "$LOAD" bytes "${AT[$system]}/b" $((2 * seconds)) 500 >"$file"
     wait "$job" || die "the paced writer of $system failed"
-    sort -g "$file" | awk -v system="$system" '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] * 1000, t[int(NR * 0.99 + 0.5)] * 1000, t[NR] * 1000 }' |
+    sort -g "$file" | awk '{ t[NR] = $1 } END { print t[int((NR + 1) / 2)] * 1000, t[int(NR * 0.99 + 0.5)] * 1000, t[NR] * 1000 }' |
       while read -r median high most; do
         record paced-median-disk ms lower "$system" "$median"
         record paced-p99-disk ms lower "$system" "$high"

@@ -2,7 +2,8 @@
 //
 //   leveldb fill DIR KEYS [safe]   KEYS values of 1,000 bytes under random keys, without sync; prints the seconds. With `safe`,
 //                                  files and directories get the fsync calls that ext4 needs to keep a prefix of them
-//   leveldb append DIR FROM KEYS   one after the other with increasing keys; prints each key after its put has returned
+//   leveldb append DIR FROM KEYS MICROSECONDS
+//                                  one after the other with increasing keys, so long apart; prints each after its put has returned
 //   leveldb check DIR              exits 1 unless the keys of `append` that are there are the first ones, each with its value;
 //                                  prints how many
 #include <fcntl.h>
@@ -117,13 +118,14 @@ int fill(const std::string &dir, unsigned long keys, bool safe) {
   return 0;
 }
 
-int append(const std::string &dir, unsigned long from, unsigned long keys) {
+int append(const std::string &dir, unsigned long from, unsigned long keys, unsigned apart) {
   auto db = opened(dir, true, leveldb::Env::Default());
   for (unsigned long number = from; number < from + keys; number++) {
     leveldb::Status status = db->Put(leveldb::WriteOptions(), key(number), value(number, 1000));
     if (!status.ok()) fail("put", status);
     std::printf("%lu\n", number);
     std::fflush(stdout);
+    if (apart) usleep(apart);
   }
   return 0;
 }
@@ -151,10 +153,11 @@ int main(int count, char **words) {
   if (what == "fill" && (count == 4 || count == 5)) {
     return fill(words[2], std::strtoul(words[3], nullptr, 10), count == 5 && !std::strcmp(words[4], "safe"));
   }
-  if (what == "append" && count == 5) {
-    return append(words[2], std::strtoul(words[3], nullptr, 10), std::strtoul(words[4], nullptr, 10));
+  if (what == "append" && count == 6) {
+    return append(words[2], std::strtoul(words[3], nullptr, 10), std::strtoul(words[4], nullptr, 10),
+                  std::strtoul(words[5], nullptr, 10));
   }
   if (what == "check" && count == 3) return check(words[2]);
-  std::fprintf(stderr, "usage: leveldb fill DIR KEYS [safe] | append DIR FROM KEYS | check DIR\n");
+  std::fprintf(stderr, "usage: leveldb fill DIR KEYS [safe] | append DIR FROM KEYS MICROSECONDS | check DIR\n");
   return 2;
 }
