@@ -57,6 +57,37 @@ asked! {
     // Not requests: bytes.
     BytesRead = "bytes_read";
     BytesWritten = "bytes_written";
+    // Syncs that a stream ignores.
+    IgnoredSyncs = "stream_ignored_syncs";
+}
+
+impl Asked {
+    /// It changes content, names or attributes.
+    pub(crate) fn changes(self) -> bool {
+        use Asked::{
+            Create, Fallocate, Ioctl, Link, Mkdir, Mknod, Open, Removexattr, Rename, Rmdir,
+            Setattr, Setxattr, Symlink, Unlink, Write,
+        };
+        // An OPEN that truncates, an IOCTL that sets flags: others have no use for the caller's stream.
+        matches!(
+            self,
+            Setattr
+                | Mknod
+                | Mkdir
+                | Unlink
+                | Rmdir
+                | Symlink
+                | Rename
+                | Link
+                | Create
+                | Write
+                | Setxattr
+                | Removexattr
+                | Fallocate
+                | Open
+                | Ioctl
+        )
+    }
 }
 
 /// A number for each of them, since the mount.

@@ -51,10 +51,12 @@ thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Permission to read, and to write.
+const READ: u8 = 4;
+const WRITE: u8 = 2;
+
 /// What has to be permitted for a file to be opened so.
 fn access_of(flags: OpenFlags) -> u8 {
-    const READ: u8 = 4;
-    const WRITE: u8 = 2;
     let by_mode = match flags.acc_mode() {
         OpenAccMode::O_RDONLY => READ,
         OpenAccMode::O_WRONLY => WRITE,
@@ -73,7 +75,7 @@ impl Server {
         if self.identity.checked() || mask == 0 {
             return Ok(());
         }
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared
             .call("access", |fs| fs.access(&caller, ino, mask))
     }
@@ -89,7 +91,13 @@ impl Server {
             // The kernel stops asking, keeps its page cache over opens, and sends no RELEASE.
             return Err(Errno::ENOSYS);
         }
-        self.ask(request, node, access_of(flags))?;
+        let access = access_of(flags);
+        self.ask(request, node, access)?;
+        if access & WRITE != 0 {
+            // Stores through mmap come without a caller: they join the last stream of the inode.
+            let placement = self.identity.streams().of(request);
+            self.identity.streams().note(request.ino, placement.stream);
+        }
         if flags.0 & TRUNCATE != 0 {
             let (caller, ino) = (self.identity.caller(request), self.ino(node));
             let set = SetAttr {
@@ -111,7 +119,6 @@ impl Server {
         request: &Asker,
         node: INodeNo,
     ) -> Result<FopenFlags, Errno> {
-        const READ: u8 = 4;
         if self.policy.stateless_open() {
             return Err(Errno::ENOSYS);
         }
@@ -135,11 +142,14 @@ impl Server {
             perm: convert::perm(mode.mode),
             rdev: 0,
         };
-        let made = self.reference("create", &caller, |fs| {
+        let made = self.reference("create", &caller, parent, |fs| {
             let made = fs.mknod(&caller, parent, name, &node)?;
             self.changed_names(fs, &caller, &[parent])?;
             Ok(made)
         });
+        if let Ok(made) = &made {
+            self.identity.streams().note(made.ino, caller.stream);
+        }
         match made {
             Ok(attr) if self.policy.direct() && flags.acc_mode() == OpenAccMode::O_WRONLY => {
                 let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH;
@@ -162,7 +172,7 @@ impl Server {
         (offset, flags): (u64, OpenFlags),
         target: &mut [u8],
     ) -> Result<usize, Errno> {
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let _waiting = self.turns.waits(For::Content);
         let read = self
             .shared
@@ -206,7 +216,7 @@ impl Server {
     ) -> Result<u32, Errno> {
         // The kernel has turned O_APPEND into an offset, under the inode's lock.
         let caller = if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            self.identity.kernel()
+            self.identity.kernel(request)
         } else if how.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID) && request.uid == 0 {
             self.identity.unprivileged(request)
         } else {
@@ -222,7 +232,10 @@ impl Server {
         self.counters.add(Asked::BytesWritten, len as u64);
         if handle == DIRECT && (self.policy.sync || flags.0 & (SYNC_DATA | SYNC_ALL) != 0) {
             let data_only = !self.policy.sync && flags.0 & SYNC_ALL == 0;
-            self.sync_node(request, node, data_only)?;
+            match self.policy.sync {
+                true => self.commit_node(&caller, ino, data_only)?,
+                false => self.sync_node(request, node, data_only)?,
+            }
         }
         Ok(u32::try_from(len).unwrap_or(u32::MAX))
     }
@@ -244,17 +257,32 @@ impl Server {
         }
     }
 
-    /// fsync of a file or directory.
+    /// fsync of a file or directory, unless the caller's stream ignores it. A volume that has failed says so in any case.
     pub(crate) fn sync_node(
         &self,
         request: &Asker,
         node: INodeNo,
         data_only: bool,
     ) -> Result<(), Errno> {
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let placement = self.identity.streams().of(request);
+        if placement.ignores_fsync_of(request) {
+            self.counters.add(Asked::IgnoredSyncs, 1);
+            return self.shared.call("fsync", |fs| match fs.health().failed {
+                None => Ok(()),
+                Some(why) => Err(steadfast_vfs::Error::new(steadfast_vfs::Errno::Io, why)),
+            });
+        }
+        let caller = Caller {
+            stream: placement.stream,
+            ..self.identity.reader(request)
+        };
+        self.commit_node(&caller, self.ino(node), data_only)
+    }
+
+    fn commit_node(&self, caller: &Caller, ino: Ino, data_only: bool) -> Result<(), Errno> {
         let _waiting = self.turns.waits(For::Commit);
         self.shared
-            .call("fsync", |fs| fs.fsync(&caller, ino, data_only))
+            .call("fsync", |fs| fs.fsync(caller, ino, data_only))
     }
 
     /// Commits every stream.
@@ -297,7 +325,7 @@ impl Server {
             _ => return Err(Errno::EINVAL),
         };
         let offset = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let at = self
             .shared
             .call("lseek", |fs| fs.seek(&caller, ino, offset, whence))?;

@@ -81,7 +81,10 @@ impl Server {
         command: Command,
     ) -> Result<Vec<u8>, Errno> {
         let ino = self.ino(node);
-        let caller = self.identity.caller(request);
+        let caller = match command {
+            Command::Set(_) => self.identity.caller(request),
+            Command::Get | Command::GetStruct => self.identity.reader(request),
+        };
         let flags = |fs: &dyn steadfast_vfs::FileSystem| fs.flags(&caller, ino);
         match command {
             Command::Get => {

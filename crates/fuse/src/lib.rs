@@ -62,7 +62,6 @@ pub use control::{
     XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_THAW, XATTR_TRIM, freeze, health,
     server_pid, shut_down, stats, sync, thaw, trim,
 };
-pub use identity::{DefaultStream, StreamResolver};
 pub use mount::{MountError, Unmount, check_mount_point, unmount};
 pub use options::{LogHook, MountOptions, THREADS_MAX};
 pub use scrub::scrub;

@@ -60,7 +60,7 @@ impl Server {
         cookie: u64,
         take: &mut dyn FnMut(&WithAttributes<'_>) -> bool,
     ) -> Result<(), Errno> {
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared.call("readdirplus", |fs| {
             self.list_with_attributes(fs, &caller, ino, cookie, take)
         })?;
@@ -116,7 +116,7 @@ impl Server {
                     )
                 } else {
                     let found = fs.getattr(caller, entry.ino).and_then(|attr| {
-                        self.shared.nodes.remember(fs, caller, &attr)?;
+                        self.shared.nodes.remember(fs, caller, &attr, dir)?;
                         Ok(attr)
                     });
                     match found {

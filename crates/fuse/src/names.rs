@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Errno, INodeNo, RenameFlags};
 use steadfast_vfs::acl;
-use steadfast_vfs::{Attr, Caller, DirEntry, FileSystem, NewNode, SetAttr, SetTime};
+use steadfast_vfs::{Attr, Caller, DirEntry, FileSystem, Ino, NewNode, SetAttr, SetTime};
 
 use crate::convert;
 use crate::identity::Asker;
@@ -37,16 +37,17 @@ pub(crate) struct Changes {
 }
 
 impl Server {
-    /// A call whose result gives the kernel a reference to an inode.
+    /// A call whose result, found in `parent`, gives the kernel a reference to an inode.
     pub(crate) fn reference(
         &self,
         what: &'static str,
         caller: &Caller,
+        parent: Ino,
         call: impl FnOnce(&dyn FileSystem) -> steadfast_vfs::Result<Attr>,
     ) -> Result<Attr, Errno> {
         self.shared.call(what, |fs| {
             let attr = call(fs)?;
-            self.shared.nodes.remember(fs, caller, &attr)?;
+            self.shared.nodes.remember(fs, caller, &attr, parent)?;
             Ok(attr)
         })
     }
@@ -82,8 +83,8 @@ impl Server {
         parent: INodeNo,
         name: &OsStr,
     ) -> Result<Attr, Errno> {
-        let (caller, parent) = (self.identity.caller(request), self.ino(parent));
-        self.reference("lookup", &caller, |fs| match name.as_bytes() {
+        let (caller, parent) = (self.identity.reader(request), self.ino(parent));
+        self.reference("lookup", &caller, parent, |fs| match name.as_bytes() {
             // The kernel opens a file handle of an inode that it does not know: of any kind. One
             // without names is only kept for a reference that the kernel has given up.
             b"." => match fs.getattr(&caller, parent)? {
@@ -109,7 +110,7 @@ impl Server {
             perm: convert::perm(mode.mode),
             rdev,
         };
-        self.reference("mknod", &caller, |fs| {
+        self.reference("mknod", &caller, parent, |fs| {
             let made = fs.mknod(&caller, parent, name.as_bytes(), &node)?;
             self.changed_names(fs, &caller, &[parent])?;
             Ok(made)
@@ -124,7 +125,7 @@ impl Server {
         mode: NewMode,
     ) -> Result<Attr, Errno> {
         let (caller, parent) = (self.maker(request, mode), self.ino(parent));
-        self.reference("mkdir", &caller, |fs| {
+        self.reference("mkdir", &caller, parent, |fs| {
             let perm = convert::perm(mode.mode);
             let made = fs.mkdir(&caller, parent, name.as_bytes(), perm)?;
             self.changed_names(fs, &caller, &[parent])?;
@@ -140,7 +141,7 @@ impl Server {
         target: &[u8],
     ) -> Result<Attr, Errno> {
         let (caller, parent) = (self.identity.caller(request), self.ino(parent));
-        self.reference("symlink", &caller, |fs| {
+        self.reference("symlink", &caller, parent, |fs| {
             let made = fs.symlink(&caller, parent, name.as_bytes(), target)?;
             self.changed_names(fs, &caller, &[parent])?;
             Ok(made)
@@ -148,7 +149,7 @@ impl Server {
     }
 
     pub(crate) fn target(&self, request: &Asker, node: INodeNo) -> Result<Vec<u8>, Errno> {
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let target = self
             .shared
             .call("readlink", |fs| fs.readlink(&caller, ino))?;
@@ -162,9 +163,10 @@ impl Server {
         node: INodeNo,
         (parent, name): (INodeNo, &OsStr),
     ) -> Result<Attr, Errno> {
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
         let parent = self.ino(parent);
-        self.reference("link", &caller, |fs| {
+        self.identity.streams().changes_below(request, parent);
+        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        self.reference("link", &caller, parent, |fs| {
             let made = fs.link(&caller, ino, parent, name.as_bytes())?;
             self.changed_names(fs, &caller, &[parent])?;
             Ok(made)
@@ -205,17 +207,24 @@ impl Server {
         flags: RenameFlags,
     ) -> Result<(), Errno> {
         let mode = convert::rename_mode(flags).ok_or(Errno::EINVAL)?;
-        let caller = self.identity.caller(request);
         let from = (self.ino(parent), name.as_bytes());
         let to = (self.ino(new_parent), new_name.as_bytes());
+        let streams = self.identity.streams();
+        streams.changes_below(request, to.0);
+        let caller = self.identity.caller(request);
         self.shared.call("rename", |fs| {
             fs.rename(&caller, from, to, mode)?;
+            if streams.has_directories()
+                && let Ok(moved) = fs.lookup(&caller, to.0, to.1)
+            {
+                self.shared.nodes.set_parent(moved.ino, to.0);
+            }
             self.changed_names(fs, &caller, &[from.0, to.0])
         })
     }
 
     pub(crate) fn attributes(&self, request: &Asker, node: INodeNo) -> Result<Attr, Errno> {
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared.call("getattr", |fs| fs.getattr(&caller, ino))
     }
 
@@ -251,7 +260,7 @@ impl Server {
     }
 
     pub(crate) fn may(&self, request: &Asker, node: INodeNo, mask: u8) -> Result<(), Errno> {
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared
             .call("access", |fs| fs.access(&caller, ino, mask))
     }
@@ -264,7 +273,7 @@ impl Server {
         offset: u64,
         mut take: impl FnMut(DirEntry<'_>) -> bool,
     ) -> Result<(), Errno> {
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared
             .call("readdir", |fs| fs.readdir(&caller, ino, offset, &mut take))?;
         self.directory_accessed(&caller, ino);
@@ -281,7 +290,7 @@ impl Server {
             return value;
         }
         let name = self.offered(name.as_bytes())?;
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared
             .call("getxattr", |fs| fs.getxattr(&caller, ino, name))
     }
@@ -309,7 +318,7 @@ impl Server {
 
     /// All names, a NUL behind each.
     pub(crate) fn xattrs(&self, request: &Asker, node: INodeNo) -> Result<Vec<u8>, Errno> {
-        let (caller, ino) = (self.identity.caller(request), self.ino(node));
+        let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let names = self
             .shared
             .call("listxattr", |fs| fs.listxattr(&caller, ino))?;

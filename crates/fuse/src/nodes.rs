@@ -13,7 +13,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use steadfast_vfs::{Attr, Caller, Errno, FileSystem, Ino, Result};
+use steadfast_vfs::{Attr, Caller, Errno, FileSystem, Ino, Result, Stream};
 
 /// Number of independently locked parts (a power of two).
 const SHARDS: usize = 64;
@@ -23,6 +23,10 @@ const SHARDS: usize = 64;
 struct Held {
     references: u64,
     generation: u64,
+    /// The directory where it was last found, made or moved to.
+    parent: Ino,
+    /// The stream that last changed it, while there are streams.
+    last: Stream,
 }
 
 /// See the module's header.
@@ -50,12 +54,13 @@ impl Nodes {
 
     /// Counts one reference that a reply gives to an inode that was looked at; the first one opens it.
     /// The root is never forgotten by the kernel and never removed: it is not counted. ESTALE if the
-    /// inode has gone since, also if another has its number by now.
+    /// inode has gone since, also if another has its number by now. `parent` is where it was looked for.
     pub(crate) fn remember(
         &self,
         fs: &dyn FileSystem,
         caller: &Caller,
         found: &Attr,
+        parent: Ino,
     ) -> Result<()> {
         if found.ino == self.root {
             return Ok(());
@@ -66,6 +71,7 @@ impl Nodes {
                 return Err(Errno::Stale.into());
             }
             held.references = held.references.saturating_add(1);
+            held.parent = parent;
             return Ok(());
         }
         fs.open_generation(caller, found.ino, found.generation)?;
@@ -74,9 +80,35 @@ impl Nodes {
             Held {
                 references: 1,
                 generation: found.generation,
+                parent,
+                last: Stream(0),
             },
         );
         Ok(())
+    }
+
+    /// The directory where the inode was last seen.
+    pub(crate) fn parent(&self, ino: Ino) -> Option<Ino> {
+        self.shard(ino).get(&ino).map(|held| held.parent)
+    }
+
+    /// It was moved to another directory.
+    pub(crate) fn set_parent(&self, ino: Ino, parent: Ino) {
+        if let Some(held) = self.shard(ino).get_mut(&ino) {
+            held.parent = parent;
+        }
+    }
+
+    /// The stream that last changed the inode.
+    pub(crate) fn last_stream(&self, ino: Ino) -> Option<Stream> {
+        self.shard(ino).get(&ino).map(|held| held.last)
+    }
+
+    /// This stream changes it.
+    pub(crate) fn set_last_stream(&self, ino: Ino, stream: Stream) {
+        if let Some(held) = self.shard(ino).get_mut(&ino) {
+            held.last = stream;
+        }
     }
 
     /// Takes back `count` references; the last one releases the inode.

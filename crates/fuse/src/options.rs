@@ -4,8 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::identity::{DefaultStream, StreamResolver};
-
 /// Receives one line for each event that a caller's error number does not tell all of.
 pub type LogHook = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -67,8 +65,9 @@ pub struct MountOptions {
     pub entry_timeout: Duration,
     /// How long the kernel may trust attributes. Zero if there is another front end.
     pub attr_timeout: Duration,
-    /// Finds the stream of a caller.
-    pub streams: Arc<dyn StreamResolver>,
+    /// The variable `STEADFAST_STREAM` of a process names its stream, also while nobody has set one here: the first change of
+    /// each process costs a look at it.
+    pub stream_environment: bool,
     /// Hears of errors that carry an explanation.
     pub log: Option<LogHook>,
     /// Hears of each request as it arrives.
@@ -99,7 +98,7 @@ impl MountOptions {
             poll: true,
             entry_timeout: TIMEOUT,
             attr_timeout: TIMEOUT,
-            streams: Arc::new(DefaultStream),
+            stream_environment: false,
             log: None,
             trace: None,
         }

@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fuser::{Errno, INodeNo};
-use steadfast_vfs::Shutdown;
+use steadfast_stream::wire;
+use steadfast_vfs::{Shutdown, Stream};
 
 use crate::control::{
     self, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, SHUT_DOWN, XATTR_FREEZE, XATTR_HEALTH,
@@ -17,6 +18,14 @@ use crate::pointed;
 use crate::scrub;
 use crate::server::Server;
 use crate::turns::For;
+
+/// The kernel makes EOPNOTSUPP of EAGAIN where an attribute is set: the limit of a user is told as that of a quota.
+fn by_attribute(set: Result<(), Errno>) -> Result<(), Errno> {
+    set.map_err(|errno| match errno.code() == Errno::EAGAIN.code() {
+        true => Errno::EDQUOT,
+        false => errno,
+    })
+}
 
 impl Server {
     /// The value of one of the server's own attributes; `None` if the name is none of them.
@@ -45,8 +54,46 @@ impl Server {
             let text = health.map_or_else(|_| SHUT_DOWN.to_owned(), |h| control::health_text(&h));
             Some(Ok(text.into_bytes()))
         } else {
-            None
+            self.stream_attribute(request, name)
         }
+    }
+
+    /// The value of an attribute about streams; `None` if the name is none of them.
+    fn stream_attribute(&self, request: &Asker, name: &[u8]) -> Option<Result<Vec<u8>, Errno>> {
+        let rest = name.strip_prefix(wire::XATTR_STREAM.as_bytes())?;
+        let streams = self.identity.streams();
+        if rest.is_empty() {
+            return Some(streams.get(request));
+        }
+        if name == wire::XATTR_WHY_NOT.as_bytes() {
+            return Some(Ok(streams.why_not().into_bytes()));
+        }
+        if name == wire::XATTR_SYNC.as_bytes() {
+            return Some(self.sync_own_stream(request).map(|()| Vec::new()));
+        }
+        let number = name.strip_prefix(wire::XATTR_SYNC.as_bytes());
+        if let Some(number) = number.and_then(|rest| rest.strip_prefix(b".")) {
+            let number = std::str::from_utf8(number).ok()?.parse().ok()?;
+            let synced = match streams.numbered(request, number) {
+                Ok(Some(stream)) => self.sync_stream(stream),
+                // It has ended, so everything of it is durable.
+                Ok(None) => Ok(()),
+                Err(errno) => Err(errno),
+            };
+            return Some(synced.map(|()| Vec::new()));
+        }
+        streams.list(request, name, self.may_administer(request).is_ok())
+    }
+
+    fn sync_own_stream(&self, request: &Asker) -> Result<(), Errno> {
+        let streams = self.identity.streams();
+        streams.offered()?;
+        self.sync_stream(streams.own(request)?.stream)
+    }
+
+    fn sync_stream(&self, stream: Stream) -> Result<(), Errno> {
+        let _waiting = self.turns.waits(For::Commit);
+        self.identity.streams().commit(stream)
     }
 
     /// The server's own commands by ioctl(2): what the caller's argument becomes, if it is passed on.
@@ -75,6 +122,17 @@ impl Server {
                 let how = control::shutdown_of(number).ok_or(Errno::EINVAL)?;
                 self.shut_down(how).map(|()| Vec::new())
             }
+            wire::IOCTL_SET => {
+                let set = self.identity.streams().set(request, argument);
+                set.map(|()| Vec::new())
+            }
+            wire::IOCTL_GET => self.identity.streams().get(request),
+            wire::IOCTL_SHOW => self.identity.streams().get_of(request, argument),
+            wire::IOCTL_SYNC => self.sync_own_stream(request).map(|()| Vec::new()),
+            wire::IOCTL_SYNC_NAMED => {
+                let stream = self.identity.streams().named(request, argument)?;
+                self.sync_stream(stream).map(|()| Vec::new())
+            }
             _ => match fileattr::command(command, argument) {
                 Some(asked) => self.flag_command(request, node, asked?),
                 None => Err(Errno::ENOTTY),
@@ -93,6 +151,12 @@ impl Server {
             Some(self.shut_down_by_name(request, value))
         } else if name == XATTR_FREEZE {
             Some(self.freeze(request, value))
+        } else if name == wire::XATTR_STREAM {
+            Some(by_attribute(self.identity.streams().set(request, value)))
+        } else if name == wire::XATTR_RULE {
+            let allowed = self.may_administer(request);
+            let rule = || self.identity.streams().rule(request, value);
+            Some(by_attribute(allowed.and_then(|()| rule())))
         } else {
             None
         }
@@ -178,6 +242,9 @@ impl Server {
         let counters = self.shared.gate.pass(|| self.shared.fs.counters());
         add("shut_down_now", u64::from(counters.is_err()));
         for (name, value) in counters.unwrap_or_default() {
+            add(name, value);
+        }
+        for (name, value) in self.identity.streams().counters() {
             add(name, value);
         }
         for (name, value) in self.counters.list() {

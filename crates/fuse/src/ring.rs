@@ -230,6 +230,8 @@ impl Ring {
             uid: request.uid,
             gid: request.gid,
             thread: request.pid,
+            ino: self.0.ino(node(on)),
+            asked,
         };
         self.0.note(&asker, asked, node(on), name);
         asker

@@ -76,7 +76,7 @@ impl Server {
         node: INodeNo,
         name: Option<&OsStr>,
     ) -> (Turn<'_>, Asker) {
-        let request: Asker = request.into();
+        let request = Asker::new(request, asked, self.ino(node));
         let turn = self.turns.begin(request.thread);
         self.note(&request, asked, node, name);
         (turn, request)
@@ -272,8 +272,9 @@ impl fuser::Filesystem for Front {
     fn forget(&self, request: &Request, node: INodeNo, count: u64) {
         // The protocol crate hands over a batch one by one.
         let _turn = self.turns.begin_some();
-        self.note(&request.into(), Asked::Forget, node, None);
         let ino = self.ino(node);
+        let request = Asker::new(request, Asked::Forget, ino);
+        self.note(&request, Asked::Forget, node, None);
         let _ = self
             .shared
             .gate

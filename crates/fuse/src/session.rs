@@ -18,7 +18,7 @@ use steadfast_vfs::FileSystem;
 use crate::convert::NodeNumbers;
 use crate::counters::Counters;
 use crate::gate::Gate;
-use crate::identity::Identity;
+use crate::identity::{Identity, Resolver};
 use crate::mount::{self, MountError, Mounted, Unmount};
 use crate::nodes::Nodes;
 use crate::options::{MountOptions, THREADS_MAX};
@@ -174,7 +174,11 @@ pub fn mount(
     let server = Arc::new(Server {
         shared: Arc::clone(&shared),
         numbers: NodeNumbers::new(root),
-        identity: Identity::new(options.allow_other, Arc::clone(&options.streams)),
+        identity: Identity::new(
+            options.allow_other,
+            options.relatime,
+            Resolver::new(Arc::clone(&shared), options.stream_environment),
+        ),
         policy: Policy {
             entry_timeout: options.entry_timeout,
             attr_timeout: options.attr_timeout,

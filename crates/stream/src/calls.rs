@@ -119,7 +119,8 @@ pub(crate) fn explain(path: &Path, what: &str, errno: Errno) -> Error {
             Err(reason) => reason,
             Ok(()) => Error::io(what, errno),
         },
-        Errno::AGAIN => Error::TooMany {
+        // An attribute cannot be set with EAGAIN: the kernel makes EOPNOTSUPP of it.
+        Errno::AGAIN | Errno::DQUOT => Error::TooMany {
             what: what.to_owned(),
         },
         errno => Error::io(what, errno),

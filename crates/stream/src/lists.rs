@@ -109,8 +109,13 @@ fn pages(path: &Path, attribute: &str, what: &'static str) -> Result<Vec<String>
     let mut from = "0".to_owned();
     for _ in 0..PAGES_MAX {
         let name = format!("{attribute}.{from}");
-        let len = rustix::fs::getxattr(path, name, &mut buf[..])
-            .map_err(|errno| explain(path, what, errno))?;
+        let len = rustix::fs::getxattr(path, name, &mut buf[..]).map_err(|errno| match errno {
+            Errno::PERM => Error::NotPermitted {
+                what: what.to_owned(),
+                rule: "it tells paths, and is for root and for the user who mounted",
+            },
+            errno => explain(path, what, errno),
+        })?;
         let text = std::str::from_utf8(&buf[..len]).map_err(|_| Error::answer(path, what))?;
         let mut next = None;
         for line in text.lines() {

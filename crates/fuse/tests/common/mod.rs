@@ -7,6 +7,9 @@
     missing_docs
 )]
 
+pub(crate) mod streams;
+
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -23,9 +26,89 @@ pub(crate) enum Seen {
     Size(u64),
 }
 
+/// The streams of a volume that commits nothing by itself.
+#[derive(Default)]
+pub(crate) struct Recorded {
+    /// Operations of each stream.
+    pub(crate) operations: Mutex<BTreeMap<Stream, u64>>,
+    /// The stream that changed an inode last, since the last sync.
+    pub(crate) uncommitted: Mutex<HashMap<Ino, Stream>>,
+    pub(crate) syncs: Mutex<Vec<Stream>>,
+    pub(crate) intervals: Mutex<Vec<(Stream, Option<Duration>)>>,
+    pub(crate) forgotten: Mutex<Vec<Stream>>,
+    /// No stream can be forgotten.
+    pub(crate) keep: AtomicBool,
+}
+
+impl Recorded {
+    fn changed(&self, caller: &Caller, inos: &[Ino]) {
+        *self
+            .operations
+            .lock()
+            .unwrap()
+            .entry(caller.stream)
+            .or_default() += 1;
+        let mut uncommitted = self.uncommitted.lock().unwrap();
+        uncommitted.extend(inos.iter().map(|ino| (*ino, caller.stream)));
+    }
+
+    pub(crate) fn commit(&self) {
+        self.uncommitted.lock().unwrap().clear();
+    }
+}
+
+impl Streams for Recorded {
+    fn sync(&self, stream: Stream) -> Result<()> {
+        self.syncs.lock().unwrap().push(stream);
+        self.uncommitted
+            .lock()
+            .unwrap()
+            .retain(|_, of| *of != stream);
+        Ok(())
+    }
+    fn of_inode(&self, ino: Ino) -> Option<Stream> {
+        self.uncommitted.lock().unwrap().get(&ino).copied()
+    }
+    fn set_commit_interval(&self, stream: Stream, interval: Option<Duration>) {
+        self.intervals.lock().unwrap().push((stream, interval));
+    }
+    fn stats(&self) -> Vec<StreamStats> {
+        let operations = self.operations.lock().unwrap();
+        let uncommitted = self.uncommitted.lock().unwrap();
+        let of = |(stream, operations): (&Stream, &u64)| StreamStats {
+            stream: *stream,
+            operations: *operations,
+            uncommitted: uncommitted.values().filter(|of| *of == stream).count() as u64,
+            ..StreamStats::default()
+        };
+        operations.iter().map(of).collect()
+    }
+    fn merges(&self) -> Vec<StreamMerge> {
+        let one = StreamMerge {
+            streams: [Stream(1), Stream(0)],
+            cause: MergeCause::IndexBlock,
+            inode: Some(12),
+            path: Some(b"/a\tb/\xff".to_vec()),
+        };
+        vec![one; MERGES_KEPT]
+    }
+    fn forget(&self, stream: Stream) -> bool {
+        let values = self.uncommitted.lock().unwrap();
+        let idle = !self.keep.load(SeqCst) && !values.values().any(|of| *of == stream);
+        if idle {
+            self.forgotten.lock().unwrap().push(stream);
+        }
+        idle
+    }
+}
+
 /// Counts calls and misbehaves when told to.
 pub(crate) struct Watched {
     pub(crate) inner: MemFs,
+    /// Its streams, if it is to have them.
+    pub(crate) streams: Option<Recorded>,
+    /// Why the volume has failed.
+    pub(crate) failed: Mutex<Option<String>>,
     pub(crate) lookups: AtomicU64,
     pub(crate) opens: AtomicU64,
     pub(crate) releases: AtomicU64,
@@ -47,6 +130,8 @@ impl Default for Watched {
     fn default() -> Watched {
         Watched {
             inner: MemFs::default(),
+            streams: None,
+            failed: Mutex::default(),
             lookups: AtomicU64::new(0),
             opens: AtomicU64::new(0),
             releases: AtomicU64::new(0),
@@ -67,6 +152,12 @@ impl Watched {
     pub(crate) fn held(&self) -> u64 {
         self.opens.load(SeqCst) - self.releases.load(SeqCst)
     }
+
+    fn changed(&self, caller: &Caller, inos: &[Ino]) {
+        if let Some(streams) = &self.streams {
+            streams.changed(caller, inos);
+        }
+    }
 }
 
 impl FileSystem for Watched {
@@ -81,6 +172,7 @@ impl FileSystem for Watched {
         self.inner.getattr(c, ino)
     }
     fn setattr(&self, c: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        self.changed(c, &[ino]);
         if let Some(size) = set.size {
             self.seen.lock().unwrap().push(Seen::Size(size));
         }
@@ -90,24 +182,33 @@ impl FileSystem for Watched {
         self.inner.access(c, ino, mask)
     }
     fn mknod(&self, c: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
-        self.inner.mknod(c, parent, name, node)
+        let made = self.inner.mknod(c, parent, name, node)?;
+        self.changed(c, &[made.ino]);
+        Ok(made)
     }
     fn mkdir(&self, c: &Caller, parent: Ino, name: &[u8], perm: u16) -> Result<Attr> {
-        self.inner.mkdir(c, parent, name, perm)
+        let made = self.inner.mkdir(c, parent, name, perm)?;
+        self.changed(c, &[made.ino]);
+        Ok(made)
     }
     fn symlink(&self, c: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
-        self.inner.symlink(c, parent, name, target)
+        let made = self.inner.symlink(c, parent, name, target)?;
+        self.changed(c, &[made.ino]);
+        Ok(made)
     }
     fn readlink(&self, c: &Caller, ino: Ino) -> Result<Vec<u8>> {
         self.inner.readlink(c, ino)
     }
     fn link(&self, c: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
+        self.changed(c, &[ino]);
         self.inner.link(c, ino, parent, name)
     }
     fn unlink(&self, c: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
+        self.changed(c, &[]);
         self.inner.unlink(c, parent, name)
     }
     fn rmdir(&self, c: &Caller, parent: Ino, name: &[u8]) -> Result<()> {
+        self.changed(c, &[]);
         self.inner.rmdir(c, parent, name)
     }
     fn rename(
@@ -117,6 +218,7 @@ impl FileSystem for Watched {
         to: (Ino, &[u8]),
         m: RenameMode,
     ) -> Result<()> {
+        self.changed(c, &[]);
         self.inner.rename(c, from, to, m)
     }
     fn open(&self, c: &Caller, ino: Ino) -> Result<()> {
@@ -132,6 +234,7 @@ impl FileSystem for Watched {
         self.inner.read(c, ino, offset, buf)
     }
     fn write(&self, c: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        self.changed(c, &[ino]);
         self.writes_begun.fetch_add(1, SeqCst);
         self.seen
             .lock()
@@ -163,6 +266,7 @@ impl FileSystem for Watched {
         offset: u64,
         len: u64,
     ) -> Result<()> {
+        self.changed(c, &[ino]);
         self.inner.fallocate(c, ino, m, offset, len)
     }
     fn seek(&self, c: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
@@ -195,6 +299,15 @@ impl FileSystem for Watched {
     }
     fn removexattr(&self, c: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
         self.inner.removexattr(c, ino, name)
+    }
+    fn streams(&self) -> Option<&dyn Streams> {
+        self.streams.as_ref().map(|streams| streams as &dyn Streams)
+    }
+    fn health(&self) -> Health {
+        Health {
+            read_only: false,
+            failed: self.failed.lock().unwrap().clone(),
+        }
     }
     fn flags(&self, _c: &Caller, _ino: Ino) -> Result<InodeFlags> {
         Ok(InodeFlags::NONE)
@@ -235,6 +348,19 @@ pub(crate) struct Mount {
 impl Mount {
     /// Mounts a new file system; nothing (and a line that says so) where that is impossible.
     pub(crate) fn new(change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
+        Mount::of(Watched::default(), change)
+    }
+
+    /// The same of a volume with streams.
+    pub(crate) fn with_streams(change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
+        let fs = Watched {
+            streams: Some(Recorded::default()),
+            ..Watched::default()
+        };
+        Mount::of(fs, change)
+    }
+
+    fn of(fs: Watched, change: impl FnOnce(&mut MountOptions)) -> Option<Mount> {
         if !Path::new("/dev/fuse").exists() {
             println!("skipped: there is no /dev/fuse here");
             return None;
@@ -245,7 +371,7 @@ impl Mount {
         std::fs::set_permissions(dir.path(), open).unwrap();
         let point = dir.path().join("mnt");
         std::fs::create_dir(&point).unwrap();
-        let fs = Arc::new(Watched::default());
+        let fs = Arc::new(fs);
         let mut options = MountOptions::new("/tmp/a volume, of sorts");
         // The whole suite over io_uring, where the kernel offers it.
         options.io_uring = over_io_uring();

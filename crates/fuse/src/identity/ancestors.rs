@@ -1,0 +1,85 @@
+//! The way from a process up to the nearest ancestor whose stream somebody has set.
+//!
+//! A parent's number is read from the child, and the number may be another's when it is looked at. So the child's parent is
+//! read again after the parent was looked at: a child whose parent has ended has another one before the number is free. And
+//! nobody starts before its parent: a start that comes later shows that the number is another's, too.
+//!
+//! An ancestor that has been decided ends the way, also where it was decided that nothing puts it into a stream: a child begins
+//! where its parent is.
+
+use super::placed::{By, Process};
+use super::process::{Id, Proc, Stat};
+use super::registry::Member;
+
+/// Most processes between one and the ancestor that is looked for, and attempts to see one of them.
+const HOPS_MAX: usize = 128;
+
+/// What is known of an ancestor.
+pub(super) enum Seen {
+    /// The way ends here.
+    Decided(Ancestry),
+    /// Nothing: on to its parent.
+    Unknown,
+}
+
+/// What was found on the way.
+#[derive(Clone, Debug)]
+pub(super) enum Ancestry {
+    /// Somebody has set the stream of this ancestor.
+    Set(u32, Member),
+    /// The parent was moved by the rule of a directory.
+    Directory(By, Member),
+    /// None of them.
+    Nothing,
+}
+
+impl Ancestry {
+    /// What a process passes on to its children; `None` if it is not decided.
+    pub(super) fn of(process: &Process, sets: u64) -> Seen {
+        let passed_on = match process.decision() {
+            Some(decision) => match decision.by {
+                By::Set => Ancestry::Set(process.number, decision.member),
+                By::Ancestor(number) => Ancestry::Set(number, decision.member),
+                by @ By::Directory(_) => Ancestry::Directory(by, decision.member),
+                By::Cgroup(_) | By::Environment | By::Nothing => Ancestry::Nothing,
+            },
+            None if process.clear_at() == Some(sets) => Ancestry::Nothing,
+            None => return Seen::Unknown,
+        };
+        Seen::Decided(passed_on)
+    }
+}
+
+/// Goes up from a process. `look` is asked for each ancestor; those that it did not know are returned.
+pub(super) fn walk(
+    proc: &Proc,
+    process: u32,
+    stat: Stat,
+    look: impl Fn(u32, Id) -> Seen,
+) -> (Ancestry, Vec<(u32, Id)>) {
+    let mut passed = Vec::new();
+    let (mut child, mut child_stat) = (process, stat);
+    for _ in 0..HOPS_MAX {
+        let parent = child_stat.parent;
+        if parent == 0 {
+            break;
+        }
+        let seen = proc
+            .process(parent)
+            .and_then(|id| Some((id, proc.stat(parent)?)));
+        let Some(again) = proc.stat(child) else {
+            break; // It has ended; only its children would ask.
+        };
+        match seen {
+            Some((id, stat)) if again.parent == parent && stat.start <= again.start => {
+                match look(parent, id) {
+                    Seen::Decided(ancestry) => return (ancestry, passed),
+                    Seen::Unknown => passed.push((parent, id)),
+                }
+                (child, child_stat) = (parent, stat);
+            }
+            _ => child_stat = again,
+        }
+    }
+    (Ancestry::Nothing, passed)
+}

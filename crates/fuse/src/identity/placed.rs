@@ -1,0 +1,278 @@
+//! Processes whose stream is decided, and why.
+//!
+//! A decision is kept until somebody sets another, or until the process ends. Of the processes in between, which were looked
+//! at on the way to an ancestor, it is kept that there is no ancestor with a stream.
+//!
+//! Invariants: there are at most [`CAPACITY`] entries; one that somebody has set, or that a directory has moved, is only given
+//! up when its process has ended. Ended processes are found a few at a time, with each new one.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use steadfast_vfs::Ino;
+
+use super::process::Id;
+use super::registry::Member;
+
+/// Most processes that are remembered, about 200 bytes each.
+pub(crate) const CAPACITY: usize = 1 << 16;
+/// Entries that are looked at with each new one. One that is removed is followed by the newest, which lives: with two, the
+/// table would grow without bound.
+const TIDIED: usize = 3;
+/// Entries that are looked at for room when there is none.
+const SEARCHED: usize = 64;
+
+/// Why a process belongs to its stream.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum By {
+    /// It, or somebody, has set it.
+    Set,
+    /// Somebody has set that of this ancestor.
+    Ancestor(u32),
+    /// The rule for this cgroup.
+    Cgroup(String),
+    /// Its environment.
+    Environment,
+    /// It, or an ancestor, changed something below this directory.
+    Directory(Ino),
+    /// Nothing: it is in the default stream.
+    Nothing,
+}
+
+/// The stream of a process, and why.
+#[derive(Clone, Debug)]
+pub(crate) struct Decision {
+    pub(crate) member: Member,
+    pub(crate) by: By,
+}
+
+impl Decision {
+    pub(crate) fn nothing() -> Decision {
+        Decision {
+            member: None,
+            by: By::Nothing,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    decision: Option<Decision>,
+    /// No ancestor had a stream when this many had been set.
+    clear_at: Option<u64>,
+}
+
+/// A process.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) number: u32,
+    pub(crate) id: Id,
+    /// A thread of the kernel: it works for others.
+    pub(crate) kernel: bool,
+    state: Mutex<State>,
+}
+
+impl Process {
+    pub(crate) fn new(number: u32, id: Id, kernel: bool) -> Process {
+        Process {
+            number,
+            id,
+            kernel,
+            state: Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn decision(&self) -> Option<Decision> {
+        self.state().decision.clone()
+    }
+
+    /// What it belongs to from now on; returns what it belonged to.
+    pub(crate) fn place(&self, decision: Decision) -> Option<Decision> {
+        self.state().decision.replace(decision)
+    }
+
+    /// The same unless it is decided; returns what counts.
+    pub(crate) fn place_first(&self, decision: Decision) -> Decision {
+        self.state().decision.get_or_insert(decision).clone()
+    }
+
+    /// Moves it if nothing but the default has been decided; returns what counts.
+    pub(crate) fn place_from_default(&self, decision: Decision) -> Decision {
+        let mut state = self.state();
+        match &state.decision {
+            Some(old) if old.by != By::Nothing => old.clone(),
+            _ => state.decision.insert(decision).clone(),
+        }
+    }
+
+    pub(crate) fn clear_at(&self) -> Option<u64> {
+        self.state().clear_at
+    }
+
+    pub(crate) fn set_clear_at(&self, sets: u64) {
+        self.state().clear_at = Some(sets);
+    }
+
+    /// It has ended: it belongs to nothing any more.
+    fn end(&self) {
+        *self.state() = State::default();
+    }
+
+    /// What would not be decided the same way again.
+    fn to_keep(&self) -> bool {
+        let state = self.state();
+        let decision = state.decision.as_ref();
+        decision.is_some_and(|decision| matches!(decision.by, By::Set | By::Directory(_)))
+    }
+}
+
+/// See the module's header.
+#[derive(Debug, Default)]
+pub(crate) struct Processes {
+    entries: Vec<Arc<Process>>,
+    at: HashMap<u32, usize>,
+    /// Where the search for ended ones goes on.
+    hand: usize,
+}
+
+impl Processes {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The process, unless the number was another's.
+    pub(crate) fn get(&self, number: u32, id: Id) -> Option<&Arc<Process>> {
+        let entry = self.entries.get(*self.at.get(&number)?)?;
+        (entry.id == id).then_some(entry)
+    }
+
+    /// Adds a process in place of any that had its number. False if there is no room; then it is not remembered.
+    pub(crate) fn add(&mut self, process: &Arc<Process>, alive: impl Fn(&Process) -> bool) -> bool {
+        if let Some(at) = self.at.get(&process.number) {
+            let old = std::mem::replace(&mut self.entries[*at], Arc::clone(process));
+            old.end();
+            return true;
+        }
+        self.tidy(TIDIED, &alive);
+        if self.entries.len() >= CAPACITY && !self.make_room(&alive) {
+            return false;
+        }
+        self.at.insert(process.number, self.entries.len());
+        self.entries.push(Arc::clone(process));
+        true
+    }
+
+    /// Looks at so many processes, different ones each time, and removes those that have ended.
+    pub(crate) fn tidy(&mut self, count: usize, alive: impl Fn(&Process) -> bool) {
+        for _ in 0..count.min(self.entries.len()) {
+            if self.hand >= self.entries.len() {
+                self.hand = 0;
+            }
+            match self.entries.get(self.hand) {
+                Some(entry) if !alive(entry) => self.remove(self.hand),
+                _ => self.hand += 1,
+            }
+        }
+    }
+
+    fn make_room(&mut self, alive: impl Fn(&Process) -> bool) -> bool {
+        self.tidy(SEARCHED, alive);
+        for _ in 0..SEARCHED {
+            if self.entries.len() < CAPACITY {
+                return true;
+            }
+            self.hand = (self.hand + 1) % self.entries.len();
+            if !self.entries[self.hand].to_keep() {
+                self.remove(self.hand);
+            }
+        }
+        self.entries.len() < CAPACITY
+    }
+
+    fn remove(&mut self, at: usize) {
+        if at >= self.entries.len() {
+            return;
+        }
+        let gone = self.entries.swap_remove(at);
+        self.at.remove(&gone.number);
+        gone.end();
+        if let Some(moved) = self.entries.get(at) {
+            self.at.insert(moved.number, at);
+        }
+    }
+
+    /// Keeps only what would not be decided the same way again.
+    pub(crate) fn forget_derived(&mut self) {
+        self.entries.retain(|entry| entry.to_keep());
+        let numbers = self.entries.iter().map(|entry| entry.number);
+        self.at = numbers.zip(0..).collect();
+        self.hand = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::process::Proc;
+
+    fn ids() -> Option<[Id; 2]> {
+        let proc = Proc::open().ok()?;
+        Some([proc.process(std::process::id())?, proc.process(1)?])
+    }
+
+    #[test]
+    fn a_number_that_is_used_again_is_another_process() {
+        let Some([a, b]) = ids() else { return };
+        let mut table = Processes::default();
+        let first = Arc::new(Process::new(7, a, false));
+        assert!(table.add(&first, |_| true));
+        first.place(Decision::nothing());
+        assert!(table.get(7, a).is_some());
+        assert!(table.get(7, b).is_none());
+        let second = Arc::new(Process::new(7, b, false));
+        assert!(table.add(&second, |_| true));
+        assert!(table.get(7, a).is_none());
+        assert_eq!(table.len(), 1);
+        assert!(first.decision().is_none(), "it has ended");
+    }
+
+    #[test]
+    fn many_short_processes_leave_as_many_entries_as_live_at_a_time() {
+        let Some([id, _]) = ids() else { return };
+        let mut table = Processes::default();
+        for number in 0..100_000 {
+            let process = Arc::new(Process::new(number, id, false));
+            assert!(table.add(&process, |old| old.number + 10 > number));
+            assert!(table.len() < 64, "{}", table.len());
+        }
+    }
+
+    #[test]
+    fn a_full_table_gives_up_what_can_be_decided_again_and_nothing_else() {
+        let Some([id, _]) = ids() else { return };
+        let mut table = Processes::default();
+        let add = |table: &mut Processes, number, by| {
+            let process = Arc::new(Process::new(number, id, false));
+            process.place(Decision { member: None, by });
+            table.add(&process, |_| true)
+        };
+        for number in 0..CAPACITY as u32 {
+            let by = match number {
+                5 => By::Nothing,
+                _ => By::Set,
+            };
+            assert!(add(&mut table, number, by));
+        }
+        let mut added = 0;
+        for number in 0..CAPACITY as u32 {
+            added += u32::from(add(&mut table, CAPACITY as u32 + number, By::Set));
+        }
+        assert_eq!(added, 1);
+        assert!(table.get(5, id).is_none() && table.get(6, id).is_some());
+        assert_eq!(table.len(), CAPACITY);
+    }
+}
