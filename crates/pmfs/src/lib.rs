@@ -3,6 +3,9 @@
 pub mod error;
 mod fs;
 pub mod fsck;
+#[cfg(feature = "fuzz")]
+#[doc(hidden)]
+pub mod fuzz;
 mod gate;
 pub mod grow;
 pub mod index;
