@@ -184,7 +184,7 @@ fn names_are_there_or_not_whatever_a_crash_leaves() {
         other: (at_link, a, NOW),
     };
     cut(&lab, "exchange across", || {
-        exchange(m, swap, &both).unwrap()
+        exchange(m, swap, &both).unwrap();
     });
     let moved = Rename {
         from: at_link,
