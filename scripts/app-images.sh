@@ -204,6 +204,37 @@ leveldb_begin() { mkdir "$AT/leveldb"; "$WORK/leveldb-tool" append "$AT/leveldb/
 leveldb_run() { in_stream leveldb "$WORK/leveldb-tool" append "$AT/leveldb/db" 10 12000 500 >/dev/null; }
 leveldb_judge() { "$WORK/leveldb-tool" check "$AT/leveldb/db" >"$WORK/judge" 2>&1 || tail -n 1 "$WORK/judge"; }
 
+ZK_PORT=
+zookeeper_server() {
+  if [ -z "$ZK_PORT" ]; then
+    ZK_PORT=$(/usr/bin/python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    printf '%s\n' tickTime=500 "dataDir=$AT/zookeeper" "clientPort=$ZK_PORT" clientPortAddress=127.0.0.1 admin.enableServer=false >"$WORK/zoo.cfg"
+  fi
+  java -Xmx128m -XX:TieredStopAtLevel=1 -cp /usr/share/java/zookeeper.jar org.apache.zookeeper.server.quorum.QuorumPeerMain "$WORK/zoo.cfg" \
+    >"$WORK/zookeeper.log" 2>&1 &
+  ZK_SERVER=$!
+  on_exit stop_process "$ZK_SERVER"
+}
+zookeeper_client() { /usr/bin/python3 "$here/zookeeper.py" "$1" "$ZK_PORT" "${@:2}"; }
+zookeeper_end() {
+  kill -TERM "$ZK_SERVER" 2>/dev/null || true
+  wait "$ZK_SERVER" 2>/dev/null || true
+}
+zookeeper_begin() { mkdir "$AT/zookeeper" && zookeeper_server && zookeeper_client create 1 5 /dev/null && zookeeper_end; }
+zookeeper_run() {
+  zookeeper_server
+  if [ "$on" = ordered ]; then "$STEADFAST" stream set zookeeper "$ZK_SERVER" --mount "$AT" >/dev/null || return; fi
+  zookeeper_client create 6 400 "$DISK/mark" || return
+  zookeeper_end
+}
+zookeeper_judge() {
+  local n
+  # In this shell of its own, so that the server is its child.
+  zookeeper_server
+  if ! n=$(zookeeper_client check 2>&1); then echo "$n"; elif ((n < $1)); then echo "$n nodes, $1 were acknowledged"; fi
+  zookeeper_end
+}
+
 # ---------------------------------------------------------------- runs and judgements
 
 failed=0 found_any=0

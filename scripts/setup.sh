@@ -18,7 +18,7 @@ case $purpose in
                  rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
   disk)  needs+=(fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount unshare:util-linux nbdkit:nbdkit nbdinfo:libnbd-bin
                  qemu-img:qemu-utils fio:fio) ;;
-  apps)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount c++:g++ hg:mercurial) ;;
+  apps)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount c++:g++ hg:mercurial java:default-jre-headless) ;;
   streams) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount ps:procps c++:g++ xz:xz-utils) ;;
   nfs)   needs+=(mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
   nfs-clients) needs+=(ip:iproute2 nsenter:util-linux rpcbind:rpcbind rpcinfo:rpcbind setpriv:util-linux pkill:procps nfs-ls:libnfs-utils) ;;
@@ -47,6 +47,10 @@ find_missing() {
   case $purpose in
     streams|apps) [ -e /usr/include/leveldb/db.h ] || packages+=(libleveldb-dev) ;;
   esac
+  if [ "$purpose" = apps ]; then
+    [ -e /usr/share/java/zookeeper.jar ] || packages+=(zookeeper)
+    /usr/bin/python3 -c 'import kazoo' 2>/dev/null || packages+=(python3-kazoo)
+  fi
   if [ "$purpose" = streams ]; then
     [ -e /usr/src/linux-source-6.1.tar.xz ] || packages+=(linux-source-6.1)
   fi
