@@ -10,10 +10,12 @@
 . "$root/bench/streams/single.sh"
 # shellcheck source-path=SCRIPTDIR source=streams/applications.sh
 . "$root/bench/streams/applications.sh"
+# shellcheck source-path=SCRIPTDIR source=streams/contracts.sh
+. "$root/bench/streams/contracts.sh"
 
 RUNS=5
 QUICK_RUNS=1
-PARTS=(beside paced single applications together)
+PARTS=(beside paced single applications together contracts)
 
 prepare_streams() {
   local reason

@@ -19,7 +19,7 @@ case $purpose in
   disk)  needs+=(fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount unshare:util-linux nbdkit:nbdkit nbdinfo:libnbd-bin
                  qemu-img:qemu-utils fio:fio) ;;
   apps)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount c++:g++ hg:mercurial java:default-jre-headless) ;;
-  streams) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount ps:procps c++:g++ xz:xz-utils) ;;
+  streams) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount ps:procps c++:g++ xz:xz-utils make:make) ;;
   nfs)   needs+=(mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
   nfs-clients) needs+=(ip:iproute2 nsenter:util-linux rpcbind:rpcbind rpcinfo:rpcbind setpriv:util-linux pkill:procps nfs-ls:libnfs-utils) ;;
   guest) needs+=(ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha

@@ -21,6 +21,7 @@
 //! load checkout TREE REVISION         git checkout of a revision in a work tree
 //! load createfiles DIR FILES THREADS  make files of 16 KiB in directories of 100
 //! load randwrite FILE MIB COUNT       overwrite 4 KiB anywhere in a file of MIB mebibytes, an fsync for each hundred
+//! load mail DIR COUNT HOW             deliver mails as qmail does; HOW: safe, data-first, once or never
 //! load fill FILE MIB                  write MIB mebibytes from the beginning of a file on
 //! load truncate FILE                  make it empty
 //! load byte FILE                      append a byte; the seconds are those of the fsync alone
@@ -38,12 +39,12 @@ use std::env;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-use workload::Mix;
+use workload::{Delivery, Mix};
 
 const USAGE: &str = "usage: load WORKLOAD ARGUMENTS... | report [--json] --subject NAME [KEY=VALUE...]; \
                      WORKLOAD: smallfile, varmail, fileserver, webserver, webproxy, log, overwrites, append, \
                      largefile, read-sequential, read-random, sqlite, untar, remove, clone, checkout, \
-                     createfiles, randwrite, fill, truncate, byte, bytes, paced";
+                     createfiles, randwrite, mail, fill, truncate, byte, bytes, paced";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -105,6 +106,10 @@ fn run(args: &[String]) -> Result<String, String> {
         }
         ["randwrite", file, mib, count] => {
             workload::randwrite(Path::new(file), number(mib)?, number(count)?)?
+        }
+        ["mail", dir, count, how] => {
+            let how = Delivery::named(how).ok_or(USAGE)?;
+            workload::mail(Path::new(dir), number(count)?, how)?
         }
         ["fill", file, mib] => workload::fill(Path::new(file), number(mib)?)?,
         ["truncate", file] => workload::truncate(Path::new(file))?,

@@ -11,7 +11,7 @@ pub(crate) use beside::{byte, bytes, fill, paced, randwrite, truncate};
 pub(crate) use files::{append, largefile, log, overwrites, random_reads, sequential_reads};
 pub(crate) use mixes::{Mix, mix};
 pub(crate) use programs::{checkout, clone, remove, sqlite, untar};
-pub(crate) use spool::{create_files, smallfile, varmail};
+pub(crate) use spool::{Delivery, create_files, mail, smallfile, varmail};
 
 use std::io;
 use std::path::Path;
@@ -122,6 +122,18 @@ mod tests {
         assert!(random_reads(dir, 2, 100).unwrap() > 0.0);
         let file = dir.join("read");
         assert_eq!(fs::metadata(&file).unwrap().len(), 2 << 20);
+    }
+
+    #[test]
+    fn each_delivered_mail_is_in_its_box_alone() {
+        let dir = Scratch::new("load-mail");
+        for (turn, how) in ["safe", "data-first", "once", "never"].iter().enumerate() {
+            let spool = dir.0.join(how);
+            mail(&spool, 5, Delivery::named(how).unwrap()).unwrap();
+            assert_eq!(count_files(&dir.0), 5 * (turn + 1));
+            assert_eq!(count_files(&spool.join("tmp")), 0);
+        }
+        assert_eq!(Delivery::named("at once"), None);
     }
 
     #[test]

@@ -59,6 +59,63 @@ pub(crate) fn create_files(dir: &Path, count: u32, threads: u32) -> Result<f64, 
     })
 }
 
+/// Which calls a delivery makes so that a mail that was acknowledged is in its box after a crash, and no part of one ever is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Delivery {
+    /// The mail before its name, then the box: where nothing is promised.
+    Safe,
+    /// The mail's data before its name, then the box: where only data may come late.
+    DataFirst,
+    /// The box: where everything before it is in order.
+    Once,
+    /// Nothing: where each call is durable.
+    Never,
+}
+
+impl Delivery {
+    pub(crate) fn named(name: &str) -> Option<Delivery> {
+        match name {
+            "safe" => Some(Delivery::Safe),
+            "data-first" => Some(Delivery::DataFirst),
+            "once" => Some(Delivery::Once),
+            "never" => Some(Delivery::Never),
+            _ => None,
+        }
+    }
+}
+
+/// Delivers `count` mails of 1 to 16 KiB as qmail does: write a file in `tmp`, make it durable, link it into `new`, remove the
+/// first name.
+pub(crate) fn mail(dir: &Path, count: u32, how: Delivery) -> Result<f64, String> {
+    let data = pattern(MAIL_BYTES);
+    let (tmp, new) = (dir.join("tmp"), dir.join("new"));
+    for box_ in [&tmp, &new] {
+        fs::create_dir_all(box_).map_err(|e| failed("make", box_, &e))?;
+    }
+    let mut random = Random::new(5);
+    let start = Instant::now();
+    for number in 0..count {
+        let name = format!("{number:08}");
+        let len = 1024 + random.below(MAIL_BYTES as u64 - 1023) as usize;
+        let mut deliver = || -> io::Result<()> {
+            let mut file = create_new(&tmp.join(&name))?;
+            file.write_all(&data[..len])?;
+            match how {
+                Delivery::Safe => file.sync_all()?,
+                Delivery::DataFirst => file.sync_data()?,
+                Delivery::Once | Delivery::Never => {}
+            }
+            fs::hard_link(tmp.join(&name), new.join(&name))?;
+            if how != Delivery::Never {
+                File::open(&new)?.sync_all()?;
+            }
+            fs::remove_file(tmp.join(&name))
+        };
+        deliver().map_err(|e| failed("deliver into", &new, &e))?;
+    }
+    Ok(start.elapsed().as_secs_f64())
+}
+
 /// Filebench's varmail in its order: delete a mail; write one and make it durable; read one, add to it, make it durable; read
 /// one. `rounds` in all, on so many threads, each with a set of mails of its own in the one directory.
 pub(crate) fn varmail(dir: &Path, rounds: u32, threads: u32) -> Result<f64, String> {
