@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     completions, crash, dump, freeze, fsck, ftl, grow, helper, info, man, metrics, mkfs, mount,
-    put, scrub, serve_disk, serve_nfs, shutdown, stat, sync, trim, umount,
+    put, scrub, serve_disk, serve_nfs, shutdown, stat, stream, sync, trim, umount,
 };
 use failure::Failure;
 
@@ -62,6 +62,9 @@ enum Command {
     Dump(dump::Args),
     /// Make everything written to a mounted volume durable
     Sync(sync::Args),
+    /// Put processes into streams: each keeps its own order over a crash, apart from the others
+    #[command(subcommand)]
+    Stream(stream::Command),
     /// Show live counters of a mounted volume or of a server
     Stat(stat::Args),
     /// Hold the image of a mounted volume still, to copy it
@@ -111,6 +114,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Info(args) => info::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Sync(args) => sync::run(&args),
+        Command::Stream(command) => stream::run(&command),
         Command::Stat(args) => stat::run(&args),
         Command::Freeze(args) => freeze::run(&args),
         Command::Thaw(args) => freeze::thaw(&args),
@@ -209,6 +213,24 @@ mod tests {
             "steadfast sync DIR",
             "steadfast stat --json DIR",
             "steadfast stat --watch 5 --count 2 DIR",
+            "steadfast stream run NAME -- COMMAND --option",
+            "steadfast stream run NAME --ignore-fsync --commit-interval 0.5 --mount DIR --mount OTHER -- COMMAND",
+            "steadfast stream run --detach NAME -- COMMAND",
+            "steadfast stream set NAME 17",
+            "steadfast stream set NAME 17 --mount DIR --ignore-fsync --user 1000",
+            "steadfast stream leave 17",
+            "steadfast stream alter NAME --honour-fsync --commit-interval volume",
+            "steadfast stream sync NAME",
+            "steadfast stream list --json",
+            "steadfast stream list DIR",
+            "steadfast stream show 17 --mount DIR",
+            "steadfast stream stats --json DIR",
+            "steadfast stream stats --merges --mount DIR",
+            "steadfast stream rules list",
+            "steadfast stream rules add NAME --cgroup /a/b",
+            "steadfast stream rules add NAME --directory DIR",
+            "steadfast stream rules add --environment --mount DIR",
+            "steadfast stream rules remove --cgroup /a/b",
             "steadfast freeze --limit 30 DIR",
             "steadfast freeze DIR -- cp img copy",
             "steadfast thaw DIR",
@@ -242,6 +264,17 @@ mod tests {
         }
         for line in [
             "steadfast mkfs --contract none IMAGE",
+            "steadfast stream run NAME",
+            "steadfast stream run NAME COMMAND",
+            "steadfast stream run NAME --commit-interval 0 -- COMMAND",
+            "steadfast stream set NAME -1",
+            "steadfast stream set NAME pid",
+            "steadfast stream rules add NAME",
+            "steadfast stream rules add NAME --environment",
+            "steadfast stream rules add --cgroup /a",
+            "steadfast stream rules add NAME --cgroup /a --directory DIR",
+            "steadfast stream rules add NAME --directory DIR --mount DIR",
+            "steadfast stream stats --mount DIR DIR",
             "steadfast mount IMAGE",
             "steadfast dump --log --block 7 IMAGE",
             "steadfast dump --bytes IMAGE",

@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn every_example_is_a_command_line_of_this_version() {
         use clap::Parser;
-        for sections in sections::SECTIONS {
+        for sections in sections::all() {
             for (line, _) in sections.examples {
                 let parsed = crate::Cli::try_parse_from(line.split(' '));
                 assert!(parsed.is_ok(), "{}: {line}", sections.name);

@@ -1,6 +1,8 @@
 //! What a page says beside the options: exit codes and examples. Every command has both; the examples are parsed by a
 //! test, so that none is out of date.
 
+mod streams;
+
 /// Exit codes of most commands.
 const USUAL: &str = "0 done; 1 failed, and standard error says why; 2 the command line is wrong.";
 /// Those of servers, which run until they are asked to end.
@@ -24,7 +26,7 @@ const fn usual(name: &'static str, examples: &'static [(&'static str, &'static s
     }
 }
 
-pub(super) const SECTIONS: &[Sections] = &[
+const SECTIONS: &[Sections] = &[
     usual(
         "steadfast",
         &[
@@ -380,9 +382,14 @@ pub(super) const SECTIONS: &[Sections] = &[
     ),
 ];
 
+/// Those of all pages.
+pub(super) fn all() -> impl Iterator<Item = &'static Sections> {
+    SECTIONS.iter().chain(streams::SECTIONS)
+}
+
 /// The sections of a page in roff; none if the command has none.
 pub(super) fn of(name: &str) -> Option<String> {
-    let found = SECTIONS.iter().find(|sections| sections.name == name)?;
+    let found = all().find(|sections| sections.name == name)?;
     let mut text = format!(".SH \"EXIT STATUS\"\n{}\n.SH EXAMPLES\n", roff(found.exit));
     for (line, what) in found.examples {
         text.push_str(&format!(".TP\n.B {}\n{}\n", roff(line), roff(what)));

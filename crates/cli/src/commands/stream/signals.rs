@@ -1,0 +1,70 @@
+//! Signals on their way to a command that this process has started.
+//!
+//! A signal that the terminal sends goes to the whole process group: the command has had it already. Any other signal is sent to
+//! this process alone and passed on. A signal that is ignored here stays so, for the command too (nohup).
+
+use signal_hook::consts::{
+    SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
+};
+use signal_hook::iterator::SignalsInfo;
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::exfiltrator::origin::Origin;
+use signal_hook::low_level::siginfo::{Cause, Sent};
+
+use crate::failure::Failure;
+
+/// What is passed on.
+const PASSED_ON: [i32; 8] = [
+    SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT,
+];
+
+/// Signals that are caught from now on.
+pub(super) struct Signals(SignalsInfo<WithOrigin>);
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Caught {
+    pub(super) number: i32,
+    /// The process that sent it; none if the kernel did.
+    pub(super) sender: Option<i32>,
+}
+
+impl Signals {
+    pub(super) fn catch() -> Result<Signals, Failure> {
+        let ignored = ignored();
+        let caught = PASSED_ON
+            .into_iter()
+            .filter(|signal| ignored & (1 << (signal - 1)) == 0)
+            .chain([SIGCHLD]);
+        SignalsInfo::new(caught)
+            .map(Signals)
+            .map_err(|e| Failure::new(format!("catching signals: {e}")))
+    }
+
+    /// Waits for signals; none are those that only say that a child has changed.
+    pub(super) fn wait(&mut self) -> Vec<Caught> {
+        let signals = self.0.wait().filter(|origin| origin.signal != SIGCHLD);
+        signals.map(|origin| Caught::from(&origin)).collect()
+    }
+}
+
+impl From<&Origin> for Caught {
+    fn from(origin: &Origin) -> Caught {
+        let sent = matches!(
+            origin.cause,
+            Cause::Sent(Sent::User | Sent::TKill | Sent::Queue)
+        );
+        Caught {
+            number: origin.signal,
+            sender: origin.process.filter(|_| sent).map(|process| process.pid),
+        }
+    }
+}
+
+/// The signals that this process ignores, a bit each.
+fn ignored() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0)
+}

@@ -1,0 +1,140 @@
+//! Stays with a command until its whole process tree is gone.
+//!
+//! This process is the child subreaper: processes that lose their parent become its children, so it remains the ancestor of
+//! all that the command started, and knows when the last one has ended. It is reaped here, whatever ends. The command's signals
+//! and stops are this process's: see `signals`.
+
+use std::process::ExitCode;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getpgid, getpid, getrlimit,
+    kill_process, setrlimit, waitpid,
+};
+use signal_hook::consts::{SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU};
+
+use super::signals::{Caught, Signals};
+
+/// Most processes that a signal is passed on to after the command has ended.
+const LEFT_MAX: usize = 64 << 10;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended(Option<WaitStatus>);
+
+/// Waits until the command and all that it started have ended.
+pub(super) fn stay(command: Pid, mut signals: Signals) -> Ended {
+    let mut tree = Tree {
+        command,
+        ended: None,
+    };
+    while tree.reap() {
+        for caught in signals.wait() {
+            tree.pass_on(caught);
+        }
+    }
+    Ended(tree.ended)
+}
+
+struct Tree {
+    command: Pid,
+    /// Set when the command is reaped: its number may be another's from then on.
+    ended: Option<WaitStatus>,
+}
+
+impl Tree {
+    /// Reaps what has ended; false if nobody is left.
+    fn reap(&mut self) -> bool {
+        loop {
+            match waitpid(None, WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+                Ok(Some((pid, status))) if pid == self.command && self.ended.is_none() => {
+                    match status.stopping_signal() {
+                        Some(SIGTSTP | SIGTTIN | SIGTTOU) if self.is_in_our_group() => stop(),
+                        Some(_) => {}
+                        None => self.ended = Some(status),
+                    }
+                }
+                Ok(Some(_)) | Err(Errno::INTR) => {}
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    fn is_in_our_group(&self) -> bool {
+        getpgid(None).is_ok_and(|own| getpgid(Some(self.command)) == Ok(own))
+    }
+
+    fn pass_on(&self, caught: Caught) {
+        let Some(signal) = Signal::from_named_raw(caught.number) else {
+            return;
+        };
+        if self.ended.is_some() {
+            if caught.sender.is_some() {
+                for pid in children() {
+                    let _ = kill_process(pid, signal);
+                }
+            }
+            if caught.number == SIGTSTP {
+                stop();
+            }
+            return;
+        }
+        let had_it = match caught.sender {
+            // From the terminal.
+            None => self.is_in_our_group(),
+            // To its whole group.
+            Some(sender) => {
+                sender == self.command.as_raw_nonzero().get() && caught.number != SIGCONT
+            }
+        };
+        if !had_it {
+            // It may have ended.
+            let _ = kill_process(self.command, signal);
+        }
+    }
+}
+
+/// Stops this process, so that the shell that started it takes back its terminal.
+fn stop() {
+    let _ = kill_process(getpid(), Signal::STOP);
+}
+
+/// The children of this process.
+fn children() -> Vec<Pid> {
+    let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
+        return Vec::new();
+    };
+    let lists = threads
+        .flatten()
+        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    let numbers = lists.flat_map(|list| {
+        let numbers = list.split_whitespace().filter_map(|pid| pid.parse().ok());
+        numbers.collect::<Vec<i32>>()
+    });
+    numbers.filter_map(Pid::from_raw).take(LEFT_MAX).collect()
+}
+
+impl Ended {
+    /// The command's exit code. If a signal ended it, this process ends by the same one.
+    pub(super) fn follow(self) -> ExitCode {
+        let Some(status) = self.0 else {
+            return ExitCode::FAILURE;
+        };
+        let code = match status.terminating_signal() {
+            None => status.exit_status().unwrap_or(1),
+            Some(signal) => {
+                // The command has left its core; this process has none worth keeping.
+                let limit = Rlimit {
+                    current: Some(0),
+                    ..getrlimit(Resource::Core)
+                };
+                let _ = setrlimit(Resource::Core, limit);
+                // Does not return, but for signals that it does not know.
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+                128 + signal
+            }
+        };
+        u8::try_from(code).unwrap_or(1).into()
+    }
+}
