@@ -106,6 +106,7 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.set_id = options.set_id;
     fuse.no_exec = options.no_exec;
     fuse.relatime = options.relatime;
+    fuse.stream_environment = options.stream_environment;
     fuse.acl = options.acl;
     fuse.no_dir_atime = options.no_dir_atime;
     fuse.sync = options.sync;

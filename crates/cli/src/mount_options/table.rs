@@ -151,6 +151,16 @@ Without this option each write that the kernel sends, of at most 1 MiB, is there
         manual: "",
     },
     Row {
+        words: &[flag("stream_environment", |o| o.stream_environment = true)],
+        help: "STEADFAST_STREAM in a process's environment names its stream, also while nobody has set one",
+        manual: "The variable
+.B STEADFAST_STREAM
+in the environment of a process names its stream, from its first change on, also while no stream has been set on this mount.
+Without this option it does so only after somebody has set a stream or added a rule; see
+.BR steadfast\\-stream (1).
+The first change of each process costs a look at its environment.",
+    },
+    Row {
         words: &[
             flag("sync", |o| (o.sync, o.dir_sync) = (true, true)),
             flag("async", |o| (o.sync, o.dir_sync) = (false, false)),

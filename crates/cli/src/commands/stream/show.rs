@@ -175,14 +175,39 @@ pub(super) fn show(args: &Args) -> Result<(), Failure> {
         false => "",
     };
     text::print(&format!(
-        "process {} is in {stream}{fsync} (by {})",
-        shown.pid, shown.because
+        "process {} is in {stream}{fsync}: {}",
+        shown.pid,
+        reason(&shown.because)
     ))
+}
+
+/// The server's reason, as people say it.
+fn reason(because: &str) -> String {
+    match because.split_once(' ') {
+        Some(("ancestor", pid)) => format!("it started below process {pid}, whose stream was set"),
+        Some(("cgroup", path)) => format!("there is a rule for cgroup {path}"),
+        Some(("directory", inode)) => {
+            format!("it changed something below the directory with inode {inode}, which has a rule")
+        }
+        None if because == "process" => "it was set for the process".to_owned(),
+        None if because == "environment" => "its environment names it".to_owned(),
+        None if because == "default" => "nothing puts it into another one".to_owned(),
+        _ => because.to_owned(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_that_is_not_known_is_shown_as_it_is() {
+        assert_eq!(reason("process"), "it was set for the process");
+        assert!(reason("ancestor 7").contains("process 7,"));
+        for other in ["", "moon phase", "new"] {
+            assert_eq!(reason(other), other);
+        }
+    }
 
     #[test]
     fn numbers_stand_at_the_right_of_their_column() {

@@ -10,8 +10,8 @@ use super::show::{At, columns, heading, of_mount};
 use crate::failure::Failure;
 use crate::{size, text};
 
-/// The counter of all merges since the mount.
-const MERGES: &str = "merges";
+/// What the counters of merges since the mount begin with, one for each cause.
+const MERGES: &str = "stream_merges_";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -73,8 +73,8 @@ pub(super) fn stats(args: &Args) -> Result<(), Failure> {
 fn merges_total(target: &Target) -> Result<u64, Failure> {
     let counters = steadfast_fuse::stats(&target.path)
         .map_err(|e| Failure::at(&target.path, format!("reading the counters: {e}")))?;
-    let found = counters.iter().find(|(name, _)| name == MERGES);
-    Ok(found.map_or(0, |(_, value)| *value))
+    let merges = counters.iter().filter(|(name, _)| name.starts_with(MERGES));
+    Ok(merges.map(|(_, value)| value).sum())
 }
 
 /// A stream for people. Names are unique for a user; the user is told where it is not root's.
