@@ -167,7 +167,7 @@ fn streams_are_off_where_proc_is_that_of_another_namespace() {
     let hear = Arc::clone(&said);
     let Some(m) = Mount::with_streams(move |options| {
         options.log = Some(Arc::new(move |line| {
-            hear.lock().unwrap().push(line.to_owned())
+            hear.lock().unwrap().push(line.to_owned());
         }));
     }) else {
         return;

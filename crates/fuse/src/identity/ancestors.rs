@@ -8,7 +8,7 @@
 //! where its parent is.
 
 use super::placed::{By, Process};
-use super::process::{Id, Proc, Stat};
+use super::process::{Id, Proc};
 use super::registry::Member;
 
 /// Most processes between one and the ancestor that is looked for, and attempts to see one of them.
@@ -50,35 +50,38 @@ impl Ancestry {
     }
 }
 
-/// Goes up from a process. `look` is asked for each ancestor; those that it did not know are returned.
+/// Goes up from a process, whose parent was this. `look` is asked for each ancestor; those that it did not know are returned.
 pub(super) fn walk(
     proc: &Proc,
-    process: u32,
-    stat: Stat,
+    (process, parent): (u32, u32),
     look: impl Fn(u32, Id) -> Seen,
 ) -> (Ancestry, Vec<(u32, Id)>) {
     let mut passed = Vec::new();
-    let (mut child, mut child_stat) = (process, stat);
+    let (mut child, mut parent) = (process, parent);
     for _ in 0..HOPS_MAX {
-        let parent = child_stat.parent;
         if parent == 0 {
             break;
         }
-        let seen = proc
-            .process(parent)
-            .and_then(|id| Some((id, proc.stat(parent)?)));
+        let seen = proc.process(parent).map(|id| (id, look(parent, id)));
+        let stat = match seen {
+            Some((_, Seen::Unknown)) => proc.stat(parent),
+            _ => None,
+        };
         let Some(again) = proc.stat(child) else {
             break; // It has ended; only its children would ask.
         };
-        match seen {
-            Some((id, stat)) if again.parent == parent && stat.start <= again.start => {
-                match look(parent, id) {
-                    Seen::Decided(ancestry) => return (ancestry, passed),
-                    Seen::Unknown => passed.push((parent, id)),
-                }
-                (child, child_stat) = (parent, stat);
+        if again.parent != parent {
+            parent = again.parent;
+            continue;
+        }
+        match (seen, stat) {
+            // One that is known by its identity has not started after its child.
+            (Some((_, Seen::Decided(ancestry))), _) => return (ancestry, passed),
+            (Some((id, Seen::Unknown)), Some(stat)) if stat.start <= again.start => {
+                passed.push((parent, id));
+                (child, parent) = (parent, stat.parent);
             }
-            _ => child_stat = again,
+            _ => {}
         }
     }
     (Ancestry::Nothing, passed)

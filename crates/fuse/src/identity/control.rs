@@ -198,7 +198,9 @@ impl Resolver {
         if idle {
             return Ok((target.process, Decision::nothing()));
         }
-        let (process, decision) = self.process(proc, target.process).ok_or(Errno::ESRCH)?;
+        let named = (target.process, target.id);
+        let decided = self.process(proc, named, &target.status);
+        let (process, decision) = decided.ok_or(Errno::ESRCH)?;
         Ok((process.number, decision))
     }
 
@@ -402,7 +404,7 @@ fn process_of(proc: &Proc, number: u32) -> Result<Target, Errno> {
     }
     let status = proc.status(process).ok_or(Errno::ESRCH)?;
     // All of that was read of one process.
-    match proc.process(process) == Some(id) {
+    match proc.is_alive(process, id) {
         true => Ok(Target {
             process,
             id,

@@ -74,6 +74,10 @@ pub(crate) struct Stat {
 pub(crate) struct Status {
     /// The process of the thread.
     pub(crate) process: u32,
+    /// The process's parent; 0 if it has none in this namespace.
+    pub(crate) parent: u32,
+    /// A thread of the kernel; `None` if this kernel does not say so here (before Linux 6.8).
+    pub(crate) kernel: Option<bool>,
     /// Real, effective and saved user.
     pub(crate) users: [u32; 3],
     /// It is in the process namespace of the server, not in one below.
@@ -158,15 +162,32 @@ impl Proc {
         fd.ok().map(Handle::File)
     }
 
-    /// The identity of the process, unless all of its threads have ended.
+    /// The identity of the process that has this number.
     pub(crate) fn process(&self, pid: u32) -> Option<Id> {
         self.look();
         if !self.unique {
             return self.stat(pid).map(|stat| Id(stat.start));
         }
-        let fd = descriptor(pid, 0)?;
-        let id = Id(rustix::fs::fstat(&fd).ok()?.st_ino);
-        Handle::Pidfd(fd).alive().then_some(id)
+        inode(&descriptor(pid, 0)?)
+    }
+
+    /// The identity of the process whose first thread this handle is of.
+    pub(crate) fn process_of(&self, handle: &Handle, pid: u32) -> Option<Id> {
+        match handle {
+            Handle::Pidfd(fd) if self.unique => inode(fd),
+            _ => self.process(pid),
+        }
+    }
+
+    /// Whether the process has not ended.
+    pub(crate) fn is_alive(&self, pid: u32, id: Id) -> bool {
+        self.look();
+        if !self.unique {
+            return self.process(pid) == Some(id);
+        }
+        // A process whose parent has not heard of its end has a number, but does nothing any more.
+        let alive = |fd| inode(&fd) == Some(id) && Handle::Pidfd(fd).alive();
+        descriptor(pid, 0).is_some_and(alive)
     }
 
     pub(crate) fn stat(&self, pid: u32) -> Option<Stat> {
@@ -204,6 +225,13 @@ impl Proc {
     }
 }
 
+/// Bytes that most files of `/proc` fit into.
+const USUAL_BYTES: usize = 4096;
+
+fn inode(fd: &OwnedFd) -> Option<Id> {
+    rustix::fs::fstat(fd).ok().map(|stat| Id(stat.st_ino))
+}
+
 fn descriptor(pid: u32, flags: u32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
     pidfd_open(pid, PidfdFlags::from_bits_retain(flags)).ok()
@@ -211,7 +239,7 @@ fn descriptor(pid: u32, flags: u32) -> Option<OwnedFd> {
 
 /// Reads to the end, or so many bytes.
 fn read_to(fd: impl AsFd, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; 2048.min(bytes_max)];
+    let mut bytes = vec![0; USUAL_BYTES.min(bytes_max)];
     let mut len = 0;
     loop {
         let n = rustix::io::retry_on_intr(|| rustix::io::read(&fd, &mut bytes[len..]))?;
@@ -252,6 +280,8 @@ fn parse_status(text: &[u8]) -> Option<Status> {
     let mut user = || users.next()?.parse().ok();
     Some(Status {
         process: field("Tgid:")?.trim().parse().ok()?,
+        parent: field("PPid:")?.trim().parse().ok()?,
+        kernel: field("Kthread:").map(|value| value.trim() == "1"),
         users: [user()?, user()?, user()?],
         // One number for each namespace that it is in, from that of `/proc` on.
         same_namespace: field("NSpid:").is_none_or(|n| n.split_ascii_whitespace().count() == 1),
@@ -292,17 +322,14 @@ mod tests {
 
     #[test]
     fn a_status_tells_process_users_and_namespace() {
-        let text = b"Name:\tx\nTgid:\t12\nPid:\t13\nUid:\t1000\t0\t0\t0\nNSpid:\t13\t4\n";
+        let text = b"Name:\tx\nTgid:\t12\nPid:\t13\nPPid:\t7\nUid:\t1000\t0\t0\t0\nNSpid:\t13\t4\n";
         let status = parse_status(text).unwrap();
-        assert_eq!((status.process, status.users), (12, [1000, 0, 0]));
+        assert_eq!((status.process, status.parent), (12, 7));
+        assert_eq!((status.users, status.kernel), ([1000, 0, 0], None));
         assert!(!status.same_namespace);
         assert_eq!(status.plain_user(), None);
-        for wrong in [
-            &b""[..],
-            b"Tgid:\t1\n",
-            b"Tgid:\tx\nUid:\t1\t1\t1\n",
-            b"\xff",
-        ] {
+        let no_number = b"Tgid:\tx\nPPid:\t1\nUid:\t1\t1\t1\n";
+        for wrong in [&b""[..], b"Tgid:\t1\nPPid:\t1\n", no_number, b"\xff"] {
             assert_eq!(parse_status(wrong), None);
         }
     }
@@ -345,8 +372,14 @@ mod tests {
         assert_eq!(proc.process(child.id()), Some(id));
         assert_ne!(proc.process(own), Some(id));
         assert_eq!(proc.stat(child.id()).unwrap().parent, own);
+        assert!(proc.is_alive(child.id(), id) && !proc.is_alive(own, id));
+        let status = proc.status(child.id()).unwrap();
+        assert_eq!((status.parent, status.process), (own, child.id()));
+        let first = proc.thread(child.id()).unwrap();
+        assert_eq!(proc.process_of(&first, child.id()), Some(id));
         drop(child.stdin.take());
         child.wait().unwrap();
+        assert!(!proc.is_alive(child.id(), id));
         assert_ne!(proc.process(child.id()), Some(id));
         assert_eq!(proc.process(0), None);
         assert_eq!(proc.process(u32::MAX), None);

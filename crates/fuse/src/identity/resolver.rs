@@ -22,7 +22,7 @@ use steadfast_vfs::{Caller, Ino, Stream, Streams};
 use super::Asker;
 use super::ancestors::{self, Ancestry, Seen};
 use super::placed::{By, Decision, Process, Processes};
-use super::process::{Proc, Stat};
+use super::process::{Id, Proc, Status};
 use super::registry::{Member, Registry};
 use super::rules::Rules;
 use super::threads::Threads;
@@ -247,7 +247,12 @@ impl Resolver {
         let proc = self.proc().ok()?;
         let handle = proc.thread(thread)?;
         let status = proc.status(thread)?;
-        let (process, decision) = self.process(proc, status.process)?;
+        let number = status.process;
+        let id = match number == thread {
+            true => proc.process_of(&handle, number)?,
+            false => proc.process(number)?,
+        };
+        let (process, decision) = self.process(proc, (number, id), &status)?;
         // What was read is that of the thread whose handle it is.
         if !handle.alive() {
             return None;
@@ -259,26 +264,33 @@ impl Resolver {
         })
     }
 
-    /// A process, decided now if it was not.
-    pub(super) fn process(&self, proc: &Proc, number: u32) -> Option<(Arc<Process>, Decision)> {
-        let id = proc.process(number)?;
+    /// A process, decided now if it was not. The status is that of one of its threads.
+    pub(super) fn process(
+        &self,
+        proc: &Proc,
+        (number, id): (u32, Id),
+        status: &Status,
+    ) -> Option<(Arc<Process>, Decision)> {
         let known = self.tables().processes.get(number, id).cloned();
         if let Some(known) = &known
             && let Some(decision) = known.decision()
         {
             return Some((Arc::clone(known), decision));
         }
-        let stat = proc.stat(number)?;
-        let decision = match stat.kernel {
+        let kernel = match status.kernel {
+            Some(kernel) => kernel,
+            None => proc.stat(number)?.kernel,
+        };
+        let decision = match kernel {
             true => Decision::nothing(),
-            false => self.decide(proc, number, stat),
+            false => self.decide(proc, number, status),
         };
         self.decided.fetch_add(1, Ordering::Relaxed);
         let mut tables = self.tables();
         let process = match tables.processes.get(number, id) {
             Some(known) => Arc::clone(known),
             None => {
-                let new = Arc::new(Process::new(number, id, stat.kernel));
+                let new = Arc::new(Process::new(number, id, kernel));
                 tables
                     .processes
                     .add(&new, |process| is_alive(proc, process));
@@ -291,9 +303,9 @@ impl Resolver {
         Some((process, decision))
     }
 
-    fn decide(&self, proc: &Proc, number: u32, stat: Stat) -> Decision {
+    fn decide(&self, proc: &Proc, number: u32, status: &Status) -> Decision {
         let sets = self.tables().sets;
-        let (ancestry, passed) = ancestors::walk(proc, number, stat, |parent, id| {
+        let (ancestry, passed) = ancestors::walk(proc, (number, status.parent), |parent, id| {
             match self.tables().processes.get(parent, id) {
                 Some(process) => Ancestry::of(process, sets),
                 None => Seen::Unknown,
@@ -323,7 +335,7 @@ impl Resolver {
         if let Some(decision) = self.by_cgroup(proc, number) {
             return decision;
         }
-        if let Some(decision) = self.by_environment(proc, number) {
+        if let Some(decision) = self.by_environment(proc, number, status) {
             return decision;
         }
         match ancestry {
@@ -346,12 +358,12 @@ impl Resolver {
     }
 
     /// The environment of a set-user-id program is that of who started it, and decides nothing.
-    fn by_environment(&self, proc: &Proc, number: u32) -> Option<Decision> {
+    fn by_environment(&self, proc: &Proc, number: u32, status: &Status) -> Option<Decision> {
         let name = String::from_utf8(proc.variable(number, ENVIRONMENT)?).ok()?;
         if !wire::name_is_valid(&name) {
             return None;
         }
-        let user = proc.status(number)?.plain_user()?;
+        let user = status.plain_user()?;
         let joined = self.tables().registry.join(user, &name);
         match joined {
             Ok(stream) => Some(Decision {
@@ -467,5 +479,5 @@ impl Resolver {
 
 /// Whether the process has not ended.
 pub(super) fn is_alive(proc: &Proc, process: &Process) -> bool {
-    proc.process(process.number) == Some(process.id)
+    proc.is_alive(process.number, process.id)
 }
