@@ -557,6 +557,21 @@ impl History {
             .collect()
     }
 
+    /// Whether a tree is allowed that has all operations of `stream` and none of any other: none of them
+    /// builds on what another stream did. Syncs are left out of account.
+    #[must_use]
+    pub fn stands_alone(&self, stream: Stream) -> bool {
+        let Some(index) = self.streams.iter().position(|s| *s == stream) else {
+            return true;
+        };
+        let all = self.states.pieces_of(index);
+        let of = |taken: &[u32], s: usize| taken.get(s).copied().unwrap_or(0);
+        let mut states = self.states.all();
+        states.any(|taken| {
+            (0..self.streams.len()).all(|s| of(taken, s) == if s == index { all } else { 0 })
+        })
+    }
+
     /// How many operations of each stream are in a state, by pieces.
     fn prefixes(&self, taken: &[u32]) -> Vec<Prefix> {
         let mut out = Vec::new();
