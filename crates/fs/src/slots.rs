@@ -4,7 +4,11 @@
 //! found lazily: a group's inode-block bitmap when the group is first used, an inode block
 //! when a slot is looked for there. Invariants:
 //!
-//! * a slot in a mask of [`State::masks`] is free in the current image and claimed by nobody;
+//! * a slot in a mask of [`State::masks`] is free in the current image and in every tree that a crash may leave, and
+//!   claimed by nobody;
+//! * a slot that a stream *holds* ([`Held`]) is free in the current image and claimed by nobody, but the operation that
+//!   freed it, or made its block, is not durable yet. Only that stream takes it: its own operations keep their
+//!   order. When the operation is durable, the slot is everybody's (ccfs §3.3.4);
 //! * an operation that is given up returns its claims ([`Work::on_end`], corner 30);
 //! * a block that an operation is freeing hands out no slots;
 //! * blocks are looked into under no lock: neither the lock of [`State`] nor that of an inode. What
@@ -12,12 +16,12 @@
 //! * a call looks into a bounded number of blocks, and into each block once in a mount: into
 //!   [`LOOKS_MAX`] before a new one is made, into [`SEARCH_MAX`] when the volume has no room for a new
 //!   one. It then fails with ENOSPC, and the next call looks on from there;
-//! * a block without inodes is freed: by the operation that frees its last inode or, where several
-//!   free what is left side by side and none of them is the last, by [`reap`] behind them. A crash
-//!   between the two leaves an empty block, which the next mount uses or frees.
+//! * a block without inodes is freed when one stream may have all of its slots: by the operation that frees its last
+//!   inode or, where several free what is left side by side and none of them is the last, by [`reap`] after them. A
+//!   crash between the two leaves an empty block, which the next mount uses or frees.
 //!
-//! Streams (DESIGN 3.4): taking and freeing slots of one block commutes, making and freeing
-//! the block does not. So a stream that makes a block keeps it to itself while there are others.
+//! Streams: taking and freeing slots of one block commutes, making and freeing the block does not. By the rules above
+//! nobody else has an uncommitted change in a block that a stream makes or frees.
 
 use crate::inode::{self, Place, bitmap_bit, is_inode_block};
 use crate::layout::{DiskInode, INODE_BYTES, INODE_SLOTS, INODES_PER_BLOCK};
@@ -26,13 +30,13 @@ use crate::reader::Current;
 use crate::superblock::Volume;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Store, Work};
 use siphasher::sip::SipHasher24;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_block::BlockNo;
-use steadfast_journal::{Access, Credits, Kind, Object};
+use steadfast_journal::{Access, Credits, Kind, Object, StreamId, Ticket};
 use steadfast_vfs::{Errno, Ino, Result, Stream};
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -46,8 +50,10 @@ const ALL: u16 = (1 << INODES_PER_BLOCK) - 1;
 const LOOKS_MAX: usize = 8;
 /// Inode blocks, or bitmaps of them, looked into for one allocation when none can be made.
 const SEARCH_MAX: usize = 512;
-/// Streams whose blocks are remembered.
-const STREAMS_MAX: usize = 1024;
+/// Operations of a stream that the journal is asked about at a time.
+const ASKED_AT_ONCE: usize = 64;
+/// A stream that holds slots of so many operations has the durable ones let go.
+const HOLDS_SWEPT: usize = 4096;
 
 /// The free slots of a volume. See the module's header.
 pub(crate) struct Slots {
@@ -62,10 +68,15 @@ pub(crate) struct Slots {
 
 #[derive(Default)]
 struct State {
-    /// Free slots of the inode blocks that were looked into.
+    /// Slots of the inode blocks that were looked into which everybody may take.
     masks: HashMap<BlockNo, u16>,
-    /// Those of them that have some.
+    /// Those of these blocks that have some.
     open: BTreeSet<BlockNo>,
+    /// What only one stream may take.
+    held: HashMap<StreamId, Held>,
+    holds: u64,
+    /// The journal's commits when it was last asked what is durable.
+    asked_at: u64,
     /// Inode blocks to look into, of the groups whose bitmaps were read. From the back: the newest,
     /// emptiest ones first.
     unknown: HashMap<u64, Vec<BlockNo>>,
@@ -75,16 +86,49 @@ struct State {
     freeing: HashSet<BlockNo>,
     /// How often one began to.
     freeings: u64,
-    /// Blocks that were seen without an inode.
-    empty: Vec<BlockNo>,
-    /// Whose block is whose.
-    owners: HashMap<BlockNo, Stream>,
-    blocks: HashMap<Stream, BlockNo>,
+    /// Blocks that were seen without an inode, and the stream that holds slots of it, if one does.
+    empty: Vec<(BlockNo, Option<StreamId>)>,
+}
+
+/// Slots that one stream freed or made, and that are not durable so. A stream holds the slots of a block until the newest
+/// of its operations that gave it some is durable.
+#[derive(Default)]
+struct Held {
+    blocks: HashMap<BlockNo, HeldSlots>,
+    /// Those of them that have some.
+    open: BTreeSet<BlockNo>,
+    /// What made them so, oldest first; only the newest entry of a block counts.
+    queue: VecDeque<(u64, BlockNo, Ticket)>,
+    /// The queue is swept when it has grown to this many.
+    sweep_at: usize,
+}
+
+/// The slots of a block that a stream holds.
+#[derive(Clone, Copy)]
+struct HeldSlots {
+    mask: u16,
+    /// Number and ticket of the newest hold.
+    number: u64,
+    ticket: Ticket,
+}
+
+/// A slot that an operation has claimed.
+#[derive(Clone, Copy)]
+struct Claim {
+    place: Place,
+    /// Only this stream may take it.
+    held_by: Option<StreamId>,
+}
+
+/// The free slots of a block that is being freed, and who held some of them.
+struct Last {
+    mask: u16,
+    held: Option<(StreamId, HeldSlots)>,
 }
 
 /// Which blocks an allocation may take a slot from.
 enum Where {
-    /// Those of a group, if no other stream keeps them to itself.
+    /// Those of a group.
     In(Range<BlockNo>),
     /// All.
     Anywhere,
@@ -97,6 +141,13 @@ impl Where {
         let start = volume.group_start(group);
         let blocks = start..start.offset(volume.group_len(group));
         (group, Where::In(blocks))
+    }
+
+    fn first(&self, of: &BTreeSet<BlockNo>) -> Option<BlockNo> {
+        match self {
+            Where::In(range) => of.range(range.clone()).next().copied(),
+            Where::Anywhere => of.first().copied(),
+        }
     }
 }
 
@@ -130,23 +181,28 @@ impl Slots {
     }
 
     /// Claims a slot of a block that was looked into.
-    fn claim(&self, from: &Where, stream: Stream) -> Option<Place> {
-        let mut state = self.lock();
-        let block = state.pick(from, stream)?;
-        let mask = state.masks.get(&block).copied()?;
-        let slot = u64::from(mask.trailing_zeros());
-        state.set(block, mask & !(1 << slot));
-        if !state.owners.contains_key(&block) {
-            state.own(block, stream);
+    fn claim(&self, store: &Store, from: &Where, stream: StreamId) -> Option<Claim> {
+        if let Some(claim) = self.lock().claim(from, stream) {
+            return Some(claim);
         }
-        Some(Place { block, slot })
+        self.settle(store);
+        self.lock().claim(from, stream)
+    }
+
+    /// Whether there is a slot that the stream may claim.
+    fn has(&self, store: &Store, from: &Where, stream: StreamId) -> bool {
+        if self.lock().pick(from, stream).is_some() {
+            return true;
+        }
+        self.settle(store);
+        self.lock().pick(from, stream).is_some()
     }
 
     /// Looks for a block near `near` that has room, before a new one is made. Hold no lock.
-    pub(crate) fn look_ahead(&self, store: &Store, near: Ino, stream: Stream) -> Result<()> {
+    pub(crate) fn look_ahead(&self, store: &Store, near: Ino, stream: StreamId) -> Result<()> {
         let (group, blocks) = Where::near(&store.volume, near);
         for _ in 0..LOOKS_MAX {
-            if self.lock().pick(&blocks, stream).is_some() || !self.look(store, group)? {
+            if self.has(store, &blocks, stream) || !self.look(store, group)? {
                 break;
             }
         }
@@ -155,15 +211,12 @@ impl Slots {
 
     /// Looks for a block that has room anywhere, when no new one can be made. Whether there is one, as
     /// far as this call looks. Hold no lock.
-    pub(crate) fn search(&self, store: &Store) -> Result<bool> {
+    pub(crate) fn search(&self, store: &Store, stream: StreamId) -> Result<bool> {
         for _ in 0..SEARCH_MAX {
-            let group = {
-                let state = self.lock();
-                if !state.open.is_empty() {
-                    return Ok(true);
-                }
-                state.searched
-            };
+            if self.has(store, &Where::Anywhere, stream) {
+                return Ok(true);
+            }
+            let group = self.lock().searched;
             if group >= store.volume.groups {
                 return Ok(false);
             }
@@ -172,7 +225,7 @@ impl Slots {
                 state.searched = state.searched.max(group + 1);
             }
         }
-        Ok(!self.lock().open.is_empty())
+        Ok(self.has(store, &Where::Anywhere, stream))
     }
 
     /// Looks into one more block of a group; false if none is left.
@@ -206,68 +259,141 @@ impl Slots {
             if let Some(mask) = free?
                 && !state.masks.contains_key(&block)
             {
-                self.note(&mut state, block, mask);
+                state.set(block, mask);
+                self.note_empty(&mut state, block, None);
             }
             return Ok(());
         }
     }
 
-    /// Enters the free slots of a block.
-    fn note(&self, state: &mut State, block: BlockNo, mask: u16) {
-        state.set(block, mask);
-        if mask == ALL {
-            state.empty.push(block);
+    /// Notes a block if it has no inode and one stream may have all of its slots.
+    fn note_empty(&self, state: &mut State, block: BlockNo, stream: Option<StreamId>) {
+        if state.free_to(block, stream) == Some(ALL) {
+            state.empty.push((block, stream));
             self.any_empty.store(true, Ordering::Relaxed);
         }
     }
 
-    fn unclaim(&self, place: Place) {
+    /// The operation that claimed the slot was given up.
+    fn unclaim(&self, Claim { place, held_by }: Claim) {
+        let bit = 1 << place.slot;
         let mut state = self.lock();
-        if let Some(mask) = state.masks.get(&place.block).copied() {
-            self.note(&mut state, place.block, mask | 1 << place.slot);
+        let held = held_by.and_then(|stream| state.held.get_mut(&stream));
+        match held {
+            Some(held) if held.blocks.contains_key(&place.block) => {
+                held.add(place.block, bit);
+            }
+            // What it was held for is durable by now.
+            _ => match state.masks.get(&place.block).copied() {
+                Some(mask) => state.set(place.block, mask | bit),
+                None => return,
+            },
+        }
+        self.note_empty(&mut state, place.block, held_by);
+    }
+
+    /// The stream freed these slots of a block, or made it, with the operation of this ticket.
+    fn hold(&self, store: &Store, stream: StreamId, block: BlockNo, mask: u16, ticket: Ticket) {
+        let full = {
+            let mut state = self.lock();
+            if !state.masks.contains_key(&block) {
+                return;
+            }
+            let full = state.hold(stream, block, mask, ticket);
+            self.note_empty(&mut state, block, Some(stream));
+            full
+        };
+        if full {
+            self.settle(store);
         }
     }
 
-    /// An empty block to free, which hands out no slots from here on.
-    fn next_empty(&self) -> Option<BlockNo> {
+    /// What streams hold for operations that are durable is everybody's. Hold no lock of this module.
+    pub(crate) fn settle(&self, store: &Store) {
+        let mut streams: Vec<StreamId> = {
+            let mut state = self.lock();
+            if state.held.is_empty() {
+                return;
+            }
+            // Nothing has become durable since the last time.
+            let commits = store.journal.stats().commits;
+            if std::mem::replace(&mut state.asked_at, commits) == commits {
+                return;
+            }
+            state.held.keys().copied().collect()
+        };
+        while let Some(stream) = streams.pop() {
+            let oldest: Vec<(u64, Ticket)> = {
+                let state = self.lock();
+                let queue = state.held.get(&stream).map(|held| &held.queue);
+                let oldest = queue.into_iter().flatten().take(ASKED_AT_ONCE);
+                oldest
+                    .map(|(number, _, ticket)| (*number, *ticket))
+                    .collect()
+            };
+            let tickets: Vec<Ticket> = oldest.iter().map(|(_, ticket)| *ticket).collect();
+            let durable = store.journal.are_durable(&tickets);
+            let count = durable.iter().take_while(|durable| **durable).count();
+            let Some((newest, _)) = count.checked_sub(1).map(|last| oldest[last]) else {
+                continue;
+            };
+            let mut state = self.lock();
+            for block in state.let_go(stream, newest) {
+                self.note_empty(&mut state, block, None);
+            }
+            if count == ASKED_AT_ONCE {
+                streams.push(stream);
+            }
+        }
+    }
+
+    /// An empty block to free, which hands out no slots from here on; and its slots.
+    fn next_empty(&self) -> Option<(BlockNo, Last)> {
         let mut state = self.lock();
-        while let Some(block) = state.empty.pop() {
-            if state.masks.get(&block) == Some(&ALL) {
-                state.begin_freeing(block);
-                return Some(block);
+        while let Some((block, stream)) = state.empty.pop() {
+            if state.free_to(block, stream) == Some(ALL) {
+                return Some((block, state.begin_freeing(block, stream)));
             }
         }
         self.any_empty.store(false, Ordering::Relaxed);
         None
     }
 
-    /// If the inode in `place` is the last one of its block, the block hands out no slots from here on:
-    /// it is to be freed. Its other slots are returned.
-    fn take_last(&self, place: Place) -> Option<u16> {
+    /// If the inode in `place` is the last one of its block, as far as the stream is concerned, the block hands out no
+    /// slots from here on: it is to be freed. Its other slots are returned.
+    fn take_last(&self, place: Place, stream: StreamId) -> Option<Last> {
         let mut state = self.lock();
-        let mask = state.masks.get(&place.block).copied()?;
+        let mask = state.free_to(place.block, Some(stream))?;
         if mask | 1 << place.slot != ALL {
             return None;
         }
-        state.begin_freeing(place.block);
-        Some(mask)
+        Some(state.begin_freeing(place.block, Some(stream)))
     }
 
     /// The block is free, or not to be freed now: then these are its free slots.
-    fn end_freeing(&self, block: BlockNo, kept: Option<u16>) {
+    fn end_freeing(&self, block: BlockNo, kept: Option<Last>) {
         let mut state = self.lock();
         state.freeing.remove(&block);
-        if let Some(mask) = kept {
+        if let Some(Last { mask, held }) = kept {
             state.set(block, mask);
+            if let Some((stream, held)) = held {
+                state.hold(stream, block, held.mask, held.ticket);
+            }
         }
     }
 
     /// A new inode block is visible; its first slot is taken.
-    fn made(&self, block: BlockNo, stream: Stream) {
-        let mut state = self.lock();
-        if !state.masks.contains_key(&block) {
-            state.set(block, ALL & !1);
-            state.own(block, stream);
+    fn made(&self, store: &Store, block: BlockNo, stream: StreamId, ticket: Ticket) {
+        let new = {
+            let mut state = self.lock();
+            let new = !state.masks.contains_key(&block);
+            if new {
+                state.set(block, 0);
+            }
+            new
+        };
+        if new {
+            self.hold(store, stream, block, ALL & !1, ticket);
         }
     }
 }
@@ -307,37 +433,125 @@ impl State {
         }
     }
 
-    fn begin_freeing(&mut self, block: BlockNo) {
-        self.masks.remove(&block);
+    /// A block that has room for the stream, and whether only this stream has it. What it holds goes first.
+    fn pick(&self, from: &Where, stream: StreamId) -> Option<(BlockNo, bool)> {
+        let held = self.held.get(&stream);
+        let held = held.and_then(|held| from.first(&held.open));
+        let open = || from.first(&self.open).map(|block| (block, false));
+        held.map(|block| (block, true)).or_else(open)
+    }
+
+    fn claim(&mut self, from: &Where, stream: StreamId) -> Option<Claim> {
+        let (block, is_held) = self.pick(from, stream)?;
+        let slot = if is_held {
+            let held = self.held.get_mut(&stream)?;
+            let slots = held.blocks.get_mut(&block)?;
+            let slot = slots.mask.trailing_zeros();
+            slots.mask &= !(1 << slot);
+            if slots.mask == 0 {
+                held.open.remove(&block);
+            }
+            slot
+        } else {
+            let mask = self.masks.get(&block).copied()?;
+            self.set(block, mask & (mask - 1));
+            mask.trailing_zeros()
+        };
+        let slot = u64::from(slot);
+        Some(Claim {
+            place: Place { block, slot },
+            held_by: is_held.then_some(stream),
+        })
+    }
+
+    /// The slots of a block that are everybody's or this stream's. `None`: they are not known.
+    fn free_to(&self, block: BlockNo, stream: Option<StreamId>) -> Option<u16> {
+        let held = stream.and_then(|stream| self.held.get(&stream)?.blocks.get(&block));
+        Some(self.masks.get(&block)? | held.map_or(0, |held| held.mask))
+    }
+
+    /// See [`Slots::hold`]. Whether the stream holds so much that what is durable should go.
+    fn hold(&mut self, stream: StreamId, block: BlockNo, mask: u16, ticket: Ticket) -> bool {
+        self.holds += 1;
+        let number = self.holds;
+        let held = self.held.entry(stream).or_default();
+        match held.queue.back_mut() {
+            Some(newest) if newest.1 == block => *newest = (number, block, ticket),
+            _ => held.queue.push_back((number, block, ticket)),
+        }
+        let slots = held.blocks.entry(block).or_insert(HeldSlots {
+            mask: 0,
+            number,
+            ticket,
+        });
+        (slots.number, slots.ticket) = (number, ticket);
+        held.add(block, mask);
+        let full = held.queue.len() >= held.sweep_at.max(HOLDS_SWEPT);
+        if full {
+            held.sweep_at = 2 * held.queue.len();
+        }
+        full
+    }
+
+    /// The stream's operations up to this hold are durable. Returns the blocks that have got slots.
+    fn let_go(&mut self, stream: StreamId, newest: u64) -> Vec<BlockNo> {
+        let mut open = Vec::new();
+        let Some(held) = self.held.get_mut(&stream) else {
+            return Vec::new();
+        };
+        while let Some((number, block, _)) = held.queue.front().copied()
+            && number <= newest
+        {
+            held.queue.pop_front();
+            if held
+                .blocks
+                .get(&block)
+                .is_some_and(|slots| slots.number == number)
+                && let Some(slots) = held.take(block)
+            {
+                open.push((block, slots.mask));
+            }
+        }
+        held.sweep_at = 2 * held.queue.len();
+        if held.queue.is_empty() {
+            self.held.remove(&stream);
+        }
+        for (block, mask) in &open {
+            if let Some(known) = self.masks.get(block).copied() {
+                self.set(*block, known | mask);
+            }
+        }
+        open.into_iter().map(|(block, _)| block).collect()
+    }
+
+    fn begin_freeing(&mut self, block: BlockNo, stream: Option<StreamId>) -> Last {
         self.open.remove(&block);
         self.freeing.insert(block);
         self.freeings += 1;
+        let held = stream.and_then(|stream| {
+            let slots = self.held.get_mut(&stream)?.take(block)?;
+            Some((stream, slots))
+        });
+        Last {
+            mask: self.masks.remove(&block).unwrap_or(0),
+            held,
+        }
+    }
+}
+
+impl Held {
+    fn add(&mut self, block: BlockNo, mask: u16) {
+        if let Some(slots) = self.blocks.get_mut(&block) {
+            slots.mask |= mask;
+            if slots.mask != 0 {
+                self.open.insert(block);
+            }
+        }
     }
 
-    /// A block that has room.
-    fn pick(&self, from: &Where, stream: Stream) -> Option<BlockNo> {
-        let Where::In(range) = from else {
-            return self.open.first().copied();
-        };
-        let own = self.blocks.get(&stream).copied();
-        if let Some(own) = own.filter(|own| range.contains(own) && self.open.contains(own)) {
-            return Some(own);
-        }
-        let foreign =
-            |block: &BlockNo| self.owners.get(block).is_some_and(|owner| *owner != stream);
-        let mut blocks = self.open.range(range.clone());
-        blocks.find(|block| !foreign(block)).copied()
-    }
-
-    fn own(&mut self, block: BlockNo, stream: Stream) {
-        if self.blocks.len() >= STREAMS_MAX {
-            self.blocks.clear();
-            self.owners.clear();
-        }
-        if let Some(before) = self.blocks.insert(stream, block) {
-            self.owners.remove(&before);
-        }
-        self.owners.insert(block, stream);
+    fn take(&mut self, block: BlockNo) -> Option<HeldSlots> {
+        self.open.remove(&block);
+        self.blocks.remove(&block)
     }
 }
 
@@ -347,22 +561,17 @@ impl State {
 ///
 /// # Errors
 /// ENOSPC when there is neither a free slot nor a free block ([`Slots::search`] may help).
-pub(crate) fn allocate<'a>(
-    fs: &'a Fs,
-    work: &mut Work<'a>,
-    near: Ino,
-    stream: Stream,
-) -> Result<Place> {
-    let store = &fs.store;
+pub(crate) fn allocate<'a>(fs: &'a Fs, work: &mut Work<'a>, near: Ino) -> Result<Place> {
+    let (store, stream) = (&fs.store, work.stream());
     let (_, blocks) = Where::near(&store.volume, near);
-    if let Some(place) = fs.slots.claim(&blocks, stream) {
-        return Ok(claimed(fs, work, place));
+    if let Some(claim) = fs.slots.claim(store, &blocks, stream) {
+        return Ok(claimed(fs, work, claim));
     }
     let block = match work.allocate_block(BlockNo(near / INODE_SLOTS)) {
         Ok(block) => block,
         Err(full) if full == Errno::NoSpc => {
-            return match fs.slots.claim(&Where::Anywhere, stream) {
-                Some(place) => Ok(claimed(fs, work, place)),
+            return match fs.slots.claim(store, &Where::Anywhere, stream) {
+                Some(claim) => Ok(claimed(fs, work, claim)),
                 None => Err(full),
             };
         }
@@ -374,20 +583,21 @@ pub(crate) fn allocate<'a>(
     work.relate(Object::Block(block.0), Access::Exclusive);
     work.zero(block, Kind::Meta)?;
     work.set_bits(bitmap, bit, 1, true)?;
-    work.on_end(move |committed| {
-        if committed {
-            fs.slots.made(block, stream);
+    work.on_end(move |ticket| {
+        if let Some(ticket) = ticket {
+            fs.slots.made(store, block, stream, ticket);
         }
     });
     Ok(Place { block, slot: 0 })
 }
 
-fn claimed<'a>(fs: &'a Fs, work: &mut Work<'a>, place: Place) -> Place {
-    work.on_end(move |committed| {
-        if !committed {
-            fs.slots.unclaim(place);
+fn claimed<'a>(fs: &'a Fs, work: &mut Work<'a>, claim: Claim) -> Place {
+    work.on_end(move |ticket| {
+        if ticket.is_none() {
+            fs.slots.unclaim(claim);
         }
     });
+    let place = claim.place;
     work.relate(Object::Block(place.block.0), Access::Shared);
     place
 }
@@ -400,18 +610,20 @@ pub(crate) fn free<'a>(
     place: Place,
     old: &DiskInode,
 ) -> Result<()> {
-    fs.slots.look_into(&fs.store, place.block)?;
-    let Some(others) = fs.slots.take_last(place) else {
-        work.on_end(move |committed| {
-            if committed {
-                fs.slots.unclaim(place);
+    let (store, stream) = (&fs.store, work.stream());
+    fs.slots.look_into(store, place.block)?;
+    let Some(others) = fs.slots.take_last(place, stream) else {
+        work.on_end(move |ticket| {
+            if let Some(ticket) = ticket {
+                let slots = &fs.slots;
+                slots.hold(store, stream, place.block, 1 << place.slot, ticket);
             }
         });
         work.relate(Object::Block(place.block.0), Access::Shared);
         return inode::patch(work, place, old, &DiskInode::new_zeroed());
     };
-    work.on_end(move |committed| {
-        let kept = (!committed).then_some(others);
+    work.on_end(move |ticket| {
+        let kept = ticket.is_none().then_some(others);
         fs.slots.end_freeing(place.block, kept);
     });
     free_block(work, place.block)
@@ -426,23 +638,25 @@ fn free_block(work: &mut Work<'_>, block: BlockNo) -> Result<()> {
     work.free_run(block, 1)
 }
 
-/// Frees the blocks whose last inodes were freed side by side. Hold no lock.
+/// Frees the blocks whose last inodes were freed side by side, each in the stream that freed them if that is not durable.
+/// Hold no lock.
 pub(crate) fn reap(fs: &Fs) {
     while fs.slots.any_empty.load(Ordering::Relaxed) {
-        let Some(block) = fs.slots.next_empty() else {
+        let Some((block, last)) = fs.slots.next_empty() else {
             return;
         };
+        let stream = (last.held.as_ref()).map_or(OWN_STREAM, |(stream, _)| Stream(stream.0));
         let credits = Credits {
             log_bytes: COST_SLOT,
             data_blocks: 0,
         };
-        let freed = fs.store.begin(OWN_STREAM, credits).and_then(|mut work| {
+        let freed = fs.store.begin(stream, credits).and_then(|mut work| {
             work.use_emergency_space();
             free_block(&mut work, block)?;
             work.commit();
             Ok(())
         });
-        fs.slots.end_freeing(block, freed.is_err().then_some(ALL));
+        fs.slots.end_freeing(block, freed.is_err().then_some(last));
         // Whoever came this way was not about this block, and its slots can still be used.
         if let Err(error) = freed {
             fs.warn(format!(
@@ -502,7 +716,7 @@ mod tests {
             let (mut others, mut inside) = (Vec::new(), Vec::new());
             while inside.len() < count {
                 let mut work = self.begin();
-                let place = allocate(&self.fs, &mut work, root, OWN_STREAM).unwrap();
+                let place = allocate(&self.fs, &mut work, root).unwrap();
                 fill(&mut work, place, &inode()).unwrap();
                 work.commit();
                 if place.block == BlockNo(root / INODE_SLOTS) {
@@ -566,13 +780,7 @@ mod tests {
         let world = World::new();
         let (others, inside) = world.fill(1);
         let mut given_up = world.begin();
-        let place = allocate(
-            &world.fs,
-            &mut given_up,
-            world.fs.store.volume.root,
-            OWN_STREAM,
-        )
-        .unwrap();
+        let place = allocate(&world.fs, &mut given_up, world.fs.store.volume.root).unwrap();
         assert_eq!(place.block, inside[0].block);
         world.free(inside[0]);
         drop(given_up);
@@ -600,9 +808,11 @@ mod tests {
         let place = {
             let root = again.fs.store.volume.root;
             let slots = &again.fs.slots;
-            slots.look_ahead(&again.fs.store, root, OWN_STREAM).unwrap();
+            slots
+                .look_ahead(&again.fs.store, root, StreamId(0))
+                .unwrap();
             let mut work = again.begin();
-            let place = allocate(&again.fs, &mut work, root, OWN_STREAM).unwrap();
+            let place = allocate(&again.fs, &mut work, root).unwrap();
             fill(&mut work, place, &inode()).unwrap();
             work.commit();
             place

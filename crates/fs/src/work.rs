@@ -112,6 +112,7 @@ enum Slot<'a> {
 
 /// The calls of [`Op`] that change blocks, free of its lifetime (so that it can be lent).
 trait Patches {
+    fn stream(&self) -> StreamId;
     fn relate(&mut self, object: Object, access: Access);
     fn read(&mut self, at: BlockNo, kind: Kind) -> steadfast_journal::Result<&Block>;
     fn write(
@@ -143,6 +144,9 @@ trait Patches {
 }
 
 impl Patches for Op<'_> {
+    fn stream(&self) -> StreamId {
+        Op::stream(self)
+    }
     fn relate(&mut self, object: Object, access: Access) {
         Op::relate(self, object, access);
     }
@@ -196,8 +200,8 @@ impl Patches for Op<'_> {
     }
 }
 
-/// What to do when a work ends; told whether it was committed.
-type AtEnd<'a> = Box<dyn FnOnce(bool) + 'a>;
+/// What to do when a work ends; told what it was committed as.
+type AtEnd<'a> = Box<dyn FnOnce(Option<Ticket>) + 'a>;
 
 /// One operation. See the module's header.
 pub(crate) struct Work<'a> {
@@ -250,6 +254,15 @@ impl<'a> Work<'a> {
     /// The volume's geometry.
     pub(crate) fn volume(&self) -> &'a Volume {
         &self.store.volume
+    }
+
+    /// The journal's stream of the operation.
+    pub(crate) fn stream(&self) -> StreamId {
+        match &self.op {
+            Some(Slot::Own(op)) => op.stream(),
+            Some(Slot::Lent(op)) => op.stream(),
+            None => StreamId::default(),
+        }
     }
 
     fn op(&mut self) -> Result<&mut (dyn Patches + 'a)> {
@@ -378,9 +391,11 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// Runs `f` when the work ends: with `true` directly after its commit, with `false`
-    /// when it was given up. `f` must not fail and must not wait.
-    pub(crate) fn on_end(&mut self, f: impl FnOnce(bool) + 'a) {
+    /// Runs `f` when the work ends: with its ticket directly after its commit, with none
+    /// when it was given up. `f` must not fail and must not wait. Not for an operation that was lent, which has no
+    /// ticket.
+    pub(crate) fn on_end(&mut self, f: impl FnOnce(Option<Ticket>) + 'a) {
+        debug_assert!(matches!(self.op, Some(Slot::Own(_))));
         self.at_end.push(Box::new(f));
     }
 
@@ -394,7 +409,7 @@ impl<'a> Work<'a> {
             Some(Slot::Lent(_)) | None => None,
         };
         for f in self.at_end.drain(..) {
-            f(true);
+            f(ticket);
         }
         ticket
     }
@@ -409,7 +424,7 @@ impl Drop for Work<'_> {
             self.store.alloc.unclaim(at, count);
         }
         for f in self.at_end.drain(..) {
-            f(false);
+            f(None);
         }
     }
 }

@@ -131,7 +131,8 @@ impl Fs {
                 // Perhaps an inode block has room that was not looked into yet.
                 Err(full) if full == Errno::NoSpc && !searched => {
                     searched = true;
-                    if !self.slots.search(&self.store)? {
+                    let stream = self.store.stream(caller.stream);
+                    if !self.slots.search(&self.store, stream)? {
                         return Err(full);
                     }
                 }
@@ -174,7 +175,8 @@ impl Fs {
                     self.inherited_acl(parent, &dir, new)?.is_some()
                 };
                 may_make(caller, new.kind, new.rdev)?;
-                self.slots.look_ahead(&self.store, near, caller.stream)?;
+                let stream = self.store.stream(caller.stream);
+                self.slots.look_ahead(&self.store, near, stream)?;
                 let acls = if inherits { xattr::CREDITS } else { 0 };
                 let level = btree::level(&self.store.volume, &at.dir.body)?;
                 Ok(Some(Plan {
@@ -233,7 +235,7 @@ impl Fs {
         default: Option<&Acl>,
     ) -> Result<(Place, DiskInode)> {
         let is_dir = new.kind == FileKind::Directory;
-        let place = slots::allocate(self, work, near, caller.stream)?;
+        let place = slots::allocate(self, work, near)?;
         let born = born(caller, &parent.disk.subject(), new.kind, new.perm, default);
         let acls = new_acls(&born)?;
         let now = self.now();

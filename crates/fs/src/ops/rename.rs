@@ -61,7 +61,7 @@ impl Fs {
             Err(full)
                 if full == Errno::NoSpc
                     && mode.leaves_whiteout()
-                    && self.slots.search(&self.store)? =>
+                    && (self.slots).search(&self.store, self.store.stream(caller.stream))? =>
             {
                 rename()?
             }
@@ -108,7 +108,7 @@ impl Fs {
             }
         }
         if mode.leaves_whiteout() {
-            let stream = caller.stream;
+            let stream = self.store.stream(caller.stream);
             self.slots.look_ahead(&self.store, from.dir, stream)?;
         }
         Ok(Some(Plan {

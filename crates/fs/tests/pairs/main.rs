@@ -118,7 +118,8 @@ fn run(world: &mut World, history: &mut History, script: &Script, stream: u32) -
             }
             Act::Op(op) => op,
         };
-        if let Op::SetAttr { file, .. } | Op::SetXattr { file, .. } | Op::RemoveXattr { file, .. } = op
+        if let Op::SetAttr { file, .. } | Op::SetXattr { file, .. } | Op::RemoveXattr { file, .. } =
+            op
             && let Target::Path(path) = file
         {
             let path = format!("{}", Target::Path(path.clone()));
@@ -135,7 +136,9 @@ fn run(world: &mut World, history: &mut History, script: &Script, stream: u32) -
         };
         let step = Step::new(stream, op.clone()).at(at);
         let result = op.run(&*world.fs, &step.caller, &mut world.handles);
-        history.record(&step, result).unwrap_or_else(|e| panic!("{script}: {e}"));
+        history
+            .record(&step, result)
+            .unwrap_or_else(|e| panic!("{script}: {e}"));
         result.ok()?;
     }
     done.changed = changed(&before, &world.look());
@@ -287,23 +290,36 @@ fn streams_merge_exactly_where_one_builds_on_the_other_or_the_layout_has_it() {
             let Some(verdict) = judge(&template, Faults::default(), first, second) else {
                 continue;
             };
-            let line = format!("{first} | {second}: merged {}, {:?}{}",
+            let line = format!(
+                "{first} | {second}: merged {}, {:?}{}",
                 verdict.merged,
                 verdict.cause,
-                if verdict.alone { ", the first alone" } else { "" }
+                if verdict.alone {
+                    ", the first alone"
+                } else {
+                    ""
+                }
             );
             if !verdict.is_right() {
                 wrong.push(line);
             } else if shown == "all" && verdict.merged {
                 println!("{line}");
             }
-            table.entry((first.class, second.class)).or_default().push(verdict);
+            table
+                .entry((first.class, second.class))
+                .or_default()
+                .push(verdict);
         }
     }
     if shown == "table" {
         println!("{}", table::text(&table));
     }
-    assert!(wrong.is_empty(), "{} pairs:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} pairs:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     let judged: usize = table.values().map(Vec::len).sum();
     assert!(judged > 4000, "{judged} pairs could be judged");
 }

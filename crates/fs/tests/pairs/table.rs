@@ -67,7 +67,10 @@ pub(crate) fn text(table: &Table) -> String {
         for (column, ..) in &CLASSES {
             let pairs = table.get(&(*row, *column)).map_or(&[][..], Vec::as_slice);
             let merged: Vec<_> = pairs.iter().filter(|pair| pair.merged).collect();
-            let causes: BTreeSet<char> = merged.iter().filter_map(|pair| pair.cause.map(letter)).collect();
+            let causes: BTreeSet<char> = merged
+                .iter()
+                .filter_map(|pair| pair.cause.map(letter))
+                .collect();
             match merged.is_empty() {
                 true => out += " |",
                 false => {

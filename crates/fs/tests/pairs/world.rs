@@ -296,7 +296,10 @@ impl World {
 }
 
 /// What differs between two looks. Times of access do not count.
-pub(crate) fn changed(before: &BTreeMap<(Ino, u64), Attr>, after: &BTreeMap<(Ino, u64), Attr>) -> Changed {
+pub(crate) fn changed(
+    before: &BTreeMap<(Ino, u64), Attr>,
+    after: &BTreeMap<(Ino, u64), Attr>,
+) -> Changed {
     let mut changed = Changed::default();
     let both: BTreeSet<_> = before.keys().chain(after.keys()).copied().collect();
     for key in both {
@@ -305,13 +308,18 @@ pub(crate) fn changed(before: &BTreeMap<(Ino, u64), Attr>, after: &BTreeMap<(Ino
         if old.map(what) == new.map(what) {
             continue;
         }
-        let is_dir = old.or(new).is_some_and(|attr| attr.kind == FileKind::Directory);
+        let is_dir = old
+            .or(new)
+            .is_some_and(|attr| attr.kind == FileKind::Directory);
         if !is_dir {
             changed.files.insert(key);
             continue;
         }
         changed.dirs.insert(key);
-        if old.zip(new).is_some_and(|(old, new)| old.blocks != new.blocks) {
+        if old
+            .zip(new)
+            .is_some_and(|(old, new)| old.blocks != new.blocks)
+        {
             changed.rebuilt.insert(key);
         }
     }
