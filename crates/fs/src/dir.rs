@@ -277,7 +277,7 @@ impl Dir {
             else {
                 break;
             };
-            let Some(at) = gap(&present, units(name.len())) else {
+            let Some(at) = room(work, leaf, &present, units(name.len())) else {
                 self.split(work, leaf, &present)?;
                 continue;
             };
@@ -308,6 +308,13 @@ impl Dir {
         inode::add(work, self.place, offset_of!(DiskInode, entries), -1)?;
         if !last || found.bound == 0 {
             work.relate(Object::Block(found.leaf.0), Access::Shared);
+            let (store, stream) = (work.store(), work.stream());
+            let (leaf, space) = (found.leaf, found.at..found.at + found.bytes);
+            work.on_end(move |ticket| {
+                if let Some(ticket) = ticket {
+                    store.gaps.hold(store, leaf, space, (stream, ticket));
+                }
+            });
             return work.write(found.leaf, Kind::Meta, found.at, &vec![0; found.bytes]);
         }
         // The leaf goes, and its left neighbour covers its cookies too.
@@ -426,16 +433,40 @@ impl Dir {
     }
 }
 
-/// First free place for `needed` units.
-fn gap(present: &[RawEntry], needed: usize) -> Option<usize> {
+/// First free place for `needed` units that no other stream's uncommitted operation left.
+fn room(work: &Work<'_>, leaf: BlockNo, present: &[RawEntry], needed: usize) -> Option<usize> {
+    let (store, stream) = (work.store(), work.stream());
+    let foreign = store.gaps.foreign(leaf, stream);
+    let found = gap(present, &foreign, needed);
+    if found.is_some() || foreign.is_empty() {
+        return found;
+    }
+    gap(
+        present,
+        &store.gaps.still_foreign(store, leaf, stream),
+        needed,
+    )
+}
+
+/// First place for `needed` units between the entries and what must be left alone; both are in order.
+fn gap(present: &[RawEntry], foreign: &[Range<usize>], needed: usize) -> Option<usize> {
+    let mut foreign = foreign.iter().peekable();
+    let mut present = present.iter().map(|entry| &entry.space).peekable();
     let mut free_from = 0;
-    for entry in present {
-        if entry.space.start - free_from >= needed * DIR_UNIT {
+    loop {
+        let next = match (present.peek(), foreign.peek()) {
+            (Some(entry), Some(left)) if left.start < entry.start => foreign.next(),
+            (Some(_), _) => present.next(),
+            (None, _) => foreign.next(),
+        };
+        let Some(taken) = next else {
+            return (META_BYTES - free_from >= needed * DIR_UNIT).then_some(free_from);
+        };
+        if taken.start.saturating_sub(free_from) >= needed * DIR_UNIT {
             return Some(free_from);
         }
-        free_from = entry.space.end;
+        free_from = free_from.max(taken.end);
     }
-    (META_BYTES - free_from >= needed * DIR_UNIT).then_some(free_from)
 }
 
 /// Whether there is no entry in the directory. The count in the inode decides; that the

@@ -49,6 +49,7 @@ mod fsck;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+mod gaps;
 mod grow;
 mod handle;
 mod in_place;

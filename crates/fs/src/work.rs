@@ -8,6 +8,7 @@
 
 use crate::alloc::{Allocator, Purpose, bit_of, is_used};
 use crate::error::{damaged, from_journal, refused};
+use crate::gaps::Gaps;
 use crate::in_place::Book;
 use crate::reader::{Image, Reader};
 use crate::superblock::Volume;
@@ -37,6 +38,8 @@ pub(crate) struct Store {
     pub(crate) volume: Volume,
     /// Free space.
     pub(crate) alloc: Allocator,
+    /// Room in directories that only one stream may use.
+    pub(crate) gaps: Gaps,
     /// What is written in place.
     pub(crate) in_place: Book,
     /// Bytes of a file that may go into the record instead of to a place of their own.
@@ -53,6 +56,7 @@ impl Store {
             alloc: Allocator::new(journal.clone(), volume.clone()),
             journal,
             volume,
+            gaps: Gaps::default(),
             in_place: Book::default(),
             // Without a log a block is written once, whoever writes it.
             small_bytes_max: if logs { small_bytes_max } else { 0 },
