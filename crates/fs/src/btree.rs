@@ -65,6 +65,17 @@ pub(crate) fn empty() -> Body {
     body
 }
 
+/// A tree with one item.
+pub(crate) fn of(item: &Item) -> Body {
+    let mut body = [0; INLINE_BYTES];
+    let node = Node {
+        level: 0,
+        items: vec![*item],
+    };
+    encode(&node, &mut body);
+    body
+}
+
 /// A node, decoded and checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {

@@ -266,7 +266,7 @@ impl Dir {
         // A split makes room unless hashes collide; two in a row mean that they do.
         for _ in 0..3 {
             let Some(item) = btree::find_le(work, volume, &self.disk.body, base)? else {
-                self.first_leaf(work)?;
+                self.add_first_leaf(work)?;
                 continue;
             };
             let leaf = BlockNo(item.block.get());
@@ -363,22 +363,16 @@ impl Dir {
         inode::add(work, self.place, offset_of!(DiskInode, nlink), delta)
     }
 
-    fn first_leaf(&mut self, work: &mut Work<'_>) -> Result<()> {
+    /// Gives a directory without a leaf its first one.
+    pub(crate) fn add_first_leaf(&mut self, work: &mut Work<'_>) -> Result<()> {
         self.add_leaf(work, 0).map(drop)
     }
 
     /// Adds an empty leaf for the cookies from `bound` on.
     fn add_leaf(&mut self, work: &mut Work<'_>, bound: u64) -> Result<BlockNo> {
         let goal = self.place.block.offset(1);
-        let leaf = work.allocate_block(goal)?;
-        work.relate(Object::Block(leaf.0), Access::Exclusive);
-        work.zero(leaf, Kind::Meta)?;
-        let item = Item {
-            key: bound.into(),
-            block: leaf.0.into(),
-            len: 1.into(),
-            flags: 0.into(),
-        };
+        let leaf = new_leaf(work, goal)?;
+        let item = leaf_item(leaf, bound);
         let old = self.disk;
         let nodes = btree::insert(work, &mut self.disk.body, goal, item)?;
         inode::patch(work, self.place, &old, &self.disk)?;
@@ -431,6 +425,40 @@ impl Dir {
         let new = self.add_leaf(work, bound)?;
         work.write(new, Kind::Meta, 0, &upper)
     }
+}
+
+/// The index item of the leaf that covers the cookies from `bound` on.
+fn leaf_item(leaf: BlockNo, bound: u64) -> Item {
+    Item {
+        key: bound.into(),
+        block: leaf.0.into(),
+        len: 1.into(),
+        flags: 0.into(),
+    }
+}
+
+/// The index item of a directory's first leaf.
+pub(crate) fn first_leaf(leaf: BlockNo) -> Item {
+    leaf_item(leaf, 0)
+}
+
+/// An empty leaf near `goal`.
+fn new_leaf(work: &mut Work<'_>, goal: BlockNo) -> Result<BlockNo> {
+    let leaf = work.allocate_block(goal)?;
+    work.relate(Object::Block(leaf.0), Access::Exclusive);
+    work.zero(leaf, Kind::Meta)?;
+    Ok(leaf)
+}
+
+/// Log bytes of [`begin`].
+pub(crate) const BEGIN_CREDITS: u64 = COST_BITS + COST_BLOCK;
+
+/// Gives a new directory its first leaf. Whoever adds the first entries then has no block to make, so two streams can.
+pub(crate) fn begin(work: &mut Work<'_>, place: Place, new: &mut DiskInode) -> Result<()> {
+    let leaf = new_leaf(work, place.block.offset(1))?;
+    new.body = btree::of(&first_leaf(leaf));
+    new.blocks = 1.into();
+    Ok(())
 }
 
 /// First free place for `needed` units that no other stream's uncommitted operation left.

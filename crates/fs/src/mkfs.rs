@@ -8,6 +8,7 @@
 
 use crate::btree;
 use crate::contract::Contract;
+use crate::dir;
 use crate::error::Error;
 use crate::inode::{self, Place};
 use crate::layout::{
@@ -27,6 +28,8 @@ const LOG_BLOCKS_DEFAULT_MAX: u64 = 16_384;
 const LOG_SHARE: u64 = 16;
 /// Blocks for files and directories that a volume has at least.
 const DATA_BLOCKS_MIN: u64 = 16;
+/// Blocks in use from the start: the first inodes, the leaves of the root and of the orphan directory.
+const FIRST_BLOCKS: u64 = 3;
 /// Groups whose bitmaps are written together.
 const GROUPS_AT_ONCE: u64 = 128;
 /// Bytes of a label.
@@ -133,10 +136,17 @@ pub fn mkfs(
     write_bitmaps(device, &volume, 0..volume.groups, &mut |groups| {
         progress(volume.log_blocks + groups * GROUP_META, total);
     })?;
+    // The first inodes, and a leaf for each of the two directories.
     let at = inode_block(&volume);
-    let mut block = first_inodes(&volume, options)?;
-    seal(&volume.uuid, at, &mut block);
-    write(at, &[&block])?;
+    let mut blocks = [
+        first_inodes(&volume, options)?,
+        [0; BLOCK_SIZE],
+        [0; BLOCK_SIZE],
+    ];
+    for (n, block) in blocks.iter_mut().enumerate() {
+        seal(&volume.uuid, at.offset(n as u64), block);
+    }
+    write(at, &blocks.each_ref().map(|block| &block[..]))?;
     flush()?;
 
     let last = BlockNo(volume.blocks - 1);
@@ -150,7 +160,7 @@ pub fn mkfs(
         blocks: volume.blocks,
         log_blocks: volume.log_blocks,
         groups: volume.groups,
-        free_blocks: volume.data_blocks() - 1,
+        free_blocks: volume.data_blocks() - FIRST_BLOCKS,
     })
 }
 
@@ -295,18 +305,19 @@ pub(crate) fn bitmaps(volume: &Volume, group: u64) -> (Block, Block) {
     (0..GROUP_META).for_each(&mut set);
     (volume.group_len(group)..GROUP_BLOCKS).for_each(&mut set);
     if group == 0 {
-        set(GROUP_META);
+        (GROUP_META..GROUP_META + FIRST_BLOCKS).for_each(&mut set);
         inodes[GROUP_META as usize / 8] |= 1 << (GROUP_META % 8);
     }
     (used, inodes)
 }
 
-/// The inode block with the root and the orphan directory, both empty.
+/// The inode block with the root and the orphan directory. Both are empty and have a leaf, so that no two streams have
+/// to make it.
 fn first_inodes(volume: &Volume, options: &MkfsOptions) -> Result<Block, Error> {
     let mut random = Random::new(options.seed.map(|seed| !seed));
     let now = options.now.unwrap_or_else(|| SystemClock.now()).into();
     let mut block = [0; BLOCK_SIZE];
-    for (ino, perm, uid, gid) in [
+    for (n, (ino, perm, uid, gid)) in (0..).zip([
         (
             volume.root,
             u32::from(options.root_perm),
@@ -314,7 +325,7 @@ fn first_inodes(volume: &Volume, options: &MkfsOptions) -> Result<Block, Error> 
             options.root_gid,
         ),
         (volume.orphans, 0o700, 0, 0),
-    ] {
+    ]) {
         let mut disk = DiskInode::new_zeroed();
         disk.mode =
             (inode::mode_of(FileKind::Directory) | (perm & (0o777 | u32::from(STICKY)))).into();
@@ -324,7 +335,8 @@ fn first_inodes(volume: &Volume, options: &MkfsOptions) -> Result<Block, Error> 
         disk.generation = (u64::from_le_bytes(random.bytes()?) | 1).into();
         (disk.mtime, disk.ctime, disk.atime, disk.btime) = (now, now, now, now);
         disk.parent = ino.into();
-        disk.body = btree::empty();
+        disk.body = btree::of(&dir::first_leaf(inode_block(volume).offset(1 + n)));
+        disk.blocks = 1.into();
         let slot = (ino - volume.root) as usize;
         block[slot * INODE_BYTES..(slot + 1) * INODE_BYTES].copy_from_slice(disk.as_bytes());
     }

@@ -205,7 +205,9 @@ impl Fs {
         let client: Weak<dyn Client> = Arc::<Fs>::downgrade(&fs);
         fs.store.journal.set_client(client);
         if !read_only {
-            orphan::recover(&fs).map_err(Error::call("finishing interrupted deletions"))?;
+            orphan::prepare(&fs)
+                .and_then(|()| orphan::recover(&fs))
+                .map_err(Error::call("finishing interrupted deletions"))?;
             slots::reap(&fs);
             if fs.store.volume.region().is_none() {
                 let journal = &fs.store.journal;

@@ -7,7 +7,7 @@
 //! last, whatever its number.
 
 use crate::dir::{self, Dir};
-use crate::error::damaged;
+use crate::error::{damaged, from_journal};
 use crate::inode::{self, Place};
 use crate::mount::{Fs, OWN_STREAM};
 use crate::pages::COST_INODE;
@@ -146,6 +146,32 @@ fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
         inode.freed();
     }
     Ok(done)
+}
+
+/// Gives the orphan directory of a volume from before 0.2 the first block that mkfs makes now: the first orphans of two
+/// streams would form one order by it. Does without on a full volume.
+///
+/// # Errors
+/// EIO, EUCLEAN, EROFS.
+pub(crate) fn prepare(fs: &Fs) -> Result<()> {
+    let mut dir = load(fs)?;
+    let volume = &fs.store.volume;
+    if btree::find_le(&mut Current(&fs.store.journal), volume, &dir.disk.body, 0)?.is_some() {
+        return Ok(());
+    }
+    let mut work = fs.store.begin(
+        OWN_STREAM,
+        Credits {
+            log_bytes: credits(fs)?,
+            data_blocks: 0,
+        },
+    )?;
+    match dir.add_first_leaf(&mut work) {
+        Ok(()) => work.commit(),
+        Err(full) if full == Errno::NoSpc => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    fs.store.journal.sync_all().map_err(from_journal)
 }
 
 /// All orphans that are listed.

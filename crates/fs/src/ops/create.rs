@@ -150,10 +150,10 @@ impl Fs {
         new: &New<'_>,
         near: Ino,
     ) -> Result<Option<Attr>> {
-        let target = if new.target.len() > INLINE_BYTES {
-            data::store_block_credits(new.target.len())
-        } else {
-            0
+        let own = match new.kind {
+            FileKind::Directory => dir::BEGIN_CREDITS,
+            _ if new.target.len() > INLINE_BYTES => data::store_block_credits(new.target.len()),
+            _ => 0,
         };
         let concerned = Concerned {
             inode: None,
@@ -180,7 +180,7 @@ impl Fs {
                 let acls = if inherits { xattr::CREDITS } else { 0 };
                 let level = btree::level(&self.store.volume, &at.dir.body)?;
                 Ok(Some(Plan {
-                    log_bytes: dir::insert_credits(level) + slots::COST_SLOT + target + acls,
+                    log_bytes: dir::insert_credits(level) + slots::COST_SLOT + own + acls,
                     moves: false,
                     own: inherits,
                 }))
@@ -251,7 +251,7 @@ impl Fs {
         match new.kind {
             FileKind::Directory => {
                 disk.parent = parent.ino.into();
-                disk.body = btree::empty();
+                dir::begin(work, place, &mut disk)?;
             }
             FileKind::Regular => disk.body = btree::empty(),
             FileKind::Symlink => self.set_target(work, place, &mut disk, new.target)?,

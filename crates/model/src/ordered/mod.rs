@@ -43,7 +43,7 @@ use crate::op::{Call, Handles, OpResult, Step};
 use crate::snapshot::{Digest, Observe, Snapshot};
 use crate::tree::Tree;
 use states::{Piece, States};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use steadfast_vfs::{Errno, FileSystem, Ino, Stream};
@@ -557,8 +557,8 @@ impl History {
             .collect()
     }
 
-    /// Whether a tree is allowed that has all operations of `stream` and none of any other: none of them
-    /// builds on what another stream did. Syncs are left out of account.
+    /// Whether no operation of `stream` builds on what another stream did: with every choice of the others'
+    /// operations that is allowed without the stream, all of its own are allowed, too. Syncs are left out of account.
     #[must_use]
     pub fn stands_alone(&self, stream: Stream) -> bool {
         let Some(index) = self.streams.iter().position(|s| *s == stream) else {
@@ -566,10 +566,16 @@ impl History {
         };
         let all = self.states.pieces_of(index);
         let of = |taken: &[u32], s: usize| taken.get(s).copied().unwrap_or(0);
-        let mut states = self.states.all();
-        states.any(|taken| {
-            (0..self.streams.len()).all(|s| of(taken, s) == if s == index { all } else { 0 })
-        })
+        let others = |taken: &[u32]| -> Vec<u32> {
+            let counts = (0..self.streams.len()).filter(|s| *s != index);
+            counts.map(|s| of(taken, s)).collect()
+        };
+        let having = |count: u32| -> HashSet<Vec<u32>> {
+            let states = self.states.all();
+            let states = states.filter(|taken| of(taken, index) == count);
+            states.map(others).collect()
+        };
+        having(0).is_subset(&having(all))
     }
 
     /// How many operations of each stream are in a state, by pieces.

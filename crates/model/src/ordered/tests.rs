@@ -516,3 +516,17 @@ fn any_single_change_to_an_allowed_tree_is_noticed() {
     }
     assert!(h.check(&tree.snapshot(), Cut::after(5)).is_err());
 }
+
+#[test]
+fn a_stream_stands_alone_unless_it_builds_on_any_part_of_another() {
+    let alone = |lines: &[&str]| history(&["mkdir /d 755"], lines).stands_alone(Stream(2));
+    assert!(alone(&[
+        "1 mknod /d/a file 644 0",
+        "2 mknod /d/b file 644 0"
+    ]));
+    assert!(alone(&["1 mknod /d/a file 644 0"]), "it did nothing");
+    assert!(!alone(&["1 mkdir /d/a 755", "2 mknod /d/a/b file 644 0"]));
+    // Without the removal, but with what it removed, the name would be taken.
+    let lines = ["mknod /d/a file 644 0", "unlink /d/a"].map(|op| format!("1 {op}"));
+    assert!(!alone(&[&lines[0], &lines[1], "2 mknod /d/a file 644 0"]));
+}
