@@ -13,6 +13,7 @@ use crate::error::{Error, from_journal};
 use crate::features::{self, Features};
 use crate::inode::{self, Inode, Table};
 use crate::layout::{DiskInode, DiskTime};
+use crate::ops::Notes;
 use crate::orphan;
 use crate::pages::SMALL_BYTES_DEFAULT;
 use crate::reader::Current;
@@ -115,6 +116,8 @@ pub(crate) struct Fs {
     pub(crate) slots: Slots,
     /// Inode objects.
     pub(crate) table: Table,
+    /// Noted reads.
+    pub(crate) notes: Notes,
     /// What the superblock says is in use.
     pub(crate) features: Features,
     /// Where times come from.
@@ -186,6 +189,7 @@ impl Fs {
             store,
             slots: Slots::new(seed),
             table: Table::new(),
+            notes: Notes::default(),
             clock: Arc::clone(&options.clock),
             faults: options.faults.clone(),
             read_only,
@@ -234,6 +238,7 @@ impl Fs {
         // A failure stops the journal, which says so.
         let _ = self.write_out_all();
         if !self.read_only {
+            let _ = self.write_last_notes();
             slots::reap(self);
         }
         if !self.read_only && self.store.volume.region().is_none() {

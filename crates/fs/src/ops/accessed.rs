@@ -1,42 +1,188 @@
 //! Access times as `relatime` has them: a read is noted if it is the first since the last
 //! change, or a day after the last one that was noted.
 //!
-//! A noted read is an operation of the reader's stream that shares the inode with other
-//! readers: it commits after whoever made the inode, and not without them.
+//! Reads relate to nothing, so a noted read is no operation of the reader's stream: it waits in memory ([`Notes`]), where
+//! `getattr` finds it, and is written at a sync of everything, at unmount, and when too many wait. It is written in
+//! a stream of its own, which is committed at once, and only while nobody has an uncommitted change of the inode; so no
+//! two streams form one order by it. A crash loses the notes that wait.
+//!
+//! A note belongs to an inode's generation. Whoever sets the time of access takes the note away with the commit.
 
 use super::{log, object};
+use crate::error::from_journal;
 use crate::layout::{DiskInode, DiskTime};
 use crate::mount::Fs;
 use crate::pages::COST_INODE;
+use crate::work::Work;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_journal::Access;
-use steadfast_vfs::{Caller, Ino, InodeFlags, Result, Time};
+use steadfast_vfs::{Attr, Errno, Ino, InodeFlags, Result, Stream, Time};
 
 /// A read is noted after so long in any case.
 const NOTED_EVERY_SECS: i64 = 24 * 3600;
+/// Most notes that wait.
+const NOTES_MAX: usize = 1024;
+/// The stream that notes are written in. No front end has it.
+const NOTES_STREAM: Stream = Stream(u32::MAX);
+
+/// Noted reads that wait to be written.
+#[derive(Default)]
+pub(crate) struct Notes {
+    waiting: Mutex<HashMap<Ino, Note>>,
+    /// How many: while there are none, nobody takes the lock.
+    count: AtomicUsize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Note {
+    generation: u64,
+    atime: DiskTime,
+}
+
+impl Notes {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Note>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The note of an inode, if there is one.
+    fn of(&self, ino: Ino, disk: &DiskInode) -> Option<Note> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let note = self.lock().get(&ino).copied();
+        note.filter(|note| note.generation == disk.generation.get())
+    }
+
+    /// Adds a note; whether too many wait now.
+    fn add(&self, ino: Ino, note: Note) -> bool {
+        let mut waiting = self.lock();
+        waiting.insert(ino, note);
+        self.count.store(waiting.len(), Ordering::Release);
+        waiting.len() >= NOTES_MAX
+    }
+
+    /// Takes a note away, if it is still this one or any will do.
+    fn remove(&self, ino: Ino, note: Option<Note>) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut waiting = self.lock();
+        if note.is_none() || waiting.get(&ino).copied() == note {
+            waiting.remove(&ino);
+        }
+        self.count.store(waiting.len(), Ordering::Release);
+    }
+
+    fn all(&self) -> Vec<(Ino, Note)> {
+        let waiting = self.lock();
+        waiting.iter().map(|(ino, note)| (*ino, *note)).collect()
+    }
+}
+
+/// What became of a note.
+#[derive(PartialEq, Eq)]
+enum Written {
+    /// The inode has it, or is gone.
+    Done,
+    /// Somebody has an uncommitted change of the inode.
+    NotNow,
+}
 
 impl Fs {
-    /// Whether the read was noted.
-    pub(crate) fn op_accessed(&self, caller: &Caller, ino: Ino) -> Result<bool> {
+    /// Notes a read, if it is due.
+    pub(crate) fn op_accessed(&self, ino: Ino) -> Result<()> {
         if self.read_only {
-            return Ok(false);
+            return Ok(());
         }
-        let disk = self.read_inode(ino)?;
-        if disk.flags().has(InodeFlags::NOATIME) || !is_due(&disk, self.now()) {
-            return Ok(false);
+        let mut disk = self.read_inode(ino)?;
+        if let Some(note) = self.notes.of(ino, &disk) {
+            disk.atime = note.atime;
         }
-        let mut work = self.store.begin(caller.stream, log(COST_INODE))?;
+        let now = self.now();
+        if disk.flags().has(InodeFlags::NOATIME) || !is_due(&disk, now) {
+            return Ok(());
+        }
+        let note = Note {
+            generation: disk.generation.get(),
+            atime: now,
+        };
+        if !self.notes.add(ino, note) {
+            return Ok(());
+        }
+        self.write_notes(true)?;
+        let stream = self.store.stream(NOTES_STREAM);
+        self.store.journal.sync_stream(stream).map_err(from_journal)
+    }
+
+    /// All notes are in operations, before everything is committed for good.
+    ///
+    /// # Errors
+    /// As for [`Fs::write_notes`].
+    pub(crate) fn write_last_notes(&self) -> Result<()> {
+        self.write_notes(false)?;
+        if self.notes.count.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        self.store.journal.sync_all().map_err(from_journal)?;
+        self.write_notes(true)
+    }
+
+    /// Writes the notes that wait, but for those of inodes with uncommitted changes; these wait on, or are
+    /// dropped to `make_room`. Whoever calls commits them. Hold no lock and no operation.
+    ///
+    /// # Errors
+    /// EIO, EUCLEAN, EROFS.
+    pub(crate) fn write_notes(&self, make_room: bool) -> Result<()> {
+        for (ino, note) in self.notes.all() {
+            let written = match self.write_note(ino, note) {
+                Err(error) if error == Errno::Stale => Written::Done,
+                written => written?,
+            };
+            if make_room || written == Written::Done {
+                self.notes.remove(ino, Some(note));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_note(&self, ino: Ino, note: Note) -> Result<Written> {
+        let mut work = self.store.begin(NOTES_STREAM, log(COST_INODE))?;
         let inode = self.inode(ino);
         let _lock = inode.exclusive();
         let mut node = self.node(ino)?;
-        let now = self.now();
-        if !is_due(&node.old, now) {
-            return Ok(false);
+        if node.old.generation.get() != note.generation || node.old.atime == note.atime {
+            return Ok(Written::Done);
         }
-        work.relate(object(ino, &node.old), Access::Shared);
-        node.new.atime = now;
+        let object = object(ino, &node.old);
+        let changed_by = self.store.journal.stream_of(object);
+        if changed_by.is_some_and(|stream| stream != work.stream()) {
+            return Ok(Written::NotNow);
+        }
+        work.relate(object, Access::Shared);
+        node.new.atime = note.atime;
         node.store(&mut work)?;
         work.commit();
-        Ok(true)
+        Ok(Written::Done)
+    }
+
+    /// The operation sets the time of access.
+    pub(super) fn forget_note<'a>(&'a self, work: &mut Work<'a>, ino: Ino) {
+        work.on_end(move |ticket| {
+            if ticket.is_some() {
+                self.notes.remove(ino, None);
+            }
+        });
+    }
+
+    /// An inode's attributes, its noted read included; `delayed` as in [`DiskInode::attr`].
+    pub(super) fn attr_of(&self, ino: Ino, disk: &DiskInode, delayed: u64) -> Attr {
+        let mut attr = disk.attr(ino, delayed);
+        if let Some(note) = self.notes.of(ino, disk) {
+            attr.atime = note.atime.into();
+        }
+        attr
     }
 }
 

@@ -118,7 +118,10 @@ impl Fs {
             return Ok(None);
         }
         if is_nothing(set) {
-            return Ok(Some((node.old.attr(ino, state.pages.new_blocks()), false)));
+            return Ok(Some((
+                self.attr_of(ino, &node.old, state.pages.new_blocks()),
+                false,
+            )));
         }
         let mut acl = match set.perm {
             Some(_) => self.access_acl(ino, &node.old)?,
@@ -138,7 +141,10 @@ impl Fs {
         new.uid = set.uid.map_or(new.uid, Into::into);
         new.gid = set.gid.map_or(new.gid, Into::into);
         new.ctime = now.into();
-        new.atime = set.atime.map_or(new.atime, time);
+        if let Some(atime) = set.atime {
+            new.atime = time(atime);
+            self.forget_note(&mut work, ino);
+        }
         if set.size.is_some() {
             new.mtime = now.into();
         }
@@ -173,7 +179,7 @@ impl Fs {
             self.note_change(ino, Concerns::Size, ticket);
         }
         Ok(Some((
-            node.new.attr(ino, state.pages.new_blocks()),
+            self.attr_of(ino, &node.new, state.pages.new_blocks()),
             needs_orphan,
         )))
     }

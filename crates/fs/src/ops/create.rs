@@ -345,7 +345,7 @@ impl Fs {
                 let delayed = locked
                     .get(ino)
                     .map_or(0, |(_, state)| state.pages.new_blocks());
-                Ok(node.new.attr(ino, delayed))
+                Ok(self.attr_of(ino, &node.new, delayed))
             },
         )
     }

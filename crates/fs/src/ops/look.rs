@@ -11,7 +11,7 @@ use crate::{data, orphan, slots};
 use steadfast_block::BLOCK_SIZE;
 use steadfast_vfs::policy::{READ, WRITE, may_grow};
 use steadfast_vfs::{
-    Attr, Caller, Cookie, DirEntry, Errno, FileKind, Ino, NAME_MAX, Result, StatFs,
+    Attr, Caller, Cookie, DirEntry, Errno, FileKind, Ino, NAME_MAX, Result, StatFs, Streams,
 };
 
 impl Fs {
@@ -19,12 +19,12 @@ impl Fs {
     pub(crate) fn attr(&self, ino: Ino) -> Result<Attr> {
         let disk = self.read_inode(ino)?;
         if disk.kind() != FileKind::Regular {
-            return Ok(disk.attr(ino, 0));
+            return Ok(self.attr_of(ino, &disk, 0));
         }
         let inode = self.inode(ino);
         let state = inode.shared();
         // Read again under the lock: pages and allocated blocks then belong together.
-        Ok(self.read_inode(ino)?.attr(ino, state.pages.new_blocks()))
+        Ok(self.attr_of(ino, &self.read_inode(ino)?, state.pages.new_blocks()))
     }
 
     pub(crate) fn op_lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -33,12 +33,12 @@ impl Fs {
             let lock = inode.shared();
             let dir = self.search(caller, parent)?;
             let (ino, disk) = match name {
-                b"." => return Ok(dir.attr(parent, 0)),
+                b"." => return Ok(self.attr_of(parent, &dir, 0)),
                 b".." => {
                     // A directory that was removed no longer keeps the one above it.
                     alive(&dir)?;
                     let above = dir.parent.get();
-                    return Ok(self.directory(above)?.attr(above, 0));
+                    return Ok(self.attr_of(above, &self.directory(above)?, 0));
                 }
                 _ => {
                     let child = self.child(parent, &dir, name)?.ok_or(Errno::NoEnt)?;
@@ -46,20 +46,20 @@ impl Fs {
                 }
             };
             if disk.kind() != FileKind::Regular {
-                return Ok(disk.attr(ino, 0));
+                return Ok(self.attr_of(ino, &disk, 0));
             }
             // A file's lock comes before or after the directory's, by their numbers: both are held
             // only if the second is free.
             let child = self.inode(ino);
             if let Some(state) = child.try_shared() {
-                return Ok(self.read_inode(ino)?.attr(ino, state.pages.new_blocks()));
+                return Ok(self.attr_of(ino, &self.read_inode(ino)?, state.pages.new_blocks()));
             }
             drop(lock);
             gap::pass();
             let state = child.shared();
             match self.read_inode(ino) {
                 Ok(now) if same_life(&now, &disk) && now.nlink.get() > 0 => {
-                    return Ok(now.attr(ino, state.pages.new_blocks()));
+                    return Ok(self.attr_of(ino, &now, state.pages.new_blocks()));
                 }
                 Err(error) if error != Errno::Stale => return Err(error),
                 // Removed meanwhile: the name is gone, or means another inode.
@@ -187,7 +187,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Reads nothing for an inode that has names.
+    /// Reads nothing for an inode that has names. One without names is freed in the stream that took the last name, or
+    /// changed it since, as long as that is not durable: so the freeing does not take another stream along.
     pub(crate) fn op_release(&self, ino: Ino) {
         let inode = self.inode(ino);
         let orphaned = {
@@ -197,10 +198,11 @@ impl Fs {
                 && inode.may_be_nameless()
                 && self.read_inode(ino).is_ok_and(|disk| disk.nlink.get() == 0)
         };
+        let stream = || self.of_inode(ino).unwrap_or(OWN_STREAM);
         if self.read_only {
             return;
         }
-        if orphaned && let Err(error) = orphan::finish(self, ino, OWN_STREAM) {
+        if orphaned && let Err(error) = orphan::finish(self, ino, stream()) {
             self.warn(format!(
                 "inode {ino} has no names left and could not be freed ({error}); \
                  the next mount frees it"

@@ -16,6 +16,7 @@ mod tests;
 mod walk;
 mod xattr;
 
+pub(crate) use accessed::Notes;
 pub(crate) use remove::has_extents;
 
 use crate::inode::{self, Place};

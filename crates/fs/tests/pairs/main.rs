@@ -101,7 +101,7 @@ struct Done {
 
 /// Runs a script in a stream. `None`: a part of it failed.
 fn run(world: &mut World, history: &mut History, script: &Script, stream: u32) -> Option<Done> {
-    let before = world.look();
+    let mut before = world.look();
     let mut done = Done {
         changed: Changed::default(),
         attributes: Vec::new(),
@@ -140,6 +140,11 @@ fn run(world: &mut World, history: &mut History, script: &Script, stream: u32) -
             .record(&step, result)
             .unwrap_or_else(|e| panic!("{script}: {e}"));
         result.ok()?;
+        if matches!(op, Op::Close { .. }) {
+            // What goes with the last close goes in no stream of the caller's.
+            let left = world.look();
+            before.retain(|inode, _| left.contains_key(inode));
+        }
     }
     done.changed = changed(&before, &world.look());
     Some(done)
