@@ -6,7 +6,7 @@ use crate::record::{Recording, mount_options};
 use std::collections::HashSet;
 use std::sync::Arc;
 use steadfast_block::BlockDevice;
-use steadfast_block::sim::{CrashImage, Limits, SimDevice};
+use steadfast_block::sim::{CrashImage, Image, Limits, SimDevice};
 use steadfast_fs::{Fs, FsckOptions, Outcome, TrimRange, fsck};
 use steadfast_model::{Digest, Snapshot, ordered};
 use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, Ino, NewNode, SetAttr, SystemClock};
@@ -75,6 +75,31 @@ pub(crate) fn image(
         cut_recovery(&sim, recovered_at, found.digest(), seen, counts)?;
     }
     Ok(())
+}
+
+/// After each sync of one stream, what is durable and nothing else must be the tree with the fewest operations that the
+/// model allows: what the others did uncommitted can be lost.
+pub(crate) fn independent(
+    run: &Recording,
+    durable: Image,
+    moment: ordered::Cut,
+    counts: &mut Counts,
+) -> Result<(), String> {
+    let Some(weakest) = run.history.weakest(moment) else {
+        return Ok(());
+    };
+    counts.images += 1;
+    let device = Arc::new(SimDevice::from_image(durable));
+    let fs = mount(&device)?;
+    let found = observe(&fs)?;
+    let weakest = Snapshot::of_tree(&weakest);
+    if found.digest().content == weakest.digest().content {
+        return Ok(());
+    }
+    let diff = weakest.diff(&found, Default::default());
+    Err(format!(
+        "more is durable than what was synced and what that builds on: {diff}"
+    ))
 }
 
 /// Checks a disk that a cut at `moment` left, and the volume when it has been mounted and used;

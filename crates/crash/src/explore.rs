@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use steadfast_block::sim::Limits;
+use steadfast_model::Op;
 
 /// The recovery is cut, and the volume used, for one image in so many.
 const DEEP_EVERY: u64 = 8;
@@ -286,6 +287,9 @@ fn try_scenario(
     let attempt = std::panic::AssertUnwindSafe(|| match stage {
         Stage::Block(template) => {
             let run = template.run(scenario, options.mutation)?;
+            if scenario.side_by_side && options.contract == Contract::Ordered {
+                syncs_alone(&run, scenario, counts)?;
+            }
             cut_everywhere(&run, options, budget, counts)
         }
         Stage::Flash(chip) => chip.try_scenario(scenario, options, budget, counts),
@@ -306,6 +310,32 @@ pub(crate) fn one(options: &Options, scenario: &Scenario) -> Result<u64, String>
     let mut counts = Counts::default();
     try_scenario(&stage, scenario, options, options.images, &mut counts)?;
     Ok(counts.images)
+}
+
+/// Checks what is durable when a sync of one stream was answered.
+fn syncs_alone(run: &Recording, scenario: &Scenario, counts: &mut Counts) -> Result<(), String> {
+    let mut explorer = run.sim.explorer();
+    let mut seen = None;
+    for position in 0..=explorer.len() {
+        let cut = explorer.cut(position);
+        let mark = cut.marks().last().copied();
+        if mark == seen {
+            continue;
+        }
+        seen = mark;
+        let moment = moment(mark);
+        // The last operation of those that were answered, if none is under way.
+        let last = moment
+            .acked
+            .checked_sub(1)
+            .filter(|_| moment.issued == moment.acked);
+        let step = last.and_then(|last| scenario.steps.get(last));
+        if step.is_some_and(|step| matches!(step.op, Op::Fsync { .. } | Op::Fdatasync { .. })) {
+            check::independent(run, cut.durable().clone(), moment, counts)
+                .map_err(|what| format!("cut at event {position}: {what}"))?;
+        }
+    }
+    Ok(())
 }
 
 fn cut_everywhere(

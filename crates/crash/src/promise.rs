@@ -56,6 +56,14 @@ impl Promise {
         noted.map(drop).map_err(|e| e.to_string())
     }
 
+    /// The tree with the fewest operations that a cut at `moment` may leave, where streams are told apart.
+    pub(crate) fn weakest(&self, moment: ordered::Cut) -> Option<Tree> {
+        match self {
+            Promise::Ordered(history) => history.weakest(moment),
+            Promise::Prefix(_) => None,
+        }
+    }
+
     /// Operations noted.
     pub(crate) fn len(&self) -> usize {
         match self {

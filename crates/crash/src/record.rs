@@ -66,11 +66,23 @@ pub enum Mutation {
     TrimBefore,
     /// All free space is trimmed as the bitmaps in memory have it, whatever of that is committed.
     TrimCurrent,
+    /// An inode slot is used by another stream before its freeing is durable.
+    SlotsEarly,
+    /// Room in a directory is used by another stream before its freeing is durable.
+    GapsEarly,
+    /// The same, and the two streams are not related by it.
+    GapsUnrelated,
+    /// What goes with the last close goes in another stream than the one that removed it.
+    ReleaseElsewhere,
+    /// All callers are in one stream.
+    OneStream,
+    /// A sync of one stream commits them all.
+    CommitAll,
 }
 
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 18] = [
+    pub const ALL: [Mutation; 24] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
@@ -89,6 +101,22 @@ impl Mutation {
         Mutation::TrimAgain,
         Mutation::TrimBefore,
         Mutation::TrimCurrent,
+        Mutation::SlotsEarly,
+        Mutation::GapsEarly,
+        Mutation::GapsUnrelated,
+        Mutation::ReleaseElsewhere,
+        Mutation::OneStream,
+        Mutation::CommitAll,
+    ];
+
+    /// Those that let streams build on each other, which only `ordered` tells apart.
+    const OF_STREAMS: [Mutation; 6] = [
+        Mutation::SlotsEarly,
+        Mutation::GapsEarly,
+        Mutation::GapsUnrelated,
+        Mutation::ReleaseElsewhere,
+        Mutation::OneStream,
+        Mutation::CommitAll,
     ];
 
     /// Whether it breaks anything on this medium.
@@ -99,6 +127,8 @@ impl Mutation {
             NarrowPatches, TrimAgain, TrimBefore,
         };
         match medium {
+            // The exploration on flash does not ask what is durable.
+            Medium::Flash if Mutation::OF_STREAMS.contains(&self) => false,
             Medium::Block => ![FlushBetween, ForgetRollback, TrimAgain, TrimBefore].contains(&self),
             // No record, no replay.
             Medium::Flash => ![
@@ -124,7 +154,11 @@ impl Mutation {
             NarrowPatches,
             UnstableFdatasync,
         ];
-        contract == Contract::MetadataPrefix || !in_place.contains(&self)
+        match contract {
+            Contract::MetadataPrefix => !Mutation::OF_STREAMS.contains(&self),
+            Contract::Ordered => !in_place.contains(&self),
+            _ => !in_place.contains(&self) && !Mutation::OF_STREAMS.contains(&self),
+        }
     }
 
     fn faults(mutation: Option<Mutation>) -> Faults {
@@ -149,6 +183,15 @@ impl Mutation {
             Some(Mutation::TrimAgain) => faults.journal.trim_again = true,
             Some(Mutation::TrimBefore) => faults.journal.trim_before = true,
             Some(Mutation::TrimCurrent) => faults.trim_current = true,
+            Some(Mutation::SlotsEarly) => faults.slots_early = true,
+            Some(Mutation::GapsEarly) => faults.gaps_early = true,
+            Some(Mutation::GapsUnrelated) => {
+                faults.gaps_early = true;
+                faults.journal.bytes_unrelated = true;
+            }
+            Some(Mutation::ReleaseElsewhere) => faults.release_elsewhere = true,
+            Some(Mutation::OneStream) => faults.one_stream = true,
+            Some(Mutation::CommitAll) => faults.commit_all = true,
         }
         faults
     }
@@ -214,8 +257,7 @@ impl Template {
         let (fs, _) =
             Fs::mount(device, &mount_options(clock, None)).map_err(|e| format!("mount: {e}"))?;
         let empty = sim.image();
-        // The root and the orphan directory keep one leaf when they are emptied: measured
-        // after use, as the check does.
+        // Measured after use, as the check does.
         let call = |e: steadfast_vfs::Error| format!("using an empty volume: {e}");
         make_orphan(&fs).map_err(call)?;
         fs.sync().map_err(call)?;

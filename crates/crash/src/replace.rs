@@ -353,6 +353,7 @@ fn scenarios(options: &Options, contents: &Contents) -> Vec<Scenario> {
             steps: steps.map(|(i, op)| Step::new(0, op).at(at(i))).collect(),
             small_bytes: SMALL_BYTES_FEW,
             trim_every: None,
+            side_by_side: false,
         }
     };
     places.into_iter().map(scenario).collect()

@@ -36,6 +36,8 @@ pub struct Scenario {
     /// Before each step whose number is a multiple of this, and behind the last if theirs is, all free space is
     /// trimmed, as `steadfast trim` does.
     pub trim_every: Option<usize>,
+    /// The streams have nothing to do with each other: after a sync of one, what the others did can be lost.
+    pub side_by_side: bool,
 }
 
 impl Scenario {
@@ -144,6 +146,7 @@ pub(crate) fn pair(index: usize) -> Scenario {
         small_bytes: SMALL_BYTES_FEW,
         // All pairs are run as they are: a trim commits.
         trim_every: None,
+        side_by_side: false,
     }
 }
 
@@ -184,6 +187,7 @@ pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
         steps: steps.map(|(i, op)| Step::new(0, op).at(time(i))).collect(),
         small_bytes: small_bytes(index),
         trim_every: (index % 4 == 1).then_some(1 + (index / 4 % 3) as usize),
+        side_by_side: false,
     }
 }
 
@@ -205,10 +209,10 @@ fn time(i: usize) -> Time {
     }
 }
 
-/// A random sequence; every third one has two streams, every fourth one mostly overwrites, every
-/// eighth one mostly changes extended attributes; in a sixteenth free space is trimmed now and then. Every
-/// second one begins with the set-up of the pairs, whose files have been written home; the others with an empty
-/// volume.
+/// A random sequence; every third one has two to four streams, every fourth one mostly overwrites, every
+/// eighth one mostly changes extended attributes, every eighth one has streams side by side; in a sixteenth free space is
+/// trimmed now and then. Every second one begins with the set-up of the pairs, whose files have been written home; the
+/// others with an empty volume.
 pub(crate) fn random(seed: u64, index: u64) -> Scenario {
     let number = seed.wrapping_mul(0x1_0000_0001).wrapping_add(index);
     if index % 4 == 3 {
@@ -217,16 +221,22 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
     if index % 8 == 5 {
         return attributes(seed, index, number);
     }
-    let streams = if index % 3 == 2 { 2 } else { 1 };
+    if index % 8 == 1 {
+        return side_by_side(seed, index, number);
+    }
+    let streams = match index % 3 {
+        2 => 2 + (index / 3 % 3) as u32,
+        _ => 1,
+    };
     let shape = Shape {
         streams,
         names: 3,
         depth: 2,
         bytes_max: 20_000,
-        sync_every: if streams == 2 { 6 } else { 9 },
+        sync_every: [9, 9, 6, 5, 4][streams as usize],
         ..Shape::default()
     };
-    let length = if streams == 2 { 24 } else { 30 };
+    let length = if streams > 1 { 24 } else { 30 };
     let mut steps: Vec<Step> = Workload::new(number, shape).take(length).collect();
     steps.push(Step::new(0, Op::Sync).at(Time {
         secs: 5000,
@@ -242,6 +252,7 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
         steps,
         small_bytes: small_bytes(index / 4),
         trim_every: index.is_multiple_of(16).then_some(TRIM_EVERY),
+        side_by_side: false,
     }
 }
 
@@ -274,6 +285,72 @@ fn attributes(seed: u64, index: u64, number: u64) -> Scenario {
         setup: small_space().0,
         small_bytes: small_bytes(index / 4),
         trim_every: None,
+        side_by_side: false,
+    }
+}
+
+/// Two to four streams that make, write, rename, link and remove files of their own in the same directories, some of
+/// which are open meanwhile, and sync: room in directories, inode numbers and blocks come free in one stream while another
+/// wants some, and all change the same counters.
+fn side_by_side(seed: u64, index: u64, number: u64) -> Scenario {
+    let mut below = numbers(number);
+    let streams = 2 + below(3);
+    let mut setup = vec!["mkdir /d 755".to_string(), "mkdir /e 755".to_string()];
+    for s in 0..streams {
+        setup.push(format!("mknod /mark{s} file 644 0"));
+        setup.push(format!("mknod /d/a{s} file 644 0"));
+        setup.push(format!("write /d/a{s} 0 #{s}*2000"));
+        setup.push(format!("mknod /e/b{s} file 644 0"));
+    }
+    let mut open = vec![false; streams as usize];
+    let mut lines = Vec::new();
+    for n in 0..28 {
+        let s = below(streams);
+        let mut file = || {
+            let dir = ["", "/d", "/e"][below(3) as usize];
+            format!("{dir}/{}{s}", ["a", "b", "c"][below(3) as usize])
+        };
+        let (one, other) = (file(), file());
+        let is_open = &mut open[s as usize];
+        lines.push(match below(24) {
+            0..5 => (s, format!("mknod {one} file 644 0")),
+            5 | 6 => (s, format!("write {one} 0 #{}*{}", 100 + n, below(3000) + 1)),
+            7..11 => (s, format!("unlink {one}")),
+            11..13 => (s, format!("rename {one} {other} replace")),
+            13 => (s, format!("link {one} {other}")),
+            14 => (s, format!("mkdir /d/k{s} 755")),
+            15 => (s, format!("rmdir /d/k{s}")),
+            16 => (s, format!("mknod /d/k{s}/f file 644 0")),
+            17 => (s, format!("setxattr {one} user.k {} any", "v".repeat(60))),
+            18 | 19 => {
+                *is_open = !*is_open;
+                let close = format!("close @{s}");
+                (
+                    s,
+                    if *is_open {
+                        format!("open {one} @{s}")
+                    } else {
+                        close
+                    },
+                )
+            }
+            _ => (s, format!("fsync /mark{s}")),
+        });
+    }
+    lines.push((0, "sync".to_string()));
+    let parsed = lines
+        .iter()
+        .filter_map(|(s, line)| Some((*s, line.parse().ok()?)));
+    let steps = parsed
+        .enumerate()
+        .map(|(i, (s, op))| Step::new(s as u32, op).at(time(i)));
+    Scenario {
+        name: format!("random sequence {index} of seed {seed}, {streams} streams side by side"),
+        steps: steps.collect(),
+        setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
+        small_bytes: small_bytes(index / 8),
+        trim_every: None,
+        side_by_side: true,
     }
 }
 
@@ -312,6 +389,7 @@ fn overwrites(seed: u64, index: u64, number: u64) -> Scenario {
         setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
         small_bytes: small_bytes(index / 4),
         trim_every: None,
+        side_by_side: false,
     }
 }
 
@@ -326,6 +404,15 @@ mod tests {
         assert!((0..200).map(text).eq(all.iter().cloned()));
         for sync in [" fsync /d\n", " fsync /\n", " fdatasync /a\n", " sync\n"] {
             assert!(all.iter().any(|triple| triple.contains(sync)), "{sync}");
+        }
+    }
+
+    #[test]
+    fn every_line_of_streams_side_by_side_parses() {
+        for index in 0..50 {
+            let scenario = side_by_side(1, index, index);
+            assert_eq!((scenario.setup.len() - 2) % 4, 0);
+            assert_eq!(scenario.steps.len(), 29, "{scenario}");
         }
     }
 

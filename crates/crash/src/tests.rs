@@ -40,6 +40,29 @@ fn a_cut_leaves_what_the_contract_allows_at_every_point() {
     }
 }
 
+/// Streams side by side, cut everywhere, and after each sync of one of them nothing of the others is durable.
+#[test]
+fn streams_leave_each_other_alone_at_every_cut() {
+    let long = std::env::var_os("STEADFAST_LONG").is_some();
+    let images: u64 = if long { 50_000 } else { 1_500 };
+    let options = Options {
+        seed: 7,
+        images: 300,
+        ..Options::default()
+    };
+    let mut done = 0;
+    let mut index = 1;
+    while done < images {
+        let scenario = random(options.seed, index);
+        match explore::one(&options, &scenario) {
+            Ok(images) => done += images,
+            Err(what) => panic!("{scenario}\n{what}"),
+        }
+        index += 8;
+    }
+    println!("{done} images of {} sequences", index / 8);
+}
+
 /// On flash, without a log: the power goes or the client dies.
 #[test]
 fn corner_46_on_flash_each_end_leaves_what_the_contract_allows() {
@@ -103,6 +126,36 @@ fn is_found_under(medium: Medium, contract: Contract, mutation: Mutation) {
 #[test]
 fn a_skipped_flush_is_found() {
     is_found(Mutation::SkipFlush);
+}
+
+#[test]
+fn inode_slots_that_are_used_before_they_are_durably_free_are_found() {
+    is_found(Mutation::SlotsEarly);
+}
+
+#[test]
+fn room_in_a_directory_that_is_used_before_it_is_durably_free_is_found() {
+    is_found(Mutation::GapsEarly);
+}
+
+#[test]
+fn a_foreign_gap_that_is_used_without_relating_is_found() {
+    is_found(Mutation::GapsUnrelated);
+}
+
+#[test]
+fn a_last_close_in_the_wrong_stream_is_found() {
+    is_found(Mutation::ReleaseElsewhere);
+}
+
+#[test]
+fn streams_that_are_all_one_are_found() {
+    is_found(Mutation::OneStream);
+}
+
+#[test]
+fn a_commit_that_takes_every_stream_along_is_found() {
+    is_found(Mutation::CommitAll);
 }
 
 #[test]
@@ -174,6 +227,7 @@ fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
         steps: steps.collect(),
         small_bytes: SMALL_BYTES_FEW,
         trim_every: None,
+        side_by_side: false,
     };
     let mut options = Options {
         medium: Medium::Flash,
@@ -206,6 +260,7 @@ fn others_bytes_in_a_commit_are_found() {
         ],
         small_bytes: SMALL_BYTES_FEW,
         trim_every: None,
+        side_by_side: false,
     };
     for medium in [Medium::Block, Medium::Flash] {
         let mut options = Options {
@@ -272,6 +327,7 @@ fn a_patch_over_what_was_written_in_place_holds_whole_sectors() {
         steps: steps.collect(),
         small_bytes: SMALL_BYTES_FEW,
         trim_every: None,
+        side_by_side: false,
     };
     let mut options = Options {
         contract: Contract::MetadataPrefix,

@@ -104,6 +104,16 @@ pub struct Faults {
     pub trim_current: bool,
     /// Free space is trimmed while others may take it.
     pub trim_unheld: bool,
+    /// Inode slots that an operation freed are everybody's at once.
+    pub slots_early: bool,
+    /// Room that an operation left in a directory is everybody's at once.
+    pub gaps_early: bool,
+    /// What goes with the last close goes in the volume's own stream.
+    pub release_elsewhere: bool,
+    /// All callers are in one stream.
+    pub one_stream: bool,
+    /// A sync of one stream commits them all.
+    pub commit_all: bool,
     /// Those of the journal.
     pub journal: steadfast_journal::Faults,
 }
@@ -183,7 +193,9 @@ impl Fs {
         }
         // What is written in place could overtake what is read.
         let keeps_data = options.keep_data && volume.contract != Contract::MetadataPrefix;
-        let store = Store::new(journal, volume, options.small_bytes);
+        let mut store = Store::new(journal, volume, options.small_bytes);
+        store.one_stream = options.faults.one_stream;
+        store.gaps.ignored = options.faults.gaps_early;
         let fs = Arc::new(Fs {
             features: Features::of(&store.volume),
             store,

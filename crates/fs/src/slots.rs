@@ -614,9 +614,14 @@ pub(crate) fn free<'a>(
     fs.slots.look_into(store, place.block)?;
     let Some(others) = fs.slots.take_last(place, stream) else {
         work.on_end(move |ticket| {
-            if let Some(ticket) = ticket {
-                let slots = &fs.slots;
-                slots.hold(store, stream, place.block, 1 << place.slot, ticket);
+            let slots = &fs.slots;
+            match ticket {
+                Some(_) if fs.faults.slots_early => slots.unclaim(Claim {
+                    place,
+                    held_by: None,
+                }),
+                Some(ticket) => slots.hold(store, stream, place.block, 1 << place.slot, ticket),
+                None => {}
             }
         });
         work.relate(Object::Block(place.block.0), Access::Shared);

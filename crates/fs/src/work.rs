@@ -44,6 +44,8 @@ pub(crate) struct Store {
     pub(crate) in_place: Book,
     /// Bytes of a file that may go into the record instead of to a place of their own.
     pub(crate) small_bytes_max: u64,
+    /// Planted fault: all callers are in one stream.
+    pub(crate) one_stream: bool,
     /// Whether there is a log.
     logs: bool,
 }
@@ -60,6 +62,7 @@ impl Store {
             in_place: Book::default(),
             // Without a log a block is written once, whoever writes it.
             small_bytes_max: if logs { small_bytes_max } else { 0 },
+            one_stream: false,
             logs,
         }
     }
@@ -71,7 +74,10 @@ impl Store {
 
     /// The journal's stream of a caller's.
     pub(crate) fn stream(&self, stream: Stream) -> StreamId {
-        StreamId(self.volume.contract.stream(stream).0)
+        match self.one_stream {
+            true => StreamId(0),
+            false => StreamId(self.volume.contract.stream(stream).0),
+        }
     }
 
     /// Begins an operation of at most `credits`. May wait for commits: hold no lock.

@@ -360,6 +360,8 @@ pub struct Faults {
     pub newest_when_laid: bool,
     /// What transactions named before a second stream came is not indexed then.
     pub relations_unindexed: bool,
+    /// Two streams that change the same bytes of a block do not relate by it.
+    pub bytes_unrelated: bool,
     /// A transaction that another one overtook lays its own newest values over the newer ones.
     pub keep_overtaken: bool,
     /// Transactions freeze while operations are being applied, or wait in their lanes.

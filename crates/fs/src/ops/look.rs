@@ -198,7 +198,10 @@ impl Fs {
                 && inode.may_be_nameless()
                 && self.read_inode(ino).is_ok_and(|disk| disk.nlink.get() == 0)
         };
-        let stream = || self.of_inode(ino).unwrap_or(OWN_STREAM);
+        let stream = || match self.faults.release_elsewhere {
+            true => OWN_STREAM,
+            false => self.of_inode(ino).unwrap_or(OWN_STREAM),
+        };
         if self.read_only {
             return;
         }

@@ -132,6 +132,9 @@ impl Core {
         }
         for block in &changes.blocks {
             id = self.relate_to_writers_around(id, stream, (block.at, 1));
+            if self.limits.faults.bytes_unrelated {
+                continue;
+            }
             let touching = match self.dirty.get(&block.at.0) {
                 Some(ids) if ids[..] != [id] => ids.clone(),
                 _ => continue,

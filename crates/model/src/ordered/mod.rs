@@ -578,6 +578,18 @@ impl History {
         having(0).is_subset(&having(all))
     }
 
+    /// The tree with the fewest operations that a crash at `cut` may leave: what syncs demand, and what that builds on. A
+    /// file system that keeps streams apart leaves it, if nothing is written that need not be.
+    #[must_use]
+    pub fn weakest(&self, cut: Cut) -> Option<Tree> {
+        let least = self.least(cut.acked);
+        let most = self.most(cut.issued.min(self.ops.len()));
+        let states = self.states.all();
+        let inside = states.filter(|taken| covers(taken, &least) && covers(&most, taken));
+        let fewest = inside.min_by_key(|taken| taken.iter().map(|n| u64::from(*n)).sum::<u64>())?;
+        Some(self.states.replay(&self.initial, fewest).closed())
+    }
+
     /// How many operations of each stream are in a state, by pieces.
     fn prefixes(&self, taken: &[u32]) -> Vec<Prefix> {
         let mut out = Vec::new();
