@@ -331,11 +331,7 @@ impl FileSystem for Fs {
         if self.live()?.read_only {
             return Ok(());
         }
-        self.live()?.write_out_all()?;
-        self.live()?.write_notes(false)?;
-        let journal = &self.live()?.store.journal;
-        journal.sync_all().map_err(from_journal)?;
-        journal.flush_in_place().map_err(from_journal)
+        self.live()?.sync()
     }
 
     fn accessed(&self, _caller: &Caller, ino: Ino) -> Result<()> {

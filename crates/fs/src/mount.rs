@@ -251,6 +251,10 @@ impl Fs {
         let _ = self.write_out_all();
         if !self.read_only {
             let _ = self.write_last_notes();
+            if self.slots.some_are_emptied_by_several() {
+                let _ = self.store.journal.sync_all();
+                self.slots.settle(&self.store);
+            }
             slots::reap(self);
         }
         if !self.read_only && self.store.volume.region().is_none() {
@@ -261,6 +265,21 @@ impl Fs {
             .journal
             .close()
             .map_err(Error::journal("unmounting"))
+    }
+
+    /// Makes everything durable. Inode blocks that streams have emptied together are freed then.
+    ///
+    /// # Errors
+    /// The volume's failure.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.write_out_all()?;
+        self.write_notes(false)?;
+        let journal = &self.store.journal;
+        journal.sync_all().map_err(from_journal)?;
+        journal.flush_in_place().map_err(from_journal)?;
+        self.slots.settle(&self.store);
+        slots::reap(self);
+        Ok(())
     }
 
     /// Goes down now; what is durable in the log goes to its place first if `how` says so.

@@ -347,6 +347,21 @@ impl Slots {
         }
     }
 
+    /// Whether a block has no inode, but more than one stream holds slots of it: it can be freed when their operations
+    /// are durable.
+    pub(crate) fn some_are_emptied_by_several(&self) -> bool {
+        let state = self.lock();
+        if state.held.len() < 2 {
+            return false;
+        }
+        let mut free: HashMap<BlockNo, u16> = HashMap::new();
+        for (block, slots) in state.held.values().flat_map(|held| &held.blocks) {
+            let known = || state.masks.get(block).copied().unwrap_or(0);
+            *free.entry(*block).or_insert_with(known) |= slots.mask;
+        }
+        free.values().any(|mask| *mask == ALL)
+    }
+
     /// An empty block to free, which hands out no slots from here on; and its slots.
     fn next_empty(&self) -> Option<(BlockNo, Last)> {
         let mut state = self.lock();

@@ -17,7 +17,7 @@ use steadfast_block::{Block, BlockNo};
 use steadfast_journal::{
     Access, BLOCK_CREDIT, Credits, Journal, Kind, Object, Op, StreamId, Ticket,
 };
-use steadfast_vfs::{Errno, Result, Stream};
+use steadfast_vfs::{Errno, Error, Result, Stream};
 
 /// Fixed cost of patching a block: its header in the log, or its write of an epoch.
 pub(crate) const COST_BLOCK: u64 = BLOCK_CREDIT;
@@ -29,6 +29,9 @@ pub(crate) const COST_RANGE: u64 = 8;
 pub(crate) const COST_BITS: u64 = COST_BLOCK + 8;
 /// Log bytes of freeing a run, without its blocks.
 pub(crate) const COST_FREE: u64 = 16;
+
+/// So many transactions are committed one by one when a volume seems full, before all are.
+const HOLDERS_COMMITTED: usize = 3;
 
 /// The parts of a mounted volume below inodes.
 pub(crate) struct Store {
@@ -92,20 +95,35 @@ impl Store {
         Ok(Work::new(self, Slot::Own(op)))
     }
 
-    /// Runs an operation, and once more if it found no space but a commit released some:
-    /// freed blocks, or what delayed pages had reserved more than they took.
+    /// Runs an operation, and again if it found no space but a commit may have made some: freed blocks, freed inode slots,
+    /// or what delayed pages had reserved more than they took. The transaction that holds most blocks is committed
+    /// first, so that one that holds little is left alone; everything only if that does not suffice.
     pub(crate) fn with_space<T>(&self, mut run: impl FnMut() -> Result<T>) -> Result<T> {
-        match run() {
-            Err(error) if error == Errno::NoSpc => {
-                let before = self.alloc.allocatable();
-                let released = self.journal.reclaim().map_err(refused)?;
-                if released || self.alloc.allocatable() > before {
-                    run()
-                } else {
-                    Err(error)
+        for _ in 0..HOLDERS_COMMITTED {
+            match run() {
+                Err(full) if full == Errno::NoSpc => {
+                    if !self.journal.reclaim_most().map_err(refused)? {
+                        return self.with_all_space(full, run);
+                    }
                 }
+                result => return result,
             }
+        }
+        match run() {
+            Err(full) if full == Errno::NoSpc => self.with_all_space(full, run),
             result => result,
+        }
+    }
+
+    /// Runs the operation once more if a commit of everything may have made space.
+    fn with_all_space<T>(&self, full: Error, mut run: impl FnMut() -> Result<T>) -> Result<T> {
+        let before = self.alloc.allocatable();
+        let (_, _, uncommitted) = self.journal.usage();
+        let released = self.journal.reclaim().map_err(refused)?;
+        if uncommitted > 0 || released || self.alloc.allocatable() > before {
+            run()
+        } else {
+            Err(full)
         }
     }
 }

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use steadfast_block::{BlockDevice, MemDevice};
 use steadfast_fs::{Contract, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
-use steadfast_vfs::{AllocateMode, Caller, Errno, FileKind, FileSystem, Ino, NewNode};
+use steadfast_vfs::{AllocateMode, Caller, Errno, FileKind, FileSystem, Ino, NewNode, Stream};
 
 const PAGE: u64 = 4096;
 
@@ -289,4 +289,45 @@ fn a_write_of_which_a_part_fits_is_a_short_write() {
         assert_eq!(fs.getattr(&root, ino).unwrap().size, size);
         check(device, &fs);
     }
+}
+
+/// A volume that seems full because a stream has removed a lot: that stream is committed, and the others are left alone.
+#[test]
+fn a_volume_that_seems_full_commits_the_stream_that_holds_most() {
+    let (device, fs) = volume(4096, Contract::Ordered);
+    let by = |stream| Caller {
+        stream: Stream(stream),
+        ..Caller::root()
+    };
+    let (big, other, filler) = (
+        create(&fs, "big"),
+        create(&fs, "other"),
+        create(&fs, "filler"),
+    );
+    let mut mine = Vec::new();
+    for (name, pages) in [("a", 1), ("b", 40)] {
+        let ino = create(&fs, name);
+        fs.append(&by(0), ino, &vec![1; pages * PAGE as usize])
+            .unwrap();
+        mine.push(ino);
+    }
+    fs.append(&by(0), big, &vec![2; 300 * PAGE as usize])
+        .unwrap();
+    take_everything(&fs, filler);
+    fs.unlink(&by(1), fs.root(), b"big").unwrap();
+    fs.unlink(&by(3), fs.root(), b"a").unwrap();
+    fs.unlink(&by(4), fs.root(), b"b").unwrap();
+    assert_eq!(
+        fs.append(&by(2), other, &vec![3; 200 * PAGE as usize])
+            .unwrap(),
+        (0, 200 * PAGE as usize)
+    );
+    let stats = fs.streams().unwrap().stats();
+    let uncommitted = |stream: u32| {
+        let of = stats.iter().find(|stats| stats.stream == Stream(stream));
+        of.map_or(0, |stats| stats.uncommitted)
+    };
+    let left: Vec<bool> = (1..=4).map(|stream| uncommitted(stream) > 0).collect();
+    assert_eq!(left, [false, true, true, true]);
+    check(device, &fs);
 }

@@ -442,6 +442,20 @@ impl Journal {
         self.inner.reclaim()
     }
 
+    /// Commits the transaction that holds most blocks, freed ones and those of delayed data. False, and nothing is
+    /// committed, if none holds any. Some of them may stay in quarantine.
+    ///
+    /// # Errors
+    /// The sticky failure.
+    pub fn reclaim_most(&self) -> Result<bool> {
+        let Some(holder) = self.inner.told().1.holding_most() else {
+            return Ok(false);
+        };
+        self.inner
+            .sync(Request::Housekeeping, |_| vec![holder])
+            .map(|()| true)
+    }
+
     /// Commits everything, writes everything home, and marks the journal clean. Afterwards
     /// every call fails with [`Error::Closed`]. Must be called with no operation open.
     ///

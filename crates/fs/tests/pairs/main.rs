@@ -12,10 +12,10 @@
 mod table;
 mod world;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use steadfast_fs::Faults;
 use steadfast_model::{History, Op, Rules, Step, Target, ordered};
-use steadfast_vfs::{FileSystem, Ino, Stream, Time};
+use steadfast_vfs::{FileKind, FileSystem, Ino, NewNode, Stream, Time};
 use table::Class;
 use world::{Changed, Template, World, changed};
 
@@ -327,4 +327,107 @@ fn streams_merge_exactly_where_one_builds_on_the_other_or_the_layout_has_it() {
     );
     let judged: usize = table.values().map(Vec::len).sum();
     assert!(judged > 4000, "{judged} pairs could be judged");
+}
+
+fn make(world: &World, stream: u32, dir: &str, name: &str) -> Ino {
+    let caller = Step::new(stream, Op::Sync).caller;
+    let node = NewNode {
+        kind: FileKind::Regular,
+        perm: 0o644,
+        rdev: 0,
+    };
+    let dir = world.at(dir).unwrap();
+    world
+        .fs
+        .mknod(&caller, dir, name.as_bytes(), &node)
+        .unwrap()
+        .ino
+}
+
+/// The block that an inode lies in.
+fn block_of(ino: Ino) -> Ino {
+    ino / 16
+}
+
+#[test]
+fn a_stream_keeps_what_it_made_and_freed_to_itself_until_that_is_durable() {
+    let template = Template::new();
+    let world = template.world(Faults::default());
+    let caller = Step::new(1, Op::Sync).caller;
+    let before = world.merges();
+    let made: Vec<Ino> = (0..60)
+        .map(|n| make(&world, 1, "/d", &format!("m{n}")))
+        .collect();
+    let blocks: BTreeSet<Ino> = made.iter().copied().map(block_of).collect();
+    assert!(blocks.len() >= 4, "several blocks are made");
+    // One is left in each block.
+    let mut kept = BTreeSet::new();
+    let d = world.at("/d").unwrap();
+    for (n, ino) in made.iter().enumerate() {
+        if !kept.insert(block_of(*ino)) {
+            world
+                .fs
+                .unlink(&caller, d, format!("m{n}").as_bytes())
+                .unwrap();
+        }
+    }
+    let other = |n: usize| make(&world, 2, "/e", &format!("n{n}"));
+    let shared: Vec<Ino> = (0..60)
+        .map(other)
+        .filter(|ino| made.contains(ino))
+        .collect();
+    assert_eq!(
+        shared, [0; 0],
+        "another stream's slots are used before they are durably free"
+    );
+    assert_eq!(world.merges(), before);
+    // Its own are used again, at once.
+    assert!(blocks.contains(&block_of(make(&world, 1, "/d", "again"))));
+    world.fs.fsync(&caller, d, false).unwrap();
+    let used: Vec<Ino> = (100..160).map(other).collect();
+    assert!(
+        used.iter().any(|ino| made.contains(ino)),
+        "what is durably free is not used"
+    );
+    assert_eq!(world.merges(), before);
+    world.fs.unmount().unwrap();
+}
+
+#[test]
+fn room_in_a_directory_is_everybodys_when_its_freeing_is_durable() {
+    let template = Template::new();
+    for durable in [false, true] {
+        let world = template.world(Faults::default());
+        let caller = Step::new(1, Op::Sync).caller;
+        let wide = world.at("/wide").unwrap();
+        for n in 0..50 {
+            let name = format!("{n:0100}");
+            world.fs.unlink(&caller, wide, name.as_bytes()).unwrap();
+        }
+        if durable {
+            world.fs.fsync(&caller, wide, false).unwrap();
+        }
+        let blocks = || world.fs.getattr(&caller, wide).unwrap().blocks;
+        let before = blocks();
+        make(&world, 2, "/wide", &template.splits);
+        assert_eq!(blocks() == before, durable);
+    }
+}
+
+/// Two streams remove the last inodes of a block side by side: neither frees it, but it goes when both are durable.
+#[test]
+fn an_inode_block_that_two_streams_empty_goes_with_the_next_sync() {
+    let template = Template::new();
+    let free_after = |streams: [u32; 2]| {
+        let world = template.world(Faults::default());
+        let root = world.fs.root();
+        for (stream, name) in streams.into_iter().zip(["lone1", "lone2"]) {
+            let caller = Step::new(stream, Op::Sync).caller;
+            world.fs.unlink(&caller, root, name.as_bytes()).unwrap();
+        }
+        assert_eq!(world.merges(), 0);
+        world.fs.sync().unwrap();
+        world.fs.statfs().unwrap().blocks_free
+    };
+    assert_eq!(free_after([1, 1]), free_after([1, 2]));
 }

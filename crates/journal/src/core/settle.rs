@@ -159,6 +159,16 @@ impl Core {
         out
     }
 
+    /// The transaction that frees and delays most blocks, if any does.
+    pub(crate) fn holding_most(&self) -> Option<TxnId> {
+        let held = self.txns.iter().map(|(id, txn)| {
+            let freed: u64 = txn.frees.iter().map(|run| run.1).sum();
+            (freed + txn.data_blocks, *id)
+        });
+        let most = held.max_by_key(|(blocks, _)| *blocks)?;
+        (most.0 > 0).then_some(most.1)
+    }
+
     pub(crate) fn quarantined(&self) -> bool {
         !self.freed.is_empty()
     }
