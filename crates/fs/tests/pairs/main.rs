@@ -260,6 +260,7 @@ const SCRIPTS: &str = "
     nameless unlink /e/o; close @2
     leaf mknod /wide/FITS file 644 0
     leaf mknod /wide/SPLITS fifo 644 0
+    leaf mknod /wide/SPLITS2 fifo 644 0
     leaf unlink /big/ONLY
     leaf unlink /big/BESIDE
     read read /a
@@ -273,6 +274,7 @@ const SCRIPTS: &str = "
 fn scripts(template: &Template) -> Vec<Script> {
     let text = SCRIPTS
         .replace("FITS", &template.fits)
+        .replace("SPLITS2", &template.also_splits)
         .replace("SPLITS", &template.splits)
         .replace("ONLY", &template.only)
         .replace("BESIDE", &template.beside);

@@ -83,9 +83,10 @@ fn lines(text: &str) -> impl Iterator<Item = Op> {
 pub(crate) struct Template {
     image: Image,
     tree: Tree,
-    /// Names in `/wide` that are absent: one whose entry fits, and one whose entry splits a full leaf.
+    /// Names in `/wide` that are absent: one whose entry fits, and two whose entries split a full leaf.
     pub(crate) fits: String,
     pub(crate) splits: String,
+    pub(crate) also_splits: String,
     /// A name in `/big` whose leaf has no other, and one whose leaf has.
     pub(crate) only: String,
     pub(crate) beside: String,
@@ -141,6 +142,7 @@ impl Template {
             tree: Tree::new(Time::default()),
             fits: String::new(),
             splits: String::new(),
+            also_splits: String::new(),
             only: String::new(),
             beside: long(99),
         };
@@ -203,8 +205,14 @@ impl Template {
             let mut trial = template.world(Faults::default());
             let before = trial.attr("/wide").blocks;
             trial.must(&op(&format!("mknod /wide/{name} fifo 644 0")));
-            if trial.attr("/wide").blocks == before {
-                template.fits = name;
+            let of = match trial.attr("/wide").blocks == before {
+                true => &mut template.fits,
+                false => &mut template.also_splits,
+            };
+            if of.is_empty() {
+                *of = name;
+            }
+            if !template.fits.is_empty() && !template.also_splits.is_empty() {
                 break;
             }
         }
