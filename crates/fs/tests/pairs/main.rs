@@ -57,8 +57,7 @@ pub(crate) struct Verdict {
 impl Verdict {
     /// Leaves may be different ones.
     fn is_right(&self) -> bool {
-        !self.alone && self.merged == self.cause.is_some()
-            || !self.alone && self.cause == Some(Cause::Leaf)
+        !self.alone && (self.merged == self.cause.is_some() || self.cause == Some(Cause::Leaf))
     }
 }
 
