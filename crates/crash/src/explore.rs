@@ -5,7 +5,7 @@ use crate::Contract;
 use crate::check::{self, Counts, Depth};
 use crate::flash::Chip;
 use crate::record::{Medium, Mutation, Recording, Template, moment};
-use crate::scenario::{Scenario, pair, pairs, random, triple};
+use crate::scenario::{Scenario, pair, pairs, random, side_by_side, triple};
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +21,8 @@ const TRIM_EVERY: u128 = 128;
 
 /// Fewest images that are checked of a pair of operations.
 const PAIR_IMAGES_MIN: u64 = 8;
+/// Images that are checked of a sequence of streams side by side.
+const STREAM_IMAGES: u64 = 40;
 /// With so many images, every pair of operations is run.
 pub const ALL_PAIRS_IMAGES: u64 = 94_090;
 
@@ -42,7 +44,7 @@ pub struct Options {
     pub seed: u64,
     /// Crash images to check at least. Three fifths of them are of pairs of operations, the
     /// same number of each pair (from [`ALL_PAIRS_IMAGES`] on, all pairs are run); one of ten is
-    /// of a triple, the others are of random sequences.
+    /// of a triple, one of ten of streams side by side, the others are of random sequences.
     pub images: u64,
     /// Threads.
     pub jobs: usize,
@@ -97,6 +99,8 @@ pub struct Report {
     pub pair_images: u64,
     /// Those that are of triples.
     pub triple_images: u64,
+    /// Those that are of streams side by side.
+    pub stream_images: u64,
     /// Images of cut recoveries, each recovered again.
     pub recoveries: u64,
     /// Recovered volumes that were filled and emptied.
@@ -107,7 +111,7 @@ pub struct Report {
     pub pairs_all: u64,
     /// Triples of operations run.
     pub triples: u64,
-    /// Random sequences run.
+    /// Random sequences run, those of streams side by side among them.
     pub sequences: u64,
     /// What must not be.
     pub violations: Vec<Violation>,
@@ -120,6 +124,7 @@ pub struct Report {
 enum Made {
     Pair,
     Triple,
+    Streams,
     Random,
 }
 
@@ -144,6 +149,7 @@ struct Shared<'a> {
     order: Vec<usize>,
     next_pair: AtomicU64,
     next_triple: AtomicU64,
+    next_streams: AtomicU64,
     next_random: AtomicU64,
     stop: AtomicBool,
     report: Mutex<Report>,
@@ -164,6 +170,7 @@ pub fn explore(options: &Options, progress: &(dyn Fn(Progress) + Sync)) -> Resul
         order: shuffled(pairs(), options.seed),
         next_pair: AtomicU64::new(0),
         next_triple: AtomicU64::new(0),
+        next_streams: AtomicU64::new(0),
         next_random: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         report: Mutex::new(Report {
@@ -206,9 +213,16 @@ impl Shared<'_> {
 
     fn work(&self) {
         while !self.stop.load(Ordering::Relaxed) {
-            let (images, of_pairs, of_triples) = {
+            let (images, of_pairs, of_triples, of_streams) = {
                 let report = self.report();
-                (report.images, report.pair_images, report.triple_images)
+                let Report {
+                    images,
+                    pair_images,
+                    triple_images,
+                    stream_images,
+                    ..
+                } = *report;
+                (images, pair_images, triple_images, stream_images)
             };
             if images >= self.options.images {
                 return;
@@ -224,6 +238,9 @@ impl Shared<'_> {
             } else if of_triples * 10 <= images {
                 let n = self.next_triple.fetch_add(1, Ordering::Relaxed);
                 (triple(self.options.seed, n), Made::Triple)
+            } else if of_streams * 10 <= images {
+                let n = self.next_streams.fetch_add(1, Ordering::Relaxed);
+                (side_by_side(self.options.seed, n), Made::Streams)
             } else {
                 let n = self.next_random.fetch_add(1, Ordering::Relaxed);
                 (random(self.options.seed, n), Made::Random)
@@ -234,13 +251,13 @@ impl Shared<'_> {
 
     fn one(&self, scenario: &Scenario, kind: Made) {
         let mut counts = Counts::default();
-        let budget = if kind != Made::Random {
-            (self.options.images * 3 / 5 / self.order.len() as u64).max(PAIR_IMAGES_MIN)
-        } else {
-            self.options
-                .images
-                .saturating_sub(self.report().images)
-                .max(1)
+        let wanted = self.options.images;
+        let budget = match kind {
+            Made::Pair | Made::Triple => {
+                (wanted * 3 / 5 / self.order.len() as u64).max(PAIR_IMAGES_MIN)
+            }
+            Made::Streams => STREAM_IMAGES,
+            Made::Random => wanted.saturating_sub(self.report().images).max(1),
         };
         let result = try_scenario(self.stage, scenario, self.options, budget, &mut counts);
         let mut report = self.report();
@@ -255,6 +272,10 @@ impl Shared<'_> {
             Made::Triple => {
                 report.triples += 1;
                 report.triple_images += counts.images;
+            }
+            Made::Streams => {
+                report.sequences += 1;
+                report.stream_images += counts.images;
             }
             Made::Random => report.sequences += 1,
         }

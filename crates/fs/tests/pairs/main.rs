@@ -330,6 +330,39 @@ fn streams_merge_exactly_where_one_builds_on_the_other_or_the_layout_has_it() {
     assert!(judged > 4000, "{judged} pairs could be judged");
 }
 
+/// The table tells a file system that relates too much, or nothing, from the right one.
+#[test]
+fn each_planted_fault_shows_in_the_table() {
+    let template = Template::new();
+    let scripts = scripts(&template);
+    let fault = |plant: fn(&mut Faults)| {
+        let mut faults = Faults::default();
+        plant(&mut faults);
+        faults
+    };
+    let planted = [
+        ("slots_early", fault(|f| f.slots_early = true)),
+        ("gaps_early", fault(|f| f.gaps_early = true)),
+        ("release_elsewhere", fault(|f| f.release_elsewhere = true)),
+        ("one_stream", fault(|f| f.one_stream = true)),
+        (
+            "bytes_unrelated",
+            fault(|f| f.journal.bytes_unrelated = true),
+        ),
+    ];
+    for (name, faults) in planted {
+        let mut pairs = scripts
+            .iter()
+            .flat_map(|one| scripts.iter().map(move |other| (one, other)));
+        let shows = pairs.any(|(one, other)| {
+            let verdict = judge(&template, faults.clone(), one, other);
+            verdict.is_some_and(|verdict| !verdict.is_right())
+        });
+        // Objects relate what the bytes would have related: that fault is found by cuts.
+        assert_eq!(shows, name != "bytes_unrelated", "{name}");
+    }
+}
+
 fn make(world: &World, stream: u32, dir: &str, name: &str) -> Ino {
     let caller = Step::new(stream, Op::Sync).caller;
     let node = NewNode {
