@@ -177,7 +177,7 @@ pub fn mount(
         identity: Identity::new(
             options.allow_other,
             options.relatime,
-            Resolver::new(Arc::clone(&shared), options.stream_environment),
+            Resolver::new(Arc::clone(&shared), options.stream_environment, threads > 1),
         ),
         policy: Policy {
             entry_timeout: options.entry_timeout,

@@ -458,3 +458,53 @@ fn a_loop_device_joins_the_stream_of_its_image() {
     assert!(written.unwrap().success() && gone.unwrap().success());
     all_in(&m, "image", 2);
 }
+
+#[test]
+fn what_goes_through_overlayfs_belongs_to_the_caller() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: it takes root");
+        return;
+    }
+    let change = |options: &mut steadfast_fuse::MountOptions| {
+        (options.allow_other, options.upper_layer) = (true, true);
+    };
+    let Some(m) = Mount::with_streams(change) else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let (lower, merged) = (dir.path().join("lower"), dir.path().join("merged"));
+    for made in [&m.join("upper"), &m.join("work"), &lower, &merged] {
+        fs::create_dir(made).unwrap();
+    }
+    fs::write(lower.join("old"), "content").unwrap();
+    let (upper, work) = (m.join("upper"), m.join("work"));
+    let layers = format!(
+        "lowerdir={},upperdir={},workdir={}",
+        lower.display(),
+        upper.display(),
+        work.display()
+    );
+    let mounted = Command::new("mount")
+        .args(["-t", "overlay", "overlay", "-o", &layers])
+        .arg(&merged)
+        .stderr(Stdio::null())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("skipped: overlayfs cannot be mounted here");
+        return;
+    }
+    let script = ": > $O/new; echo more >> $O/old; rm $O/new; mkdir $O/d";
+    let waiting = Waiting::of(&m, script, |command| {
+        command.env("O", &merged);
+    });
+    waiting.set(&m, "above");
+    clear(&m);
+    let mut child = waiting;
+    child.go();
+    let ended = child.0.wait();
+    let found = operations(&m);
+    let gone = Command::new("umount").arg(&merged).status();
+    assert!(ended.unwrap().success() && gone.unwrap().success());
+    let names: Vec<_> = found.keys().map(String::as_str).collect();
+    assert_eq!(names, ["above"], "{found:?}");
+}

@@ -48,7 +48,7 @@ impl Resolver {
     }
 
     /// What streams take, if the mount has them.
-    pub(super) fn needed(&self) -> Result<(&dyn Streams, &Proc), Errno> {
+    pub(super) fn needed(&self) -> Result<(&dyn Streams, &Arc<Proc>), Errno> {
         let volume = self.volume().ok_or(Errno::EOPNOTSUPP)?;
         Ok((volume, self.proc().map_err(|_| Errno::EOPNOTSUPP)?))
     }

@@ -13,7 +13,9 @@
 //! * memory is bounded: [`registry`](super::registry), [`placed`](super::placed), [`threads`](super::threads).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use steadfast_stream::{ENVIRONMENT, wire};
@@ -32,6 +34,8 @@ use crate::shared::Shared;
 const THREADS_MAX: usize = 16 << 10;
 /// Descriptors that the server may have, if the system lets it.
 const DESCRIPTORS_WANTED: u64 = 64 << 10;
+/// How long the environment of a process may take that holds up the server.
+const LOOK_MAX: Duration = Duration::from_millis(200);
 /// Directories between the one that is changed and the volume's root that are looked at.
 const DEPTH_MAX: usize = 4096;
 
@@ -87,7 +91,9 @@ pub(crate) struct Resolver {
     active: AtomicBool,
     /// There are rules for directories.
     directories: AtomicBool,
-    proc: OnceLock<Result<Proc, String>>,
+    proc: OnceLock<Result<Arc<Proc>, String>>,
+    /// Another thread serves requests while this one waits.
+    served_meanwhile: bool,
     threads: OnceLock<Threads>,
     tables: Mutex<Tables>,
     decided: AtomicU64,
@@ -95,7 +101,8 @@ pub(crate) struct Resolver {
 
 impl Resolver {
     /// With `environment`, processes are looked at even while there is no stream: their environment may name one.
-    pub(crate) fn new(shared: Arc<Shared>, environment: bool) -> Resolver {
+    /// `served_meanwhile`: while a thread of the server waits for long, another one serves requests.
+    pub(crate) fn new(shared: Arc<Shared>, environment: bool, served_meanwhile: bool) -> Resolver {
         let offered = shared.fs.streams().is_some();
         let mut tables = Tables::default();
         tables.rules.environment = environment && offered;
@@ -104,6 +111,7 @@ impl Resolver {
             active: AtomicBool::new(tables.rules.environment),
             directories: AtomicBool::new(false),
             proc: OnceLock::new(),
+            served_meanwhile,
             threads: OnceLock::new(),
             tables: Mutex::new(tables),
             decided: AtomicU64::new(0),
@@ -124,9 +132,9 @@ impl Resolver {
     }
 
     /// `/proc`, opened when it is first needed.
-    pub(super) fn proc(&self) -> Result<&Proc, &str> {
+    pub(super) fn proc(&self) -> Result<&Arc<Proc>, &str> {
         let opened = self.proc.get_or_init(|| {
-            let opened = Proc::open();
+            let opened = Proc::open().map(Arc::new);
             if let (Err(why), Some(log)) = (&opened, &self.shared.log) {
                 log(&format!("streams are off: {why}"));
             }
@@ -267,7 +275,7 @@ impl Resolver {
     /// A process, decided now if it was not. The status is that of one of its threads.
     pub(super) fn process(
         &self,
-        proc: &Proc,
+        proc: &Arc<Proc>,
         (number, id): (u32, Id),
         status: &Status,
     ) -> Option<(Arc<Process>, Decision)> {
@@ -303,7 +311,7 @@ impl Resolver {
         Some((process, decision))
     }
 
-    fn decide(&self, proc: &Proc, number: u32, status: &Status) -> Decision {
+    fn decide(&self, proc: &Arc<Proc>, number: u32, status: &Status) -> Decision {
         let sets = self.tables().sets;
         let (ancestry, passed) = ancestors::walk(proc, (number, status.parent), |parent, id| {
             match self.tables().processes.get(parent, id) {
@@ -358,8 +366,8 @@ impl Resolver {
     }
 
     /// The environment of a set-user-id program is that of who started it, and decides nothing.
-    fn by_environment(&self, proc: &Proc, number: u32, status: &Status) -> Option<Decision> {
-        let name = String::from_utf8(proc.variable(number, ENVIRONMENT)?).ok()?;
+    fn by_environment(&self, proc: &Arc<Proc>, number: u32, status: &Status) -> Option<Decision> {
+        let name = String::from_utf8(self.variable(proc, number)?).ok()?;
         if !wire::name_is_valid(&name) {
             return None;
         }
@@ -379,6 +387,31 @@ impl Resolver {
                 None
             }
         }
+    }
+
+    /// The environment lies in the memory of the process, whose lock one of its threads may hold while it waits for this
+    /// server. Where no other thread would serve that one, the look is given up after a while.
+    fn variable(&self, proc: &Arc<Proc>, number: u32) -> Option<Vec<u8>> {
+        if self.served_meanwhile {
+            return proc.variable(number, ENVIRONMENT);
+        }
+        let (tell, told) = mpsc::channel();
+        let looking = Arc::clone(proc);
+        let look = move || {
+            let _ = tell.send(looking.variable(number, ENVIRONMENT));
+        };
+        thread::Builder::new()
+            .name("fuse-environ".to_owned())
+            .spawn(look)
+            .ok()?;
+        told.recv_timeout(LOOK_MAX).unwrap_or_else(|_| {
+            if let Some(log) = &self.shared.log {
+                log(&format!(
+                    "process {number} stays in the default stream: its environment cannot be read now"
+                ));
+            }
+            None
+        })
     }
 
     /// The stream of a process that changes `ino` and was in the default stream.
