@@ -2,11 +2,11 @@
 # Applications and power cuts at every moment (ccfs §4.1, table 2): each runs once on a disk that records what reaches it;
 # then the disk is cut at many places of the record, the volume mounted, and what the application finds there is judged.
 #
-#   scripts/app-images.sh [--images N] [--on ordered|ext4] [--only APP] [--keep]
+#   scripts/app-images.sh [--images N] [--on ordered|ext4] [--only APPS] [--keep]
 #
 #   --images N  so many cuts for each application (400; ZooKeeper an eighth of it)
 #   --on WHERE  a volume of the contract 'ordered', each application in a stream of its own (default), or the kernel's ext4
-#   --only APP  git, mercurial, sqlite, leveldb or zookeeper
+#   --only APPS some of git, mercurial, sqlite, leveldb and zookeeper, with commas between them
 #   --keep      keep the working directory for inspection
 #
 # After a cut there is what was flushed before it; of later writes all, some, or parts. What is consistent:
@@ -39,14 +39,20 @@ while [ $# -gt 0 ]; do
 done
 case $on in ordered|ext4) ;; *) warn "--on takes 'ordered' or 'ext4', not '$on'"; exit 2 ;; esac
 applications=(git mercurial sqlite leveldb zookeeper)
-case " ${applications[*]} " in
-  *" ${only:-git} "*) ;;
-  *) warn "--only takes one of ${applications[*]}, not '$only'"; exit 2 ;;
-esac
-if [ -n "$only" ]; then applications=("$only"); fi
+if [ -n "$only" ]; then
+  IFS=, read -r -a chosen <<<"$only"
+  for app in "${chosen[@]}"; do
+    case " ${applications[*]} " in
+      *" $app "*) ;;
+      *) warn "--only takes some of ${applications[*]}, not '$app'"; exit 2 ;;
+    esac
+  done
+  applications=("${chosen[@]}")
+fi
 [[ $images =~ ^[1-9][0-9]*$ ]] || { warn "--images needs a number above zero"; exit 2; }
 
 "$here/setup.sh" apps
+case " ${applications[*]} " in *" zookeeper "*) "$here/setup.sh" zookeeper ;; esac
 [ "$(id -u)" = 0 ] || unable "needs root, for mounts and loop devices"
 reason=$(fuse_reason)
 [ -z "$reason" ] || unable "cannot mount here: $reason"
