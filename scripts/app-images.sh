@@ -277,6 +277,7 @@ try() {
       lost=$((lost + 1))
     fi
     volume_unmount
+    if ((k % 100 == 0 && k < n)); then say "$k of $n"; fi
     if [ -n "$why" ]; then
       bad=$((bad + 1))
       say "cut $k of $n: $why" >>"$WORK/inconsistent"
