@@ -1,14 +1,7 @@
-//! The transitions as a table, for a comparison with the model in `proofs/alloy`.
+//! The transitions as a table, to compare with the model in `proofs/alloy` (`tests/alloy.rs`).
 //!
 //! A row is made from a function with the types of the transition, and its columns are the names of these types: the table
-//! cannot say anything that the code does not do. `Clean`, `Dirty` and `InFlight`, and the names of operational states, are
-//! those of the model. These states are finer than the model's:
-//!
-//! | here | there |
-//! |---|---|
-//! | `Bodied` | `Init`, with pages that the model's `symlink` waits for |
-//! | `Filled` | `Zeroed`, with the rest of a name in the page |
-//! | `Opened` | `Adopted`, after its first slot is taken |
+//! cannot say anything that the code does not do. The model has the same states.
 //!
 //! Pages of files share a state in sets ([`Descriptors`]): what a set does to a page is the rows of object `Page` with `Before`,
 //! `Beside` or `Killed` in their function.
