@@ -24,8 +24,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
-use steadfast_journal::{Client, Journal, Op, Recovery, Ticket};
+use steadfast_journal::{Client, Journal, Op, Recovery, Ticket, dirty_blocks_default};
 use steadfast_vfs::{Clock, Errno, Ino, Result, Shutdown, Stream, SystemClock};
+
+/// Most overwrites that wait to be written in place, in blocks (32 MiB): nobody removes them again.
+const IN_PLACE_BLOCKS_MAX: u64 = 8192;
 
 /// How to mount.
 #[derive(Clone)]
@@ -42,7 +45,8 @@ pub struct MountOptions {
     /// Under `sync`, calls return before they are durable: for front ends that answer after a sync
     /// (`FileSystem::fsync_together`), which many calls then share.
     pub defer_commits: bool,
-    /// Bound of data written but not yet committed.
+    /// Budget of data that was written and is not committed yet: an eighth of the memory, and 1 GiB at most, if nobody
+    /// says otherwise. Writers wait when it is used up.
     pub uncommitted_bytes: u64,
     /// Bytes of a small file that go through the log when it is synced; larger ones are written to their
     /// places at once.
@@ -70,7 +74,7 @@ impl Default for MountOptions {
             cache_bytes: 64 << 20,
             keep_data: false,
             defer_commits: false,
-            uncommitted_bytes: 32 << 20,
+            uncommitted_bytes: dirty_blocks_default() * BLOCK_SIZE as u64,
             small_bytes: SMALL_BYTES_DEFAULT,
             trim_bytes: 1 << 20,
             background: true,
@@ -172,7 +176,7 @@ impl Fs {
         let config = found.volume.journal().with(|config| {
             config.read_only = read_only;
             config.commit_interval = options.commit_interval;
-            config.uncommitted_blocks_max = uncommitted_blocks.max(16);
+            config.dirty_blocks = uncommitted_blocks.max(16);
             config.cache_blocks_max = (options.cache_bytes / BLOCK_SIZE as u64).max(64) as usize;
             config.trim_blocks = (options.trim_bytes / BLOCK_SIZE as u64).max(1);
             config.faults = options.faults.journal;
@@ -207,7 +211,7 @@ impl Fs {
             read_only,
             keeps_data,
             defers_commits: options.defer_commits,
-            in_place_blocks_max: uncommitted_blocks,
+            in_place_blocks_max: uncommitted_blocks.min(IN_PLACE_BLOCKS_MAX),
             moves: Mutex::new(()),
             trims: Mutex::new(()),
             unmounted: AtomicBool::new(false),

@@ -39,7 +39,12 @@ impl Inner {
             };
             drop(lane);
             if blocked == Blocked::Closing {
-                drop(self.wait(core));
+                core.held_back += 1;
+                core = self.wait(core);
+                core.held_back -= 1;
+                if core.held_back == 0 {
+                    self.unlock(core);
+                }
                 continue;
             }
             drop(core);
@@ -50,14 +55,15 @@ impl Inner {
             match blocked {
                 Blocked::Closing => {}
                 Blocked::Full(id) => self.close_full(id, stream)?,
-                Blocked::Pages => self.relieve_pages(stream)?,
-                Blocked::Log => self.relieve_log(stream)?,
+                Blocked::Pages => self.relieve_pages(stream, credits.data_blocks)?,
+                Blocked::Log => self.relieve_log(stream, need)?,
             }
         }
     }
 
     /// A stream's transaction is full: close it; the flusher commits it if there is one.
     fn close_full(&self, id: TxnId, stream: StreamId) -> Result<()> {
+        self.core.lock().fills_up(id);
         let closed = self.close(|_| vec![id])?;
         if self.has_workers() {
             self.work.notify_all();
@@ -67,12 +73,13 @@ impl Inner {
         }
     }
 
-    fn relieve_pages(&self, stream: StreamId) -> Result<()> {
+    /// Too much data is uncommitted: waits for what is being written, else commits what holds most.
+    fn relieve_pages(&self, stream: StreamId, need: u64) -> Result<()> {
         let request = Request::Room(stream);
         let oldest = self.core.lock().closed_waiting();
         match oldest {
             Some(id) => self.drive(request, &[id]),
-            None => self.sync(request, Core::everything),
+            None => self.sync(request, |core| core.heaviest_in_memory(need)),
         }
     }
 
@@ -84,7 +91,8 @@ impl Inner {
         any
     }
 
-    fn relieve_log(&self, stream: StreamId) -> Result<()> {
+    /// The log has no room: a checkpoint, if it can free any, else what holds most of it is committed.
+    fn relieve_log(&self, stream: StreamId, need: u64) -> Result<()> {
         let (mut lanes, mut core) = self.told();
         if core.can_checkpoint() {
             // Any progress of the tail is worth another attempt.
@@ -96,7 +104,7 @@ impl Inner {
         if core.uncommitted_transactions() > 0 {
             drop(core);
             drop(lanes);
-            return self.sync(Request::Room(stream), Core::everything);
+            return self.sync(Request::Room(stream), |core| core.heaviest_in_log(need));
         }
         // Only other open operations, or an empty record under way, can hold the space.
         if lanes.open() > 0 || core.committing {

@@ -110,7 +110,7 @@ impl Inner {
             if asker == Asker::Committer {
                 return Ok(());
             }
-            if let Some(batch) = self.lead(&mut core, true) {
+            if let Some(batch) = self.lead(&mut core, &[], true) {
                 drop(core);
                 self.commit_batch(batch)?;
                 core = self.core.lock();

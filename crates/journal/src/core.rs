@@ -19,6 +19,7 @@
 mod close;
 mod join;
 mod objects;
+mod room;
 mod settle;
 mod streams;
 
@@ -32,6 +33,7 @@ use crate::{
 };
 use foldhash::fast::FixedState;
 use objects::{ObjectList, Objects};
+pub(crate) use room::Blocked;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -40,11 +42,6 @@ use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 pub(crate) use streams::Request;
 use streams::{Share, Streams};
-
-/// Most log blocks that a lane keeps for operations to come.
-const LANE_CREDIT_MAX: u64 = 64;
-/// Log blocks kept back for records that prove others (they carry no patches).
-const SPARE_BLOCKS: u64 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct TxnId(pub(crate) u64);
@@ -147,7 +144,8 @@ pub(crate) struct Txn {
     pub(crate) blocks: BlockMap<Box<TxnBlock>>,
     pub(crate) data: Vec<DataRun>,
     pub(crate) frees: Vec<Run>,
-    attached: BTreeSet<u64>,
+    /// Keys of delayed work, and the log bytes reserved for each.
+    attached: BTreeMap<u64, u64>,
     /// Log bytes of the patches so far.
     log_bytes: u64,
     /// Reserved beyond them until the transaction closes.
@@ -160,6 +158,10 @@ pub(crate) struct Txn {
     after: BTreeSet<TxnId>,
     /// Names of transactions that merged into this one.
     merged: Vec<TxnId>,
+    /// Batches that could have taken it along and did not.
+    passed_over: u32,
+    /// It closed because it was full.
+    was_full: bool,
 }
 
 impl Txn {
@@ -319,22 +321,6 @@ struct Freed {
     wants_proof: bool,
 }
 
-/// Why an operation is not admitted yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Blocked {
-    /// A transaction is closing.
-    Closing,
-    /// The stream's own transaction is full.
-    Full(TxnId),
-    /// Too many data blocks are uncommitted.
-    Pages,
-    /// The log has no room.
-    Log,
-}
-
-/// Blocks with patches in the log at which a checkpoint begins (128 MiB in memory, twice that where
-/// the images differ).
-const LOGGED_BLOCKS_MAX: usize = 32_768;
 /// Blocks with small patches at which a transaction closes: until it is durable, each may be in memory
 /// as it is now, as it was closed, and as it is committed.
 const TXN_BLOCKS_MAX: usize = 16_384;
@@ -342,19 +328,15 @@ const TXN_BLOCKS_MAX: usize = 16_384;
 /// index some hundred.
 const TXN_OBJECTS_MAX: usize = 1 << 20;
 
-/// So many closed transactions keep the device busy: one is written, one is next. With fewer of them,
-/// large ones close early.
-const CLOSED_EARLY_MAX: usize = 2;
-
 pub(crate) struct Limits {
     pub(crate) lay: Lay,
     /// Blocks of the log; without one, of an epoch.
     pub(crate) log_blocks: u64,
     pub(crate) txn_bytes_max: u64,
-    pub(crate) txn_data_blocks_max: u64,
-    /// From so many on a transaction closes if its data can be written soon.
-    pub(crate) txn_data_blocks_early: u64,
-    pub(crate) uncommitted_blocks_max: u64,
+    /// Budget of uncommitted data.
+    pub(crate) dirty_blocks: u64,
+    /// Somebody writes one transaction while the next grows.
+    pub(crate) pipelines: bool,
     /// Age at which a running transaction is committed.
     pub(crate) commit_interval: Duration,
     pub(crate) faults: Faults,
@@ -408,6 +390,8 @@ pub(crate) struct Core {
     /// operation to end.
     pub(crate) waiters: u32,
     pub(crate) room_waiters: u32,
+    /// Operations that are held back because a transaction with delayed work closes.
+    pub(crate) held_back: u32,
     pub(crate) closing: bool,
     pub(crate) committing: bool,
     pub(crate) checkpointing: bool,
@@ -471,6 +455,7 @@ impl Core {
             hurry: 0,
             waiters: 0,
             room_waiters: 0,
+            held_back: 0,
             closing: false,
             committing: false,
             checkpointing: false,
@@ -573,84 +558,6 @@ impl Core {
     /// Whether a flush that began as `newest` or earlier has not reported yet.
     pub(crate) fn flushing_since(&self, newest: u64) -> bool {
         self.flushing.first().is_some_and(|id| *id <= newest)
-    }
-
-    // ---- admission -------------------------------------------------------------------
-
-    fn log_free(&self) -> u64 {
-        self.limits.log_blocks - (self.head_pos - self.durable_tail_pos)
-    }
-
-    /// Whether more than half of the log waits for a checkpoint that could free it, or more blocks
-    /// are held in memory by small patches in the log than there should be.
-    pub(crate) fn wants_checkpoint(&self) -> bool {
-        (self.acked_pos - self.durable_tail_pos) * 2 > self.limits.log_blocks
-            || self.logged.len() > LOGGED_BLOCKS_MAX && self.can_checkpoint()
-    }
-
-    /// Whether a checkpoint could free anything.
-    pub(crate) fn can_checkpoint(&self) -> bool {
-        self.acked_pos > self.durable_tail_pos
-    }
-
-    /// Admits an operation, or says what it has to wait for. Reserves its log blocks, and
-    /// possibly more for others of its lane: returns how many more.
-    pub(crate) fn admit(
-        &mut self,
-        stream: StreamId,
-        credits: Credits,
-    ) -> std::result::Result<u64, Blocked> {
-        if self.closing {
-            return Err(Blocked::Closing);
-        }
-        if let Some(&id) = self.running.get(&stream) {
-            let txn = &self.txns[&id];
-            let data_blocks_max = if self.closed.len() < CLOSED_EARLY_MAX {
-                self.limits.txn_data_blocks_early
-            } else {
-                self.limits.txn_data_blocks_max
-            };
-            if txn.log_bytes + txn.held_bytes + credits.log_bytes > self.limits.txn_bytes_max
-                || txn.takes_much_memory()
-                || (txn.data_blocks > 0 && txn.data_blocks + credits.data_blocks > data_blocks_max)
-            {
-                return Err(Blocked::Full(id));
-            }
-        }
-        if self.uncommitted_blocks > 0
-            && self.uncommitted_blocks + credits.data_blocks > self.limits.uncommitted_blocks_max
-        {
-            return Err(Blocked::Pages);
-        }
-        let need = self.limits.lay.need_blocks(credits.log_bytes);
-        if self.reserved_blocks + need + SPARE_BLOCKS > self.log_free() {
-            return Err(Blocked::Log);
-        }
-        self.reserved_blocks += need;
-        let more = self.lane_credit();
-        if (self.reserved_blocks + more + SPARE_BLOCKS) * 2 > self.log_free() {
-            return Ok(0);
-        }
-        self.reserved_blocks += more;
-        Ok(more)
-    }
-
-    /// Log blocks that a lane may keep for operations to come.
-    pub(crate) fn lane_credit(&self) -> u64 {
-        (self.limits.log_blocks / 64).min(LANE_CREDIT_MAX)
-    }
-
-    /// Whether a stream's transaction has grown to its bound.
-    pub(crate) fn is_full(&self, stream: StreamId) -> bool {
-        let txn = self.running.get(&stream).and_then(|id| self.txns.get(id));
-        txn.is_some_and(|txn| {
-            txn.log_bytes + txn.held_bytes >= self.limits.txn_bytes_max || txn.takes_much_memory()
-        })
-    }
-
-    /// Ends the reservation of log blocks that an operation or a lane had.
-    pub(crate) fn give_back(&mut self, blocks: u64) {
-        self.reserved_blocks -= blocks;
     }
 
     /// The transaction of an operation, if it is not durable yet.

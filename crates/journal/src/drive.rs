@@ -14,6 +14,7 @@
 use crate::checkpoint::Asker;
 use crate::core::{Batch, Core, DataRun, Request, TxnId};
 use crate::engine::{Inner, WRITE_BLOCKS_MAX};
+use crate::lanes::AllLanes;
 use crate::record::Covered;
 use crate::sync::{MutexGuard, thread, wait_timeout};
 use crate::{COVERED_BLOCKS_MAX, Credits, Error, Op, Result, StreamId};
@@ -21,6 +22,8 @@ use std::time::{Duration, Instant};
 
 /// How long a checkpoint waits for a commit's flush before it flushes by itself.
 const FLUSH_PATIENCE: Duration = Duration::from_millis(5);
+/// Keys of delayed work that are closed while operations are held back once: a few milliseconds' work.
+pub(crate) const HOLD_KEYS_MAX: usize = if cfg!(feature = "shuttle") { 1 } else { 256 };
 /// Turns that a leader gives others without seeing anybody come.
 const IDLE_TURNS_MAX: u32 = 8;
 
@@ -30,9 +33,12 @@ impl Inner {
     /// Closes the running ones of the chosen transactions; returns all chosen. Without delayed
     /// work that takes a moment under the core's lock: an open operation has no part in a
     /// transaction yet, and comes after it. With delayed work, no operation is open meanwhile:
-    /// what the client allocates may be another stream's.
+    /// what the client allocates may be another stream's. Much of it is closed in several holds, and
+    /// operations go on between them, so that nobody waits long because others wrote many files.
     pub(crate) fn close(&self, choose: impl Fn(&mut Core) -> Vec<TxnId>) -> Result<Vec<TxnId>> {
-        let (mut lanes, mut core) = loop {
+        // Operations between two holds may attach further keys: the last hold takes what is left.
+        let mut holds_left = None;
+        loop {
             let (lanes, mut core) = if self.config.faults.freeze_beside_applying {
                 (None, self.core.lock())
             } else {
@@ -49,14 +55,38 @@ impl Inner {
                 drop(self.wait(core));
                 continue;
             }
-            match lanes {
-                Some(lanes) if core.any_attached(&chosen) => break (lanes, core),
-                _ => {}
+            let attached = core.attached(&chosen);
+            let lanes = match lanes {
+                Some(lanes) if attached > 0 => lanes,
+                still_locked => {
+                    core.freeze(&chosen, &self.cache);
+                    self.unlock(core);
+                    drop(still_locked);
+                    return Ok(chosen);
+                }
+            };
+            let left = holds_left.unwrap_or(attached.div_ceil(HOLD_KEYS_MAX));
+            holds_left = Some(left.saturating_sub(1));
+            if let Some(chosen) = self.close_held(lanes, core, &choose, left <= 1)? {
+                return Ok(chosen);
             }
-            core.freeze(&chosen, &self.cache);
-            self.unlock(core);
-            return Ok(chosen);
-        };
+            // Those that were held back come first.
+            let mut core = self.core.lock();
+            while core.held_back > 0 {
+                core = self.wait(core);
+            }
+        }
+    }
+
+    /// Holds operations back and closes some of the chosen transactions' delayed work, or, in the last hold, all of it;
+    /// freezes them and returns them if nothing is left.
+    fn close_held<'a>(
+        &'a self,
+        mut lanes: AllLanes<'a>,
+        mut core: MutexGuard<'a, Core>,
+        choose: impl Fn(&mut Core) -> Vec<TxnId>,
+        last: bool,
+    ) -> Result<Option<Vec<TxnId>>> {
         core.closing = true;
         lanes.slow_down(&mut core);
         while lanes.open() > 0 {
@@ -67,18 +97,23 @@ impl Inner {
         drop(lanes);
         // Nothing is open: the choice cannot change any more but by the client's own work.
         let chosen = choose(&mut core);
-        let result = loop {
-            let Some((id, stream, keys)) = core.take_attached(&chosen) else {
-                break Ok(());
-            };
+        let mut most = if last { usize::MAX } else { HOLD_KEYS_MAX };
+        let mut result = Ok(());
+        while most > 0
+            && let Some(attached) = core.take_attached(&chosen, most)
+        {
+            most -= attached.keys.len();
             drop(core);
-            let result = self.close_keys(id, stream, &keys);
+            result = self.close_keys(attached.id, attached.stream, &attached.keys);
             core = self.core.lock();
             if let Err(error) = result {
-                break Err(core.fail(&error));
+                result = Err(core.fail(&error));
+                break;
             }
-        };
-        if result.is_ok() {
+            core.was_attached(&attached);
+        }
+        let done = result.is_ok() && core.attached(&chosen) == 0;
+        if done {
             core.freeze(&chosen, &self.cache);
         }
         core.closing = false;
@@ -87,7 +122,7 @@ impl Inner {
         } else {
             self.wake_everybody(core);
         }
-        result.map(|()| chosen)
+        result.map(|()| done.then_some(chosen))
     }
 
     fn close_keys(&self, id: TxnId, stream: StreamId, keys: &[u64]) -> Result<()> {
@@ -131,7 +166,7 @@ impl Inner {
             } else if patience.expects_more(&core) {
                 drop(core);
                 thread::yield_now();
-            } else if let Some(batch) = self.lead(&mut core, false) {
+            } else if let Some(batch) = self.lead(&mut core, ids, false) {
                 drop(core);
                 self.commit_batch(batch)?;
             } else {
@@ -142,12 +177,17 @@ impl Inner {
         }
     }
 
-    /// Becomes the committer if nobody is and there is something to commit.
-    pub(crate) fn lead(&self, core: &mut MutexGuard<'_, Core>, empty: bool) -> Option<Batch> {
+    /// Becomes the committer, of what `ids` need above all, if nobody is and there is something to commit.
+    pub(crate) fn lead(
+        &self,
+        core: &mut MutexGuard<'_, Core>,
+        ids: &[TxnId],
+        empty: bool,
+    ) -> Option<Batch> {
         if core.committing {
             None
         } else {
-            core.next_batch(empty, &self.config.faults)
+            core.next_batch(ids, empty, &self.config.faults)
         }
     }
 
@@ -260,7 +300,7 @@ impl Inner {
             core.check()?;
             if core.releasing > 0 || core.checkpointing {
                 core = self.wait(core);
-            } else if let Some(batch) = self.lead(&mut core, true) {
+            } else if let Some(batch) = self.lead(&mut core, &[], true) {
                 drop(core);
                 self.commit_batch(batch)?;
                 core = self.core.lock();
@@ -320,40 +360,4 @@ impl Drop for Gate<'_> {
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use crate::engine::Inner;
-    use crate::{Config, Journal, Region};
-    use std::sync::Arc;
-    use std::thread;
-    use steadfast_block::{BlockNo, MemDevice};
-
-    /// A checkpoint's writes may complete while a commit's flush is under way, which then says
-    /// nothing of them: whoever waits for others' flushes waits for one that begins later.
-    #[test]
-    fn a_flush_that_began_before_the_writes_were_complete_does_not_count() {
-        let region = Region {
-            headers: [BlockNo(0), BlockNo(1)],
-            log: BlockNo(2),
-            log_blocks: 64,
-        };
-        let device = Arc::new(MemDevice::new(80));
-        Journal::format(&*device, &region, &[3; 16]).unwrap();
-        let (journal, _) =
-            Journal::open(device, Config::new(region, [3; 16]).without_workers()).unwrap();
-        let inner: &Inner = journal.inner();
-        let begun = inner.core.lock().flush_begins();
-        thread::scope(|scope| {
-            let rider = scope.spawn(|| inner.flush_with_others());
-            while inner.core.lock().waiters == 0 && !rider.is_finished() {
-                thread::yield_now();
-            }
-            let mut core = inner.core.lock();
-            core.flush_ends(begun);
-            core.flushed(begun);
-            inner.unlock(core);
-            rider.join().unwrap().unwrap();
-        });
-        assert_eq!(journal.stats().flushes, 1, "a flush of its own was needed");
-    }
-}
+mod tests;

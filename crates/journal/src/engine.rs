@@ -13,8 +13,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait};
 use crate::workers::{checkpointer, flusher, timekeeper};
 use crate::{
     COMMIT_INTERVAL_MIN, Client, Config, Credits, EPOCH_SHARE, Error, Kind, LOG_BLOCKS_MAX,
-    LOG_BLOCKS_MIN, Lay, OP_LOG_SHARE, Object, Op, Region, Result, Stats, StreamId,
-    TXN_DATA_BLOCKS_EARLY, TXN_DATA_BLOCKS_MAX, TXN_LOG_SHARE, Ticket, seal_holds,
+    LOG_BLOCKS_MIN, Lay, OP_DATA_BLOCKS_MAX, OP_LOG_SHARE, Object, Op, Region, Result, Stats,
+    StreamId, TXN_LOG_SHARE, Ticket, seal_holds,
 };
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
@@ -212,10 +212,9 @@ impl Journal {
                 true => u64::MAX / 2,
                 false => log_blocks / txn_share * lay.block_bytes(),
             },
-            txn_data_blocks_max: TXN_DATA_BLOCKS_MAX,
+            dirty_blocks: config.dirty_blocks,
             // Without workers nobody would write it meanwhile.
-            txn_data_blocks_early: TXN_DATA_BLOCKS_MAX,
-            uncommitted_blocks_max: config.uncommitted_blocks_max,
+            pipelines: false,
             commit_interval: config.commit_interval.max(COMMIT_INTERVAL_MIN),
             faults: config.faults,
         };
@@ -271,7 +270,7 @@ impl Journal {
         if self.inner.config.read_only || self.inner.has_workers.swap(true, AcqRel) {
             return;
         }
-        self.inner.core.lock().limits.txn_data_blocks_early = TXN_DATA_BLOCKS_EARLY;
+        self.inner.core.lock().limits.pipelines = true;
         let mut workers = self.inner.workers.lock();
         let mut runs = vec![flusher as fn(&Inner), timekeeper];
         if self.inner.epoch.is_none() {
@@ -305,11 +304,11 @@ impl Journal {
                 limit,
             });
         }
-        if credits.data_blocks > TXN_DATA_BLOCKS_MAX {
+        if credits.data_blocks > OP_DATA_BLOCKS_MAX {
             let block = BLOCK_SIZE as u64;
             return Err(Error::TooLarge {
                 needed: credits.data_blocks * block,
-                limit: TXN_DATA_BLOCKS_MAX * block,
+                limit: OP_DATA_BLOCKS_MAX * block,
             });
         }
         let lane = self.inner.admit(stream, credits)?;

@@ -36,6 +36,7 @@
 //! | `layout`, `record` | tail headers and records, byte by byte |
 //! | `codec` | their codecs, and the scan's decisions, as `proofs/smt` reads them, too |
 //! | `seal` | checksums of metadata blocks |
+//! | `memory` | the default budget of uncommitted data |
 //! | `patch`, `mask` | what an operation changes in a block |
 //! | `cache` | current and committed images |
 //! | `lanes` | where operations begin and end without the core's lock |
@@ -78,6 +79,7 @@ mod lanes;
 mod layout;
 mod lockmap;
 mod mask;
+mod memory;
 mod op;
 mod patch;
 mod place;
@@ -105,6 +107,7 @@ pub use error::{Error, Result};
 pub use in_memory::in_memory;
 pub use layout::{Refusal, TailHeader};
 pub use lockmap::{Access, LockSet, Lockmap};
+pub use memory::dirty_blocks_default;
 pub use op::Op;
 pub use probe::Probe;
 pub use recover::{HeaderState, Recovery, Salvage};
@@ -137,11 +140,21 @@ pub const OP_LOG_SHARE: u64 = 8;
 pub const TXN_LOG_SHARE: u64 = 4;
 /// A batch with more data blocks than this flushes them first instead of covering them by hashes.
 pub const COVERED_BLOCKS_MAX: u64 = 256;
-/// A running transaction closes at this many uncommitted data blocks (32 MiB).
-pub const TXN_DATA_BLOCKS_MAX: u64 = 8192;
-/// In the background it closes already at this many (8 MiB), if no other waits to be written: then
-/// the device works while the next grows.
-pub const TXN_DATA_BLOCKS_EARLY: u64 = 2048;
+/// Most data blocks that one operation may bring (32 MiB).
+pub const OP_DATA_BLOCKS_MAX: u64 = 8192;
+/// The default budget of uncommitted data is this part of the memory (its reciprocal) …
+pub const DIRTY_MEMORY_SHARE: u64 = 8;
+/// … and so many blocks at most (1 GiB).
+pub const DIRTY_BLOCKS_DEFAULT_MAX: u64 = 1 << 18;
+/// A running transaction closes when its data takes this part of the budget (its reciprocal), so that the device
+/// has something to do before anybody waits for it …
+pub const TXN_DIRTY_SHARE: u64 = 8;
+/// … but not before so many blocks (128 MiB), if that is no more than half of the budget: what is removed or
+/// overwritten again soon is never written.
+pub const TXN_DIRTY_BLOCKS_MIN: u64 = 1 << 15;
+/// The next transaction of a stream whose last one closed for that reason, and is not durable, closes at so many (8 MiB), if
+/// no other waits to be written: then the device writes one while the next grows.
+pub const TXN_PIPELINED_BLOCKS: u64 = 2048;
 
 const _: () = {
     assert!(
@@ -260,8 +273,9 @@ pub struct Config {
     pub clock: Clock,
     /// All operations are of one stream, whatever they say: they relate to nothing.
     pub one_stream: bool,
-    /// Bound of uncommitted data blocks in memory.
-    pub uncommitted_blocks_max: u64,
+    /// Budget of uncommitted data blocks in memory ([`dirty_blocks_default`]). Operations wait when it is used up; the last
+    /// eighth is for streams that hold little.
+    pub dirty_blocks: u64,
     /// Budget of clean cached blocks.
     pub cache_blocks_max: usize,
     /// Without a log: the device is told of freed blocks when so many have gathered.
@@ -273,7 +287,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults: workers, commits within 5 s, 64 MiB of uncommitted data, 64 MiB of cache.
+    /// The defaults: workers, commits within 5 s, uncommitted data in an eighth of the memory, 64 MiB of cache.
     #[must_use]
     pub fn new(region: Region, volume: [u8; 16]) -> Config {
         Config {
@@ -285,7 +299,7 @@ impl Config {
             commit_interval: Duration::from_secs(5),
             clock: Clock::system(),
             one_stream: false,
-            uncommitted_blocks_max: 2 * TXN_DATA_BLOCKS_MAX,
+            dirty_blocks: dirty_blocks_default(),
             cache_blocks_max: 16384,
             trim_blocks: TRIM_BLOCKS,
             faults: Faults::default(),
@@ -340,6 +354,8 @@ pub struct Faults {
     pub reuse_early: bool,
     /// Recovery believes records without checking the blocks they cover.
     pub skip_covered_check: bool,
+    /// A record takes every closed transaction along.
+    pub carry_all: bool,
     /// Records carry the current image, other streams' uncommitted bytes included.
     pub lay_current: bool,
     /// Freed blocks are not revoked in the log.
@@ -395,6 +411,8 @@ pub struct Stats {
     pub merged_parts: u64,
     /// Transactions closed.
     pub transactions: u64,
+    /// Most keys of delayed work that were closed while new operations were held back once.
+    pub largest_hold: u64,
     /// Records made durable.
     pub commits: u64,
     /// Transactions in them.
@@ -430,9 +448,9 @@ pub struct Stats {
 
 /// What the journal asks of the storage program above it.
 pub trait Client: Send + Sync {
-    /// A running transaction closes: no operation is open, new ones are held back. Adds
+    /// A running transaction is about to close: no operation is open, new ones are held back. Adds
     /// what was put off for `keys` (see [`Op::attach`]) to `op`, and commits it (the
-    /// ticket is the witness): under the client's own locks, for whoever reads under those
+    /// ticket is the witness). With many keys there are several calls, and operations between them: under the client's own locks, for whoever reads under those
     /// must find the old state or the new.
     /// Memory work and cold metadata reads only; must not begin operations.
     ///

@@ -12,6 +12,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steadfast_block::BlockNo;
 
+/// Log bytes of transactions that nobody who leads a batch needs, and that it takes along all the same: writing them takes
+/// less time than a flush.
+const ALONG_BYTES_MAX: u64 = 256 << 10;
+/// A transaction that so many batches could have taken along goes with the next one.
+const PASSED_OVER_MAX: u32 = 8;
+
+/// Keys that a running transaction gave up, to be closed.
+pub(crate) struct Attached {
+    pub(crate) id: TxnId,
+    /// A stream of the transaction.
+    pub(crate) stream: StreamId,
+    pub(crate) keys: Vec<u64>,
+    /// What was reserved for them.
+    log_bytes: u64,
+}
+
 impl Core {
     // ---- closing ---------------------------------------------------------------------
 
@@ -49,27 +65,45 @@ impl Core {
         ids.iter().any(|id| self.is_running(self.resolve(*id)))
     }
 
-    pub(crate) fn any_attached(&self, ids: &[TxnId]) -> bool {
-        ids.iter().any(|id| {
-            let txn = self.txns.get(&self.resolve(*id));
-            txn.is_some_and(|t| t.phase == Phase::Running && !t.attached.is_empty())
-        })
+    /// How many keys the running ones of `ids` have attached.
+    pub(crate) fn attached(&self, ids: &[TxnId]) -> usize {
+        let ids: BTreeSet<TxnId> = ids.iter().map(|id| self.resolve(*id)).collect();
+        let running = ids.iter().filter_map(|id| self.txns.get(id));
+        let running = running.filter(|txn| txn.phase == Phase::Running);
+        running.map(|txn| txn.attached.len()).sum()
     }
 
-    /// A running one of `ids` with attached keys, which it gives up.
-    pub(crate) fn take_attached(&mut self, ids: &[TxnId]) -> Option<(TxnId, StreamId, Vec<u64>)> {
+    /// A running one of `ids` with attached keys, of which it gives up so many at most.
+    pub(crate) fn take_attached(&mut self, ids: &[TxnId], most: usize) -> Option<Attached> {
         for id in ids {
             let id = self.resolve(*id);
             if let Some(txn) = self.txns.get_mut(&id)
                 && txn.phase == Phase::Running
                 && !txn.attached.is_empty()
             {
-                let keys = std::mem::take(&mut txn.attached).into_iter().collect();
-                let stream = txn.streams.keys().next().copied().unwrap_or_default();
-                return Some((id, stream, keys));
+                let rest = txn.attached.keys().nth(most).copied();
+                let rest = rest.map(|key| txn.attached.split_off(&key));
+                let taken = std::mem::replace(&mut txn.attached, rest.unwrap_or_default());
+                return Some(Attached {
+                    id,
+                    stream: txn.streams.keys().next().copied().unwrap_or_default(),
+                    log_bytes: taken.values().sum(),
+                    keys: taken.into_keys().collect(),
+                });
             }
         }
         None
+    }
+
+    /// What was put off for the keys is in the transaction: nothing is held for it any more.
+    pub(crate) fn was_attached(&mut self, attached: &Attached) {
+        let id = self.resolve(attached.id);
+        if let Some(txn) = self.txns.get_mut(&id) {
+            self.reserved_blocks -= txn.need_blocks();
+            txn.held_bytes = txn.held_bytes.saturating_sub(attached.log_bytes);
+            self.reserved_blocks += txn.need_blocks();
+        }
+        self.stats.largest_hold = self.stats.largest_hold.max(attached.keys.len() as u64);
     }
 
     /// Closes the running ones of `ids`: from now on they own their bytes. Operations may be
@@ -199,16 +233,34 @@ impl Core {
         self.closed.front().copied()
     }
 
-    /// Chooses the next batch. `None` if nothing is ready, or `empty` was not asked for.
-    pub(crate) fn next_batch(&mut self, empty: bool, faults: &Faults) -> Option<Batch> {
+    /// Chooses the next batch: what `ids` need, as far as it is ready, and others up to a bound, so that small
+    /// commits share a flush and none carries another stream's masses. If nothing of `ids` is ready, the oldest that is goes.
+    /// `None` if nothing is ready, or `empty` was not asked for.
+    pub(crate) fn next_batch(
+        &mut self,
+        ids: &[TxnId],
+        empty: bool,
+        faults: &Faults,
+    ) -> Option<Batch> {
         debug_assert!(!self.committing);
         let mut chosen: Vec<TxnId> = Vec::new();
         let mut covered: Vec<Covered> = Vec::new();
         let mut need = 0u64;
         let room = self.log_free().min(RECORD_BLOCKS_MAX);
+        let needed = self.closure(ids);
+        let mut passed_over: Vec<TxnId> = Vec::new();
+        let mut along = if faults.carry_all {
+            u64::MAX
+        } else {
+            ALONG_BYTES_MAX
+        };
         // Those that closed before a chosen one, and have to wait: the first so many.
         let mut waiting: Vec<TxnId> = Vec::new();
         let mut overtaken: Vec<usize> = Vec::new();
+        let mut own = needed.iter().any(|id| {
+            let txn = &self.txns[id];
+            self.runs_if_ready(txn, &[], &[], u64::MAX).is_some()
+        });
         for id in &self.closed {
             let txn = &self.txns[id];
             let room = if chosen.is_empty() {
@@ -216,14 +268,32 @@ impl Core {
             } else {
                 room - need
             };
-            match self.runs_if_ready(txn, &chosen, &covered, room) {
+            let ready = self.runs_if_ready(txn, &chosen, &covered, room);
+            let waited = txn.passed_over >= PASSED_OVER_MAX;
+            let must = needed.contains(id) || waited || !own && !empty;
+            let fits = must || txn.log_bytes <= along;
+            match ready.filter(|_| fits) {
                 Some(runs) => {
+                    if !must {
+                        along -= txn.log_bytes;
+                    }
+                    own = true;
                     need += txn.need_blocks();
                     covered.extend(runs.iter().cloned());
                     chosen.push(*id);
                     overtaken.push(waiting.len());
                 }
-                None => waiting.push(*id),
+                None => {
+                    if ready.is_some() {
+                        passed_over.push(*id);
+                    }
+                    waiting.push(*id);
+                }
+            }
+        }
+        for id in passed_over {
+            if let Some(txn) = self.txns.get_mut(&id) {
+                txn.passed_over += 1;
             }
         }
         // An empty record must not take what admitted operations have reserved.
@@ -334,7 +404,7 @@ fn take_body(txn: &mut Txn) -> Txn {
         blocks: std::mem::take(&mut txn.blocks),
         data: std::mem::take(&mut txn.data),
         frees: std::mem::take(&mut txn.frees),
-        attached: BTreeSet::new(),
+        attached: BTreeMap::new(),
         log_bytes: txn.log_bytes,
         held_bytes: txn.held_bytes,
         data_blocks: txn.data_blocks,
@@ -342,5 +412,7 @@ fn take_body(txn: &mut Txn) -> Txn {
         names: std::mem::take(&mut txn.names),
         after: BTreeSet::new(),
         merged: Vec::new(),
+        passed_over: 0,
+        was_full: false,
     }
 }

@@ -34,7 +34,7 @@ impl Core {
             blocks: BlockMap::default(),
             data: Vec::new(),
             frees: Vec::new(),
-            attached: BTreeSet::new(),
+            attached: BTreeMap::new(),
             log_bytes: 0,
             held_bytes: 0,
             data_blocks: 0,
@@ -42,6 +42,8 @@ impl Core {
             names: Vec::new(),
             after: after.copied().into_iter().collect(),
             merged: Vec::new(),
+            passed_over: 0,
+            was_full: false,
         };
         self.reserved_blocks += txn.need_blocks();
         self.txns.insert(id, txn);
@@ -105,7 +107,7 @@ impl Core {
         }
         txn.data.append(&mut changes.data);
         for (key, credits) in changes.attached {
-            txn.attached.insert(key);
+            *txn.attached.entry(key).or_default() += credits.log_bytes;
             txn.held_bytes += credits.log_bytes;
             txn.data_blocks += credits.data_blocks;
             self.uncommitted_blocks += credits.data_blocks;
@@ -364,7 +366,9 @@ impl Core {
         into.data.extend(from.data);
         into.frees.extend(from.frees);
         into.names.extend(from.names);
-        into.attached.extend(from.attached);
+        for (key, log_bytes) in from.attached {
+            *into.attached.entry(key).or_default() += log_bytes;
+        }
         into.held_bytes += from.held_bytes;
         into.data_blocks += from.data_blocks;
         self.reserved_blocks += into.need_blocks();

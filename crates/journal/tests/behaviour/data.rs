@@ -1,18 +1,27 @@
 //! Large transactions: when one closes because of its size, and who writes it.
 
 use super::*;
-use steadfast_journal::{TXN_DATA_BLOCKS_EARLY, TXN_DATA_BLOCKS_MAX, in_memory};
+use steadfast_journal::{TXN_PIPELINED_BLOCKS, in_memory};
 
 const RUN: u64 = 256;
 
+/// Budget of uncommitted data, and the half of it that closes a transaction.
+const BUDGET: u64 = 16_384;
+const FULL: u64 = BUDGET / 2;
+
 /// Journals data in runs of 256 blocks, until so many blocks are in transactions.
 fn write(journal: &Journal, blocks: u64) {
-    for run in 0..blocks / RUN {
+    write_as(journal, 0, 0, blocks);
+}
+
+/// The same in a stream, from a run on.
+fn write_as(journal: &Journal, stream: u32, first: u64, blocks: u64) {
+    for run in first..first + blocks / RUN {
         let credits = Credits {
             log_bytes: 300,
             data_blocks: RUN,
         };
-        let mut op = journal.begin(StreamId(0), credits).unwrap();
+        let mut op = journal.begin(StreamId(stream), credits).unwrap();
         let page = Arc::new([run as u8 + 1; BLOCK_SIZE]);
         let data = vec![page; RUN as usize];
         op.write_around(BlockNo(DATA + run * RUN), data).unwrap();
@@ -23,12 +32,19 @@ fn write(journal: &Journal, blocks: u64) {
 fn journal(blocks: u64) -> Journal {
     let device = Arc::new(MemDevice::new(DATA + blocks));
     prepare(&*device, &REGION);
-    open(device)
+    open_within(device, BUDGET)
+}
+
+fn open_within(device: Arc<dyn BlockDevice>, dirty_blocks: u64) -> Journal {
+    let config = Config::new(REGION, VOLUME)
+        .without_workers()
+        .with(|config| config.dirty_blocks = dirty_blocks);
+    Journal::open(device, config).unwrap().0
 }
 
 #[test]
 fn with_workers_a_large_append_is_written_while_it_grows() {
-    let blocks = TXN_DATA_BLOCKS_EARLY + RUN;
+    let blocks = FULL + RUN;
     let journal = journal(blocks);
     journal.start_workers();
     write(&journal, blocks);
@@ -39,7 +55,7 @@ fn with_workers_a_large_append_is_written_while_it_grows() {
         assert!(begun.elapsed() < PATIENCE, "nobody writes it");
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(journal.stats().around_blocks, TXN_DATA_BLOCKS_EARLY);
+    assert_eq!(journal.stats().around_blocks, FULL);
     journal.sync_all().unwrap();
     assert_eq!(journal.stats().around_blocks, blocks);
     journal.close().unwrap();
@@ -77,17 +93,17 @@ impl BlockDevice for Held {
 /// The next transaction was closed only when the one before was durable, and the device idle meanwhile.
 #[test]
 fn the_next_part_of_a_large_append_is_ready_while_one_is_written() {
-    let blocks = 3 * TXN_DATA_BLOCKS_EARLY + RUN;
+    let blocks = FULL + 2 * TXN_PIPELINED_BLOCKS + RUN;
     let device = Arc::new(Held {
         device: MemDevice::new(DATA + blocks),
         gate: Mutex::new(()),
     });
     prepare(&*device, &REGION);
-    let journal = open(device.clone());
+    let journal = open_within(device.clone(), BUDGET);
     journal.start_workers();
     let held = device.gate.lock().unwrap();
     write(&journal, blocks);
-    // A third one would only wait: it goes on growing.
+    // The second one closed early; a third one would only wait: it goes on growing.
     assert_eq!(journal.stats().transactions, 2);
     drop(held);
     journal.sync_all().unwrap();
@@ -97,13 +113,55 @@ fn the_next_part_of_a_large_append_is_ready_while_one_is_written() {
 
 #[test]
 fn without_workers_nothing_is_written_before_a_transaction_is_full() {
-    let blocks = TXN_DATA_BLOCKS_MAX + RUN;
-    let journal = journal(blocks);
-    write(&journal, TXN_DATA_BLOCKS_MAX);
+    let journal = journal(FULL);
+    write(&journal, FULL);
     assert_eq!(journal.stats().transactions, 0);
     journal.sync_all().unwrap();
     assert_eq!(journal.stats().transactions, 1);
     journal.close().unwrap();
+}
+
+/// Who holds most is committed, and not everybody.
+#[test]
+fn without_memory_what_holds_most_is_committed() {
+    const SMALL: u64 = 16 * RUN;
+    let device = Arc::new(MemDevice::new(DATA + SMALL));
+    prepare(&*device, &REGION);
+    let journal = open_within(device, SMALL);
+    // Of 4096 blocks the last 512 are for streams with 64 at most.
+    write_as(&journal, 1, 0, 6 * RUN);
+    write_as(&journal, 2, 6, 7 * RUN);
+    put(&journal, 3, META, 0, 1).unwrap();
+    assert_eq!(journal.stats().commits, 0);
+    write_as(&journal, 4, 13, 2 * RUN);
+    let uncommitted = |stream: u32| {
+        let counts = journal.stream_counts();
+        let found = counts.iter().find(|(s, _)| *s == StreamId(stream));
+        found.map(|(_, counts)| counts.uncommitted).unwrap()
+    };
+    assert_eq!([1, 2, 3, 4].map(uncommitted), [6, 0, 1, 2]);
+    let (_, four) = journal.stream_counts().pop().unwrap();
+    assert_eq!(four.waited_for, [(StreamId(2), 1)]);
+}
+
+#[test]
+fn a_stream_that_holds_little_does_not_wait_for_memory_that_others_hold() {
+    const SMALL: u64 = 16 * RUN;
+    let device = Arc::new(MemDevice::new(DATA + SMALL));
+    prepare(&*device, &REGION);
+    let journal = open_within(device, SMALL);
+    write_as(&journal, 1, 0, 7 * RUN);
+    write_as(&journal, 2, 7, 7 * RUN);
+    let credits = Credits {
+        log_bytes: 300,
+        data_blocks: 64,
+    };
+    let mut op = journal.begin(StreamId(3), credits).unwrap();
+    let page = Arc::new([1; BLOCK_SIZE]);
+    op.write_around(BlockNo(DATA + 15 * RUN), vec![page; 64])
+        .unwrap();
+    let _ = op.commit();
+    assert_eq!((journal.stats().commits, journal.stats().waits), (0, 0));
 }
 
 /// Files that share blocks cost little log, and yet a note each that they were changed: removing millions

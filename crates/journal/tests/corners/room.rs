@@ -2,7 +2,7 @@
 
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use steadfast_journal::{Access, Error, Lockmap, Object, TXN_DATA_BLOCKS_MAX};
+use steadfast_journal::{Access, Error, Lockmap, OP_DATA_BLOCKS_MAX, Object};
 
 fn small(log_bytes: u64) -> Credits {
     Credits {
@@ -210,15 +210,15 @@ fn corner_62_an_operation_too_large_is_refused_before_any_effect_and_its_parts_f
     };
     refused(small(most + 1), (most + 1, most));
     refused(small(u64::MAX), (u64::MAX, most));
-    let limit = TXN_DATA_BLOCKS_MAX * BLOCK_SIZE as u64;
+    let limit = OP_DATA_BLOCKS_MAX * BLOCK_SIZE as u64;
     let data = |data_blocks| Credits {
         log_bytes: 300,
         data_blocks,
     };
     let block = BLOCK_SIZE as u64;
-    refused(data(TXN_DATA_BLOCKS_MAX + 1), (limit + block, limit));
+    refused(data(OP_DATA_BLOCKS_MAX + 1), (limit + block, limit));
     assert!(stage.journal.begin(StreamId(0), small(most)).is_ok());
-    let largest = stage.journal.begin(StreamId(0), data(TXN_DATA_BLOCKS_MAX));
+    let largest = stage.journal.begin(StreamId(0), data(OP_DATA_BLOCKS_MAX));
     drop(largest.unwrap());
     // More than the log, in parts as large as may be: a cut leaves a prefix of them.
     let blocks = most / block - 1;
@@ -255,7 +255,7 @@ fn corner_62_parts_of_a_long_write_around_the_log_wait_for_pages_and_end() {
         Config::new(REGION, VOLUME)
             .without_workers()
             .with(|config| {
-                config.uncommitted_blocks_max = 32;
+                config.dirty_blocks = 32;
             }),
     );
     let journal = stage.journal.clone();

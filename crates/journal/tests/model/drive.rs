@@ -264,7 +264,7 @@ pub(crate) fn drive(history: &History, faults: Faults, tally: &mut Tally) -> Res
 
 fn open(sim: &Arc<SimDevice>, setup: &Setup) -> Result<(Journal, Arc<Released>), String> {
     let mut config = config(setup.faults, false);
-    config.uncommitted_blocks_max = setup.pages_max;
+    config.dirty_blocks = setup.pages_max;
     let (journal, _) = Journal::open(sim.clone(), config).map_err(|e| e.to_string())?;
     Ok(with_client(journal))
 }

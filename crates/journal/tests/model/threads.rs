@@ -239,7 +239,7 @@ fn run(threads: u64, seed: u64, cuts: u64, faults: Faults) -> Result<(u64, u64),
     let sim = fresh(seed as usize % 3);
     let config = config(faults, false).with(|config| {
         config.commit_interval = Duration::from_millis(3);
-        config.uncommitted_blocks_max = setup.pages_max;
+        config.dirty_blocks = setup.pages_max;
     });
     let (journal, _) = Journal::open(sim.clone(), config).unwrap();
     let shared = Arc::new(Shared {
