@@ -123,21 +123,22 @@ impl Core {
             txn.held_bytes = 0;
             self.reserved_blocks += txn.need_blocks();
             // A block that is written around the log and patched too: the patch is in the data.
-            for (at, blocks) in &mut txn.data {
-                for (i, image) in blocks.iter_mut().enumerate() {
-                    let at = at.offset(i as u64);
-                    if let Some(patched) = txn.blocks.remove(&at.0) {
-                        cache.with(at, |entry| {
-                            let values = &entry.current;
-                            patched.patch.apply(values, Arc::make_mut(image));
-                            entry.committed = Arc::clone(image);
-                            entry.unhold(at, patched.holds);
-                        });
-                        if let Some(ids) = self.dirty.get_mut(&at.0) {
-                            ids.retain(|t| *t != id);
-                            if ids.is_empty() {
-                                self.dirty.remove(&at.0);
-                            }
+            for (first, blocks) in &mut txn.data {
+                for at in keys_within(&txn.blocks, (*first, blocks.len() as u64)) {
+                    let Some(patched) = txn.blocks.remove(&at) else {
+                        continue;
+                    };
+                    let image = &mut blocks[(at - first.0) as usize];
+                    cache.with(BlockNo(at), |entry| {
+                        let values = &entry.current;
+                        patched.patch.apply(values, Arc::make_mut(image));
+                        entry.committed = Arc::clone(image);
+                        entry.unhold(BlockNo(at), patched.holds);
+                    });
+                    if let Some(ids) = self.dirty.get_mut(&at) {
+                        ids.retain(|t| *t != id);
+                        if ids.is_empty() {
+                            self.dirty.remove(&at);
                         }
                     }
                 }

@@ -2,7 +2,8 @@
 //! and which streams merged why.
 //!
 //! Invariants: the counts of a stream survive every merge; the books hold one entry for each stream that did
-//! something since it was last forgotten, each of bounded size; `live` is the number of streams with
+//! something since it was last forgotten, each of bounded size, and at most [`BOOKS_MAX`] for streams that have
+//! nothing uncommitted and no interval of their own, or twice as many as for the others; `live` is the number of streams with
 //! uncommitted operations; `due` has an entry for each stream with operations in a running transaction.
 
 use super::{Core, Txn, TxnId};
@@ -17,6 +18,10 @@ use std::time::Duration;
 /// Most streams of which one remembers that it waited for them; of more, those with the fewest times
 /// are forgotten.
 const WAITED_FOR_MAX: usize = 64;
+
+/// Books at which those of streams that did nothing for the longest time are closed: a front end may have a stream for each
+/// file, and never say that it is done with one.
+const BOOKS_MAX: usize = 4096;
 
 /// What a stream has in a transaction.
 #[derive(Clone, Copy, Default, Debug)]
@@ -53,6 +58,8 @@ struct Book {
     interval: Option<Duration>,
     /// When its first operation in its running transaction was, and its entry of `due`.
     since: Option<(Duration, Duration)>,
+    /// When it was last used, in uses of all books.
+    used: u64,
 }
 
 impl Book {
@@ -73,6 +80,9 @@ impl Book {
 /// The books.
 pub(crate) struct Streams {
     books: HashMap<StreamId, Book, FixedState>,
+    uses: u64,
+    /// Number of books at which some are closed.
+    books_max: usize,
     /// Streams with uncommitted operations.
     live: usize,
     due: BTreeSet<(Duration, StreamId)>,
@@ -86,12 +96,43 @@ impl Streams {
     pub(crate) fn new(interval: Duration) -> Streams {
         Streams {
             books: HashMap::default(),
+            uses: 0,
+            books_max: BOOKS_MAX,
             live: 0,
             due: BTreeSet::new(),
             interval,
             merges: VecDeque::new(),
             totals: StreamTotals::default(),
         }
+    }
+
+    /// The book of a stream, a new one if need be.
+    fn book(&mut self, stream: StreamId) -> &mut Book {
+        if self.books.len() >= self.books_max && !self.books.contains_key(&stream) {
+            self.close_books();
+        }
+        self.uses += 1;
+        let book = self.books.entry(stream).or_default();
+        book.used = self.uses;
+        book
+    }
+
+    /// Closes books of streams that did nothing for the longest time.
+    fn close_books(&mut self) {
+        let idle = |book: &Book| book.counts.uncommitted == 0 && book.interval.is_none();
+        let mut used: Vec<u64> = (self.books.values())
+            .filter(|book| idle(book))
+            .map(|book| book.used)
+            .collect();
+        let kept = used.len().min(BOOKS_MAX / 2);
+        let first = used.len() - kept;
+        if kept > 0 {
+            let (_, oldest_kept, _) = used.select_nth_unstable(first);
+            let oldest_kept = *oldest_kept;
+            self.books
+                .retain(|_, book| !idle(book) || book.used >= oldest_kept);
+        }
+        self.books_max = (2 * self.books.len()).max(BOOKS_MAX);
     }
 
     /// Whether no stream but this one has uncommitted operations.
@@ -110,15 +151,17 @@ impl Streams {
 
     /// An operation of the stream that was committed in memory at `now`.
     pub(crate) fn operation(&mut self, stream: StreamId, now: Duration) {
-        let book = self.books.entry(stream).or_default();
+        let interval = self.interval;
+        let book = self.book(stream);
         book.counts.operations += 1;
-        self.live += usize::from(book.counts.uncommitted == 0);
         book.counts.uncommitted += 1;
+        let first = book.counts.uncommitted == 1;
         if book.since.is_none() {
-            let due = now.saturating_add(book.interval.unwrap_or(self.interval));
+            let due = now.saturating_add(book.interval.unwrap_or(interval));
             book.since = Some((now, due));
             self.due.insert((due, stream));
         }
+        self.live += usize::from(first);
     }
 
     /// The stream's running transaction closed.
@@ -158,12 +201,15 @@ impl Streams {
     }
 
     pub(crate) fn set_interval(&mut self, stream: StreamId, interval: Option<Duration>) {
-        let book = self.books.entry(stream).or_default();
+        let usual = self.interval;
+        let book = self.book(stream);
         book.interval = interval;
         if let Some((since, due)) = &mut book.since {
-            self.due.remove(&(*due, stream));
-            *due = since.saturating_add(interval.unwrap_or(self.interval));
-            self.due.insert((*due, stream));
+            let before = *due;
+            *due = since.saturating_add(interval.unwrap_or(usual));
+            let due = *due;
+            self.due.remove(&(before, stream));
+            self.due.insert((due, stream));
         }
     }
 
@@ -250,16 +296,16 @@ impl Core {
             Vec::new()
         };
         for asker in askers {
-            self.streams.books.entry(*asker).or_default().counts.commits += 1;
+            self.streams.book(*asker).counts.commits += 1;
             self.streams.totals.commits += 1;
             self.wait_for(*asker, &others);
         }
     }
 
     fn wait_for(&mut self, stream: StreamId, others: &[StreamId]) {
-        let book = self.streams.books.entry(stream).or_default();
-        for other in others.iter().filter(|other| **other != stream) {
-            book.waits_for(*other);
+        let others = others.iter().filter(|other| **other != stream);
+        for other in others {
+            self.streams.book(stream).waits_for(*other);
             self.streams.totals.waits += 1;
         }
     }

@@ -182,6 +182,23 @@ fn a_stream_is_forgotten_only_when_it_is_durable() {
     assert!(journal.forget(StreamId(2)));
 }
 
+/// A front end may have a stream for each file.
+#[test]
+fn streams_that_nobody_forgets_take_bounded_memory() {
+    let (_, journal) = open_with(|_| ());
+    journal.set_commit_interval(StreamId(7), Some(Duration::from_secs(1)));
+    for stream in 0..20_000 {
+        name(&journal, stream, &[]);
+        journal.sync_stream(StreamId(stream)).unwrap();
+    }
+    let counts = journal.stream_counts();
+    assert!((2000..=4096).contains(&counts.len()), "{}", counts.len());
+    // The newest are kept, and those that have a setting.
+    assert_eq!(counts.first().map(|(stream, _)| stream.0), Some(7));
+    assert_eq!(counts.last().map(|(stream, _)| stream.0), Some(19_999));
+    assert_eq!(journal.stream_totals().commits, 20_000);
+}
+
 #[test]
 fn each_stream_commits_when_its_own_interval_has_passed() {
     let clock = Clock::by_hand();
