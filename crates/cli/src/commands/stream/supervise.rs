@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getpgid, getpid, getrlimit,
-    kill_process, setrlimit, waitpid,
+    kill_process, setrlimit, wait,
 };
 use signal_hook::consts::{SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU};
 
@@ -46,7 +46,7 @@ impl Tree {
     /// Reaps what has ended; false if nobody is left.
     fn reap(&mut self) -> bool {
         loop {
-            match waitpid(None, WaitOptions::NOHANG | WaitOptions::UNTRACED) {
+            match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
                 Ok(Some((pid, status))) if pid == self.command && self.ended.is_none() => {
                     match status.stopping_signal() {
                         Some(SIGTSTP | SIGTTIN | SIGTTOU) if self.is_in_our_group() => stop(),
