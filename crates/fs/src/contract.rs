@@ -1,4 +1,4 @@
-//! The contracts: what a crash may lose (DESIGN section 2). A volume is made for one, and its
+//! The contracts: what a crash may lose. A volume is made for one, and its
 //! superblock says which.
 
 use std::fmt;

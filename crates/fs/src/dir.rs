@@ -11,7 +11,7 @@
 //!   directory goes; every other leaf has an entry;
 //! * no entry points to another, so streams may add and remove entries of one leaf on their
 //!   own; what *moves* entries or changes a leaf's bounds relates its block exclusively
-//!   (DESIGN 3.4, corner 57).
+//!   (ccfs §3.3, corner 57).
 //!
 //! The caller holds the directory's lock: exclusively to change it, shared to look.
 
@@ -308,13 +308,7 @@ impl Dir {
         inode::add(work, self.place, offset_of!(DiskInode, entries), -1)?;
         if !last || found.bound == 0 {
             work.relate(Object::Block(found.leaf.0), Access::Shared);
-            let (store, stream) = (work.store(), work.stream());
-            let (leaf, space) = (found.leaf, found.at..found.at + found.bytes);
-            work.on_end(move |ticket| {
-                if let Some(ticket) = ticket {
-                    store.gaps.hold(store, leaf, space, (stream, ticket));
-                }
-            });
+            work.leave_gap(found.leaf, found.at as u16..(found.at + found.bytes) as u16);
             return work.write(found.leaf, Kind::Meta, found.at, &vec![0; found.bytes]);
         }
         // The leaf goes, and its left neighbour covers its cookies too.

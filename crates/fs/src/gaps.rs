@@ -5,18 +5,21 @@
 //! same bytes.
 //!
 //! Invariants: a gap is entered before the directory's lock is let go, and looked for under that lock. A gap that is
-//! entered longer than it need be costs room for others, never safety. Entries are as many as removals that are not
-//! durable, or fewer than twice [`SWEPT`].
+//! entered longer than it need be costs room for others, never safety. While all gaps are of one stream they are a
+//! list, and nobody looks for any; they are indexed by leaf when a second stream comes. There are as many as removals that
+//! are not durable, or fewer than twice [`SWEPT`].
 
 use crate::work::Store;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_block::BlockNo;
 use steadfast_journal::{StreamId, Ticket};
 
-/// From so many entries on the durable ones are looked for.
+/// From so many gaps on the durable ones are looked for.
 const SWEPT: usize = 4096;
+/// Gaps that the journal is asked about at a time.
+const ASKED_AT_ONCE: usize = 64;
 
 /// The gaps of a volume. See the module's header.
 #[derive(Default)]
@@ -28,16 +31,17 @@ pub(crate) struct Gaps {
 
 #[derive(Default)]
 struct State {
+    /// Those of one stream, oldest first, while no other has any.
+    list: VecDeque<(BlockNo, Gap)>,
+    /// Else all of them, by leaf.
     leaves: HashMap<BlockNo, Vec<Gap>>,
-    count: usize,
+    indexed: usize,
     sweep_at: usize,
-    /// All entries are of this stream.
-    only: Option<StreamId>,
 }
 
 #[derive(Clone)]
 struct Gap {
-    space: Range<usize>,
+    space: Range<u16>,
     stream: StreamId,
     ticket: Ticket,
 }
@@ -52,40 +56,37 @@ impl Gaps {
         &self,
         store: &Store,
         leaf: BlockNo,
-        space: Range<usize>,
+        space: Range<u16>,
         (stream, ticket): (StreamId, Ticket),
     ) {
-        let mut state = self.lock();
-        match state.count {
-            0 => state.only = Some(stream),
-            _ if state.only != Some(stream) => state.only = None,
-            _ => {}
-        }
-        let gaps = state.leaves.entry(leaf).or_default();
-        let before = gaps.len();
-        let inside = |gap: &Gap| space.start <= gap.space.start && gap.space.end <= space.end;
-        gaps.retain(|gap| gap.stream != stream || !inside(gap));
-        gaps.push(Gap {
+        let gap = Gap {
             space,
             stream,
             ticket,
-        });
-        let after = gaps.len();
-        state.count = state.count + after - before;
-        if state.count >= state.sweep_at.max(SWEPT) {
+        };
+        let mut state = self.lock();
+        if state.is_alone(stream) {
+            state.list.push_back((leaf, gap));
+        } else {
+            state.index(leaf, gap);
+        }
+        if state.list.len() + state.indexed >= state.sweep_at.max(SWEPT) {
             state.sweep(store);
         }
     }
 
     /// Bytes of a leaf that the stream must leave alone, in order.
     pub(crate) fn foreign(&self, leaf: BlockNo, stream: StreamId) -> Vec<Range<usize>> {
-        let state = self.lock();
-        if state.only == Some(stream) || self.ignored {
+        let mut state = self.lock();
+        if self.ignored || state.is_alone(stream) {
             return Vec::new();
         }
+        state.index_all();
         let gaps = state.leaves.get(&leaf).into_iter().flatten();
         let foreign = gaps.filter(|gap| gap.stream != stream);
-        let mut spaces: Vec<_> = foreign.map(|gap| gap.space.clone()).collect();
+        let mut spaces: Vec<_> = foreign
+            .map(|gap| usize::from(gap.space.start)..usize::from(gap.space.end))
+            .collect();
         spaces.sort_unstable_by_key(|space| space.start);
         spaces
     }
@@ -103,6 +104,32 @@ impl Gaps {
 }
 
 impl State {
+    /// Whether no other stream has a gap.
+    fn is_alone(&self, stream: StreamId) -> bool {
+        let first = self.list.front();
+        self.indexed == 0 && first.is_none_or(|(_, gap)| gap.stream == stream)
+    }
+
+    fn index_all(&mut self) {
+        for (leaf, gap) in std::mem::take(&mut self.list) {
+            self.index(leaf, gap);
+        }
+    }
+
+    fn index(&mut self, leaf: BlockNo, gap: Gap) {
+        self.index_all();
+        let gaps = self.leaves.entry(leaf).or_default();
+        let before = gaps.len();
+        let inside = |old: &Gap| {
+            old.stream == gap.stream
+                && gap.space.start <= old.space.start
+                && old.space.end <= gap.space.end
+        };
+        gaps.retain(|old| !inside(old));
+        gaps.push(gap);
+        self.indexed = self.indexed + gaps.len() - before;
+    }
+
     /// Forgets the durable gaps of a leaf.
     fn settle(&mut self, store: &Store, leaf: BlockNo) {
         let Some(gaps) = self.leaves.get_mut(&leaf) else {
@@ -112,17 +139,28 @@ impl State {
         let tickets: Vec<Ticket> = gaps.iter().map(|gap| gap.ticket).collect();
         let mut durable = store.journal.are_durable(&tickets).into_iter();
         gaps.retain(|_| !durable.next().unwrap_or(false));
-        self.count -= before - gaps.len();
+        self.indexed -= before - gaps.len();
         if gaps.is_empty() {
             self.leaves.remove(&leaf);
         }
     }
 
+    /// Forgets durable gaps: of the list those before the first that is not.
     fn sweep(&mut self, store: &Store) {
+        loop {
+            let oldest = self.list.iter().take(ASKED_AT_ONCE);
+            let tickets: Vec<Ticket> = oldest.map(|(_, gap)| gap.ticket).collect();
+            let durable = store.journal.are_durable(&tickets);
+            let count = durable.iter().take_while(|durable| **durable).count();
+            self.list.drain(..count);
+            if count < ASKED_AT_ONCE {
+                break;
+            }
+        }
         let leaves: Vec<BlockNo> = self.leaves.keys().copied().collect();
         for leaf in leaves {
             self.settle(store, leaf);
         }
-        self.sweep_at = 2 * self.count;
+        self.sweep_at = 2 * (self.list.len() + self.indexed);
     }
 }

@@ -34,7 +34,7 @@
 //! 3. inode locks (`inode::Inode`), in the order of their numbers; never while waiting for a commit;
 //! 4. allocator and table locks, held for moments.
 //!
-//! Contracts: DESIGN section 2 ([`Contract`]); paper 004, sections 3 and 4.
+//! Contracts: [`Contract`]; ccfs §3 and §4.
 
 mod alloc;
 mod allocate;

@@ -30,7 +30,7 @@ use crate::reader::Current;
 use crate::superblock::Volume;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Store, Work};
 use siphasher::sip::SipHasher24;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hasher;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -73,7 +73,7 @@ struct State {
     /// Those of these blocks that have some.
     open: BTreeSet<BlockNo>,
     /// What only one stream may take.
-    held: HashMap<StreamId, Held>,
+    held: BTreeMap<StreamId, Held>,
     holds: u64,
     /// The journal's commits when it was last asked what is durable.
     asked_at: u64,
@@ -296,11 +296,14 @@ impl Slots {
     fn hold(&self, store: &Store, stream: StreamId, block: BlockNo, mask: u16, ticket: Ticket) {
         let full = {
             let mut state = self.lock();
-            if !state.masks.contains_key(&block) {
+            let Some(open) = state.masks.get(&block).copied() else {
                 return;
+            };
+            let (held, full) = state.hold(stream, block, mask, ticket);
+            if open | held == ALL {
+                state.empty.push((block, Some(stream)));
+                self.any_empty.store(true, Ordering::Relaxed);
             }
-            let full = state.hold(stream, block, mask, ticket);
-            self.note_empty(&mut state, block, Some(stream));
             full
         };
         if full {
@@ -485,8 +488,9 @@ impl State {
         Some(self.masks.get(&block)? | held.map_or(0, |held| held.mask))
     }
 
-    /// See [`Slots::hold`]. Whether the stream holds so much that what is durable should go.
-    fn hold(&mut self, stream: StreamId, block: BlockNo, mask: u16, ticket: Ticket) -> bool {
+    /// See [`Slots::hold`]. What the stream holds of the block then, and whether it holds so much that what is durable
+    /// should go.
+    fn hold(&mut self, stream: StreamId, block: BlockNo, mask: u16, ticket: Ticket) -> (u16, bool) {
         self.holds += 1;
         let number = self.holds;
         let held = self.held.entry(stream).or_default();
@@ -500,12 +504,16 @@ impl State {
             ticket,
         });
         (slots.number, slots.ticket) = (number, ticket);
-        held.add(block, mask);
+        if slots.mask == 0 && mask != 0 {
+            held.open.insert(block);
+        }
+        slots.mask |= mask;
+        let holds = slots.mask;
         let full = held.queue.len() >= held.sweep_at.max(HOLDS_SWEPT);
         if full {
             held.sweep_at = 2 * held.queue.len();
         }
-        full
+        (holds, full)
     }
 
     /// The stream's operations up to this hold are durable. Returns the blocks that have got slots.

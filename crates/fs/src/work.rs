@@ -12,6 +12,8 @@ use crate::gaps::Gaps;
 use crate::in_place::Book;
 use crate::reader::{Image, Reader};
 use crate::superblock::Volume;
+use smallvec::SmallVec;
+use std::ops::Range;
 use std::sync::Arc;
 use steadfast_block::{Block, BlockNo};
 use steadfast_journal::{
@@ -238,6 +240,7 @@ pub(crate) struct Work<'a> {
     claimed: Vec<(BlockNo, u64)>,
     freed: u64,
     purpose: Purpose,
+    gaps: SmallVec<[(BlockNo, Range<u16>); 2]>,
     at_end: Vec<AtEnd<'a>>,
 }
 
@@ -249,6 +252,7 @@ impl<'a> Work<'a> {
             claimed: Vec::new(),
             freed: 0,
             purpose: Purpose::Normal,
+            gaps: SmallVec::new(),
             at_end: Vec::new(),
         }
     }
@@ -301,7 +305,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Says what this operation has in common with others (DESIGN 3.4).
+    /// Says what this operation has in common with others (ccfs §3.3).
     pub(crate) fn relate(&mut self, object: Object, access: Access) {
         if let Ok(op) = self.op() {
             op.relate(object, access);
@@ -427,15 +431,27 @@ impl<'a> Work<'a> {
         self.at_end.push(Box::new(f));
     }
 
+    /// What lay in this space of a directory's leaf is removed. The caller holds the directory's lock.
+    pub(crate) fn leave_gap(&mut self, leaf: BlockNo, space: Range<u16>) {
+        self.gaps.push((leaf, space));
+    }
+
     /// Commits in memory: atomic, cannot fail. Other threads see it from here on.
     pub(crate) fn commit(mut self) -> Option<Ticket> {
         // First the claims: once committed, the blocks may come back through `released` at any time.
         self.claimed.clear();
         self.store.alloc.freed(self.freed);
+        let stream = self.stream();
         let ticket = match self.op.take() {
             Some(Slot::Own(op)) => Some(op.commit()),
             Some(Slot::Lent(_)) | None => None,
         };
+        if let Some(ticket) = ticket {
+            for (leaf, space) in self.gaps.drain(..) {
+                let store = self.store;
+                store.gaps.hold(store, leaf, space, (stream, ticket));
+            }
+        }
         for f in self.at_end.drain(..) {
             f(ticket);
         }
