@@ -253,6 +253,34 @@ fn the_interval_of_merged_streams_is_that_of_the_first_that_is_due() {
     assert_eq!(get(&cut(&sim), META, 0), 6);
 }
 
+/// The timekeeper closes it and leaves it to the flusher.
+#[test]
+fn much_data_becomes_durable_by_itself_too() {
+    let device = Arc::new(MemDevice::new(DATA + 1024));
+    prepare(&*device, &REGION);
+    let config = Config::new(REGION, VOLUME)
+        .without_workers()
+        .with(|config| config.commit_interval = Duration::from_millis(10));
+    let (journal, _) = Journal::open(device, config).unwrap();
+    let credits = Credits {
+        log_bytes: 300,
+        data_blocks: 1024,
+    };
+    let mut op = journal.begin(StreamId(1), credits).unwrap();
+    let page = Arc::new([1; BLOCK_SIZE]);
+    op.write_around(BlockNo(DATA), vec![page; 1024]).unwrap();
+    let _ = op.commit();
+    put(&journal, 2, META, 0, 7).unwrap();
+    journal.start_workers();
+    let deadline = Instant::now() + PATIENCE;
+    while journal.usage().2 > 0 {
+        assert!(Instant::now() < deadline, "nobody commits");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!([1, 2].map(|s| counts(&journal, s).commits), [1, 1]);
+    journal.close().unwrap();
+}
+
 /// What a lone stream names is only listed; a second stream must find it all the same.
 fn second_stream(faults: Faults) -> u64 {
     let (sim, journal) = open_with(|config| config.faults = faults);

@@ -142,6 +142,11 @@ mutation!(
 );
 mutation!(corner_02_a_dropped_revoke_is_caught, drop_revoke, SMALL);
 mutation!(
+    relations_that_are_not_indexed_when_a_second_stream_comes_are_caught,
+    relations_unindexed,
+    SMALL
+);
+mutation!(
     corner_53_early_reuse_of_log_space_is_caught,
     trim_early,
     LARGE

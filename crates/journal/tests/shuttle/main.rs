@@ -379,6 +379,7 @@ fn planted_faults_are_refused() {
     plant!(prefix::Prefix: freeze_beside_applying, trim_early, skip_home_flush);
     // That an overtaken transaction gives up its times is a story of tests/corners.
     plant!(prefix::Prefix: newest_when_laid);
+    plant!(prefix::Prefix: relations_unindexed);
     plant!(lives::Lives: reuse_early, drop_revoke, install_unproved);
     // Replay past a bad record needs damage: tests/failures.rs has it.
     plant!(lives::Lives: skip_covered_check, replay_before_verdict);
