@@ -25,4 +25,4 @@ run truncate_and_reserve_are_possible {
 -- The commit word is lost, and recovery takes marks back.
 run write_can_be_cut { First.call = Change and midway[First] and some p: Page | Recovered.at[p] != Lost.at[p] and First.on.ino = Lost.owned_by[p].ino } for 0 but 1 Op, exactly 1 Slot, exactly 2 Inode, exactly 3 Page, exactly 1 Gen, exactly 2 Ref, exactly 1 Half, exactly 1 Tag, exactly 2 Name, exactly 2 Off, exactly 2 Seq, exactly 3 Value, exactly 2 Mode, exactly 4 Moment
 
-check change { First.call = Change => crash_safe } for 0 but 1 Op, exactly 1 Slot, exactly 2 Inode, exactly 3 Page, exactly 1 Gen, exactly 2 Ref, exactly 1 Half, exactly 1 Tag, exactly 2 Name, exactly 2 Off, exactly 3 Seq, exactly 3 Value, exactly 2 Mode, exactly 5 Moment
+check change { First.call = Change => crash_safe } for 0 but 1 Op, exactly 1 Slot, exactly 2 Inode, exactly 3 Page, exactly 1 Gen, exactly 2 Ref, exactly 1 Half, exactly 1 Tag, exactly 2 Name, exactly 2 Off, exactly 2 Seq, exactly 2 Value, exactly 2 Mode, exactly 5 Moment

@@ -49,6 +49,8 @@ check generations_not_compared { First.call = Create => crash_safe } for 0 but e
     1 Op, exactly 1 Slot, exactly 2 Inode, exactly 1 Page, exactly 2 Gen, exactly 3 Ref, exactly 1 Half, exactly 1 Tag, exactly 2 Name, exactly 1 Off, exactly 1 Seq, exactly 1 Value, exactly 2 Mode, exactly 4 Moment
 check pointers_without_inodes { First.call = Rename => crash_safe } for 0 but exactly 1 WithoutPointerInodes,
     1 Op, exactly 2 Slot, exactly 3 Inode, exactly 1 Page, exactly 1 Gen, exactly 3 Ref, exactly 2 Half, exactly 3 Tag, exactly 3 Name, exactly 1 Off, exactly 1 Seq, exactly 1 Value, exactly 1 Mode, exactly 4 Moment
+check pointers_without_tags { First.call = Exchange => crash_safe } for 0 but exactly 1 WithoutPointerTags,
+    1 Op, exactly 2 Slot, exactly 3 Inode, exactly 1 Page, exactly 1 Gen, exactly 3 Ref, exactly 2 Half, exactly 4 Tag, exactly 3 Name, exactly 1 Off, exactly 1 Seq, exactly 1 Value, exactly 1 Mode, exactly 6 Moment
 
 -- Recovery.
 check renames_left_unfinished { First.call = Rename => crash_safe } for 0 but exactly 1 WithoutRenamesFinished,
@@ -67,7 +69,7 @@ check tag_before_the_inode { First.call = Exchange => crash_safe } for 0 but exa
 -- Free space and locks.
 check inode_used_again_too_early { (First.call = Rename and Second.call = Create) => crash_safe } for 0 but exactly 1 WithoutFreedClean, exactly 1 WithoutLocks,
     exactly 2 Op, exactly 3 Slot, exactly 3 Inode, exactly 1 Page, exactly 2 Gen, exactly 4 Ref, exactly 2 Half, exactly 4 Tag, exactly 4 Name, exactly 1 Off, exactly 1 Seq, exactly 1 Value, exactly 1 Mode, exactly 5 Moment
-check page_used_again_too_early { (First.call = Change and Second.call = Change) => crash_safe } for 0 but exactly 1 WithoutFreedClean,
-    exactly 2 Op, exactly 2 Slot, exactly 3 Inode, exactly 2 Page, exactly 1 Gen, exactly 3 Ref, exactly 2 Half, exactly 2 Tag, exactly 3 Name, exactly 1 Off, exactly 2 Seq, exactly 3 Value, exactly 1 Mode, exactly 5 Moment
+check page_used_again_too_early { (First.call = Change and Second.call = Change and some First.dies & content_pages[Second]) => crash_safe } for 0 but exactly 1 WithoutFreedClean,
+    exactly 2 Op, exactly 2 Slot, exactly 3 Inode, exactly 2 Page, exactly 1 Gen, exactly 3 Ref, exactly 1 Half, exactly 1 Tag, exactly 3 Name, exactly 1 Off, exactly 2 Seq, exactly 2 Value, exactly 1 Mode, exactly 5 Moment
 check no_locks { (First.call = Remove and Second.call = Create) => crash_safe } for 0 but exactly 1 WithoutLocks,
     exactly 2 Op, exactly 2 Slot, exactly 3 Inode, exactly 2 Page, exactly 1 Gen, exactly 3 Ref, exactly 2 Half, exactly 2 Tag, exactly 3 Name, exactly 1 Off, exactly 1 Seq, exactly 1 Value, exactly 1 Mode, exactly 5 Moment

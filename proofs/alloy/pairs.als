@@ -19,7 +19,7 @@ run two_at_once_are_possible {
 } for 0 but exactly 2 Op, exactly 3 Slot, exactly 3 Inode, exactly 2 Page, exactly 1 Gen, exactly 3 Ref, exactly 2 Half, exactly 3 Tag, exactly 3 Name, exactly 1 Off, exactly 1 Seq, exactly 1 Value, exactly 1 Mode, exactly 4 Moment
 
 check remove_create { (First.call = Remove and Second.call = Create) => crash_safe
-} for 0 but exactly 2 Op, exactly 2 Slot, exactly 3 Inode, exactly 2 Page, exactly 2 Gen, exactly 4 Ref, exactly 2 Half, exactly 3 Tag, exactly 3 Name, exactly 1 Off, exactly 1 Seq, exactly 1 Value, exactly 1 Mode, exactly 7 Moment
+} for 0 but exactly 2 Op, exactly 2 Slot, exactly 2 Inode, exactly 1 Page, exactly 2 Gen, exactly 3 Ref, exactly 2 Half, exactly 2 Tag, exactly 3 Name, exactly 1 Off, exactly 1 Seq, exactly 1 Value, exactly 1 Mode, exactly 7 Moment
 check remove_write { (First.call = Remove and Second.call = Change) => crash_safe
 } for 0 but exactly 2 Op, exactly 2 Slot, exactly 3 Inode, exactly 2 Page, exactly 1 Gen, exactly 3 Ref, exactly 2 Half, exactly 2 Tag, exactly 3 Name, exactly 1 Off, exactly 2 Seq, exactly 2 Value, exactly 1 Mode, exactly 7 Moment
 -- A page that the first call frees, and the second one uses, in another file.
