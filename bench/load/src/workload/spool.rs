@@ -97,7 +97,7 @@ pub(crate) fn mail(dir: &Path, count: u32, how: Delivery) -> Result<f64, String>
     for number in 0..count {
         let name = format!("{number:08}");
         let len = 1024 + random.below(MAIL_BYTES as u64 - 1023) as usize;
-        let mut deliver = || -> io::Result<()> {
+        let deliver = || -> io::Result<()> {
             let mut file = create_new(&tmp.join(&name))?;
             file.write_all(&data[..len])?;
             match how {
