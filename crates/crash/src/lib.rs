@@ -3,7 +3,7 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | `scenario` | what is run: all pairs and sampled triples of operations over a small name space, and random sequences |
+//! | `scenario` | what is run: all pairs and sampled triples of operations over a small name space, streams side by side, and random sequences |
 //! | `promise` | the model's history under the contract, and what it allows |
 //! | `record` | runs a scenario and notes which operation the trace belongs to |
 //! | `check` | one crash image: recover, compare, fsck, cut the recovery, use the volume |

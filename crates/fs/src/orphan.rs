@@ -148,8 +148,8 @@ fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
     Ok(done)
 }
 
-/// Gives the orphan directory of a volume from before 0.2 the first block that mkfs makes now: the first orphans of two
-/// streams would form one order by it. Does without on a full volume.
+/// Gives the orphan directory of an older volume the first leaf that mkfs makes now: the first orphans of two streams
+/// would form one order by it. Does without on a full volume.
 ///
 /// # Errors
 /// EIO, EUCLEAN, EROFS.
