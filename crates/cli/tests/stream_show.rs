@@ -183,6 +183,7 @@ fn a_merge_is_told_with_both_streams_and_its_cause() {
     assert_eq!(stats["merges_total"], before + 1);
     let merge = stats["merges"].as_array().unwrap().last().unwrap();
     assert_eq!(merge["cause"], "file", "{merge}");
+    assert_eq!(merge["path"], "/a/shared", "{merge}");
     let names: Vec<&Value> = merge["streams"]
         .as_array()
         .unwrap()

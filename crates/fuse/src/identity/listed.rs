@@ -3,6 +3,7 @@
 //! A page is lines of fields with tabs between them; [`steadfast_stream`] reads it. If there is more, the last line says where
 //! to go on. Names have no control characters; other bytes are escaped.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 
 use fuser::Errno;
@@ -180,16 +181,19 @@ impl Resolver {
         }
         let mut page = Page::default();
         let merges = volume.merges();
-        let tables = self.tables();
-        for (at, merge) in (0..).zip(merges.iter()).skip(usize_of(skip)) {
+        let mut paths = HashMap::new();
+        for (at, merge) in (0..).zip(merges).skip(usize_of(skip)) {
             let mut line = String::new();
             for stream in merge.streams {
-                let (user, name) = of_number(&tables.registry, stream);
+                let (user, name) = of_number(&self.tables().registry, stream);
                 let _ = write!(line, "{}\t{user}\t{name}\t", stream.0);
             }
             let inode = merge.inode.map_or("-".to_owned(), |ino| ino.to_string());
-            let path = merge.path.as_deref();
-            let path = path.map_or("-".to_owned(), |path| {
+            let found = merge.path.or_else(|| {
+                let ino = merge.inode?;
+                paths.entry(ino).or_insert_with(|| self.path(ino)).clone()
+            });
+            let path = found.map_or("-".to_owned(), |path| {
                 escape(&path[..path.len().min(PATH_BYTES_MAX)])
             });
             let _ = write!(line, "{}\t{inode}\t{path}", merge.cause.name());
@@ -237,14 +241,14 @@ impl Resolver {
         Ok(page.value())
     }
 
-    /// The path of a directory within the volume, if it is found with bounded effort.
-    fn path(&self, directory: Ino) -> Option<Vec<u8>> {
+    /// A path of an inode within the volume, if it is found with bounded effort: that of a file where it was last seen.
+    fn path(&self, inode: Ino) -> Option<Vec<u8>> {
         let root = Caller {
             checked: true,
             ..Caller::root()
         };
         let mut path = Vec::new();
-        let mut at = directory;
+        let mut at = inode;
         for _ in 0..PATH_DEPTH_MAX {
             if at == self.shared.fs.root() {
                 return Some(match path.is_empty() {
@@ -254,7 +258,12 @@ impl Resolver {
             }
             let (mut found, mut looked_at) = (None, 0);
             let above = self.shared.gate.pass(|| {
-                let above = self.shared.fs.lookup(&root, at, b"..")?.ino;
+                let above = match self.shared.fs.lookup(&root, at, b"..") {
+                    Err(error) if error == steadfast_vfs::Errno::NotDir => {
+                        self.shared.nodes.parent(at).ok_or(error)?
+                    }
+                    above => above?.ino,
+                };
                 self.shared.fs.readdir(&root, above, 0, &mut |entry| {
                     looked_at += 1;
                     if entry.ino == at && entry.name != b"." && entry.name != b".." {
