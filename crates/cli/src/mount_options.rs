@@ -48,6 +48,8 @@ pub(crate) struct Options {
     pub(crate) no_poll: bool,
     /// Page cache in bytes.
     pub(crate) cache_bytes: Option<u64>,
+    /// Memory for uncommitted data in bytes.
+    pub(crate) dirty_bytes: Option<u64>,
     /// Data that is read stays in it, too: nobody else keeps it.
     pub(crate) keep_data: bool,
     /// Under `sync`, the front end commits before it answers.

@@ -461,6 +461,9 @@ pub(crate) fn mount(
     if let Some(bytes) = options.cache_bytes {
         wanted.cache_bytes = bytes;
     }
+    if let Some(bytes) = options.dirty_bytes {
+        wanted.uncommitted_bytes = bytes;
+    }
     let (fs, recovery) = Fs::mount(device, &wanted).map_err(|e| fs_failure(image, &e))?;
     let mut told = fs.take_warnings();
     if !recovery.clean && recovery.records == 0 {

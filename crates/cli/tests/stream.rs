@@ -274,6 +274,8 @@ fn signals_reach_the_command_and_what_is_left_of_it() {
         matches!((children.next(), children.next()), (Some(one), None)
             if fs::read_to_string(format!("/proc/{one}/cmdline")).unwrap_or_default().contains("parent.new"))
     });
+    // It outlives its terminal.
+    running.signal(Signal::HUP);
     running.signal(Signal::TERM);
     assert_eq!(running.wait().code(), Some(5));
     told(&place.path().join("ended"));

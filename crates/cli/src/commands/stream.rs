@@ -36,7 +36,8 @@ pub(crate) enum Command {
     /// each of the mounts, starts the command, and stays until the command and all that it started have ended, daemons too: as
     /// long as it is there, it is their ancestor, and they belong to its stream. Where that is permitted, it puts them into a
     /// cgroup of their own, which holds them also if this program is killed; else each mount that lets its rules be changed
-    /// looks at the environment. Signals are passed on to the command, and after its end to the processes that are left.
+    /// looks at the environment. Signals are passed on to the command; after its end they go to the processes that are left, but
+    /// for SIGHUP.
     ///
     /// Without --mount, the stream is set on the volume that the current directory is on. If that is no Steadfast volume, it is
     /// set on every mounted volume with streams that this user may use.

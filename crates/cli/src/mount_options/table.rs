@@ -12,6 +12,8 @@ use crate::size;
 const COMMIT_SECONDS_MAX: u64 = 3600;
 /// Smallest page cache.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
+/// Smallest budget of uncommitted data.
+const DIRTY_BYTES_MIN: u64 = 1 << 20;
 /// Contracts that volumes may have.
 const CONTRACTS: [&str; 3] = ["ordered", "metadata-prefix", "sync"];
 
@@ -133,6 +135,24 @@ A volume's contract is chosen when it is made.",
         })],
         help: "memory for clean cached blocks, 1M at least (default 64M)",
         manual: "",
+    },
+    Row {
+        words: &[value("dirty", "SIZE", |o, text| {
+            let bytes = size::parse(text)?;
+            if bytes < DIRTY_BYTES_MIN {
+                return Err("1M is the least".to_owned());
+            }
+            o.dirty_bytes = Some(bytes);
+            Ok(())
+        })],
+        help: "memory for data that is not committed yet, 1M at least (default an eighth of all, 1G at most)",
+        manual: "Memory for data that was written and is not committed yet.
+What is overwritten, truncated or deleted before it is committed never reaches the device; a larger budget avoids more writes.
+Writers wait when it is used up; its last eighth is for streams that hold little.
+The default is an eighth of the machine's memory, and 1 GiB at most.
+The commit interval and
+.BR fsync (2)
+commit as ever.",
     },
     Row {
         words: &[flag("in_place", |o| o.in_place = true)],

@@ -3,13 +3,14 @@
 //! A signal that the terminal sends goes to the whole process group: the command has had it already. Any other signal is sent to
 //! this process alone and passed on. A signal that is ignored here stays so, for the command too (nohup).
 
+use rustix::process::Pid;
 use signal_hook::consts::{
     SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGUSR2,
 };
 use signal_hook::iterator::SignalsInfo;
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::exfiltrator::origin::Origin;
-use signal_hook::low_level::siginfo::{Cause, Sent};
+use signal_hook::low_level::siginfo::Cause;
 
 use crate::failure::Failure;
 
@@ -25,8 +26,10 @@ pub(super) struct Signals(SignalsInfo<WithOrigin>);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caught {
     pub(super) number: i32,
-    /// The process that sent it; none if the kernel did.
-    pub(super) sender: Option<i32>,
+    /// The kernel sent it for the terminal, to a whole process group.
+    pub(super) of_terminal: bool,
+    /// The process that sent it, if it is one of this process namespace.
+    pub(super) sender: Option<Pid>,
 }
 
 impl Signals {
@@ -50,13 +53,12 @@ impl Signals {
 
 impl From<&Origin> for Caught {
     fn from(origin: &Origin) -> Caught {
-        let sent = matches!(
-            origin.cause,
-            Cause::Sent(Sent::User | Sent::TKill | Sent::Queue)
-        );
+        let of_terminal = origin.cause == Cause::Kernel;
+        let sender = origin.process.filter(|_| !of_terminal);
         Caught {
             number: origin.signal,
-            sender: origin.process.filter(|_| sent).map(|process| process.pid),
+            of_terminal,
+            sender: sender.and_then(|process| Pid::from_raw(process.pid)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Stays with a command until its whole process tree is gone.
 //!
 //! This process is the child subreaper: processes that lose their parent become its children, so it remains the ancestor of
-//! all that the command started, and knows when the last one has ended. It is reaped here, whatever ends. The command's signals
-//! and stops are this process's: see `signals`.
+//! all that the command started, and knows when the last one has ended. It is reaped here, whatever ends. Signals go to the
+//! command, and after its end to what is left of the tree, but for SIGHUP: daemons outlive their terminal.
 
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getpgid, getpid, getrlimit,
     kill_process, setrlimit, wait,
 };
-use signal_hook::consts::{SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU};
 
 use super::signals::{Caught, Signals};
 
@@ -49,7 +49,7 @@ impl Tree {
             match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {
                 Ok(Some((pid, status))) if pid == self.command && self.ended.is_none() => {
                     match status.stopping_signal() {
-                        Some(SIGTSTP | SIGTTIN | SIGTTOU) if self.is_in_our_group() => stop(),
+                        Some(SIGTSTP | SIGTTIN | SIGTTOU) if is_in_our_group(pid) => stop(),
                         Some(_) => {}
                         None => self.ended = Some(status),
                     }
@@ -61,38 +61,38 @@ impl Tree {
         }
     }
 
-    fn is_in_our_group(&self) -> bool {
-        getpgid(None).is_ok_and(|own| getpgid(Some(self.command)) == Ok(own))
-    }
-
     fn pass_on(&self, caught: Caught) {
         let Some(signal) = Signal::from_named_raw(caught.number) else {
             return;
         };
-        if self.ended.is_some() {
-            if caught.sender.is_some() {
-                for pid in children() {
-                    let _ = kill_process(pid, signal);
-                }
-            }
-            if caught.number == SIGTSTP {
-                stop();
+        if self.ended.is_none() {
+            let own = caught.number != SIGCONT && caught.sender == Some(self.command);
+            if !own {
+                send(self.command, signal, caught);
             }
             return;
         }
-        let had_it = match caught.sender {
-            // From the terminal.
-            None => self.is_in_our_group(),
-            // To its whole group.
-            Some(sender) => {
-                sender == self.command.as_raw_nonzero().get() && caught.number != SIGCONT
-            }
-        };
-        if !had_it {
-            // It may have ended.
-            let _ = kill_process(self.command, signal);
+        match caught.number {
+            SIGTSTP => stop(),
+            // What is left outlives its terminal, and was not stopped.
+            SIGHUP | SIGCONT => {}
+            _ => children()
+                .into_iter()
+                .for_each(|pid| send(pid, signal, caught)),
         }
     }
+}
+
+/// Passes a signal on, unless the terminal has sent it to the process, too.
+fn send(pid: Pid, signal: Signal, caught: Caught) {
+    if !(caught.of_terminal && is_in_our_group(pid)) {
+        // It may have ended.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+fn is_in_our_group(pid: Pid) -> bool {
+    getpgid(None).is_ok_and(|own| getpgid(Some(pid)) == Ok(own))
 }
 
 /// Stops this process, so that the shell that started it takes back its terminal.
