@@ -94,7 +94,7 @@ pub use instructions::Instruction;
 pub use model::Model;
 pub use open::{Eadr, OpenOptions};
 pub use recorder::{Event, Recorder};
-pub use region::{Durability, Region};
+pub use region::{Durability, Line, Region};
 pub use report::Report;
 pub use trace::Trace;
 

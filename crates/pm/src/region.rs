@@ -32,6 +32,18 @@ pub struct Region {
     file: Option<(LockedFile, PathBuf)>,
 }
 
+/// A cache line of a region: found once, for several stores.
+#[derive(Clone, Copy)]
+pub struct Line<'r> {
+    words: &'r [AtomicU64; LINE_WORDS],
+    /// Its first byte.
+    at: u64,
+    mode: &'r Mode,
+}
+
+/// Words of a line.
+const LINE_WORDS: usize = (LINE_BYTES / WORD_BYTES) as usize;
+
 /// What a store has to care about besides its word.
 enum Mode {
     Plain,
@@ -213,9 +225,22 @@ impl Region {
         match &self.mode {
             Mode::Plain => cell.store(word.to_le(), Ordering::Release),
             Mode::ReadOnly => refuse_store(),
-            Mode::Recorded(recorder) => recorder.step(Event::Store { at, word }, || {
-                cell.store(word.to_le(), Ordering::Release);
-            }),
+            Mode::Recorded(recorder) => record_store(recorder, cell, at, word),
+        }
+    }
+
+    /// The cache line that has the byte at `at`.
+    ///
+    /// # Panics
+    /// If the line is out of bounds.
+    #[must_use]
+    #[inline]
+    pub fn line(&self, at: u64) -> Line<'_> {
+        let (lines, _) = self.mapping.words().as_chunks::<LINE_WORDS>();
+        Line {
+            words: &lines[(at / LINE_BYTES) as usize],
+            at: at / LINE_BYTES * LINE_BYTES,
+            mode: &self.mode,
         }
     }
 
@@ -354,6 +379,29 @@ impl Region {
     }
 }
 
+impl Line<'_> {
+    /// Stores a word at byte `offset` of the line, a multiple of 8; only its place within a line counts. As
+    /// [`Region::store`].
+    #[inline]
+    pub fn store(&self, offset: u64, word: u64) {
+        debug_assert!(offset.is_multiple_of(WORD_BYTES));
+        let offset = offset % LINE_BYTES;
+        let cell = &self.words[(offset / WORD_BYTES) as usize];
+        counts::stored();
+        match self.mode {
+            Mode::Plain => cell.store(word.to_le(), Ordering::Release),
+            Mode::ReadOnly => refuse_store(),
+            Mode::Recorded(recorder) => record_store(recorder, cell, self.at + offset, word),
+        }
+    }
+}
+
+impl fmt::Debug for Line<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").field("at", &self.at).finish()
+    }
+}
+
 impl fmt::Debug for Region {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Region")
@@ -365,6 +413,15 @@ impl fmt::Debug for Region {
             .field("failed", &self.failed())
             .finish()
     }
+}
+
+/// A store to a recorded region. Apart, so that the others stay short.
+#[cold]
+#[inline(never)]
+fn record_store(recorder: &Recorder, cell: &AtomicU64, at: u64, word: u64) {
+    recorder.step(Event::Store { at, word }, || {
+        cell.store(word.to_le(), Ordering::Release);
+    });
 }
 
 /// A store to a read-only region is a mistake of the program: without this, it would be a segmentation fault.

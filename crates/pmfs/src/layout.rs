@@ -598,7 +598,7 @@ impl Geometry {
     /// Whether a page is one for data.
     #[must_use]
     pub fn is_data_page(&self, page: Page) -> bool {
-        page.0 < self.pages && page.0 % self.chunk_pages >= self.first_page()
+        page.0 < self.pages && page.0 & (self.chunk_pages - 1) >= self.first_page()
     }
 
     /// The tables of a chunk, in bytes of the region: inodes, then descriptors.
@@ -616,23 +616,28 @@ impl Geometry {
 
     /// Whether there is an inode of this number.
     #[must_use]
+    #[inline]
     pub fn is_inode(&self, number: u32) -> bool {
         (1..=self.inodes()).contains(&number)
     }
 
     /// First byte of an inode. The number must be one: [`Geometry::is_inode`].
     #[must_use]
+    #[inline]
     pub fn inode_at(&self, number: u32) -> u64 {
-        let index = u64::from(number) - 1;
-        let (chunk, index) = (index / self.chunk_inodes, index % self.chunk_inodes);
-        (chunk * self.chunk_pages + SUPERBLOCK_PAGES) * PAGE_BYTES + index * INODE_BYTES
+        // Of 32 bits, because that division is the faster one.
+        let (index, chunk_inodes) = (number - 1, self.chunk_inodes as u32);
+        let (chunk, index) = (index / chunk_inodes, index % chunk_inodes);
+        (u64::from(chunk) * self.chunk_pages + SUPERBLOCK_PAGES) * PAGE_BYTES
+            + u64::from(index) * INODE_BYTES
     }
 
     /// First byte of a page's descriptor.
     #[must_use]
+    #[inline]
     pub fn desc_at(&self, page: Page) -> u64 {
-        let (chunk, index) = (page.0 / self.chunk_pages, page.0 % self.chunk_pages);
-        let table = chunk * self.chunk_pages + SUPERBLOCK_PAGES + self.inode_pages();
+        let index = page.0 & (self.chunk_pages - 1);
+        let table = (page.0 - index) + SUPERBLOCK_PAGES + self.inode_pages();
         table * PAGE_BYTES + index * DESC_BYTES
     }
 

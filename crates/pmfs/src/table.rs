@@ -1,35 +1,43 @@
 //! The inodes of a mounted volume: what is known of each beside what the medium says.
 //!
-//! Promise: a number has at most one [`Node`]. A node exists from its inode's birth, or from the mount, until the inode is free
-//! again. Attributes are not kept here: the inode on the medium has them, one line away. What is derived is: link count,
-//! parent, names, and where the pages are.
+//! Promise: a number has one place, and at most one inode lives there at a time. It does so from its birth, or from the mount,
+//! until the inode is free again. Attributes are not kept here: the inode on the medium has them, one line away. What is
+//! derived is: link count, parent, names, and where the pages are.
 //!
-//! Lock order and the use of [`Node::state`] are those of the operations. The table's own locks are innermost: they are held
-//! for one access of a map.
+//! Places are found by number, without a lock, and are never moved: chunks of them are made on demand and stay. A [`Node`] is a
+//! place and the inode that lived there when it was looked up. The inode may go until the place is locked, and another one may
+//! have come by then: whoever locks it asks [`Node::is_there`].
+//!
+//! Lock order and the use of [`Node::read`] and [`Node::write`] are those of the operations.
 
 use crate::index::dir::DirIndex;
 use crate::index::file::FileIndex;
-use crate::layout::InodeRef;
+use crate::layout::{InodeRef, birth_parts, birth_word};
 use crate::state::{Orphan, SlotMap};
-use foldhash::fast::FixedState;
-use hashbrown::HashTable;
-use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 use steadfast_vfs::FileKind;
 
-/// An inode in use.
-#[derive(Debug)]
-pub struct Node {
+/// Where an inode lives.
+#[derive(Debug, Default)]
+struct Home {
+    /// The birth word of the inode and [`DAMAGED`], or 0.
+    life: AtomicU64,
+    /// Times it is open.
+    opens: AtomicU32,
+    state: RwLock<State>,
+}
+
+/// An inode in use, or one that was so when it was looked up.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'t> {
     /// Number and generation.
     pub inode: InodeRef,
     /// What it is. Counts where the medium says something else: a read-only mount leaves damage as it is.
     pub kind: FileKind,
     /// Its size or its target is damaged, so nothing can be read or changed. Only in a read-only mount.
     pub damaged: bool,
-    /// Times it is open.
-    pub opens: AtomicU32,
-    state: RwLock<State>,
+    home: &'t Home,
 }
 
 /// What changes of a node.
@@ -85,35 +93,47 @@ impl Directory {
     }
 }
 
-impl Node {
-    /// A node.
-    #[must_use]
-    pub fn new(inode: InodeRef, kind: FileKind, state: State) -> Node {
-        Node {
-            inode,
-            kind,
-            damaged: false,
-            opens: AtomicU32::new(0),
-            state: RwLock::new(state),
-        }
+/// In the word of a [`Home`], beside the birth word of its inode: it is damaged.
+const DAMAGED: u64 = 1;
+
+impl<'t> Node<'t> {
+    fn word(&self) -> u64 {
+        birth_word(self.inode.generation, self.kind) | (u64::from(self.damaged) * DAMAGED)
     }
 
-    /// The node of an inode that is damaged.
-    pub(crate) fn damaged(inode: InodeRef, kind: FileKind, state: State) -> Node {
-        Node {
-            damaged: true,
-            ..Node::new(inode, kind, state)
-        }
+    /// Whether it lives here still. The caller holds its lock.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        self.home.life.load(Ordering::Relaxed) == self.word()
+    }
+
+    /// Times it is open.
+    #[must_use]
+    pub fn opens(&self) -> &'t AtomicU32 {
+        &self.home.opens
+    }
+
+    /// The inode lives here from now on. `_state` shows that the caller holds its lock.
+    pub fn settle(&self, _state: &mut State) {
+        self.home.life.store(self.word(), Ordering::Release);
+    }
+
+    /// The inode is free. The next one finds an empty state.
+    pub fn leave(&self, state: &mut State) {
+        self.home.life.store(0, Ordering::Release);
+        *state = State::default();
     }
 
     /// Its state, to look at.
-    pub fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    pub fn read(&self) -> RwLockReadGuard<'t, State> {
+        let state = self.home.state.read();
+        state.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same, unless somebody changes it.
-    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, State>> {
-        match self.state.try_read() {
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'t, State>> {
+        match self.home.state.try_read() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -121,8 +141,8 @@ impl Node {
     }
 
     /// Its state, to change, unless somebody has it.
-    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, State>> {
-        match self.state.try_write() {
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'t, State>> {
+        match self.home.state.try_write() {
             Ok(state) => Some(state),
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
@@ -130,10 +150,21 @@ impl Node {
     }
 
     /// Its state, to change.
-    pub fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    pub fn write(&self) -> RwLockWriteGuard<'t, State> {
+        let state = self.home.state.write();
+        state.unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// The same inode.
+impl PartialEq for Node<'_> {
+    fn eq(&self, other: &Node<'_>) -> bool {
+        self.inode == other.inode
+    }
+}
+
+impl Eq for Node<'_> {}
 
 impl State {
     /// The pages, unless it is a directory.
@@ -181,45 +212,32 @@ impl State {
     }
 }
 
-type Shard = RwLock<HashTable<Arc<Node>>>;
+/// Places that are made together.
+const CHUNK: usize = 64;
+
+type Chunk = OnceLock<Box<[Home; CHUNK]>>;
 
 /// All nodes, by number.
 pub struct Table {
-    shards: Box<[Shard]>,
-    len: AtomicU64,
-}
-
-/// Shards of a table, a power of two.
-const SHARDS: usize = 64;
-
-fn hash(number: u32) -> u64 {
-    FixedState::default().hash_one(number)
-}
-
-fn number_hash(node: &Arc<Node>) -> u64 {
-    hash(node.inode.number)
-}
-
-impl Default for Table {
-    fn default() -> Table {
-        Table {
-            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            len: AtomicU64::new(0),
-        }
-    }
+    chunks: Box<[Chunk]>,
 }
 
 impl Table {
-    /// A table without nodes.
+    /// A table without nodes, for numbers up to `last`.
     #[must_use]
-    pub fn new() -> Table {
-        Table::default()
+    pub fn new(last: u32) -> Table {
+        let chunks = last as usize / CHUNK + 1;
+        Table {
+            chunks: (0..chunks).map(|_| Chunk::new()).collect(),
+        }
     }
 
-    /// Number of nodes.
+    /// Number of nodes. Looks at all places.
     #[must_use]
     pub fn len(&self) -> u64 {
-        self.len.load(Ordering::Relaxed)
+        let mut len = 0;
+        self.for_each(|_| len += 1);
+        len
     }
 
     /// Whether there are none.
@@ -228,61 +246,65 @@ impl Table {
         self.len() == 0
     }
 
-    // The shards take the lowest bits of the number, so that inodes made one after the other are spread.
-    fn shard(&self, number: u32) -> &Shard {
-        &self.shards[number as usize % SHARDS]
-    }
-
     /// The node of a number.
     #[must_use]
-    pub fn get(&self, number: u32) -> Option<Arc<Node>> {
-        let shard = self.shard(number).read();
-        let shard = shard.unwrap_or_else(PoisonError::into_inner);
-        shard
-            .find(hash(number), |node| node.inode.number == number)
-            .cloned()
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<Node<'_>> {
+        let chunk = self.chunks.get(number as usize / CHUNK)?.get()?;
+        node(&chunk[number as usize % CHUNK], number)
     }
 
-    /// Adds a node. Its number has none.
-    pub fn insert(&self, node: Node) -> Arc<Node> {
-        let (number, node) = (node.inode.number, Arc::new(node));
-        let shard = self.shard(number).write();
-        let mut shard = shard.unwrap_or_else(PoisonError::into_inner);
-        debug_assert!(
-            shard
-                .find(hash(number), |node| node.inode.number == number)
-                .is_none()
-        );
-        shard.insert_unique(hash(number), Arc::clone(&node), number_hash);
-        self.len.fetch_add(1, Ordering::Relaxed);
-        node
+    /// The place of an inode that is to be born, or that a mount has found, as a node that is not there yet. `None` if the
+    /// number is too large.
+    #[must_use]
+    pub fn place(&self, inode: InodeRef, kind: FileKind, damaged: bool) -> Option<Node<'_>> {
+        let chunk = self.chunks.get(inode.number as usize / CHUNK)?;
+        let chunk = chunk.get_or_init(|| Box::new(std::array::from_fn(|_| Home::default())));
+        Some(Node {
+            inode,
+            kind,
+            damaged,
+            home: &chunk[inode.number as usize % CHUNK],
+        })
     }
 
-    /// Makes room for so many nodes.
-    pub(crate) fn reserve(&self, nodes: u64) {
-        for shard in &self.shards {
-            let mut shard = shard.write().unwrap_or_else(PoisonError::into_inner);
-            shard.reserve(nodes as usize / SHARDS, number_hash);
+    /// Adds a node whose place nobody has locked.
+    pub fn insert(&self, inode: InodeRef, kind: FileKind, damaged: bool, new: State) {
+        if let Some(node) = self.place(inode, kind, damaged) {
+            let mut state = node.write();
+            *state = new;
+            node.settle(&mut state);
         }
     }
 
-    /// Forgets the node of a number.
-    pub fn remove(&self, number: u32) -> Option<Arc<Node>> {
-        let shard = self.shard(number).write();
-        let mut shard = shard.unwrap_or_else(PoisonError::into_inner);
-        let found = shard.find_entry(hash(number), |node| node.inode.number == number);
-        let (node, _) = found.ok()?.remove();
-        self.len.fetch_sub(1, Ordering::Relaxed);
-        Some(node)
-    }
-
-    /// Calls `look` with each node, in no order.
-    pub fn for_each(&self, mut look: impl FnMut(&Arc<Node>)) {
-        for shard in &self.shards {
-            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
-            shard.iter().for_each(&mut look);
+    /// Calls `look` with each node, by number.
+    pub fn for_each(&self, mut look: impl FnMut(Node<'_>)) {
+        for (index, chunk) in self.chunks.iter().enumerate() {
+            for (home, number) in chunk
+                .get()
+                .into_iter()
+                .flat_map(|chunk| chunk.iter())
+                .zip(0..)
+            {
+                if let Some(node) = node(home, (index * CHUNK) as u32 + number) {
+                    look(node);
+                }
+            }
         }
     }
+}
+
+/// What lives in a place.
+#[inline]
+fn node(home: &Home, number: u32) -> Option<Node<'_>> {
+    let life = home.life.load(Ordering::Acquire);
+    let (generation, kind) = birth_parts(life);
+    Some(Node {
+        inode: InodeRef { number, generation },
+        kind: kind?,
+        damaged: life & DAMAGED != 0,
+        home,
+    })
 }
 
 impl std::fmt::Debug for Table {
@@ -296,28 +318,54 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    #[test]
-    fn a_node_costs_at_most_128_bytes() {
-        // With the counts of its `Arc`, and two places of 9 bytes in the table: it may be half empty.
-        assert!(size_of::<Node>() + 16 + 18 <= 128, "{}", size_of::<Node>());
+    fn inode(number: u32, generation: u32) -> InodeRef {
+        InodeRef { number, generation }
     }
 
     #[test]
-    fn a_node_is_found_by_its_number_until_it_is_removed() {
-        let table = Table::new();
-        table.reserve(10_000);
+    fn a_node_costs_at_most_104_bytes() {
+        assert!(size_of::<Home>() <= 104, "{}", size_of::<Home>());
+    }
+
+    #[test]
+    fn a_node_is_found_by_its_number_until_it_leaves() {
+        let table = Table::new(10_000);
+        let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Socket];
+        let kind = |number: u32| kinds[number as usize % 3];
         for number in 1..=10_000 {
-            let inode = InodeRef {
-                number,
-                generation: number + 1,
-            };
-            table.insert(Node::new(inode, FileKind::Regular, State::default()));
+            let (damaged, state) = (number % 2 == 0, State::default());
+            table.insert(inode(number, number + 1), kind(number), damaged, state);
         }
-        assert_eq!(table.get(9_999).unwrap().inode.generation, 10_000);
-        assert!(table.remove(77).is_some() && table.remove(77).is_none());
+        for number in 1..=10_000 {
+            let node = table.get(number).unwrap();
+            assert_eq!(node.inode, inode(number, number + 1));
+            assert_eq!((node.kind, node.damaged), (kind(number), number % 2 == 0));
+        }
+        let node = table.get(77).unwrap();
+        node.leave(&mut node.write());
         assert!(table.get(77).is_none() && table.get(0).is_none());
-        let mut seen = 0;
-        table.for_each(|_| seen += 1);
-        assert_eq!((seen, table.len()), (9_999, 9_999));
+        assert!(table.get(20_000).is_none() && !table.is_empty());
+        assert_eq!(table.len(), 9_999);
+    }
+
+    #[test]
+    fn a_node_is_not_there_once_another_inode_has_its_number() {
+        let table = Table::new(7);
+        table.insert(inode(7, 1), FileKind::Regular, false, State::default());
+        let old = table.get(7).unwrap();
+        assert!(old.is_there());
+        old.leave(&mut old.write());
+        assert!(!old.is_there());
+        table.insert(inode(7, 2), FileKind::Regular, false, State::default());
+        let new = table.get(7).unwrap();
+        assert!(!old.is_there() && new.is_there() && old != new);
+    }
+
+    #[test]
+    fn a_number_that_no_inode_can_have_has_no_place() {
+        let table = Table::new(100);
+        let place = |number| table.place(inode(number, 1), FileKind::Fifo, false);
+        assert!(place(100).is_some_and(|node| !node.is_there()));
+        assert!(place(1000).is_none());
     }
 }

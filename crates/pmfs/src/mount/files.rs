@@ -9,7 +9,7 @@ use crate::index::file::{Extent, FileIndex};
 use crate::layout::{
     FILE_BYTES_MAX, INLINE_BYTES, InodeRef, PAGE_BYTES, Page, PageState, ROOT, birth_word, inode,
 };
-use crate::table::{Content, Node, State, Table};
+use crate::table::{Content, State, Table};
 use crate::words::Words;
 use crate::xattr::PAGES_MAX;
 use std::ops::Range;
@@ -51,12 +51,14 @@ pub(crate) fn build(
             }
             continue;
         }
-        table.insert(found.node(look, tree, number, names, mine, used));
+        let (inode, kind, sound, state) = found.node(look, tree, number, names, mine, used);
+        table.insert(inode, kind, !sound, state);
     }
     found
 }
 
 impl Inodes {
+    /// An inode that can be reached: what it is, whether it is sound, and what is known of it.
     fn node(
         &mut self,
         look: &Look<'_, impl Words>,
@@ -65,7 +67,7 @@ impl Inodes {
         names: u32,
         runs: &[Run],
         used: &Bitmap,
-    ) -> Node {
+    ) -> (InodeRef, FileKind, bool, State) {
         let (generation, told) = look.birth(number);
         let (inode, kind) = (InodeRef { number, generation }, look.kind(number));
         let wanted = birth_word(generation, kind);
@@ -104,10 +106,7 @@ impl Inodes {
             attributes: (!attributes.is_empty()).then(|| Box::new(attributes)),
             ..State::default()
         };
-        match sound {
-            true => Node::new(inode, kind, state),
-            false => Node::damaged(inode, kind, state),
-        }
+        (inode, kind, sound, state)
     }
 
     /// The pages of an inode as an index. Of two at one offset the one in the run that begins first counts.

@@ -37,12 +37,6 @@ impl Tree {
             .get(index)
             .map_or(0, |links| links.load(Ordering::Relaxed))
     }
-
-    /// How many inodes can be reached.
-    pub(crate) fn inodes(&self) -> u64 {
-        let reachable = |links: &&AtomicU32| links.load(Ordering::Relaxed) > 0;
-        self.links.iter().filter(reachable).count() as u64
-    }
 }
 
 /// The listing of a directory, if it has a page.

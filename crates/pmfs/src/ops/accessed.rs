@@ -35,7 +35,7 @@ impl PmFs {
         state::set_times(self.medium(), node.inode, times).map_err(refused)
     }
 
-    fn is_due(&self, node: &Node, state: &State) -> Result<bool> {
+    fn is_due(&self, node: &Node<'_>, state: &State) -> Result<bool> {
         let disk = self.disk(node);
         if self.flags_of(node, state, &disk)?.has(InodeFlags::NOATIME) {
             return Ok(false);

@@ -75,7 +75,7 @@ impl PmFs {
     /// The extended attributes after a change of mode, if there is an access ACL, which follows it.
     fn list_after_chmod(
         &self,
-        node: &Node,
+        node: &Node<'_>,
         state: &State,
         disk: &Disk,
         perm: u16,
@@ -94,7 +94,7 @@ impl PmFs {
     fn may_change(
         &self,
         caller: &Caller,
-        node: &Node,
+        node: &Node<'_>,
         state: &State,
         disk: &Disk,
         set: &SetAttr,

@@ -1,16 +1,18 @@
 //! Operations that add a name: mknod, mkdir, symlink, link; and unnamed temporary files.
 
 use super::attributes::NewSet;
-use super::locks::Locked;
-use super::name::{full, refused, touch};
+use super::inode::time;
+use super::locks::{Locked, lock_new};
+use super::name::{Parent, full, refused, touch};
 use super::{LINKS_MAX, exists};
 use crate::fs::PmFs;
 use crate::index::dir::DirIndex;
 use crate::index::file::{Extent, FileIndex};
-use crate::layout::{INLINE_BYTES, PageState};
+use crate::layout::{INLINE_BYTES, PAGE_BYTES, PageState};
 use crate::state::{self, Birth, Created, FreeInode, Link, SymlinkTarget};
 use crate::table::{Content, Directory, Node, State};
 use crate::xattr::Attributes;
+use std::sync::RwLockWriteGuard;
 use std::sync::atomic::Ordering;
 use steadfast_vfs::acl::XATTR_DEFAULT;
 use steadfast_vfs::policy::born::{Born, born, inherits_acl, may_make};
@@ -94,21 +96,31 @@ impl PmFs {
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {
         let dir = self.directory(parent)?;
-        let mut state = dir.write();
-        let hash = self.may_create(caller, &dir, &state, name)?;
+        // Before the locks, because the place of the new inode is locked in its turn.
+        let Some((inode, node)) = self.free_inode(new.kind)? else {
+            // What else is wrong comes first.
+            self.may_create(caller, &dir, &dir.write(), name)?;
+            may_make(caller, new.kind, new.rdev)?;
+            return Err(full());
+        };
+        let (mut state, inner) = lock_new(&dir, &node)?;
+        let parent = self.may_create(caller, &dir, &state, name)?;
         may_make(caller, new.kind, new.rdev)?;
-        let born = self.born(caller, &dir, &state, new)?;
+        let born = self.born(caller, &dir, &state, &parent, new)?;
         let now = self.now();
-        let mut birth = self.birth(caller, &born, new, now)?;
+        let mut birth = birth(caller, inode, &born, new, now);
+        let attr = newborn(&birth);
+        let hash = parent.hash;
         if new.kind == FileKind::Symlink {
-            return self.create_symlink(&dir, &mut state, (name, hash), new.target, birth);
+            let name = (name, hash);
+            return self.create_symlink(&dir, &mut state, name, new.target, birth, (node, inner));
         }
         let NewSet { bytes, form } = self.new_set(&inherited(born), true)?;
         let index = form.index();
         birth.attributes = form.newborn(&bytes);
         let room = self.room(&dir, &mut state, name)?;
         let created = state::create(self.medium(), birth, room, touch(dir.inode, now));
-        let created = created.map_err(refused)?;
+        let Created { placed, .. } = created.map_err(refused)?;
         let content = match new.kind {
             FileKind::Directory => {
                 state.links += 1;
@@ -116,43 +128,20 @@ impl PmFs {
             }
             _ => Content::default(),
         };
-        Ok(self.enter(&dir, &mut state, hash, created, new.kind, content, index))
-    }
-
-    /// Enters a new inode in the table and its name in the directory.
-    #[expect(clippy::too_many_arguments, reason = "both halves of what was made")]
-    fn enter(
-        &self,
-        dir: &Node,
-        state: &mut State,
-        hash: u64,
-        created: Created,
-        kind: FileKind,
-        content: Content,
-        attributes: Option<Box<FileIndex>>,
-    ) -> Attr {
-        let node = self.table().insert(Node::new(
-            created.inode,
-            kind,
-            State {
-                links: if kind == FileKind::Directory { 2 } else { 1 },
-                content,
-                attributes,
-                ..State::default()
-            },
-        ));
-        self.entered(dir, state, hash, created.placed);
-        self.attr(&node, &node.read())
+        self.entered(&dir, &mut state, hash, placed);
+        Ok(enter(node, inner, content, index, attr))
     }
 
     fn create_symlink(
         &self,
-        dir: &Node,
+        dir: &Node<'_>,
         state: &mut State,
         (name, hash): (&[u8], u64),
         target: &[u8],
         birth: Birth<'_, '_>,
+        (node, inner): (Node<'_>, RwLockWriteGuard<'_, State>),
     ) -> Result<Attr> {
+        let attr = newborn(&birth);
         let mut pages = FileIndex::new();
         let target = match target.len() <= INLINE_BYTES {
             true => SymlinkTarget::Inline(target),
@@ -171,56 +160,46 @@ impl PmFs {
         let room = self.room(dir, state, name)?;
         let touch = touch(dir.inode, birth.now);
         let created = state::symlink(self.medium(), birth, target, room, touch);
-        let created = created.map_err(refused)?;
-        let content = Content::Pages(pages);
-        Ok(self.enter(dir, state, hash, created, FileKind::Symlink, content, None))
+        let Created { placed, .. } = created.map_err(refused)?;
+        self.entered(dir, state, hash, placed);
+        Ok(enter(node, inner, Content::Pages(pages), None, attr))
     }
 
     /// What a new inode gets from its directory.
-    fn born(&self, caller: &Caller, dir: &Node, state: &State, new: &New<'_>) -> Result<Born> {
-        let disk = self.disk(dir);
-        let default = match inherits_acl(new.kind) {
-            true => self.acl_of(dir, state, &disk, XATTR_DEFAULT)?,
-            false => None,
-        };
-        let subject = self.subject(dir, state, &disk)?;
-        Ok(born(caller, &subject, new.kind, new.perm, default.as_ref()))
-    }
-
-    fn birth(
+    fn born(
         &self,
         caller: &Caller,
-        born: &Born,
+        dir: &Node<'_>,
+        state: &State,
+        parent: &Parent,
         new: &New<'_>,
-        now: u64,
-    ) -> Result<Birth<'_, '_>> {
-        Ok(Birth {
-            inode: self.free_inode()?,
-            kind: new.kind,
-            perm: born.perm,
-            uid: caller.uid,
-            gid: born.gid,
-            size_or_rdev: match new.kind {
-                FileKind::Symlink => new.target.len() as u64,
-                _ => new.rdev.into(),
-            },
-            now,
-            attributes: None,
-        })
+    ) -> Result<Born> {
+        let default = match inherits_acl(new.kind) {
+            true => self.acl_of(dir, state, &parent.disk, XATTR_DEFAULT)?,
+            false => None,
+        };
+        let (kind, perm) = (new.kind, new.perm);
+        Ok(born(caller, &parent.subject, kind, perm, default.as_ref()))
     }
 
-    fn free_inode(&self) -> Result<FreeInode<'_>> {
-        self.free()?.inode(self.medium()).ok_or_else(full)
+    /// A free inode, and its place in the table. `None`: there is none.
+    pub(super) fn free_inode(&self, kind: FileKind) -> Result<Option<(FreeInode<'_>, Node<'_>)>> {
+        let inode = self.free()?.inode(self.medium());
+        Ok(inode.and_then(|inode| {
+            let node = self.table().place(inode.inode(), kind, false)?;
+            Some((inode, node))
+        }))
     }
 
     /// The birth of a whiteout in a directory.
-    pub(super) fn whiteout(
+    pub(super) fn whiteout<'f>(
         &self,
         caller: &Caller,
-        dir: &Node,
+        dir: &Node<'_>,
         state: &State,
+        inode: FreeInode<'f>,
         now: u64,
-    ) -> Result<Birth<'_, '_>> {
+    ) -> Result<Birth<'static, 'f>> {
         let new = New {
             kind: FileKind::CharDevice,
             perm: 0,
@@ -229,7 +208,7 @@ impl PmFs {
         };
         let subject = self.subject(dir, state, &self.disk(dir))?;
         let born = born(caller, &subject, new.kind, new.perm, None);
-        self.birth(caller, &born, &new, now)
+        Ok(birth(caller, inode, &born, &new, now))
     }
 
     /// Makes a regular file without a name, in the directory that it may get one in (`O_TMPFILE`), and opens it. Its last
@@ -237,38 +216,40 @@ impl PmFs {
     /// named it before.
     pub(crate) fn op_tmpfile(&self, caller: &Caller, parent: Ino, perm: u16) -> Result<Attr> {
         let dir = self.directory(parent)?;
-        let state = dir.read();
-        exists(&dir, &state)?;
-        let disk = self.search(caller, &dir, &state)?;
-        super::has_name(&state)?;
-        policy::may_grow(&self.subject(&dir, &state, &disk)?)?;
-        self.require(caller, &dir, &state, &disk, WRITE | EXEC)?;
         let new = New {
             kind: FileKind::Regular,
             perm,
             rdev: 0,
             target: b"",
         };
-        let born = self.born(caller, &dir, &state, &new)?;
-        let mut birth = self.birth(caller, &born, &new, self.now())?;
+        let born = {
+            let state = dir.read();
+            exists(&dir, &state)?;
+            let disk = self.search(caller, &dir, &state)?;
+            super::has_name(&state)?;
+            let subject = self.subject(&dir, &state, &disk)?;
+            policy::may_grow(&subject)?;
+            self.require(caller, &dir, &state, &disk, WRITE | EXEC)?;
+            let parent = Parent {
+                hash: 0,
+                disk,
+                subject,
+            };
+            self.born(caller, &dir, &state, &parent, &new)?
+        };
+        let (inode, node) = self.free_inode(new.kind)?.ok_or_else(full)?;
+        let mut birth = birth(caller, inode, &born, &new, self.now());
+        let attr = newborn(&birth);
         let NewSet { bytes, form } = self.new_set(&inherited(born), true)?;
-        let attributes = form.index();
+        let index = form.index();
         birth.attributes = form.newborn(&bytes);
+        let mut inner = node.write();
         let orphan = state::nameless(self.medium(), birth).map_err(refused)?;
-        let node = Node::new(
-            orphan.inode(),
-            FileKind::Regular,
-            State {
-                attributes,
-                orphan: Some(orphan),
-                linkable: true,
-                ..State::default()
-            },
-        );
-        node.opens.store(1, Ordering::Release);
-        let node = self.table().insert(node);
-        let attr = self.attr(&node, &node.read());
-        Ok(attr)
+        inner.orphan = Some(orphan);
+        inner.linkable = true;
+        node.opens().store(1, Ordering::Release);
+        let attr = enter(node, inner, Content::default(), index, attr);
+        Ok(Attr { nlink: 0, ..attr })
     }
 
     pub(crate) fn op_link(
@@ -282,9 +263,9 @@ impl PmFs {
         const DIR: usize = 1;
         let node = self.node(ino)?;
         let dir = self.directory(parent)?;
-        let mut locked = Locked::lock([&*node, &*dir]);
+        let mut locked = Locked::lock([&node, &dir]);
         exists(&node, locked.look(INODE))?;
-        let hash = self.may_create(caller, &dir, locked.look(DIR), name)?;
+        let hash = self.may_create(caller, &dir, locked.look(DIR), name)?.hash;
         let disk = self.disk(&node);
         let state = locked.look(INODE);
         if disk.is_dir() {
@@ -312,6 +293,83 @@ impl PmFs {
         state.orphan = None;
         state.linkable = false;
         Ok(self.attr_of(&node, state, &disk))
+    }
+}
+
+/// An inode that gets what its directory gives.
+fn birth<'f>(
+    caller: &Caller,
+    inode: FreeInode<'f>,
+    born: &Born,
+    new: &New<'_>,
+    now: u64,
+) -> Birth<'static, 'f> {
+    Birth {
+        inode,
+        kind: new.kind,
+        perm: born.perm,
+        uid: caller.uid,
+        gid: born.gid,
+        size_or_rdev: match new.kind {
+            FileKind::Symlink => new.target.len() as u64,
+            _ => new.rdev.into(),
+        },
+        now,
+        attributes: None,
+    }
+}
+
+/// The attributes of an inode that is to be born with one name and without pages.
+fn newborn(birth: &Birth<'_, '_>) -> Attr {
+    let (inode, now) = (birth.inode.inode(), time(birth.now));
+    let (size, rdev) = match birth.kind {
+        FileKind::Directory => (PAGE_BYTES, 0),
+        FileKind::Regular | FileKind::Symlink => (birth.size_or_rdev, 0),
+        FileKind::CharDevice | FileKind::BlockDevice => (0, birth.size_or_rdev as u32),
+        FileKind::Fifo | FileKind::Socket => (0, 0),
+    };
+    Attr {
+        ino: inode.number.into(),
+        generation: inode.generation.into(),
+        kind: birth.kind,
+        perm: birth.perm,
+        nlink: if birth.kind == FileKind::Directory {
+            2
+        } else {
+            1
+        },
+        uid: birth.uid,
+        gid: birth.gid,
+        rdev,
+        size,
+        blocks: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+    }
+}
+
+/// The new inode is there: its place has been locked since before its birth.
+fn enter(
+    node: Node<'_>,
+    mut state: RwLockWriteGuard<'_, State>,
+    content: Content,
+    attributes: Option<Box<FileIndex>>,
+    attr: Attr,
+) -> Attr {
+    state.links = if state.linkable { 0 } else { attr.nlink };
+    state.content = content;
+    state.attributes = attributes;
+    node.settle(&mut state);
+    let held = state.pages_held();
+    Attr {
+        size: match attr.kind {
+            FileKind::Directory => held.max(1) * PAGE_BYTES,
+            _ => attr.size,
+        },
+        blocks: held * (PAGE_BYTES / 512),
+        ..attr
     }
 }
 

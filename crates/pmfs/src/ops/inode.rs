@@ -43,7 +43,7 @@ impl Disk {
 }
 
 /// A structure that cannot be right.
-pub(super) fn damaged(node: &Node, what: impl std::fmt::Display) -> Error {
+pub(super) fn damaged(node: &Node<'_>, what: impl std::fmt::Display) -> Error {
     let number = node.inode.number;
     Error::new(
         Errno::Uclean,
@@ -51,7 +51,7 @@ pub(super) fn damaged(node: &Node, what: impl std::fmt::Display) -> Error {
     )
 }
 
-fn bad(node: &Node) -> impl Fn(BadAttributes) -> Error + '_ {
+fn bad<'a>(node: &'a Node<'_>) -> impl Fn(BadAttributes) -> Error + 'a {
     |wrong| damaged(node, wrong)
 }
 
@@ -63,7 +63,7 @@ pub(super) fn time(word: u64) -> Time {
 
 impl PmFs {
     /// EUCLEAN for a file or symbolic link whose content is damaged: it is mounted read-only then.
-    pub(super) fn sound(&self, node: &Node) -> Result<()> {
+    pub(super) fn sound(&self, node: &Node<'_>) -> Result<()> {
         match node.damaged {
             true => Err(damaged(node, "its content is damaged")),
             false => Ok(()),
@@ -71,7 +71,7 @@ impl PmFs {
     }
 
     /// The inode of a node, whose lock the caller holds.
-    pub(super) fn disk(&self, node: &Node) -> Disk {
+    pub(super) fn disk(&self, node: &Node<'_>) -> Disk {
         let m = self.medium();
         let at = m.geometry().inode_at(node.inode.number);
         let commit = Commit::from_word(m.load(at + inode::COMMIT));
@@ -87,27 +87,27 @@ impl PmFs {
     }
 
     /// A word of an inode.
-    pub(super) fn word(&self, node: &Node, word: u64) -> u64 {
+    pub(super) fn word(&self, node: &Node<'_>, word: u64) -> u64 {
         let m = self.medium();
         m.load(m.geometry().inode_at(node.inode.number) + word)
     }
 
     /// When an inode was made and last read. Its second line says so if it is of this inode; if a crash left an earlier one
     /// there, both are the time of its last change.
-    fn second_line(&self, node: &Node) -> Option<(u64, u64)> {
+    fn second_line(&self, node: &Node<'_>) -> Option<(u64, u64)> {
         let header = self.word(node, inode::EXTRA);
         (header >> 32 == u64::from(node.inode.generation))
             .then(|| (self.word(node, inode::BTIME), self.word(node, inode::ATIME)))
     }
 
     /// When an inode was last read.
-    pub(super) fn atime(&self, node: &Node) -> Time {
+    pub(super) fn atime(&self, node: &Node<'_>) -> Time {
         let times = self.second_line(node);
         time(times.map_or_else(|| self.word(node, inode::MTIME), |(_, atime)| atime))
     }
 
     /// All attributes.
-    pub(super) fn attr_of(&self, node: &Node, state: &State, disk: &Disk) -> Attr {
+    pub(super) fn attr_of(&self, node: &Node<'_>, state: &State, disk: &Disk) -> Attr {
         let mtime = self.word(node, inode::MTIME);
         let (btime, atime) = self.second_line(node).unwrap_or((mtime, mtime));
         let held = state.pages_held();
@@ -135,12 +135,12 @@ impl PmFs {
     }
 
     /// The same.
-    pub(super) fn attr(&self, node: &Node, state: &State) -> Attr {
+    pub(super) fn attr(&self, node: &Node<'_>, state: &State) -> Attr {
         self.attr_of(node, state, &self.disk(node))
     }
 
     /// What decides who may do what.
-    pub(super) fn subject(&self, node: &Node, state: &State, disk: &Disk) -> Result<Subject> {
+    pub(super) fn subject(&self, node: &Node<'_>, state: &State, disk: &Disk) -> Result<Subject> {
         Ok(Subject {
             kind: disk.kind,
             perm: disk.commit.perm,
@@ -152,7 +152,12 @@ impl PmFs {
     }
 
     /// The flags of `chattr`.
-    pub(super) fn flags_of(&self, node: &Node, state: &State, disk: &Disk) -> Result<InodeFlags> {
+    pub(super) fn flags_of(
+        &self,
+        node: &Node<'_>,
+        state: &State,
+        disk: &Disk,
+    ) -> Result<InodeFlags> {
         if disk.commit.attributes == AttributePlace::None {
             return Ok(InodeFlags::NONE);
         }
@@ -163,7 +168,7 @@ impl PmFs {
     /// The ACL of this name.
     pub(super) fn acl_of(
         &self,
-        node: &Node,
+        node: &Node<'_>,
         state: &State,
         disk: &Disk,
         name: &[u8],
@@ -176,7 +181,12 @@ impl PmFs {
     }
 
     /// All extended attributes, flags and ACLs among them.
-    pub(super) fn attributes(&self, node: &Node, state: &State, disk: &Disk) -> Result<Attributes> {
+    pub(super) fn attributes(
+        &self,
+        node: &Node<'_>,
+        state: &State,
+        disk: &Disk,
+    ) -> Result<Attributes> {
         let records = self.records(node, state, disk, usize::MAX)?;
         Attributes::decode(&records).map_err(bad(node))
     }
@@ -184,7 +194,7 @@ impl PmFs {
     /// The first bytes of the records of an inode's extended attributes, at most `bytes_max`.
     fn records(
         &self,
-        node: &Node,
+        node: &Node<'_>,
         state: &State,
         disk: &Disk,
         bytes_max: usize,
@@ -216,7 +226,13 @@ impl PmFs {
         }
     }
 
-    fn read_attributes(&self, node: &Node, state: &State, at: usize, to: &mut [u8]) -> Result<()> {
+    fn read_attributes(
+        &self,
+        node: &Node<'_>,
+        state: &State,
+        at: usize,
+        to: &mut [u8],
+    ) -> Result<()> {
         let short = || damaged(node, BadAttributes::Short);
         let pages = state.attributes.as_deref().ok_or_else(short)?;
         let mut done = 0;
@@ -247,7 +263,7 @@ impl PmFs {
     pub(super) fn require(
         &self,
         caller: &Caller,
-        node: &Node,
+        node: &Node<'_>,
         state: &State,
         disk: &Disk,
         mask: u8,
@@ -263,7 +279,7 @@ impl PmFs {
     pub(super) fn allowed(
         &self,
         caller: &Caller,
-        node: &Node,
+        node: &Node<'_>,
         state: &State,
         disk: &Disk,
         mask: u8,

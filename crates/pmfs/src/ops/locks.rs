@@ -3,6 +3,7 @@
 use crate::table::{Node, State};
 use smallvec::SmallVec;
 use std::sync::RwLockWriteGuard;
+use steadfast_vfs::{Errno, Result};
 
 /// Nodes locked exclusively: `N` roles, of which some may be played by one node.
 pub(super) struct Locked<'a, const N: usize> {
@@ -13,19 +14,17 @@ pub(super) struct Locked<'a, const N: usize> {
 
 impl<'a, const N: usize> Locked<'a, N> {
     /// Locks the nodes of an operation that holds no other node's lock.
-    pub(super) fn lock(roles: [&'a Node; N]) -> Locked<'a, N> {
+    pub(super) fn lock(roles: [&Node<'a>; N]) -> Locked<'a, N> {
         let mut order: [usize; N] = std::array::from_fn(|role| role);
-        // A number has one node at a time, but somebody may still hold one that was freed.
-        let key = |role: &usize| (roles[*role].inode, std::ptr::from_ref(roles[*role]));
-        order.sort_unstable_by_key(key);
+        // By number: of two nodes of one number at most one is there still, and they have one lock.
+        order.sort_unstable_by_key(|role| roles[*role].inode.number);
         let mut held = SmallVec::new();
         let mut of = [0; N];
         let mut last = None;
         for role in order {
-            let node = roles[role];
-            if !last.is_some_and(|last| std::ptr::eq(last, node)) {
-                held.push(node.write());
-                last = Some(node);
+            let number = roles[role].inode.number;
+            if last.replace(number) != Some(number) {
+                held.push(roles[role].write());
             }
             of[role] = held.len() - 1;
         }
@@ -43,20 +42,40 @@ impl<'a, const N: usize> Locked<'a, N> {
     }
 }
 
+/// Locks a directory and the place of an inode that is to be born: the state of each. ESTALE if the directory was freed and its
+/// number is that of the new inode.
+pub(super) fn lock_new<'a>(
+    dir: &Node<'a>,
+    new: &Node<'a>,
+) -> Result<(RwLockWriteGuard<'a, State>, RwLockWriteGuard<'a, State>)> {
+    if dir.inode.number < new.inode.number {
+        let state = dir.write();
+        Ok((state, new.write()))
+    } else if dir.inode.number > new.inode.number {
+        let inner = new.write();
+        Ok((dir.write(), inner))
+    } else {
+        Err(Errno::Stale.into())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::layout::InodeRef;
+    use crate::table::Table;
     use steadfast_vfs::FileKind;
 
     #[test]
     fn nodes_are_locked_once_each_in_any_order_that_they_come() {
+        let table = Table::new(2);
         let node = |number| {
             let inode = InodeRef {
                 number,
                 generation: 1,
             };
-            Node::new(inode, FileKind::Regular, State::default())
+            table.place(inode, FileKind::Regular, false).unwrap()
         };
         let (a, b) = (node(1), node(2));
         let mut locked = Locked::lock([&b, &a, &b, &a]);
@@ -66,5 +85,20 @@ mod tests {
         assert!(a.try_read().is_none() && b.try_read().is_none());
         drop(locked);
         assert_eq!((a.read().links, b.read().links), (7, 8));
+    }
+
+    #[test]
+    fn two_nodes_of_one_number_are_locked_once() {
+        let table = Table::new(1);
+        let node = |generation| {
+            let inode = InodeRef {
+                number: 1,
+                generation,
+            };
+            table.place(inode, FileKind::Directory, false).unwrap()
+        };
+        let (old, new) = (node(1), node(2));
+        drop(Locked::lock([&old, &new]));
+        assert!(lock_new(&old, &new).is_err_and(|error| error == Errno::Stale));
     }
 }

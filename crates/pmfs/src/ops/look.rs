@@ -9,7 +9,6 @@ use crate::index::name::Name;
 use crate::layout::{INLINE_BYTES, PAGE_BYTES, inode};
 use crate::state::PageRun;
 use crate::table::{Node, State};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steadfast_vfs::policy::{self, EXEC, READ, WRITE, may_grow};
 use steadfast_vfs::{
@@ -36,7 +35,7 @@ impl PmFs {
     }
 
     /// A directory under its lock, which the caller may search. ESTALE, EACCES.
-    pub(super) fn search(&self, caller: &Caller, dir: &Node, state: &State) -> Result<Disk> {
+    pub(super) fn search(&self, caller: &Caller, dir: &Node<'_>, state: &State) -> Result<Disk> {
         exists(dir, state)?;
         let disk = self.disk(dir);
         self.require(caller, dir, state, &disk, EXEC)?;
@@ -57,7 +56,7 @@ impl PmFs {
     }
 
     /// The directory above.
-    fn look_up(&self, caller: &Caller, dir: &Node) -> Result<Attr> {
+    fn look_up(&self, caller: &Caller, dir: &Node<'_>) -> Result<Attr> {
         let mut missed = None;
         loop {
             let above = {
@@ -81,7 +80,7 @@ impl PmFs {
         }
     }
 
-    fn look_down(&self, caller: &Caller, dir: &Node, name: &[u8]) -> Result<Attr> {
+    fn look_down(&self, caller: &Caller, dir: &Node<'_>, name: &[u8]) -> Result<Attr> {
         loop {
             let state = dir.read();
             self.search(caller, dir, &state)?;
@@ -98,7 +97,7 @@ impl PmFs {
             }
             drop(state);
             let inner = child.read();
-            if inner.links > 0 {
+            if exists(child, &inner).is_ok() && inner.links > 0 {
                 return Ok(self.attr(child, &inner));
             }
             // Removed meanwhile: the name is gone, or means another inode.
@@ -206,7 +205,7 @@ impl PmFs {
     }
 
     /// Copies entries after `from`; returns whether these are all.
-    fn list(&self, node: &Node, from: Cookie, to: &mut Vec<Copied>) -> Result<bool> {
+    fn list(&self, node: &Node<'_>, from: Cookie, to: &mut Vec<Copied>) -> Result<bool> {
         let state = node.read();
         let Some(content) = state.directory() else {
             return Ok(true);
@@ -256,7 +255,7 @@ impl PmFs {
         if generation.is_some_and(|wanted| wanted != u64::from(node.inode.generation)) {
             return Err(Errno::Stale.into());
         }
-        node.opens.fetch_add(1, Ordering::AcqRel);
+        node.opens().fetch_add(1, Ordering::AcqRel);
         Ok(())
     }
 
@@ -269,7 +268,7 @@ impl PmFs {
             let state = node.read();
             let one_less = |opens: u32| opens.checked_sub(1);
             let before = node
-                .opens
+                .opens()
                 .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
             before == Ok(1) && state.orphan.is_some()
         };
@@ -279,9 +278,9 @@ impl PmFs {
     }
 
     /// Frees an inode that has neither names nor openers.
-    fn free_orphan(&self, node: &Arc<Node>) {
+    fn free_orphan(&self, node: &Node<'_>) {
         let mut state = node.write();
-        if node.opens.load(Ordering::Acquire) > 0 {
+        if !node.is_there() || node.opens().load(Ordering::Acquire) > 0 {
             return;
         }
         if let Some(orphan) = state.orphan.take() {
@@ -290,7 +289,12 @@ impl PmFs {
     }
 
     /// Frees an inode and its pages. The caller holds its lock.
-    pub(super) fn dissolve(&self, node: &Node, state: &mut State, orphan: crate::state::Orphan) {
+    pub(super) fn dissolve(
+        &self,
+        node: &Node<'_>,
+        state: &mut State,
+        orphan: crate::state::Orphan,
+    ) {
         let run = |page, len| PageRun { start: page, len };
         let mut runs: Vec<PageRun> = Vec::new();
         match &state.content {
@@ -304,10 +308,8 @@ impl PmFs {
         if let Some(pages) = &state.attributes {
             runs.extend(pages.iter().map(|extent| run(extent.page, extent.len)));
         }
-        state.content = crate::table::Content::default();
-        state.attributes = None;
         // Before the number is free: another inode gets it then.
-        self.table().remove(node.inode.number);
+        node.leave(state);
         let freed = orphan.dissolve(self.medium(), runs);
         if let Ok(free) = self.free() {
             free.add(freed);

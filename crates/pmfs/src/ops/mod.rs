@@ -23,7 +23,6 @@ mod xattr;
 
 use crate::fs::PmFs;
 use crate::table::{Node, State};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use steadfast_vfs::{Errno, FileKind, Ino, Result};
 
@@ -34,14 +33,14 @@ pub const LINKS_MAX: u32 = 65_000;
 
 impl PmFs {
     /// The node of an inode. ESTALE.
-    fn node(&self, ino: Ino) -> Result<Arc<Node>> {
+    fn node(&self, ino: Ino) -> Result<Node<'_>> {
         let number = u32::try_from(ino).map_err(|_| Errno::Stale)?;
         let node = self.table().get(number);
         node.ok_or_else(|| Errno::Stale.into())
     }
 
     /// The node of a directory. ESTALE, ENOTDIR.
-    fn directory(&self, ino: Ino) -> Result<Arc<Node>> {
+    fn directory(&self, ino: Ino) -> Result<Node<'_>> {
         let node = self.node(ino)?;
         match node.kind {
             FileKind::Directory => Ok(node),
@@ -50,9 +49,9 @@ impl PmFs {
     }
 }
 
-/// ESTALE for a node that was freed before its lock was taken: it has no name, and nobody has it open.
-fn exists(node: &Node, state: &State) -> Result<()> {
-    match state.links > 0 || node.opens.load(Ordering::Acquire) > 0 {
+/// ESTALE for a node that was freed before its lock was taken.
+fn exists(node: &Node<'_>, state: &State) -> Result<()> {
+    match node.is_there() && (state.links > 0 || node.opens().load(Ordering::Acquire) > 0) {
         true => Ok(()),
         false => Err(Errno::Stale.into()),
     }

@@ -1,41 +1,52 @@
 //! Names in directories: found, given room, entered in the indexes and taken out of them.
 
-use super::inode::damaged;
+use super::inode::{Disk, damaged};
 use super::{exists, has_name};
 use crate::fs::PmFs;
 use crate::index::dir::Found;
 use crate::layout::{InodeRef, Place, slots_of};
 use crate::state::{FreedSlots, NewName, Placed, Room, persist::Clean};
 use crate::table::{Directory, Node, State};
-use std::sync::{Arc, RwLockWriteGuard};
-use steadfast_vfs::policy::{self, EXEC, WRITE, may_grow};
+use std::sync::RwLockWriteGuard;
+use steadfast_vfs::policy::{self, EXEC, Subject, WRITE, may_grow};
 use steadfast_vfs::{Caller, Errno, Error, Result};
 
 /// A name that was looked for.
-pub(super) struct Sought {
+pub(super) struct Sought<'t> {
     /// Its hash in the index of the directory.
     pub(super) hash: u64,
     /// What it names.
-    pub(super) entry: Option<Entry>,
+    pub(super) entry: Option<Entry<'t>>,
 }
 
 /// What a name names.
-pub(super) struct Entry {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry<'t> {
     /// Its first slot.
     pub(super) place: Place,
     /// The inode.
-    pub(super) node: Arc<Node>,
+    pub(super) node: Node<'t>,
+}
+
+/// A directory that may get a name.
+pub(super) struct Parent {
+    /// The name's hash in the index of the directory.
+    pub(super) hash: u64,
+    /// The directory.
+    pub(super) disk: Disk,
+    /// The same, for decisions.
+    pub(super) subject: Subject,
 }
 
 /// The names of a directory.
-pub(super) fn names<'s>(dir: &Node, state: &'s mut State) -> Result<&'s mut Directory> {
+pub(super) fn names<'s>(dir: &Node<'_>, state: &'s mut State) -> Result<&'s mut Directory> {
     let names = state.directory_mut();
     names.ok_or_else(|| damaged(dir, "a directory without an index"))
 }
 
 impl PmFs {
     /// What a name names in a directory, whose lock the caller holds.
-    pub(super) fn find(&self, dir: &Node, state: &State, name: &[u8]) -> Result<Sought> {
+    pub(super) fn find(&self, dir: &Node<'_>, state: &State, name: &[u8]) -> Result<Sought<'_>> {
         let (hash, found) = self.found(state, name);
         let entry = match found {
             None => None,
@@ -56,15 +67,14 @@ impl PmFs {
         (hash, found)
     }
 
-    /// Whether the caller may make `name` in a directory, whose lock it holds: the checks in Linux's order. Returns the
-    /// name's hash.
+    /// Whether the caller may make `name` in a directory, whose lock it holds: the checks in Linux's order.
     pub(super) fn may_create(
         &self,
         caller: &Caller,
-        dir: &Node,
+        dir: &Node<'_>,
         state: &State,
         name: &[u8],
-    ) -> Result<u64> {
+    ) -> Result<Parent> {
         let disk = self.search(caller, dir, state)?;
         if policy::is_dots(name) {
             return Err(Errno::Exist.into());
@@ -75,16 +85,21 @@ impl PmFs {
             return Err(Errno::Exist.into());
         }
         has_name(state)?;
-        may_grow(&self.subject(dir, state, &disk)?)?;
+        let subject = self.subject(dir, state, &disk)?;
+        may_grow(&subject)?;
         self.require(caller, dir, state, &disk, WRITE | EXEC)?;
-        Ok(hash)
+        Ok(Parent {
+            hash,
+            disk,
+            subject,
+        })
     }
 
     /// Room for a new name: slots in a row, or a new page. The last thing that a call reserves, because slots are not given
     /// back by themselves.
     pub(super) fn room<'a>(
         &'a self,
-        dir: &Node,
+        dir: &Node<'_>,
         state: &mut State,
         name: &'a [u8],
     ) -> Result<NewName<'a, 'a>> {
@@ -108,7 +123,7 @@ impl PmFs {
     }
 
     /// Enters a new name of this hash in a directory's indexes.
-    pub(super) fn entered(&self, dir: &Node, state: &mut State, hash: u64, placed: Placed) {
+    pub(super) fn entered(&self, dir: &Node<'_>, state: &mut State, hash: u64, placed: Placed) {
         if let Ok(content) = names(dir, state) {
             content.names.insert_hashed(hash, placed.place);
             if let Some(rest) = placed.rest {
@@ -122,7 +137,7 @@ impl PmFs {
     /// Takes a name out of them.
     pub(super) fn left(
         &self,
-        dir: &Node,
+        dir: &Node<'_>,
         state: &mut State,
         (hash, place): (u64, Place),
         slots: FreedSlots<Clean>,
@@ -137,10 +152,10 @@ impl PmFs {
     /// again if the name came to mean another inode before that was locked. ENOENT.
     pub(super) fn with_entry<T>(
         &self,
-        dir: &Node,
+        dir: &Node<'_>,
         name: &[u8],
         before: impl Fn(&State) -> Result<()>,
-        run: impl FnOnce(&mut State, (u64, &Entry), RwLockWriteGuard<'_, State>) -> Result<T>,
+        run: impl FnOnce(&mut State, (u64, &Entry<'_>), RwLockWriteGuard<'_, State>) -> Result<T>,
     ) -> Result<T> {
         let mut state = dir.write();
         loop {
@@ -148,7 +163,7 @@ impl PmFs {
             before(&state)?;
             let Sought { hash, entry } = self.find(dir, &state, name)?;
             let entry = entry.ok_or(Errno::NoEnt)?;
-            let child = Arc::clone(&entry.node);
+            let child = entry.node;
             if child.inode.number == dir.inode.number {
                 return Err(damaged(dir, "a directory that contains itself"));
             }
@@ -166,7 +181,7 @@ impl PmFs {
             exists(dir, &state)?;
             before(&state)?;
             match self.find(dir, &state, name)?.entry {
-                Some(entry) if Arc::ptr_eq(&entry.node, &child) => {
+                Some(entry) if entry.node == child => {
                     return run(&mut state, (hash, &entry), inner);
                 }
                 _ => {}

@@ -40,13 +40,13 @@ impl PmFs {
     fn remove(
         &self,
         caller: &Caller,
-        (dir, state): (&Node, &mut State),
-        (hash, entry): (u64, &Entry),
+        (dir, state): (&Node<'_>, &mut State),
+        (hash, entry): (u64, &Entry<'_>),
         inner: &mut State,
         is_dir: bool,
     ) -> Result<()> {
         let disk = self.disk(dir);
-        let victim = &*entry.node;
+        let victim = &entry.node;
         self.require(caller, dir, state, &disk, WRITE | EXEC)?;
         policy::may_remove(
             caller,
@@ -75,7 +75,7 @@ impl PmFs {
     }
 
     /// Counts a name less of an inode, whose lock the caller holds, and frees it with the last, unless it is open.
-    pub(super) fn unlinked(&self, node: &Node, state: &mut State, unlinked: Unlinked) {
+    pub(super) fn unlinked(&self, node: &Node<'_>, state: &mut State, unlinked: Unlinked) {
         state.links = match state.directory() {
             Some(_) => 0,
             None => state.links.saturating_sub(1),
@@ -84,7 +84,7 @@ impl PmFs {
             return;
         }
         let orphan = unlinked.last();
-        match node.opens.load(Ordering::Acquire) {
+        match node.opens().load(Ordering::Acquire) {
             0 => self.dissolve(node, state, orphan),
             _ => state.orphan = Some(orphan),
         }

@@ -8,16 +8,16 @@
 use super::has_name;
 use super::inode::damaged;
 use super::locks::Locked;
-use super::name::{Entry, Sought, names, refused, touch};
+use super::name::{Entry, Sought, full, names, refused, touch};
 use super::remove::{kills, must_be_empty};
 use crate::fs::PmFs;
 use crate::layout::ROOT;
 use crate::state::{
-    self, Exchange, Over, Rename, Renamed, RenamedWhiteout, Target, Touch, Whiteout,
+    self, Exchange, FreeInode, Over, Rename, Renamed, RenamedWhiteout, Target, Touch, Whiteout,
 };
-use crate::table::{Content, Node, State};
+use crate::table::{Node, State};
 use smallvec::SmallVec;
-use std::sync::{Arc, MutexGuard};
+use std::sync::MutexGuard;
 use steadfast_vfs::policy::rename::{Party, Renamed as Parties, check_target, may_rename};
 use steadfast_vfs::policy::{self, is_dots};
 use steadfast_vfs::{Caller, Errno, FileKind, Ino, RenameMode, Result};
@@ -27,25 +27,27 @@ const FROM: usize = 0;
 const TO: usize = 1;
 const SOURCE: usize = 2;
 const TARGET: usize = 3;
+const WHITEOUT: usize = 4;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
 struct Side<'a> {
-    dir: &'a Arc<Node>,
+    dir: &'a Node<'a>,
     name: &'a [u8],
 }
 
 /// What both names name.
-struct Seen {
-    source: Entry,
-    target: Option<Entry>,
+#[derive(PartialEq, Eq)]
+struct Seen<'t> {
+    source: Entry<'t>,
+    target: Option<Entry<'t>>,
     /// Hashes of the names, each in its directory's index.
     hashes: [u64; 2],
 }
 
-impl Seen {
+impl<'t> Seen<'t> {
     /// ENOENT without a source, before the target is looked for.
-    fn new(source: Sought, target: impl FnOnce() -> Result<Sought>) -> Result<Seen> {
+    fn new(source: Sought<'t>, target: impl FnOnce() -> Result<Sought<'t>>) -> Result<Seen<'t>> {
         let entry = source.entry.ok_or(Errno::NoEnt)?;
         let target = target()?;
         Ok(Seen {
@@ -55,20 +57,8 @@ impl Seen {
         })
     }
 
-    fn is(&self, other: &Seen) -> bool {
-        let same = |one: &Entry, other: &Entry| {
-            one.place == other.place && Arc::ptr_eq(&one.node, &other.node)
-        };
-        same(&self.source, &other.source)
-            && match (&self.target, &other.target) {
-                (Some(one), Some(other)) => same(one, other),
-                (None, None) => true,
-                _ => false,
-            }
-    }
-
-    fn target(&self) -> Option<&Node> {
-        self.target.as_ref().map(|entry| &*entry.node)
+    fn target(&self) -> Option<&Node<'t>> {
+        self.target.as_ref().map(|entry| &entry.node)
     }
 }
 
@@ -104,7 +94,7 @@ impl PmFs {
     }
 
     /// What a name names, under the lock of its directory.
-    fn entry(&self, caller: &Caller, side: Side<'_>, state: &State) -> Result<Sought> {
+    fn entry(&self, caller: &Caller, side: Side<'_>, state: &State) -> Result<Sought<'_>> {
         self.search(caller, side.dir, state)?;
         policy::check_name(side.name)?;
         self.find(side.dir, state, side.name)
@@ -121,8 +111,8 @@ impl PmFs {
         let source = self.entry(caller, from, &from.dir.read())?;
         let seen = Seen::new(source, || self.entry(caller, to, &to.dir.read()))?;
         check_target(mode, seen.target.is_some())?;
-        let moves = !Arc::ptr_eq(from.dir, to.dir);
-        let is_dir = |node: &Node| node.kind == FileKind::Directory;
+        let moves = from.dir != to.dir;
+        let is_dir = |node: &Node<'_>| node.kind == FileKind::Directory;
         let dir_moves = moves && (is_dir(&seen.source.node) || seen.target().is_some_and(is_dir));
         let _moves: Option<MutexGuard<'_, ()>> = dir_moves.then(|| self.lock_moves());
         let cycle = match dir_moves {
@@ -130,23 +120,25 @@ impl PmFs {
             false => None,
         };
         let target = seen.target().unwrap_or(&seen.source.node);
-        let mut locked = Locked::lock([from.dir, to.dir, &seen.source.node, target]);
+        let left = match mode.leaves_whiteout() {
+            true => self.free_inode(FileKind::CharDevice)?,
+            false => None,
+        };
+        let whiteout = left.as_ref().map_or(from.dir, |(_, node)| node);
+        let mut locked = Locked::lock([from.dir, to.dir, &seen.source.node, target, whiteout]);
         let source = self.entry(caller, from, locked.look(FROM))?;
         let now = Seen::new(source, || self.entry(caller, to, locked.look(TO)))?;
-        if !now.is(&seen) {
+        if now != seen {
             return Ok(None);
         }
         if let Some(errno) = cycle {
             return Err(errno.into());
         }
-        if seen
-            .target()
-            .is_some_and(|target| std::ptr::eq(target, &*seen.source.node))
-        {
+        if seen.target() == Some(&seen.source.node) {
             return Ok(Some(()));
         }
         self.may_rename(caller, (from, to), mode, &seen, &locked)?;
-        self.rename_locked(caller, (from, to), mode, &seen, &mut locked)
+        self.rename_locked(caller, (from, to), mode, &seen, left, &mut locked)
             .map(Some)
     }
 
@@ -156,14 +148,14 @@ impl PmFs {
         caller: &Caller,
         (from, to): (Side<'_>, Side<'_>),
         mode: RenameMode,
-        seen: &Seen,
-        locked: &Locked<'_, 4>,
+        seen: &Seen<'_>,
+        locked: &Locked<'_, 5>,
     ) -> Result<()> {
         let node = |role: usize| match (role, seen.target()) {
-            (FROM, _) => &**from.dir,
-            (TO, _) => &**to.dir,
+            (FROM, _) => from.dir,
+            (TO, _) => to.dir,
             (TARGET, Some(target)) => target,
-            _ => &*seen.source.node,
+            _ => &seen.source.node,
         };
         let subject = |role: usize| {
             let node = node(role);
@@ -173,7 +165,7 @@ impl PmFs {
         let parties = Parties {
             from: subject(FROM)?,
             to: subject(TO)?,
-            moves: !Arc::ptr_eq(from.dir, to.dir),
+            moves: from.dir != to.dir,
             to_alive: has_name(locked.look(TO)).is_ok(),
             source: subject(SOURCE)?,
             target,
@@ -200,17 +192,18 @@ impl PmFs {
         caller: &Caller,
         (from, to): (Side<'_>, Side<'_>),
         mode: RenameMode,
-        seen: &Seen,
-        locked: &mut Locked<'_, 4>,
+        seen: &Seen<'_>,
+        left: Option<(FreeInode<'_>, Node<'_>)>,
+        locked: &mut Locked<'_, 5>,
     ) -> Result<()> {
         let now = self.now();
         let mut touches: SmallVec<[Touch; 2]> = SmallVec::new();
         touches.push(touch(from.dir.inode, now));
-        if !Arc::ptr_eq(from.dir, to.dir) {
+        if from.dir != to.dir {
             touches.push(touch(to.dir.inode, now));
         }
         if let (RenameMode::Exchange, Some(target)) = (mode, &seen.target) {
-            let side = |entry: &Entry| (entry.place, entry.node.inode, now);
+            let side = |entry: &Entry<'_>| (entry.place, entry.node.inode, now);
             let exchange = Exchange {
                 one: side(&seen.source),
                 other: side(target),
@@ -221,9 +214,13 @@ impl PmFs {
             return Ok(());
         }
         // Slots are reserved last.
-        let birth = match mode.leaves_whiteout() {
-            true => Some(self.whiteout(caller, from.dir, locked.look(FROM), now)?),
-            false => None,
+        let birth = match left {
+            Some((inode, node)) => {
+                let birth = self.whiteout(caller, from.dir, locked.look(FROM), inode, now)?;
+                Some((birth, node))
+            }
+            None if mode.leaves_whiteout() => return Err(full()),
+            None => None,
         };
         let rename = Rename {
             from: seen.source.place,
@@ -252,21 +249,15 @@ impl PmFs {
                 self.left(from.dir, locked.state(FROM), old, slots);
                 (placed, replaced)
             }
-            Some(birth) => {
+            Some((birth, node)) => {
                 let whiteout = Whiteout { rename, birth };
                 let renamed = state::rename_whiteout(m, whiteout, &touches).map_err(refused)?;
                 let RenamedWhiteout {
-                    placed,
-                    whiteout,
-                    replaced,
+                    placed, replaced, ..
                 } = renamed;
-                let state = State {
-                    links: 1,
-                    content: Content::default(),
-                    ..State::default()
-                };
-                self.table()
-                    .insert(Node::new(whiteout, FileKind::CharDevice, state));
+                let state = locked.state(WHITEOUT);
+                state.links = 1;
+                node.settle(state);
                 (placed, replaced)
             }
         };
@@ -287,11 +278,11 @@ impl PmFs {
     /// Counts a directory below its new parent instead of the old one.
     fn moved(
         &self,
-        locked: &mut Locked<'_, 4>,
+        locked: &mut Locked<'_, 5>,
         role: usize,
-        node: &Node,
+        node: &Node<'_>,
         (old, new): (usize, usize),
-        parent: &Node,
+        parent: &Node<'_>,
     ) {
         if node.kind != FileKind::Directory {
             return;
@@ -310,7 +301,7 @@ impl PmFs {
         from: Side<'_>,
         to: Side<'_>,
         mode: RenameMode,
-        seen: &Seen,
+        seen: &Seen<'_>,
     ) -> Result<Option<Errno>> {
         if self.is_above(&seen.source.node, to.dir)? {
             return Ok(Some(Errno::Inval));
@@ -327,14 +318,14 @@ impl PmFs {
     }
 
     /// Whether a node is `dir` or a directory above it.
-    fn is_above(&self, node: &Node, dir: &Arc<Node>) -> Result<bool> {
+    fn is_above(&self, node: &Node<'_>, dir: &Node<'_>) -> Result<bool> {
         if node.kind != FileKind::Directory {
             return Ok(false);
         }
-        let mut at = Arc::clone(dir);
+        let mut at = *dir;
         // No path is longer than there are inodes.
         for _ in 0..self.medium().geometry().inodes() {
-            if std::ptr::eq(node, &*at) {
+            if *node == at {
                 return Ok(true);
             }
             if at.inode.number == ROOT {

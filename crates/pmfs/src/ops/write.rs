@@ -167,7 +167,7 @@ impl PmFs {
     /// Overwrites in place, if all pages of the span are written and the file does not grow.
     fn overwrite(
         &self,
-        node: &Node,
+        node: &Node<'_>,
         state: &State,
         disk: &Disk,
         span: &Span<'_>,

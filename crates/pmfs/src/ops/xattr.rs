@@ -109,7 +109,7 @@ impl PmFs {
     fn may_change_set(
         &self,
         caller: &Caller,
-        (node, state, disk): (&Node, &State, &Disk),
+        (node, state, disk): (&Node<'_>, &State, &Disk),
         subject: &Subject,
         name: &[u8],
     ) -> Result<()> {

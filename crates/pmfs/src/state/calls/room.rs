@@ -65,6 +65,7 @@ pub struct Placed {
 }
 
 impl Placed {
+    #[inline]
     pub(super) fn new<S>(
         slot: &Dentry<'_, Clean, S>,
         page: Option<DirPage<'_, Clean, OpenedPage>>,
@@ -85,6 +86,7 @@ pub(super) struct Checked<'a, 'f, 'd> {
 }
 
 impl<'a, 'f> NewName<'a, 'f> {
+    #[inline]
     pub(super) fn check<'d>(self, brand: Brand<'d>) -> Result<Checked<'a, 'f, 'd>> {
         let name = Name::new(self.name)?;
         let fits = match &self.room {
@@ -106,6 +108,7 @@ impl<'a, 'f> NewName<'a, 'f> {
 
 impl<'a, 'd> Checked<'a, '_, 'd> {
     /// The stores that come first.
+    #[inline]
     pub(super) fn prepare<'s>(self, brand: Brand<'s>) -> Prepared<'a, 'd, 's> {
         let first = match (self.room, self.name) {
             (Room::Slots(slots), Name::Short(name)) => {
@@ -146,6 +149,7 @@ enum First<'a, 'd, 's> {
 
 impl<'d, 's> Prepared<'_, 'd, 's> {
     /// One fence for them, if there are any.
+    #[inline]
     pub(super) fn settle(self, m: &Medium) -> Opened<'d, 's> {
         if let First::Short(name, slot) = self.first {
             return Opened::short(slot.name(name, self.tag));
@@ -154,6 +158,7 @@ impl<'d, 's> Prepared<'_, 'd, 's> {
     }
 
     /// One fence for them and for `others`.
+    #[inline]
     pub(super) fn settle_with<T: Fenced>(
         self,
         m: &Medium,
@@ -191,10 +196,12 @@ pub(super) struct Opened<'d, 's> {
 }
 
 impl<'d, 's> Opened<'d, 's> {
+    #[inline]
     fn short(slot: Dentry<'s, Dirty, Named>) -> Opened<'d, 's> {
         Opened { slot, page: None }
     }
 
+    #[inline]
     fn new(
         slot: Dentry<'s, Dirty, Named>,
         page: DirPage<'d, InFlight, OpenedPage>,

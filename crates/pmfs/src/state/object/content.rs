@@ -24,6 +24,7 @@ impl Bytes<'_> {
     /// How many.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(&self) -> u64 {
         match self {
             Bytes::Data(data) => data.len() as u64,
@@ -57,6 +58,7 @@ pub struct Targets<'i> {
 
 impl<'i> Targets<'i> {
     /// The pages that an inode adopts.
+    #[inline]
     pub fn new<'a, 'f: 'a, P, S>(
         inode: &Inode<'i, P, S>,
         adoptions: impl IntoIterator<Item = &'a Adoption<'f>>,
@@ -78,6 +80,7 @@ impl<'i> Targets<'i> {
 
     /// And the pages that it has.
     #[must_use]
+    #[inline]
     pub fn and_own(mut self, inode: &Inode<'i, Clean, Live>) -> Targets<'i> {
         self.live = Some((inode.size(), inode.committed().sequence));
         self
@@ -87,6 +90,7 @@ impl<'i> Targets<'i> {
     ///
     /// # Errors
     /// [`Error::ForeignPage`] if one of its pages does not belong to the inode, or shows bytes of the range.
+    #[inline]
     pub fn hidden(&self, at: u64, len: u64) -> Result<Hidden<'i>> {
         self.check(at, len, true)
     }
@@ -95,10 +99,12 @@ impl<'i> Targets<'i> {
     ///
     /// # Errors
     /// [`Error::ForeignPage`].
+    #[inline]
     pub fn shown(&self, at: u64, len: u64) -> Result<Shown<'i>> {
         self.check(at, len, false).map(Shown)
     }
 
+    #[inline]
     fn check(&self, at: u64, len: u64, hidden: bool) -> Result<Hidden<'i>> {
         let end = at.checked_add(len).ok_or(Error::Outside { at })?;
         let mut from = at;
@@ -123,6 +129,7 @@ impl<'i> Targets<'i> {
     }
 
     /// Whether the page is the inode's and, from byte `skip` on, hidden if it must be.
+    #[inline]
     fn own(&self, page: Page, skip: u64, hidden: bool) -> bool {
         let Some((size, sequence)) = self.live else {
             return false;
@@ -161,6 +168,7 @@ pub struct Content<'i, P> {
 
 impl<'i> Content<'i, InFlight> {
     /// No content yet, for this inode.
+    #[inline]
     pub fn of<P, S>(inode: &Inode<'i, P, S>) -> Self {
         Content {
             m: inode.m,
@@ -170,6 +178,7 @@ impl<'i> Content<'i, InFlight> {
     }
 
     /// Writes where the inode shows nothing. Non-temporal stores need no write-back. Bytes past the range are left out.
+    #[inline]
     pub fn write(self, to: &Hidden<'i>, bytes: Bytes<'_>) -> Self {
         match bytes {
             Bytes::Data(data) => {
@@ -182,6 +191,7 @@ impl<'i> Content<'i, InFlight> {
     }
 
     /// Writes to the first of free pages. Bytes past their end are left out.
+    #[inline]
     pub fn write_free(self, to: &FreePages<'_>, bytes: Bytes<'_>) -> Self {
         let to = Hidden {
             at: to.start().at(),
@@ -192,6 +202,7 @@ impl<'i> Content<'i, InFlight> {
     }
 
     /// Overwrites what the inode may show, and is not atomic.
+    #[inline]
     pub fn overwrite(self, to: &Shown<'i>, bytes: Bytes<'_>) -> Self {
         self.write(&to.0, bytes)
     }
@@ -200,9 +211,11 @@ impl<'i> Content<'i, InFlight> {
 impl FencedSealed for Content<'_, InFlight> {}
 impl<'i> Fenced for Content<'i, InFlight> {
     type Clean = Content<'i, Clean>;
+    #[inline]
     fn non_temporal(&self) -> bool {
         true
     }
+    #[inline]
     fn cleaned(self, _: Witness) -> Self::Clean {
         Content {
             m: self.m,

@@ -93,6 +93,7 @@ const NOTHING: InodeRef = InodeRef {
 };
 
 impl<'s, P, S> Dentry<'s, P, S> {
+    #[inline]
     fn new(m: &'s Medium, place: Place, count: u64, old: InodeRef) -> Self {
         Dentry {
             m,
@@ -106,6 +107,7 @@ impl<'s, P, S> Dentry<'s, P, S> {
         }
     }
 
+    #[inline]
     fn in_state<Q, T>(self) -> Dentry<'s, Q, T> {
         Dentry {
             new: self.new,
@@ -116,23 +118,28 @@ impl<'s, P, S> Dentry<'s, P, S> {
 
     /// Where it is.
     #[must_use]
+    #[inline]
     pub fn place(&self) -> Place {
         self.place
     }
 
+    #[inline]
     fn line(&self) -> LineWriter<'s> {
         LineWriter::new(self.m, self.place.at())
     }
 
+    #[inline]
     fn tag(&self) -> Tag {
         Tag::from_word(self.m.load(self.place.at() + slot::TAG))
     }
 
     /// The first slots of a new page.
+    #[inline]
     pub(super) fn first_in(brand: Brand<'s>, page: Page, count: u64) -> Self {
         Dentry::new(brand.m, Place::new(page, 0), count, NOTHING)
     }
 
+    #[inline]
     fn store_name(&self, name: &[u8], tag: NewTag) {
         let mut line = self.line();
         line.word(slot::POINTER, 0);
@@ -147,6 +154,7 @@ impl<'s, P, S> Dentry<'s, P, S> {
     }
 
     /// Stores a pointer to `from`.
+    #[inline]
     fn store_pointer<T>(&mut self, from: &Dentry<'_, Clean, T>, other: Option<InodeRef>) {
         let pointer = Pointer {
             from: from.place,
@@ -163,6 +171,7 @@ impl<'s, P, S> Dentry<'s, P, S> {
         self.other = other.unwrap_or(NOTHING);
     }
 
+    #[inline]
     fn store_tag(&self, tag: NewTag) {
         let tag = Tag {
             tag: tag.0,
@@ -182,12 +191,14 @@ impl NewTag {
     ///
     /// # Errors
     /// [`Error::TagsExhausted`].
+    #[inline]
     pub fn take(m: &Medium) -> Result<NewTag> {
         m.new_tag().map(NewTag)
     }
 }
 
 /// Stores bytes as words, padded with zeros.
+#[inline]
 fn store_words(line: &mut LineWriter<'_>, offset: u64, bytes: &[u8], room: usize) {
     for index in 0..room / 8 {
         let mut word = [0; 8];
@@ -199,6 +210,7 @@ fn store_words(line: &mut LineWriter<'_>, offset: u64, bytes: &[u8], room: usize
 }
 
 /// Stores the rest of a long name to the slots after `first`. Their commit words are 0 and stay so.
+#[inline]
 pub(super) fn store_continuation(m: &Medium, first: Place, name: &LongName<'_>) {
     let rest = &name.bytes()[NAME_HEAD..];
     for (index, bytes) in rest.chunks(NAME_CONT).enumerate() {
@@ -210,17 +222,20 @@ pub(super) fn store_continuation(m: &Medium, first: Place, name: &LongName<'_>) 
 
 impl<'s> Dentry<'s, Clean, Free> {
     /// Free slots.
+    #[inline]
     pub fn free(brand: Brand<'s>, slots: FreeSlots) -> Self {
         Dentry::new(brand.m, slots.first, slots.count, NOTHING)
     }
 
     /// Stores tag and name of a short name.
+    #[inline]
     pub fn name(self, name: ShortName<'_>, tag: NewTag) -> Dentry<'s, Dirty, Named> {
         self.store_name(name.bytes(), tag);
         self.in_state()
     }
 
     /// Stores the rest of a long name. The first slot stays as it is.
+    #[inline]
     pub fn continue_name(self, name: &LongName<'_>) -> Dentry<'s, Dirty, Continued> {
         store_continuation(self.m, self.place, name);
         self.in_state()
@@ -229,6 +244,7 @@ impl<'s> Dentry<'s, Clean, Free> {
 
 impl<'s> Dentry<'s, Dirty, Continued> {
     /// Writes the further slots back.
+    #[inline]
     pub fn flush(self) -> Dentry<'s, InFlight, Continued> {
         let at = self.place.at() + SLOT_BYTES;
         self.m.region.write_back(at, (self.count - 1) * SLOT_BYTES);
@@ -238,6 +254,7 @@ impl<'s> Dentry<'s, Dirty, Continued> {
 
 impl<'s> Dentry<'s, Clean, Continued> {
     /// Stores tag and name of a long name, whose rest is durable.
+    #[inline]
     pub fn name(self, name: &LongName<'_>, tag: NewTag) -> Dentry<'s, Dirty, Named> {
         self.store_name(name.bytes(), tag);
         self.in_state()
@@ -246,12 +263,14 @@ impl<'s> Dentry<'s, Clean, Continued> {
 
 impl<'s> Dentry<'s, Dirty, Named> {
     /// Stores the commit word: the inode has this name.
+    #[inline]
     pub fn commit<'i>(self, inode: &impl Nameable<'i>) -> Dentry<'s, Dirty, Committed<'i, New>> {
         self.line().commit(slot::COMMIT, inode.named().word());
         self.in_state()
     }
 
     /// Stores the pointer of a rename from the slot `from`.
+    #[inline]
     pub fn aim<'f, 'i>(
         mut self,
         from: &Dentry<'f, Clean, Live<'i>>,
@@ -261,6 +280,7 @@ impl<'s> Dentry<'s, Dirty, Named> {
     }
 
     /// Stores the pointer of a rename that leaves the inode `'w` under the old name.
+    #[inline]
     pub fn aim_swap<'f, 'i, 'w>(
         mut self,
         from: &Dentry<'f, Clean, Live<'i>>,
@@ -273,6 +293,7 @@ impl<'s> Dentry<'s, Dirty, Named> {
 
 impl<'s, 'i, A> Dentry<'s, Dirty, Aimed<'i, A>> {
     /// Stores the commit word: the inode has this name, and the other slot's no longer counts.
+    #[inline]
     pub fn commit(self) -> Dentry<'s, Dirty, Committed<'i, A>> {
         self.line().commit(slot::COMMIT, self.new.word());
         self.in_state()
@@ -284,6 +305,7 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
     ///
     /// # Errors
     /// [`Error::NotThere`] if it names something else.
+    #[inline]
     pub fn live(
         brand: Brand<'s>,
         place: Place,
@@ -299,6 +321,7 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
     }
 
     /// Stores the pointer of a rename over this name, and a new tag.
+    #[inline]
     pub fn aim<'f, 'i>(
         mut self,
         from: &Dentry<'f, Clean, Live<'i>>,
@@ -310,6 +333,7 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
     }
 
     /// Stores the pointer of an exchange with the slot `from`, and a new tag.
+    #[inline]
     pub fn aim_exchange<'f, 'i>(
         mut self,
         from: &Dentry<'f, Clean, Live<'i>>,
@@ -321,6 +345,7 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
     }
 
     /// Stores the pointer of a rename over this name that leaves the inode `'w` under the old name, and a new tag.
+    #[inline]
     pub fn aim_swap<'f, 'i, 'w>(
         mut self,
         from: &Dentry<'f, Clean, Live<'i>>,
@@ -333,6 +358,7 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
     }
 
     /// Second step of a rename: this slot names nothing any more.
+    #[inline]
     pub fn clear<'d>(
         self,
         to: &Dentry<'d, Clean, Committed<'j, From<'s>>>,
@@ -349,6 +375,7 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
     ///   finds this slot under the old tag gives it a new one.
     /// * Its own pointer is out of date already. It goes so that this does not rest on every mount: one that a crash left
     ///   uncommitted here may point to a slot that names what this one is about to name.
+    #[inline]
     pub fn swap<'d, 'k>(
         self,
         to: &Dentry<'d, Clean, Committed<'j, Swap<'s, 'k>>>,
@@ -366,6 +393,7 @@ impl<'s, 'j> Dentry<'s, Clean, Live<'j>> {
     }
 
     /// Removes the name.
+    #[inline]
     pub fn remove(self) -> Dentry<'s, Dirty, Cleared<Removed>> {
         self.line().commit(slot::COMMIT, 0);
         self.in_state()
@@ -386,6 +414,7 @@ impl Done for Swapped<'_> {}
 
 impl<'s, S: Done> Dentry<'s, Dirty, S> {
     /// Writes the line back.
+    #[inline]
     pub fn flush(self) -> Dentry<'s, InFlight, S> {
         self.m.region.write_back(self.place.at(), SLOT_BYTES);
         self.in_state()
@@ -395,9 +424,11 @@ impl<'s, S: Done> Dentry<'s, Dirty, S> {
 impl<S> FencedSealed for Dentry<'_, InFlight, S> {}
 impl<'s, S> Fenced for Dentry<'s, InFlight, S> {
     type Clean = Dentry<'s, Clean, S>;
+    #[inline]
     fn non_temporal(&self) -> bool {
         false
     }
+    #[inline]
     fn cleaned(self, _: Witness) -> Self::Clean {
         self.in_state()
     }
@@ -405,6 +436,7 @@ impl<'s, S> Fenced for Dentry<'s, InFlight, S> {
 
 impl Dentry<'_, Clean, Cleared<Moved>> {
     /// Its slots.
+    #[inline]
     pub fn freed(self) -> FreedSlots<Clean> {
         FreedSlots::new(self.place, self.count)
     }
@@ -412,6 +444,7 @@ impl Dentry<'_, Clean, Cleared<Moved>> {
 
 impl Dentry<'_, Clean, Cleared<Removed>> {
     /// Its slots, and that the inode has lost a name.
+    #[inline]
     pub fn freed(self) -> (FreedSlots<Clean>, Unlinked) {
         let slots = FreedSlots::new(self.place, self.count);
         (slots, Unlinked::new(self.old))
@@ -420,6 +453,7 @@ impl Dentry<'_, Clean, Cleared<Removed>> {
 
 impl<A> Dentry<'_, Clean, Committed<'_, A>> {
     /// The inode that has lost this name for good, if there is one.
+    #[inline]
     pub fn replaced(self) -> Option<Unlinked> {
         (self.old != NOTHING && self.old != self.other).then(|| Unlinked::new(self.old))
     }

@@ -47,6 +47,7 @@ pub struct DirPage<'d, P, S> {
 }
 
 impl<'d, P, S> DirPage<'d, P, S> {
+    #[inline]
     fn in_state<Q, T>(self) -> DirPage<'d, Q, T> {
         DirPage {
             m: self.m,
@@ -60,6 +61,7 @@ impl<'d, P, S> DirPage<'d, P, S> {
     }
 }
 
+#[inline]
 fn begin<'d, S>(
     dir: &Inode<'d, Clean, Live>,
     mut page: FreePages<'_>,
@@ -137,6 +139,7 @@ impl NewPage for Filled {}
 
 impl<'d, S> DirPage<'d, Dirty, Adopted<S>> {
     /// Writes the descriptor back.
+    #[inline]
     pub fn flush(self) -> DirPage<'d, InFlight, Adopted<S>> {
         let at = self.m.geometry().desc_at(self.page);
         self.m.region.write_back(at, DESC_BYTES);
@@ -177,9 +180,11 @@ impl<'d> DirPage<'d, Clean, Opened> {
 impl<S> FencedSealed for DirPage<'_, InFlight, S> {}
 impl<'d, S> Fenced for DirPage<'d, InFlight, S> {
     type Clean = DirPage<'d, Clean, S>;
+    #[inline]
     fn non_temporal(&self) -> bool {
         self.zeros
     }
+    #[inline]
     fn cleaned(mut self, _: Witness) -> Self::Clean {
         self.zeros = false;
         self.in_state()

@@ -89,6 +89,7 @@ pub struct Attributes {
 }
 
 impl<'i, P, S> Inode<'i, P, S> {
+    #[inline]
     fn in_state<Q, T>(self) -> Inode<'i, Q, T> {
         Inode {
             m: self.m,
@@ -101,6 +102,7 @@ impl<'i, P, S> Inode<'i, P, S> {
 
     /// Number and generation.
     #[must_use]
+    #[inline]
     pub fn inode(&self) -> InodeRef {
         self.inode
     }
@@ -108,6 +110,7 @@ impl<'i, P, S> Inode<'i, P, S> {
 
 impl<'i> Inode<'i, Clean, Free> {
     /// A free inode.
+    #[inline]
     pub fn free(brand: Brand<'i>, token: FreeInode<'_>) -> Inode<'i, Clean, Free> {
         let inode = token.spend();
         Inode {
@@ -121,6 +124,7 @@ impl<'i> Inode<'i, Clean, Free> {
 
     /// Stores both lines of an inode that may be named in the same fence: it has neither target nor attributes. `new.inline`
     /// must be empty and `new.attributes` none; they are not stored.
+    #[inline]
     pub fn init(self, new: &Newborn<'_>) -> Inode<'i, Dirty, Init> {
         debug_assert!(new.inline.is_empty() && new.attributes == AttributePlace::None);
         self.write(&Newborn {
@@ -132,11 +136,13 @@ impl<'i> Inode<'i, Clean, Free> {
     }
 
     /// Stores both lines of an inode whose body must be durable before it is named.
+    #[inline]
     pub fn init_bodied(self, new: &Newborn<'_>) -> Inode<'i, Dirty, Bodied> {
         self.write(new);
         self.in_state()
     }
 
+    #[inline]
     fn write(&self, new: &Newborn<'_>) {
         let commit = Commit {
             sequence: 0,
@@ -160,17 +166,20 @@ impl<'i> Inode<'i, Clean, Free> {
     }
 }
 
+#[inline]
 fn owner(uid: u32, gid: u32) -> u64 {
     u64::from(uid) << 32 | u64::from(gid)
 }
 
 impl<'i> Inode<'i, Clean, Bodied> {
     /// Its body is in its own lines.
+    #[inline]
     pub fn complete_inline(self) -> Inode<'i, Clean, Init> {
         self.in_state()
     }
 
     /// Its body is in these pages.
+    #[inline]
     pub fn complete(
         self,
         descriptors: &Descriptors<'i, Clean, Before>,
@@ -183,6 +192,7 @@ impl<'i> Inode<'i, Clean, Bodied> {
 
 impl<'i> Inode<'i, Clean, Init> {
     /// It got no name: an unnamed temporary file.
+    #[inline]
     pub fn nameless(self) -> Unlinked {
         Unlinked::new(self.inode)
     }
@@ -203,12 +213,14 @@ mod nameable_sealed {
 }
 impl<P: Flushed> nameable_sealed::Sealed for Inode<'_, P, Init> {}
 impl<'i, P: Flushed> Nameable<'i> for Inode<'i, P, Init> {
+    #[inline]
     fn named(&self) -> InodeRef {
         self.inode
     }
 }
 impl nameable_sealed::Sealed for Inode<'_, Clean, Live> {}
 impl<'i> Nameable<'i> for Inode<'i, Clean, Live> {
+    #[inline]
     fn named(&self) -> InodeRef {
         self.inode
     }
@@ -227,6 +239,7 @@ pub struct Ready<'i> {
 
 impl<'i> Ready<'i> {
     /// The pages that died: the commit is durable, too.
+    #[inline]
     pub fn freed(self, inode: &Inode<'i, Clean, Changed>) -> Freed<Clean> {
         match self.descriptors {
             Some(descriptors) => descriptors.freed(inode),
@@ -240,6 +253,7 @@ impl<'i> Inode<'i, Clean, Live> {
     ///
     /// # Errors
     /// [`Error::Stale`] if the inode of this number has another generation.
+    #[inline]
     pub fn live(brand: Brand<'i>, inode: InodeRef) -> Result<Inode<'i, Clean, Live>> {
         Ok(Inode {
             at: brand.m.live_inode(inode)?,
@@ -250,12 +264,14 @@ impl<'i> Inode<'i, Clean, Live> {
         })
     }
 
+    #[inline]
     pub(super) fn committed(&self) -> Commit {
         Commit::from_word(self.m.load(self.at + inode::COMMIT))
     }
 
     /// Its size in bytes.
     #[must_use]
+    #[inline]
     pub fn size(&self) -> u64 {
         let slot = inode::SIZE[self.committed().parity()];
         self.m.load(self.at + slot)
@@ -263,12 +279,14 @@ impl<'i> Inode<'i, Clean, Live> {
 
     /// Where its attributes are.
     #[must_use]
+    #[inline]
     pub fn attribute_place(&self) -> AttributePlace {
         self.committed().attributes
     }
 
     /// Whether it is a symlink.
     #[must_use]
+    #[inline]
     pub fn is_symlink(&self) -> bool {
         birth_parts(self.m.load(self.at + inode::BIRTH)).1 == Some(FileKind::Symlink)
     }
@@ -278,6 +296,7 @@ impl<'i> Inode<'i, Clean, Live> {
     /// # Errors
     /// [`Error::InlineTaken`] if the present set is there, or a symlink's target may be; [`Error::TooLong`] for more than
     /// [`INLINE_BYTES`].
+    #[inline]
     pub fn inline_room<'a>(&self, set: &'a [u8]) -> Result<InlineRoom<'i, 'a>> {
         if self.attribute_place() == AttributePlace::Inline || self.is_symlink() {
             return Err(Error::InlineTaken(self.inode));
@@ -292,6 +311,7 @@ impl<'i> Inode<'i, Clean, Live> {
     }
 
     /// Stores an inline set of attributes in line 1. It counts from the commit on that says so.
+    #[inline]
     pub fn write_inline(&self, room: &InlineRoom<'i, '_>) -> Inline<'i, Dirty> {
         let line = SecondLine {
             m: self.m,
@@ -311,6 +331,7 @@ impl<'i> Inode<'i, Clean, Live> {
     ///
     /// What is `ready` is durable. What is `beside` it may reach the medium before, after or never: see
     /// [`Descriptors::beside`].
+    #[inline]
     pub fn commit(
         self,
         next: Next<'i>,
@@ -341,6 +362,7 @@ impl<'i> Inode<'i, Clean, Live> {
 
 impl<'i> Inode<'i, Dirty, Init> {
     /// Writes both lines back.
+    #[inline]
     pub fn flush(self) -> Inode<'i, InFlight, Init> {
         self.m.region.write_back(self.at, INODE_BYTES);
         self.in_state()
@@ -349,6 +371,7 @@ impl<'i> Inode<'i, Dirty, Init> {
 
 impl<'i> Inode<'i, Dirty, Bodied> {
     /// Writes both lines back.
+    #[inline]
     pub fn flush(self) -> Inode<'i, InFlight, Bodied> {
         self.m.region.write_back(self.at, INODE_BYTES);
         self.in_state()
@@ -357,6 +380,7 @@ impl<'i> Inode<'i, Dirty, Bodied> {
 
 impl<'i> Inode<'i, Dirty, Changed> {
     /// Writes line 0 back.
+    #[inline]
     pub fn flush(self) -> Inode<'i, InFlight, Changed> {
         self.m.region.write_back(self.at, LINE_BYTES);
         self.in_state()
@@ -366,9 +390,11 @@ impl<'i> Inode<'i, Dirty, Changed> {
 impl<S> FencedSealed for Inode<'_, InFlight, S> {}
 impl<'i, S> Fenced for Inode<'i, InFlight, S> {
     type Clean = Inode<'i, Clean, S>;
+    #[inline]
     fn non_temporal(&self) -> bool {
         false
     }
+    #[inline]
     fn cleaned(self, _: Witness) -> Self::Clean {
         self.in_state()
     }
@@ -392,6 +418,7 @@ pub struct Inline<'i, P> {
 
 impl<'i> Inline<'i, Dirty> {
     /// Writes line 1 back.
+    #[inline]
     pub fn flush(self) -> Inline<'i, InFlight> {
         self.m.region.write_back(self.at + inode::EXTRA, LINE_BYTES);
         Inline {
@@ -406,9 +433,11 @@ impl<'i> Inline<'i, Dirty> {
 impl FencedSealed for Inline<'_, InFlight> {}
 impl<'i> Fenced for Inline<'i, InFlight> {
     type Clean = Inline<'i, Clean>;
+    #[inline]
     fn non_temporal(&self) -> bool {
         false
     }
+    #[inline]
     fn cleaned(self, _: Witness) -> Self::Clean {
         Inline {
             m: self.m,
@@ -429,6 +458,7 @@ pub(super) struct SecondLine<'m> {
 
 impl SecondLine<'_> {
     /// Stores the whole line, its header last.
+    #[inline]
     fn write(&self, btime: u64, atime: u64, inline: Option<&[u8]>) {
         let mut line = LineWriter::of(self.m, self.at, inode::EXTRA);
         line.word(inode::BTIME, btime);
@@ -445,6 +475,7 @@ impl SecondLine<'_> {
 
     /// Stores a time of access or an inline set, or both, and leaves the rest as it is. A line that a crash cut off from its
     /// birth is made whole; its time of birth is then the inode's last change, which is the best that is known.
+    #[inline]
     pub(super) fn rewrite(&self, atime: Option<u64>, inline: Option<&[u8]>) {
         let header = self.m.load(self.at + inode::EXTRA);
         if header >> 32 != u64::from(self.generation) {

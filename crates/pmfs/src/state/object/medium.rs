@@ -23,6 +23,7 @@ impl Medium {
     ///
     /// # Errors
     /// [`Error::Outside`] if the region is smaller than the geometry.
+    #[inline]
     pub fn new(region: Region, geometry: Geometry) -> Result<Medium> {
         let bytes = geometry.pages * crate::layout::PAGE_BYTES;
         if region.len() < bytes {
@@ -37,6 +38,7 @@ impl Medium {
 
     /// Where the objects are.
     #[must_use]
+    #[inline]
     pub fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -49,6 +51,7 @@ impl Medium {
     }
 
     /// Reads bytes: [`Region::read`].
+    #[inline]
     pub fn read(&self, at: u64, buf: &mut [u8]) {
         self.region.read(at, buf);
     }
@@ -56,18 +59,21 @@ impl Medium {
     /// Bytes of the region.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(&self) -> u64 {
         self.region.len()
     }
 
     /// Whether the memory has failed: [`Region::failed`].
     #[must_use]
+    #[inline]
     pub fn failed(&self) -> bool {
         self.region.failed()
     }
 
     /// When stores are durable.
     #[must_use]
+    #[inline]
     pub fn durability(&self) -> Durability {
         self.region.durability()
     }
@@ -97,11 +103,13 @@ impl Medium {
 
     /// Tags that are left. A tag is 48 bits, so a volume sees the end of them only if it is damaged.
     #[must_use]
+    #[inline]
     pub fn tags_left(&self) -> u64 {
         TAG_MAX.saturating_sub(self.tags.load(Ordering::Relaxed))
     }
 
     /// A tag that no slot and no rename pointer has had.
+    #[inline]
     pub(super) fn new_tag(&self) -> Result<u64> {
         let tag = self.tags.fetch_add(1, Ordering::Relaxed);
         if tag <= TAG_MAX {
@@ -111,21 +119,25 @@ impl Medium {
         }
     }
 
+    #[inline]
     pub(super) fn set_next_tag(&self, next: u64) {
         self.tags.fetch_max(next, Ordering::Relaxed);
     }
 
     /// Runs `f` with a brand that no other object has.
+    #[inline]
     pub fn brand<R>(&self, f: impl for<'a> FnOnce(Brand<'a>) -> R) -> R {
         f(Brand::new(self))
     }
 
     /// Runs `f` with two brands.
+    #[inline]
     pub fn brands2<R>(&self, f: impl for<'a, 'b> FnOnce(Brand<'a>, Brand<'b>) -> R) -> R {
         f(Brand::new(self), Brand::new(self))
     }
 
     /// Runs `f` with three brands.
+    #[inline]
     pub fn brands3<R>(
         &self,
         f: impl for<'a, 'b, 'c> FnOnce(Brand<'a>, Brand<'b>, Brand<'c>) -> R,
@@ -134,6 +146,7 @@ impl Medium {
     }
 
     /// Runs `f` with four brands.
+    #[inline]
     pub fn brands4<R>(
         &self,
         f: impl for<'a, 'b, 'c, 'd> FnOnce(Brand<'a>, Brand<'b>, Brand<'c>, Brand<'d>) -> R,
@@ -147,6 +160,7 @@ impl Medium {
     }
 
     /// First byte of an inode, if its birth word has this generation.
+    #[inline]
     pub(super) fn live_inode(&self, wanted: InodeRef) -> Result<u64> {
         if !self.geometry.is_inode(wanted.number) {
             return Err(Error::Stale(wanted));

@@ -28,6 +28,7 @@ impl<'a> Name<'a> {
     ///
     /// # Errors
     /// [`Error::TooLong`], also for the empty name.
+    #[inline]
     pub fn new(name: &'a [u8]) -> Result<Name<'a>> {
         match name.len() {
             1..=NAME_HEAD => Ok(Name::Short(ShortName(name))),
@@ -38,6 +39,7 @@ impl<'a> Name<'a> {
 
     /// Slots that it takes.
     #[must_use]
+    #[inline]
     pub fn slots(&self) -> u64 {
         match self {
             Name::Short(_) => 1,
@@ -47,18 +49,21 @@ impl<'a> Name<'a> {
 }
 
 impl<'a> ShortName<'a> {
+    #[inline]
     pub(super) fn bytes(self) -> &'a [u8] {
         self.0
     }
 }
 
 impl<'a> LongName<'a> {
+    #[inline]
     pub(super) fn bytes(self) -> &'a [u8] {
         self.0
     }
 
     /// Slots that it takes, at least 2.
     #[must_use]
+    #[inline]
     pub fn slots(&self) -> u64 {
         slots_of(self.0.len()) as u64
     }

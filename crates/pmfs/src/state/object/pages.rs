@@ -90,6 +90,7 @@ impl<'i> Inode<'i, Clean, Live> {
     ///
     /// # Errors
     /// [`Error::SequenceExhausted`] if there is none.
+    #[inline]
     pub fn next(&self) -> Result<Next<'i>> {
         let sequence = self.committed().sequence + 1;
         if sequence > SEQUENCE_MAX {
@@ -105,6 +106,7 @@ impl<'i> Inode<'i, Clean, Live> {
     ///
     /// # Errors
     /// [`Error::ForeignPage`].
+    #[inline]
     pub fn owned(&self, extent: Extent) -> Result<Owned<'i>> {
         let sequence = self.committed().sequence;
         self.check(extent.pages, |at, index| {
@@ -125,6 +127,7 @@ impl<'i> Inode<'i, Clean, Live> {
     ///
     /// # Errors
     /// [`Error::ForeignPage`].
+    #[inline]
     pub fn directory_run(&self, run: PageRun) -> Result<DirectoryRun<'i>> {
         self.check(run, |at, _| {
             let offset = PageOffset::from_word(self.m.load(at + desc::OFFSET));
@@ -137,6 +140,7 @@ impl<'i> Inode<'i, Clean, Live> {
     }
 
     /// Checks that the descriptors of a run are there and name this inode, and what else `sound` asks of each.
+    #[inline]
     fn check(&self, run: PageRun, sound: impl Fn(u64, u64) -> bool) -> Result<()> {
         let (m, PageRun { start, len }) = (self.m, run);
         let chunk = m.geometry().chunk_pages;
@@ -165,6 +169,7 @@ impl<'i> Owned<'i> {
     ///
     /// # Errors
     /// [`Error::ForeignPage`] if it does, or holds no data of a file.
+    #[inline]
     pub fn unseen(self, size: u64) -> Result<Unseen<'i>> {
         let Extent {
             kind,
@@ -195,6 +200,7 @@ pub struct Descriptors<'i, P, S> {
 }
 
 impl<'i, P, S> Descriptors<'i, P, S> {
+    #[inline]
     fn in_state<Q>(self) -> Descriptors<'i, Q, S> {
         Descriptors {
             m: self.m,
@@ -207,6 +213,7 @@ impl<'i, P, S> Descriptors<'i, P, S> {
         }
     }
 
+    #[inline]
     fn none<Q, T>(inode: &Inode<'i, Q, T>, at: u64) -> Descriptors<'i, P, S> {
         Descriptors {
             m: inode.m,
@@ -219,6 +226,7 @@ impl<'i, P, S> Descriptors<'i, P, S> {
         }
     }
 
+    #[inline]
     fn adopt_as(&mut self, adoption: Adoption<'_>, next: PageState) {
         let run = adoption.pages.spend();
         let newborn = self.at == 0;
@@ -239,6 +247,7 @@ impl<'i, P, S> Descriptors<'i, P, S> {
     }
 
     /// Stores the lives of pages that are the inode's already.
+    #[inline]
     fn mark(&mut self, owned: &Owned<'i>, next: PageState) {
         let run = owned.extent.pages;
         let life = Life {
@@ -252,6 +261,7 @@ impl<'i, P, S> Descriptors<'i, P, S> {
         }
     }
 
+    #[inline]
     fn store_lives(&mut self, run: PageRun, life: u64) {
         let at = self.m.geometry().desc_at(run.start);
         for index in 0..run.len {
@@ -261,6 +271,7 @@ impl<'i, P, S> Descriptors<'i, P, S> {
         self.add_lines(run);
     }
 
+    #[inline]
     fn add_lines(&mut self, run: PageRun) {
         if run.len > 0 {
             let at = self.m.geometry().desc_at(run.start);
@@ -271,11 +282,13 @@ impl<'i, P, S> Descriptors<'i, P, S> {
 
 impl<'i> Descriptors<'i, Dirty, Before> {
     /// The pages of an inode that is being born. They belong to it at once, and it belongs to nobody yet.
+    #[inline]
     pub fn of_newborn<P>(inode: &Inode<'i, P, Bodied>) -> Self {
         Self::none(inode, 0)
     }
 
     /// The pages of an inode that is to change.
+    #[inline]
     pub fn before(inode: &Inode<'i, Clean, Live>, next: Next<'i>) -> Self {
         Self::none(inode, next.sequence)
     }
@@ -288,18 +301,21 @@ impl<'i> Descriptors<'i, Dirty, Before> {
     }
 
     /// Unwritten pages become written ones.
+    #[inline]
     pub fn turn(mut self, owned: &Owned<'i>) -> Self {
         self.mark(owned, PageState::Written);
         self
     }
 
     /// Written pages become unwritten ones.
+    #[inline]
     pub fn clear(mut self, owned: &Owned<'i>) -> Self {
         self.mark(owned, PageState::Unwritten);
         self
     }
 
     /// Pages stop being part of the inode.
+    #[inline]
     pub fn die(mut self, owned: &Owned<'i>) -> Self {
         self.mark(owned, PageState::Free);
         self
@@ -307,6 +323,7 @@ impl<'i> Descriptors<'i, Dirty, Before> {
 
     /// Whether nothing was stored.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
     }
@@ -314,11 +331,13 @@ impl<'i> Descriptors<'i, Dirty, Before> {
 
 impl<'i> Descriptors<'i, Dirty, Beside> {
     /// The pages of an inode that is to change, as far as they may share the fence of the commit.
+    #[inline]
     pub fn beside(inode: &Inode<'i, Clean, Live>, next: Next<'i>) -> Self {
         Self::none(inode, next.sequence)
     }
 
     /// Pages that show nothing under the size that the commit is going to set stop being part of the inode.
+    #[inline]
     pub fn trim(mut self, unseen: &Unseen<'i>) -> Self {
         self.mark(&unseen.0, PageState::Free);
         self
@@ -329,11 +348,13 @@ impl<'i> Descriptors<'i, Dirty, Killed> {
     /// The pages of a directory that loses its name. The next content of such a page must not be read as slots: it might be
     /// there before the page has another descriptor, and the directory's generation stays the same until its inode is born
     /// again. The directory is empty, so that it may lose its pages before its name.
+    #[inline]
     pub fn killed(inode: &Inode<'i, Clean, Live>) -> Self {
         Self::none(inode, 0)
     }
 
     /// Pages of the directory hold no slots any more.
+    #[inline]
     pub fn kill(mut self, pages: &DirectoryRun<'i>) -> Self {
         self.store_lives(pages.run, 0);
         self
@@ -342,6 +363,7 @@ impl<'i> Descriptors<'i, Dirty, Killed> {
 
 impl<'i> Descriptors<'i, Dirty, Before> {
     /// Free pages become unwritten pages.
+    #[inline]
     pub fn reserve(mut self, adoption: Adoption<'_>) -> Self {
         self.adopt_as(adoption, PageState::Unwritten);
         self
@@ -350,6 +372,7 @@ impl<'i> Descriptors<'i, Dirty, Before> {
 
 impl<'i> Descriptors<'i, Dirty, Beside> {
     /// Free pages become unwritten pages.
+    #[inline]
     pub fn reserve(mut self, adoption: Adoption<'_>) -> Self {
         self.adopt_as(adoption, PageState::Unwritten);
         self
@@ -358,6 +381,7 @@ impl<'i> Descriptors<'i, Dirty, Beside> {
 
 impl<'i, S> Descriptors<'i, Dirty, S> {
     /// Writes each line back once.
+    #[inline]
     pub fn flush(mut self) -> Descriptors<'i, InFlight, S> {
         std::mem::take(&mut self.lines).write_back(self.m);
         self.in_state()
@@ -367,9 +391,11 @@ impl<'i, S> Descriptors<'i, Dirty, S> {
 impl<S> FencedSealed for Descriptors<'_, InFlight, S> {}
 impl<'i, S> Fenced for Descriptors<'i, InFlight, S> {
     type Clean = Descriptors<'i, Clean, S>;
+    #[inline]
     fn non_temporal(&self) -> bool {
         false
     }
+    #[inline]
     fn cleaned(self, _: Witness) -> Self::Clean {
         self.in_state()
     }
@@ -377,6 +403,7 @@ impl<'i, S> Fenced for Descriptors<'i, InFlight, S> {
 
 impl<'i, S> Descriptors<'i, Clean, S> {
     /// The pages that died. They are free because the commit is durable, too.
+    #[inline]
     pub fn freed(self, inode: &Inode<'i, Clean, Changed>) -> Freed<Clean> {
         let _ = inode;
         Freed::new(self.dying, None)
@@ -385,6 +412,7 @@ impl<'i, S> Descriptors<'i, Clean, S> {
 
 /// Stores the descriptor of a free page: life 0, owner, offset, life. The old words belong to another life; no prefix of
 /// these stores makes a living page of old and new words.
+#[inline]
 pub(super) fn store_descriptor(
     m: &Medium,
     page: Page,

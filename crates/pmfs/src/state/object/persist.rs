@@ -51,6 +51,7 @@ pub struct Brand<'id> {
 }
 
 impl<'id> Brand<'id> {
+    #[inline]
     pub(super) fn new(m: &'id Medium) -> Brand<'id> {
         Brand {
             m,
@@ -60,6 +61,7 @@ impl<'id> Brand<'id> {
 
     /// The medium.
     #[must_use]
+    #[inline]
     pub fn medium(&self) -> &'id Medium {
         self.m
     }
@@ -92,6 +94,7 @@ mod fenced_sealed {
 }
 
 /// One fence: everything in `things` is durable when it returns. The last step of every call.
+#[inline]
 pub fn fence<T: Fenced>(m: &Medium, things: T) -> T::Clean {
     m.region.fence();
     things.cleaned(Witness(()))
@@ -99,6 +102,7 @@ pub fn fence<T: Fenced>(m: &Medium, things: T) -> T::Clean {
 
 /// One fence between two steps of a call: `things` are durable before anything that is stored afterwards. Where caches are
 /// persistent, ordinary stores are so anyway, in program order; then only non-temporal stores need the instruction.
+#[inline]
 pub fn order<T: Fenced>(m: &Medium, things: T) -> T::Clean {
     if m.durability() != Durability::Eadr || things.non_temporal() {
         m.region.fence();
@@ -109,9 +113,11 @@ pub fn order<T: Fenced>(m: &Medium, things: T) -> T::Clean {
 impl<T: Fenced> FencedSealed for Option<T> {}
 impl<T: Fenced> Fenced for Option<T> {
     type Clean = Option<T::Clean>;
+    #[inline]
     fn non_temporal(&self) -> bool {
         self.as_ref().is_some_and(T::non_temporal)
     }
+    #[inline]
     fn cleaned(self, witness: Witness) -> Self::Clean {
         self.map(|thing| thing.cleaned(witness))
     }
@@ -120,9 +126,11 @@ impl<T: Fenced> Fenced for Option<T> {
 impl FencedSealed for () {}
 impl Fenced for () {
     type Clean = ();
+    #[inline]
     fn non_temporal(&self) -> bool {
         false
     }
+    #[inline]
     fn cleaned(self, _: Witness) {}
 }
 
@@ -131,9 +139,11 @@ macro_rules! tuples {
         impl<$($name: Fenced),+> FencedSealed for ($($name,)+) {}
         impl<$($name: Fenced),+> Fenced for ($($name,)+) {
             type Clean = ($($name::Clean,)+);
+            #[inline]
             fn non_temporal(&self) -> bool {
                 $(self.$index.non_temporal())||+
             }
+            #[inline]
             fn cleaned(self, witness: Witness) -> Self::Clean {
                 ($(self.$index.cleaned(witness),)+)
             }

@@ -38,6 +38,7 @@ pub struct Touches<'m> {
 
 impl<'m> Touches<'m> {
     /// None yet.
+    #[inline]
     pub fn new(m: &'m Medium) -> Touches<'m> {
         Touches {
             m,
@@ -49,6 +50,7 @@ impl<'m> Touches<'m> {
     ///
     /// # Errors
     /// [`Error::Stale`](crate::state::Error::Stale) if it is not there any more.
+    #[inline]
     pub fn add(&mut self, inode: InodeRef, times: Times) -> Result<()> {
         let at = self.m.live_inode(inode)?;
         let known = self.of.iter_mut().find(|entry| entry.0 == inode);
@@ -66,6 +68,7 @@ impl<'m> Touches<'m> {
     ///
     /// # Errors
     /// As [`add`](Touches::add).
+    #[inline]
     pub fn directory(&mut self, dir: InodeRef, now: u64) -> Result<()> {
         let times = Times {
             atime: None,
@@ -79,6 +82,7 @@ impl<'m> Touches<'m> {
     ///
     /// # Errors
     /// As [`add`](Touches::add).
+    #[inline]
     pub fn changed(&mut self, inode: InodeRef, now: u64) -> Result<()> {
         let times = Times {
             ctime: Some(now),
@@ -91,6 +95,7 @@ impl<'m> Touches<'m> {
     ///
     /// # Errors
     /// As [`add`](Touches::add).
+    #[inline]
     pub fn accessed(&mut self, inode: InodeRef, atime: u64) -> Result<()> {
         let times = Times {
             atime: Some(atime),
@@ -100,6 +105,7 @@ impl<'m> Touches<'m> {
     }
 
     /// Stores the times.
+    #[inline]
     pub fn stamp(self) -> Stamps<'m, Dirty> {
         let (m, mut lines) = (self.m, Lines::default());
         for (of, at, times) in self.of {
@@ -131,6 +137,7 @@ impl<'m> Touches<'m> {
 
 impl<'m> Stamps<'m, Dirty> {
     /// Writes each line back once.
+    #[inline]
     pub fn flush(self) -> Stamps<'m, InFlight> {
         self.lines.write_back(self.m);
         Stamps {
@@ -144,9 +151,11 @@ impl<'m> Stamps<'m, Dirty> {
 impl FencedSealed for Stamps<'_, InFlight> {}
 impl<'m> Fenced for Stamps<'m, InFlight> {
     type Clean = Stamps<'m, Clean>;
+    #[inline]
     fn non_temporal(&self) -> bool {
         false
     }
+    #[inline]
     fn cleaned(self, _: Witness) -> Self::Clean {
         Stamps {
             m: self.m,

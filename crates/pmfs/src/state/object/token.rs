@@ -16,6 +16,7 @@ pub struct FreeInode<'f> {
 }
 
 impl<'f> FreeInode<'f> {
+    #[inline]
     pub(super) fn new(space: &'f FreeSpace, inode: InodeRef) -> FreeInode<'f> {
         FreeInode {
             space: Some(space),
@@ -25,11 +26,13 @@ impl<'f> FreeInode<'f> {
 
     /// The number and generation that it gets when it is born.
     #[must_use]
+    #[inline]
     pub fn inode(&self) -> InodeRef {
         self.inode
     }
 
     /// Takes it for good.
+    #[inline]
     pub(super) fn spend(mut self) -> InodeRef {
         self.space = None;
         self.inode
@@ -53,6 +56,7 @@ pub struct FreePages<'f> {
 }
 
 impl<'f> FreePages<'f> {
+    #[inline]
     pub(super) fn new(space: &'f FreeSpace, start: Page, len: u64) -> FreePages<'f> {
         FreePages {
             space: Some(space),
@@ -63,6 +67,7 @@ impl<'f> FreePages<'f> {
 
     /// Its first page.
     #[must_use]
+    #[inline]
     pub fn start(&self) -> Page {
         self.start
     }
@@ -70,11 +75,13 @@ impl<'f> FreePages<'f> {
     /// Number of pages.
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
+    #[inline]
     pub fn len(&self) -> u64 {
         self.len
     }
 
     /// Cuts off the first `pages` pages, or all if there are no more.
+    #[inline]
     pub fn split(&mut self, pages: u64) -> FreePages<'f> {
         let len = pages.min(self.len);
         let first = FreePages {
@@ -88,6 +95,7 @@ impl<'f> FreePages<'f> {
     }
 
     /// Takes it for good.
+    #[inline]
     pub(super) fn spend(mut self) -> PageRun {
         self.space = None;
         PageRun {
@@ -122,6 +130,7 @@ impl FreeSlots {
 
     /// How many.
     #[must_use]
+    #[inline]
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -145,6 +154,7 @@ pub struct Freed<P> {
 }
 
 impl Freed<Clean> {
+    #[inline]
     pub(super) fn new(pages: Vec<PageRun>, inode: Option<u32>) -> Freed<Clean> {
         Freed {
             pages,
@@ -155,6 +165,7 @@ impl Freed<Clean> {
 
     /// Number of pages.
     #[must_use]
+    #[inline]
     pub fn pages(&self) -> u64 {
         self.pages.iter().map(|run| run.len).sum()
     }
@@ -170,6 +181,7 @@ pub struct FreedSlots<P> {
 }
 
 impl FreedSlots<Clean> {
+    #[inline]
     pub(super) fn new(first: Place, count: u64) -> FreedSlots<Clean> {
         // A damaged length must not reach into the next page.
         let count = count.min(SLOTS_PER_PAGE - first.index());
@@ -188,6 +200,7 @@ impl FreedSlots<Clean> {
 
     /// How many.
     #[must_use]
+    #[inline]
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -201,17 +214,20 @@ pub struct Unlinked {
 }
 
 impl Unlinked {
+    #[inline]
     pub(super) fn new(inode: InodeRef) -> Unlinked {
         Unlinked { inode }
     }
 
     /// Which.
     #[must_use]
+    #[inline]
     pub fn inode(&self) -> InodeRef {
         self.inode
     }
 
     /// The caller, who counts names, says that it was the last one.
+    #[inline]
     pub fn last(self) -> Orphan {
         Orphan { inode: self.inode }
     }
@@ -228,6 +244,7 @@ pub struct Orphan {
 impl Orphan {
     /// Which.
     #[must_use]
+    #[inline]
     pub fn inode(&self) -> InodeRef {
         self.inode
     }
@@ -286,6 +303,7 @@ pub struct Recovered<P> {
 }
 
 impl Recovered<Clean> {
+    #[inline]
     pub(super) fn new(survey: Survey) -> Recovered<Clean> {
         Recovered {
             survey,
@@ -295,6 +313,7 @@ impl Recovered<Clean> {
 
     /// Evidence for the slot maps of directories.
     #[must_use]
+    #[inline]
     pub fn mounted(&self) -> Mounted {
         Mounted(())
     }
