@@ -355,15 +355,14 @@ impl Region {
         let (Some(end), true) = (end, len > 0) else {
             return;
         };
-        let lines = at / LINE_BYTES..end.div_ceil(LINE_BYTES);
-        counts::lines_written_back(lines.end - lines.start);
-        for line in lines {
-            if let Mode::Recorded(recorder) = &self.mode {
-                recorder.step(Event::WriteBack { line }, || {});
-            } else {
-                let word = &self.mapping.words()[(line * LINE_BYTES / WORD_BYTES) as usize];
-                instructions::write_back(instruction, word);
-            }
+        let (first, end) = (at / LINE_BYTES, end.div_ceil(LINE_BYTES));
+        counts::lines_written_back(end - first);
+        if let Mode::Recorded(recorder) = &self.mode {
+            return record_write_backs(recorder, first, end);
+        }
+        let (lines, _) = self.mapping.words().as_chunks::<LINE_WORDS>();
+        for line in &lines[first as usize..end as usize] {
+            instructions::write_back(instruction, &line[0]);
         }
     }
 
@@ -422,6 +421,15 @@ fn record_store(recorder: &Recorder, cell: &AtomicU64, at: u64, word: u64) {
     recorder.step(Event::Store { at, word }, || {
         cell.store(word.to_le(), Ordering::Release);
     });
+}
+
+/// Write-backs of lines of a recorded region.
+#[cold]
+#[inline(never)]
+fn record_write_backs(recorder: &Recorder, first: u64, end: u64) {
+    for line in first..end {
+        recorder.step(Event::WriteBack { line }, || {});
+    }
 }
 
 /// A store to a read-only region is a mistake of the program: without this, it would be a segmentation fault.

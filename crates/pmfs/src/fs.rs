@@ -362,7 +362,7 @@ impl FileSystem for PmFs {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![
-            ("operations", self.gate.passed()),
+            ("operations", self.gate.begun()),
             ("failed_now", u64::from(self.medium().failed())),
             ("read_only_now", u64::from(self.is_read_only())),
         ]

@@ -18,6 +18,7 @@ mod options;
 pub mod state;
 pub mod superblock;
 pub mod table;
+mod threads;
 pub mod words;
 pub mod xattr;
 

@@ -10,7 +10,7 @@ use super::write::check_end;
 use crate::fs::PmFs;
 use crate::index::file::{Extent, FileIndex};
 use crate::layout::{PAGE_BYTES, PageState};
-use crate::state::{Bytes, Times};
+use crate::state::{Bytes, Taken, Times};
 use smallvec::SmallVec;
 use std::ops::Range;
 use steadfast_vfs::policy::{self, attrs::perm_after_write};
@@ -153,7 +153,7 @@ impl PmFs {
     /// So many free pages. ENOSPC.
     fn supply(&self, pages: u64) -> Result<Supply<'_>> {
         let runs = match pages {
-            0 => Vec::new(),
+            0 => Taken::new(),
             pages => self.free()?.pages(pages, None).ok_or_else(full)?,
         };
         Ok(Supply::new(runs))

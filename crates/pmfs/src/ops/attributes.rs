@@ -133,7 +133,8 @@ impl PmFs {
                 let header = (len as u32).to_le_bytes();
                 bytes.splice(0..0, header);
                 let count = ((HEADER_BYTES + len) as u64).div_ceil(PAGE_BYTES);
-                Form::Pages(self.free()?.pages(count, None).ok_or_else(full)?)
+                let pages = self.free()?.pages(count, None).ok_or_else(full)?;
+                Form::Pages(pages.into_vec())
             }
         };
         Ok(NewSet { bytes, form })

@@ -8,7 +8,7 @@ use crate::fs::PmFs;
 use crate::index::file::{Extent, FileIndex};
 use crate::layout::{PAGE_BYTES, PageKind, PageState};
 use crate::state::{
-    self, Attributes, Bytes, Change, DataStore, FreePages, PageChange, PageRun, Times,
+    self, Attributes, Bytes, Change, DataStore, FreePages, PageChange, PageRun, Taken, Times,
 };
 use crate::table::State;
 use smallvec::SmallVec;
@@ -28,7 +28,7 @@ pub(super) struct Edit<'a, 'f> {
 }
 
 /// Free pages, to be used up from the first on.
-pub(super) struct Supply<'f>(Vec<FreePages<'f>>);
+pub(super) struct Supply<'f>(Taken<'f>);
 
 /// The pages of an extent.
 pub(super) fn run(extent: &Extent) -> PageRun {
@@ -40,7 +40,7 @@ pub(super) fn run(extent: &Extent) -> PageRun {
 
 impl<'f> Supply<'f> {
     /// These runs.
-    pub(super) fn new(mut runs: Vec<FreePages<'f>>) -> Supply<'f> {
+    pub(super) fn new(mut runs: Taken<'f>) -> Supply<'f> {
         runs.reverse();
         Supply(runs)
     }

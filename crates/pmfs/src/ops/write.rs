@@ -17,7 +17,7 @@ use super::{FILE_BYTES_MAX, exists};
 use crate::fs::PmFs;
 use crate::index::file::{Extent, FileIndex};
 use crate::layout::{PAGE_BYTES, Page, PageState};
-use crate::state::{self, Bytes, DataStore, Times};
+use crate::state::{self, Bytes, DataStore, Taken, Times};
 use crate::table::{Node, State};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -227,7 +227,7 @@ impl PmFs {
             span.data = &span.data[..len as usize];
             needed = count(&span);
         }
-        Ok((span, Supply::new(Vec::new())))
+        Ok((span, Supply::new(Taken::new())))
     }
 
     /// What the pages at the edges of a write keep.

@@ -64,7 +64,7 @@ pub use calls::*;
 pub use object::content::{Bytes, Content, Hidden, Shown, Targets};
 pub use object::dentry::{Dentry, NewTag};
 pub use object::dirpage::DirPage;
-pub use object::free::FreeSpace;
+pub use object::free::{FreeSpace, Taken};
 pub use object::inode::{Attributes, Inline, Inode, Nameable, Newborn, Ready};
 pub use object::medium::Medium;
 pub use object::name::{LongName, NAME_MAX, Name, ShortName};

@@ -1,4 +1,4 @@
-//! A set of small numbers that finds its least member in logarithmic time: bitmaps over bitmaps.
+//! A set of small numbers that finds its least members in logarithmic time: bitmaps over bitmaps.
 
 use std::ops::Range;
 
@@ -60,26 +60,30 @@ impl Bits {
         }
     }
 
-    /// Takes the least number out.
-    pub(super) fn take_first(&mut self) -> Option<u64> {
+    /// Takes the least numbers out: bit `i` of the second is set for the first + `i`, a multiple of 64 + `i`.
+    pub(super) fn take_word(&mut self) -> Option<(u64, u64)> {
         let mut index = 0usize;
-        for level in self.levels.iter().rev() {
+        for level in self.levels[1..].iter().rev() {
             let word = level[index];
             if word == 0 {
                 return None;
             }
             index = index * 64 + word.trailing_zeros() as usize;
         }
-        self.count -= 1;
-        let first = index as u64;
-        for level in &mut self.levels {
+        let bits = std::mem::take(&mut self.levels[0][index]);
+        if bits == 0 {
+            return None;
+        }
+        self.count -= u64::from(bits.count_ones());
+        let first = index as u64 * 64;
+        for level in &mut self.levels[1..] {
             level[index / 64] &= !(1 << (index % 64));
             if level[index / 64] != 0 {
                 break;
             }
             index /= 64;
         }
-        Some(first)
+        Some((first, bits))
     }
 }
 
@@ -88,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_member_comes_out_first_whatever_was_put_in() {
+    fn the_least_members_come_out_first_whatever_was_put_in() {
         for end in [1, 64, 65, 4096, 4097, 300_000] {
             let mut bits = Bits::new(end);
             let mut model = std::collections::BTreeSet::new();
@@ -105,7 +109,14 @@ mod tests {
                     bits.set(number);
                     model.insert(number);
                 } else {
-                    assert_eq!(bits.take_first(), model.pop_first());
+                    let word = model.first().map(|first| first / 64 * 64);
+                    let taken = bits.take_word();
+                    assert_eq!(taken.map(|(first, _)| first), word);
+                    for number in word.into_iter().flat_map(|first| first..first + 64) {
+                        let bit =
+                            taken.is_some_and(|(first, bits)| bits >> (number - first) & 1 == 1);
+                        assert_eq!(model.remove(&number), bit);
+                    }
                 }
                 assert_eq!(bits.count(), model.len() as u64);
             }
@@ -118,6 +129,6 @@ mod tests {
         bits.set(64);
         bits.set_range(60..1000);
         assert_eq!(bits.count(), 4);
-        assert_eq!(bits.take_first(), Some(60));
+        assert_eq!(bits.take_word(), Some((0, 0xf << 60)));
     }
 }

@@ -1,30 +1,38 @@
 //! The free space of a volume: pages and inodes, in memory alone.
 //!
 //! It is fed by [`Recovered<Clean>`] and [`Freed<Clean>`] and by nothing else: what it hands out is free on the medium, too.
-//! Pages are in shards by address, so that threads rarely meet; a run that was freed merges with its neighbours. Costs are
-//! logarithmic in the number of runs.
+//! Both are in shards by address, and each thread begins in another one, so that threads rarely meet; a run that was freed
+//! merges with its neighbours. Costs are logarithmic in the number of runs, and constant where a run goes on that was taken
+//! from last.
 
-use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
 
 use super::bits::Bits;
 use super::medium::Medium;
 use super::persist::Clean;
 use super::token::{FreeInode, FreePages, Freed, Mounted, Recovered};
 use crate::layout::{InodeRef, Page, inode};
+use crate::threads::{Padded, thread_number};
 
 /// Largest number of shards.
 const SHARDS_MAX: u64 = 16;
 /// Fewest pages of a shard: below this, sharding would only break runs.
 const SHARD_PAGES_MIN: u64 = 4096;
+/// Fewest inodes of a shard.
+const SHARD_INODES_MIN: u64 = 512;
 
 /// Runs of free pages, by start and by length.
 #[derive(Default)]
 struct Runs {
     by_start: BTreeMap<u64, u64>,
     by_len: BTreeSet<(u64, u64)>,
+    /// What is left of the run that was taken from last. It is not in the trees.
+    last: Option<(u64, u64)>,
+    /// Pages in all of them.
+    pages: u64,
 }
 
 impl Runs {
@@ -42,6 +50,13 @@ impl Runs {
 
     /// Adds a run and merges it with its neighbours.
     fn put(&mut self, mut start: u64, mut len: u64) {
+        self.pages += len;
+        if let Some((last, l)) = self.last
+            && (last + l == start || start + len == last)
+        {
+            self.last = None;
+            self.insert(last, l);
+        }
         if let Some((&before, &l)) = self.by_start.range(..start).next_back()
             && before + l == start
         {
@@ -55,78 +70,163 @@ impl Runs {
         self.insert(start, len);
     }
 
+    /// What is left of a run that was taken from.
+    fn leave(&mut self, start: u64, len: u64) {
+        if len > 0
+            && let Some((start, len)) = self.last.replace((start, len))
+        {
+            self.insert(start, len);
+        }
+    }
+
     /// Takes up to `len` pages from `start` on, if they are free.
     fn take_at(&mut self, start: u64, len: u64) -> Option<(u64, u64)> {
-        let (&first, &l) = self.by_start.range(..=start).next_back()?;
+        let last = self
+            .last
+            .filter(|(first, l)| (*first..first + l).contains(&start));
+        let (first, l) = match last {
+            Some(last) => last,
+            None => {
+                let (&first, &l) = self.by_start.range(..=start).next_back()?;
+                (first, l)
+            }
+        };
         let room = (first + l).checked_sub(start).filter(|room| *room > 0)?;
         let taken = room.min(len);
-        self.remove(first, l);
+        match last {
+            Some(_) => self.last = None,
+            None => self.remove(first, l),
+        }
         self.insert(first, start - first);
-        self.insert(start + taken, room - taken);
+        self.leave(start + taken, room - taken);
+        self.pages -= taken;
         Some((start, taken))
     }
 
     /// Takes `len` pages from the shortest run that has as many.
     fn take_whole(&mut self, len: u64) -> Option<(u64, u64)> {
-        let &(l, start) = self.by_len.range((len, 0)..).next()?;
-        self.remove(start, l);
-        self.insert(start + len, l - len);
-        Some((start, len))
+        let last = self.last.filter(|(_, l)| *l >= len);
+        let last = last.map(|(start, l)| (l, start));
+        let listed = self.by_len.range((len, 0)..).next().copied();
+        let (l, start) = last.into_iter().chain(listed).min()?;
+        Some(self.take_from(start, l, len))
     }
 
     /// Takes up to `len` pages from the longest run.
     fn take_longest(&mut self, len: u64) -> Option<(u64, u64)> {
-        let &(l, start) = self.by_len.last()?;
+        let last = self.last.map(|(start, l)| (l, start));
+        let (l, start) = last.max(self.by_len.last().copied())?;
+        Some(self.take_from(start, l, len))
+    }
+
+    /// Takes up to `len` pages from the start of a run.
+    fn take_from(&mut self, start: u64, l: u64, len: u64) -> (u64, u64) {
+        match self.last == Some((start, l)) {
+            true => self.last = None,
+            false => self.remove(start, l),
+        }
         let taken = l.min(len);
-        self.remove(start, l);
-        self.insert(start + taken, l - taken);
-        Some((start, taken))
+        self.leave(start + taken, l - taken);
+        self.pages -= taken;
+        (start, taken)
     }
 }
 
+/// Free inodes with numbers in a row, from `base` on.
+struct Numbers {
+    base: u64,
+    /// Numbers that are taken next: bit `i` is set for `first` + `i`.
+    bits: u64,
+    first: u64,
+    rest: Bits,
+}
+
+impl Numbers {
+    fn take(&mut self) -> Option<u32> {
+        if self.bits == 0 {
+            (self.first, self.bits) = self.rest.take_word()?;
+        }
+        let number = self.base + self.first + u64::from(self.bits.trailing_zeros());
+        self.bits &= self.bits - 1;
+        Some(number as u32)
+    }
+
+    fn put(&mut self, number: u32) {
+        let index = u64::from(number) - self.base;
+        match index.checked_sub(self.first) {
+            Some(bit) if bit < 64 => self.bits |= 1 << bit,
+            _ => self.rest.set(index),
+        }
+    }
+
+    fn count(&self) -> u64 {
+        self.rest.count() + u64::from(self.bits.count_ones())
+    }
+}
+
+/// Runs of pages that were taken.
+pub type Taken<'f> = SmallVec<[FreePages<'f>; 2]>;
+
 /// Free pages and inodes.
 pub struct FreeSpace {
-    shards: Vec<Mutex<Runs>>,
+    pages: Vec<Padded<Mutex<Runs>>>,
+    /// Pages of a shard.
     shard_pages: u64,
-    /// Pages that are free and promised to nobody.
-    pages: AtomicU64,
-    inodes: Mutex<Bits>,
+    inodes: Vec<Padded<Mutex<Numbers>>>,
+    /// Inodes of a shard.
+    shard_inodes: u64,
     mounted: Mounted,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Padded<Mutex<T>>) -> MutexGuard<'_, T> {
+    mutex.0.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A number for each thread, so that threads begin in different shards.
-fn thread_number() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static MINE: Cell<usize> = Cell::new(NEXT.fetch_add(1, Ordering::Relaxed)));
-    MINE.with(Cell::get)
+/// How many shards of at least `least` things there are of `all`, and how large they are.
+fn sharded(all: u64, least: u64) -> (u64, u64) {
+    let shards = (all / least).clamp(1, SHARDS_MAX);
+    let size = all.div_ceil(shards).max(1);
+    (all.div_ceil(size).max(1), size)
 }
 
 impl FreeSpace {
     /// The free space of a volume that has been recovered.
     #[must_use]
     pub fn new(m: &Medium, recovered: Recovered<Clean>) -> FreeSpace {
-        let pages = m.geometry().pages;
-        let shards = (pages / SHARD_PAGES_MIN).clamp(1, SHARDS_MAX);
+        let (page_shards, shard_pages) = sharded(m.geometry().pages, SHARD_PAGES_MIN);
+        let numbers = u64::from(m.geometry().inodes()) + 1;
+        let (inode_shards, shard_inodes) = sharded(numbers, SHARD_INODES_MIN);
         let mounted = recovered.mounted();
+        let numbers = |shard| Numbers {
+            base: shard * shard_inodes,
+            bits: 0,
+            first: 0,
+            rest: Bits::new(shard_inodes),
+        };
         let space = FreeSpace {
-            shards: (0..shards).map(|_| Mutex::default()).collect(),
-            shard_pages: pages.div_ceil(shards).max(1),
-            pages: AtomicU64::new(0),
-            inodes: Mutex::new(Bits::new(u64::from(m.geometry().inodes()) + 1)),
+            pages: (0..page_shards).map(|_| Padded::default()).collect(),
+            shard_pages,
+            inodes: (0..inode_shards)
+                .map(|shard| Padded(Mutex::new(numbers(shard))))
+                .collect(),
+            shard_inodes,
             mounted,
         };
         for run in recovered.survey.pages {
             space.put_pages(Page(run.start), run.end.saturating_sub(run.start));
         }
-        let mut inodes = lock(&space.inodes);
         for run in recovered.survey.inodes {
-            inodes.set_range(u64::from(run.start)..u64::from(run.end));
+            let (start, end) = (u64::from(run.start), u64::from(run.end));
+            for numbers in &space.inodes {
+                let mut numbers = lock(numbers);
+                let base = numbers.base;
+                let from = start.max(base);
+                let to = end.min(base + shard_inodes);
+                if from < to {
+                    numbers.rest.set_range(from - base..to - base);
+                }
+            }
         }
-        drop(inodes);
         space
     }
 
@@ -149,85 +249,128 @@ impl FreeSpace {
     /// Free pages that nobody has taken.
     #[must_use]
     pub fn free_pages(&self) -> u64 {
-        self.pages.load(Ordering::Relaxed)
+        self.pages.iter().map(|shard| lock(shard).pages).sum()
     }
 
     /// Free inodes.
     #[must_use]
     pub fn free_inodes(&self) -> u64 {
-        lock(&self.inodes).count()
+        self.inodes.iter().map(|shard| lock(shard).count()).sum()
     }
 
-    /// Takes the free inode with the smallest number, or `None` if there is none. An inode in its last generation stays
-    /// unused for good, because a reference to it could not be told from one to its successor.
+    /// Takes a free inode, or `None` if there is none: of those where this thread begins one with a small number. An inode in
+    /// its last generation stays unused for good, because a reference to it could not be told from one to its successor.
     pub fn inode(&self, m: &Medium) -> Option<FreeInode<'_>> {
-        loop {
-            let number = lock(&self.inodes).take_first()? as u32;
-            let born = m.load(m.geometry().inode_at(number) + inode::BIRTH);
-            if let Some(generation) = ((born >> 32) as u32).checked_add(1) {
-                return Some(FreeInode::new(self, InodeRef { number, generation }));
+        let (home, shards) = (thread_number(), self.inodes.len());
+        for turn in 0..shards {
+            let shard = &self.inodes[(home + turn) % shards];
+            loop {
+                // Not in the condition: that would hold the lock.
+                let number = lock(shard).take();
+                let Some(number) = number else {
+                    break;
+                };
+                let born = m.load(m.geometry().inode_at(number) + inode::BIRTH);
+                if let Some(generation) = ((born >> 32) as u32).checked_add(1) {
+                    return Some(FreeInode::new(self, InodeRef { number, generation }));
+                }
             }
         }
+        None
     }
 
     /// Takes `count` pages in as few runs as it can, beginning at `near` if that page is free. `None` if there are not as
     /// many; nothing is taken then.
-    pub fn pages(&self, count: u64, near: Option<Page>) -> Option<Vec<FreePages<'_>>> {
-        // Counted first: whoever gets past this line finds its pages, because runs are added before they are counted.
-        self.pages
-            .fetch_update(Ordering::Acquire, Ordering::Relaxed, |free| {
-                free.checked_sub(count)
-            })
-            .ok()?;
-        let mut runs = Vec::new();
-        let mut missing = count;
-        if let Some(near) = near
-            && missing > 0
-            && let Some(taken) = lock(self.shard(near.0)).take_at(near.0, missing)
-        {
-            missing -= taken.1;
-            runs.push(taken);
+    pub fn pages(&self, count: u64, near: Option<Page>) -> Option<Taken<'_>> {
+        if count == 0 {
+            return Some(Taken::new());
         }
-        let home = near.map_or_else(thread_number, |page| (page.0 / self.shard_pages) as usize);
-        let order = || (0..self.shards.len()).map(|i| &self.shards[(home + i) % self.shards.len()]);
-        if missing > 0
-            && let Some(taken) = order().find_map(|shard| lock(shard).take_whole(missing))
-        {
-            missing -= taken.1;
-            runs.push(taken);
-        }
-        while missing > 0 {
-            for shard in order() {
-                while missing > 0
-                    && let Some(taken) = lock(shard).take_longest(missing)
-                {
-                    missing -= taken.1;
-                    runs.push(taken);
-                }
-            }
-        }
+        let shards = self.pages.len();
+        let home = match near {
+            Some(page) => ((page.0 / self.shard_pages) as usize).min(shards - 1),
+            None => thread_number() % shards,
+        };
         let token = |(start, len)| FreePages::new(self, Page(start), len);
-        Some(runs.into_iter().map(token).collect())
+        let mut shard = lock(&self.pages[home]);
+        let first = near.and_then(|near| shard.take_at(near.0, count));
+        let missing = count - first.map_or(0, |(_, len)| len);
+        let rest = match missing {
+            0 => None,
+            missing => shard.take_whole(missing),
+        };
+        if missing == 0 || rest.is_some() {
+            drop(shard);
+            return Some(first.into_iter().chain(rest).map(token).collect());
+        }
+        if let Some((start, len)) = first {
+            shard.put(start, len);
+        }
+        drop(shard);
+        self.pages_of_all(count, near, home)
+            .map(|runs| runs.into_iter().map(token).collect())
     }
 
-    fn shard(&self, page: u64) -> &Mutex<Runs> {
-        let shard = (page / self.shard_pages) as usize;
-        &self.shards[shard.min(self.shards.len() - 1)]
+    /// The same, from all shards, whose locks it takes in order: nobody gets what is counted here.
+    fn pages_of_all(
+        &self,
+        count: u64,
+        near: Option<Page>,
+        home: usize,
+    ) -> Option<SmallVec<[(u64, u64); 2]>> {
+        let mut shards: Vec<_> = self.pages.iter().map(lock).collect();
+        let all: u64 = shards.iter().map(|shard| shard.pages).sum();
+        if all < count {
+            return None;
+        }
+        let mut runs = SmallVec::new();
+        let mut missing = count;
+        let mut got = |taken: (u64, u64), missing: &mut u64| {
+            *missing -= taken.1;
+            runs.push(taken);
+        };
+        if let Some(near) = near
+            && let Some(taken) = shards[home].take_at(near.0, missing)
+        {
+            got(taken, &mut missing);
+        }
+        shards.rotate_left(home);
+        if missing > 0
+            && let Some(taken) = shards
+                .iter_mut()
+                .find_map(|shard| shard.take_whole(missing))
+        {
+            got(taken, &mut missing);
+        }
+        for shard in &mut shards {
+            while missing > 0
+                && let Some(taken) = shard.take_longest(missing)
+            {
+                got(taken, &mut missing);
+            }
+        }
+        Some(runs)
     }
 
     pub(super) fn put_pages(&self, start: Page, len: u64) {
         let (mut start, end) = (start.0, start.0 + len);
         while start < end {
             // Runs do not cross shards: each page has one home.
-            let home = (start / self.shard_pages + 1) * self.shard_pages;
-            let part = end.min(home.max(start + 1)) - start;
-            lock(self.shard(start)).put(start, part);
+            let home = (start / self.shard_pages) as usize;
+            let (home, border) = match home + 1 < self.pages.len() {
+                true => (home, (home as u64 + 1) * self.shard_pages),
+                false => (self.pages.len() - 1, u64::MAX),
+            };
+            let part = end.min(border) - start;
+            lock(&self.pages[home]).put(start, part);
             start += part;
         }
-        self.pages.fetch_add(len, Ordering::Release);
     }
 
     pub(super) fn put_inode(&self, number: u32) {
-        lock(&self.inodes).set(u64::from(number));
+        let shard = (u64::from(number) / self.shard_inodes) as usize;
+        if let Some(shard) = self.inodes.get(shard) {
+            let mut numbers = lock(shard);
+            numbers.put(number);
+        }
     }
 }

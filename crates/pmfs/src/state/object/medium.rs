@@ -1,5 +1,6 @@
 //! The medium: a region with the geometry of a volume on it, readable by everybody, stored to by `state` alone.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use steadfast_pm::{Durability, Recorder, Region};
@@ -7,6 +8,7 @@ use steadfast_pm::{Durability, Recorder, Region};
 use super::persist::Brand;
 use crate::layout::{Geometry, InodeRef, TAG_MAX, inode};
 use crate::state::{Error, Result};
+use crate::threads::Padded;
 use crate::words::Words;
 
 /// A volume's region, its geometry, and the counter of slot tags.
@@ -15,7 +17,27 @@ use crate::words::Words;
 pub struct Medium {
     pub(super) region: Region,
     geometry: Geometry,
-    tags: AtomicU64,
+    tags: Padded<Tags>,
+}
+
+/// Tags that a thread takes at once.
+const TAGS_AT_ONCE: u64 = 64;
+
+/// Where new tags come from.
+struct Tags {
+    /// Tells blocks of this medium from those of others, and from those that were taken before tags began anew.
+    id: AtomicU64,
+    next: AtomicU64,
+}
+
+thread_local! {
+    /// A block of tags of the medium that the thread used last: id, next, end.
+    static BLOCK: Cell<(u64, u64, u64)> = const { Cell::new((0, 0, 0)) };
+}
+
+fn new_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Medium {
@@ -32,7 +54,10 @@ impl Medium {
         Ok(Medium {
             region,
             geometry,
-            tags: AtomicU64::new(1),
+            tags: Padded(Tags {
+                id: AtomicU64::new(new_id()),
+                next: AtomicU64::new(1),
+            }),
         })
     }
 
@@ -101,27 +126,34 @@ impl Medium {
         self.region
     }
 
-    /// Tags that are left. A tag is 48 bits, so a volume sees the end of them only if it is damaged.
+    /// Tags that no thread has taken. A tag is 48 bits, so a volume sees the end of them only if it is damaged.
     #[must_use]
     #[inline]
     pub fn tags_left(&self) -> u64 {
-        TAG_MAX.saturating_sub(self.tags.load(Ordering::Relaxed))
+        TAG_MAX.saturating_sub(self.tags.0.next.load(Ordering::Relaxed))
     }
 
     /// A tag that no slot and no rename pointer has had.
     #[inline]
     pub(super) fn new_tag(&self) -> Result<u64> {
-        let tag = self.tags.fetch_add(1, Ordering::Relaxed);
-        if tag <= TAG_MAX {
-            Ok(tag)
-        } else {
-            Err(Error::TagsExhausted)
+        let id = self.tags.0.id.load(Ordering::Relaxed);
+        let (block, tag, end) = BLOCK.get();
+        if block == id && tag < end {
+            BLOCK.set((id, tag + 1, end));
+            return Ok(tag);
         }
+        let tag = self.tags.0.next.fetch_add(TAGS_AT_ONCE, Ordering::Relaxed);
+        if tag > TAG_MAX {
+            return Err(Error::TagsExhausted);
+        }
+        BLOCK.set((id, tag + 1, (tag + TAGS_AT_ONCE).min(TAG_MAX + 1)));
+        Ok(tag)
     }
 
     #[inline]
     pub(super) fn set_next_tag(&self, next: u64) {
-        self.tags.fetch_max(next, Ordering::Relaxed);
+        self.tags.0.next.fetch_max(next, Ordering::Relaxed);
+        self.tags.0.id.store(new_id(), Ordering::Relaxed);
     }
 
     /// Runs `f` with a brand that no other object has.

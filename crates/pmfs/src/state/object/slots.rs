@@ -1,7 +1,7 @@
 //! The free slots of one directory, in memory.
 //!
 //! A bitmap for each page, and the pages by their longest row of free slots, so that `k` slots in a row (a name takes at most
-//! 5) are found in logarithmic time.
+//! 5) are found in logarithmic time. The page that slots were taken from last is kept apart: as a rule it has more.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,6 +19,8 @@ pub struct SlotMap {
     pages: HashMap<Page, u64, foldhash::fast::FixedState>,
     /// Pages whose longest row, capped at 5, is `index + 1`.
     rows: [BTreeSet<Page>; ROW_MAX],
+    /// The page that slots were taken from last, and its bits. It is not in the maps.
+    last: Option<(Page, u64)>,
     free: u64,
 }
 
@@ -56,8 +58,7 @@ impl SlotMap {
 
     /// Adds a page that a mount found: bit `i` of `free` says that slot `i` is free.
     pub fn add_scanned(&mut self, _recovered: Mounted, page: Page, free: u64) {
-        let bits = self.pages.get(&page).copied().unwrap_or(0);
-        self.replace(page, bits, bits | free);
+        self.set(page, free);
     }
 
     /// Adds slots that a call has freed.
@@ -76,31 +77,69 @@ impl SlotMap {
         self.free
     }
 
-    /// Takes `count` slots in a row, from the page with the shortest row that does, or `None`.
+    /// Takes `count` slots in a row, from the page that slots were taken from last, or else from the page with the shortest
+    /// row that does; or `None`.
+    #[inline]
     pub fn take(&mut self, count: u64) -> Option<FreeSlots> {
-        let shortest = (count as usize).checked_sub(1)?;
-        let page = *self
-            .rows
-            .get(shortest..)?
-            .iter()
-            .find_map(BTreeSet::first)?;
-        let bits = *self.pages.get(&page)?;
-        let first = find_row(bits, count)?;
-        self.replace(page, bits, bits & !mask(first, count));
+        if !(1..=ROW_MAX as u64).contains(&count) {
+            return None;
+        }
+        let there = self.last.and_then(|(_, bits)| find_row(bits, count));
+        let first = match there {
+            Some(first) => first,
+            None => self.turn_to(count)?,
+        };
+        let (page, bits) = self.last.as_mut()?;
+        let page = *page;
+        *bits &= !mask(first, count);
+        self.free -= count;
+        if *bits == 0 {
+            self.last = None;
+        }
         Some(FreeSlots {
             first: Place::new(page, first),
             count,
         })
     }
 
-    fn put(&mut self, first: Place, count: u64) {
-        debug_assert!(first.index() + count <= SLOTS_PER_PAGE);
-        let bits = self.pages.get(&first.page()).copied().unwrap_or(0);
-        self.replace(first.page(), bits, bits | mask(first.index(), count));
+    /// Makes the page with the shortest row of `count` slots the last one. Returns where the row begins.
+    fn turn_to(&mut self, count: u64) -> Option<u64> {
+        let shortest = (count as usize).checked_sub(1)?;
+        let rows = self.rows.get(shortest..)?;
+        let page = *rows.iter().find_map(BTreeSet::first)?;
+        let bits = *self.pages.get(&page)?;
+        let first = find_row(bits, count)?;
+        self.replace(page, bits, 0);
+        if let Some((page, bits)) = self.last.replace((page, bits)) {
+            self.replace(page, 0, bits);
+        }
+        Some(first)
     }
 
+    fn put(&mut self, first: Place, count: u64) {
+        debug_assert!(first.index() + count <= SLOTS_PER_PAGE);
+        self.set(first.page(), mask(first.index(), count));
+    }
+
+    /// Slots of a page are free.
+    fn set(&mut self, page: Page, free: u64) {
+        let before = match &mut self.last {
+            Some((last, bits)) if *last == page => {
+                let before = *bits;
+                *bits |= free;
+                before
+            }
+            _ => {
+                let before = self.pages.get(&page).copied().unwrap_or(0);
+                self.replace(page, before, before | free);
+                before
+            }
+        };
+        self.free += u64::from((free & !before).count_ones());
+    }
+
+    /// Notes that a page has these free slots instead of the old ones.
     fn replace(&mut self, page: Page, old: u64, new: u64) {
-        self.free = self.free + u64::from(new.count_ones()) - u64::from(old.count_ones());
         let (before, after) = (longest_row(old), longest_row(new));
         if before != after {
             if before > 0 {
@@ -166,6 +205,20 @@ mod tests {
         assert_eq!(map.take(1).unwrap().first(), Place::new(Page(3), 10));
         assert_eq!(map.free(), 0);
         assert!(map.take(1).is_none() && map.pages.is_empty());
+    }
+
+    #[test]
+    fn the_page_that_slots_were_taken_from_last_is_asked_first() {
+        let mut map = SlotMap::new();
+        map.put(Place::new(Page(7), 0), 64);
+        assert_eq!(map.take(1).unwrap().first(), Place::new(Page(7), 0));
+        // A shorter row, but in another page.
+        map.put(Place::new(Page(3), 0), 1);
+        assert_eq!(map.take(1).unwrap().first(), Place::new(Page(7), 1));
+        map.put(Place::new(Page(7), 0), 1);
+        assert_eq!(map.take(5).unwrap().first(), Place::new(Page(7), 2));
+        assert_eq!(map.take(1).unwrap().first(), Place::new(Page(7), 0));
+        assert_eq!(map.free(), 64 - 7 + 1);
     }
 
     #[test]

@@ -4,10 +4,10 @@ use smallvec::SmallVec;
 use std::marker::PhantomData;
 
 use super::inode::SecondLine;
-use super::line::Lines;
+use super::line::LineWriter;
 use super::medium::Medium;
 use super::persist::{Clean, Dirty, Fenced, FencedSealed, InFlight, Witness};
-use crate::layout::{INODE_BYTES, InodeRef, LINE_BYTES, inode};
+use crate::layout::{InodeRef, LINE_BYTES, inode};
 use crate::state::Result;
 
 /// Times to set; `None` leaves one alone. Nanoseconds since 1970 as in [`time_word`](crate::layout::time_word).
@@ -25,7 +25,8 @@ pub struct Times {
 #[must_use]
 pub struct Stamps<'m, P> {
     m: &'m Medium,
-    lines: Lines,
+    /// Where these lines begin, each of them once.
+    lines: SmallVec<[u64; 4]>,
     _state: PhantomData<P>,
 }
 
@@ -107,24 +108,26 @@ impl<'m> Touches<'m> {
     /// Stores the times.
     #[inline]
     pub fn stamp(self) -> Stamps<'m, Dirty> {
-        let (m, mut lines) = (self.m, Lines::default());
-        for (of, at, times) in self.of {
-            for (offset, time) in [(inode::MTIME, times.mtime), (inode::CTIME, times.ctime)] {
-                if let Some(time) = time {
-                    m.region.store(at + offset, time);
-                }
+        let (m, mut lines) = (self.m, SmallVec::new());
+        for (of, at, times) in &self.of {
+            let mut line = LineWriter::new(m, *at);
+            if let Some(mtime) = times.mtime {
+                line.word(inode::MTIME, mtime);
+            }
+            if let Some(ctime) = times.ctime {
+                line.word(inode::CTIME, ctime);
             }
             if times.mtime.or(times.ctime).is_some() {
-                lines.add(at, LINE_BYTES);
+                lines.push(*at);
             }
             if times.atime.is_some() {
                 let line = SecondLine {
                     m,
-                    at,
+                    at: *at,
                     generation: of.generation,
                 };
                 line.rewrite(times.atime, None);
-                lines.add(at + inode::EXTRA, INODE_BYTES - inode::EXTRA);
+                lines.push(at + inode::EXTRA);
             }
         }
         Stamps {
@@ -139,10 +142,12 @@ impl<'m> Stamps<'m, Dirty> {
     /// Writes each line back once.
     #[inline]
     pub fn flush(self) -> Stamps<'m, InFlight> {
-        self.lines.write_back(self.m);
+        for at in &self.lines {
+            self.m.region.write_back(*at, LINE_BYTES);
+        }
         Stamps {
             m: self.m,
-            lines: Lines::default(),
+            lines: SmallVec::new(),
             _state: PhantomData,
         }
     }

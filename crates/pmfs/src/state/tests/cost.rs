@@ -329,7 +329,7 @@ fn changes(lab: &Lab) {
     let m = &lab.m;
     let mut dir = Dir::new(root());
     let (a, _) = lab.make(&mut dir, b"a", FileKind::Regular);
-    let mut pages: Vec<FreePages<'_>> = lab.space.pages(128, None).unwrap();
+    let mut pages = lab.space.pages(128, None).unwrap();
     // From an even page on: two descriptors share a line.
     let mut free = pages.remove(0);
     let odd = free.start().0 % 2;

@@ -167,7 +167,7 @@ impl Lab {
     pub(super) fn file(&self, dir: &mut Dir, name: &[u8], pages: u64) -> (InodeRef, PageRun) {
         let (inode, _) = self.make(dir, name, FileKind::Regular);
         let free = self.space.pages(pages, None).unwrap();
-        let [free] = <[_; 1]>::try_from(free).ok().unwrap();
+        let [free] = <[_; 1]>::try_from(free.into_vec()).ok().unwrap();
         let run = PageRun {
             start: free.start(),
             len: pages,
