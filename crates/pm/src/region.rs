@@ -379,6 +379,19 @@ impl Region {
 }
 
 impl Line<'_> {
+    /// The word at byte `offset` of the line, as [`Region::load`]; only its place within a line counts.
+    #[must_use]
+    #[inline]
+    pub fn load(&self, offset: u64) -> u64 {
+        debug_assert!(offset.is_multiple_of(WORD_BYTES));
+        let offset = offset % LINE_BYTES;
+        let word = self.words[(offset / WORD_BYTES) as usize].load(Ordering::Acquire);
+        if let Mode::Recorded(recorder) = self.mode {
+            recorder.note_read(((self.at + offset) / WORD_BYTES) as usize, 1);
+        }
+        u64::from_le(word)
+    }
+
     /// Stores a word at byte `offset` of the line, a multiple of 8; only its place within a line counts. As
     /// [`Region::store`].
     #[inline]

@@ -12,7 +12,7 @@
 
 use crate::index::dir::DirIndex;
 use crate::index::file::FileIndex;
-use crate::layout::{InodeRef, birth_parts, birth_word};
+use crate::layout::{Geometry, InodeRef, birth_parts, birth_word};
 use crate::state::{Orphan, SlotMap};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
@@ -37,6 +37,8 @@ pub struct Node<'t> {
     pub kind: FileKind,
     /// Its size or its target is damaged, so nothing can be read or changed. Only in a read-only mount.
     pub damaged: bool,
+    /// First byte of the inode.
+    pub at: u64,
     home: &'t Home,
 }
 
@@ -220,15 +222,17 @@ type Chunk = OnceLock<Box<[Home; CHUNK]>>;
 /// All nodes, by number.
 pub struct Table {
     chunks: Box<[Chunk]>,
+    geometry: Geometry,
 }
 
 impl Table {
-    /// A table without nodes, for numbers up to `last`.
+    /// A table without nodes, for the inodes of a volume.
     #[must_use]
-    pub fn new(last: u32) -> Table {
-        let chunks = last as usize / CHUNK + 1;
+    pub fn new(geometry: Geometry) -> Table {
+        let chunks = geometry.inodes() as usize / CHUNK + 1;
         Table {
             chunks: (0..chunks).map(|_| Chunk::new()).collect(),
+            geometry,
         }
     }
 
@@ -251,19 +255,23 @@ impl Table {
     #[inline]
     pub fn get(&self, number: u32) -> Option<Node<'_>> {
         let chunk = self.chunks.get(number as usize / CHUNK)?.get()?;
-        node(&chunk[number as usize % CHUNK], number)
+        self.node(&chunk[number as usize % CHUNK], number)
     }
 
     /// The place of an inode that is to be born, or that a mount has found, as a node that is not there yet. `None` if the
     /// number is too large.
     #[must_use]
     pub fn place(&self, inode: InodeRef, kind: FileKind, damaged: bool) -> Option<Node<'_>> {
+        if !self.geometry.is_inode(inode.number) {
+            return None;
+        }
         let chunk = self.chunks.get(inode.number as usize / CHUNK)?;
         let chunk = chunk.get_or_init(|| Box::new(std::array::from_fn(|_| Home::default())));
         Some(Node {
             inode,
             kind,
             damaged,
+            at: self.geometry.inode_at(inode.number),
             home: &chunk[inode.number as usize % CHUNK],
         })
     }
@@ -286,25 +294,26 @@ impl Table {
                 .flat_map(|chunk| chunk.iter())
                 .zip(0..)
             {
-                if let Some(node) = node(home, (index * CHUNK) as u32 + number) {
+                if let Some(node) = self.node(home, (index * CHUNK) as u32 + number) {
                     look(node);
                 }
             }
         }
     }
-}
 
-/// What lives in a place.
-#[inline]
-fn node(home: &Home, number: u32) -> Option<Node<'_>> {
-    let life = home.life.load(Ordering::Acquire);
-    let (generation, kind) = birth_parts(life);
-    Some(Node {
-        inode: InodeRef { number, generation },
-        kind: kind?,
-        damaged: life & DAMAGED != 0,
-        home,
-    })
+    /// What lives in a place.
+    #[inline]
+    fn node<'t>(&self, home: &'t Home, number: u32) -> Option<Node<'t>> {
+        let life = home.life.load(Ordering::Acquire);
+        let (generation, kind) = birth_parts(life);
+        Some(Node {
+            inode: InodeRef { number, generation },
+            kind: kind?,
+            damaged: life & DAMAGED != 0,
+            at: self.geometry.inode_at(number),
+            home,
+        })
+    }
 }
 
 impl std::fmt::Debug for Table {
@@ -322,6 +331,12 @@ mod tests {
         InodeRef { number, generation }
     }
 
+    /// Of 32 inodes, or of 16,384.
+    fn table(inodes: u32) -> Table {
+        let bytes = u64::from(inodes) * 16384;
+        Table::new(Geometry::new(bytes.max(1 << 20), 16384).unwrap())
+    }
+
     #[test]
     fn a_node_costs_at_most_104_bytes() {
         assert!(size_of::<Home>() <= 104, "{}", size_of::<Home>());
@@ -329,7 +344,7 @@ mod tests {
 
     #[test]
     fn a_node_is_found_by_its_number_until_it_leaves() {
-        let table = Table::new(10_000);
+        let table = table(16_384);
         let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Socket];
         let kind = |number: u32| kinds[number as usize % 3];
         for number in 1..=10_000 {
@@ -350,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_node_is_not_there_once_another_inode_has_its_number() {
-        let table = Table::new(7);
+        let table = table(32);
         table.insert(inode(7, 1), FileKind::Regular, false, State::default());
         let old = table.get(7).unwrap();
         assert!(old.is_there());
@@ -363,9 +378,9 @@ mod tests {
 
     #[test]
     fn a_number_that_no_inode_can_have_has_no_place() {
-        let table = Table::new(100);
+        let table = table(32);
         let place = |number| table.place(inode(number, 1), FileKind::Fifo, false);
-        assert!(place(100).is_some_and(|node| !node.is_there()));
-        assert!(place(1000).is_none());
+        assert!(place(64).is_some_and(|node| !node.is_there()));
+        assert!(place(0).is_none() && place(65).is_none() && place(1000).is_none());
     }
 }

@@ -197,6 +197,7 @@ pub fn may_remove(caller: &Caller, dir: &Subject, victim: &Subject, as_dir: bool
 
 /// `.` and `..`, which no operation makes or removes.
 #[must_use]
+#[inline]
 pub fn is_dots(name: &[u8]) -> bool {
     matches!(name, b"." | b"..")
 }
@@ -205,6 +206,7 @@ pub fn is_dots(name: &[u8]) -> bool {
 ///
 /// # Errors
 /// ENOENT for the empty name, ENAMETOOLONG, EINVAL for bytes that cannot be in a name.
+#[inline]
 pub fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() {
         return Err(Errno::NoEnt.into());
@@ -212,7 +214,9 @@ pub fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Errno::NameTooLong.into());
     }
-    match name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+    // Without a branch for each byte: names are short.
+    let bad = |bad, byte: &u8| bad | (*byte == 0) | (*byte == b'/');
+    match name.iter().fold(false, bad) {
         true => Err(Errno::Inval.into()),
         false => Ok(()),
     }

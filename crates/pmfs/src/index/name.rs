@@ -119,8 +119,18 @@ fn load_bytes(m: &impl Words, at: u64, bytes: &mut [u8]) {
 
 /// Whether these bytes are there.
 fn holds(m: &impl Words, at: u64, bytes: &[u8]) -> bool {
-    bytes
-        .chunks(8)
-        .zip((at..).step_by(8))
-        .all(|(piece, at)| m.load(at).to_le_bytes()[..piece.len()] == *piece)
+    let (words, tail) = bytes.as_chunks::<8>();
+    let whole = words.iter().zip((at..).step_by(8));
+    let at = at + bytes.len() as u64 / 8 * 8;
+    whole
+        .into_iter()
+        .all(|(word, at)| m.load(at) == u64::from_le_bytes(*word))
+        && (tail.is_empty() || {
+            let mut word = 0;
+            for byte in tail.iter().rev() {
+                word = word << 8 | u64::from(*byte);
+            }
+            let unused = 64 - 8 * tail.len();
+            m.load(at) << unused == word << unused
+        })
 }

@@ -136,7 +136,7 @@ pub(crate) fn scan(m: &impl Words, geometry: &Geometry, workers: &mut Workers<'_
         log.add(Problem::PageOfRemoved, location, format_args!(""));
         log.fix(Problem::PageOfRemoved, (look.life_at(page.page), 0));
     }
-    let table = Table::new(geometry.inodes());
+    let table = Table::new(*geometry);
     let inodes: Vec<Inodes> = workers.each(1000, buckets.count(), |bucket| {
         let numbers = buckets.numbers(bucket);
         let runs = found.iter().map(|piece| piece.runs_of(numbers.clone()));

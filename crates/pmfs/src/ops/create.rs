@@ -1,6 +1,6 @@
 //! Operations that add a name: mknod, mkdir, symlink, link; and unnamed temporary files.
 
-use super::attributes::NewSet;
+use super::attributes::{Form, NewSet};
 use super::inode::time;
 use super::locks::{Locked, lock_new};
 use super::name::{Parent, full, refused, touch};
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use steadfast_vfs::acl::XATTR_DEFAULT;
 use steadfast_vfs::policy::born::{Born, born, inherits_acl, may_make};
 use steadfast_vfs::policy::{self, EXEC, WRITE};
-use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, NewNode, Result};
+use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, InodeFlags, NewNode, Result};
 
 /// A new inode besides its name.
 #[derive(Clone, Copy)]
@@ -26,15 +26,6 @@ struct New<'a> {
     perm: u16,
     rdev: u32,
     target: &'a [u8],
-}
-
-/// The attributes that an inode is born with.
-fn inherited(born: Born) -> Attributes {
-    let mut all = Attributes::default();
-    all.flags = born.flags;
-    all.access = born.access;
-    all.default = born.default;
-    all
 }
 
 impl PmFs {
@@ -115,7 +106,7 @@ impl PmFs {
             let name = (name, hash);
             return self.create_symlink(&dir, &mut state, name, new.target, birth, (node, inner));
         }
-        let NewSet { bytes, form } = self.new_set(&inherited(born), true)?;
+        let NewSet { bytes, form } = self.inherited(born)?;
         let index = form.index();
         birth.attributes = form.newborn(&bytes);
         let room = self.room(&dir, &mut state, name)?;
@@ -182,6 +173,22 @@ impl PmFs {
         Ok(born(caller, &parent.subject, kind, perm, default.as_ref()))
     }
 
+    /// The attributes that an inode is born with, with the pages that they need. ENOSPC.
+    #[inline]
+    fn inherited(&self, born: Born) -> Result<NewSet<'_>> {
+        if born.flags == InodeFlags::NONE && born.access.is_none() && born.default.is_none() {
+            return Ok(NewSet {
+                bytes: Vec::new(),
+                form: Form::None,
+            });
+        }
+        let mut all = Attributes::default();
+        all.flags = born.flags;
+        all.access = born.access;
+        all.default = born.default;
+        self.new_set(&all, true)
+    }
+
     /// A free inode, and its place in the table. `None`: there is none.
     pub(super) fn free_inode(&self, kind: FileKind) -> Result<Option<(FreeInode<'_>, Node<'_>)>> {
         let inode = self.free()?.inode(self.medium());
@@ -240,7 +247,7 @@ impl PmFs {
         let (inode, node) = self.free_inode(new.kind)?.ok_or_else(full)?;
         let mut birth = birth(caller, inode, &born, &new, self.now());
         let attr = newborn(&birth);
-        let NewSet { bytes, form } = self.new_set(&inherited(born), true)?;
+        let NewSet { bytes, form } = self.inherited(born)?;
         let index = form.index();
         birth.attributes = form.newborn(&bytes);
         let mut inner = node.write();

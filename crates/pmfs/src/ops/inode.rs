@@ -71,33 +71,39 @@ impl PmFs {
     }
 
     /// The inode of a node, whose lock the caller holds.
+    #[inline]
     pub(super) fn disk(&self, node: &Node<'_>) -> Disk {
-        let m = self.medium();
-        let at = m.geometry().inode_at(node.inode.number);
-        let commit = Commit::from_word(m.load(at + inode::COMMIT));
-        let owner = m.load(at + inode::OWNER[commit.parity()]);
+        const WORDS: [u64; 5] = [
+            inode::COMMIT,
+            inode::OWNER[0],
+            inode::OWNER[1],
+            inode::SIZE[0],
+            inode::SIZE[1],
+        ];
+        let [commit, owner @ .., size0, size1] = self.medium().words(node.at, WORDS);
+        let commit = Commit::from_word(commit);
+        let owner = owner[commit.parity()];
         Disk {
             inode: node.inode,
             kind: node.kind,
             commit,
             uid: (owner >> 32) as u32,
             gid: owner as u32,
-            size: m.load(at + inode::SIZE[commit.parity()]),
+            size: [size0, size1][commit.parity()],
         }
     }
 
     /// A word of an inode.
     pub(super) fn word(&self, node: &Node<'_>, word: u64) -> u64 {
-        let m = self.medium();
-        m.load(m.geometry().inode_at(node.inode.number) + word)
+        self.medium().load(node.at + word)
     }
 
     /// When an inode was made and last read. Its second line says so if it is of this inode; if a crash left an earlier one
     /// there, both are the time of its last change.
     fn second_line(&self, node: &Node<'_>) -> Option<(u64, u64)> {
-        let header = self.word(node, inode::EXTRA);
-        (header >> 32 == u64::from(node.inode.generation))
-            .then(|| (self.word(node, inode::BTIME), self.word(node, inode::ATIME)))
+        let words = [inode::EXTRA, inode::BTIME, inode::ATIME];
+        let [header, btime, atime] = self.medium().words(node.at + inode::EXTRA, words);
+        (header >> 32 == u64::from(node.inode.generation)).then_some((btime, atime))
     }
 
     /// When an inode was last read.
@@ -108,7 +114,8 @@ impl PmFs {
 
     /// All attributes.
     pub(super) fn attr_of(&self, node: &Node<'_>, state: &State, disk: &Disk) -> Attr {
-        let mtime = self.word(node, inode::MTIME);
+        let times = [inode::MTIME, inode::CTIME];
+        let [mtime, ctime] = self.medium().words(node.at, times);
         let (btime, atime) = self.second_line(node).unwrap_or((mtime, mtime));
         let held = state.pages_held();
         let device = matches!(disk.kind, FileKind::CharDevice | FileKind::BlockDevice);
@@ -129,7 +136,7 @@ impl PmFs {
             blocks: held.saturating_mul(PAGE_BYTES / 512),
             atime: time(atime),
             mtime: time(mtime),
-            ctime: time(self.word(node, inode::CTIME)),
+            ctime: time(ctime),
             btime: time(btime),
         }
     }
@@ -140,6 +147,7 @@ impl PmFs {
     }
 
     /// What decides who may do what.
+    #[inline]
     pub(super) fn subject(&self, node: &Node<'_>, state: &State, disk: &Disk) -> Result<Subject> {
         Ok(Subject {
             kind: disk.kind,
@@ -152,6 +160,7 @@ impl PmFs {
     }
 
     /// The flags of `chattr`.
+    #[inline]
     pub(super) fn flags_of(
         &self,
         node: &Node<'_>,
@@ -166,6 +175,7 @@ impl PmFs {
     }
 
     /// The ACL of this name.
+    #[inline]
     pub(super) fn acl_of(
         &self,
         node: &Node<'_>,
@@ -260,6 +270,7 @@ impl PmFs {
     }
 
     /// EACCES unless the caller has all of `mask`.
+    #[inline]
     pub(super) fn require(
         &self,
         caller: &Caller,

@@ -63,13 +63,13 @@ pub(super) fn lock_new<'a>(
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::layout::InodeRef;
+    use crate::layout::{Geometry, InodeRef};
     use crate::table::Table;
     use steadfast_vfs::FileKind;
 
     #[test]
     fn nodes_are_locked_once_each_in_any_order_that_they_come() {
-        let table = Table::new(2);
+        let table = Table::new(Geometry::new(1 << 20, 16 << 10).unwrap());
         let node = |number| {
             let inode = InodeRef {
                 number,
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn two_nodes_of_one_number_are_locked_once() {
-        let table = Table::new(1);
+        let table = Table::new(Geometry::new(1 << 20, 16 << 10).unwrap());
         let node = |generation| {
             let inode = InodeRef {
                 number: 1,

@@ -7,7 +7,7 @@ use crate::fs::PmFs;
 use crate::index::dir::{COOKIE_DOT, COOKIE_DOT_DOT, Listed};
 use crate::index::name::Name;
 use crate::layout::{INLINE_BYTES, PAGE_BYTES, inode};
-use crate::state::PageRun;
+use crate::state::{PageRun, PageRuns};
 use crate::table::{Node, State};
 use std::sync::atomic::Ordering;
 use steadfast_vfs::policy::{self, EXEC, READ, WRITE, may_grow};
@@ -296,7 +296,7 @@ impl PmFs {
         orphan: crate::state::Orphan,
     ) {
         let run = |page, len| PageRun { start: page, len };
-        let mut runs: Vec<PageRun> = Vec::new();
+        let mut runs = PageRuns::new();
         match &state.content {
             crate::table::Content::Pages(pages) => {
                 runs.extend(pages.iter().map(|extent| run(extent.page, extent.len)));

@@ -76,8 +76,8 @@ pub use object::slots::SlotMap;
 pub use object::superblock::store_hints;
 pub use object::times::{Stamps, Times, Touches};
 pub use object::token::{
-    FreeInode, FreePages, FreeSlots, Freed, FreedSlots, Mounted, Orphan, PageRun, Recovered,
-    Survey, Unlinked,
+    FreeInode, FreePages, FreeSlots, Freed, FreedSlots, Mounted, Orphan, PageRun, PageRuns,
+    Recovered, Survey, Unlinked,
 };
 pub use object::{dentry, dirpage, inode, line, persist};
 

@@ -4,7 +4,7 @@ use steadfast_vfs::FileKind;
 
 use super::room::{NewName, Opened, Placed, Touch};
 use crate::layout::{AttributePlace, INLINE_BYTES, InodeRef, PAGE_BYTES, PageKind};
-use crate::state::inode::states::{Bodied, Free, Init};
+use crate::state::inode::states::{Bodied, Init};
 use crate::state::persist::{Brand, Clean, InFlight, fence};
 use crate::state::{
     Adoption, Before, Bytes, Content, Descriptors, Error, FreeInode, FreePages, Inode, Medium,
@@ -154,26 +154,6 @@ type WithBody<'i, P> = (
     Option<(Content<'i, P>, Descriptors<'i, P, Before>)>,
 );
 
-/// Stores an inode with its body: content, descriptors and both lines share a fence, which comes before the name.
-fn bear<'i>(
-    inode: Inode<'i, Clean, Free>,
-    new: &Newborn<'_>,
-    body: Body<'_, '_>,
-) -> WithBody<'i, InFlight> {
-    let inode = inode.init_bodied(new);
-    if body.pages.is_empty() {
-        return (inode.flush(), None);
-    }
-    let mut content = Content::of(&inode);
-    let mut descriptors = Descriptors::of_newborn(&inode);
-    for (adoption, data) in body.pages {
-        content = content.write_free(&adoption.pages, Bytes::Data(data));
-        descriptors = descriptors.adopt(adoption);
-    }
-    let descriptors = descriptors.flush();
-    (inode.flush(), Some((content, descriptors)))
-}
-
 /// The inode may be named: its body is durable.
 fn complete<'i>((inode, pages): WithBody<'i, Clean>) -> Inode<'i, Clean, Init> {
     match pages {
@@ -182,70 +162,86 @@ fn complete<'i>((inode, pages): WithBody<'i, Clean>) -> Inode<'i, Clean, Init> {
     }
 }
 
-/// A birth whose arguments are checked.
-pub(super) struct CheckedBirth<'a, 'f> {
+/// A birth with a body, whose arguments are checked.
+struct CheckedBirth<'a, 'f> {
     inode: FreeInode<'f>,
     new: Newborn<'a>,
-    body: Option<Body<'a, 'f>>,
+    body: Body<'a, 'f>,
+}
+
+/// A birth without a body, whose arguments are checked.
+pub(super) struct PlainBirth<'f> {
+    inode: FreeInode<'f>,
+    new: Newborn<'static>,
 }
 
 impl<'a, 'f> Birth<'a, 'f> {
-    /// Of an inode that is no symlink.
-    pub(super) fn check(mut self) -> Result<CheckedBirth<'a, 'f>> {
-        if self.kind == FileKind::Symlink {
-            return Err(Error::WrongKind);
+    /// Of an inode with attributes that is no symlink.
+    fn check(mut self) -> Result<CheckedBirth<'a, 'f>> {
+        match (self.kind, self.attributes.take()) {
+            (FileKind::Symlink, _) | (_, None) => Err(Error::WrongKind),
+            (_, Some(attributes)) => Ok(self.with(Body::of_attributes(attributes)?)),
         }
-        let attributes = self.attributes.take();
-        let body = attributes.map(Body::of_attributes).transpose()?;
-        Ok(self.with(body))
     }
 
-    /// The same without a body.
-    pub(super) fn check_plain(self) -> Result<CheckedBirth<'a, 'f>> {
-        if self.attributes.is_some() {
+    /// Of one without attributes.
+    #[inline]
+    pub(super) fn check_plain(self) -> Result<PlainBirth<'f>> {
+        if self.kind == FileKind::Symlink || self.attributes.is_some() {
             return Err(Error::WrongKind);
         }
-        self.check()
+        Ok(PlainBirth {
+            new: self.newborn(AttributePlace::None, &[]),
+            inode: self.inode,
+        })
     }
 
-    fn with(self, body: Option<Body<'a, 'f>>) -> CheckedBirth<'a, 'f> {
-        let new = Newborn {
+    fn with(self, body: Body<'a, 'f>) -> CheckedBirth<'a, 'f> {
+        CheckedBirth {
+            new: self.newborn(body.place, body.inline),
+            inode: self.inode,
+            body,
+        }
+    }
+
+    #[inline]
+    fn newborn<'b>(&self, attributes: AttributePlace, inline: &'b [u8]) -> Newborn<'b> {
+        Newborn {
             kind: self.kind,
             perm: self.perm,
             uid: self.uid,
             gid: self.gid,
             size_or_rdev: self.size_or_rdev,
             now: self.now,
-            attributes: body
-                .as_ref()
-                .map_or(AttributePlace::None, |body| body.place),
-            inline: body.as_ref().map_or(&[], |body| body.inline),
-        };
-        CheckedBirth {
-            inode: self.inode,
-            new,
-            body,
+            attributes,
+            inline,
         }
     }
 }
 
-/// An inode in flight, with or without a body.
-enum Bearing<'i> {
-    Plain(Inode<'i, InFlight, Init>),
-    Body(WithBody<'i, InFlight>),
+impl PlainBirth<'_> {
+    /// The inode, in flight.
+    #[inline]
+    pub(super) fn bear(self, brand: Brand<'_>) -> Inode<'_, InFlight, Init> {
+        Inode::free(brand, self.inode).init(&self.new).flush()
+    }
 }
 
 impl CheckedBirth<'_, '_> {
-    /// The inode alone, in flight.
-    pub(super) fn bear_plain<'i>(self, brand: Brand<'i>) -> Inode<'i, InFlight, Init> {
-        Inode::free(brand, self.inode).init(&self.new).flush()
-    }
-
-    fn bear(self, brand: Brand<'_>) -> Bearing<'_> {
-        match self.body {
-            None => Bearing::Plain(self.bear_plain(brand)),
-            Some(body) => Bearing::Body(bear(Inode::free(brand, self.inode), &self.new, body)),
+    /// Stores the inode with its body: content, descriptors and both lines share a fence, which comes before the name.
+    fn bear(self, brand: Brand<'_>) -> WithBody<'_, InFlight> {
+        let inode = Inode::free(brand, self.inode).init_bodied(&self.new);
+        if self.body.pages.is_empty() {
+            return (inode.flush(), None);
         }
+        let mut content = Content::of(&inode);
+        let mut descriptors = Descriptors::of_newborn(&inode);
+        for (adoption, data) in self.body.pages {
+            content = content.write_free(&adoption.pages, Bytes::Data(data));
+            descriptors = descriptors.adopt(adoption);
+        }
+        let descriptors = descriptors.flush();
+        (inode.flush(), Some((content, descriptors)))
     }
 }
 
@@ -265,27 +261,38 @@ pub fn create(
     name: NewName<'_, '_>,
     touch: Touch,
 ) -> Result<Created> {
-    let birth = birth.check()?;
     let mut touches = Touches::new(m);
     touches.directory(touch.dir, touch.now)?;
+    if birth.attributes.is_some() {
+        return create_bodied(m, birth.check()?, name, touches);
+    }
+    let birth = birth.check_plain()?;
     m.brands3(|i, d, s| {
         let name = name.check(d)?;
-        match birth.bear(i) {
-            Bearing::Plain(inode) => {
-                let opened = name.prepare(s).settle(m);
-                let slot = opened.slot.commit(&inode).flush();
-                let stamps = touches.stamp().flush();
-                let (inode, slot, page, _) = fence(m, (inode, slot, opened.page, stamps));
-                Ok(Created {
-                    inode: inode.inode(),
-                    placed: Placed::new(&slot, page),
-                })
-            }
-            Bearing::Body(body) => {
-                let (opened, body) = name.prepare(s).settle_with(m, body);
-                Ok(name_complete(m, complete(body), opened, touches))
-            }
-        }
+        let inode = birth.bear(i);
+        let opened = name.prepare(s).settle(m);
+        let slot = opened.slot.commit(&inode).flush();
+        let stamps = touches.stamp().flush();
+        let (inode, slot, page, _) = fence(m, (inode, slot, opened.page, stamps));
+        Ok(Created {
+            inode: inode.inode(),
+            placed: Placed::new(&slot, page),
+        })
+    })
+}
+
+/// Creates something with attributes.
+fn create_bodied(
+    m: &Medium,
+    birth: CheckedBirth<'_, '_>,
+    name: NewName<'_, '_>,
+    touches: Touches<'_>,
+) -> Result<Created> {
+    m.brands3(|i, d, s| {
+        let name = name.check(d)?;
+        let body = birth.bear(i);
+        let (opened, body) = name.prepare(s).settle_with(m, body);
+        Ok(name_complete(m, complete(body), opened, touches))
     })
 }
 
@@ -312,14 +319,12 @@ fn name_complete<'i>(
 /// # Errors
 /// Before the first store: [`Error::WrongKind`] for a symlink, [`Error::TooLong`].
 pub fn nameless(m: &Medium, birth: Birth<'_, '_>) -> Result<Orphan> {
-    let birth = birth.check()?;
-    m.brand(|i| {
-        let inode = match birth.bear(i) {
-            Bearing::Plain(inode) => fence(m, inode),
-            Bearing::Body(body) => complete(fence(m, body)),
-        };
-        Ok(inode.nameless().last())
-    })
+    if birth.attributes.is_some() {
+        let birth = birth.check()?;
+        return Ok(m.brand(|i| complete(fence(m, birth.bear(i))).nameless().last()));
+    }
+    let birth = birth.check_plain()?;
+    Ok(m.brand(|i| fence(m, birth.bear(i)).nameless().last()))
 }
 
 /// Makes a symlink. `birth.kind`, its size and its attributes are set by the target.
@@ -350,12 +355,7 @@ pub fn symlink(
     touches.directory(touch.dir, touch.now)?;
     m.brands3(|i, d, s| {
         let name = name.check(d)?;
-        let birth = birth.with(None);
-        let new = Newborn {
-            inline: body.inline,
-            ..birth.new
-        };
-        let body = bear(Inode::free(i, birth.inode), &new, body);
+        let body = birth.with(body).bear(i);
         let (opened, body) = name.prepare(s).settle_with(m, body);
         Ok(name_complete(m, complete(body), opened, touches))
     })

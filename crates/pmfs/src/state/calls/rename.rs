@@ -223,14 +223,14 @@ pub fn rename_whiteout(
             let (to, page, killed, left) = match rename.to {
                 Target::New(name) => {
                     let name = name.check(other)?;
-                    let left = birth.bear_plain(w);
+                    let left = birth.bear(w);
                     let (opened, left) = name.prepare(t).settle_with(m, left);
                     let to = opened.slot.aim_swap(&from, &left).commit();
                     (to.flush(), opened.page, None, left)
                 }
                 Target::Over(over) => {
                     let over = over.check(rename.inode, other, t, &mut touches)?;
-                    let left = order(m, birth.bear_plain(w));
+                    let left = order(m, birth.bear(w));
                     let to = over.slot.aim_swap(&from, &left, over.tag).commit();
                     let killed = kill(&over.inode, &over.kills);
                     (to.flush(), None, Some(killed), left)

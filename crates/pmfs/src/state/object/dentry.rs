@@ -200,12 +200,15 @@ impl NewTag {
 /// Stores bytes as words, padded with zeros.
 #[inline]
 fn store_words(line: &mut LineWriter<'_>, offset: u64, bytes: &[u8], room: usize) {
-    for index in 0..room / 8 {
-        let mut word = [0; 8];
-        let rest = bytes.get(index * 8..).unwrap_or_default();
-        let len = rest.len().min(8);
-        word[..len].copy_from_slice(&rest[..len]);
-        line.word(offset + index as u64 * 8, u64::from_le_bytes(word));
+    let (words, tail) = bytes.as_chunks::<8>();
+    let last = tail
+        .iter()
+        .rev()
+        .fold(0, |word, byte| word << 8 | u64::from(*byte));
+    let words = words.iter().map(|word| u64::from_le_bytes(*word));
+    let padded = words.chain([last]).chain(std::iter::repeat(0));
+    for (word, index) in padded.zip(0..room as u64 / 8) {
+        line.word(offset + index * 8, word);
     }
 }
 

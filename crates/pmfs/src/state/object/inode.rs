@@ -20,7 +20,7 @@ use super::medium::Medium;
 use super::pages::{Before, Beside, Descriptors, Next};
 use super::persist::{Brand, Clean, Dirty, Fenced, FencedSealed, Flushed, InFlight, Witness};
 use super::times::Times;
-use super::token::{FreeInode, Freed, Unlinked};
+use super::token::{FreeInode, Freed, PageRuns, Unlinked};
 use crate::layout::{
     AttributePlace, Commit, INLINE_BYTES, INODE_BYTES, InodeRef, LINE_BYTES, birth_parts,
     birth_word, inode,
@@ -243,7 +243,7 @@ impl<'i> Ready<'i> {
     pub fn freed(self, inode: &Inode<'i, Clean, Changed>) -> Freed<Clean> {
         match self.descriptors {
             Some(descriptors) => descriptors.freed(inode),
-            None => Freed::new(Vec::new(), None),
+            None => Freed::new(PageRuns::new(), None),
         }
     }
 }

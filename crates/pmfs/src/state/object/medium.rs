@@ -17,6 +17,8 @@ use crate::words::Words;
 pub struct Medium {
     pub(super) region: Region,
     geometry: Geometry,
+    /// Number of inodes.
+    inodes: u32,
     tags: Padded<Tags>,
 }
 
@@ -54,6 +56,7 @@ impl Medium {
         Ok(Medium {
             region,
             geometry,
+            inodes: geometry.inodes(),
             tags: Padded(Tags {
                 id: AtomicU64::new(new_id()),
                 next: AtomicU64::new(1),
@@ -73,6 +76,14 @@ impl Medium {
     #[inline]
     pub fn load(&self, at: u64) -> u64 {
         self.region.load(at)
+    }
+
+    /// Words of the line at `at`, at these bytes of it.
+    #[must_use]
+    #[inline]
+    pub fn words<const N: usize>(&self, at: u64, offsets: [u64; N]) -> [u64; N] {
+        let line = self.region.line(at);
+        offsets.map(|offset| line.load(offset))
     }
 
     /// Reads bytes: [`Region::read`].
@@ -194,7 +205,7 @@ impl Medium {
     /// First byte of an inode, if its birth word has this generation.
     #[inline]
     pub(super) fn live_inode(&self, wanted: InodeRef) -> Result<u64> {
-        if !self.geometry.is_inode(wanted.number) {
+        if wanted.number == 0 || wanted.number > self.inodes {
             return Err(Error::Stale(wanted));
         }
         let at = self.geometry.inode_at(wanted.number);

@@ -21,7 +21,7 @@ use super::inode::states::{Bodied, Changed, Live};
 use super::line::{LineWriter, Lines};
 use super::medium::Medium;
 use super::persist::{Clean, Dirty, Fenced, FencedSealed, InFlight, Witness};
-use super::token::{FreePages, Freed, PageRun};
+use super::token::{FreePages, Freed, PageRun, PageRuns};
 use crate::layout::{
     DESC_BYTES, InodeRef, Life, PAGE_BYTES, Page, PageKind, PageOffset, PageState, SEQUENCE_MAX,
     desc,
@@ -193,7 +193,7 @@ pub struct Descriptors<'i, P, S> {
     owner: InodeRef,
     /// Sequence from which on the new states count; 0 for those of an inode that is being born.
     at: u64,
-    dying: Vec<PageRun>,
+    dying: PageRuns,
     lines: Lines,
     _brand: PhantomData<fn(&'i ()) -> &'i ()>,
     _state: PhantomData<(P, S)>,
@@ -219,7 +219,7 @@ impl<'i, P, S> Descriptors<'i, P, S> {
             m: inode.m,
             owner: inode.inode,
             at,
-            dying: Vec::new(),
+            dying: PageRuns::new(),
             lines: Lines::default(),
             _brand: PhantomData,
             _state: PhantomData,

@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::free::FreeSpace;
 use super::medium::Medium;
 use super::persist::Clean;
@@ -145,17 +147,20 @@ pub struct PageRun {
     pub len: u64,
 }
 
+/// Runs of pages.
+pub type PageRuns = SmallVec<[PageRun; 2]>;
+
 /// Inodes and pages that a call freed. Only [`Freed<Clean>`] exists: it is made of things that are clean.
 #[must_use = "what is not given to the free space is lost until the next mount"]
 pub struct Freed<P> {
-    pub(super) pages: Vec<PageRun>,
+    pub(super) pages: PageRuns,
     pub(super) inode: Option<u32>,
     _durable: PhantomData<P>,
 }
 
 impl Freed<Clean> {
     #[inline]
-    pub(super) fn new(pages: Vec<PageRun>, inode: Option<u32>) -> Freed<Clean> {
+    pub(super) fn new(pages: PageRuns, inode: Option<u32>) -> Freed<Clean> {
         Freed {
             pages,
             inode,
@@ -253,16 +258,17 @@ impl Orphan {
     /// directory lost its name, is left out: that would be a mistake in the index, and costs space until the next mount instead
     /// of another file's content.
     pub fn dissolve(self, m: &Medium, pages: impl IntoIterator<Item = PageRun>) -> Freed<Clean> {
-        let mut freed: Vec<PageRun> = Vec::new();
+        let mut freed = PageRuns::new();
         let own = |page: u64| {
             if !m.geometry().is_data_page(Page(page)) {
                 return false;
             }
             let at = m.geometry().desc_at(Page(page));
-            let offset = PageOffset::from_word(m.load(at + desc::OFFSET));
+            let words = [desc::OWNER, desc::OFFSET, desc::LIFE].map(|word| at + word);
+            let [owner, offset, life] = m.words(at, words);
+            let offset = PageOffset::from_word(offset);
             let slots = offset.is_some_and(|offset| offset.kind == PageKind::Directory);
-            m.load(at + desc::OWNER) == self.inode.word()
-                && !(slots && m.load(at + desc::LIFE) != 0)
+            owner == self.inode.word() && !(slots && life != 0)
         };
         for run in pages {
             for page in run.start.0..run.start.0.saturating_add(run.len) {
