@@ -1,13 +1,15 @@
 //! Counts the calls that change something, so that a volume can go down: when the gate is closed, none is running, and none
 //! begins any more.
 //!
-//! Threads count in different places, so that they do not wait for one cache line.
+//! Threads count in different places, so that they do not wait for one cache line. A place that one thread has for itself
+//! needs no locked instruction at the end of a call.
 
 use crate::threads::{Padded, thread_number};
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Places to count in.
-const SHARDS: usize = 32;
+/// Places to count in: the first one for all threads that have none for themselves.
+const SHARDS: usize = 64;
 
 /// Calls that began here, and those of them that are over.
 #[derive(Default)]
@@ -17,19 +19,41 @@ struct Shard {
 }
 
 /// Passed by each call that changes something.
-#[derive(Default)]
 pub(crate) struct Gate {
     closed: AtomicBool,
     shards: [Padded<Shard>; SHARDS],
 }
 
-/// A call on its way.
-pub(crate) struct Passing<'a>(&'a Shard);
+impl Default for Gate {
+    fn default() -> Gate {
+        Gate {
+            closed: AtomicBool::new(false),
+            shards: std::array::from_fn(|_| Padded::default()),
+        }
+    }
+}
+
+/// A call on its way. It ends on the thread that it began on, because only that one counts in its place.
+pub(crate) struct Passing<'a> {
+    shard: &'a Shard,
+    /// Whether other threads count here, too.
+    shared: bool,
+    _here: PhantomData<*const ()>,
+}
+
+/// Counts one more.
+#[inline]
+fn count(counter: &AtomicU64, shared: bool, order: Ordering) {
+    match shared {
+        true => drop(counter.fetch_add(1, order)),
+        false => counter.store(counter.load(Ordering::Relaxed) + 1, order),
+    }
+}
 
 impl Drop for Passing<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.over.fetch_add(1, Ordering::Release);
+        count(&self.shard.over, self.shared, Ordering::Release);
     }
 }
 
@@ -37,11 +61,18 @@ impl Gate {
     /// Begins a call, unless the gate is closed.
     #[inline]
     pub(crate) fn pass(&self) -> Option<Passing<'_>> {
-        let shard = &self.shards[thread_number() % SHARDS].0;
+        let (shard, shared) = match thread_number() {
+            mine @ 1..SHARDS => (&self.shards[mine].0, false),
+            _ => (&self.shards[0].0, true),
+        };
         // First counted, then looked, both in one order with `close`: either this call sees that the gate is closed, or
         // `close` sees this call.
-        shard.begun.fetch_add(1, Ordering::SeqCst);
-        let passing = Passing(shard);
+        count(&shard.begun, shared, Ordering::SeqCst);
+        let passing = Passing {
+            shard,
+            shared,
+            _here: PhantomData,
+        };
         match self.closed.load(Ordering::SeqCst) {
             true => None,
             false => Some(passing),

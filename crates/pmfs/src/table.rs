@@ -8,6 +8,8 @@
 //! place and the inode that lived there when it was looked up. The inode may go until the place is locked, and another one may
 //! have come by then: whoever locks it asks [`Node::is_there`].
 //!
+//! An empty place has the state that most inodes begin with, [`State::newborn`]: they settle without its lock.
+//!
 //! Lock order and the use of [`Node::read`] and [`Node::write`] are those of the operations.
 
 use crate::index::dir::DirIndex;
@@ -19,13 +21,23 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 use steadfast_vfs::FileKind;
 
 /// Where an inode lives.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Home {
     /// The birth word of the inode and [`DAMAGED`], or 0.
     life: AtomicU64,
     /// Times it is open.
     opens: AtomicU32,
     state: RwLock<State>,
+}
+
+impl Home {
+    fn empty() -> Home {
+        Home {
+            life: AtomicU64::new(0),
+            opens: AtomicU32::new(0),
+            state: RwLock::new(State::newborn()),
+        }
+    }
 }
 
 /// An inode in use, or one that was so when it was looked up.
@@ -115,15 +127,17 @@ impl<'t> Node<'t> {
         &self.home.opens
     }
 
-    /// The inode lives here from now on. `_state` shows that the caller holds its lock.
-    pub fn settle(&self, _state: &mut State) {
+    /// The inode lives here from now on, in the state that the place has: [`State::newborn`], or what was put there under
+    /// its lock, which is held still.
+    #[inline]
+    pub fn settle(&self) {
         self.home.life.store(self.word(), Ordering::Release);
     }
 
-    /// The inode is free. The next one finds an empty state.
+    /// The inode is free. The next one finds the state that it begins with.
     pub fn leave(&self, state: &mut State) {
         self.home.life.store(0, Ordering::Release);
-        *state = State::default();
+        *state = State::newborn();
     }
 
     /// Its state, to look at.
@@ -169,6 +183,15 @@ impl PartialEq for Node<'_> {
 impl Eq for Node<'_> {}
 
 impl State {
+    /// Of an inode with one name that is no directory and has no pages.
+    #[must_use]
+    pub fn newborn() -> State {
+        State {
+            links: 1,
+            ..State::default()
+        }
+    }
+
     /// The pages, unless it is a directory.
     #[must_use]
     pub fn pages(&self) -> Option<&FileIndex> {
@@ -266,7 +289,7 @@ impl Table {
             return None;
         }
         let chunk = self.chunks.get(inode.number as usize / CHUNK)?;
-        let chunk = chunk.get_or_init(|| Box::new(std::array::from_fn(|_| Home::default())));
+        let chunk = chunk.get_or_init(|| Box::new(std::array::from_fn(|_| Home::empty())));
         Some(Node {
             inode,
             kind,
@@ -281,7 +304,7 @@ impl Table {
         if let Some(node) = self.place(inode, kind, damaged) {
             let mut state = node.write();
             *state = new;
-            node.settle(&mut state);
+            node.settle();
         }
     }
 

@@ -9,7 +9,7 @@ use crate::fs::PmFs;
 use crate::index::dir::DirIndex;
 use crate::index::file::{Extent, FileIndex};
 use crate::layout::{INLINE_BYTES, PAGE_BYTES, PageState};
-use crate::state::{self, Birth, Created, FreeInode, Link, SymlinkTarget};
+use crate::state::{self, Birth, Created, FreeInode, FreePages, Link, SymlinkTarget};
 use crate::table::{Content, Directory, Node, State};
 use crate::xattr::Attributes;
 use std::sync::RwLockWriteGuard;
@@ -86,74 +86,99 @@ impl PmFs {
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {
+        // Others find what they begin with in their place.
+        let mut locks = new.kind == FileKind::Directory || new.target.len() > INLINE_BYTES;
+        loop {
+            if let Some(attr) = self.create_once(caller, parent, name, new, locks)? {
+                return Ok(attr);
+            }
+            locks = true;
+        }
+    }
+
+    /// Makes an inode, with the lock of its place if `locks`. `None`: it needs that, because it inherits attributes in pages.
+    fn create_once(
+        &self,
+        caller: &Caller,
+        parent: Ino,
+        name: &[u8],
+        new: &New<'_>,
+        locks: bool,
+    ) -> Result<Option<Attr>> {
         let dir = self.directory(parent)?;
-        // Before the locks, because the place of the new inode is locked in its turn.
+        // Before the locks, because the lock of its place is taken in its turn.
         let Some((inode, node)) = self.free_inode(new.kind)? else {
             // What else is wrong comes first.
             self.may_create(caller, &dir, &dir.write(), name)?;
             may_make(caller, new.kind, new.rdev)?;
             return Err(full());
         };
-        let (mut state, inner) = lock_new(&dir, &node)?;
+        let (mut state, inner) = match locks {
+            true => {
+                let (state, inner) = lock_new(&dir, &node)?;
+                (state, Some(inner))
+            }
+            false => (dir.write(), None),
+        };
         let parent = self.may_create(caller, &dir, &state, name)?;
         may_make(caller, new.kind, new.rdev)?;
         let born = self.born(caller, &dir, &state, &parent, new)?;
         let now = self.now();
         let mut birth = birth(caller, inode, &born, new, now);
         let attr = newborn(&birth);
-        let hash = parent.hash;
-        if new.kind == FileKind::Symlink {
-            let name = (name, hash);
-            return self.create_symlink(&dir, &mut state, name, new.target, birth, (node, inner));
-        }
-        let NewSet { bytes, form } = self.inherited(born)?;
-        let index = form.index();
-        birth.attributes = form.newborn(&bytes);
-        let room = self.room(&dir, &mut state, name)?;
-        let created = state::create(self.medium(), birth, room, touch(dir.inode, now));
+        let (created, content, index) = if new.kind == FileKind::Symlink {
+            let pages = self.target(new.target)?;
+            let (target, content) = match pages {
+                None => (SymlinkTarget::Inline(new.target), Content::default()),
+                Some((page, pages)) => {
+                    let target = new.target;
+                    (SymlinkTarget::Page { page, target }, Content::Pages(pages))
+                }
+            };
+            let room = self.room(&dir, &mut state, name)?;
+            let touch = touch(dir.inode, now);
+            let created = state::symlink(self.medium(), birth, target, room, touch);
+            (created, content, None)
+        } else {
+            let NewSet { bytes, form } = self.inherited(born)?;
+            let index = form.index();
+            if index.is_some() && !locks {
+                return Ok(None);
+            }
+            birth.attributes = form.newborn(&bytes);
+            let room = self.room(&dir, &mut state, name)?;
+            let created = state::create(self.medium(), birth, room, touch(dir.inode, now));
+            (created, Content::default(), index)
+        };
         let Created { placed, .. } = created.map_err(refused)?;
+        // The fence is under way until the first locked instruction: what needs none comes first.
+        self.entered(&dir, &mut state, parent.hash, placed);
         let content = match new.kind {
             FileKind::Directory => {
                 state.links += 1;
                 directory(dir.inode.number)
             }
-            _ => Content::default(),
+            _ => content,
         };
-        self.entered(&dir, &mut state, hash, placed);
-        Ok(enter(node, inner, content, index, attr))
+        let attr = enter(&node, inner, content, index, attr);
+        Ok(Some(attr))
     }
 
-    fn create_symlink(
-        &self,
-        dir: &Node<'_>,
-        state: &mut State,
-        (name, hash): (&[u8], u64),
-        target: &[u8],
-        birth: Birth<'_, '_>,
-        (node, inner): (Node<'_>, RwLockWriteGuard<'_, State>),
-    ) -> Result<Attr> {
-        let attr = newborn(&birth);
+    /// A page for the target of a symlink that does not fit into the inode, and the index of it. ENOSPC.
+    fn target(&self, target: &[u8]) -> Result<Option<(FreePages<'_>, FileIndex)>> {
+        if target.len() <= INLINE_BYTES {
+            return Ok(None);
+        }
+        let mut page = self.free()?.pages(1, None).ok_or_else(full)?;
+        let page = page.pop().ok_or_else(full)?;
         let mut pages = FileIndex::new();
-        let target = match target.len() <= INLINE_BYTES {
-            true => SymlinkTarget::Inline(target),
-            false => {
-                let mut page = self.free()?.pages(1, None).ok_or_else(full)?;
-                let page = page.pop().ok_or_else(full)?;
-                pages.insert(Extent {
-                    offset: 0,
-                    page: page.start(),
-                    len: 1,
-                    state: PageState::Written,
-                });
-                SymlinkTarget::Page { page, target }
-            }
-        };
-        let room = self.room(dir, state, name)?;
-        let touch = touch(dir.inode, birth.now);
-        let created = state::symlink(self.medium(), birth, target, room, touch);
-        let Created { placed, .. } = created.map_err(refused)?;
-        self.entered(dir, state, hash, placed);
-        Ok(enter(node, inner, Content::Pages(pages), None, attr))
+        pages.insert(Extent {
+            offset: 0,
+            page: page.start(),
+            len: 1,
+            state: PageState::Written,
+        });
+        Ok(Some((page, pages)))
     }
 
     /// What a new inode gets from its directory.
@@ -246,7 +271,10 @@ impl PmFs {
         };
         let (inode, node) = self.free_inode(new.kind)?.ok_or_else(full)?;
         let mut birth = birth(caller, inode, &born, &new, self.now());
-        let attr = newborn(&birth);
+        let attr = Attr {
+            nlink: 0,
+            ..newborn(&birth)
+        };
         let NewSet { bytes, form } = self.inherited(born)?;
         let index = form.index();
         birth.attributes = form.newborn(&bytes);
@@ -255,8 +283,7 @@ impl PmFs {
         inner.orphan = Some(orphan);
         inner.linkable = true;
         node.opens().store(1, Ordering::Release);
-        let attr = enter(node, inner, Content::default(), index, attr);
-        Ok(Attr { nlink: 0, ..attr })
+        Ok(enter(&node, Some(inner), Content::default(), index, attr))
     }
 
     pub(crate) fn op_link(
@@ -357,18 +384,22 @@ fn newborn(birth: &Birth<'_, '_>) -> Attr {
     }
 }
 
-/// The new inode is there: its place has been locked since before its birth.
+/// The new inode is there. The lock of its place has been held since before its birth, or it begins as most do.
 fn enter(
-    node: Node<'_>,
-    mut state: RwLockWriteGuard<'_, State>,
+    node: &Node<'_>,
+    state: Option<RwLockWriteGuard<'_, State>>,
     content: Content,
     attributes: Option<Box<FileIndex>>,
     attr: Attr,
 ) -> Attr {
-    state.links = if state.linkable { 0 } else { attr.nlink };
+    let Some(mut state) = state else {
+        node.settle();
+        return attr;
+    };
+    state.links = attr.nlink;
     state.content = content;
     state.attributes = attributes;
-    node.settle(&mut state);
+    node.settle();
     let held = state.pages_held();
     Attr {
         size: match attr.kind {

@@ -2,6 +2,7 @@
 
 use crate::table::{Node, State};
 use smallvec::SmallVec;
+use std::cmp::Ordering;
 use std::sync::RwLockWriteGuard;
 use steadfast_vfs::{Errno, Result};
 
@@ -39,6 +40,40 @@ impl<'a, const N: usize> Locked<'a, N> {
     /// The same, to look at.
     pub(super) fn look(&self, role: usize) -> &State {
         &self.held[self.of[role]]
+    }
+}
+
+impl<'a> Locked<'a, 4> {
+    /// A directory whose lock is held, in the first two roles, and two things in it. `None` if one of those comes before the directory in the order of locks, and its lock is taken.
+    pub(super) fn within(
+        dir: &Node<'a>,
+        state: RwLockWriteGuard<'a, State>,
+        [one, other]: [&Node<'a>; 2],
+    ) -> Option<Locked<'a, 4>> {
+        let mut held = SmallVec::new();
+        held.push(state);
+        let lock = |node: &Node<'a>| match node.inode.number > dir.inode.number {
+            true => Some(node.write()),
+            // The lock of the directory itself is taken, too.
+            false => node.try_write(),
+        };
+        let of = match one.inode.number.cmp(&other.inode.number) {
+            Ordering::Equal => {
+                held.push(lock(one)?);
+                [0, 0, 1, 1]
+            }
+            Ordering::Less => {
+                held.push(lock(one)?);
+                held.push(lock(other)?);
+                [0, 0, 1, 2]
+            }
+            Ordering::Greater => {
+                held.push(lock(other)?);
+                held.push(lock(one)?);
+                [0, 0, 2, 1]
+            }
+        };
+        Some(Locked { held, of })
     }
 }
 

@@ -148,19 +148,19 @@ impl PmFs {
         }
     }
 
-    /// Locks a directory, and what `name` names in it, both exclusively. `before` looks at the directory first; it runs
+    /// Locks a directory, and what `name` names in it, both exclusively. `before` looks at the directory first, and `run` gets what it saw; it runs
     /// again if the name came to mean another inode before that was locked. ENOENT.
-    pub(super) fn with_entry<T>(
+    pub(super) fn with_entry<T, D>(
         &self,
         dir: &Node<'_>,
         name: &[u8],
-        before: impl Fn(&State) -> Result<()>,
-        run: impl FnOnce(&mut State, (u64, &Entry<'_>), RwLockWriteGuard<'_, State>) -> Result<T>,
+        before: impl Fn(&State) -> Result<D>,
+        run: impl FnOnce(&mut State, D, (u64, &Entry<'_>), RwLockWriteGuard<'_, State>) -> Result<T>,
     ) -> Result<T> {
         let mut state = dir.write();
         loop {
             exists(dir, &state)?;
-            before(&state)?;
+            let seen = before(&state)?;
             let Sought { hash, entry } = self.find(dir, &state, name)?;
             let entry = entry.ok_or(Errno::NoEnt)?;
             let child = entry.node;
@@ -173,16 +173,16 @@ impl PmFs {
                 false => child.try_write(),
             };
             if let Some(inner) = inner {
-                return run(&mut state, (hash, &entry), inner);
+                return run(&mut state, seen, (hash, &entry), inner);
             }
             drop(state);
             let inner = child.write();
             state = dir.write();
             exists(dir, &state)?;
-            before(&state)?;
+            let seen = before(&state)?;
             match self.find(dir, &state, name)?.entry {
                 Some(entry) if entry.node == child => {
-                    return run(&mut state, (hash, &entry), inner);
+                    return run(&mut state, seen, (hash, &entry), inner);
                 }
                 _ => {}
             }

@@ -1,5 +1,6 @@
 //! Operations that remove a name: unlink and rmdir.
 
+use super::inode::Disk;
 use super::name::{Entry, refused, touch};
 use crate::fs::PmFs;
 use crate::layout::Page;
@@ -29,28 +30,28 @@ impl PmFs {
             .into());
         }
         let before = |state: &State| {
-            self.search(caller, &dir, state)?;
-            policy::check_name(name)
+            let disk = self.search(caller, &dir, state)?;
+            policy::check_name(name)?;
+            Ok(disk)
         };
-        self.with_entry(&dir, name, before, |state, found, mut inner| {
-            self.remove(caller, (&dir, state), found, &mut inner, is_dir)
+        self.with_entry(&dir, name, before, |state, disk, found, mut inner| {
+            self.remove(caller, (&dir, state, &disk), found, &mut inner, is_dir)
         })
     }
 
     fn remove(
         &self,
         caller: &Caller,
-        (dir, state): (&Node<'_>, &mut State),
+        (dir, state, disk): (&Node<'_>, &mut State, &Disk),
         (hash, entry): (u64, &Entry<'_>),
         inner: &mut State,
         is_dir: bool,
     ) -> Result<()> {
-        let disk = self.disk(dir);
         let victim = &entry.node;
-        self.require(caller, dir, state, &disk, WRITE | EXEC)?;
+        self.require(caller, dir, state, disk, WRITE | EXEC)?;
         policy::may_remove(
             caller,
-            &self.subject(dir, state, &disk)?,
+            &self.subject(dir, state, disk)?,
             &self.subject(victim, inner, &self.disk(victim))?,
             is_dir,
         )?;

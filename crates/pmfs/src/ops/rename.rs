@@ -1,12 +1,13 @@
 //! Rename, in all its cases (corner 28): over nothing, over a file or an empty directory, onto another link of the same inode,
 //! across directories, exchanging, not replacing, leaving a whiteout.
 //!
-//! The names are looked at first, to know what to lock; under all the locks they are looked at again. If a name means another
+//! Within one directory, its lock is taken first, and the others against the order of locks only if they are free. Otherwise the
+//! names are looked at first, to know what to lock; under all the locks they are looked at again. If a name means another
 //! inode by then, it starts again. A directory that changes its parent must not move below itself: such renames hold the moves
 //! lock from before the look at the directories above until the end, so that the answer stays true.
 
 use super::has_name;
-use super::inode::damaged;
+use super::inode::{Disk, damaged};
 use super::locks::Locked;
 use super::name::{Entry, Sought, full, names, refused, touch};
 use super::remove::{kills, must_be_empty};
@@ -27,7 +28,6 @@ const FROM: usize = 0;
 const TO: usize = 1;
 const SOURCE: usize = 2;
 const TARGET: usize = 3;
-const WHITEOUT: usize = 4;
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
@@ -62,6 +62,15 @@ impl<'t> Seen<'t> {
     }
 }
 
+/// EBUSY or EEXIST for `.` and `..`.
+fn no_dots(names: (&[u8], &[u8]), mode: RenameMode) -> Result<()> {
+    match (is_dots(names.0), is_dots(names.1)) {
+        (false, false) => Ok(()),
+        (false, true) if mode.is_no_replace() => Err(Errno::Exist.into()),
+        _ => Err(Errno::Busy.into()),
+    }
+}
+
 impl PmFs {
     pub(crate) fn op_rename(
         &self,
@@ -70,17 +79,17 @@ impl PmFs {
         to: (Ino, &[u8]),
         mode: RenameMode,
     ) -> Result<()> {
+        if from.0 == to.0 && !mode.leaves_whiteout() {
+            let dir = self.directory(from.0)?;
+            if let Some(done) = self.rename_within(caller, &dir, (from.1, to.1), mode)? {
+                return Ok(done);
+            }
+        }
         let dirs = [self.directory(from.0)?, self.directory(to.0)?];
         for dir in &dirs {
             self.search(caller, dir, &dir.read())?;
         }
-        if is_dots(from.1) {
-            return Err(Errno::Busy.into());
-        }
-        if is_dots(to.1) {
-            let taken = mode.is_no_replace();
-            return Err(if taken { Errno::Exist } else { Errno::Busy }.into());
-        }
+        no_dots((from.1, to.1), mode)?;
         let side = |index: usize, name| Side {
             dir: &dirs[index],
             name,
@@ -93,11 +102,39 @@ impl PmFs {
         }
     }
 
-    /// What a name names, under the lock of its directory.
-    fn entry(&self, caller: &Caller, side: Side<'_>, state: &State) -> Result<Sought<'_>> {
-        self.search(caller, side.dir, state)?;
+    /// What a name names, under the lock of its directory, and the directory.
+    fn entry(&self, caller: &Caller, side: Side<'_>, state: &State) -> Result<(Sought<'_>, Disk)> {
+        let disk = self.search(caller, side.dir, state)?;
         policy::check_name(side.name)?;
-        self.find(side.dir, state, side.name)
+        Ok((self.find(side.dir, state, side.name)?, disk))
+    }
+
+    /// Renames within one directory: what the names mean stays so under its lock. `None`: a lock of an inode is taken, and
+    /// may not be waited for.
+    fn rename_within(
+        &self,
+        caller: &Caller,
+        dir: &Node<'_>,
+        names: (&[u8], &[u8]),
+        mode: RenameMode,
+    ) -> Result<Option<()>> {
+        let state = dir.write();
+        let disk = self.search(caller, dir, &state)?;
+        no_dots(names, mode)?;
+        policy::check_name(names.0)?;
+        let seen = Seen::new(self.find(dir, &state, names.0)?, || {
+            policy::check_name(names.1)?;
+            self.find(dir, &state, names.1)
+        })?;
+        check_target(mode, seen.target.is_some())?;
+        let target = seen.target().unwrap_or(&seen.source.node);
+        let Some(mut locked) = Locked::within(dir, state, [&seen.source.node, target]) else {
+            return Ok(None);
+        };
+        let side = |name| Side { dir, name };
+        let sides = (side(names.0), side(names.1));
+        self.rename_seen(caller, sides, mode, &seen, None, (disk, disk), &mut locked)
+            .map(Some)
     }
 
     /// `None`: a name means another inode by now.
@@ -108,8 +145,8 @@ impl PmFs {
         to: Side<'_>,
         mode: RenameMode,
     ) -> Result<Option<()>> {
-        let source = self.entry(caller, from, &from.dir.read())?;
-        let seen = Seen::new(source, || self.entry(caller, to, &to.dir.read()))?;
+        let (source, _) = self.entry(caller, from, &from.dir.read())?;
+        let seen = Seen::new(source, || Ok(self.entry(caller, to, &to.dir.read())?.0))?;
         check_target(mode, seen.target.is_some())?;
         let moves = from.dir != to.dir;
         let is_dir = |node: &Node<'_>| node.kind == FileKind::Directory;
@@ -124,22 +161,42 @@ impl PmFs {
             true => self.free_inode(FileKind::CharDevice)?,
             false => None,
         };
-        let whiteout = left.as_ref().map_or(from.dir, |(_, node)| node);
-        let mut locked = Locked::lock([from.dir, to.dir, &seen.source.node, target, whiteout]);
-        let source = self.entry(caller, from, locked.look(FROM))?;
-        let now = Seen::new(source, || self.entry(caller, to, locked.look(TO)))?;
+        let mut locked = Locked::lock([from.dir, to.dir, &seen.source.node, target]);
+        let (source, from_disk) = self.entry(caller, from, locked.look(FROM))?;
+        let mut to_disk = from_disk;
+        let now = Seen::new(source, || {
+            let (target, disk) = self.entry(caller, to, locked.look(TO))?;
+            to_disk = disk;
+            Ok(target)
+        })?;
         if now != seen {
             return Ok(None);
         }
         if let Some(errno) = cycle {
             return Err(errno.into());
         }
-        if seen.target() == Some(&seen.source.node) {
-            return Ok(Some(()));
-        }
-        self.may_rename(caller, (from, to), mode, &seen, &locked)?;
-        self.rename_locked(caller, (from, to), mode, &seen, left, &mut locked)
+        let (sides, disks) = ((from, to), (from_disk, to_disk));
+        self.rename_seen(caller, sides, mode, &seen, left, disks, &mut locked)
             .map(Some)
+    }
+
+    /// Renames what both names name, under the locks of all that it concerns.
+    #[expect(clippy::too_many_arguments, reason = "both sides of a rename")]
+    fn rename_seen(
+        &self,
+        caller: &Caller,
+        sides: (Side<'_>, Side<'_>),
+        mode: RenameMode,
+        seen: &Seen<'_>,
+        left: Option<(FreeInode<'_>, Node<'_>)>,
+        disks: (Disk, Disk),
+        locked: &mut Locked<'_, 4>,
+    ) -> Result<()> {
+        if seen.target() == Some(&seen.source.node) {
+            return Ok(());
+        }
+        self.may_rename(caller, sides, mode, seen, disks, locked)?;
+        self.rename_locked(caller, sides, mode, seen, left, locked)
     }
 
     /// Whether the caller may rename, and what is replaced fits.
@@ -149,36 +206,43 @@ impl PmFs {
         (from, to): (Side<'_>, Side<'_>),
         mode: RenameMode,
         seen: &Seen<'_>,
-        locked: &Locked<'_, 5>,
+        disks: (Disk, Disk),
+        locked: &Locked<'_, 4>,
     ) -> Result<()> {
-        let node = |role: usize| match (role, seen.target()) {
-            (FROM, _) => from.dir,
-            (TO, _) => to.dir,
-            (TARGET, Some(target)) => target,
-            _ => &seen.source.node,
+        let source = self.disk(&seen.source.node);
+        let target = seen.target().map(|target| self.disk(target));
+        let party = |role: usize| match (role, seen.target(), &target) {
+            (FROM, ..) => (from.dir, &disks.0),
+            (TO, ..) => (to.dir, &disks.1),
+            (TARGET, Some(node), Some(disk)) => (node, disk),
+            _ => (&seen.source.node, &source),
         };
         let subject = |role: usize| {
-            let node = node(role);
-            self.subject(node, locked.look(role), &self.disk(node))
+            let (node, disk) = party(role);
+            self.subject(node, locked.look(role), disk)
         };
-        let target = seen.target.as_ref().map(|_| subject(TARGET)).transpose()?;
+        let of_target = target.as_ref().map(|_| subject(TARGET)).transpose()?;
+        let of_from = subject(FROM)?;
         let parties = Parties {
-            from: subject(FROM)?,
-            to: subject(TO)?,
+            to: match from.dir == to.dir {
+                true => of_from,
+                false => subject(TO)?,
+            },
+            from: of_from,
             moves: from.dir != to.dir,
             to_alive: has_name(locked.look(TO)).is_ok(),
             source: subject(SOURCE)?,
-            target,
+            target: of_target,
         };
-        let replaces = may_rename(caller, &parties, mode, |party, mask| {
-            let role = match party {
+        let replaces = may_rename(caller, &parties, mode, |role, mask| {
+            let role = match role {
                 Party::From => FROM,
                 Party::To => TO,
                 Party::Source => SOURCE,
                 Party::Target => TARGET,
             };
-            let node = node(role);
-            self.require(caller, node, locked.look(role), &self.disk(node), mask)
+            let (node, disk) = party(role);
+            self.require(caller, node, locked.look(role), disk, mask)
         })?;
         match replaces {
             true => must_be_empty(locked.look(TARGET)),
@@ -194,7 +258,7 @@ impl PmFs {
         mode: RenameMode,
         seen: &Seen<'_>,
         left: Option<(FreeInode<'_>, Node<'_>)>,
-        locked: &mut Locked<'_, 5>,
+        locked: &mut Locked<'_, 4>,
     ) -> Result<()> {
         let now = self.now();
         let mut touches: SmallVec<[Touch; 2]> = SmallVec::new();
@@ -255,9 +319,7 @@ impl PmFs {
                 let RenamedWhiteout {
                     placed, replaced, ..
                 } = renamed;
-                let state = locked.state(WHITEOUT);
-                state.links = 1;
-                node.settle(state);
+                node.settle();
                 (placed, replaced)
             }
         };
@@ -278,7 +340,7 @@ impl PmFs {
     /// Counts a directory below its new parent instead of the old one.
     fn moved(
         &self,
-        locked: &mut Locked<'_, 5>,
+        locked: &mut Locked<'_, 4>,
         role: usize,
         node: &Node<'_>,
         (old, new): (usize, usize),

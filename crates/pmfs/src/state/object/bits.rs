@@ -60,8 +60,8 @@ impl Bits {
         }
     }
 
-    /// Takes the least numbers out: bit `i` of the second is set for the first + `i`, a multiple of 64 + `i`.
-    pub(super) fn take_word(&mut self) -> Option<(u64, u64)> {
+    /// Takes the least numbers out: bit `i` of the second is set for 32 times the first + `i`.
+    pub(super) fn take_half(&mut self) -> Option<(u64, u32)> {
         let mut index = 0usize;
         for level in self.levels[1..].iter().rev() {
             let word = level[index];
@@ -70,12 +70,18 @@ impl Bits {
             }
             index = index * 64 + word.trailing_zeros() as usize;
         }
-        let bits = std::mem::take(&mut self.levels[0][index]);
+        let word = &mut self.levels[0][index];
+        let upper = u32::from(*word as u32 == 0);
+        let bits = (*word >> (32 * upper)) as u32;
         if bits == 0 {
             return None;
         }
+        *word &= !(u64::from(bits) << (32 * upper));
         self.count -= u64::from(bits.count_ones());
-        let first = index as u64 * 64;
+        let half = index as u64 * 2 + u64::from(upper);
+        if *word != 0 {
+            return Some((half, bits));
+        }
         for level in &mut self.levels[1..] {
             level[index / 64] &= !(1 << (index % 64));
             if level[index / 64] != 0 {
@@ -83,7 +89,7 @@ impl Bits {
             }
             index /= 64;
         }
-        Some((first, bits))
+        Some((half, bits))
     }
 }
 
@@ -109,13 +115,14 @@ mod tests {
                     bits.set(number);
                     model.insert(number);
                 } else {
-                    let word = model.first().map(|first| first / 64 * 64);
-                    let taken = bits.take_word();
-                    assert_eq!(taken.map(|(first, _)| first), word);
-                    for number in word.into_iter().flat_map(|first| first..first + 64) {
-                        let bit =
-                            taken.is_some_and(|(first, bits)| bits >> (number - first) & 1 == 1);
-                        assert_eq!(model.remove(&number), bit);
+                    let half = model.first().map(|first| first / 32);
+                    let taken = bits.take_half();
+                    assert_eq!(taken.map(|(half, _)| half), half);
+                    if let Some((half, bits)) = taken {
+                        for bit in 0..32 {
+                            let was_in = model.remove(&(half * 32 + bit));
+                            assert_eq!(was_in, bits >> bit & 1 == 1);
+                        }
                     }
                 }
                 assert_eq!(bits.count(), model.len() as u64);
@@ -129,6 +136,7 @@ mod tests {
         bits.set(64);
         bits.set_range(60..1000);
         assert_eq!(bits.count(), 4);
-        assert_eq!(bits.take_word(), Some((0, 0xf << 60)));
+        assert_eq!(bits.take_half(), Some((1, 0xf << 28)));
+        assert_eq!(bits.take_half(), None);
     }
 }

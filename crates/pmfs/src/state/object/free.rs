@@ -6,6 +6,7 @@
 //! from last.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
@@ -31,6 +32,8 @@ struct Runs {
     by_len: BTreeSet<(u64, u64)>,
     /// What is left of the run that was taken from last. It is not in the trees.
     last: Option<(u64, u64)>,
+    /// A run that was freed last, and has not met its neighbours yet. It is not in the trees.
+    freed: Option<(u64, u64)>,
     /// Pages in all of them.
     pages: u64,
 }
@@ -48,9 +51,29 @@ impl Runs {
         }
     }
 
-    /// Adds a run and merges it with its neighbours.
-    fn put(&mut self, mut start: u64, mut len: u64) {
+    /// Adds a run.
+    fn put(&mut self, start: u64, len: u64) {
         self.pages += len;
+        match &mut self.freed {
+            Some((first, l)) if *first + *l == start => *l += len,
+            Some((first, l)) if start + len == *first => (*first, *l) = (start, *l + len),
+            freed => {
+                if let Some((start, len)) = freed.replace((start, len)) {
+                    self.merge(start, len);
+                }
+            }
+        }
+    }
+
+    /// What was freed is found in the trees from now on.
+    fn gather(&mut self) {
+        if let Some((start, len)) = self.freed.take() {
+            self.merge(start, len);
+        }
+    }
+
+    /// Merges a run with its neighbours.
+    fn merge(&mut self, mut start: u64, mut len: u64) {
         if let Some((last, l)) = self.last
             && (last + l == start || start + len == last)
         {
@@ -87,6 +110,7 @@ impl Runs {
         let (first, l) = match last {
             Some(last) => last,
             None => {
+                self.gather();
                 let (&first, &l) = self.by_start.range(..=start).next_back()?;
                 (first, l)
             }
@@ -105,6 +129,7 @@ impl Runs {
 
     /// Takes `len` pages from the shortest run that has as many.
     fn take_whole(&mut self, len: u64) -> Option<(u64, u64)> {
+        self.gather();
         let last = self.last.filter(|(_, l)| *l >= len);
         let last = last.map(|(start, l)| (l, start));
         let listed = self.by_len.range((len, 0)..).next().copied();
@@ -114,6 +139,7 @@ impl Runs {
 
     /// Takes up to `len` pages from the longest run.
     fn take_longest(&mut self, len: u64) -> Option<(u64, u64)> {
+        self.gather();
         let last = self.last.map(|(start, l)| (l, start));
         let (l, start) = last.max(self.by_len.last().copied())?;
         Some(self.take_from(start, l, len))
@@ -135,32 +161,76 @@ impl Runs {
 /// Free inodes with numbers in a row, from `base` on.
 struct Numbers {
     base: u64,
-    /// Numbers that are taken next: bit `i` is set for `first` + `i`.
-    bits: u64,
-    first: u64,
-    rest: Bits,
+    /// Those that are taken next, without a lock: bit `i` of the low half says that number `base` + 32 `high half` + `i` is
+    /// free. Who holds the lock of `rest` fills it when the low half is 0.
+    ready: AtomicU64,
+    rest: Mutex<Bits>,
 }
 
 impl Numbers {
-    fn take(&mut self) -> Option<u32> {
-        if self.bits == 0 {
-            (self.first, self.bits) = self.rest.take_word()?;
+    fn new(base: u64, len: u64) -> Numbers {
+        Numbers {
+            base,
+            ready: AtomicU64::new(0),
+            rest: Mutex::new(Bits::new(len)),
         }
-        let number = self.base + self.first + u64::from(self.bits.trailing_zeros());
-        self.bits &= self.bits - 1;
-        Some(number as u32)
     }
 
-    fn put(&mut self, number: u32) {
-        let index = u64::from(number) - self.base;
-        match index.checked_sub(self.first) {
-            Some(bit) if bit < 64 => self.bits |= 1 << bit,
-            _ => self.rest.set(index),
+    fn rest(&self) -> MutexGuard<'_, Bits> {
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    fn take(&self) -> Option<u32> {
+        let mut ready = self.ready.load(Ordering::Acquire);
+        loop {
+            if ready as u32 == 0 {
+                ready = self.refill()?;
+            }
+            let rest = ready & (ready - 1);
+            let (good, bad) = (Ordering::AcqRel, Ordering::Acquire);
+            match self.ready.compare_exchange_weak(ready, rest, good, bad) {
+                Ok(_) => break,
+                Err(now) => ready = now,
+            }
         }
+        let index = (ready >> 32) * 32 + u64::from(ready.trailing_zeros());
+        Some((self.base + index) as u32)
+    }
+
+    /// What is ready, with a number at least.
+    #[cold]
+    fn refill(&self) -> Option<u64> {
+        let mut rest = self.rest();
+        let ready = self.ready.load(Ordering::Acquire);
+        if ready as u32 != 0 {
+            return Some(ready);
+        }
+        let (half, bits) = rest.take_half()?;
+        let ready = half << 32 | u64::from(bits);
+        // Nobody else changes it while the low half is 0: what is freed goes to the rest.
+        self.ready.store(ready, Ordering::Release);
+        Some(ready)
+    }
+
+    fn put(&self, number: u32) {
+        let index = u64::from(number) - self.base;
+        let mut ready = self.ready.load(Ordering::Acquire);
+        while ready as u32 != 0 && ready >> 32 == index / 32 {
+            let more = ready | 1 << (index % 32);
+            let (good, bad) = (Ordering::AcqRel, Ordering::Acquire);
+            match self.ready.compare_exchange_weak(ready, more, good, bad) {
+                Ok(_) => return,
+                Err(now) => ready = now,
+            }
+        }
+        self.rest().set(index);
     }
 
     fn count(&self) -> u64 {
-        self.rest.count() + u64::from(self.bits.count_ones())
+        let rest = self.rest();
+        let ready = self.ready.load(Ordering::Acquire) as u32;
+        rest.count() + u64::from(ready.count_ones())
     }
 }
 
@@ -172,7 +242,7 @@ pub struct FreeSpace {
     pages: Vec<Padded<Mutex<Runs>>>,
     /// Pages of a shard.
     shard_pages: u64,
-    inodes: Vec<Padded<Mutex<Numbers>>>,
+    inodes: Vec<Padded<Numbers>>,
     /// Inodes of a shard.
     shard_inodes: u64,
     mounted: Mounted,
@@ -197,17 +267,12 @@ impl FreeSpace {
         let numbers = u64::from(m.geometry().inodes()) + 1;
         let (inode_shards, shard_inodes) = sharded(numbers, SHARD_INODES_MIN);
         let mounted = recovered.mounted();
-        let numbers = |shard| Numbers {
-            base: shard * shard_inodes,
-            bits: 0,
-            first: 0,
-            rest: Bits::new(shard_inodes),
-        };
+        let numbers = |shard| Numbers::new(shard * shard_inodes, shard_inodes);
         let space = FreeSpace {
             pages: (0..page_shards).map(|_| Padded::default()).collect(),
             shard_pages,
             inodes: (0..inode_shards)
-                .map(|shard| Padded(Mutex::new(numbers(shard))))
+                .map(|shard| Padded(numbers(shard)))
                 .collect(),
             shard_inodes,
             mounted,
@@ -217,13 +282,11 @@ impl FreeSpace {
         }
         for run in recovered.survey.inodes {
             let (start, end) = (u64::from(run.start), u64::from(run.end));
-            for numbers in &space.inodes {
-                let mut numbers = lock(numbers);
+            for Padded(numbers) in &space.inodes {
                 let base = numbers.base;
-                let from = start.max(base);
-                let to = end.min(base + shard_inodes);
+                let (from, to) = (start.max(base), end.min(base + shard_inodes));
                 if from < to {
-                    numbers.rest.set_range(from - base..to - base);
+                    numbers.rest().set_range(from - base..to - base);
                 }
             }
         }
@@ -255,7 +318,7 @@ impl FreeSpace {
     /// Free inodes.
     #[must_use]
     pub fn free_inodes(&self) -> u64 {
-        self.inodes.iter().map(|shard| lock(shard).count()).sum()
+        self.inodes.iter().map(|shard| shard.0.count()).sum()
     }
 
     /// Takes a free inode, or `None` if there is none: of those where this thread begins one with a small number. An inode in
@@ -263,13 +326,8 @@ impl FreeSpace {
     pub fn inode(&self, m: &Medium) -> Option<FreeInode<'_>> {
         let (home, shards) = (thread_number(), self.inodes.len());
         for turn in 0..shards {
-            let shard = &self.inodes[(home + turn) % shards];
-            loop {
-                // Not in the condition: that would hold the lock.
-                let number = lock(shard).take();
-                let Some(number) = number else {
-                    break;
-                };
+            let Padded(shard) = &self.inodes[(home + turn) % shards];
+            while let Some(number) = shard.take() {
                 let born = m.load(m.geometry().inode_at(number) + inode::BIRTH);
                 if let Some(generation) = ((born >> 32) as u32).checked_add(1) {
                     return Some(FreeInode::new(self, InodeRef { number, generation }));
@@ -368,9 +426,8 @@ impl FreeSpace {
 
     pub(super) fn put_inode(&self, number: u32) {
         let shard = (u64::from(number) / self.shard_inodes) as usize;
-        if let Some(shard) = self.inodes.get(shard) {
-            let mut numbers = lock(shard);
-            numbers.put(number);
+        if let Some(Padded(shard)) = self.inodes.get(shard) {
+            shard.put(number);
         }
     }
 }
