@@ -222,6 +222,13 @@ pub fn birth_parts(word: u64) -> (u32, Option<FileKind>) {
     ((word >> 32) as u32, kind)
 }
 
+/// The last generation that a birth may have been stored of, in either line of an inode: its birth word, and the header of its
+/// second line. A crash may have kept one line of a birth and lost the other.
+#[must_use]
+pub fn last_generation(birth: u64, header: u64) -> u32 {
+    (birth >> 32).max(header >> 32) as u32
+}
+
 /// A page of the region, by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Page(pub u64);

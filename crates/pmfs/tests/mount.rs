@@ -262,6 +262,23 @@ fn a_name_whose_inode_was_not_born_goes() {
 }
 
 #[test]
+fn corner_67_a_name_of_a_birth_after_a_birth_that_was_cut_is_dropped() {
+    // touch, cut: only the second line of the inode is on the medium. touch, cut: only the name is, of the generation after.
+    let mut v = Volume::new(1 << 20);
+    let page = v.dir_page(ROOT_INODE, 0);
+    let first = v.number();
+    let header = v.geometry.inode_at(first.number) + inode::EXTRA;
+    v.word(header, u64::from(first.generation) << 32);
+    let second = InodeRef {
+        generation: first.generation + 1,
+        ..first
+    };
+    v.name(Place::new(page, 3), b"never", second);
+    assert!(names(&recovered(&v)).is_empty());
+    assert_eq!(met(&v, Problem::NameOfUnborn), 1);
+}
+
+#[test]
 fn corner_68_a_page_of_an_inode_that_was_not_born_is_free_and_stays_so() {
     // ln -s: the descriptor of the target's page was written back early, the inode was not.
     let mut v = Volume::new(1 << 20);

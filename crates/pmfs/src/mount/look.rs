@@ -3,7 +3,7 @@
 
 use crate::layout::{
     Commit, Geometry, InodeRef, Life, PAGE_BYTES, Page, PageState, Place, ROOT, birth_parts, desc,
-    inode, slot,
+    inode, last_generation, slot,
 };
 use crate::words::Words;
 use std::collections::BTreeMap;
@@ -20,7 +20,8 @@ pub(crate) const ROOT_INODE: InodeRef = InodeRef {
 pub(crate) enum Reference {
     /// To one that is born.
     Alive(InodeRef),
-    /// To the next life of an inode: a birth that a crash cut.
+    /// To the next life of an inode: a birth that a crash cut. It is above all generations that the inode's lines have, by 1
+    /// at most.
     Next(InodeRef),
     /// To a life after the next one.
     Later(InodeRef),
@@ -84,11 +85,18 @@ impl<'a, M: Words> Look<'a, M> {
             return Reference::Nothing;
         }
         let (born, _) = self.birth(inode.number);
-        match u64::from(inode.generation).cmp(&u64::from(born)) {
+        match inode.generation.cmp(&born) {
             std::cmp::Ordering::Equal => Reference::Alive(inode),
             std::cmp::Ordering::Less => Reference::Past(inode),
-            _ if u64::from(inode.generation) == u64::from(born) + 1 => Reference::Next(inode),
-            std::cmp::Ordering::Greater => Reference::Later(inode),
+            std::cmp::Ordering::Greater => {
+                let at = self.geometry.inode_at(inode.number);
+                let [birth, header] =
+                    [inode::BIRTH, inode::EXTRA].map(|word| self.m.load(at + word));
+                match inode.generation - 1 <= last_generation(birth, header).max(born) {
+                    true => Reference::Next(inode),
+                    false => Reference::Later(inode),
+                }
+            }
         }
     }
 

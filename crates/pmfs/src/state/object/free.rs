@@ -15,7 +15,7 @@ use super::bits::Bits;
 use super::medium::Medium;
 use super::persist::Clean;
 use super::token::{FreeInode, FreePages, Freed, Mounted, Recovered};
-use crate::layout::{InodeRef, Page, inode};
+use crate::layout::{InodeRef, Page, inode, last_generation};
 use crate::threads::{Padded, thread_number};
 
 /// Largest number of shards.
@@ -328,8 +328,10 @@ impl FreeSpace {
         for turn in 0..shards {
             let Padded(shard) = &self.inodes[(home + turn) % shards];
             while let Some(number) = shard.take() {
-                let born = m.load(m.geometry().inode_at(number) + inode::BIRTH);
-                if let Some(generation) = ((born >> 32) as u32).checked_add(1) {
+                // A line of a birth that a crash cut must not be taken for one of this birth.
+                let at = m.geometry().inode_at(number);
+                let (birth, header) = (m.load(at + inode::BIRTH), m.load(at + inode::EXTRA));
+                if let Some(generation) = last_generation(birth, header).checked_add(1) {
                     return Some(FreeInode::new(self, InodeRef { number, generation }));
                 }
             }
