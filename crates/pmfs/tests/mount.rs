@@ -262,7 +262,7 @@ fn a_name_whose_inode_was_not_born_goes() {
 }
 
 #[test]
-fn corner_67_a_name_of_a_birth_after_a_birth_that_was_cut_is_dropped() {
+fn a_name_of_a_birth_after_a_birth_that_was_cut_is_dropped() {
     // touch, cut: only the second line of the inode is on the medium. touch, cut: only the name is, of the generation after.
     let mut v = Volume::new(1 << 20);
     let page = v.dir_page(ROOT_INODE, 0);
