@@ -51,11 +51,11 @@ impl<'a> Span<'a> {
     }
 
     /// Where a write ends that has so many new pages.
-    fn fits(&self, parts: impl Iterator<Item = Part>, mut pages: u64) -> u64 {
+    fn fits(&self, parts: &[Part], mut pages: u64) -> u64 {
         for part in parts {
-            match part {
+            match *part {
                 Part::New(from, to, _) if to - from > pages => return (from + pages) * PAGE_BYTES,
-                part => pages -= new_pages(&part),
+                _ => pages -= new_pages(part),
             }
         }
         self.end()
@@ -63,6 +63,7 @@ impl<'a> Span<'a> {
 }
 
 /// What the edges of a write keep of the pages that it replaces.
+#[derive(Default)]
 struct Edges {
     /// Before it.
     head: Vec<u8>,
@@ -90,26 +91,28 @@ fn shows(extent: &Extent, at: u64, size: u64) -> bool {
     extent.state == PageState::Written && at.max(extent.offset * PAGE_BYTES) < size
 }
 
-/// The parts of a range of a file's pages, in order.
-fn parts(
-    pages: &FileIndex,
-    range: Range<u64>,
-    at: u64,
-    size: u64,
-) -> impl Iterator<Item = Part> + '_ {
+/// Parts of a file, in order.
+type Parts = SmallVec<[Part; 2]>;
+
+/// The parts of a span of a file of this size.
+fn parts(pages: &FileIndex, span: &Span<'_>, size: u64) -> Parts {
+    let range = span.pages();
+    let mut parts = Parts::new();
     let mut next = range.start;
-    let end = range.end;
-    let extents = pages.range(range.start, range.end).map(Some);
-    extents.chain([None]).flat_map(move |extent| {
-        let start = extent.map_or(end, |extent| extent.offset);
-        let hole = (next < start).then_some(Part::New(next, start, None));
-        next = extent.map_or(end, |extent| extent.end());
-        let there = extent.map(|extent| match shows(&extent, at, size) {
-            true => Part::New(extent.offset, extent.end(), Some(extent)),
+    for extent in pages.range(range.start, range.end) {
+        if next < extent.offset {
+            parts.push(Part::New(next, extent.offset, None));
+        }
+        next = extent.end();
+        parts.push(match shows(&extent, span.at, size) {
+            true => Part::New(extent.offset, next, Some(extent)),
             false => Part::Own(extent),
         });
-        hole.into_iter().chain(there)
-    })
+    }
+    if next < range.end {
+        parts.push(Part::New(next, range.end, None));
+    }
+    parts
 }
 
 /// New pages that a part takes.
@@ -155,11 +158,12 @@ impl PmFs {
             return Ok((at, data.len()));
         }
         let pages = state.pages().ok_or(Errno::Inval)?;
-        let (span, supply) = self.pages_for(pages, disk.size, span)?;
+        let (span, parts, supply) = self.pages_for(pages, disk.size, span)?;
         let edges = self.edges(pages, disk.size, &span);
         let mut edit = Edit::new(&disk, times);
         edit.change.attributes.perm = perm;
-        plan(pages, disk.size, &span, &edges, supply, &mut edit)?;
+        edit.clear_tail(pages, disk.size, span.at);
+        plan(&parts, disk.size, &span, &edges, supply, &mut edit)?;
         edit.commit(self, &mut state)?;
         Ok((at, span.data.len()))
     }
@@ -204,34 +208,39 @@ impl PmFs {
         pages: &FileIndex,
         size: u64,
         mut span: Span<'a>,
-    ) -> Result<(Span<'a>, Supply<'_>)> {
-        let count = |span: &Span<'_>| -> u64 {
-            let parts = parts(pages, span.pages(), span.at, size);
-            parts.map(|part| new_pages(&part)).sum()
-        };
+    ) -> Result<(Span<'a>, Parts, Supply<'_>)> {
+        let count = |parts: &Parts| -> u64 { parts.iter().map(new_pages).sum() };
+        let mut all = parts(pages, &span, size);
+        let mut needed = count(&all);
+        if needed == 0 {
+            return Ok((span, all, Supply::new(Taken::new())));
+        }
         let before = (span.at / PAGE_BYTES).checked_sub(1);
         let before = before.and_then(|before| pages.find(before));
         let near = before.map(|before| Page(before.page.0 + 1));
-        let mut needed = count(&span);
         while needed > 0 {
             if let Some(runs) = self.free()?.pages(needed, near) {
-                return Ok((span, Supply::new(runs)));
+                return Ok((span, all, Supply::new(runs)));
             }
             // Others take pages at the same time; so at least one less than before.
             let there = self.free()?.free_pages().min(needed - 1);
-            let end = span.fits(parts(pages, span.pages(), span.at, size), there);
+            let end = span.fits(&all, there);
             let len = end.saturating_sub(span.at).min(span.data.len() as u64);
             if len == 0 {
                 return Err(full());
             }
             span.data = &span.data[..len as usize];
-            needed = count(&span);
+            all = parts(pages, &span, size);
+            needed = count(&all);
         }
-        Ok((span, Supply::new(Taken::new())))
+        Ok((span, all, Supply::new(Taken::new())))
     }
 
     /// What the pages at the edges of a write keep.
     fn edges(&self, pages: &FileIndex, size: u64, span: &Span<'_>) -> Edges {
+        if span.at >= size {
+            return Edges::default();
+        }
         let kept = |offset: u64, from: u64, to: u64| {
             let old = pages.find(offset);
             let old = old.filter(|old| to > from && shows(old, span.at, size));
@@ -252,7 +261,7 @@ impl PmFs {
 
 /// Adds a write, for which there are pages, to a change.
 fn plan<'a, 'f>(
-    pages: &FileIndex,
+    parts: &[Part],
     old_size: u64,
     span: &Span<'a>,
     edges: &'a Edges,
@@ -261,9 +270,8 @@ fn plan<'a, 'f>(
 ) -> Result<()> {
     let size = old_size.max(span.end());
     edit.change.attributes.size = size;
-    edit.clear_tail(pages, old_size, span.at);
-    for part in parts(pages, span.pages(), span.at, old_size) {
-        match part {
+    for part in parts {
+        match *part {
             Part::New(from, to, old) => {
                 if let Some(old) = &old {
                     edit.lose(old);

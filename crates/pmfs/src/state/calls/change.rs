@@ -1,5 +1,7 @@
 //! `change`: content, size, owner, mode and attributes of an inode change at once. Also `overwrite` and `set_times`.
 
+use smallvec::SmallVec;
+
 use crate::layout::{AttributePlace, InodeRef, PageKind, PageState};
 use crate::state::inode::states::Live;
 use crate::state::persist::{Clean, fence, order};
@@ -68,9 +70,9 @@ pub struct Change<'a, 'f> {
     /// Times to set.
     pub times: Times,
     /// What happens to its pages; runs as long as possible.
-    pub pages: Vec<PageChange<'f>>,
+    pub pages: SmallVec<[PageChange<'f>; 2]>,
     /// New content.
-    pub data: Vec<DataStore<'a>>,
+    pub data: SmallVec<[DataStore<'a>; 2]>,
     /// A new inline set of attributes, if `attributes.place` says so and the present one is elsewhere.
     pub inline: Option<&'a [u8]>,
 }
@@ -78,20 +80,17 @@ pub struct Change<'a, 'f> {
 /// What happens to the pages of one inode, checked.
 #[derive(Default)]
 struct Pages<'i, 'f> {
-    adopted: Vec<Adoption<'f>>,
-    reserved: Vec<Adoption<'f>>,
-    turned: Vec<Owned<'i>>,
-    cleared: Vec<Owned<'i>>,
-    dying: Vec<Owned<'i>>,
-    /// The same, if none of them shows anything afterwards.
-    unseen: Option<Vec<Unseen<'i>>>,
+    adopted: SmallVec<[Adoption<'f>; 1]>,
+    reserved: SmallVec<[Adoption<'f>; 1]>,
+    turned: SmallVec<[Owned<'i>; 1]>,
+    cleared: SmallVec<[Owned<'i>; 1]>,
+    dying: SmallVec<[Owned<'i>; 1]>,
 }
 
 impl<'i, 'f> Pages<'i, 'f> {
     fn check(
         inode: &Inode<'i, Clean, Live>,
-        size: u64,
-        changes: Vec<PageChange<'f>>,
+        changes: SmallVec<[PageChange<'f>; 2]>,
     ) -> Result<Pages<'i, 'f>> {
         let mut pages = Pages::default();
         for change in changes {
@@ -144,19 +143,17 @@ impl<'i, 'f> Pages<'i, 'f> {
                 }
             }
         }
-        pages.unseen = pages
-            .dying
-            .iter()
-            .map(|owned| owned.unseen(size).ok())
-            .collect();
         Ok(pages)
     }
 
-    /// The deaths, if all descriptors may share the fence of the commit.
-    fn beside(&self) -> Option<&[Unseen<'i>]> {
-        let unseen = self.unseen.as_deref()?;
+    /// The deaths, if all descriptors may share the fence of a commit that sets this size: none of them shows anything then.
+    fn beside(&self, size: u64) -> Option<SmallVec<[Unseen<'i>; 2]>> {
         let others = self.turned.is_empty() && self.cleared.is_empty();
-        (self.adopted.is_empty() && others).then_some(unseen)
+        if !self.adopted.is_empty() || !others {
+            return None;
+        }
+        let dying = self.dying.iter();
+        dying.map(|owned| owned.unseen(size).ok()).collect()
     }
 }
 
@@ -190,16 +187,19 @@ pub fn change(m: &Medium, change: Change<'_, '_>) -> Result<Freed<Clean>> {
         if let Some(atime) = change.times.atime {
             touches.accessed(change.inode, atime)?;
         }
-        let pages = Pages::check(&inode, new.size, change.pages)?;
+        let pages = Pages::check(&inode, change.pages)?;
         let adopted = pages.adopted.iter().chain(&pages.reserved);
         let targets = Targets::new(&inode, adopted).and_own(&inode);
         let hidden = change.data.iter().map(|data| {
             let to = targets.hidden(data.at, data.bytes.len())?;
             Ok((to, data.bytes))
         });
-        let data = hidden.collect::<Result<Vec<_>>>()?;
+        let data = hidden.collect::<Result<SmallVec<[_; 2]>>>()?;
 
-        if let (Some(unseen), true, None) = (pages.beside(), data.is_empty(), &inline) {
+        if data.is_empty()
+            && inline.is_none()
+            && let Some(unseen) = pages.beside(new.size)
+        {
             let beside = Descriptors::beside(&inode, next);
             let beside = unseen.iter().fold(beside, Descriptors::trim);
             let beside = pages
@@ -258,7 +258,7 @@ pub fn overwrite(m: &Medium, inode: InodeRef, data: &[DataStore<'_>], times: Tim
             let to = targets.shown(data.at, data.bytes.len())?;
             Ok((to, data.bytes))
         });
-        let data = shown.collect::<Result<Vec<_>>>()?;
+        let data = shown.collect::<Result<SmallVec<[_; 2]>>>()?;
         let content = data
             .iter()
             .fold(Content::of(&live), |content, (to, bytes)| {

@@ -2,6 +2,8 @@
 
 use std::marker::PhantomData;
 
+use smallvec::SmallVec;
+
 use super::inode::Inode;
 use super::inode::states::Live;
 use super::medium::Medium;
@@ -50,7 +52,7 @@ pub struct Targets<'i> {
     m: &'i Medium,
     inode: InodeRef,
     /// Runs that are adopted, by start: first byte, last byte + 1.
-    adopted: Vec<(u64, u64)>,
+    adopted: SmallVec<[(u64, u64); 2]>,
     /// Size and sequence of an inode that is there already.
     live: Option<(u64, u64)>,
     _brand: PhantomData<fn(&'i ()) -> &'i ()>,
@@ -67,8 +69,10 @@ impl<'i> Targets<'i> {
             let start = adoption.pages.start().at();
             (start, start + adoption.pages.len() * PAGE_BYTES)
         };
-        let mut adopted: Vec<_> = adoptions.into_iter().map(range).collect();
-        adopted.sort_unstable();
+        let mut adopted: SmallVec<[_; 2]> = adoptions.into_iter().map(range).collect();
+        if adopted.len() > 1 {
+            adopted.sort_unstable();
+        }
         Targets {
             m: inode.m,
             inode: inode.inode,

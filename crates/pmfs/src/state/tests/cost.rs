@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::layout::Page;
+use smallvec::smallvec;
 
 /// A call, and what it is to cost: fences and lines under line order, fences under eADR.
 struct Row {
@@ -352,13 +353,13 @@ fn changes(lab: &Lab) {
     let (one, two) = (free.split(1), free.split(1));
     let (first, second) = (one.start().0, two.start().0);
     let new = Change {
-        pages: vec![adopt(one, 0, PageState::Written)],
-        data: vec![store(first, 0, Bytes::Data(&data[..100]))],
+        pages: smallvec![adopt(one, 0, PageState::Written)],
+        data: smallvec![store(first, 0, Bytes::Data(&data[..100]))],
         ..change_of(a, 100)
     };
     bill.call("append a page", || change(m, new).unwrap());
     let new = Change {
-        data: vec![store(first, 100, Bytes::Data(&data[..100]))],
+        data: smallvec![store(first, 100, Bytes::Data(&data[..100]))],
         ..change_of(a, 200)
     };
     bill.call("append in the page", || change(m, new).unwrap());
@@ -366,8 +367,8 @@ fn changes(lab: &Lab) {
     let start = many.start().0;
     let content = vec![5; 64 * 4096];
     let new = Change {
-        pages: vec![adopt(many, 1, PageState::Written)],
-        data: vec![
+        pages: smallvec![adopt(many, 1, PageState::Written)],
+        data: smallvec![
             store(first, 200, Bytes::Zeros(3896)),
             store(start, 0, Bytes::Data(&content)),
         ],
@@ -375,11 +376,11 @@ fn changes(lab: &Lab) {
     };
     bill.call("append 64 pages", || change(m, new).unwrap());
     let new = Change {
-        pages: vec![
+        pages: smallvec![
             adopt(two, 0, PageState::Written),
             die(first, 0, 1, PageState::Written),
         ],
-        data: vec![store(second, 0, Bytes::Data(&data))],
+        data: smallvec![store(second, 0, Bytes::Data(&data))],
         ..change_of(a, 65 * 4096)
     };
     let freed = bill.call("replace a page", || change(m, new).unwrap());
@@ -392,7 +393,7 @@ fn changes(lab: &Lab) {
     new.times.atime = Some(NOW);
     bill.call("chmod and atime", || change(m, new).unwrap());
     let new = Change {
-        pages: vec![die(start, 1, 64, PageState::Written)],
+        pages: smallvec![die(start, 1, 64, PageState::Written)],
         ..change_of(a, 100)
     };
     let freed = bill.call("truncate down", || change(m, new).unwrap());
@@ -401,26 +402,26 @@ fn changes(lab: &Lab) {
     let new = change_of(a, 100);
     bill.call("truncate up", || change(m, new).unwrap());
     let new = Change {
-        data: vec![store(second, 100, Bytes::Zeros(3996))],
+        data: smallvec![store(second, 100, Bytes::Zeros(3996))],
         ..change_of(a, 8192)
     };
     bill.call("truncate up, tail", || change(m, new).unwrap());
     let space = free.split(4);
     let start = space.start().0;
     let new = Change {
-        pages: vec![adopt(space, 1, PageState::Unwritten)],
+        pages: smallvec![adopt(space, 1, PageState::Unwritten)],
         ..change_of(a, 5 * 4096)
     };
     bill.call("fallocate", || change(m, new).unwrap());
     let new = Change {
-        pages: vec![PageChange::Turn {
+        pages: smallvec![PageChange::Turn {
             pages: PageRun {
                 start: Page(start),
                 len: 2,
             },
             offset: 1,
         }],
-        data: vec![
+        data: smallvec![
             store(start, 0, Bytes::Data(&data)),
             store(start + 1, 0, Bytes::Zeros(4096)),
         ],
@@ -435,7 +436,7 @@ fn changes(lab: &Lab) {
         offset: 1,
     };
     let new = Change {
-        pages: vec![zeroed],
+        pages: smallvec![zeroed],
         ..change_of(a, 5 * 4096)
     };
     bill.call("zero a range", || change(m, new).unwrap());
@@ -447,18 +448,18 @@ fn changes(lab: &Lab) {
         offset: 1,
     };
     let new = Change {
-        pages: vec![turned],
+        pages: smallvec![turned],
         ..change_of(a, 5 * 4096)
     };
     let _ = change(m, new).unwrap();
     let new = Change {
-        pages: vec![die(start, 1, 2, PageState::Written)],
+        pages: smallvec![die(start, 1, 2, PageState::Written)],
         ..change_of(a, 5 * 4096)
     };
     let freed = bill.call("punch", || change(m, new).unwrap());
     assert_eq!(freed.pages(), 2);
     let new = Change {
-        pages: vec![die(start + 2, 3, 2, PageState::Unwritten)],
+        pages: smallvec![die(start + 2, 3, 2, PageState::Unwritten)],
         ..change_of(a, 5 * 4096)
     };
     bill.call("punch what is unwritten", || change(m, new).unwrap());
@@ -471,8 +472,8 @@ fn changes(lab: &Lab) {
     let page = set.start();
     let mut new = change_of(a, 5 * 4096);
     new.attributes.place = AttributePlace::Pages;
-    new.data = vec![store(page.0, 0, Bytes::Data(&data))];
-    new.pages = vec![PageChange::Adopt {
+    new.data = smallvec![store(page.0, 0, Bytes::Data(&data))];
+    new.pages = smallvec![PageChange::Adopt {
         pages: set,
         offset: 0,
         kind: PageKind::Attributes,
@@ -480,7 +481,7 @@ fn changes(lab: &Lab) {
     }];
     bill.call("attributes to a page", || change(m, new).unwrap());
     let new = Change {
-        pages: vec![PageChange::Die {
+        pages: smallvec![PageChange::Die {
             pages: PageRun {
                 start: page,
                 len: 1,

@@ -10,6 +10,7 @@ use crate::layout::{Commit, InodeRef, PAGE_BYTES, Page, inode, slot};
 use crate::mount::{Mount, mount};
 use crate::options::MountOptions;
 use crate::table::Content as Held;
+use smallvec::smallvec;
 
 /// Paths, with what is under them. Two names of one inode show its number in the order of the paths.
 type Tree = BTreeMap<Vec<u8>, String>;
@@ -265,8 +266,8 @@ fn a_change_is_there_or_not_whatever_a_crash_leaves() {
     cases(
         "replace a page and append one's beginning",
         Change {
-            pages: vec![adopt(free, 1, written), die(page(1), 1, written)],
-            data: vec![store(to, Bytes::Data(&text))],
+            pages: smallvec![adopt(free, 1, written), die(page(1), 1, written)],
+            data: smallvec![store(to, Bytes::Data(&text))],
             ..change_of(a, 3 * 4096)
         },
     );
@@ -277,14 +278,14 @@ fn a_change_is_there_or_not_whatever_a_crash_leaves() {
     cases(
         "truncate down",
         Change {
-            pages: vec![die(page(2), 2, written)],
+            pages: smallvec![die(page(2), 2, written)],
             ..change_of(a, 4097)
         },
     );
     cases(
         "truncate up, tail",
         Change {
-            data: vec![DataStore {
+            data: smallvec![DataStore {
                 at: to.at() + 1,
                 bytes: Bytes::Zeros(4095),
             }],
@@ -299,18 +300,18 @@ fn a_change_is_there_or_not_whatever_a_crash_leaves() {
     cases(
         "fallocate",
         Change {
-            pages: vec![adopt(free.split(2), 2, PageState::Unwritten)],
+            pages: smallvec![adopt(free.split(2), 2, PageState::Unwritten)],
             ..change_of(a, 5 * 4096)
         },
     );
     cases(
         "write to unwritten",
         Change {
-            pages: vec![PageChange::Turn {
+            pages: smallvec![PageChange::Turn {
                 pages: two,
                 offset: 2,
             }],
-            data: vec![
+            data: smallvec![
                 store(two.start, Bytes::Data(&text)),
                 store(Page(two.start.0 + 1), Bytes::Data(&text)),
             ],
@@ -320,7 +321,7 @@ fn a_change_is_there_or_not_whatever_a_crash_leaves() {
     cases(
         "zero a range and punch",
         Change {
-            pages: vec![
+            pages: smallvec![
                 PageChange::Clear {
                     pages: two,
                     offset: 2,

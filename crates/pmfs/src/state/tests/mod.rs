@@ -18,6 +18,7 @@ use steadfast_vfs::{FileKind, Time};
 use super::*;
 use crate::layout::{AttributePlace, Geometry, InodeRef, PageKind, PageState, ROOT};
 use crate::mkfs::{MkfsOptions, mkfs};
+use smallvec::smallvec;
 
 /// A volume with what a file system keeps in memory of it: the free space, and the pages and free slots of one directory.
 pub(super) struct Lab {
@@ -174,8 +175,8 @@ impl Lab {
         };
         let content = vec![0xaa; (pages * 4096) as usize];
         let made = Change {
-            pages: vec![adopt(free, 0, PageState::Written)],
-            data: vec![DataStore {
+            pages: smallvec![adopt(free, 0, PageState::Written)],
+            data: smallvec![DataStore {
                 at: run.start.at(),
                 bytes: Bytes::Data(&content),
             }],
@@ -220,7 +221,7 @@ pub(super) fn adopt(pages: FreePages<'_>, offset: u64, state: PageState) -> Page
 }
 
 /// A change of nothing but the size.
-pub(super) fn change_of(inode: InodeRef, size: u64) -> Change<'static, 'static> {
+pub(super) fn change_of<'a, 'f>(inode: InodeRef, size: u64) -> Change<'a, 'f> {
     Change {
         inode,
         attributes: Attributes {
@@ -235,8 +236,8 @@ pub(super) fn change_of(inode: InodeRef, size: u64) -> Change<'static, 'static> 
             mtime: Some(NOW),
             ctime: Some(NOW),
         },
-        pages: Vec::new(),
-        data: Vec::new(),
+        pages: smallvec![],
+        data: smallvec![],
         inline: None,
     }
 }

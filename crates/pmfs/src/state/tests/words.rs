@@ -5,6 +5,7 @@ use crate::layout::{
     Commit, DESC_BYTES, INLINE_BYTES, Life, PAGE_BYTES, Page, PageOffset, Pointer, SEQUENCE_MAX,
     Tag, birth_parts, desc, inode, name_hash, slot,
 };
+use smallvec::smallvec;
 
 fn word(lab: &Lab, at: u64) -> u64 {
     lab.m.load(at)
@@ -373,7 +374,7 @@ fn a_change_takes_the_other_slots_and_marks_pages_with_its_sequence() {
             size: 3 * 4096,
             place: AttributePlace::None,
         },
-        pages: vec![
+        pages: smallvec![
             adopt(free, 1, PageState::Written),
             PageChange::Die {
                 pages: PageRun {
@@ -385,7 +386,7 @@ fn a_change_takes_the_other_slots_and_marks_pages_with_its_sequence() {
                 state: PageState::Written,
             },
         ],
-        data: vec![DataStore {
+        data: smallvec![DataStore {
             at: new_page.at(),
             bytes: Bytes::Zeros(4096),
         }],
@@ -599,7 +600,7 @@ fn a_refused_call_stores_nothing_and_keeps_nothing() {
     };
     let pages = |of, change| {
         fails(Change {
-            pages: vec![change],
+            pages: smallvec![change],
             ..change_of(of, 8192)
         })
     };
@@ -628,7 +629,7 @@ fn a_refused_call_stores_nothing_and_keeps_nothing() {
     // Data: over what the file shows, into metadata, past the region.
     let data = |of, at, len| {
         fails(Change {
-            data: vec![DataStore {
+            data: smallvec![DataStore {
                 at,
                 bytes: Bytes::Zeros(len),
             }],
