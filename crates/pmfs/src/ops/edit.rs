@@ -58,6 +58,7 @@ impl<'f> Supply<'f> {
 
 impl<'a, 'f> Edit<'a, 'f> {
     /// A change that leaves everything as it is, but for these times.
+    #[inline]
     pub(super) fn new(disk: &Disk, times: Times) -> Edit<'a, 'f> {
         Edit {
             change: Change {
@@ -176,17 +177,19 @@ impl<'a, 'f> Edit<'a, 'f> {
     }
 
     /// Makes the change, frees the pages that died by it, and brings the index up to date.
-    pub(super) fn commit(self, fs: &PmFs, state: &mut State) -> Result<()> {
-        let freed = state::change(fs.medium(), self.change).map_err(refused)?;
-        fs.free()?.add(freed);
+    pub(super) fn commit(&mut self, fs: &PmFs, state: &mut State) -> Result<()> {
+        let freed = state::make(fs.medium(), &mut self.change).map_err(refused)?;
         if let Some(pages) = state.pages_mut() {
-            for after in self.after {
+            for after in &self.after {
                 match after {
-                    After::Gained(extent) => drop(pages.replace(extent)),
+                    After::Gained(extent) if extent.offset >= pages.end() => pages.insert(*extent),
+                    After::Gained(extent) => drop(pages.replace(*extent)),
                     After::Lost(extent) => drop(pages.punch(extent.offset, extent.end())),
                 }
             }
         }
+        // Last, because it takes locks: the fence is under way until then.
+        fs.free()?.add(freed);
         Ok(())
     }
 }

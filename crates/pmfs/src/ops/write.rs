@@ -98,6 +98,10 @@ type Parts = SmallVec<[Part; 2]>;
 fn parts(pages: &FileIndex, span: &Span<'_>, size: u64) -> Parts {
     let range = span.pages();
     let mut parts = Parts::new();
+    if range.start >= pages.end() {
+        parts.push(Part::New(range.start, range.end, None));
+        return parts;
+    }
     let mut next = range.start;
     for extent in pages.range(range.start, range.end) {
         if next < extent.offset {

@@ -90,10 +90,10 @@ struct Pages<'i, 'f> {
 impl<'i, 'f> Pages<'i, 'f> {
     fn check(
         inode: &Inode<'i, Clean, Live>,
-        changes: SmallVec<[PageChange<'f>; 2]>,
+        changes: &mut SmallVec<[PageChange<'f>; 2]>,
     ) -> Result<Pages<'i, 'f>> {
         let mut pages = Pages::default();
-        for change in changes {
+        for change in changes.drain(..) {
             match change {
                 PageChange::Adopt {
                     pages: free,
@@ -169,7 +169,15 @@ impl<'i, 'f> Pages<'i, 'f> {
 /// # Errors
 /// Before the first store: [`Error::Stale`], [`Error::SequenceExhausted`], [`Error::ForeignPage`], [`Error::InlineTaken`],
 /// [`Error::TooLong`].
-pub fn change(m: &Medium, change: Change<'_, '_>) -> Result<Freed<Clean>> {
+pub fn change(m: &Medium, mut change: Change<'_, '_>) -> Result<Freed<Clean>> {
+    make(m, &mut change)
+}
+
+/// The same with what is too long to be moved about; its pages are gone afterwards.
+///
+/// # Errors
+/// As [`change`].
+pub fn make(m: &Medium, change: &mut Change<'_, '_>) -> Result<Freed<Clean>> {
     m.brand(|i| {
         let inode = Inode::live(i, change.inode)?;
         let next = inode.next()?;
@@ -187,25 +195,25 @@ pub fn change(m: &Medium, change: Change<'_, '_>) -> Result<Freed<Clean>> {
         if let Some(atime) = change.times.atime {
             touches.accessed(change.inode, atime)?;
         }
-        let pages = Pages::check(&inode, change.pages)?;
+        let pages = Pages::check(&inode, &mut change.pages)?;
         let adopted = pages.adopted.iter().chain(&pages.reserved);
         let targets = Targets::new(&inode, adopted).and_own(&inode);
-        let hidden = change.data.iter().map(|data| {
-            let to = targets.hidden(data.at, data.bytes.len())?;
-            Ok((to, data.bytes))
-        });
-        let data = hidden.collect::<Result<SmallVec<[_; 2]>>>()?;
+        let mut data: SmallVec<[_; 2]> = SmallVec::new();
+        for store in &change.data {
+            data.push((targets.hidden(store.at, store.bytes.len())?, store.bytes));
+        }
 
         if data.is_empty()
             && inline.is_none()
             && let Some(unseen) = pages.beside(new.size)
         {
-            let beside = Descriptors::beside(&inode, next);
-            let beside = unseen.iter().fold(beside, Descriptors::trim);
-            let beside = pages
-                .reserved
-                .into_iter()
-                .fold(beside, Descriptors::<_, Beside>::reserve);
+            let mut beside = Descriptors::beside(&inode, next);
+            for unseen in &unseen {
+                beside = beside.trim(unseen);
+            }
+            for adoption in pages.reserved {
+                beside = Descriptors::<_, Beside>::reserve(beside, adoption);
+            }
             let beside = beside.flush();
             let inode = inode.commit(next, new, &change.times, &Ready::default(), Some(&beside));
             let stamps = touches.stamp().flush();
@@ -213,21 +221,28 @@ pub fn change(m: &Medium, change: Change<'_, '_>) -> Result<Freed<Clean>> {
             return Ok(beside.freed(&inode));
         }
 
-        let content = data
-            .iter()
-            .fold(Content::of(&inode), |content, (to, bytes)| {
-                content.write(to, *bytes)
-            });
+        // Loops and no folds: a set is moved for each of those, also over nothing.
+        let mut content = Content::of(&inode);
+        for (to, bytes) in &data {
+            content = content.write(to, *bytes);
+        }
         let content = (!data.is_empty()).then_some(content);
-        let before = Descriptors::before(&inode, next);
-        let before = pages.adopted.into_iter().fold(before, Descriptors::adopt);
-        let before = pages
-            .reserved
-            .into_iter()
-            .fold(before, Descriptors::<_, Before>::reserve);
-        let before = pages.turned.iter().fold(before, Descriptors::turn);
-        let before = pages.cleared.iter().fold(before, Descriptors::clear);
-        let before = pages.dying.iter().fold(before, Descriptors::die);
+        let mut before = Descriptors::before(&inode, next);
+        for adoption in pages.adopted {
+            before = before.adopt(adoption);
+        }
+        for adoption in pages.reserved {
+            before = Descriptors::<_, Before>::reserve(before, adoption);
+        }
+        for turned in &pages.turned {
+            before = before.turn(turned);
+        }
+        for cleared in &pages.cleared {
+            before = before.clear(cleared);
+        }
+        for dying in &pages.dying {
+            before = before.die(dying);
+        }
         let inline = inline.map(|room| inode.write_inline(&room).flush());
         let (content, before, inline) = order(m, (content, before.flush(), inline));
         let ready = Ready {

@@ -25,7 +25,7 @@ mod remove;
 mod rename;
 mod room;
 
-pub use change::{Change, DataStore, PageChange, change, overwrite, set_times};
+pub use change::{Change, DataStore, PageChange, change, make, overwrite, set_times};
 pub use create::{Birth, Created, NewAttributes, SymlinkTarget, create, nameless, symlink};
 pub use link::{Link, link};
 pub use remove::{Remove, Removed, remove};

@@ -65,11 +65,18 @@ pub(super) fn check_kills<'i>(
     kills.iter().map(|run| inode.directory_run(*run)).collect()
 }
 
-/// They hold no slots any more.
+/// They hold no slots any more. `None`: there are none.
+#[inline]
 pub(super) fn kill<'i>(
     inode: &Inode<'i, Clean, Live>,
     kills: &[DirectoryRun<'i>],
-) -> Descriptors<'i, InFlight, Killed> {
-    let killed = Descriptors::killed(inode);
-    kills.iter().fold(killed, Descriptors::kill).flush()
+) -> Option<Descriptors<'i, InFlight, Killed>> {
+    if kills.is_empty() {
+        return None;
+    }
+    let mut killed = Descriptors::killed(inode);
+    for run in kills {
+        killed = killed.kill(run);
+    }
+    Some(killed.flush())
 }

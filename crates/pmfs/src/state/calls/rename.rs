@@ -130,7 +130,7 @@ pub fn rename(m: &Medium, rename: Rename<'_, '_>, touches: &[Touch]) -> Result<R
                 let over = over.check(rename.inode, other, t, &mut touches)?;
                 let to = over.slot.aim(&from, over.tag).commit();
                 let killed = kill(&over.inode, &over.kills);
-                (to.flush(), None, Some(killed))
+                (to.flush(), None, killed)
             }
         };
         let stamps = touches.stamp().flush();
@@ -233,7 +233,7 @@ pub fn rename_whiteout(
                     let left = order(m, birth.bear(w));
                     let to = over.slot.aim_swap(&from, &left, over.tag).commit();
                     let killed = kill(&over.inode, &over.kills);
-                    (to.flush(), None, Some(killed), left)
+                    (to.flush(), None, killed, left)
                 }
             };
             let stamps = touches.stamp().flush();

@@ -360,7 +360,14 @@ impl FreeSpace {
         };
         if missing == 0 || rest.is_some() {
             drop(shard);
-            return Some(first.into_iter().chain(rest).map(token).collect());
+            let mut taken = Taken::new();
+            if let Some(first) = first {
+                taken.push(token(first));
+            }
+            if let Some(rest) = rest {
+                taken.push(token(rest));
+            }
+            return Some(taken);
         }
         if let Some((start, len)) = first {
             shard.put(start, len);
