@@ -10,14 +10,15 @@
 //! 1. the *moves* lock: held by a rename that gives a directory another parent, from before it looks at the directories above
 //!    until its end. Whoever has it reads parents that stay (one node's lock at a time);
 //! 2. the locks of nodes, by number. Reading takes them shared; a change takes those of the inodes that it changes. A lookup,
-//!    an unlink and a rmdir lock the directory first, because the child is only known then; a child with a smaller number is
-//!    locked only if it is free. If not, the directory is unlocked, both are locked in order, and the name is looked at again;
-//! 3. the locks of the table, of the free space: innermost, for one access each.
+//!    an unlink, a rmdir and a rename within one directory lock the directory first, because the child is only known then; a
+//!    child with a smaller number is locked only if it is free. If not, the directory is unlocked, all are locked in order, and
+//!    the name is looked at again. The place of a new inode is locked in its turn if the inode begins with more than most do;
+//! 3. the locks of the free space: innermost, for one access each.
 //!
 //! Two threads on different inodes share no lock but those of the third kind, which are sharded.
 //!
-//! An inode is freed when it has neither names nor openers, under its exclusive lock. Who finds a node and locks it looks at
-//! both first: ESTALE.
+//! An inode is freed when it has neither names nor openers, under its exclusive lock. Nodes are found without a lock. A call
+//! that has locked one asks first whether the inode is still there: ESTALE.
 //!
 //! # When the memory fails
 //!

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 #[derive(Clone, Debug)]
 enum Step {
     Store(u64, u64),
+    /// The same through the line.
+    StoreInLine(u64, u64),
     Write(u64, Vec<u8>),
     Zero(u64, u64),
     WriteBack(u64, u64),
@@ -19,6 +21,7 @@ fn step() -> impl Strategy<Value = Step> {
     let bytes = proptest::collection::vec(any::<u8>(), 0..200);
     prop_oneof![
         (0..BYTES / 8, any::<u64>()).prop_map(|(word, value)| Step::Store(word * 8, value)),
+        (0..BYTES / 8, any::<u64>()).prop_map(|(word, value)| Step::StoreInLine(word * 8, value)),
         (0..BYTES - 200, bytes).prop_map(|(at, bytes)| Step::Write(at, bytes)),
         (0..BYTES / 2, 0..BYTES / 2).prop_map(|(at, len)| Step::Zero(at, len)),
         (0..BYTES / 2, 0..BYTES / 2).prop_map(|(at, len)| Step::WriteBack(at, len)),
@@ -30,6 +33,11 @@ fn run(region: &Region, steps: &[Step]) {
     for step in steps {
         match step {
             Step::Store(at, word) => region.store(*at, *word),
+            Step::StoreInLine(at, word) => {
+                let line = region.line(*at);
+                line.store(*at, *word);
+                assert_eq!((line.load(*at), region.load(*at)), (*word, *word));
+            }
             Step::Write(at, bytes) => region.write_data(*at, bytes),
             Step::Zero(at, len) => region.zero_data(*at, *len),
             Step::WriteBack(at, len) => region.write_back(*at, *len),
@@ -43,7 +51,7 @@ fn expected(steps: &[Step]) -> Vec<u8> {
     let mut bytes = vec![0; BYTES as usize];
     for step in steps {
         match step {
-            Step::Store(at, word) => {
+            Step::Store(at, word) | Step::StoreInLine(at, word) => {
                 bytes[*at as usize..][..8].copy_from_slice(&word.to_le_bytes());
             }
             Step::Write(at, data) => bytes[*at as usize..][..data.len()].copy_from_slice(data),

@@ -266,6 +266,9 @@ impl PmFs {
         // Under the lock: who removes the last name decides under it whether the inode is open.
         let last = {
             let state = node.read();
+            if !node.is_there() {
+                return;
+            }
             let one_less = |opens: u32| opens.checked_sub(1);
             let before = node
                 .opens()

@@ -1,9 +1,9 @@
 //! Pages for the free space that no call has freed.
 #![allow(unused_variables)]
 
-use steadfast_pmfs::state::{FreeSpace, Freed, PageRun};
+use steadfast_pmfs::state::{FreeSpace, Freed, PageRuns};
 
-fn leak(space: &FreeSpace, pages: Vec<PageRun>) {
+fn leak(space: &FreeSpace, pages: PageRuns) {
     space.add(Freed {
         pages,
         inode: None,
