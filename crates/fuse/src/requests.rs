@@ -19,6 +19,13 @@ use crate::scrub;
 use crate::server::Server;
 use crate::turns::For;
 
+/// Whether to read this attribute is to wait for a commit.
+#[cfg(feature = "io-uring")]
+pub(crate) fn commits(name: &OsStr) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    name == XATTR_SYNC || name.as_bytes().starts_with(wire::XATTR_SYNC.as_bytes())
+}
+
 /// The kernel makes EOPNOTSUPP of EAGAIN where an attribute is set: the limit of a user is told as that of a quota.
 fn by_attribute(set: Result<(), Errno>) -> Result<(), Errno> {
     set.map_err(|errno| match errno.code() == Errno::EAGAIN.code() {

@@ -324,6 +324,13 @@ fn what_is_shown_is_what_is_known() {
     let at: &[u8] =
         std::os::unix::ffi::OsStrExt::as_bytes(merges[0].path.as_ref().unwrap().as_os_str());
     assert_eq!(at, b"/a\tb/\xff");
+    fs::create_dir(m.join("dir")).unwrap();
+    fs::write(m.join("dir/file"), "content").unwrap();
+    let recorded = m.fs.streams.as_ref().unwrap();
+    let inode = std::os::unix::fs::MetadataExt::ino(&fs::metadata(m.join("dir/file")).unwrap());
+    *recorded.merged.lock().unwrap() = Some(inode);
+    let last = steadfast_stream::merges(&path).unwrap().pop().unwrap();
+    assert_eq!(last.path.as_deref(), Some(Path::new("/dir/file")));
     assert_eq!(merges[0].streams[0].name.as_ref().unwrap().0, "shown");
     waiting.go();
     waiting.0.wait().unwrap();

@@ -89,20 +89,23 @@ impl Resolver {
             true => None,
             false => Some(self.join(&mut tables, volume, user, &message)?),
         };
-        let old = if message.scope == Scope::Thread {
-            self.set_thread(proc, &mut tables, request.thread, &target, member)?
-        } else {
-            let process = remembered(proc, &mut tables, &target)?;
-            let old = process.place(Decision {
-                member,
-                by: By::Set,
-            });
-            // A child that is decided from now on follows.
-            tables.sets += 1;
-            old.and_then(|decision| decision.member)
+        let moved = match message.scope {
+            Scope::Thread => self.set_thread(proc, &mut tables, request.thread, &target, member),
+            _ => remembered(proc, &mut tables, &target).map(|process| {
+                let by = By::Set;
+                let old = process.place(Decision { member, by });
+                // A child that is decided from now on follows.
+                tables.sets += 1;
+                old.and_then(|decision| decision.member)
+            }),
         };
+        let (old, result) = match moved {
+            Ok(old) => (old, Ok(())),
+            Err(errno) => (None, Err(errno)),
+        };
+        // A stream that was made for nobody goes, too.
         self.release(&mut tables, volume, old);
-        Ok(())
+        result
     }
 
     /// The stream of this name, which takes the message's settings.

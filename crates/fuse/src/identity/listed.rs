@@ -23,6 +23,8 @@ const LAST_LINE_BYTES: usize = 64;
 /// Directories above one whose path is looked for, and entries of each of them.
 const PATH_DEPTH_MAX: usize = 64;
 const PATH_ENTRIES_MAX: usize = 4096;
+/// Paths that are looked for in a page.
+const PATHS_MAX: usize = 64;
 /// Longest path that is told.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -181,19 +183,26 @@ impl Resolver {
         }
         let mut page = Page::default();
         let merges = volume.merges();
-        let mut paths = HashMap::new();
-        for (at, merge) in (0..).zip(merges).skip(usize_of(skip)) {
+        // Many merges of one file are usual.
+        let mut paths: HashMap<Ino, Option<Vec<u8>>> = HashMap::new();
+        for (at, merge) in (0..).zip(merges.iter()).skip(usize_of(skip)) {
             let mut line = String::new();
             for stream in merge.streams {
                 let (user, name) = of_number(&self.tables().registry, stream);
                 let _ = write!(line, "{}\t{user}\t{name}\t", stream.0);
             }
             let inode = merge.inode.map_or("-".to_owned(), |ino| ino.to_string());
-            let found = merge.path.or_else(|| {
-                let ino = merge.inode?;
-                paths.entry(ino).or_insert_with(|| self.path(ino)).clone()
+            let found = merge.inode.filter(|ino| {
+                merge.path.is_none() && (paths.len() < PATHS_MAX || paths.contains_key(ino))
             });
-            let path = found.map_or("-".to_owned(), |path| {
+            let found = found.and_then(|ino| {
+                paths
+                    .entry(ino)
+                    .or_insert_with(|| self.path(ino))
+                    .as_deref()
+            });
+            let path = merge.path.as_deref().or(found);
+            let path = path.map_or("-".to_owned(), |path| {
                 escape(&path[..path.len().min(PATH_BYTES_MAX)])
             });
             let _ = write!(line, "{}\t{inode}\t{path}", merge.cause.name());

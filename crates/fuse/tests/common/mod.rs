@@ -36,6 +36,8 @@ pub(crate) struct Recorded {
     pub(crate) syncs: Mutex<Vec<Stream>>,
     pub(crate) intervals: Mutex<Vec<(Stream, Option<Duration>)>>,
     pub(crate) forgotten: Mutex<Vec<Stream>>,
+    /// The inode of a merge whose path is not known.
+    pub(crate) merged: Mutex<Option<Ino>>,
     /// No stream can be forgotten.
     pub(crate) keep: AtomicBool,
 }
@@ -90,7 +92,15 @@ impl Streams for Recorded {
             inode: Some(12),
             path: Some(b"/a\tb/\xff".to_vec()),
         };
-        vec![one; MERGES_KEPT]
+        let merged = *self.merged.lock().unwrap();
+        let last = StreamMerge {
+            inode: merged.or(one.inode),
+            path: one.path.clone().filter(|_| merged.is_none()),
+            ..one.clone()
+        };
+        let mut all = vec![one; MERGES_KEPT - 1];
+        all.push(last);
+        all
     }
     fn forget(&self, stream: Stream) -> bool {
         let values = self.uncommitted.lock().unwrap();
