@@ -334,6 +334,8 @@ fn what_is_shown_is_what_is_known() {
     assert_eq!(merges[0].streams[0].name.as_ref().unwrap().0, "shown");
     waiting.go();
     waiting.0.wait().unwrap();
+    let listed = steadfast_stream::list(&path).unwrap();
+    assert_eq!((listed[0].name.as_str(), listed[0].members), ("shown", 0));
     let names = steadfast_fuse::stats(&path).unwrap();
     assert!(
         names

@@ -29,7 +29,8 @@ pub struct Listed {
     pub ignore_fsync: bool,
     /// Its commit interval.
     pub interval: Interval,
-    /// Processes, threads and rules that are known to belong to it; those that have ended are counted until they are missed.
+    /// Processes, threads and rules that are known to belong to it: those that have made a request, or were set. On a mount with
+    /// very many, some that have ended are counted.
     pub members: u64,
 }
 

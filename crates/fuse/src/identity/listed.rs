@@ -23,6 +23,8 @@ const LAST_LINE_BYTES: usize = 64;
 /// Directories above one whose path is looked for, and entries of each of them.
 const PATH_DEPTH_MAX: usize = 64;
 const PATH_ENTRIES_MAX: usize = 4096;
+/// Processes and threads that are looked at before streams are listed.
+const MISSED: usize = 1024;
 /// Paths that are looked for in a page.
 const PATHS_MAX: usize = 64;
 /// Longest path that is told.
@@ -119,7 +121,11 @@ impl Resolver {
     fn page_of_streams(&self, request: &Asker, from: u64) -> Vec<u8> {
         let mut page = Page::default();
         let from = u32::try_from(from).unwrap_or(u32::MAX);
-        let tables = self.tables();
+        let mut tables = self.tables();
+        if from == 0 {
+            // Streams that nobody belongs to any more are shown, and go when the next one is set.
+            self.miss(&mut tables, MISSED);
+        }
         for named in tables.registry.from(from) {
             if request.uid != 0 && request.uid != named.user {
                 continue;

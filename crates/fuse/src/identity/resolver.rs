@@ -462,14 +462,19 @@ impl Resolver {
         None
     }
 
-    /// Removes a little of what has ended, and goes to rest when nothing is left.
-    pub(super) fn tidy(&self, tables: &mut Tables, count: usize) {
+    /// Gives up what has ended among so many processes and threads.
+    pub(super) fn miss(&self, tables: &mut Tables, count: usize) {
         if let Ok(proc) = self.proc() {
             tables
                 .processes
                 .tidy(count, |process| is_alive(proc, process));
         }
         self.threads().tidy(count);
+    }
+
+    /// Removes a little of what has ended, and goes to rest when nothing is left.
+    pub(super) fn tidy(&self, tables: &mut Tables, count: usize) {
+        self.miss(tables, count);
         let volume = self.volume();
         tables.registry.tidy(count, |stream| {
             volume.is_none_or(|streams| streams.forget(stream))
