@@ -122,11 +122,9 @@ impl Core {
         for (object, access) in &changes.relations {
             let exclusive =
                 |namer: &&Namer| namer.access == Access::Exclusive || *access == Access::Exclusive;
-            let namers = self.namers(*object).iter().filter(exclusive);
-            let others: SmallVec<[(TxnId, StreamId); 4]> =
-                namers.map(|namer| (namer.txn, namer.stream)).collect();
-            for (other, theirs) in others {
-                id = self.relate(id, other, [stream, theirs], Together::Object(*object));
+            for other in self.namers(*object).iter().filter(exclusive) {
+                let streams = [stream, other.stream];
+                id = self.relate(id, other.txn, streams, Together::Object(*object));
             }
         }
         for run in changes.frees.iter().copied() {
@@ -294,7 +292,7 @@ impl Core {
     fn parts_of(&self, id: TxnId) -> u64 {
         let parts = |txn: &Txn| {
             txn.blocks.len()
-                + txn.objects.len()
+                + txn.objects.moved()
                 + txn.streams.len()
                 + txn.data.len()
                 + txn.frees.len()
@@ -333,6 +331,7 @@ impl Core {
             into.streams.entry(stream).or_default().add(share);
         }
         into.askers.extend(from.askers);
+        into.objects.take_runs(&from.objects);
         into.merged.extend(from.merged);
         into.merged.push(gone);
         into.after.extend(from.after);

@@ -1,11 +1,11 @@
 //! The core's knowledge of which uncommitted transactions name which objects.
 //!
 //! While one stream alone has uncommitted operations nobody asks: each transaction only lists what its operations
-//! named. When a second stream comes, or somebody asks about an object, the lists are indexed, and
-//! from then on each operation is, until one stream is alone again. An operation that stays in its own stream's
-//! order relates to nothing, so nothing is lost by that.
+//! named. When a second stream comes, or somebody asks about an object, the lists are indexed (a long one is sorted, which takes
+//! a tenth of the time), and from then on each operation is, until one stream is alone again. An operation that stays in its
+//! own stream's order relates to nothing, so nothing is lost by that.
 //!
-//! Invariants: while `indexing`, the index has all objects of all lists; else all transactions are of
+//! Invariants: while `indexing`, index and runs have all objects of all lists; else all transactions are of
 //! one stream, and the index has the first `indexed` objects of each list. An object is in
 //! a list's indexed part once, and in the rest any number of times, but at most `COMPACTED` times as many as
 //! there are different ones, or a few.
@@ -20,6 +20,12 @@ use std::collections::HashMap;
 const LIST_COMPACTED_MIN: usize = 1 << 16;
 /// It is looked through again when it has grown by this factor.
 const COMPACTED: usize = 4;
+/// A list that is longer when a second stream comes is sorted, not indexed. Tests take both ways.
+const LIST_INDEXED_MAX: usize = if cfg!(any(feature = "shuttle", feature = "fuzz")) {
+    2
+} else {
+    4096
+};
 /// Newest objects of a list among which a repetition is noticed at once.
 const RECENT: usize = 8;
 
@@ -39,13 +45,26 @@ pub(crate) struct ObjectList {
     list: Vec<(Object, Access)>,
     /// So many of them are in the index.
     indexed: usize,
+    /// How many of the transaction's objects are in sorted runs instead.
+    sorted: usize,
     /// Length at which the rest is looked through for repetitions.
     compact_at: usize,
 }
 
 impl ObjectList {
+    /// How many there are, some of them repeatedly.
     pub(crate) fn len(&self) -> usize {
+        self.list.len() + self.sorted
+    }
+
+    /// How many of them a merge moves.
+    pub(crate) fn moved(&self) -> usize {
         self.list.len()
+    }
+
+    /// Another transaction's sorted runs are this one's now.
+    pub(super) fn take_runs(&mut self, from: &ObjectList) {
+        self.sorted += from.sorted;
     }
 
     fn add(&mut self, object: Object, access: Access) {
@@ -63,28 +82,52 @@ impl ObjectList {
 
     fn compact(&mut self) {
         let mut rest = self.list.split_off(self.indexed);
-        // Of equal objects the one that is named exclusively comes first.
-        rest.sort_unstable_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
-        rest.dedup_by_key(|(object, _)| *object);
+        sort(&mut rest);
         self.list.append(&mut rest);
         self.compact_at = COMPACTED * self.list.len();
     }
+}
+
+/// Sorts objects and drops repetitions, which is quick where much is sorted already.
+fn sort(objects: &mut Vec<(Object, Access)>) {
+    // Of equal objects the one that is named exclusively comes first.
+    objects.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
+    objects.dedup_by_key(|(object, _)| *object);
+}
+
+/// What a transaction named while its stream was alone, sorted.
+struct SortedRun {
+    txn: TxnId,
+    stream: StreamId,
+    objects: Vec<(Object, Access)>,
 }
 
 /// The index.
 #[derive(Default)]
 pub(crate) struct Objects {
     index: HashMap<Object, SmallVec<[Namer; 1]>, FixedState>,
+    runs: Vec<SortedRun>,
     indexing: bool,
 }
 
 impl Core {
     /// The transactions that name an object, once everything is indexed.
-    pub(super) fn namers(&self, object: Object) -> &[Namer] {
-        self.objects
-            .index
-            .get(&object)
-            .map_or(&[], |namers| &namers[..])
+    pub(super) fn namers(&self, object: Object) -> SmallVec<[Namer; 4]> {
+        let Objects { index, runs, .. } = &self.objects;
+        let indexed = index.get(&object).map_or(&[][..], |namers| &namers[..]);
+        let sorted = runs.iter().filter_map(|run| {
+            let found = run
+                .objects
+                .binary_search_by_key(&object, |(o, _)| *o)
+                .ok()?;
+            Some(Namer {
+                txn: run.txn,
+                access: run.objects[found].1,
+                stream: run.stream,
+                age: 0,
+            })
+        });
+        indexed.iter().copied().chain(sorted).collect()
     }
 
     /// Indexes what transactions have listed so far, and from now on each operation.
@@ -101,12 +144,21 @@ impl Core {
             };
             let stream = txn.streams.keys().next().copied().unwrap_or_default();
             let ObjectList { list, indexed, .. } = &mut txn.objects;
-            let rest = list.split_off(*indexed);
+            let mut rest = list.split_off(*indexed);
             if self.limits.faults.relations_unindexed {
                 *list = rest;
                 continue;
             }
-            self.objects.index.reserve(rest.len());
+            if rest.len() > LIST_INDEXED_MAX {
+                sort(&mut rest);
+                txn.objects.sorted += rest.len();
+                self.objects.runs.push(SortedRun {
+                    txn: id,
+                    stream,
+                    objects: rest,
+                });
+                continue;
+            }
             for (object, access) in rest {
                 self.register(id, object, access, stream);
             }
@@ -146,6 +198,9 @@ impl Core {
 
     /// The objects of a transaction that became part of `keep`.
     pub(super) fn move_objects(&mut self, from: &ObjectList, gone: TxnId, keep: TxnId) {
+        let runs = self.objects.runs.iter_mut();
+        runs.filter(|run| run.txn == gone)
+            .for_each(|run| run.txn = keep);
         for (object, _) in &from.list[..from.indexed] {
             let Some(namers) = self.objects.index.get_mut(object) else {
                 continue;
@@ -166,6 +221,7 @@ impl Core {
 
     /// The transaction is durable: nobody relates to it any more.
     pub(super) fn forget_objects(&mut self, id: TxnId, objects: &ObjectList) {
+        self.objects.runs.retain(|run| run.txn != id);
         for (object, _) in &objects.list[..objects.indexed] {
             if let Some(namers) = self.objects.index.get_mut(object) {
                 namers.retain(|namer| namer.txn != id);
@@ -179,7 +235,7 @@ impl Core {
     /// See [`Journal::stream_of`](crate::Journal::stream_of).
     pub(crate) fn stream_of(&mut self, object: Object) -> Option<StreamId> {
         self.index_objects();
-        let namers = self.namers(object).iter();
+        let namers = self.namers(object).into_iter();
         let newest = namers.max_by_key(|namer| (namer.access, namer.age));
         newest.map(|namer| namer.stream)
     }

@@ -326,6 +326,42 @@ fn a_stream_that_was_alone_again_is_found_by_the_next_one() {
 }
 
 #[test]
+fn much_that_a_lone_stream_named_is_found_moved_by_merges_and_forgotten() {
+    let journal = large();
+    for n in 0..5000 {
+        name(
+            &journal,
+            1,
+            &[file(n * 7 % 5000), (Object::Directory(n), Access::Shared)],
+        );
+    }
+    name(
+        &journal,
+        2,
+        &[file(5000), (Object::Directory(17), Access::Shared)],
+    );
+    assert_eq!(journal.stats().merges, 0);
+    name(&journal, 3, &[(Object::Directory(18), Access::Exclusive)]);
+    assert_eq!(journal.stats().merges, 1);
+    assert_eq!(journal.stream_of(Object::File(4999)), Some(StreamId(1)));
+    // More than stream 1 has: its transaction moves, and is found where it is then.
+    for n in 0..6000 {
+        name(&journal, 2, &[file(6000 + n)]);
+    }
+    name(&journal, 2, &[file(3)]);
+    name(&journal, 4, &[file(4)]);
+    assert_eq!(journal.stats().merges, 3);
+    journal.sync_stream(StreamId(4)).unwrap();
+    assert_eq!(journal.usage().2, 0);
+    name(&journal, 5, &[file(9)]);
+    name(&journal, 6, &[file(10)]);
+    assert_eq!(journal.stream_of(Object::File(4999)), None);
+    name(&journal, 5, &[file(4999)]);
+    name(&journal, 6, &[file(4998)]);
+    assert_eq!(journal.stats().merges, 3);
+}
+
+#[test]
 fn a_sync_of_an_object_finds_what_a_lone_stream_did_to_it() {
     let (sim, journal) = open_with(|_| ());
     name(&journal, 1, &[file(7)]);
