@@ -1,8 +1,8 @@
-//! The calls whose latency is measured: those of SquirrelFS §5.2, and replacing a file by a rename.
+//! The calls whose latency is measured: those of SquirrelFS §5.2, and replacing a file by a rename, chmod and link.
 
 use crate::Result;
 use std::ops::Range;
-use steadfast_vfs::{Caller, FileKind, FileSystem, Ino, NewNode, RenameMode};
+use steadfast_vfs::{Caller, FileKind, FileSystem, Ino, NewNode, RenameMode, SetAttr};
 
 /// Bytes of a file that is unlinked.
 const UNLINKED_BYTES: usize = 16 << 10;
@@ -24,10 +24,14 @@ pub(crate) enum Call {
     Replace,
     /// Unlinks a file of 16 KiB.
     Unlink,
+    /// Changes the permission bits of a file.
+    Chmod,
+    /// Gives a file another name.
+    Link,
 }
 
 impl Call {
-    pub(crate) const ALL: [Call; 9] = [
+    pub(crate) const ALL: [Call; 11] = [
         Call::Append(1 << 10),
         Call::Append(16 << 10),
         Call::Read(1 << 10),
@@ -37,6 +41,8 @@ impl Call {
         Call::Rename,
         Call::Replace,
         Call::Unlink,
+        Call::Chmod,
+        Call::Link,
     ];
 
     pub(crate) fn name(self) -> String {
@@ -48,6 +54,8 @@ impl Call {
             Call::Rename => "rename".to_owned(),
             Call::Replace => "replace".to_owned(),
             Call::Unlink => "unlink-16k".to_owned(),
+            Call::Chmod => "chmod".to_owned(),
+            Call::Link => "link".to_owned(),
         }
     }
 
@@ -130,7 +138,9 @@ impl Work {
         let caller = self.caller.clone();
         let make = |name: &[u8]| fs.mknod(&caller, self.dir, name, &FILE);
         match self.call {
-            Call::Append(_) | Call::Read(_) => self.file = make(b"file")?.ino,
+            Call::Append(_) | Call::Read(_) | Call::Chmod | Call::Link => {
+                self.file = make(b"file")?.ino;
+            }
             Call::Create | Call::Mkdir => {}
             Call::Rename => {
                 for name in &self.names {
@@ -195,6 +205,16 @@ impl Work {
                     fs.rename(caller, (dir, from), (dir, to), RenameMode::Replace)?;
                 }
                 Call::Unlink => fs.unlink(caller, dir, &self.names[i])?,
+                Call::Chmod => {
+                    let set = SetAttr {
+                        perm: Some([0o644, 0o600][i % 2]),
+                        ..SetAttr::default()
+                    };
+                    fs.setattr(caller, self.file, &set)?;
+                }
+                Call::Link => {
+                    fs.link(caller, self.file, dir, &self.names[i])?;
+                }
             }
         }
         Ok(())
