@@ -30,6 +30,9 @@ pub fn options() -> MountOptions {
     options
 }
 
+/// Blocks that a directory keeps when its last name goes.
+pub const BLOCKS_OF_EMPTY: u64 = 0;
+
 /// A volume and its present mount.
 pub struct Volume {
     pub device: Arc<MemDevice>,

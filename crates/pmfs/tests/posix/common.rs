@@ -65,6 +65,9 @@ pub fn must_be_sound(region: Region) {
     assert!(report.is_sound(), "{:#?}", report.findings);
 }
 
+/// Pages that a directory keeps when its last name goes.
+pub const BLOCKS_OF_EMPTY: u64 = 1;
+
 /// A volume and its present mount.
 pub struct Volume {
     fs: Option<PmFs>,
