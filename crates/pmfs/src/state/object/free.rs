@@ -6,7 +6,7 @@
 //! from last.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
@@ -165,6 +165,8 @@ struct Numbers {
     /// free. Who holds the lock of `rest` fills it when the low half is 0.
     ready: AtomicU64,
     rest: Mutex<Bits>,
+    /// There was nothing in `rest` when it was looked at last: an empty shard costs no lock.
+    exhausted: AtomicBool,
 }
 
 impl Numbers {
@@ -173,6 +175,7 @@ impl Numbers {
             base,
             ready: AtomicU64::new(0),
             rest: Mutex::new(Bits::new(len)),
+            exhausted: AtomicBool::new(false),
         }
     }
 
@@ -185,6 +188,9 @@ impl Numbers {
         let mut ready = self.ready.load(Ordering::Acquire);
         loop {
             if ready as u32 == 0 {
+                if self.exhausted.load(Ordering::Acquire) {
+                    return None;
+                }
                 ready = self.refill()?;
             }
             let rest = ready & (ready - 1);
@@ -206,7 +212,10 @@ impl Numbers {
         if ready as u32 != 0 {
             return Some(ready);
         }
-        let (half, bits) = rest.take_half()?;
+        let Some((half, bits)) = rest.take_half() else {
+            self.exhausted.store(true, Ordering::Release);
+            return None;
+        };
         let ready = half << 32 | u64::from(bits);
         // Nobody else changes it while the low half is 0: what is freed goes to the rest.
         self.ready.store(ready, Ordering::Release);
@@ -224,7 +233,9 @@ impl Numbers {
                 Err(now) => ready = now,
             }
         }
-        self.rest().set(index);
+        let mut rest = self.rest();
+        rest.set(index);
+        self.exhausted.store(false, Ordering::Release);
     }
 
     fn count(&self) -> u64 {
@@ -257,6 +268,14 @@ fn sharded(all: u64, least: u64) -> (u64, u64) {
     let shards = (all / least).clamp(1, SHARDS_MAX);
     let size = all.div_ceil(shards).max(1);
     (all.div_ceil(size).max(1), size)
+}
+
+/// The shard in which this thread begins. Threads with numbers in a row begin far from each other, so that one that has
+/// used its shard up does not come to the next one's at once.
+fn home(shards: usize) -> usize {
+    // The fraction of the golden ratio's multiple.
+    let spread = (thread_number() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (((spread >> 32) * shards as u64) >> 32) as usize
 }
 
 impl FreeSpace {
@@ -324,7 +343,8 @@ impl FreeSpace {
     /// Takes a free inode, or `None` if there is none: of those where this thread begins one with a small number. An inode in
     /// its last generation stays unused for good, because a reference to it could not be told from one to its successor.
     pub fn inode(&self, m: &Medium) -> Option<FreeInode<'_>> {
-        let (home, shards) = (thread_number(), self.inodes.len());
+        let shards = self.inodes.len();
+        let home = home(shards);
         for turn in 0..shards {
             let Padded(shard) = &self.inodes[(home + turn) % shards];
             while let Some(number) = shard.take() {
@@ -348,7 +368,7 @@ impl FreeSpace {
         let shards = self.pages.len();
         let home = match near {
             Some(page) => ((page.0 / self.shard_pages) as usize).min(shards - 1),
-            None => thread_number() % shards,
+            None => home(shards),
         };
         let token = |(start, len)| FreePages::new(self, Page(start), len);
         let mut shard = lock(&self.pages[home]);
@@ -373,6 +393,15 @@ impl FreeSpace {
             shard.put(start, len);
         }
         drop(shard);
+        if first.is_none() {
+            let others = (1..shards).map(|turn| &self.pages[(home + turn) % shards]);
+            if let Some(whole) = others
+                .into_iter()
+                .find_map(|shard| lock(shard).take_whole(count))
+            {
+                return Some(Taken::from_iter([token(whole)]));
+            }
+        }
         self.pages_of_all(count, near, home)
             .map(|runs| runs.into_iter().map(token).collect())
     }
