@@ -23,6 +23,12 @@ fn run_in(dir: &Path, args: &[&str]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    // A pipe that is full would hold up the program.
+    let mut pipe = child.stdout.take().unwrap();
+    let reader = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        pipe.read_to_end(&mut text).map(|_| text)
+    });
     let begun = Instant::now();
     while child.try_wait().unwrap().is_none() {
         if begun.elapsed() > LIMIT {
@@ -31,7 +37,11 @@ fn run_in(dir: &Path, args: &[&str]) -> Output {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    child.wait_with_output().unwrap()
+    let output = child.wait_with_output().unwrap();
+    Output {
+        stdout: reader.join().unwrap().unwrap(),
+        ..output
+    }
 }
 
 impl Place {
