@@ -18,15 +18,23 @@ impl Inner {
         }
         let need = self.config.lay.need_blocks(credits.log_bytes);
         let id = LaneId::mine(stream);
+        let mut held_back = false;
         loop {
             let mut lane = self.lanes.lane(id);
             let quick = !lane.slow && lane.credit >= need && credits.data_blocks == 0;
-            if quick && !self.refuses.load(Acquire) {
+            if quick && !held_back && !self.refuses.load(Acquire) {
                 lane.credit -= need;
                 lane.open += 1;
                 return Ok(id);
             }
             let mut core = self.core.lock();
+            // The next hold begins when this one has had its turn: until then it counts, and its turn is under this lock.
+            if std::mem::take(&mut held_back) {
+                core.held_back -= 1;
+                if core.held_back == 0 {
+                    self.changed.notify_all();
+                }
+            }
             core.check()?;
             let blocked = match core.admit(stream, credits) {
                 Ok(more) => {
@@ -40,11 +48,8 @@ impl Inner {
             drop(lane);
             if blocked == Blocked::Closing {
                 core.held_back += 1;
-                core = self.wait(core);
-                core.held_back -= 1;
-                if core.held_back == 0 {
-                    self.unlock(core);
-                }
+                held_back = true;
+                drop(self.wait(core));
                 continue;
             }
             drop(core);
