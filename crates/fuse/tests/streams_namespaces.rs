@@ -52,6 +52,21 @@ fn next_number(number: u32) {
     fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).unwrap();
 }
 
+/// A waiting process of this number. Another thread may begin in between and take it: then again.
+fn numbered(m: &Mount, number: u32, script: &str) -> Waiting {
+    for _ in 0..1000 {
+        next_number(number);
+        let mut waiting = Waiting::new(m, script);
+        if waiting.0.id() == number {
+            return waiting;
+        }
+        // It has not been let go, so it has done nothing.
+        waiting.0.kill().unwrap();
+        waiting.0.wait().unwrap();
+    }
+    panic!("no process gets the number {number}");
+}
+
 const OWN_PROC: &[&str] = &["--mount-proc"];
 
 #[test]
@@ -64,15 +79,11 @@ fn a_process_that_gets_the_number_of_an_ended_one_has_not_its_stream() {
     const NUMBER: u32 = 5000;
     for round in 0..20 {
         clear(&m);
-        next_number(NUMBER);
-        let first = Waiting::new(&m, ": > $D/f");
-        assert_eq!(first.0.id(), NUMBER);
+        let first = numbered(&m, NUMBER, ": > $D/f");
         first.set(&m, "first");
         first.run();
         // Now the same number at once, often within the same clock tick: a stranger.
-        next_number(NUMBER);
-        let second = Waiting::new(&m, ": > $D/g");
-        assert_eq!(second.0.id(), NUMBER);
+        let second = numbered(&m, NUMBER, ": > $D/g");
         second.run();
         let found = operations(&m);
         assert_eq!(
@@ -82,9 +93,7 @@ fn a_process_that_gets_the_number_of_an_ended_one_has_not_its_stream() {
         );
         // And one whose parent's number was that of a process with a stream.
         clear(&m);
-        next_number(NUMBER);
-        let third = Waiting::new(&m, "( : > $D/h )");
-        assert_eq!(third.0.id(), NUMBER);
+        let third = numbered(&m, NUMBER, "( : > $D/h )");
         third.run();
         all_in(&m, "", 1);
     }
