@@ -52,19 +52,19 @@ fn next_number(number: u32) {
     fs::write("/proc/sys/kernel/ns_last_pid", (number - 1).to_string()).unwrap();
 }
 
-/// A waiting process of this number. Another thread may begin in between and take it: then again.
-fn numbered(m: &Mount, number: u32, script: &str) -> Waiting {
-    for _ in 0..1000 {
+/// A waiting process of this number. Another thread may begin in between and take it: then again. `None` if it keeps it.
+fn numbered(m: &Mount, number: u32, script: &str) -> Option<Waiting> {
+    for _ in 0..200 {
         next_number(number);
         let mut waiting = Waiting::new(m, script);
         if waiting.0.id() == number {
-            return waiting;
+            return Some(waiting);
         }
         // It has not been let go, so it has done nothing.
         waiting.0.kill().unwrap();
         waiting.0.wait().unwrap();
     }
-    panic!("no process gets the number {number}");
+    None
 }
 
 const OWN_PROC: &[&str] = &["--mount-proc"];
@@ -76,27 +76,36 @@ fn a_process_that_gets_the_number_of_an_ended_one_has_not_its_stream() {
         return;
     }
     let Some(m) = mount() else { return };
-    const NUMBER: u32 = 5000;
-    for round in 0..20 {
+    // False if a thread that lives on has the number.
+    let round = |number: u32| {
         clear(&m);
-        let first = numbered(&m, NUMBER, ": > $D/f");
+        let Some(first) = numbered(&m, number, ": > $D/f") else {
+            return false;
+        };
         first.set(&m, "first");
         first.run();
         // Now the same number at once, often within the same clock tick: a stranger.
-        let second = numbered(&m, NUMBER, ": > $D/g");
+        let Some(second) = numbered(&m, number, ": > $D/g") else {
+            return false;
+        };
         second.run();
         let found = operations(&m);
         assert_eq!(
             (found.get("first"), found.get("")),
             (Some(&1), Some(&1)),
-            "{round}: {found:?}"
+            "{number}: {found:?}"
         );
         // And one whose parent's number was that of a process with a stream.
         clear(&m);
-        let third = numbered(&m, NUMBER, "( : > $D/h )");
+        let Some(third) = numbered(&m, number, "( : > $D/h )") else {
+            return false;
+        };
         third.run();
         all_in(&m, "", 1);
-    }
+        true
+    };
+    let rounds = (5000..5100).filter(|number| round(*number)).take(20);
+    assert_eq!(rounds.count(), 20, "numbers were free");
 }
 
 #[test]
@@ -106,16 +115,16 @@ fn a_thread_that_gets_the_number_of_an_ended_one_has_not_its_stream() {
         return;
     }
     let Some(m) = mount() else { return };
-    const NUMBER: u32 = 6000;
-    let in_thread = |file: PathBuf, set: Option<&'static str>| {
+    // False if another thread has the number, and keeps it.
+    let in_thread = |number: u32, file: PathBuf, set: Option<&'static str>| {
         let path = m.path();
         // The number is free when the kernel has removed the thread, which is soon after it is joined.
-        loop {
-            next_number(NUMBER);
+        (0..1000).any(|_| {
+            next_number(number);
             let (file, path) = (file.clone(), path.clone());
             let ran = thread::spawn(move || {
                 let own = rustix::thread::gettid().as_raw_nonzero().get();
-                if own as u32 != NUMBER {
+                if own as u32 != number {
                     return false;
                 }
                 if let Some(name) = set {
@@ -125,19 +134,24 @@ fn a_thread_that_gets_the_number_of_an_ended_one_has_not_its_stream() {
                 fs::write(file, "x").unwrap();
                 true
             });
-            if ran.join().unwrap() {
-                return;
-            }
-        }
+            ran.join().unwrap()
+        })
     };
-    for round in 0..20 {
+    let mut rounds = 0;
+    for number in 6000..6100 {
         clear(&m);
-        in_thread(m.join("f"), Some("own"));
-        in_thread(m.join("g"), None);
+        if !in_thread(number, m.join("f"), Some("own")) || !in_thread(number, m.join("g"), None) {
+            continue;
+        }
         let found = operations(&m);
-        assert!(found["own"] >= 1 && found[""] >= 1, "{round}: {found:?}");
-        assert!(found["own"] <= 2 && found[""] <= 2, "{round}: {found:?}");
+        assert!(found["own"] >= 1 && found[""] >= 1, "{number}: {found:?}");
+        assert!(found["own"] <= 2 && found[""] <= 2, "{number}: {found:?}");
+        rounds += 1;
+        if rounds == 20 {
+            return;
+        }
     }
+    panic!("only {rounds} of a hundred numbers were free");
 }
 
 #[test]
