@@ -139,6 +139,7 @@ quietly dpkg --force-confnew -i /opt/overlay/overlay-test-2.deb
 quietly dpkg --verify overlay-test
 
 step "git in the chroot"
+# shellcheck disable=SC2016 # for the shell in the chroot
 quietly sh -ec '
   export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@localhost GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@localhost
   cd /opt/overlay && mkdir git && cd git && git init -q -b main .
@@ -176,7 +177,7 @@ if command -v podman >/dev/null; then
   elif ! grep -qx kept "$WORK/said"; then
     die "a container does not see what was committed"
   fi
-  storage rm -af >/dev/null && storage rmi -af >/dev/null || die "podman cannot remove its storage"
+  if ! storage rm -af >/dev/null || ! storage rmi -af >/dev/null; then die "podman cannot remove its storage"; fi
 else
   say "left out, because podman is not installed: a container with its storage on the volume"
 fi

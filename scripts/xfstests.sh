@@ -23,7 +23,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
 
-group=quick on=steadfast against= options= size= results= tree= contract=ordered
+group=quick on=steadfast against='' options='' size='' results='' tree='' contract=ordered
 tests=()
 while [ $# -gt 0 ]; do
   case $1 in
@@ -152,6 +152,7 @@ prepare() {
   done
   if [ "$kind" = ext4 ]; then
     export FSTYP=ext4 FUSE_SUBTYP='' MOUNT_OPTIONS="-o acl,user_xattr" TEST_FS_MOUNT_OPTS="-o acl,user_xattr"
+    # shellcheck disable=SC2153 # exported above
     mkfs.ext4 -q -F "$TEST_DEV"
   else
     export FSTYP=fuse FUSE_SUBTYP=.steadfast MOUNT_OPTIONS="-o allow_other$options"

@@ -67,6 +67,7 @@ make_versions() {
 pm_checkout() {
   local system=$1 there back
   settle "$system" "${at[$system]}"
+  # shellcheck disable=SC2015 # either may fail
   there=$("$LOAD" checkout "${at[$system]}/tree" old) && back=$("$LOAD" checkout "${at[$system]}/tree" new) ||
     die "git checkout on $system failed"
   record checkout ms lower "$system" "$(awk -v a="$there" -v b="$back" 'BEGIN { printf "%.3f", (a + b) * 500 }')"

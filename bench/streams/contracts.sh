@@ -82,7 +82,7 @@ contract_once() {
     build)
       settle "$system"
       begin=$(date +%s%N)
-      git clone -q "$MEMORY_WORK/project.git" "$dir/project" && make -s -C "$dir/project" >/dev/null || die "build on $system failed"
+      if ! git clone -q "$MEMORY_WORK/project.git" "$dir/project" || ! make -s -C "$dir/project" >/dev/null; then die "build on $system failed"; fi
       end=$(date +%s%N)
       record "build-$backing" s lower "$system" "$(rate $((end - begin)) 1000000000)"
       ;;

@@ -3,8 +3,8 @@
 //! # What a mount for writing does
 //!
 //! 1. It reads the superblock ([`crate::superblock`]).
-//! 2. It looks at everything ([`scan`]). Nothing is stored yet.
-//! 3. It hands the words that put right what a crash left to [`state::recover`](crate::state::recover), which stores them and
+//! 2. It looks at everything (`scan`). Nothing is stored yet.
+//! 3. It hands the words that put right what a crash left to [`state::recover`], which stores them and
 //!    fences once: renames are finished, names of inodes that were never born are cleared, pages that were prepared for a
 //!    change that did not commit return to their state, pages past the end are freed, and so are pages that name a generation
 //!    that was never born. Rename pointers stay: their tags make them harmless. Inodes without a name need no store.

@@ -22,7 +22,7 @@
 //!
 //! | statement | where |
 //! |---|---|
-//! | the inode of an [`InodeRef`](crate::layout::InodeRef) is there | `Inode::live` compares generations: [`Error::Stale`] |
+//! | the inode of an [`InodeRef`] is there | `Inode::live` compares generations: [`Error::Stale`] |
 //! | a slot names the inode that the caller means | `Dentry::live` compares the commit word: [`Error::NotThere`] |
 //! | pages belong to an inode, at an offset, in a state | `Inode::owned` compares descriptors: [`Error::ForeignPage`] |
 //! | data goes where the file does not show it | `Targets::hidden` looks at states and size: [`Error::ForeignPage`] |
