@@ -162,7 +162,7 @@ bench_fs() {
   local files=2000 mib=100 overwritten=50 rounds=500 rows=1000 reads=5000
   if [ -n "$quick" ]; then files=200 mib=20 overwritten=20 rounds=50 rows=100 reads=500; fi
   local only=${STEADFAST_BENCH_ROWS:-} run backing system results=$RESULTS
-  local all systems i
+  local all systems
   local repository=$MEMORY_WORK/repository.git archive=$MEMORY_WORK/tree.tar
   make_repository "$repository"
   make_archive "$archive"
@@ -180,9 +180,7 @@ bench_fs() {
     # Run 0 warms up and does not count.
     for ((run = 0; run <= runs; run++)); do
       say "$backing: run $run of $runs"
-      # Everybody is first in turn.
-      systems=()
-      for ((i = 0; i < ${#all[@]}; i++)); do systems+=("${all[(run + i) % ${#all[@]}]}"); done
+      in_turns "$run" "${all[@]}"
       RESULTS=$results
       if ((run == 0)); then RESULTS=/dev/null; fi
       each smallfile-1 files/s higher "$files" smallfile DIR "$files" 1

@@ -42,15 +42,11 @@ bench_streams() {
   report "${about[@]}"
 }
 
-# in_turns RUN SYSTEM…: sets `systems`; everybody is first in turn. Results of run 0 do not count.
-in_turns() {
-  local run=$1 i
-  shift
-  local all=("$@")
-  systems=()
-  for ((i = 0; i < ${#all[@]}; i++)); do systems+=("${all[(run + i) % ${#all[@]}]}"); done
+# begins RUN SYSTEM…: the order of this run. Results of run 0 do not count.
+begins() {
+  in_turns "$@"
   RESULTS=$results
-  if ((run == 0)); then RESULTS=/dev/null; fi
+  if (($1 == 0)); then RESULTS=/dev/null; fi
 }
 wanted() { case " ${STEADFAST_BENCH_ROWS:-$1} " in *" $1 "*) ;; *) return 1 ;; esac; }
 rate() { awk -v a="$1" -v s="$2" 'BEGIN { printf "%.6f", a / s }'; }

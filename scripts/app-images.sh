@@ -82,7 +82,6 @@ disk_start() {
   local i
   "$DISK_TOOL" "$@" "$DISK" "${DISK_OPTIONS[@]}" &
   DISK_SERVER=$!
-  on_exit stop_process "$DISK_SERVER"
   for ((i = 0; i < 100; i++)); do
     if [ -n "$(mount_kind "$DISK")" ]; then return; fi
     sleep 0.05
@@ -93,8 +92,15 @@ disk_stop() {
   kill -TERM "$DISK_SERVER" 2>/dev/null || true
   wait "$DISK_SERVER" || die "the disk failed"
 }
-on_exit detach "$DISK"
-on_exit detach "$AT"
+# What the last image holds, whatever ended the script.
+give_back() {
+  detach "$AT"
+  if [ -n "$VOLUME_SERVER" ]; then stop_process "$VOLUME_SERVER"; fi
+  if [ -n "$VOLUME_LOOP" ]; then loop_detach "$VOLUME_LOOP" "$DISK/disk"; fi
+  if [ -n "$DISK_SERVER" ]; then stop_process "$DISK_SERVER"; fi
+  detach "$DISK"
+}
+on_exit give_back
 
 format() {
   case $on in
@@ -110,7 +116,6 @@ volume_mount() {
     ordered)
       "$STEADFAST" mount --foreground -o direct,commit=1 "$DISK/disk" "$AT" >"$WORK/server.log" 2>&1 &
       VOLUME_SERVER=$!
-      on_exit stop_process "$VOLUME_SERVER"
       for ((i = 0; i < 3000; i++)); do
         if [ -n "$(mount_kind "$AT")" ] && stat "$AT/." >/dev/null 2>&1; then return 0; fi
         kill -0 "$VOLUME_SERVER" 2>/dev/null || return 1
@@ -120,7 +125,6 @@ volume_mount() {
       ;;
     ext4)
       VOLUME_LOOP=$(losetup --find --show "$DISK/disk") || die "no loop device"
-      on_exit loop_detach "$VOLUME_LOOP" "$DISK/disk"
       # Each commits once a second: a run is short.
       mount -t ext4 -o data=ordered,commit=1 "$VOLUME_LOOP" "$AT" 2>>"$WORK/server.log"
       ;;
@@ -135,6 +139,7 @@ volume_unmount() {
     ext4)
       detach "$AT"
       losetup -d "$VOLUME_LOOP"
+      VOLUME_LOOP=
       ;;
   esac
 }

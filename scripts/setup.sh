@@ -20,7 +20,7 @@ case $purpose in
                  qemu-img:qemu-utils fio:fio) ;;
   apps)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount c++:g++ hg:mercurial) ;;
   zookeeper) needs+=(java:default-jre-headless) ;;
-  streams) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount ps:procps c++:g++ xz:xz-utils make:make) ;;
+  streams) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount c++:g++ xz:xz-utils make:make) ;;
   nfs)   needs+=(mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
   nfs-clients) needs+=(ip:iproute2 nsenter:util-linux rpcbind:rpcbind rpcinfo:rpcbind setpriv:util-linux pkill:procps nfs-ls:libnfs-utils) ;;
   guest) needs+=(ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha
@@ -53,7 +53,7 @@ find_missing() {
     /usr/bin/python3 -c 'import kazoo' 2>/dev/null || packages+=(python3-kazoo)
   fi
   if [ "$purpose" = streams ]; then
-    [ -e /usr/src/linux-source-6.1.tar.xz ] || packages+=(linux-source-6.1)
+    compgen -G '/usr/src/linux-source-*.tar.xz' >/dev/null || packages+=(linux-source)
   fi
   if [ "$purpose" = pm ]; then
     [ -e /usr/include/lmdb.h ] || packages+=(liblmdb-dev)

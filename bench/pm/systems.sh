@@ -78,15 +78,6 @@ settle() {
 # `measure` of fs.sh calls it: one result.
 note() { record "$@"; }
 
-# in_turns RUN SYSTEM…: sets `systems`; everybody is first in turn.
-in_turns() {
-  local run=$1 i
-  shift
-  local all=("$@")
-  systems=()
-  for ((i = 0; i < ${#all[@]}; i++)); do systems+=("${all[(run + i) % ${#all[@]}]}"); done
-}
-
 # chosen SYSTEM…: sets `all` to those of them that STEADFAST_BENCH_SYSTEMS names.
 chosen() {
   local system

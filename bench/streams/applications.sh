@@ -11,9 +11,11 @@ export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
 # The sources of a kernel, from the distribution: some directories of them. Sets SOURCES.
 kernel_sources() {
   SOURCES=$DISK_WORK/sources.tar
-  local archive=(/usr/src/linux-source-6.1.tar.xz) parts=(linux-source-6.1/kernel linux-source-6.1/fs linux-source-6.1/mm)
-  [ -e "${archive[0]}" ] || unable "${archive[0]} is missing: install linux-source-6.1"
-  if [ -n "$quick" ]; then parts=(linux-source-6.1/mm); fi
+  local archive=(/usr/src/linux-source-*.tar.xz) tree parts
+  [ -e "${archive[0]}" ] || unable "no sources of a kernel in /usr/src: install linux-source"
+  tree=$(basename "${archive[0]}" .tar.xz)
+  parts=("$tree/kernel" "$tree/fs" "$tree/mm")
+  if [ -n "$quick" ]; then parts=("$tree/mm"); fi
   mkdir "$DISK_WORK/unpacked"
   tar -xJf "${archive[0]}" -C "$DISK_WORK/unpacked" "${parts[@]}"
   tar -cf "$SOURCES" -C "$DISK_WORK/unpacked" .
@@ -105,7 +107,7 @@ streams_applications() {
     volume ext4 ext4 "$backing"
     volume ext4-safe ext4 "$backing"
     for ((run = 0; run <= runs; run++)); do
-      in_turns "$run" steadfast steadfast-ignored ext4 ext4-safe
+      begins "$run" steadfast steadfast-ignored ext4 ext4-safe
       for which in git sqlite leveldb; do
         wanted "$which" || continue
         for system in "${systems[@]}"; do application "$which" "$system"; done
@@ -117,10 +119,20 @@ streams_applications() {
   about+=("sqlite_rows=$rows" "leveldb_keys=$keys")
 }
 
-# SQLite while Git adds and commits again and again: transactions of the one, files of the other, in a second. `apart` has Git
+# git_again SYSTEM STREAM KIND DIR: adds and commits for ever.
+git_again() {
+  while :; do
+    tar -xf "$SOURCES" -C "$4/git"
+    in_stream "$1" "$2" sh -c "$(git_script "$3" "$4")" || return
+    rm -rf "$4/git"
+    mkdir -p "$4/git"
+  done
+}
+
+# SQLite while Git adds and commits again and again: its transactions in a second. `apart` has Git
 # on another volume of the same disk.
 together() {
-  local system=$1 dir=${AT[$1]} git_at=${AT[$1]} kind=$1 git_stream sqlite_stream begin end job files
+  local system=$1 dir=${AT[$1]} git_at=${AT[$1]} kind=$1 git_stream sqlite_stream begin end
   case $system in
     one-stream) git_stream=both sqlite_stream=both ;;
     apart) git_at=${AT[steadfast]} git_stream=git sqlite_stream=sqlite ;;
@@ -131,33 +143,15 @@ together() {
   local git_system=$system
   if [ "$system" = apart ]; then git_system=steadfast; fi
   mkdir -p "$git_at/git"
-  (
-    while :; do
-      tar -xf "$SOURCES" -C "$git_at/git"
-      in_stream "$git_system" "$git_stream" sh -c "$(git_script "$kind" "$git_at")" || exit 1
-      wc -l < <(cd "$git_at/git" && git ls-files) >>"$DISK_WORK/committed"
-      rm -rf "$git_at/git"
-      mkdir -p "$git_at/git"
-    done
-  ) 2>"$DISK_WORK/git.log" &
-  job=$!
-  : >"$DISK_WORK/committed"
+  start_group git_again "$git_system" "$git_stream" "$kind" "$git_at" 2>"$DISK_WORK/git.log"
   begin=$(date +%s%N)
   in_stream "$system" "$sqlite_stream" sh -c "$(sqlite_script "$kind" "$dir")" || die "SQLite on $system failed"
   end=$(date +%s%N)
-  stop_tree "$job" 2>/dev/null
+  stop_group "$GROUP"
   sqlite_check "$dir" || die "SQLite on $system: what it wrote is not right"
   record "together-sqlite-$backing" tx/s higher "$system" "$(rate "$rows" "$(rate $((end - begin)) 1000000000)")"
   rm -rf "${dir:?}/sqlite" "${git_at:?}/git"
   settle "$system"
-}
-
-# Ends a background job and what it runs.
-stop_tree() {
-  local child
-  for child in $(ps -o pid= --ppid "$1" 2>/dev/null); do stop_tree "$child"; done
-  kill -TERM "$1" 2>/dev/null || true
-  if [ "${2:-}" != inner ]; then wait "$1" 2>/dev/null || true; fi
 }
 
 streams_together() {
@@ -172,7 +166,7 @@ streams_together() {
     volume ext4 ext4 "$backing"
     volume ext4-safe ext4 "$backing"
     for ((run = 0; run <= runs; run++)); do
-      in_turns "$run" steadfast one-stream apart ext4 ext4-safe
+      begins "$run" steadfast one-stream apart ext4 ext4-safe
       for system in "${systems[@]}"; do together "$system"; done
     done
     # Both may meet the default stream, in which this script prepares what they work on.

@@ -40,7 +40,7 @@ streams_beside() {
     volume one-stream ordered "$backing"
     volume ext4 ext4 "$backing"
     for ((run = 0; run <= runs; run++)); do
-      in_turns "$run" steadfast one-stream ext4
+      begins "$run" steadfast one-stream ext4
       for row in append truncate overwrite; do
         wanted "$row" || continue
         for system in "${systems[@]}"; do beside_once "$row" "$system" "$mib"; done

@@ -102,7 +102,7 @@ streams_contracts() {
     volume sync sync "$backing"
     volume ext4 ext4 "$backing"
     for ((run = 0; run <= runs; run++)); do
-      in_turns "$run" steadfast metadata-prefix sync ext4
+      begins "$run" steadfast metadata-prefix sync ext4
       for row in mail tpcc build; do
         wanted "$row" || continue
         for system in "${systems[@]}"; do contract_once "$row" "$system"; done

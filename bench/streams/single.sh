@@ -40,7 +40,7 @@ streams_single() {
     volume ext4 ext4 "$backing"
     volume ext4-journal ext4-journal "$backing"
     for ((run = 0; run <= runs; run++)); do
-      in_turns "$run" steadfast metadata-prefix ext4 ext4-journal
+      begins "$run" steadfast metadata-prefix ext4 ext4-journal
       single varmail $((4000 / scale)) varmail DIR $((4000 / scale)) 16
       single randwrite $((20000 / scale)) randwrite DIR/file 200 $((20000 / scale))
       single createfiles $((20000 / scale)) createfiles DIR $((20000 / scale)) 64

@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// and this is the most that the disk takes from one flush to the next, 8M at least
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     log_size: Option<u64>,
-    /// In persistent memory: one inode for each so many bytes (by default 16K)
+    /// In persistent memory: bytes of the volume for each inode (16K by default); fewer make room for more files
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     bytes_per_inode: Option<u64>,
     /// Overwrite what is there. Without it, a file must be empty or hold nothing but zeros; of a block device the first

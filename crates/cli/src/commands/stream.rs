@@ -65,7 +65,7 @@ pub(crate) enum Command {
     /// The first of these decides, when a process first changes something on the volume: what its thread set, what the process
     /// set, its nearest ancestor that set or was set a stream, a rule for its cgroup (the longest path), STEADFAST_STREAM in its
     /// environment if there is a rule for that, a rule for a directory above what it changes. Else it belongs to the default
-    /// stream. The answer stays until another stream is set. Rules are for root and the user who mounted, and end with the mount.
+    /// stream. The answer stays until another stream is set. Only root and the owner of the mount may change rules, and rules end with the mount.
     #[command(subcommand)]
     Rules(rules::Command),
 }
@@ -79,7 +79,7 @@ struct On {
     mounts: Vec<PathBuf>,
 }
 
-/// What a stream is told when it is made or joined.
+/// Settings of a stream that is made or joined.
 #[derive(Debug, clap::Args)]
 struct SettingArgs {
     /// Let fsync(2) and its like return at once in this stream; the order is kept, but only a stream sync, a sync of the volume
