@@ -174,15 +174,15 @@ fn a_create_on_a_full_volume_looks_into_a_few_blocks_and_blocks_nobody() {
     assert!(files > 15 * 1200, "{files} files, {rest} blocks left");
     let (fs, device) = mount(&inner);
     let dir = fs.lookup(&me(), fs.root(), b"dir").unwrap().ino;
-    // Another thread removes and makes a file while the search reads.
+    // Another thread removes and makes a file while the search reads. The name is the same: another one may belong into a
+    // leaf of the directory that has no room.
     let (done, wait) = mpsc::channel();
     let other = Arc::clone(&fs);
     device.interrupt(100, move || {
         let (ended, end) = mpsc::channel();
         let other = std::thread::spawn(move || {
-            let root = other.root();
             let gone = other.unlink(&me(), dir, b"f7");
-            let made = file(&other, root, "other");
+            let made = file(&other, dir, "f7");
             let _ = ended.send((gone, made));
         });
         let ended = end.recv_timeout(Duration::from_secs(60));
@@ -204,7 +204,7 @@ fn a_create_on_a_full_volume_looks_into_a_few_blocks_and_blocks_nobody() {
     // What was looked into is not looked into again, and what comes free is found at once.
     fs.unlink(&me(), dir, b"f8").unwrap();
     let before = device.reads();
-    file(&fs, dir, "again").unwrap();
+    file(&fs, dir, "f8").unwrap();
     assert!(device.reads() - before < 50);
     fs.unmount().unwrap();
 }
