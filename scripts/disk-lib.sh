@@ -8,13 +8,20 @@ disk_paths() {
   URI="nbd+unix:///?socket=$SOCKET"
 }
 
-# trial_programs: the command and the plugin with disks on trial (records, cuts, faults), built apart from those that people
-# use, which have none of that. Sets STEADFAST, unless it was given.
+# trial_programs: the command and the plugin with disks on trial (records, cuts, faults), kept apart from those that people
+# use, which have none of that. Sets STEADFAST, unless it was given. Both are built in one place, because they share all but
+# three crates; the second build gives the people's programs back.
 trial_programs() {
   if [ -z "$GIVEN_STEADFAST" ]; then
-    (cd "$ROOT" && cargo build --locked --target-dir "$TARGET/trial" -p steadfast-cli -p steadfast-nbdkit \
-      --features steadfast-cli/trial,steadfast-nbdkit/trial) || die "the build with disks on trial failed"
-    STEADFAST=$TARGET/trial/debug/steadfast
+    (
+      cd "$ROOT" && mkdir -p "$TARGET/trial" || exit
+      build=(cargo build --release --locked -p steadfast-cli -p steadfast-nbdkit) status=0
+      "${build[@]}" --features steadfast-cli/trial,steadfast-nbdkit/trial &&
+        cp "$TARGET"/release/{steadfast,libsteadfast_nbdkit.so} "$TARGET/trial/" || status=1
+      "${build[@]}" || status=1
+      exit "$status"
+    ) || die "the build with disks on trial failed"
+    STEADFAST=$TARGET/trial/steadfast
   fi
   [ -x "$STEADFAST" ] || die "there is no $STEADFAST"
   "$STEADFAST" serve disk --help | grep -q -- --judge ||

@@ -47,6 +47,14 @@ lints() {
     cargo clippy --quiet -p steadfast-ftl --no-default-features --locked -- -D warnings
 }
 tests() { cargo test --quiet --workspace --locked --no-fail-fast "$@"; }
+# Workspaces of their own have lock files of their own: a change of a crate's dependencies concerns them, too.
+lock_files() {
+  local manifest
+  for manifest in Cargo.toml bench/*/Cargo.toml fuzz/Cargo.toml proofs/*/Cargo.toml; do
+    cargo metadata --quiet --locked --format-version 1 --manifest-path "$manifest" >/dev/null ||
+      { warn "cargo metadata --manifest-path $manifest brings its lock file up to date"; return 1; }
+  done
+}
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked; }
 # bench_driver NAME [cargo options…]: a program of bench/, which is a workspace of its own. They share what is compiled.
 bench_driver() {
@@ -154,6 +162,7 @@ volumes=$GROUP
 
 run "format" cargo fmt --all --check
 run "scripts" scripts_parse
+run "lock files" lock_files
 run "lints (clippy)" lints
 run "documentation" documentation
 run "engine of the obligations" engine
