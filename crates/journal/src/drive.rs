@@ -13,7 +13,7 @@
 
 use crate::checkpoint::Asker;
 use crate::core::{Batch, Core, DataRun, Request, TxnId};
-use crate::engine::{Inner, WRITE_BLOCKS_MAX};
+use crate::engine::Inner;
 use crate::lanes::AllLanes;
 use crate::record::Covered;
 use crate::sync::{MutexGuard, thread, wait_timeout};
@@ -211,14 +211,7 @@ impl Inner {
     }
 
     pub(crate) fn write_runs(&self, data: &[DataRun]) -> Result<Vec<Covered>> {
-        let mut blocks = 0;
-        for (at, images) in data {
-            for (i, chunk) in images.chunks(WRITE_BLOCKS_MAX).enumerate() {
-                let segments: Vec<&[u8]> = chunk.iter().map(|b| &b[..]).collect();
-                self.write_outside(at.offset((i * WRITE_BLOCKS_MAX) as u64), &segments)?;
-            }
-            blocks += images.len() as u64;
-        }
+        let blocks = self.write_runs_outside(data)?;
         self.core.lock().stats.around_blocks += blocks;
         if self.epoch.is_some() {
             // The batch's flush makes it durable, or one before it.

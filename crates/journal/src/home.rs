@@ -29,12 +29,18 @@
 //! * trims get what room the epoch has left. Without room, or if the device refuses one, they wait for a later batch;
 //!   those that a crash forgets are only waste (`Journal::trim` finds them).
 
-use crate::core::{Batch, HomeImage, PostImage};
+use crate::core::{Batch, DataRun, HomeImage, PostImage};
 use crate::engine::{Inner, WRITE_BLOCKS_MAX};
 use crate::sync::{Mutex, MutexGuard};
 use crate::waste::Waste;
 use crate::{EPOCH_BLOCKS_MIN, Error, Journal, Kind, Result, checkpoint::write_home};
-use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
+use std::sync::Arc;
+use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
+
+/// Blocks of a piece that is written beside others.
+const PIECE_BLOCKS: usize = 128;
+/// Such pieces that the device is given at once.
+const PIECES_AT_ONCE: usize = 8;
 
 /// What may be written until the next flush, and what has been.
 pub(crate) struct Epoch {
@@ -49,6 +55,12 @@ struct Book {
     /// A part of a batch may have been written.
     torn: bool,
     waste: Waste,
+}
+
+/// Whether two pieces share a block.
+fn meet(one: (BlockNo, &[Arc<Block>]), other: (BlockNo, &[Arc<Block>])) -> bool {
+    let ends_after = |a: (BlockNo, &[_]), b: (BlockNo, &[_])| a.0.0 + a.1.len() as u64 > b.0.0;
+    ends_after(one, other) && ends_after(other, one)
 }
 
 impl Book {
@@ -220,6 +232,43 @@ impl Inner {
         self.device.write(at, segments)?;
         book.written += segments.len() as u64;
         Ok(())
+    }
+
+    /// Writes runs that belong to no batch under way to their places, several at once where the device can. Runs that
+    /// overlap are written one after another. Returns how many blocks they are.
+    pub(crate) fn write_runs_outside(&self, runs: &[DataRun]) -> Result<u64> {
+        let pieces = runs.iter().flat_map(|(at, blocks)| {
+            let firsts = (at.0..).step_by(PIECE_BLOCKS).map(BlockNo);
+            firsts.zip(blocks.chunks(PIECE_BLOCKS))
+        });
+        let mut blocks = 0;
+        let mut together: Vec<(BlockNo, &[Arc<Block>])> = Vec::with_capacity(PIECES_AT_ONCE);
+        for (at, piece) in pieces {
+            blocks += piece.len() as u64;
+            if together.len() == PIECES_AT_ONCE
+                || together.iter().any(|other| meet(*other, (at, piece)))
+            {
+                self.write_together(&together)?;
+                together.clear();
+            }
+            together.push((at, piece));
+        }
+        self.write_together(&together)?;
+        Ok(blocks)
+    }
+
+    fn write_together(&self, pieces: &[(BlockNo, &[Arc<Block>])]) -> Result<()> {
+        let segments: Vec<Vec<&[u8]>> = (pieces.iter())
+            .map(|(_, piece)| piece.iter().map(|block| &block[..]).collect())
+            .collect();
+        let mut writes = pieces.iter().zip(&segments);
+        if self.epoch.is_some() || pieces.len() < 2 {
+            return writes.try_for_each(|((at, _), segments)| self.write_outside(*at, segments));
+        }
+        let writes: Vec<(BlockNo, &[&[u8]])> = writes
+            .map(|((at, _), segments)| (*at, &segments[..]))
+            .collect();
+        Ok(self.device.write_scattered(&writes)?)
     }
 
     /// Tells the device of waste, a write of the epoch for each run; of as much as there is room for.

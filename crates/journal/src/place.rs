@@ -52,13 +52,9 @@ impl Journal {
             return Err(Error::Logged { at: *at });
         }
         inner.core.lock().check()?;
+        let written = inner.write_runs_outside(data);
+        written.map_err(|error| inner.fail(&error))?;
         for (at, blocks) in data {
-            for (i, chunk) in blocks.chunks(WRITE_BLOCKS_MAX).enumerate() {
-                let segments: Vec<&[u8]> = chunk.iter().map(|b| &b[..]).collect();
-                let at = at.offset((i * WRITE_BLOCKS_MAX) as u64);
-                let written = inner.write_outside(at, &segments);
-                written.map_err(|error| inner.fail(&error))?;
-            }
             for (i, block) in (0..).zip(blocks) {
                 // Whoever has the block in memory has the new bytes, current and committed.
                 inner.cache.with(at.offset(i), |entry| {

@@ -15,7 +15,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 /// Most rings of a device. More batches than that at a time wait for one another.
 const RINGS_MAX: usize = 8;
 /// Most bytes of a batch that pass through aligned memory at a time.
-const BOUNCE_BYTES_MAX: usize = 1 << 20;
+const BOUNCE_BYTES_MAX: usize = 4 << 20;
 
 /// How to make a ring.
 pub(super) type MakeRing = fn() -> io::Result<Ring>;
