@@ -11,7 +11,7 @@ purpose=${1:-test}
 needs=(cc:gcc git:git mount:mount)
 case $purpose in
   demo)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base) ;;
-  test)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base fallocate:util-linux) ;;
+  test)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs perl:perl-base fallocate:util-linux sudo:sudo) ;;
   postgres) needs+=(mkfs.ext4:e2fsprogs perl:perl-base ps:procps setpriv:util-linux) ;;
   bench) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount go:golang-go) ;;
   pm)    needs+=(fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux

@@ -132,6 +132,12 @@ fn a_process_is_moved_shown_and_moved_back() {
         "--mount",
         "mnt",
     ]);
+    let list = json(&place, &["stream", "list", "--json", "mnt"]);
+    let stream = &list["streams"][0];
+    assert_eq!(
+        (&stream["ignore_fsync"], &stream["commit_interval_ms"]),
+        (&false.into(), &Value::Null)
+    );
     place.must(&["stream", "leave", &pid, "--mount", "mnt"]);
     let before = of_stream(&place, "mail", "operations");
     shell.run("echo 3 >last");
@@ -258,6 +264,9 @@ fn a_rule_moves_processes_that_nobody_has_set() {
         "{shown}"
     );
 
+    let at = |word| shown.find(word).unwrap();
+    assert!(at("/no/such/service") < at("/mail") && at("/mail") < at("STEADFAST_STREAM"));
+
     let mut shell = Shell::new(&place, 0);
     shell.run("echo 1 >mail/1; echo 2 >elsewhere");
     assert_eq!(of_stream(&place, "letters", "operations"), 4);
@@ -301,6 +310,30 @@ fn a_rule_moves_processes_that_nobody_has_set() {
         );
     }
     drop(shell);
+    place.end();
+}
+
+#[test]
+fn a_rule_makes_its_stream_with_the_settings_and_for_the_user_that_it_names() {
+    let _alone = common::alone();
+    let Some(place) = mounted() else { return };
+    let user = NOBODY.to_string();
+    let rule = ["stream", "rules", "add", "slow", "--cgroup", "/none"];
+    let settings = ["--ignore-fsync", "--commit-interval", "30", "--user", &user];
+    place.must(&[&rule[..], &settings, &["--mount", "mnt"]].concat());
+    let rules = json(&place, &["stream", "rules", "list", "--json", "mnt"]);
+    let rule = &rules["rules"][0];
+    assert_eq!(
+        (&rule["name"], &rule["user"]),
+        (&"slow".into(), &NOBODY.into())
+    );
+    let list = json(&place, &["stream", "list", "--json", "mnt"]);
+    let stream = &list["streams"][0];
+    assert_eq!(
+        (&stream["user"], &stream["ignore_fsync"]),
+        (&NOBODY.into(), &true.into())
+    );
+    assert_eq!(stream["commit_interval_ms"], 30_000);
     place.end();
 }
 
@@ -390,7 +423,31 @@ fn who_may_not_or_cannot_be_moved_is_refused_in_one_line() {
         .map(|s| s["user"].as_u64().unwrap());
     assert_eq!(users.collect::<Vec<_>>(), [0, u64::from(NOBODY)]);
     let user = NOBODY.to_string();
+    let uncommitted = |user: u32| {
+        let stats = json(&place, &["stream", "stats", "--json", "mnt"]);
+        let mut streams = stats["streams"].as_array().unwrap().iter();
+        let found = streams.find(|s| s["name"] == "work" && s["user"] == user);
+        found.unwrap()["uncommitted_now"].as_u64().unwrap()
+    };
+    assert!(uncommitted(NOBODY) > 0 && uncommitted(0) > 0);
     place.must(&["stream", "sync", "work", "--user", &user, "--mount", "mnt"]);
+    assert_eq!(uncommitted(NOBODY), 0);
+    // A stream that only root has is not another user's.
+    place.must(&["stream", "set", "roots", &roots.pid(), "--mount", "mnt"]);
+    place.must(&["stream", "sync", "roots", "--mount", "mnt"]);
+    let of_other = ["stream", "sync", "roots", "--user", &user, "--mount", "mnt"];
+    let said = place.refused(1, &of_other);
+    assert!(said.contains("there is no stream \"roots\""), "{said}");
+    let alter = ["stream", "alter", "work", "--ignore-fsync"];
+    place.must(&[&alter[..], &["--user", &user, "--mount", "mnt"]].concat());
+    let list = json(&place, &["stream", "list", "--json", "mnt"]);
+    let streams = list["streams"].as_array().unwrap().iter();
+    let ignoring: Vec<_> = streams.filter(|s| s["ignore_fsync"] == true).collect();
+    assert_eq!(ignoring.len(), 1, "{list}");
+    assert_eq!(
+        (&ignoring[0]["name"], &ignoring[0]["user"]),
+        (&"work".into(), &NOBODY.into())
+    );
     drop((roots, own));
     place.end();
 }
@@ -409,6 +466,45 @@ fn the_reference_describes_every_field() {
     run("b");
     place.must(&["stream", "rules", "add", "a", "--directory", "mnt"]);
     let own = std::process::id().to_string();
+    // And each object has all of its fields.
+    let fields = |value: &Value| {
+        let names = value.as_object().unwrap().keys().map(String::as_str);
+        let mut names: Vec<_> = names.collect();
+        names.sort_unstable();
+        names.join(" ")
+    };
+    let list = json(&place, &["stream", "list", "--json", "mnt"]);
+    assert_eq!(
+        fields(&list["streams"][0]),
+        "commit_interval_ms ignore_fsync members_now name number user"
+    );
+    let stats = json(&place, &["stream", "stats", "--json", "mnt"]);
+    assert_eq!(
+        fields(&stats),
+        "image merges merges_total mounted_at schema_version streams"
+    );
+    assert_eq!(
+        fields(&stats["streams"][0]),
+        "carried_bytes commits name number operations own_bytes uncommitted_now user waits"
+    );
+    assert_eq!(fields(&stats["merges"][0]), "cause inode path streams");
+    assert_eq!(
+        fields(&stats["merges"][0]["streams"][0]),
+        "name number user"
+    );
+    let rules = json(&place, &["stream", "rules", "list", "--json", "mnt"]);
+    assert_eq!(
+        fields(&rules["rules"][0]),
+        "cgroup inode kind name path user"
+    );
+    let shown = json(
+        &place,
+        &["stream", "show", &own, "--json", "--mount", "mnt"],
+    );
+    assert_eq!(
+        fields(&shown),
+        "because ignore_fsync image mounted_at name number pid schema_version user"
+    );
     for args in [
         &["stream", "list", "--json", "mnt"][..],
         &["stream", "stats", "--json", "mnt"],
@@ -438,7 +534,10 @@ fn without_a_mount_the_directory_decides_and_then_all_volumes_do() {
     let _alone = common::alone();
     let Some(place) = Place::new() else { return };
     place.must(&["mkfs", "--size", "64M", "other.img"]);
-    fs::create_dir(place.path().join("other")).unwrap();
+    place.must(&["mkfs", "--size", "64M", "--contract", "sync", "third.img"]);
+    for dir in ["other", "third"] {
+        fs::create_dir(place.path().join(dir)).unwrap();
+    }
     let script = format!(
         "steadfast() {{ {PROGRAM} \"$@\"; }}
          for m in $(findmnt -rno TARGET -t fuse.steadfast); do umount -l $m; done
@@ -447,15 +546,22 @@ fn without_a_mount_the_directory_decides_and_then_all_volumes_do() {
          [ ! -e started ]
          steadfast mount -o commit=3600 img mnt
          steadfast mount -o commit=3600 other.img other
+         steadfast mount third.img third
          names() {{ steadfast stream list $1 | tail -n +3 | awk '{{print $1}}' | xargs; }}
          steadfast stream run all -- sh -c 'echo >mnt/a; echo >other/a'
          [ \"$(names mnt)\" = all ]; [ \"$(names other)\" = all ]
          cd mnt; steadfast stream run one -- sh -c 'echo >b; env -u STEADFAST_STREAM touch ../other/b'; cd ..
          [ \"$(names mnt)\" = 'all one' ]; [ \"$(names other)\" = all ]
          steadfast stream sync one
+         if steadfast stream sync one --mount mnt --mount other 2>said; then exit 1; fi
+         grep -q 'other: .*no stream' said
+         steadfast stream set both $$ --mount mnt --mount other
+         steadfast stream show $$ --mount other | grep -q 'in stream both of user 0'
+         steadfast stream leave $$ --mount mnt --mount other
+         steadfast stream show $$ --mount other | grep -q 'in the default stream'
          if steadfast stream list 2>said; then exit 1; fi
          grep -q 'several volumes with streams are mounted: name one of' said
-         steadfast umount mnt; steadfast umount other
+         steadfast umount mnt; steadfast umount other; steadfast umount third
          echo done"
     );
     let output = place.command("unshare", &["-m", "sh", "-ec", &script]);

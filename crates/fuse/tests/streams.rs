@@ -52,13 +52,13 @@ fn while_there_is_no_stream_no_process_is_looked_at() {
 }
 
 #[test]
-fn a_child_has_its_parents_stream_however_short_it_lives() {
+fn ten_thousand_children_of_one_request_each_have_their_parents_stream() {
     let Some(m) = mount() else { return };
-    let script = "i=0; while [ $i -lt 500 ]; do ( : > $D/f$i ); i=$((i+1)); done";
+    let script = "i=0; while [ $i -lt 10000 ]; do ( : > $D/f$i ); i=$((i+1)); done";
     let waiting = Waiting::new(&m, script);
     waiting.set(&m, "short");
     waiting.run();
-    all_in(&m, "short", 500);
+    all_in(&m, "short", 10_000);
 }
 
 #[test]
@@ -68,18 +68,54 @@ fn orphans_stay_below_a_subreaper_that_has_a_stream() {
     let own = rustix::process::getpid();
     rustix::process::set_child_subreaper(Some(own)).unwrap();
     set(&m, Who::Process, "tree");
-    let daemon = "D=$D setsid sh -c 'while [ ! -e $D/go ]; do sleep 0.02; done; : > $D/done'";
-    let status = Command::new("/bin/sh")
-        .args(["-c", &format!("( ( {daemon} & ) )")])
-        .env("D", m.path())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    // Its parents have ended by now.
-    fs::write(m.join("go"), "").unwrap();
-    m.eventually("the daemon writes", |_| m.join("done").exists());
-    all_in(&m, "tree", 2);
+    for (at, prefix) in ["", "setsid", "nohup", "setsid nohup"].iter().enumerate() {
+        clear(&m);
+        let file = |name: &str| m.join(format!("{name}{at}"));
+        let wait = format!(
+            "while [ ! -e {} ]; do sleep 0.02; done",
+            file("go").display()
+        );
+        let daemon = format!("{wait}; : > {}", file("done").display());
+        let status = Command::new("/bin/sh")
+            .args(["-c", &format!("( ( {prefix} sh -c '{daemon}' & ) )")])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+        // Its parents have ended by now.
+        fs::write(file("go"), "").unwrap();
+        m.eventually("the daemon writes", |_| file("done").exists());
+        all_in(&m, "tree", 2);
+    }
     steadfast_stream::leave(&m.path(), Who::Process).unwrap();
+}
+
+#[test]
+fn a_daemon_that_is_decided_stays_when_all_its_ancestors_have_gone() {
+    let Some(m) = mount() else { return };
+    for (at, prefix) in ["", "setsid", "nohup"].iter().enumerate() {
+        clear(&m);
+        let file = |name: &str| m.join(format!("{name}{at}"));
+        let daemon = format!(
+            ": > $D/begun{at}; while [ ! -e $D/go{at} ]; do sleep 0.02; done; : > $D/done{at}"
+        );
+        let script =
+            format!("{prefix} sh -c '{daemon}' & while [ ! -e $D/begun{at} ]; do sleep 0.02; done");
+        let waiting = Waiting::of(&m, &script, |command| {
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+        });
+        waiting.set(&m, "daemon");
+        waiting.run();
+        all_in(&m, "daemon", 1);
+        // This process is in the default stream, and makes one file.
+        let before = operations(&m)["daemon"];
+        fs::write(file("go"), "").unwrap();
+        m.eventually("the daemon writes", |_| file("done").exists());
+        let found = operations(&m);
+        assert!(found["daemon"] > before && found.len() == 2, "{found:?}");
+    }
 }
 
 #[test]
@@ -184,6 +220,65 @@ fn a_set_user_id_program_has_its_parents_stream_and_cannot_be_moved_by_its_user(
         matches!(roots, Err(Error::NotPermitted { .. })),
         "{roots:?}"
     );
+}
+
+/// A user who may call sudo(8) for anything, in a mount namespace of its own: nothing changes for the system.
+#[test]
+fn what_sudo_runs_is_in_the_stream_of_the_user_who_called_it() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: it takes root");
+        return;
+    }
+    if !Path::new("/etc/sudoers").exists() || Command::new("sudo").arg("-V").output().is_err() {
+        println!("skipped: there is no sudo here");
+        return;
+    }
+    let Some(m) = mount() else { return };
+    fs::set_permissions(m.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let rules = dir.path().join("sudoers");
+    // With a terminal of its own, the program runs two processes further down, in another session.
+    for (at, terminal) in ["!use_pty", "use_pty"].iter().enumerate() {
+        let text = format!("Defaults {terminal}\n#{OTHER} ALL=(ALL) NOPASSWD: ALL\n");
+        fs::write(&rules, text).unwrap();
+        fs::set_permissions(&rules, fs::Permissions::from_mode(0o440)).unwrap();
+        let script = format!(
+            "echo ready; read go; sudo -n touch $D/roots{at} || exit 1; \
+             sudo -n sh -c \"setsid nohup sh -c ': > $D/deep{at}'; true\" || exit 2; : > $D/own{at}"
+        );
+        let user = format!(
+            "mount --bind {} /etc/sudoers && exec setpriv --reuid={OTHER} --regid={OTHER} \
+             --clear-groups sh -c \"$SCRIPT\"",
+            rules.display()
+        );
+        let mut command = Command::new("unshare");
+        command
+            .args(["-m", "--propagation", "private", "sh", "-c", &user])
+            .env("D", m.path())
+            .env("SCRIPT", script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+        if line != "ready\n" {
+            child.wait().unwrap();
+            println!("skipped: no mount namespace can be made here");
+            return;
+        }
+        let waiting = Waiting(child);
+        waiting.set(&m, "user's");
+        clear(&m);
+        waiting.run();
+        all_in(&m, "user's", 3);
+        for name in ["roots", "deep"] {
+            let made = fs::metadata(m.join(format!("{name}{at}"))).unwrap();
+            assert_eq!(made.uid_of(), 0);
+        }
+        let listed = steadfast_stream::list(&m.path()).unwrap();
+        assert_eq!((listed.len(), listed[0].user), (1, OTHER));
+    }
 }
 
 trait UidOf {

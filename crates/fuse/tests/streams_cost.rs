@@ -38,24 +38,48 @@ fn writes(file: &File, count: usize) -> Vec<Duration> {
     (0..count).map(one).collect()
 }
 
-/// This test once more, in a process of its own, so many processes below this one.
-fn child(depth: u32) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args([
+/// Where the first request of a process comes from.
+#[derive(Clone, Copy)]
+enum From {
+    FirstThread,
+    OtherThread,
+}
+
+/// Writes twice to its input.
+const WRITER: &str = "import os, time\nt = time.perf_counter_ns\na = t(); os.pwrite(0, b'x', 0)\n\
+    b = t(); os.pwrite(0, b'x', 0)\nprint('measured', b - a, t() - b)";
+
+/// A process that writes, so many processes below this one. A test runs in another thread than its process's first.
+fn child(depth: u32, from: From) -> Command {
+    let program = match from {
+        From::FirstThread => "python3".to_owned(),
+        From::OtherThread => std::env::current_exe().unwrap().display().to_string(),
+    };
+    let mut words = Vec::new();
+    for _ in 0..depth {
+        words.extend(["sh", "-c", "\"$@\"; true", "sh"]);
+    }
+    words.push(&program);
+    words.extend(match from {
+        From::FirstThread => &["-c", WRITER][..],
+        From::OtherThread => &[
             "--ignored",
             "--exact",
             "first_requests_are_measured",
             "--nocapture",
-        ])
-        .env(CHILD, depth.to_string())
+        ],
+    });
+    let mut command = Command::new(words[0]);
+    command
+        .args(&words[1..])
+        .env(CHILD, "")
         .stderr(Stdio::null());
     command
 }
 
 /// The first and the second write of a process that is new, in nanoseconds.
-fn of_child(file: &File, depth: u32) -> (u64, u64) {
-    let output = child(depth)
+fn of_child(file: &File, depth: u32, from: From) -> (u64, u64) {
+    let output = child(depth, from)
         .stdin(file.try_clone().unwrap())
         .output()
         .unwrap();
@@ -94,12 +118,7 @@ fn known_threads_are_measured() {
 #[test]
 #[ignore = "measures"]
 fn first_requests_are_measured() {
-    if let Ok(depth) = std::env::var(CHILD) {
-        let depth: u32 = depth.parse().unwrap();
-        if depth > 0 {
-            child(depth - 1).status().unwrap();
-            return;
-        }
+    if std::env::var_os(CHILD).is_some() {
         let file = std::io::stdin();
         let write = || {
             let start = Instant::now();
@@ -112,8 +131,8 @@ fn first_requests_are_measured() {
     }
     let Some(m) = mount() else { return };
     let file = File::create(m.join("f")).unwrap();
-    let show = |what: &str, depth: u32| {
-        let times: Vec<_> = (0..100).map(|_| of_child(&file, depth)).collect();
+    let show = |what: &str, depth: u32, from: From| {
+        let times: Vec<_> = (0..100).map(|_| of_child(&file, depth, from)).collect();
         let more =
             |(first, second): &(u64, u64)| Duration::from_nanos(first.saturating_sub(*second));
         let first = |(first, _): &(u64, u64)| Duration::from_nanos(*first);
@@ -123,13 +142,18 @@ fn first_requests_are_measured() {
             spread(times.iter().map(more).collect())
         );
     };
-    show("no stream", 0);
+    show("no stream", 0, From::FirstThread);
     set(&m, Who::Thread, "another's");
-    show("in no stream", 0);
-    show("in no stream, 3 processes deeper", 3);
+    show("in no stream", 0, From::FirstThread);
+    show("in no stream, 3 processes deeper", 3, From::FirstThread);
     set(&m, Who::Process, "parent's");
-    show("parent's stream", 0);
-    show("the stream of an ancestor 3 processes above", 3);
+    show("parent's stream", 0, From::FirstThread);
+    show("parent's stream, from another thread", 0, From::OtherThread);
+    show(
+        "the stream of an ancestor 3 processes above",
+        3,
+        From::FirstThread,
+    );
     let thread = |_| {
         let file = file.try_clone().unwrap();
         let times = thread::spawn(move || writes(&file, 2)).join().unwrap();

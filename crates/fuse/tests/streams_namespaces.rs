@@ -102,6 +102,23 @@ fn a_process_that_gets_the_number_of_an_ended_one_has_not_its_stream() {
         };
         third.run();
         all_in(&m, "", 1);
+        // Nor does a child whose parent got the number at once, and has asked for nothing itself.
+        clear(&m);
+        let Some(fourth) = numbered(&m, number, ": > $D/i") else {
+            return false;
+        };
+        fourth.set(&m, "fourth");
+        fourth.run();
+        let Some(fifth) = numbered(&m, number, "( : > $D/j )") else {
+            return false;
+        };
+        fifth.run();
+        let found = operations(&m);
+        assert_eq!(
+            (found.get("fourth"), found.get("")),
+            (Some(&1), Some(&1)),
+            "{number}: {found:?}"
+        );
         true
     };
     let rounds = (5000..5100).filter(|number| round(*number)).take(20);

@@ -2,14 +2,18 @@
 //!
 //! A parent's number is read from the child, and the number may be another's when it is looked at. So the child's parent is
 //! read again after the parent was looked at: a child whose parent has ended has another one before the number is free. And
-//! nobody starts before its parent: a start that comes later shows that the number is another's, too.
+//! nobody starts before its parent: a start that comes later shows that the number is another's, too. Two things show the same
+//! without a second look at the child:
+//! * a start before the child's, not in the same tick of the clock: what has the number now had it when the child was made;
+//! * a descriptor that was held before the number was read, of a process that has not ended: nobody else had the number since.
 //!
 //! An ancestor that has been decided ends the way, also where it was decided that nothing puts it into a stream: a child begins
 //! where its parent is.
 
 use super::placed::{By, Process};
-use super::process::{Id, Proc};
+use super::process::{Held, Proc};
 use super::registry::Member;
+use super::resolver::Origin;
 
 /// Most processes between one and the ancestor that is looked for, and attempts to see one of them.
 const HOPS_MAX: usize = 128;
@@ -50,36 +54,50 @@ impl Ancestry {
     }
 }
 
-/// Goes up from a process, whose parent was this. `look` is asked for each ancestor; those that it did not know are returned.
+/// Goes up from a process. `known` knows what has been held since before all of `origin` was read; `look` is asked for each other
+/// ancestor. Those that neither knew are returned.
 pub(super) fn walk(
     proc: &Proc,
-    (process, parent): (u32, u32),
-    look: impl Fn(u32, Id) -> Seen,
-) -> (Ancestry, Vec<(u32, Id)>) {
+    (process, origin): (u32, Origin),
+    known: impl Fn(u32) -> Option<Ancestry>,
+    look: impl Fn(&Held) -> Seen,
+) -> (Ancestry, Vec<Held>) {
     let mut passed = Vec::new();
-    let (mut child, mut parent) = (process, parent);
+    let (mut child, mut parent, mut start) = (process, origin.parent, origin.start);
     for _ in 0..HOPS_MAX {
         if parent == 0 {
             break;
         }
-        let seen = proc.process(parent).map(|id| (id, look(parent, id)));
+        if let Some(ancestry) = known(parent) {
+            return (ancestry, passed);
+        }
+        let seen = proc.hold(parent).map(|held| {
+            let seen = look(&held);
+            (held, seen)
+        });
         let stat = match seen {
             Some((_, Seen::Unknown)) => proc.stat(parent),
             _ => None,
         };
-        let Some(again) = proc.stat(child) else {
-            break; // It has ended; only its children would ask.
-        };
-        if again.parent != parent {
-            parent = again.parent;
-            continue;
+        let older = stat.zip(start).is_some_and(|(stat, of)| stat.start < of);
+        if !older {
+            let Some(again) = proc.stat(child) else {
+                break; // It has ended; only its children would ask.
+            };
+            start = Some(again.start);
+            if again.parent != parent {
+                parent = again.parent;
+                continue;
+            }
         }
         match (seen, stat) {
             // One that is known by its identity has not started after its child.
             (Some((_, Seen::Decided(ancestry))), _) => return (ancestry, passed),
-            (Some((id, Seen::Unknown)), Some(stat)) if stat.start <= again.start => {
-                passed.push((parent, id));
-                (child, parent) = (parent, stat.parent);
+            (Some((held, Seen::Unknown)), Some(stat))
+                if start.is_some_and(|start| stat.start <= start) =>
+            {
+                passed.push(held);
+                (child, parent, start) = (parent, stat.parent, Some(stat.start));
             }
             _ => {}
         }

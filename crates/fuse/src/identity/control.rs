@@ -16,9 +16,9 @@ use steadfast_vfs::{Caller, FileKind, Stream, Streams};
 
 use super::Asker;
 use super::placed::{By, Decision, Process};
-use super::process::{Id, Proc, Status};
+use super::process::{Held, Proc, Status};
 use super::registry::{Full, Member, Named, USER_MAX};
-use super::resolver::{Found, Placement, Resolver, Tables, is_alive};
+use super::resolver::{Found, Origin, Placement, Resolver, Tables, is_alive};
 use super::rules::{Below, cgroup_is_valid};
 
 const ONE_ORDER: &str = "its contract keeps one order for the whole volume; a volume of the contract 'ordered' has streams";
@@ -33,7 +33,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Message, Errno> {
 /// A process that is to be moved.
 struct Target {
     process: u32,
-    id: Id,
+    held: Held,
     status: Status,
 }
 
@@ -91,7 +91,7 @@ impl Resolver {
         };
         let moved = match message.scope {
             Scope::Thread => self.set_thread(proc, &mut tables, request.thread, &target, member),
-            _ => remembered(proc, &mut tables, &target).map(|process| {
+            _ => self.remembered(proc, &mut tables, &target).map(|process| {
                 let by = By::Set;
                 let old = process.place(Decision { member, by });
                 // A child that is decided from now on follows.
@@ -152,11 +152,31 @@ impl Resolver {
         target: &Target,
         member: Member,
     ) -> Result<Member, Errno> {
-        let handle = proc.thread(thread).ok_or(Errno::ESRCH)?;
+        let handle = Arc::new(proc.thread(thread).ok_or(Errno::ESRCH)?);
         // The process is decided when another thread of it asks: it is only remembered.
-        let process = remembered(proc, tables, target)?;
+        let process = self.remembered(proc, tables, target)?;
         let old = self.threads().set_own(thread, handle, &process, member);
         Ok(old.map_err(|Full| Errno::EAGAIN)?.flatten())
+    }
+
+    /// The process in the tables. EAGAIN if there is no room.
+    fn remembered(
+        &self,
+        proc: &Proc,
+        tables: &mut Tables,
+        target: &Target,
+    ) -> Result<Arc<Process>, Errno> {
+        if let Some(known) = tables.processes.get(target.process, target.held.id) {
+            return Ok(Arc::clone(known));
+        }
+        let new = self.new_process(tables, target.held.clone(), false);
+        let fits = tables
+            .processes
+            .add(&new, |process| is_alive(proc, process));
+        match fits {
+            true => Ok(new),
+            false => Err(Errno::EAGAIN),
+        }
     }
 
     /// After something has left a stream, or come into one.
@@ -197,12 +217,14 @@ impl Resolver {
         }
         let tables = self.tables();
         let idle = tables.registry.is_empty() && tables.rules.is_empty();
+        let known = tables.processes.added();
         drop(tables);
         if idle {
             return Ok((target.process, Decision::nothing()));
         }
-        let named = (target.process, target.id);
-        let decided = self.process(proc, named, &target.status);
+        // Read again, after what is known was counted.
+        let origin = || proc.stat(target.process).map(Origin::from);
+        let decided = self.process(proc, target.held, known, origin);
         let (process, decision) = decided.ok_or(Errno::ESRCH)?;
         Ok((process.number, decision))
     }
@@ -400,34 +422,19 @@ fn process_of(proc: &Proc, number: u32) -> Result<Target, Errno> {
         return Err(Errno::EINVAL);
     }
     let process = proc.status(number).ok_or(Errno::ESRCH)?.process;
-    let id = proc.process(process).ok_or(Errno::ESRCH)?;
+    let held = proc.hold(process).ok_or(Errno::ESRCH)?;
     let stat = proc.stat(process).ok_or(Errno::ESRCH)?;
     if stat.kernel {
         return Err(Errno::EINVAL);
     }
     let status = proc.status(process).ok_or(Errno::ESRCH)?;
     // All of that was read of one process.
-    match proc.is_alive(process, id) {
+    match held.alive(proc) {
         true => Ok(Target {
             process,
-            id,
+            held,
             status,
         }),
         false => Err(Errno::ESRCH),
-    }
-}
-
-/// The process in the tables. EAGAIN if there is no room.
-fn remembered(proc: &Proc, tables: &mut Tables, target: &Target) -> Result<Arc<Process>, Errno> {
-    if let Some(known) = tables.processes.get(target.process, target.id) {
-        return Ok(Arc::clone(known));
-    }
-    let new = Arc::new(Process::new(target.process, target.id, false));
-    let fits = tables
-        .processes
-        .add(&new, |process| is_alive(proc, process));
-    match fits {
-        true => Ok(new),
-        false => Err(Errno::EAGAIN),
     }
 }

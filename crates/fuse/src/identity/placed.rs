@@ -7,11 +7,12 @@
 //! up when its process has ended. Ended processes are found a few at a time, with each new one.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use steadfast_vfs::Ino;
 
-use super::process::Id;
+use super::process::{Handle, Held, Id};
 use super::registry::Member;
 
 /// Most processes that are remembered, about 200 bytes each.
@@ -69,17 +70,27 @@ pub(crate) struct Process {
     pub(crate) id: Id,
     /// A thread of the kernel: it works for others.
     pub(crate) kernel: bool,
+    handle: Option<Arc<Handle>>,
+    /// How many had been added to the table when it was, itself included.
+    added: AtomicU64,
     state: Mutex<State>,
 }
 
 impl Process {
-    pub(crate) fn new(number: u32, id: Id, kernel: bool) -> Process {
+    pub(crate) fn new(held: Held, kernel: bool) -> Process {
         Process {
-            number,
-            id,
+            number: held.number,
+            id: held.id,
             kernel,
+            handle: held.handle,
+            added: AtomicU64::new(0),
             state: Mutex::default(),
         }
+    }
+
+    /// Whether it has not ended; `None` if it has no descriptor that tells.
+    pub(crate) fn alive(&self) -> Option<bool> {
+        self.handle.as_ref().map(|handle| handle.alive())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -137,6 +148,8 @@ pub(crate) struct Processes {
     at: HashMap<u32, usize>,
     /// Where the search for ended ones goes on.
     hand: usize,
+    /// How many were ever added.
+    added: u64,
 }
 
 impl Processes {
@@ -150,8 +163,23 @@ impl Processes {
         (entry.id == id).then_some(entry)
     }
 
+    /// How many processes were ever added.
+    pub(crate) fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// The process of this number that was known, with its descriptor, when so many had been added. If it has not ended, the
+    /// number was its own all the time since then.
+    pub(crate) fn held_since(&self, number: u32, added: u64) -> Option<&Arc<Process>> {
+        let entry = self.entries.get(*self.at.get(&number)?)?;
+        let held = entry.handle.is_some() && entry.added.load(Ordering::Relaxed) <= added;
+        held.then_some(entry)
+    }
+
     /// Adds a process in place of any that had its number. False if there is no room; then it is not remembered.
     pub(crate) fn add(&mut self, process: &Arc<Process>, alive: impl Fn(&Process) -> bool) -> bool {
+        self.added += 1;
+        process.added.store(self.added, Ordering::Relaxed);
         if let Some(at) = self.at.get(&process.number) {
             let old = std::mem::replace(&mut self.entries[*at], Arc::clone(process));
             old.end();
@@ -224,16 +252,49 @@ mod tests {
         Some([proc.process(std::process::id())?, proc.process(1)?])
     }
 
+    fn process(number: u32, id: Id) -> Process {
+        let held = Held {
+            number,
+            id,
+            handle: None,
+        };
+        Process::new(held, false)
+    }
+
+    #[test]
+    fn only_what_was_known_before_is_held_since_then() {
+        let Ok(proc) = Proc::open() else { return };
+        let Some(held) = proc.hold(std::process::id()) else {
+            return;
+        };
+        let number = held.number;
+        let mut table = Processes::default();
+        let before = table.added();
+        let with_descriptor = held.handle.is_some();
+        let own = Arc::new(Process::new(held.clone(), false));
+        assert!(table.add(&own, |_| true));
+        assert!(table.held_since(number, before).is_none());
+        let after = table.added();
+        assert_eq!(table.held_since(number, after).is_some(), with_descriptor);
+        assert_eq!(own.alive(), with_descriptor.then_some(true));
+        // Another one gets the number.
+        assert!(table.add(&Arc::new(Process::new(held, false)), |_| true));
+        assert!(table.held_since(number, after).is_none());
+        let without = process(number + 1, own.id);
+        assert!(table.add(&Arc::new(without), |_| true));
+        assert!(table.held_since(number + 1, table.added()).is_none());
+    }
+
     #[test]
     fn a_number_that_is_used_again_is_another_process() {
         let Some([a, b]) = ids() else { return };
         let mut table = Processes::default();
-        let first = Arc::new(Process::new(7, a, false));
+        let first = Arc::new(process(7, a));
         assert!(table.add(&first, |_| true));
         first.place(Decision::nothing());
         assert!(table.get(7, a).is_some());
         assert!(table.get(7, b).is_none());
-        let second = Arc::new(Process::new(7, b, false));
+        let second = Arc::new(process(7, b));
         assert!(table.add(&second, |_| true));
         assert!(table.get(7, a).is_none());
         assert_eq!(table.len(), 1);
@@ -245,7 +306,7 @@ mod tests {
         let Some([id, _]) = ids() else { return };
         let mut table = Processes::default();
         for number in 0..100_000 {
-            let process = Arc::new(Process::new(number, id, false));
+            let process = Arc::new(process(number, id));
             assert!(table.add(&process, |old| old.number + 10 > number));
             assert!(table.len() < 64, "{}", table.len());
         }
@@ -256,7 +317,7 @@ mod tests {
         let Some([id, _]) = ids() else { return };
         let mut table = Processes::default();
         let add = |table: &mut Processes, number, by| {
-            let process = Arc::new(Process::new(number, id, false));
+            let process = Arc::new(process(number, id));
             process.place(Decision { member: None, by });
             table.add(&process, |_| true)
         };

@@ -8,6 +8,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -54,6 +55,25 @@ impl Handle {
                 matches!(poll(&mut fds, Some(&now)), Ok(0))
             }
             Handle::File(fd) => rustix::io::pread(fd, &mut [0u8; 1], 0).is_ok_and(|n| n > 0),
+        }
+    }
+}
+
+/// A process, as long as its descriptor is held.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) number: u32,
+    pub(crate) id: Id,
+    /// Tells whether it has ended; `None` where the kernel has no descriptors with an identity.
+    pub(crate) handle: Option<Arc<Handle>>,
+}
+
+impl Held {
+    /// Whether the process has not ended.
+    pub(crate) fn alive(&self, proc: &Proc) -> bool {
+        match &self.handle {
+            Some(handle) => handle.alive(),
+            None => proc.is_alive(self.number, self.id),
         }
     }
 }
@@ -171,12 +191,31 @@ impl Proc {
         inode(&descriptor(pid, 0)?)
     }
 
-    /// The identity of the process whose first thread this handle is of.
-    pub(crate) fn process_of(&self, handle: &Handle, pid: u32) -> Option<Id> {
-        match handle {
-            Handle::Pidfd(fd) if self.unique => inode(fd),
-            _ => self.process(pid),
+    /// The process that has this number, with a descriptor of it if there are such.
+    pub(crate) fn hold(&self, pid: u32) -> Option<Held> {
+        if self.unique {
+            return self.first_thread(pid);
         }
+        self.process(pid).map(|id| Held {
+            number: pid,
+            id,
+            handle: None,
+        })
+    }
+
+    /// The process whose first thread this is. `None` also if processes have no descriptors with an identity.
+    pub(crate) fn first_thread(&self, tid: u32) -> Option<Held> {
+        if !self.unique {
+            return None;
+        }
+        self.look();
+        // Of another thread than the first, the kernel opens none.
+        let fd = descriptor(tid, 0)?;
+        Some(Held {
+            number: tid,
+            id: inode(&fd)?,
+            handle: Some(Arc::new(Handle::Pidfd(fd))),
+        })
     }
 
     /// Whether the process has not ended.
@@ -237,20 +276,17 @@ fn descriptor(pid: u32, flags: u32) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::from_bits_retain(flags)).ok()
 }
 
-/// Reads to the end, or so many bytes.
+/// Reads to the end, or so many bytes. These files give all that fits: a read that leaves room was the last one.
 fn read_to(fd: impl AsFd, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; USUAL_BYTES.min(bytes_max)];
     let mut len = 0;
     loop {
-        let n = rustix::io::retry_on_intr(|| rustix::io::read(&fd, &mut bytes[len..]))?;
-        len += n;
-        if n == 0 || len == bytes_max {
+        len += rustix::io::retry_on_intr(|| rustix::io::read(&fd, &mut bytes[len..]))?;
+        if len < bytes.len() || len == bytes_max {
             bytes.truncate(len);
             return Ok(bytes);
         }
-        if len == bytes.len() {
-            bytes.resize((2 * len).min(bytes_max), 0);
-        }
+        bytes.resize((2 * len).min(bytes_max), 0);
     }
 }
 
@@ -344,6 +380,29 @@ mod tests {
     }
 
     #[test]
+    fn a_file_is_read_to_its_end_however_long_it_is() {
+        let mut file = tempfile::tempfile().unwrap();
+        for len in [
+            0,
+            1,
+            USUAL_BYTES - 1,
+            USUAL_BYTES,
+            USUAL_BYTES + 1,
+            5 * USUAL_BYTES,
+        ] {
+            let content: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            io::Write::write_all(&mut file, &content).unwrap();
+            io::Seek::rewind(&mut file).unwrap();
+            assert_eq!(read_to(&file, 16 * USUAL_BYTES).unwrap(), content);
+            io::Seek::rewind(&mut file).unwrap();
+            let most = 3 * USUAL_BYTES;
+            assert_eq!(read_to(&file, most).unwrap(), content[..len.min(most)]);
+            io::Seek::rewind(&mut file).unwrap();
+            file.set_len(0).unwrap();
+        }
+    }
+
+    #[test]
     fn a_handle_dies_with_its_thread_and_an_identity_with_its_process() {
         let Ok(mut proc) = Proc::open() else { return };
         check(&proc);
@@ -383,10 +442,16 @@ mod tests {
         assert!(!proc.unique || !proc.is_alive(own, id));
         let status = proc.status(child.id()).unwrap();
         assert_eq!((status.parent, status.process), (own, child.id()));
-        let first = proc.thread(child.id()).unwrap();
-        assert_eq!(proc.process_of(&first, child.id()), Some(id));
+        let held = proc.hold(child.id()).unwrap();
+        assert_eq!((held.number, held.id), (child.id(), id));
+        assert!(held.alive(proc));
+        // This is another thread than its process's first.
+        let other = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert!(other == own || proc.first_thread(other).is_none());
+        assert_eq!(proc.first_thread(own).is_some(), proc.unique);
         drop(child.stdin.take());
         child.wait().unwrap();
+        assert!(!held.alive(proc));
         assert!(!proc.is_alive(child.id(), id));
         assert_ne!(proc.process(child.id()), Some(id));
         assert_eq!(proc.process(0), None);

@@ -3,7 +3,7 @@
 //! A stream is held by its members: processes and threads that belong to it, and rules that name it. One without members,
 //! of which nothing is uncommitted, is forgotten: a million short streams leave nothing. Its number is not used again.
 //!
-//! Invariants: a stream is in both maps or in none; no user has more than [`USER_MAX`].
+//! Invariants: a stream is in both maps or in none; no user has more than [`USER_MAX`]; no number is above [`NUMBER_MAX`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use steadfast_vfs::Stream;
 pub(crate) const USER_MAX: usize = 4096;
 /// Most streams of all users.
 const ALL_MAX: usize = 16 * USER_MAX;
+/// The greatest number of a stream. The one above it is the volume's own, for the times of reads that it notes.
+const NUMBER_MAX: u32 = u32::MAX - 1;
 /// The interval that is the volume's.
 const OF_VOLUME: u64 = u64::MAX;
 /// References that the registry itself holds to a stream.
@@ -108,10 +110,10 @@ impl Registry {
         if let Some(named) = self.named(user, name) {
             return Ok(Arc::clone(named));
         }
-        let number = self.last.checked_add(1).ok_or(Full)?;
-        if self.by_number.len() >= ALL_MAX {
+        if self.last >= NUMBER_MAX || self.by_number.len() >= ALL_MAX {
             return Err(Full);
         }
+        let number = self.last + 1;
         let count = self.of_user.entry(user).or_default();
         if *count >= USER_MAX {
             return Err(Full);
@@ -223,5 +225,19 @@ mod tests {
         assert!(streams.join(2, "more").is_ok());
         streams.tidy(USER_MAX + 2, |_| true);
         assert!(streams.is_empty());
+    }
+
+    #[test]
+    fn the_number_of_the_volumes_own_stream_is_nobodys() {
+        let mut streams = Registry {
+            last: NUMBER_MAX - 1,
+            ..Registry::default()
+        };
+        let last = streams.join(1, "last").unwrap();
+        assert_eq!(last.number, Stream(u32::MAX - 1));
+        assert_eq!(streams.join(1, "one more").unwrap_err(), Full);
+        assert_eq!(streams.join(2, "one more").unwrap_err(), Full);
+        assert_eq!(streams.len(), 1, "a refusal leaves nothing");
+        assert_eq!(streams.join(1, "last").unwrap().number, last.number);
     }
 }

@@ -24,14 +24,14 @@ use steadfast_vfs::{Caller, Ino, Stream, Streams};
 use super::Asker;
 use super::ancestors::{self, Ancestry, Seen};
 use super::placed::{By, Decision, Process, Processes};
-use super::process::{Id, Proc, Status};
+use super::process::{Handle, Held, Proc, Stat};
 use super::registry::{Member, Registry};
 use super::rules::Rules;
 use super::threads::Threads;
 use crate::shared::Shared;
 
-/// Most threads that are remembered, each with a descriptor.
-const THREADS_MAX: usize = 16 << 10;
+/// Most threads that are remembered, each with a descriptor, and most processes with one.
+const HANDLES_MAX: usize = 16 << 10;
 /// Descriptors that the server may have, if the system lets it.
 const DESCRIPTORS_WANTED: u64 = 64 << 10;
 /// How long the environment of a process may take that holds up the server.
@@ -74,6 +74,26 @@ impl From<Member> for Placement {
     }
 }
 
+/// Where a process comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Origin {
+    pub(super) parent: u32,
+    /// When it started, if that was read with its parent.
+    pub(super) start: Option<u64>,
+    /// A thread of the kernel.
+    pub(super) kernel: bool,
+}
+
+impl From<Stat> for Origin {
+    fn from(stat: Stat) -> Origin {
+        Origin {
+            parent: stat.parent,
+            start: Some(stat.start),
+            kernel: stat.kernel,
+        }
+    }
+}
+
 /// A thread that has made a request.
 pub(super) enum Found {
     /// A thread of the kernel, one of another namespace, or one that has ended.
@@ -83,6 +103,9 @@ pub(super) enum Found {
     /// A process's.
     Of(Arc<Process>, Decision),
 }
+
+/// A process and what is decided for it.
+type Placed = (Arc<Process>, Decision);
 
 /// See the module's header.
 pub(crate) struct Resolver {
@@ -95,6 +118,8 @@ pub(crate) struct Resolver {
     /// Another thread serves requests while this one waits.
     served_meanwhile: bool,
     threads: OnceLock<Threads>,
+    /// Most descriptors of threads, and most of processes.
+    handles_max: OnceLock<usize>,
     tables: Mutex<Tables>,
     decided: AtomicU64,
 }
@@ -113,6 +138,7 @@ impl Resolver {
             proc: OnceLock::new(),
             served_meanwhile,
             threads: OnceLock::new(),
+            handles_max: OnceLock::new(),
             tables: Mutex::new(tables),
             decided: AtomicU64::new(0),
         }
@@ -144,7 +170,12 @@ impl Resolver {
     }
 
     pub(super) fn threads(&self) -> &Threads {
-        self.threads.get_or_init(|| {
+        self.threads
+            .get_or_init(|| Threads::new(self.handles_max()))
+    }
+
+    fn handles_max(&self) -> usize {
+        *self.handles_max.get_or_init(|| {
             let now = getrlimit(Resource::Nofile);
             let wanted = now.maximum.unwrap_or(u64::MAX).min(DESCRIPTORS_WANTED);
             let mut most = now.current.unwrap_or(u64::MAX);
@@ -158,7 +189,7 @@ impl Resolver {
                 }
             }
             let quarter = usize::try_from(most / 4).unwrap_or(usize::MAX);
-            Threads::new(quarter.min(THREADS_MAX))
+            quarter.min(HANDLES_MAX)
         })
     }
 
@@ -253,14 +284,15 @@ impl Resolver {
 
     fn look_at(&self, thread: u32) -> Option<Found> {
         let proc = self.proc().ok()?;
-        let handle = proc.thread(thread)?;
-        let status = proc.status(thread)?;
-        let number = status.process;
-        let id = match number == thread {
-            true => proc.process_of(&handle, number)?,
-            false => proc.process(number)?,
+        let known = self.tables().processes.added();
+        let (handle, (process, decision)) = match proc.first_thread(thread) {
+            Some(held) => {
+                let handle = held.handle.clone()?;
+                let origin = || proc.stat(thread).map(Origin::from);
+                (handle, self.process(proc, held, known, origin)?)
+            }
+            None => self.look_at_other(proc, thread, known)?,
         };
-        let (process, decision) = self.process(proc, (number, id), &status)?;
         // What was read is that of the thread whose handle it is.
         if !handle.alive() {
             return None;
@@ -272,53 +304,103 @@ impl Resolver {
         })
     }
 
-    /// A process, decided now if it was not. The status is that of one of its threads.
+    /// A thread that is not its process's first, or on a kernel that does not tell.
+    fn look_at_other(
+        &self,
+        proc: &Arc<Proc>,
+        thread: u32,
+        known: u64,
+    ) -> Option<(Arc<Handle>, Placed)> {
+        let handle = Arc::new(proc.thread(thread)?);
+        let status = proc.status(thread)?;
+        let number = status.process;
+        if let Some(process) = self.held_since(number, known)
+            && let Some(decision) = process.decision()
+        {
+            return Some((handle, (process, decision)));
+        }
+        let origin = || match status.kernel {
+            Some(kernel) => Some(Origin {
+                parent: status.parent,
+                start: None,
+                kernel,
+            }),
+            None => proc.stat(number).map(Origin::from),
+        };
+        let placed = self.process(proc, proc.hold(number)?, known, origin)?;
+        Some((handle, placed))
+    }
+
+    /// The process that has had this number since so many were known, and has not ended.
+    fn held_since(&self, number: u32, known: u64) -> Option<Arc<Process>> {
+        let held = self.tables().processes.held_since(number, known).cloned();
+        held.filter(|process| process.alive() == Some(true))
+    }
+
+    /// A process, decided now if it was not. `origin` is read after so many processes were `known`.
     pub(super) fn process(
         &self,
         proc: &Arc<Proc>,
-        (number, id): (u32, Id),
-        status: &Status,
-    ) -> Option<(Arc<Process>, Decision)> {
-        let known = self.tables().processes.get(number, id).cloned();
-        if let Some(known) = &known
-            && let Some(decision) = known.decision()
+        held: Held,
+        known: u64,
+        origin: impl FnOnce() -> Option<Origin>,
+    ) -> Option<Placed> {
+        let process = self.tables().processes.get(held.number, held.id).cloned();
+        if let Some(process) = &process
+            && let Some(decision) = process.decision()
         {
-            return Some((Arc::clone(known), decision));
+            return Some((Arc::clone(process), decision));
         }
-        let kernel = match status.kernel {
-            Some(kernel) => kernel,
-            None => proc.stat(number)?.kernel,
-        };
-        let decision = match kernel {
+        let origin = origin()?;
+        let decision = match origin.kernel {
             true => Decision::nothing(),
-            false => self.decide(proc, number, status),
+            false => self.decide(proc, (held.number, origin), known),
         };
         self.decided.fetch_add(1, Ordering::Relaxed);
         let mut tables = self.tables();
-        let process = match tables.processes.get(number, id) {
-            Some(known) => Arc::clone(known),
-            None => {
-                let new = Arc::new(Process::new(number, id, kernel));
-                tables
-                    .processes
-                    .add(&new, |process| is_alive(proc, process));
-                new
-            }
-        };
+        let process = self.in_tables(proc, &mut tables, held, origin.kernel);
         // Somebody may have set it meanwhile.
         let decision = process.place_first(decision);
         self.tidy(&mut tables, 1);
         Some((process, decision))
     }
 
-    fn decide(&self, proc: &Arc<Proc>, number: u32, status: &Status) -> Decision {
+    /// The process's entry, made if there is room.
+    fn in_tables(
+        &self,
+        proc: &Proc,
+        tables: &mut Tables,
+        held: Held,
+        kernel: bool,
+    ) -> Arc<Process> {
+        if let Some(known) = tables.processes.get(held.number, held.id) {
+            return Arc::clone(known);
+        }
+        let new = self.new_process(tables, held, kernel);
+        tables
+            .processes
+            .add(&new, |process| is_alive(proc, process));
+        new
+    }
+
+    /// An entry that is to be added. It keeps the descriptor while there are few.
+    pub(super) fn new_process(&self, tables: &Tables, held: Held, kernel: bool) -> Arc<Process> {
+        let few = tables.processes.len() < self.handles_max();
+        let handle = held.handle.filter(|_| few);
+        Arc::new(Process::new(Held { handle, ..held }, kernel))
+    }
+
+    fn decide(&self, proc: &Arc<Proc>, (number, origin): (u32, Origin), known: u64) -> Decision {
         let sets = self.tables().sets;
-        let (ancestry, passed) = ancestors::walk(proc, (number, status.parent), |parent, id| {
-            match self.tables().processes.get(parent, id) {
-                Some(process) => Ancestry::of(process, sets),
-                None => Seen::Unknown,
-            }
-        });
+        let held = |parent| match Ancestry::of(&*self.held_since(parent, known)?, sets) {
+            Seen::Decided(ancestry) => Some(ancestry),
+            Seen::Unknown => None,
+        };
+        let look = |parent: &Held| match self.tables().processes.get(parent.number, parent.id) {
+            Some(process) => Ancestry::of(process, sets),
+            None => Seen::Unknown,
+        };
+        let (ancestry, passed) = ancestors::walk(proc, (number, origin), held, look);
         if let Ancestry::Set(ancestor, member) = ancestry {
             return Decision {
                 member,
@@ -328,22 +410,15 @@ impl Resolver {
         // The next child of one of them need not go up again.
         if matches!(ancestry, Ancestry::Nothing) {
             let mut tables = self.tables();
-            for (number, id) in passed {
-                let known = tables.processes.get(number, id).cloned();
-                let known = known.unwrap_or_else(|| {
-                    let new = Arc::new(Process::new(number, id, false));
-                    tables
-                        .processes
-                        .add(&new, |process| is_alive(proc, process));
-                    new
-                });
-                known.set_clear_at(sets);
+            for held in passed {
+                self.in_tables(proc, &mut tables, held, false)
+                    .set_clear_at(sets);
             }
         }
         if let Some(decision) = self.by_cgroup(proc, number) {
             return decision;
         }
-        if let Some(decision) = self.by_environment(proc, number, status) {
+        if let Some(decision) = self.by_environment(proc, number) {
             return decision;
         }
         match ancestry {
@@ -366,12 +441,12 @@ impl Resolver {
     }
 
     /// The environment of a set-user-id program is that of who started it, and decides nothing.
-    fn by_environment(&self, proc: &Arc<Proc>, number: u32, status: &Status) -> Option<Decision> {
+    fn by_environment(&self, proc: &Arc<Proc>, number: u32) -> Option<Decision> {
         let name = String::from_utf8(self.variable(proc, number)?).ok()?;
         if !wire::name_is_valid(&name) {
             return None;
         }
-        let user = status.plain_user()?;
+        let user = proc.status(number)?.plain_user()?;
         let joined = self.tables().registry.join(user, &name);
         match joined {
             Ok(stream) => Some(Decision {
@@ -517,5 +592,6 @@ impl Resolver {
 
 /// Whether the process has not ended.
 pub(super) fn is_alive(proc: &Proc, process: &Process) -> bool {
-    proc.is_alive(process.number, process.id)
+    let told = process.alive();
+    told.unwrap_or_else(|| proc.is_alive(process.number, process.id))
 }

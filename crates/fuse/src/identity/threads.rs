@@ -21,7 +21,7 @@ const TIDY_EVERY: u64 = 1024;
 #[derive(Debug)]
 struct Known {
     thread: u32,
-    handle: Handle,
+    handle: Arc<Handle>,
     process: Arc<Process>,
     /// What it has set for itself.
     own: Option<Member>,
@@ -95,7 +95,7 @@ impl Threads {
     }
 
     /// Remembers a thread, if there is room. If it is known, its process has been looked up again.
-    pub(crate) fn add(&self, thread: u32, handle: Handle, process: &Arc<Process>) {
+    pub(crate) fn add(&self, thread: u32, handle: Arc<Handle>, process: &Arc<Process>) {
         let mut shard = self.shard(thread as usize);
         if let Some(&at) = shard.at.get(&thread)
             && shard.known[at].handle.alive()
@@ -110,7 +110,7 @@ impl Threads {
     pub(crate) fn set_own(
         &self,
         thread: u32,
-        handle: Handle,
+        handle: Arc<Handle>,
         process: &Arc<Process>,
         member: Member,
     ) -> Result<Option<Member>, Full> {
@@ -183,7 +183,13 @@ impl Shard {
         self.known.len() < capacity
     }
 
-    fn push(&mut self, thread: u32, handle: Handle, process: &Arc<Process>, own: Option<Member>) {
+    fn push(
+        &mut self,
+        thread: u32,
+        handle: Arc<Handle>,
+        process: &Arc<Process>,
+        own: Option<Member>,
+    ) {
         self.own += usize::from(own.is_some());
         self.at.insert(thread, self.known.len());
         self.known.push(Known {

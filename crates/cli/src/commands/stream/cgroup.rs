@@ -7,6 +7,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::Pid;
 use steadfast_fuse::mountinfo;
@@ -18,6 +19,9 @@ use super::mounts::Target;
 const PREFIX: &str = "steadfast-stream-";
 /// Most cgroups that are looked at for some to remove.
 const STALE_MAX: usize = 4096;
+/// Attempts to remove a cgroup that the kernel calls busy, and the time between two.
+const REMOVALS_MAX: u32 = 50;
+const REMOVAL_PAUSE: Duration = Duration::from_millis(2);
 
 /// A cgroup that was made, with rules for it on some mounts.
 #[derive(Debug)]
@@ -70,13 +74,32 @@ impl Cgroup {
 
     /// Removes cgroup and rules, unless a process is in it.
     pub(super) fn end(self) {
-        if fs::remove_dir(&self.dir).is_ok() {
+        if remove(&self.dir) {
             for path in &self.ruled {
                 // The mount may be gone.
                 let _ = steadfast_stream::remove_rule(path, &Place::Cgroup(self.path.clone()));
             }
         }
     }
+}
+
+/// Removes a cgroup without processes. One that has ended may be counted for a moment longer.
+fn remove(dir: &Path) -> bool {
+    for _ in 0..REMOVALS_MAX {
+        match fs::remove_dir(dir) {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && is_empty(dir) => {
+                std::thread::sleep(REMOVAL_PAUSE);
+            }
+            // A run that found it empty has removed it.
+            Err(e) => return e.kind() == io::ErrorKind::NotFound,
+            Ok(()) => return true,
+        }
+    }
+    false
+}
+
+fn is_empty(dir: &Path) -> bool {
+    fs::read_to_string(dir.join("cgroup.procs")).is_ok_and(|processes| processes.is_empty())
 }
 
 /// Moves this process.
