@@ -219,7 +219,7 @@ fn a_tree_whose_run_is_killed_keeps_its_stream() {
 #[test]
 fn a_cgroup_holds_what_has_lost_its_ancestors_and_is_removed_later() {
     let Some(place) = mounted() else { return };
-    let daemon = "while [ ! -e ../go ]; do sleep 0.02; done; echo $0 >done.new; mv done.new done";
+    let daemon = "while [ -e ../img ] && [ ! -e ../go ]; do sleep 0.02; done; echo $0 >done.new; mv done.new done";
     let script = format!(
         "(setsid env -u STEADFAST_STREAM sh -c '{daemon}' & ); echo $$ >../pid.new; mv ../pid.new ../pid;
          while :; do sleep 0.02; done"
@@ -364,7 +364,7 @@ fn a_signal_that_is_ignored_stays_so() {
 #[test]
 fn detached_it_returns_at_once_and_says_what_holds_the_tree() {
     let Some(place) = mounted() else { return };
-    let script = "while [ ! -e ../go ]; do sleep 0.02; done; echo 1 >done.new; mv done.new done";
+    let script = "while [ -e ../img ] && [ ! -e ../go ]; do sleep 0.02; done; echo 1 >done.new; mv done.new done";
     let stream = ["run", "tree", "--detach", "--mount", "mnt", "--"];
     let mut command = Command::new(PROGRAM);
     command.arg("stream").args(stream);

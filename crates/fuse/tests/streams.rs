@@ -72,7 +72,8 @@ fn orphans_stay_below_a_subreaper_that_has_a_stream() {
         clear(&m);
         let file = |name: &str| m.join(format!("{name}{at}"));
         let wait = format!(
-            "while [ ! -e {} ]; do sleep 0.02; done",
+            "while [ -d {} ] && [ ! -e {} ]; do sleep 0.02; done",
+            m.path().display(),
             file("go").display()
         );
         let daemon = format!("{wait}; : > {}", file("done").display());
@@ -99,7 +100,7 @@ fn a_daemon_that_is_decided_stays_when_all_its_ancestors_have_gone() {
         clear(&m);
         let file = |name: &str| m.join(format!("{name}{at}"));
         let daemon = format!(
-            ": > $D/begun{at}; while [ ! -e $D/go{at} ]; do sleep 0.02; done; : > $D/done{at}"
+            ": > $D/begun{at}; while [ -d $D ] && [ ! -e $D/go{at} ]; do sleep 0.02; done; : > $D/done{at}"
         );
         let script =
             format!("{prefix} sh -c '{daemon}' & while [ ! -e $D/begun{at} ]; do sleep 0.02; done");
