@@ -246,6 +246,7 @@ impl Connection {
     /// Calls a worker.
     pub(crate) fn post(&self) {
         self.reactor
+            .events
             .post(&self.stream, self.token, Connection::EVENTS);
     }
 
@@ -648,7 +649,7 @@ impl Connection {
                 let _ = self.write(&tls.farewell());
             }
         }
-        self.reactor.forget(&self.stream);
+        self.reactor.events.forget(&self.stream);
         self.reactor.remove(self);
         let _ = self.stream.shutdown(Shutdown::Both);
         let unsent = std::mem::take(&mut state.unsent);

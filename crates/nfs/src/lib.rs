@@ -39,6 +39,7 @@ mod connection;
 mod convert;
 mod dispatch;
 mod drc;
+mod events;
 mod exports;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]

@@ -1,10 +1,6 @@
 //! Events, the registry of connections, and what happens when connections or memory run out.
 //!
-//! *Events.* All descriptors are in one epoll, connections edge-triggered, so that none is armed again. Idle workers do not
-//! wait there: they wait on a second epoll that holds the first and is armed for one worker at a time. The kernel calls the
-//! worker that slept last; it takes one event, arms the second epoll for the next worker, and serves. So a lone call is
-//! served where it arrives, with no hand-over; a further event calls a further worker, whatever the others wait for; and a
-//! burst calls the next worker only when the one before has been running.
+//! *Events* are those of [`crate::events`], a token for each connection.
 //!
 //! *Room.* Whoever needs memory gets it: the connection that holds most goes, of the address that holds most. The same goes
 //! for places: the connection that has been idle longest goes, of the address that has most connections. Clients that no
@@ -12,16 +8,14 @@
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-use rustix::event::Timespec;
-use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::net::sockopt;
 
 use crate::connection::{Connection, Ending};
+use crate::events::Events;
 use crate::log::Log;
 use crate::memory::{Budget, HandshakeLimits, Memory, Peers};
 use crate::metrics::Metrics;
@@ -69,9 +63,7 @@ type Registry = HashMap<u64, Arc<Connection>, foldhash::fast::RandomState>;
 /// See the module's header.
 #[derive(Debug)]
 pub(crate) struct Reactor {
-    events: OwnedFd,
-    /// Readable when `events` is; armed for one worker.
-    idle: OwnedFd,
+    pub(crate) events: Events,
     connections: RwLock<Registry>,
     guests: AtomicUsize,
     /// One connection is admitted at a time: two that saw the same place, or closed the same connection, would be one too many.
@@ -84,7 +76,6 @@ pub(crate) struct Reactor {
     pub(crate) log: Arc<Log>,
     /// What clients that want TLS get.
     pub(crate) tls: Option<Tls>,
-    stopping: AtomicBool,
     aborted: AtomicBool,
 }
 
@@ -95,13 +86,8 @@ impl Reactor {
         log: Arc<Log>,
         tls: Option<Tls>,
     ) -> std::io::Result<Reactor> {
-        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let idle = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        epoll::add(&idle, &events, EventData::new_u64(0), once)?;
         Ok(Reactor {
-            events,
-            idle,
+            events: Events::new()?,
             connections: RwLock::default(),
             guests: AtomicUsize::new(0),
             admission: Mutex::default(),
@@ -116,64 +102,8 @@ impl Reactor {
             metrics,
             log,
             tls,
-            stopping: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
         })
-    }
-
-    // ---- events ---------------------------------------------------------------------------
-
-    /// Waits for an event; none at the end. `room` is for one event.
-    pub(crate) fn next_event(&self, room: &mut Vec<epoll::Event>) -> Option<epoll::Event> {
-        let at_once = Timespec::default();
-        let mut called = false;
-        loop {
-            room.clear();
-            // Only a signal interrupts it.
-            let _ = epoll::wait(
-                &self.events,
-                rustix::buffer::spare_capacity(room),
-                Some(&at_once),
-            );
-            if called {
-                self.call_next_worker();
-            }
-            if self.is_stopping() {
-                return None;
-            }
-            if let Some(event) = room.pop() {
-                return Some(event);
-            }
-            let waited = epoll::wait(&self.idle, rustix::buffer::spare_capacity(room), None);
-            called = matches!(waited, Ok(1..));
-        }
-    }
-
-    /// The next event calls an idle worker, also if it is there already.
-    fn call_next_worker(&self) {
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        let _ = epoll::modify(&self.idle, &self.events, EventData::new_u64(0), once);
-    }
-
-    /// Adds a descriptor.
-    pub(crate) fn add(&self, fd: impl AsFd, token: u64, flags: EventFlags) -> std::io::Result<()> {
-        Ok(epoll::add(
-            &self.events,
-            fd,
-            EventData::new_u64(token),
-            flags,
-        )?)
-    }
-
-    /// Makes an event of whatever an edge-triggered descriptor is ready for now.
-    pub(crate) fn post(&self, fd: impl AsFd, token: u64, flags: EventFlags) {
-        // It was added; if it is out already, nothing is to be done.
-        let _ = epoll::modify(&self.events, fd, EventData::new_u64(token), flags);
-    }
-
-    /// Takes a descriptor out.
-    pub(crate) fn forget(&self, fd: impl AsFd) {
-        let _ = epoll::delete(&self.events, fd);
     }
 
     // ---- connections ----------------------------------------------------------------------
@@ -226,7 +156,9 @@ impl Reactor {
             .connections_accepted
             .fetch_add(1, Ordering::Relaxed);
         self.metrics.connections_now.fetch_add(1, Ordering::Relaxed);
-        let added = self.add(connection.stream(), token, Connection::EVENTS);
+        let added = self
+            .events
+            .add(connection.stream(), token, Connection::EVENTS);
         if added.is_err() {
             connection.close();
         }
@@ -346,11 +278,11 @@ impl Reactor {
 
     /// From now on no record is taken.
     pub(crate) fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.events.stop();
     }
 
     pub(crate) fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.events.is_stopping()
     }
 
     /// The same, and no reply is sent any more: what calls find from now on is not true.

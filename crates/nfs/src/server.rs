@@ -13,6 +13,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use crate::clients::ClientState;
 use crate::connection::{BUFFER_BYTES, Connection, Ending as Closing, Record, Taken};
 use crate::dispatch::{Outcome, Service};
 use crate::drc::{self, Cache};
+use crate::events::Turn;
 use crate::exports::{Export, ExportError, Table};
 use crate::log::Log;
 use crate::memory::HandshakeLimits;
@@ -55,6 +57,9 @@ const MEMORY_BYTES_MIN: u64 = 4 << 20;
 const REPLY_BYTES_MAX: u64 = 4 << 20;
 /// Connections that are accepted before it is looked whether any were turned away.
 const ACCEPTED_AT_ONCE: usize = 16;
+/// A call that took so long has waited for the device, and after it so many calls are expected to.
+const WAITED: Duration = Duration::from_micros(200);
+const CALLS_LIKE_IT: u32 = 16;
 /// While connections are turned away, accepting pauses for so many times the time that it took, but not for longer than the
 /// bound. A new client waits longer by this factor, no more.
 const PAUSE_FACTOR: u32 = 3;
@@ -179,6 +184,8 @@ struct Ending {
 pub(crate) struct Shared {
     reactor: Arc<Reactor>,
     slots: Slots<Parked>,
+    /// So many of the next calls that change something are expected to wait for the device.
+    waits: AtomicU32,
     service: Arc<Service>,
     listeners: Vec<TcpListener>,
     stop: OwnedFd,
@@ -246,6 +253,7 @@ impl Server {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(|e| system("making an eventfd")(e.into()))?;
         reactor
+            .events
             .add(&stop, STOP, EventFlags::IN)
             .map_err(system("waiting on an eventfd"))?;
         let (mut listeners, mut addresses) = (Vec::new(), Vec::new());
@@ -261,6 +269,7 @@ impl Server {
         let shared = Arc::new(Shared {
             reactor,
             slots: Slots::new(threads),
+            waits: AtomicU32::new(0),
             service: Arc::new(Service::new(
                 table,
                 metrics,
@@ -281,6 +290,7 @@ impl Server {
         };
         server.spawn("nfs-look", |shared| shared.look())?;
         server.spawn("nfs-accept", |shared| shared.accept_all())?;
+        server.spawn("nfs-relief", |shared| shared.reactor.events.relieve())?;
         for _ in 0..threads {
             server.spawn("nfs", |shared| shared.work())?;
         }
@@ -491,6 +501,15 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
+/// What became of a call.
+enum Answered {
+    Yes,
+    /// Its reply waits for a commit, and the worker leads those of this volume.
+    Leads(Arc<Volume>),
+    /// It was to be answered from memory and cannot be: nothing was done.
+    No,
+}
+
 /// What a worker keeps from one event to the next.
 struct Worker {
     buffer: Vec<u8>,
@@ -548,9 +567,8 @@ impl Shared {
             buffer: Vec::with_capacity(BUFFER_BYTES),
             reply: Reply::default(),
         };
-        // One at a time: what is ready at the same time goes to others.
-        let mut room = Vec::with_capacity(1);
-        while let Some(event) = self.reactor.next_event(&mut room) {
+        let mut turn = Turn::default();
+        while let Some(event) = self.reactor.events.next(&mut turn) {
             let (token, flags) = (event.data.u64(), event.flags);
             match token {
                 STOP => {}
@@ -616,9 +634,10 @@ impl Shared {
         };
         let (reply_bytes, reply) = (taken.reply_bytes, &mut worker.reply);
         let call = (taken.record.as_ref(), reply_bytes);
-        let answered = match rpc::waits(call.0) {
+        let waits = rpc::waits(call.0);
+        let answered = match waits {
             Waits::Never => self.answer(connection, call, false, reply),
-            Waits::Likely => false,
+            Waits::Likely => Answered::No,
             Waits::Perhaps if !self.slots.begin_trial() => {
                 return self.put_off(connection, taken);
             }
@@ -629,11 +648,16 @@ impl Shared {
                 answered
             }
         };
-        if answered {
-            return connection.served(taken.record);
+        match answered {
+            Answered::Yes => return connection.served(taken.record),
+            Answered::Leads(volume) => {
+                self.lead(&volume, reply);
+                return connection.served(taken.record);
+            }
+            Answered::No => {}
         }
         if self.slots.take() {
-            self.answer(connection, call, false, reply);
+            self.answer_with_slot(connection, call, waits, reply);
             connection.served(taken.record);
         } else {
             let parked = self.keep(connection, taken);
@@ -646,6 +670,32 @@ impl Shared {
             self.serve_parked(parked, reply);
         }
         self.resume();
+    }
+
+    /// Answers a call that may wait for the device.
+    fn answer_with_slot(
+        &self,
+        connection: &Arc<Connection>,
+        call: (&[u8], usize),
+        waits: Waits,
+        reply: &mut Reply,
+    ) {
+        // One that was tried in memory will wait; of the others most do as the last ones did.
+        let away = (waits == Waits::Perhaps || self.waits.load(Relaxed) > 0)
+            .then(|| self.reactor.events.away());
+        let since = Instant::now();
+        let answered = self.answer(connection, call, false, reply);
+        if waits == Waits::Likely {
+            let left = match since.elapsed() > WAITED {
+                true => CALLS_LIKE_IT,
+                false => self.waits.load(Relaxed).saturating_sub(1),
+            };
+            self.waits.store(left, Relaxed);
+        }
+        drop(away);
+        if let Answered::Leads(volume) = answered {
+            self.lead(&volume, reply);
+        }
     }
 
     /// Keeps a call beyond its event; none if there is no memory for it.
@@ -680,28 +730,30 @@ impl Shared {
             record,
             reply_bytes,
         } = parked;
-        self.answer(&connection, (&record, reply_bytes), false, reply);
+        let waits = rpc::waits(&record);
+        self.answer_with_slot(&connection, (&record, reply_bytes), waits, reply);
         connection.served(Record::Own(record));
     }
 
-    /// Answers a call. False if it was to be answered from memory and cannot be: nothing was done then.
+    /// Answers a call.
     fn answer(
         &self,
         connection: &Arc<Connection>,
         (record, reply_bytes): (&[u8], usize),
         in_memory: bool,
         reply: &mut Reply,
-    ) -> bool {
+    ) -> Answered {
+        let mut answered = Answered::Yes;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             self.service.answer(connection, record, in_memory, reply)
         }));
         match outcome {
-            Ok(Outcome::MustWait) => return false,
+            Ok(Outcome::MustWait) => return Answered::No,
             Ok(Outcome::Reply) => connection.finish(1, reply.finish(), reply_bytes),
             Ok(Outcome::Owes(volume, waiting)) => {
                 // No call that changes something has a long reply: nothing is to be given back.
                 if volume.commits.push(waiting) {
-                    self.lead(&volume, reply);
+                    answered = Answered::Leads(volume);
                 }
             }
             Ok(Outcome::BeginTls) => connection.begin_tls(reply.finish()),
@@ -719,11 +771,12 @@ impl Shared {
         if rpc::may_begin_tls(record) {
             connection.read_on();
         }
-        true
+        answered
     }
 
     /// Carries out the commits of a volume until no reply waits for one.
     fn lead(&self, volume: &Volume, reply: &mut Reply) {
+        let _away = self.reactor.events.away();
         loop {
             let batch = volume.commits.next();
             if batch.is_empty() {
