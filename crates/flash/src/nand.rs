@@ -296,7 +296,8 @@ impl<S: Store> Nand<S> {
             return Ok(());
         }
         state.used = 0;
-        state.erases += 1;
+        // An image may say anything of its past.
+        state.erases = state.erases.saturating_add(1);
         let pages = std::mem::take(&mut pending.pages);
         pending.overtaken.extend(pages);
         self.unreadable.retain(|at| at.block != block);

@@ -272,6 +272,24 @@ fn an_image_file_keeps_pages_rules_and_bad_blocks() {
     assert_eq!(read(&mut nand, at(5, 1)), vec![0xFF; 144]);
 }
 
+/// Story: the fuzzer made an image whose block had been erased as often as can be counted. One more erase was an overflow.
+#[test]
+fn a_block_that_was_erased_as_often_as_can_be_counted_can_be_erased() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("flash.img");
+    drop(ImageStore::create(&path, small()).unwrap());
+    let mut image = std::fs::read(&path).unwrap();
+    // The second word of the block's entry, after the header.
+    let erases = 4096 + 12 * 5 + 4;
+    image[erases..erases + 4].fill(0xFF);
+    std::fs::write(&path, &image).unwrap();
+    let store = ImageStore::open(&path).unwrap();
+    let mut nand = Nand::new(small(), Latency::none(), store).unwrap();
+    nand.erase(5).unwrap();
+    assert_eq!(nand.wait_erase(5).unwrap(), Erase::Done);
+    assert_eq!(nand.erases_of(5), u32::MAX);
+}
+
 #[test]
 fn truncated_and_foreign_images_are_refused() {
     let dir = tempfile::tempdir().unwrap();

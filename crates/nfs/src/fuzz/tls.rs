@@ -16,6 +16,8 @@ use crate::tls::{Broken, Security, Session, Tls};
 
 /// Steps of one client.
 const STEPS_MAX: usize = 48;
+/// Changes of its keys that a client may ask for, one after another, before the server takes them for an attack.
+const KEY_UPDATES_MAX: usize = 16;
 
 /// What the server shows, and what a client believes.
 struct Papers {
@@ -125,6 +127,7 @@ fn hears(client: &mut ClientConnection, mut said: &[u8], honest: bool) -> bool {
 /// A client whose bytes are changed, dropped or mixed with others on their way.
 fn client(side: &mut Side, mut client: ClientConnection, input: &mut &[u8]) {
     let (mut sent, mut intact) = (Vec::new(), true);
+    let mut key_updates = 0;
     for _ in 0..STEPS_MAX {
         if input.is_empty() {
             break;
@@ -142,7 +145,11 @@ fn client(side: &mut Side, mut client: ClientConnection, input: &mut &[u8]) {
                 intact &= !client.is_handshaking();
                 client.send_close_notify();
             }
-            7 => drop(client.refresh_traffic_keys()),
+            7 => {
+                drop(client.refresh_traffic_keys());
+                key_updates += 1;
+                intact &= key_updates <= KEY_UPDATES_MAX;
+            }
             _ => {}
         }
         while client.wants_write() && client.write_tls(&mut wire).is_ok() {}
