@@ -2,9 +2,10 @@
 # Applications and power cuts at every moment (ccfs §4.1, table 2): each runs once on a disk that records what reaches it;
 # then the disk is cut at many places of the record, the volume mounted, and what the application finds there is judged.
 #
-#   scripts/app-images.sh [--images N] [--on ordered|ext4] [--only APPS] [--keep]
+#   scripts/app-images.sh [--images N] [--on ordered|ext4] [--only APPS] [--together] [--keep]
 #
 #   --images N  so many cuts for each application (400; ZooKeeper an eighth of it)
+#   --together  all of them at once on one volume, and each cut is judged by all (200 cuts)
 #   --on WHERE  a volume of the contract 'ordered', each application in a stream of its own (default), or the kernel's ext4
 #   --only APPS some of git, mercurial, sqlite, leveldb and zookeeper, with commas between them
 #   --keep      keep the working directory for inspection
@@ -24,7 +25,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
 
-images=400
+images=
+together=
 on=ordered
 only=
 while [ $# -gt 0 ]; do
@@ -32,8 +34,9 @@ while [ $# -gt 0 ]; do
     --images) images=${2:?"--images needs a number"}; shift 2 ;;
     --on) on=${2:?"--on needs 'ordered' or 'ext4'"}; shift 2 ;;
     --only) only=${2:?"--only needs an application"}; shift 2 ;;
+    --together) together=1; shift ;;
     --keep) export KEEP_WORK=1; shift ;;
-    -h|--help) sed -n '2,24s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
@@ -49,6 +52,7 @@ if [ -n "$only" ]; then
   done
   applications=("${chosen[@]}")
 fi
+images=${images:-$([ -n "$together" ] && echo 200 || echo 400)}
 [[ $images =~ ^[1-9][0-9]*$ ]] || { warn "--images needs a number above zero"; exit 2; }
 
 "$here/setup.sh" apps
@@ -72,7 +76,7 @@ printf '[user]\nname=Steadfast\nemail=apps@localhost\n[gc]\nauto=0\n[safe]\ndire
 printf '[ui]\nusername=Steadfast\n' >"$HGRCPATH"
 
 BASE=$WORK/base.img IMAGE=$WORK/image.img RECORD=$WORK/record DISK=$WORK/disk AT=$WORK/volume
-IMAGE_MIB=192
+IMAGE_MIB=$([ -n "$together" ] && echo 512 || echo 192)
 mkdir -p "$DISK" "$AT"
 
 # ---------------------------------------------------------------- the disk and the volume on it
@@ -235,7 +239,7 @@ zookeeper_begin() { mkdir "$AT/zookeeper" && zookeeper_server && zookeeper_clien
 zookeeper_run() {
   zookeeper_server
   if [ "$on" = ordered ]; then "$STEADFAST" stream set zookeeper "$ZK_SERVER" --mount "$AT" >/dev/null || return; fi
-  zookeeper_client create 6 400 "$DISK/mark" || return
+  zookeeper_client create 6 400 "$([ -n "$together" ] && echo /dev/null || echo "$DISK/mark")" || return
   zookeeper_end
 }
 zookeeper_judge() {
@@ -248,17 +252,42 @@ zookeeper_judge() {
 
 # ---------------------------------------------------------------- runs and judgements
 
+# Each in the background, if they are several. What several acknowledge at once is not told apart: the marks are SQLite's then.
+run_all() {
+  local app jobs=() job
+  if [ $# = 1 ]; then "${1}_run" || die "$1 does not run"; return; fi
+  for app in "$@"; do
+    "${app}_run" &
+    jobs+=("$app:$!")
+  done
+  for job in "${jobs[@]}"; do wait "${job#*:}" || die "${job%:*} does not run"; done
+}
+
+# What the applications find inconsistent after a cut.
+judge_all() {
+  local marked=$1 acked app why
+  shift
+  for app in "$@"; do
+    acked=$marked
+    if [ -n "$together" ] && [ "$app" != sqlite ]; then acked=0; fi
+    why=$(cd / && "${app}_judge" "$acked")
+    if [ -n "$why" ]; then echo "$app: $why"; fi
+  done
+}
+
 failed=0 found_any=0
+# try NAME N APPLICATION…: they run once, together, and N cuts are judged.
 try() {
-  local app=$1 n=$2 k bad=0 acked why lost=0
-  step "$app on $on"
+  local name=$1 n=$2 k bad=0 acked why app
+  shift 2
+  step "$name on $on"
   rm -f "$BASE" "$IMAGE" "$RECORD" "$WORK/apart" "$WORK/inconsistent"
   truncate -s "${IMAGE_MIB}M" "$IMAGE"
   DISK_OPTIONS=()
   format "$IMAGE"
   disk_start serve "$IMAGE"
   volume_mount || die "the new volume cannot be mounted: $(cat "$WORK/server.log")"
-  "${app}_begin" || die "$app does not begin"
+  for app in "$@"; do "${app}_begin" || die "$app does not begin"; done
   volume_unmount
   disk_stop
   cp --sparse=always "$IMAGE" "$BASE"
@@ -266,7 +295,7 @@ try() {
   disk_start serve "$IMAGE"
   volume_mount || die "the volume cannot be mounted: $(cat "$WORK/server.log")"
   mark begin
-  "${app}_run" || die "$app does not run"
+  run_all "$@"
   volume_unmount
   disk_stop
   DISK_OPTIONS=()
@@ -276,10 +305,9 @@ try() {
     acked=$(cat "$DISK/control")
     if [ "$acked" = begin ]; then acked=0; fi
     if volume_mount; then
-      why=$(cd / && "${app}_judge" "$acked")
+      why=$(judge_all "$acked" "$@")
     else
       why="cannot be mounted: $(tail -n 1 "$WORK/server.log")"
-      lost=$((lost + 1))
     fi
     volume_unmount
     if ((k % 100 == 0 && k < n)); then say "$k of $n"; fi
@@ -289,7 +317,7 @@ try() {
     fi
   done
   disk_stop
-  say "$app on $on: $bad of $n images inconsistent$([ ! -e "$WORK/apart" ] || echo ", $(wc -l <"$WORK/apart") with a bad dirstate besides")"
+  say "$name on $on: $bad of $n images inconsistent$([ ! -e "$WORK/apart" ] || echo ", $(wc -l <"$WORK/apart") with a bad dirstate besides")"
   if ((bad > 0)); then
     head -n 3 "$WORK/inconsistent"
     found_any=1
@@ -297,12 +325,16 @@ try() {
   fi
 }
 
-for app in "${applications[@]}"; do
-  case $app in
-    zookeeper) try "$app" $(((images + 7) / 8)) ;;
-    *) try "$app" "$images" ;;
-  esac
-done
+if [ -n "$together" ]; then
+  try together "$images" "${applications[@]}"
+else
+  for app in "${applications[@]}"; do
+    case $app in
+      zookeeper) try "$app" $(((images + 7) / 8)) "$app" ;;
+      *) try "$app" "$images" "$app" ;;
+    esac
+  done
+fi
 if [ "$on" = ext4 ] && [ -z "$only" ] && ((found_any == 0)); then
   warn "nothing was inconsistent on ext4: these cuts show nothing"
   failed=1

@@ -73,9 +73,10 @@ volumes() {
     else run "applications on volumes that lose power" "$here/apps.sh" --only cuts --cuts 8; fi
     if [ -n "$long" ]; then
       run "applications and power cuts at every moment" "$here/app-images.sh"
+      run "all of them at once" "$here/app-images.sh" --together
       run "the same cuts on ext4" "$here/app-images.sh" --on ext4
     else
-      run "applications and power cuts at every moment" "$here/app-images.sh" --images 40 --only git,mercurial,sqlite,leveldb
+      run "applications and power cuts at every moment" "$here/app-images.sh" --together --images 40 --only git,mercurial,sqlite,leveldb
     fi
     run "pjdfstest" "$here/pjdfstest.sh" ${long:+--contract all}
     if [ -n "$long" ]; then run "overlayfs on a volume" "$here/overlay.sh"; fi
