@@ -252,13 +252,13 @@ zookeeper_judge() {
 
 # ---------------------------------------------------------------- runs and judgements
 
-# Each in the background, if they are several. What several acknowledge at once is not told apart: the marks are SQLite's then.
+# Several run side by side, each in a process group that ends with the script. The disk keeps one mark: it is SQLite's then.
 run_all() {
   local app jobs=() job
   if [ $# = 1 ]; then "${1}_run" || die "$1 does not run"; return; fi
   for app in "$@"; do
-    "${app}_run" &
-    jobs+=("$app:$!")
+    start_group "${app}_run"
+    jobs+=("$app:$GROUP")
   done
   for job in "${jobs[@]}"; do wait "${job#*:}" || die "${job%:*} does not run"; done
 }

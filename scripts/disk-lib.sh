@@ -8,23 +8,25 @@ disk_paths() {
   URI="nbd+unix:///?socket=$SOCKET"
 }
 
-# trial_programs: the command and the plugin with disks on trial (records, cuts, faults), kept apart from those that people
-# use, which have none of that. Sets STEADFAST, unless it was given. Both are built in one place, because they share all but
-# three crates; the second build gives the people's programs back.
+has_trials() { "$1" serve disk --help | grep -q -- --judge; }
+
+# trial_programs: the command and the plugin with disks on trial (records, cuts, faults), in a directory of their own. Sets
+# STEADFAST, unless it was given. They share all but three crates with the release programs and are built in the same place;
+# a second build restores the release programs, also after a failure or a signal.
 trial_programs() {
   if [ -z "$GIVEN_STEADFAST" ]; then
     (
       cd "$ROOT" && mkdir -p "$TARGET/trial" || exit
-      build=(cargo build --release --locked -p steadfast-cli -p steadfast-nbdkit) status=0
+      build=(cargo build --release --locked -p steadfast-cli -p steadfast-nbdkit)
+      trap '"${build[@]}"' EXIT
       "${build[@]}" --features steadfast-cli/trial,steadfast-nbdkit/trial &&
-        cp "$TARGET"/release/{steadfast,libsteadfast_nbdkit.so} "$TARGET/trial/" || status=1
-      "${build[@]}" || status=1
-      exit "$status"
+        cp "$TARGET"/release/{steadfast,libsteadfast_nbdkit.so} "$TARGET/trial/"
     ) || die "the build with disks on trial failed"
+    if has_trials "$TARGET/release/steadfast"; then die "$TARGET/release/steadfast has disks on trial: build it again"; fi
     STEADFAST=$TARGET/trial/steadfast
   fi
   [ -x "$STEADFAST" ] || die "there is no $STEADFAST"
-  "$STEADFAST" serve disk --help | grep -q -- --judge ||
+  has_trials "$STEADFAST" ||
     die "$STEADFAST has no disks on trial: build it with the feature 'trial' of steadfast-cli and steadfast-nbdkit"
 }
 

@@ -37,9 +37,9 @@ use crate::{EPOCH_BLOCKS_MIN, Error, Journal, Kind, Result, checkpoint::write_ho
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 
-/// Blocks of a piece that is written beside others.
+/// Blocks in one request, if the device is given several requests at once.
 const PIECE_BLOCKS: usize = 128;
-/// Such pieces that the device is given at once.
+/// Requests that the device is given at once.
 const PIECES_AT_ONCE: usize = 8;
 
 /// What may be written until the next flush, and what has been.
@@ -234,8 +234,9 @@ impl Inner {
         Ok(())
     }
 
-    /// Writes runs that belong to no batch under way to their places, several at once where the device can. Runs that
-    /// overlap are written one after another. Returns how many blocks they are.
+    /// Writes runs that belong to no batch under way to their places, several requests at once where the device can.
+    /// Requests that overlap are written in order, so the newest bytes of a block win. All of them have ended when this
+    /// returns: a flush that comes later covers them. Returns the number of blocks.
     pub(crate) fn write_runs_outside(&self, runs: &[DataRun]) -> Result<u64> {
         let pieces = runs.iter().flat_map(|(at, blocks)| {
             let firsts = (at.0..).step_by(PIECE_BLOCKS).map(BlockNo);

@@ -7,8 +7,8 @@
 //!
 //! *Running workers.* When as many workers run as there are processors, no further one is called: each takes the next event
 //! when it has served the last, so a burst wakes nobody. A worker that is about to wait says so ([`Events::away`]) and counts
-//! no more. One may wait without knowing it, for a lock or a block that is not in memory. So a thread looks while calls are
-//! withheld: when no event has been served for [`RELIEF_AFTER`], a further worker is called all the same ([`Events::relieve`]).
+//! no more. A worker may also wait unexpectedly, for a lock or a block that is not in memory. So while calls are withheld, the
+//! relief thread checks: if no event was served for [`RELIEF_AFTER`], it calls a further worker ([`Events::relieve`]).
 //!
 //! Invariant: the second epoll is armed; or a worker that it called is about to arm it or to withhold calls; or calls are
 //! withheld, and then as many workers run as there are processors, or one of them is about to ask for an event.
@@ -23,23 +23,23 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-/// Running workers that end no call for so long may wait for something.
+/// If no call ends for this long, the running workers may be waiting.
 const RELIEF_AFTER: Duration = Duration::from_millis(1);
-/// Turns that a worker gives others before it sleeps, while no further one is called.
+/// How often a worker yields the processor before it sleeps, while calls are withheld.
 const LULL_TURNS_MAX: u32 = 8;
-/// Looks without calls withheld after which nobody looks any more.
+/// The relief thread sleeps after so many checks at which no call was withheld.
 const RELIEF_ENDS_AFTER: u32 = 4;
 
-/// The workers that serve a call and, as far as they know, wait for nothing.
+/// The workers that serve a call and do not wait, as far as they know.
 #[derive(Debug, Default)]
 struct Running {
     processors: usize,
     workers: AtomicUsize,
-    /// The second epoll is not armed: so many run that no further one is called.
+    /// The second epoll is not armed, because enough workers run.
     withheld: AtomicBool,
     /// Calls that have ended.
     ended: AtomicU64,
-    /// Somebody looks whether those that run wait.
+    /// The relief thread checks.
     watched: AtomicBool,
     lock: Mutex<()>,
     watch: Condvar,
@@ -120,7 +120,7 @@ impl Events {
         }
         loop {
             let mut event = self.take_event();
-            // Clients that have just been answered come again: they get the processor, and wake nobody then.
+            // Clients that were just answered send their next call when they get the processor, and need not wake a worker.
             let mut lull = 0;
             while event.is_none()
                 && turn.runs
@@ -169,14 +169,14 @@ impl Events {
         }
     }
 
-    /// What was armed has called this worker: the next event calls another one, unless enough run.
+    /// The second epoll has called this worker and is not armed any more: arms it, unless enough workers run.
     fn call_or_withhold(&self) {
         let running = &self.running;
         if running.workers.load(Ordering::SeqCst) < running.processors {
             return self.call_next_worker();
         }
         running.withheld.store(true, Ordering::SeqCst);
-        // One that ended meanwhile may have seen nothing withheld.
+        // A worker that stopped running in between may have found nothing withheld.
         if running.workers.load(Ordering::SeqCst) < running.processors {
             self.call_if_withheld();
         } else if !running.watched.swap(true, Ordering::SeqCst) {
@@ -185,7 +185,7 @@ impl Events {
         }
     }
 
-    /// The worker is about to wait: as long as this is held it does not run.
+    /// The worker is about to wait, and does not count as running until this is dropped.
     pub(crate) fn away(&self) -> Away<'_> {
         self.running.workers.fetch_sub(1, Ordering::SeqCst);
         self.call_if_withheld();
@@ -204,7 +204,7 @@ impl Events {
         let _ = epoll::modify(&self.idle, &self.all, EventData::new_u64(0), once);
     }
 
-    /// A thread that calls a worker when those that run seem to wait.
+    /// The relief thread: calls a worker when the running ones seem to wait.
     pub(crate) fn relieve(&self) {
         let running = &self.running;
         while !self.is_stopping() {
@@ -226,7 +226,7 @@ impl Events {
                 }
             }
             running.watched.store(false, Ordering::SeqCst);
-            // Withheld by one that still saw somebody watch.
+            // A worker that still found this thread checking did not wake it.
             if running.withheld.load(Ordering::SeqCst) {
                 running.watched.store(true, Ordering::SeqCst);
             }
@@ -236,7 +236,7 @@ impl Events {
     /// From now on there are no events.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        // Workers call one another from now on, whatever those that run wait for.
+        // From now on each worker that ends wakes the next one, whatever the running ones wait for.
         self.call_next_worker();
         let _lock = self.running.locked();
         self.running.watch.notify_all();

@@ -10,10 +10,11 @@
 //! may have left half done is committed by this server: clients send again to the next one; when [`Server::stop`] has
 //! returned, no call is in progress and none begins.
 
+mod workers;
+
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -21,15 +22,12 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::sockopt;
-use steadfast_vfs::Shutdown;
 use steadfast_vfs::metrics::{Kind, Metrics as Page};
 
 use crate::access_log::AccessLog;
 use crate::clients::ClientState;
-use crate::connection::{BUFFER_BYTES, Connection, Ending as Closing, Record, Taken};
-use crate::dispatch::{Outcome, Service};
+use crate::dispatch::Service;
 use crate::drc::{self, Cache};
-use crate::events::Turn;
 use crate::exports::{Export, ExportError, Table};
 use crate::log::Log;
 use crate::memory::HandshakeLimits;
@@ -37,12 +35,11 @@ use crate::metrics::Metrics;
 use crate::procedures::TRANSFER_BYTES_MAX;
 use crate::reactor::{Limits, Reactor, STOP};
 use crate::reload::{self, Reloader};
-use crate::reply::Reply;
-use crate::rpc::{self, Waits};
 use crate::slots::Slots;
 use crate::tls::Tls;
-use crate::volume::{Served, Volume};
+use crate::volume::Served;
 use crate::watch::Watch;
+use workers::Parked;
 
 /// Most workers.
 pub const THREADS_MAX: usize = 1024;
@@ -57,9 +54,6 @@ const MEMORY_BYTES_MIN: u64 = 4 << 20;
 const REPLY_BYTES_MAX: u64 = 4 << 20;
 /// Connections that are accepted before it is looked whether any were turned away.
 const ACCEPTED_AT_ONCE: usize = 16;
-/// A call that took so long has waited for the device, and after it so many calls are expected to.
-const WAITED: Duration = Duration::from_micros(200);
-const CALLS_LIKE_IT: u32 = 16;
 /// While connections are turned away, accepting pauses for so many times the time that it took, but not for longer than the
 /// bound. A new client waits longer by this factor, no more.
 const PAUSE_FACTOR: u32 = 3;
@@ -184,7 +178,7 @@ struct Ending {
 pub(crate) struct Shared {
     reactor: Arc<Reactor>,
     slots: Slots<Parked>,
-    /// So many of the next calls that change something are expected to wait for the device.
+    /// How many of the next calls that change something are expected to wait for the device.
     waits: AtomicU32,
     service: Arc<Service>,
     listeners: Vec<TcpListener>,
@@ -501,36 +495,6 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-/// What became of a call.
-enum Answered {
-    Yes,
-    /// Its reply waits for a commit, and the worker leads those of this volume.
-    Leads(Arc<Volume>),
-    /// It was to be answered from memory and cannot be: nothing was done.
-    No,
-}
-
-/// What a worker keeps from one event to the next.
-struct Worker {
-    buffer: Vec<u8>,
-    reply: Reply,
-}
-
-/// A call that waits for a worker. Its record is counted as work.
-#[derive(Debug)]
-struct Parked {
-    connection: Arc<Connection>,
-    record: Vec<u8>,
-    reply_bytes: usize,
-}
-
-impl Parked {
-    /// Any worker may take it from its connection once more. False if that is closed.
-    fn again(self) -> bool {
-        self.connection.put_back(self.record, self.reply_bytes)
-    }
-}
-
 impl Shared {
     fn ending(&self) -> MutexGuard<'_, Ending> {
         self.ending.lock().unwrap_or_else(PoisonError::into_inner)
@@ -557,26 +521,6 @@ impl Shared {
             if now.saturating_duration_since(renewed_at) >= RENEWED_EVERY {
                 self.reactor.renew();
                 renewed_at = now;
-            }
-        }
-    }
-
-    /// A worker.
-    fn work(&self) {
-        let mut worker = Worker {
-            buffer: Vec::with_capacity(BUFFER_BYTES),
-            reply: Reply::default(),
-        };
-        let mut turn = Turn::default();
-        while let Some(event) = self.reactor.events.next(&mut turn) {
-            let (token, flags) = (event.data.u64(), event.flags);
-            match token {
-                STOP => {}
-                token => {
-                    if let Some(connection) = self.reactor.get(token) {
-                        self.serve(&connection, flags, &mut worker);
-                    }
-                }
             }
         }
     }
@@ -625,186 +569,6 @@ impl Shared {
                 Err(_) => {}
             }
         }
-    }
-
-    /// Serves what an event of a connection brings.
-    fn serve(&self, connection: &Arc<Connection>, flags: EventFlags, worker: &mut Worker) {
-        let Some(taken) = connection.ready(flags, &mut worker.buffer) else {
-            return;
-        };
-        let (reply_bytes, reply) = (taken.reply_bytes, &mut worker.reply);
-        let call = (taken.record.as_ref(), reply_bytes);
-        let waits = rpc::waits(call.0);
-        let answered = match waits {
-            Waits::Never => self.answer(connection, call, false, reply),
-            Waits::Likely => Answered::No,
-            Waits::Perhaps if !self.slots.begin_trial() => {
-                return self.put_off(connection, taken);
-            }
-            Waits::Perhaps => {
-                let answered = self.answer(connection, call, true, reply);
-                self.slots.end_trial();
-                self.resume();
-                answered
-            }
-        };
-        match answered {
-            Answered::Yes => return connection.served(taken.record),
-            Answered::Leads(volume) => {
-                self.lead(&volume, reply);
-                return connection.served(taken.record);
-            }
-            Answered::No => {}
-        }
-        if self.slots.take() {
-            self.answer_with_slot(connection, call, waits, reply);
-            connection.served(taken.record);
-        } else {
-            let parked = self.keep(connection, taken);
-            let Some(parked) = parked.and_then(|parked| self.slots.park(parked)) else {
-                return;
-            };
-            self.serve_parked(parked, reply);
-        }
-        while let Some(parked) = self.slots.next() {
-            self.serve_parked(parked, reply);
-        }
-        self.resume();
-    }
-
-    /// Answers a call that may wait for the device.
-    fn answer_with_slot(
-        &self,
-        connection: &Arc<Connection>,
-        call: (&[u8], usize),
-        waits: Waits,
-        reply: &mut Reply,
-    ) {
-        // One that was tried in memory will wait; of the others most do as the last ones did.
-        let away = (waits == Waits::Perhaps || self.waits.load(Relaxed) > 0)
-            .then(|| self.reactor.events.away());
-        let since = Instant::now();
-        let answered = self.answer(connection, call, false, reply);
-        if waits == Waits::Likely {
-            let left = match since.elapsed() > WAITED {
-                true => CALLS_LIKE_IT,
-                false => self.waits.load(Relaxed).saturating_sub(1),
-            };
-            self.waits.store(left, Relaxed);
-        }
-        drop(away);
-        if let Answered::Leads(volume) = answered {
-            self.lead(&volume, reply);
-        }
-    }
-
-    /// Keeps a call beyond its event; none if there is no memory for it.
-    fn keep(&self, connection: &Arc<Connection>, taken: Taken<'_>) -> Option<Parked> {
-        Some(Parked {
-            connection: Arc::clone(connection),
-            record: connection.keep(taken.record, taken.reply_bytes)?,
-            reply_bytes: taken.reply_bytes,
-        })
-    }
-
-    /// Puts off a call that no worker may try now.
-    fn put_off(&self, connection: &Arc<Connection>, taken: Taken<'_>) {
-        let parked = self.keep(connection, taken);
-        if let Some(parked) = parked.and_then(|parked| self.slots.put_off(parked)) {
-            parked.again();
-        }
-    }
-
-    /// A worker can try a call that was put off.
-    fn resume(&self) {
-        while let Some(parked) = self.slots.resume() {
-            if parked.again() {
-                return;
-            }
-        }
-    }
-
-    fn serve_parked(&self, parked: Parked, reply: &mut Reply) {
-        let Parked {
-            connection,
-            record,
-            reply_bytes,
-        } = parked;
-        let waits = rpc::waits(&record);
-        self.answer_with_slot(&connection, (&record, reply_bytes), waits, reply);
-        connection.served(Record::Own(record));
-    }
-
-    /// Answers a call.
-    fn answer(
-        &self,
-        connection: &Arc<Connection>,
-        (record, reply_bytes): (&[u8], usize),
-        in_memory: bool,
-        reply: &mut Reply,
-    ) -> Answered {
-        let mut answered = Answered::Yes;
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            self.service.answer(connection, record, in_memory, reply)
-        }));
-        match outcome {
-            Ok(Outcome::MustWait) => return Answered::No,
-            Ok(Outcome::Reply) => connection.finish(1, reply.finish(), reply_bytes),
-            Ok(Outcome::Owes(volume, waiting)) => {
-                // No call that changes something has a long reply: nothing is to be given back.
-                if volume.commits.push(waiting) {
-                    answered = Answered::Leads(volume);
-                }
-            }
-            Ok(Outcome::BeginTls) => connection.begin_tls(reply.finish()),
-            Ok(Outcome::Later) => connection.finish(1, &[], reply_bytes),
-            Ok(Outcome::Close) => {
-                connection.end(Closing::Garbage);
-                connection.finish(1, &[], reply_bytes);
-            }
-            Err(payload) => {
-                self.fail(&*payload);
-                connection.close();
-                connection.finish(1, &[], reply_bytes);
-            }
-        }
-        if rpc::may_begin_tls(record) {
-            connection.read_on();
-        }
-        answered
-    }
-
-    /// Carries out the commits of a volume until no reply waits for one.
-    fn lead(&self, volume: &Volume, reply: &mut Reply) {
-        let _away = self.reactor.events.away();
-        loop {
-            let batch = volume.commits.next();
-            if batch.is_empty() {
-                return;
-            }
-            let committed = catch_unwind(AssertUnwindSafe(|| {
-                self.service.commit(volume, batch, reply);
-            }));
-            if let Err(payload) = committed {
-                self.fail(&*payload);
-            }
-        }
-    }
-
-    /// Ends the server after a panic.
-    fn fail(&self, payload: &(dyn std::any::Any + Send)) {
-        let said = payload
-            .downcast_ref::<&str>()
-            .map(|s| (*s).to_owned())
-            .or_else(|| payload.downcast_ref::<String>().cloned())
-            .unwrap_or_else(|| "no message".to_owned());
-        // From now on no reply leaves: what others find in a volume that goes down is not true.
-        self.reactor.abort();
-        // What it left half done must not be committed, by whomever.
-        for volume in &self.service.table().volumes {
-            let _ = volume.fs().shutdown(Shutdown::Nothing);
-        }
-        self.want_end(Some(said));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Waits for what is so once the kernel has told the server that nobody has a file open any more, which it does on its own time.
+/// Waits for a state that comes after the kernel has sent RELEASE to the server. No call waits for that request.
 fn until(is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
@@ -77,7 +77,7 @@ pub(super) fn kill(place: &Place) {
     }
 }
 
-/// What a writer has been told is done.
+/// A call that has returned.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Done {
     Written(u32, u32),
@@ -85,7 +85,7 @@ enum Done {
     Removed(u32, u32),
 }
 
-/// Writes, renames and removes files until something fails; each call that returned is told about before the next begins.
+/// Writes, renames and removes files until a call fails. Reports each call that returned before the next one begins.
 fn work(mnt: &Path, writer: u32, told: &mpsc::Sender<Done>) {
     let name = |i: u32, to: &str| mnt.join(format!("{writer}-{i}{to}"));
     let step = |i: u32| -> std::io::Result<()> {
@@ -109,7 +109,7 @@ fn work(mnt: &Path, writer: u32, told: &mpsc::Sender<Done>) {
     let _: Option<u32> = (0..).find(|i| step(*i).is_err());
 }
 
-/// Three clients are in the middle of their work when the server is killed, at a moment that they decide by how much they did.
+/// The server is killed while three clients work: after a number of their calls, so at another moment in each round.
 #[test]
 fn every_call_that_returned_is_there_after_the_server_was_killed() {
     let Some(place) = mounted("64M", "rw") else {

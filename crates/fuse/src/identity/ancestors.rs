@@ -2,10 +2,10 @@
 //!
 //! A parent's number is read from the child, and the number may be another's when it is looked at. So the child's parent is
 //! read again after the parent was looked at: a child whose parent has ended has another one before the number is free. And
-//! nobody starts before its parent: a start that comes later shows that the number is another's, too. Two things show the same
-//! without a second look at the child:
-//! * a start before the child's, not in the same tick of the clock: what has the number now had it when the child was made;
-//! * a descriptor that was held before the number was read, of a process that has not ended: nobody else had the number since.
+//! no process starts before its parent: if the presumed parent started later, its number was used again. Either of these shows without a
+//! second look at the child that the number was not used again:
+//! * the parent started in an earlier clock tick than the child: it had its number when the child was made;
+//! * the server held a descriptor of the parent before it read the number, and the parent has not ended.
 //!
 //! An ancestor that has been decided ends the way, also where it was decided that nothing puts it into a stream: a child begins
 //! where its parent is.
@@ -54,8 +54,8 @@ impl Ancestry {
     }
 }
 
-/// Goes up from a process. `known` knows what has been held since before all of `origin` was read; `look` is asked for each other
-/// ancestor. Those that neither knew are returned.
+/// Goes up from a process. `known` finds processes that the server has held since before it read `origin`; `look` is asked for
+/// all other ancestors. Returns the ancestors that neither of them knew.
 pub(super) fn walk(
     proc: &Proc,
     (process, origin): (u32, Origin),

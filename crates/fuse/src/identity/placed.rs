@@ -168,8 +168,8 @@ impl Processes {
         self.added
     }
 
-    /// The process of this number that was known, with its descriptor, when so many had been added. If it has not ended, the
-    /// number was its own all the time since then.
+    /// The process with this number, if it was in the table, with a descriptor, when the table's count was `added`. If it has
+    /// not ended, no other process has had the number since then.
     pub(crate) fn held_since(&self, number: u32, added: u64) -> Option<&Arc<Process>> {
         let entry = self.entries.get(*self.at.get(&number)?)?;
         let held = entry.handle.is_some() && entry.added.load(Ordering::Relaxed) <= added;

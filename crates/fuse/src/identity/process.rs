@@ -276,7 +276,7 @@ fn descriptor(pid: u32, flags: u32) -> Option<OwnedFd> {
     pidfd_open(pid, PidfdFlags::from_bits_retain(flags)).ok()
 }
 
-/// Reads to the end, or so many bytes. These files give all that fits: a read that leaves room was the last one.
+/// Reads to the end, at most `bytes_max` bytes. A read of these files returns as much as fits, so a short read was the last one.
 fn read_to(fd: impl AsFd, bytes_max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; USUAL_BYTES.min(bytes_max)];
     let mut len = 0;

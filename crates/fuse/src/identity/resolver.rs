@@ -331,13 +331,13 @@ impl Resolver {
         Some((handle, placed))
     }
 
-    /// The process that has had this number since so many were known, and has not ended.
+    /// The process with this number, if the server has held it since the table's count was `known` and it has not ended.
     fn held_since(&self, number: u32, known: u64) -> Option<Arc<Process>> {
         let held = self.tables().processes.held_since(number, known).cloned();
         held.filter(|process| process.alive() == Some(true))
     }
 
-    /// A process, decided now if it was not. `origin` is read after so many processes were `known`.
+    /// A process, decided now if it was not. `known` is the table's count before `origin` is read.
     pub(super) fn process(
         &self,
         proc: &Arc<Proc>,

@@ -256,3 +256,31 @@ fn data_that_was_read_stays_in_memory_until_it_is_written_anew() {
         .collect();
     assert!(found == new);
 }
+
+/// The device is given several runs at once, in any order: of a block that several runs have, the newest must win.
+#[test]
+fn of_runs_that_overlap_the_newest_is_on_the_device() {
+    let device = Arc::new(MemDevice::new(DATA + 4096));
+    prepare(&*device, &REGION);
+    let journal = open_within(Arc::clone(&device) as _, BUDGET);
+    let runs = [(0, 3000), (100, 300), (350, 40), (2999, 200), (10, 1)];
+    let mut expected = vec![0; 3199];
+    for ((first, blocks), value) in runs.into_iter().zip(1..) {
+        let credits = Credits {
+            log_bytes: 300,
+            data_blocks: blocks,
+        };
+        let mut op = journal.begin(StreamId(0), credits).unwrap();
+        let page = Arc::new([value; BLOCK_SIZE]);
+        op.write_around(BlockNo(DATA + first), vec![page; blocks as usize])
+            .unwrap();
+        let _ = op.commit();
+        expected[first as usize..(first + blocks) as usize].fill(value);
+    }
+    journal.sync_all().unwrap();
+    let mut block = [0; BLOCK_SIZE];
+    for (at, value) in (DATA..).zip(expected) {
+        device.read(BlockNo(at), &mut block).unwrap();
+        assert!(block == [value; BLOCK_SIZE], "block {at}");
+    }
+}

@@ -83,7 +83,7 @@ impl Cgroup {
     }
 }
 
-/// Removes a cgroup without processes. One that has ended may be counted for a moment longer.
+/// Removes a cgroup without processes. The kernel may count an ended process for a moment longer.
 fn remove(dir: &Path) -> bool {
     for _ in 0..REMOVALS_MAX {
         match fs::remove_dir(dir) {
