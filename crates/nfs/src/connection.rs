@@ -660,15 +660,15 @@ impl Connection {
             .into_iter()
             .chain(queue)
             .for_each(|buffer| memory.recycle(buffer));
-        // A worker that reads just now frees it itself.
+        // A worker that is reading frees the input itself, and it counts until then: each worker may hold a whole record.
         if state.reading != Reading::Busy
             && let Ok(mut input) = self.input.try_lock()
         {
             memory.recycle(input.clear());
+            self.budget.clear(Account::Arriving);
         }
-        for account in [Account::Base, Account::Arriving, Account::Unsent] {
-            self.budget.clear(account);
-        }
+        self.budget.clear(Account::Base);
+        self.budget.clear(Account::Unsent);
     }
 
     /// A connection to nobody.
@@ -716,5 +716,24 @@ fn resume(state: &mut State) {
         state.reading = Reading::Idle;
         let paused = state.paused_since.elapsed();
         state.record_since = state.record_since.map(|since| since + paused);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sixteen workers read when their connections were closed for room: the memory of sixteen records counted no more and
+    /// was given to others, while the workers still held it. The server then held more than its limit.
+    #[test]
+    fn what_a_worker_reads_counts_until_it_is_freed() {
+        let connection = Connection::for_tests();
+        let counted = || connection.reactor.metrics.memory_bytes_now.load(Relaxed);
+        connection.state().reading = Reading::Busy;
+        connection.budget.add(Account::Arriving, 1000);
+        connection.end(Ending::Crowded);
+        assert_eq!(counted(), 1000);
+        connection.forget_input();
+        assert_eq!(counted(), 0);
     }
 }

@@ -12,8 +12,8 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -114,10 +114,17 @@ impl Memory {
         let token = connection.token();
         self.waiting().insert(token, Arc::clone(connection));
         self.someone_waits.store(true, Relaxed);
+        // Memory given back before the line above called nobody.
+        fence(SeqCst);
+        if self.missing(self.buffer_bytes) == 0 {
+            self.call_waiting();
+        }
     }
 
     /// Calls those that wait. Takes no lock of a connection.
     pub(crate) fn call_waiting(&self) {
+        // Either this sees who waits, or the one that waits sees what was given back.
+        fence(SeqCst);
         if self.someone_waits.swap(false, Relaxed) {
             let waiting = std::mem::take(&mut *self.waiting());
             for connection in waiting.into_values() {

@@ -206,10 +206,11 @@ impl Reactor {
         true
     }
 
-    /// Makes room for `more` bytes, while it can: closes the connections that hold most, but not `asker`. The lock of no
-    /// connection is held.
+    /// Makes room for `more` bytes, while it can: closes the connections that hold most, but not `asker`. What a worker is
+    /// still reading comes free a moment later, and calls those that wait then. The lock of no connection is held.
     pub(crate) fn make_room(&self, more: usize, asker: &Connection) {
-        while self.memory.missing(more) > 0 {
+        let mut coming = 0;
+        while self.memory.missing(more) > coming {
             let largest = {
                 let registry = self.registry();
                 let others = registry.values().filter(|connection| {
@@ -227,7 +228,10 @@ impl Reactor {
                 others.max_by_key(size).cloned()
             };
             match largest {
-                Some(connection) => connection.end(Ending::Crowded),
+                Some(connection) => {
+                    connection.end(Ending::Crowded);
+                    coming += connection.budget.releasable() as u64;
+                }
                 None => return,
             }
         }
