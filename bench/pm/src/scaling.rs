@@ -7,9 +7,10 @@ use crate::floor::Plan;
 use crate::volume::{self, Evictor, Scratch};
 use crate::{Result, best, record};
 use std::path::Path;
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
+use steadfast_pmfs::PmFs;
 
 const WARM_UP: usize = 256;
 const THREADS: usize = 2;
@@ -72,24 +73,36 @@ struct Recorded {
 fn recorded(call: Call, count: usize) -> Result<Recorded> {
     let as_recorded = call.recorded_as();
     let fs = volume::recorded()?;
-    let mut works = Vec::new();
-    for thread in 0..THREADS {
-        let name = format!("work-{thread}");
-        works.push(Work::prepare(&fs, as_recorded, &name, WARM_UP + count)?);
-    }
-    let buffer = works.first().map_or(&[][..], Work::data).to_vec();
-    let mut content = fs.medium().content();
     let recorder = fs.medium().recorder().ok_or("the region is not recorded")?;
-    let mut plans = Vec::new();
-    for work in &mut works {
+    let (barrier, turn) = (Barrier::new(THREADS + 1), Mutex::new(()));
+    // As they will be measured: each thread prepares what it uses, and free space may be shared out by thread.
+    let made = |thread: usize| {
+        let prepared = prepare(&fs, as_recorded, thread, count);
+        barrier.wait();
+        barrier.wait();
+        let mut work = prepared?;
+        let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
         fs.medium().restart_recorder();
-        // On a thread of its own, as it will be: free space may be shared out by thread.
-        let made = |work: &mut Work| work.run(&fs, 0..WARM_UP + count, |i| recorder.mark(i as u64));
-        thread::scope(|scope| scope.spawn(move || made(work)).join())
-            .map_err(|_| "a thread panicked")??;
-        let plan = Plan::of(&recorder.events(), &buffer);
-        plans.push(plan);
-    }
+        work.run(&fs, 0..WARM_UP + count, |i| recorder.mark(i as u64))?;
+        let buffer = work.data().to_vec();
+        Ok((Plan::of(&recorder.events(), &buffer), buffer))
+    };
+    let (mut content, made) = thread::scope(|scope| -> Result<_> {
+        let made = &made;
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| scope.spawn(move || made(thread)))
+            .collect();
+        barrier.wait();
+        let content = fs.medium().content();
+        barrier.wait();
+        let mut made = Vec::new();
+        for thread in threads {
+            let plan: Result<(Plan, Vec<u8>)> = thread.join().map_err(|_| "a thread panicked")?;
+            made.push(plan?);
+        }
+        Ok((content, made))
+    })?;
+    let (mut plans, mut buffers): (Vec<_>, Vec<_>) = made.into_iter().unzip();
     if call != as_recorded {
         content = fs.medium().content();
         plans = plans.iter().map(Plan::reading).collect();
@@ -98,23 +111,29 @@ fn recorded(call: Call, count: usize) -> Result<Recorded> {
     Ok(Recorded {
         content,
         plans: plans.into_iter().map(split).collect(),
-        buffer,
+        buffer: buffers.swap_remove(0),
     })
+}
+
+/// The work of one thread, in a directory of its own.
+fn prepare(fs: &PmFs, call: Call, thread: usize, count: usize) -> Result<Work> {
+    Work::prepare(fs, call, &format!("work-{thread}"), WARM_UP + count)
 }
 
 fn subject(dir: &Path, call: Call, threads: usize, count: usize, caches: &Evictor) -> Result<f64> {
     let scratch = Scratch::new(dir, "subject");
     let fs = volume::in_file(&scratch)?;
-    let mut works = Vec::new();
-    for thread in 0..threads {
-        let name = format!("work-{thread}");
-        works.push(Work::prepare(&fs, call, &name, WARM_UP + count)?);
-    }
-    caches.evict();
     side_by_side(
-        works,
-        |work| work.run(&fs, 0..WARM_UP, |_| {}),
-        |work| work.run(&fs, WARM_UP..WARM_UP + count, |_| {}),
+        (0..threads).map(|thread| (thread, None)).collect(),
+        |(thread, work)| {
+            let work = work.insert(prepare(&fs, call, *thread, count)?);
+            caches.evict();
+            work.run(&fs, 0..WARM_UP, |_| {})
+        },
+        |(_, work)| {
+            let work = work.as_mut().ok_or("it was not prepared")?;
+            work.run(&fs, WARM_UP..WARM_UP + count, |_| {})
+        },
     )
 }
 
