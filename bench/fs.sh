@@ -1,9 +1,11 @@
 # The measurement `fs`: file system loads, Steadfast through FUSE against the kernel's ext4, and in
-# memory against a pass-through FUSE server. Sourced by bench/run.
+# memory against FUSE servers that keep nothing. Sourced by bench/run.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 # shellcheck source-path=SCRIPTDIR source=peers/pass-through.sh
 . "$root/bench/peers/pass-through.sh"
+# shellcheck source-path=SCRIPTDIR source=peers/null.sh
+. "$root/bench/peers/null.sh"
 
 RUNS=7
 QUICK_RUNS=3
@@ -19,6 +21,7 @@ prepare_fs() {
     io_uring) build_for_io_uring ;;
     *) die "STEADFAST_BENCH_TRANSPORT=$STEADFAST_BENCH_TRANSPORT: it is dev-fuse or io_uring" ;;
   esac
+  null_build
   make_workdir /dev/shm
   MEMORY_WORK=$WORK
 }
@@ -69,6 +72,9 @@ volume() {
       mount -t ext4 -o data=ordered,nodiscard "$LOOP" "$MOUNTED"
       ;;
     pass-through) pass_through_mount "$MOUNTED" ;;
+    null)
+      if [ "$STEADFAST_BENCH_TRANSPORT" = io_uring ]; then null_mount "$MOUNTED" --io-uring; else null_mount "$MOUNTED"; fi
+      ;;
   esac
 }
 
@@ -170,8 +176,8 @@ bench_fs() {
   for backing in ${STEADFAST_BENCH_BACKINGS:-disk memory}; do
     say "$backing: preparing"
     all=(steadfast steadfast-metadata-prefix ext4)
-    # It keeps nothing: beside a disk it would say nothing.
-    if [ "$backing" = memory ]; then all+=(pass-through); fi
+    # They keep nothing: beside a disk they would say nothing.
+    if [ "$backing" = memory ]; then all+=(pass-through null); fi
     declare -A at=()
     for system in "${all[@]}"; do
       volume "$system" "$backing"

@@ -43,6 +43,7 @@ prepare_pm() {
     (($(free_memory_mib) >= PM_MEMORY_MIB)) ||
       unable "needs $PM_MEMORY_MIB MiB of free memory; there are $(free_memory_mib)"
     build_release
+    null_build
   fi
   build_driver pm
   PM=$DRIVER

@@ -1,5 +1,6 @@
 # The measurement `transport`: the same server over io_uring and over /dev/fuse, under the loads of `fs`. The subject,
-# `steadfast`, is the mount with `-o io_uring`; the peer is the one without. Sourced by bench/run.
+# `steadfast`, is the mount with `-o io_uring`; the peers are the one without, and the server that keeps nothing over both:
+# `null` is the limit of the subject, `null-dev-fuse` that of the peer. Sourced by bench/run.
 # shellcheck shell=bash disable=SC2034,SC2154
 
 # shellcheck source-path=SCRIPTDIR source=fs.sh
@@ -13,19 +14,28 @@ prepare_transport() {
   prepare_fs
 }
 
-# What `each` and `measure` of fs.sh call: both systems are Steadfast.
+# What `each` and `measure` of fs.sh call.
 note() { record "$@"; }
-settle() { "$STEADFAST" sync "$2" >/dev/null; }
+settle() {
+  case $1 in
+    null*) ;;
+    *) "$STEADFAST" sync "$2" >/dev/null ;;
+  esac
+}
 
 bench_transport() {
   local files=2000 mib=100 rounds=500 reads=5000
   if [ -n "$quick" ]; then files=200 mib=20 rounds=50 reads=500; fi
   local only=${STEADFAST_BENCH_ROWS:-} backing=memory results=$RESULTS archive=$MEMORY_WORK/tree.tar
-  local run i system systems all=(steadfast dev-fuse)
+  local run system systems all=(steadfast dev-fuse null null-dev-fuse)
   local -A at=() option=([steadfast]=io_uring [dev-fuse]=buffered)
   make_archive "$archive"
   for system in "${all[@]}"; do
     at[$system]=$MEMORY_WORK/$system
+    case $system in
+      null) null_mount "${at[$system]}" --io-uring; continue ;;
+      null-*) null_mount "${at[$system]}"; continue ;;
+    esac
     prewrite "$MEMORY_WORK/$system.img" "$IMAGE_MIB"
     "$STEADFAST" mkfs --force "$MEMORY_WORK/$system.img" >/dev/null || die "steadfast mkfs failed"
     sf_serve "$MEMORY_WORK/$system.img" "${at[$system]}" "$MEMORY_WORK/$system.log" -o "${option[$system]}"
@@ -33,8 +43,7 @@ bench_transport() {
   # Run 0 warms up and does not count.
   for ((run = 0; run <= runs; run++)); do
     say "run $run of $runs"
-    systems=()
-    for ((i = 0; i < 2; i++)); do systems+=("${all[(run + i) % 2]}"); done
+    in_turns "$run" "${all[@]}"
     RESULTS=$results
     if ((run == 0)); then RESULTS=/dev/null; fi
     each smallfile-1 files/s higher "$files" smallfile DIR "$files" 1
@@ -49,6 +58,7 @@ bench_transport() {
   done
   RESULTS=$results
   for system in "${all[@]}"; do
+    case $system in null*) detach "${at[$system]}"; continue ;; esac
     sf_umount "${at[$system]}"
     sf_fsck "$MEMORY_WORK/$system.img"
   done

@@ -63,7 +63,7 @@ bench_driver() {
   cargo fmt --manifest-path "$manifest" -- --check &&
     CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked "$@" -- -D warnings || return
   # The drivers hold the whole stack, which takes long to compile once more.
-  if [ "$driver" = load ] || [ "$driver" = disk ] || [ -n "$long" ]; then
+  if [ "$driver" = load ] || [ "$driver" = disk ] || [ "$driver" = null ] || [ -n "$long" ]; then
     CARGO_TARGET_DIR=$target cargo test --quiet --manifest-path "$manifest" --locked "$@"
   fi
 }
@@ -140,6 +140,7 @@ explored() {
   run "flash driver of the benchmarks" bench_driver ftl
   run "persistent-memory driver of the benchmarks" bench_driver pm
   run "disk of the benchmarks" bench_driver disk
+  run "null server of the benchmarks" bench_driver null
   if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
   if [ -n "$long" ]; then
     run "front end over io_uring" ring

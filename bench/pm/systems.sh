@@ -5,9 +5,10 @@
 #   block-ordered   the block file system, contract `ordered`, on a file
 #   block-sync      the same, contract `sync`
 #   ext4            the kernel's, data=ordered, on a loop device over a file
-#   pass-through    libfuse's example over tmpfs: the least that a FUSE server can do
+#   pass-through    libfuse's example over tmpfs
+#   null            tables in memory behind our front end: the limit (bench/peers/null.sh)
 
-PM_SYSTEMS=(steadfast block-ordered block-sync ext4 pass-through)
+PM_SYSTEMS=(steadfast block-ordered block-sync ext4 pass-through null)
 PM_IMAGE_MIB=1024
 
 # pm_format SYSTEM IMAGE MIB
@@ -35,10 +36,10 @@ volume() {
   local system=$1 image=$MEMORY_WORK/$1.img options=()
   MOUNTED=$MEMORY_WORK/$system
   mkdir -p "$MOUNTED"
-  if [ "$system" = pass-through ]; then
-    pass_through_mount "$MOUNTED"
-    return
-  fi
+  case $system in
+    pass-through) pass_through_mount "$MOUNTED"; return ;;
+    null) null_mount "$MOUNTED"; return ;;
+  esac
   pm_format "$system" "$image" "$PM_IMAGE_MIB"
   case $system in
     ext4)

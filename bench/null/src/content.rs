@@ -1,0 +1,102 @@
+//! The bytes of a file, in chunks that are made when they are first written.
+
+const CHUNK: usize = 256 << 10;
+
+/// See the module's header. What was never written is zero.
+#[derive(Default)]
+pub(crate) struct Content {
+    chunks: Vec<Option<Box<[u8]>>>,
+    size: u64,
+}
+
+impl Content {
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Truncates, or extends with zeros.
+    pub(crate) fn resize(&mut self, size: u64) {
+        let chunks = size.div_ceil(CHUNK as u64) as usize;
+        self.chunks.truncate(chunks);
+        if size < self.size
+            && let Some(Some(last)) = self.chunks.get_mut((size / CHUNK as u64) as usize)
+        {
+            last[(size % CHUNK as u64) as usize..].fill(0);
+        }
+        self.size = size;
+    }
+
+    /// The parts of a range within a chunk each: chunk, first byte in it, length.
+    fn parts(at: u64, len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+        let end = at + len as u64;
+        let mut at = at;
+        std::iter::from_fn(move || {
+            let (chunk, first) = (at / CHUNK as u64, (at % CHUNK as u64) as usize);
+            let len = (CHUNK - first).min((end - at) as usize);
+            at += len as u64;
+            (len > 0).then_some((chunk as usize, first, len))
+        })
+    }
+
+    pub(crate) fn read(&self, at: u64, into: &mut [u8]) -> usize {
+        let len = into.len().min(self.size.saturating_sub(at) as usize);
+        let mut rest = &mut into[..len];
+        for (chunk, first, len) in Content::parts(at, len) {
+            let (part, more) = rest.split_at_mut(len);
+            match self.chunks.get(chunk) {
+                Some(Some(bytes)) => part.copy_from_slice(&bytes[first..first + len]),
+                _ => part.fill(0),
+            }
+            rest = more;
+        }
+        len
+    }
+
+    pub(crate) fn write(&mut self, at: u64, mut from: &[u8]) {
+        let end = at + from.len() as u64;
+        let chunks = end.div_ceil(CHUNK as u64) as usize;
+        if self.chunks.len() < chunks {
+            self.chunks.resize_with(chunks, || None);
+        }
+        for (chunk, first, len) in Content::parts(at, from.len()) {
+            let (part, more) = from.split_at(len);
+            let bytes = self.chunks[chunk].get_or_insert_with(|| vec![0; CHUNK].into());
+            bytes[first..first + len].copy_from_slice(part);
+            from = more;
+        }
+        self.size = self.size.max(end);
+    }
+
+    /// Turns a range into zeros.
+    pub(crate) fn clear(&mut self, at: u64, len: u64) {
+        let end = (at + len).min((self.chunks.len() * CHUNK) as u64);
+        for (chunk, first, len) in Content::parts(at, end.saturating_sub(at) as usize) {
+            if let Some(Some(bytes)) = self.chunks.get_mut(chunk) {
+                bytes[first..first + len].fill(0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_over_chunks_holes_and_truncations() {
+        let mut content = Content::default();
+        let at = CHUNK as u64 - 3;
+        content.write(at, b"abcdef");
+        let mut read = [9; 8];
+        assert_eq!(content.read(at - 1, &mut read), 7);
+        assert_eq!(&read[..7], b"\0abcdef");
+        content.resize(at + 2);
+        content.resize(at + 5);
+        assert_eq!(content.read(at, &mut read), 5);
+        assert_eq!(&read[..5], b"ab\0\0\0");
+        content.write(at, b"xyz");
+        content.clear(at + 1, 1);
+        assert_eq!((content.read(at, &mut read), content.size()), (5, at + 5));
+        assert_eq!(&read[..5], b"x\0z\0\0");
+    }
+}
