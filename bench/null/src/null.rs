@@ -20,6 +20,9 @@ const FIRST_COOKIE: u64 = 3;
 
 type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
+/// An entry as it is listed.
+type Listed = (Cookie, Ino, FileKind, Arc<[u8]>);
+
 #[derive(Clone, Copy)]
 struct Entry {
     cookie: Cookie,
@@ -273,7 +276,7 @@ impl Null {
 }
 
 /// Some entries of a directory after a cookie.
-fn listed(state: &mut State, cookie: Cookie) -> Result<Vec<(Cookie, Ino, FileKind, Arc<[u8]>)>> {
+fn listed(state: &mut State, cookie: Cookie) -> Result<Vec<Listed>> {
     let ino = state.attr.ino;
     let names = state.names()?;
     let dots = [(1, ino, &b"."[..]), (2, names.parent, &b".."[..])];
