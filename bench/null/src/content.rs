@@ -1,11 +1,11 @@
-//! The bytes of a file, in chunks that are made when they are first written.
+//! The bytes of a file, in chunks that grow as they are written.
 
 const CHUNK: usize = 256 << 10;
 
 /// See the module's header. What was never written is zero.
 #[derive(Default)]
 pub(crate) struct Content {
-    chunks: Vec<Option<Box<[u8]>>>,
+    chunks: Vec<Vec<u8>>,
     size: u64,
 }
 
@@ -18,10 +18,8 @@ impl Content {
     pub(crate) fn resize(&mut self, size: u64) {
         let chunks = size.div_ceil(CHUNK as u64) as usize;
         self.chunks.truncate(chunks);
-        if size < self.size
-            && let Some(Some(last)) = self.chunks.get_mut((size / CHUNK as u64) as usize)
-        {
-            last[(size % CHUNK as u64) as usize..].fill(0);
+        if let Some(last) = self.chunks.get_mut((size / CHUNK as u64) as usize) {
+            last.truncate((size % CHUNK as u64) as usize);
         }
         self.size = size;
     }
@@ -43,10 +41,11 @@ impl Content {
         let mut rest = &mut into[..len];
         for (chunk, first, len) in Content::parts(at, len) {
             let (part, more) = rest.split_at_mut(len);
-            match self.chunks.get(chunk) {
-                Some(Some(bytes)) => part.copy_from_slice(&bytes[first..first + len]),
-                _ => part.fill(0),
-            }
+            let bytes = self.chunks.get(chunk).and_then(|bytes| bytes.get(first..));
+            let bytes = bytes.unwrap_or_default();
+            let there = bytes.len().min(len);
+            part[..there].copy_from_slice(&bytes[..there]);
+            part[there..].fill(0);
             rest = more;
         }
         len
@@ -56,12 +55,19 @@ impl Content {
         let end = at + from.len() as u64;
         let chunks = end.div_ceil(CHUNK as u64) as usize;
         if self.chunks.len() < chunks {
-            self.chunks.resize_with(chunks, || None);
+            self.chunks.resize_with(chunks, Vec::new);
         }
         for (chunk, first, len) in Content::parts(at, from.len()) {
             let (part, more) = from.split_at(len);
-            let bytes = self.chunks[chunk].get_or_insert_with(|| vec![0; CHUNK].into());
-            bytes[first..first + len].copy_from_slice(part);
+            let bytes = &mut self.chunks[chunk];
+            if bytes.len() <= first {
+                bytes.resize(first, 0);
+                bytes.extend_from_slice(part);
+            } else {
+                let over = len.min(bytes.len() - first);
+                bytes[first..first + over].copy_from_slice(&part[..over]);
+                bytes.extend_from_slice(&part[over..]);
+            }
             from = more;
         }
         self.size = self.size.max(end);
@@ -71,8 +77,9 @@ impl Content {
     pub(crate) fn clear(&mut self, at: u64, len: u64) {
         let end = (at + len).min((self.chunks.len() * CHUNK) as u64);
         for (chunk, first, len) in Content::parts(at, end.saturating_sub(at) as usize) {
-            if let Some(Some(bytes)) = self.chunks.get_mut(chunk) {
-                bytes[first..first + len].fill(0);
+            if let Some(bytes) = self.chunks.get_mut(chunk) {
+                let there = bytes.len();
+                bytes[first.min(there)..(first + len).min(there)].fill(0);
             }
         }
     }
@@ -95,6 +102,7 @@ mod tests {
         assert_eq!(content.read(at, &mut read), 5);
         assert_eq!(&read[..5], b"ab\0\0\0");
         content.write(at, b"xyz");
+        content.write(at + 1, b"y");
         content.clear(at + 1, 1);
         assert_eq!((content.read(at, &mut read), content.size()), (5, at + 5));
         assert_eq!(&read[..5], b"x\0z\0\0");
