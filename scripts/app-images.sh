@@ -83,14 +83,9 @@ mkdir -p "$DISK" "$AT"
 
 DISK_SERVER='' VOLUME_SERVER='' VOLUME_LOOP=''
 disk_start() {
-  local i
   "$DISK_TOOL" "$@" "$DISK" "${DISK_OPTIONS[@]}" &
   DISK_SERVER=$!
-  for ((i = 0; i < 100; i++)); do
-    if [ -n "$(mount_kind "$DISK")" ]; then return; fi
-    sleep 0.05
-  done
-  die "the disk does not answer"
+  await --alive "$DISK_SERVER" mount_answers "$DISK" || die "the disk does not answer"
 }
 disk_stop() {
   kill -TERM "$DISK_SERVER" 2>/dev/null || true
@@ -115,17 +110,11 @@ format() {
 
 # False if it cannot be mounted.
 volume_mount() {
-  local i
   case $on in
     ordered)
       "$STEADFAST" mount --foreground -o direct,commit=1 "$DISK/disk" "$AT" >"$WORK/server.log" 2>&1 &
       VOLUME_SERVER=$!
-      for ((i = 0; i < 3000; i++)); do
-        if [ -n "$(mount_kind "$AT")" ] && stat "$AT/." >/dev/null 2>&1; then return 0; fi
-        kill -0 "$VOLUME_SERVER" 2>/dev/null || return 1
-        sleep 0.01
-      done
-      return 1
+      await --alive "$VOLUME_SERVER" mount_answers "$AT"
       ;;
     ext4)
       VOLUME_LOOP=$(losetup --find --show "$DISK/disk") || die "no loop device"

@@ -223,7 +223,7 @@ for ((round = 1; round <= rounds; round++)); do
   start_work
   sleep "$seconds"
   for name in git wal rollback order; do
-    [ -s "$WORK/ack.$name" ] || bad "$name: no progress in $seconds s (server log: $(tail -n 3 "$LOG"))"
+    await test -s "$WORK/ack.$name" || die "$name: no progress (server log: $(tail -n 3 "$LOG"))"
   done
 
   case $kind in

@@ -38,16 +38,11 @@ format() { "$STEADFAST" ftl format --size "$1" --epoch "$2" --page-size 4K --for
 
 # serve OPTIONS…: as our child; waits until it says what it serves. Sets SERVER.
 serve() {
-  local i
   : >"$WORK/served"
   "$STEADFAST" serve disk "$@" "$IMAGE" >"$WORK/served" 2>>"$WORK/server.log" &
   SERVER=$!
   on_exit stop_process "$SERVER"
-  for ((i = 0; i < 300; i++)); do
-    [ -s "$WORK/served" ] && return
-    kill -0 "$SERVER" 2>/dev/null || break
-    sleep 0.05
-  done
+  await --alive "$SERVER" test -s "$WORK/served" && return
   tail -n 5 "$WORK/server.log" >&2
   die "steadfast serve disk $* does not answer"
 }

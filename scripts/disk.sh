@@ -99,14 +99,8 @@ nbd_load() {
 }
 
 # Waits until a load has come into its own: the record has grown to 20,000 bytes beyond $1.
-under_load() {
-  local i
-  for ((i = 0; i < 200; i++)); do
-    (($(stat -c %s "$WORK/record") < $1 + 20000)) || return 0
-    sleep 0.05
-  done
-  die "the load does nothing"
-}
+under_load() { await grown_beyond $(($1 + 20000)) || die "the load does nothing"; }
+grown_beyond() { (($(stat -c %s "$WORK/record") >= $1)); }
 
 # nbd_cut SEED [OPTIONS…]: load, cut, and the verdict.
 nbd_cut() {
@@ -197,6 +191,7 @@ ext4_cut() {
   start_group sync_writer; first=$GROUP
   start_group busy_writer; second=$GROUP
   under_load "$begun"
+  await test -s "$WORK/ack" || die "nothing is synced"
   sleep "$((RANDOM % seconds)).$((RANDOM % 10))5"
   cut_power
   stop_group "$first"
@@ -249,7 +244,6 @@ ext4() {
     policy "$round"
     ext4_cut "$RANDOM" || bad "round $round (full epochs: $FULL): $FOUND blocks differ from the last flush"
     synced=$((synced + $(wc -l <"$WORK/ack")))
-    [ -s "$WORK/ack" ] || bad "round $round: nothing was synced"
     ext4_check "$round"
   done
   tally

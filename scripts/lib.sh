@@ -108,6 +108,17 @@ stop_group() {
   wait "$1" 2>/dev/null || true
 }
 
+# await [--alive PID] COMMAND…: waits until it succeeds, however slow the machine is. Fails when the process has ended, or
+# after ten minutes, which only a hang takes.
+await() {
+  local alive='' deadline=$((SECONDS + 600))
+  if [ "$1" = --alive ]; then alive=$2; shift 2; fi
+  until "$@"; do
+    if ((SECONDS >= deadline)) || { [ -n "$alive" ] && ! kill -0 "$alive" 2>/dev/null; }; then return 1; fi
+    sleep 0.05
+  done
+}
+
 # Waits until a child ends; after $2 seconds it is killed. Never fails.
 await_process() {
   local pid=$1 deadline=$((SECONDS + $2))
@@ -171,24 +182,18 @@ sf_mount() {
 # sf_serve IMAGE DIR LOG [mount options…]: mounts with the server as our child, so that it can be killed by its id.
 # Sets SERVER.
 sf_serve() {
-  local image=$1 dir=$2 log=$3 i
+  local image=$1 dir=$2 log=$3
   shift 3
   mkdir -p "$dir"
   on_exit detach "$dir"
   "$STEADFAST" mount --foreground "$@" "$image" "$dir" >"$log" 2>&1 &
   SERVER=$!
   on_exit stop_process "$SERVER"
-  for ((i = 0; i < 300; i++)); do
-    if [ -n "$(mount_kind "$dir")" ] && stat "$dir/." >/dev/null 2>&1; then return 0; fi
-    if ! kill -0 "$SERVER" 2>/dev/null; then
-      cat "$log" >&2
-      die "steadfast mount --foreground $* $image $dir ended before it answered"
-    fi
-    sleep 0.1
-  done
+  await --alive "$SERVER" mount_answers "$dir" && return
   cat "$log" >&2
-  die "steadfast mount --foreground $* $image $dir did not answer within 30 seconds"
+  die "steadfast mount --foreground $* $image $dir does not answer"
 }
+mount_answers() { [ -n "$(mount_kind "$1")" ] && stat "$1/." >/dev/null 2>&1; }
 
 sf_umount() {
   timeout 900 "$STEADFAST" umount "$1" || die "steadfast umount $1 failed"

@@ -30,16 +30,13 @@ nfs_world() {
 }
 
 world_is_up() {
-  local i
-  for ((i = 0; i < 100; i++)); do
-    # Until it has its own, it is in ours.
-    if [ "$(readlink "/proc/$WORLD/ns/net")" != "$(readlink /proc/self/ns/net)" ] && inside sh -c "$1" 2>/dev/null; then
-      return
-    fi
-    kill -0 "$WORLD" 2>/dev/null || unable "cannot make a network of its own (unshare, ip and rpcbind are needed, and root)"
-    sleep 0.1
-  done
-  die "the servers' network is not up after 10 seconds"
+  await --alive "$WORLD" world_has "$1" && return
+  kill -0 "$WORLD" 2>/dev/null || unable "cannot make a network of its own (unshare, ip and rpcbind are needed, and root)"
+  die "the servers' network does not come up"
+}
+# Until it has a network of its own, it is in ours.
+world_has() {
+  [ "$(readlink "/proc/$WORLD/ns/net")" != "$(readlink /proc/self/ns/net)" ] && inside sh -c "$1" 2>/dev/null
 }
 
 # inside COMMAND…: in the world. The process keeps its number.
@@ -56,9 +53,9 @@ start_inside() {
 
 # nfs_answers EXPORT PORT MOUNT_PORT LOG: waits until the server that was started last can be mounted.
 nfs_answers() {
-  inside "$NFS" --port "$2" --mount-port "$3" --export "$1" wait 30 && return
+  inside "$NFS" --port "$2" --mount-port "$3" --export "$1" wait 600 && return
   tail -n 20 "$4" >&2
-  die "no NFS server answers at port $2 after 30 seconds"
+  die "no NFS server answers at port $2"
 }
 
 # nfs_steadfast IMAGE PORT MOUNT_PORT LOG: exports it as /. Sets SERVER.

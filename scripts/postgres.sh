@@ -166,6 +166,7 @@ for kind in "${kinds[@]}"; do
   start_group load
   loading=$GROUP
   sleep "$seconds"
+  await test -s "$ACKED" || die "no transaction was acknowledged: $(tail -n 3 "$RUN/postgres.log")"
   if [ "$kind" = power ]; then
     drop_unflushed_writes "$HOST" || die "could not cut the power of $HOST"
     sleep 0.1
@@ -177,7 +178,6 @@ for kind in "${kinds[@]}"; do
   kill_postgres "$POSTMASTER" "$SEGMENT"
   detach "$MNT"
   if [ "$kind" = power ]; then power_again "$HOST"; fi
-  [ -s "$ACKED" ] || bad "no transaction was acknowledged: $(tail -n 3 "$RUN/postgres.log")"
   serve
   # Their process is gone, and its number may be another's.
   rm -f "$DATA/postmaster.pid" "$RUN"/.s.PGSQL.*
