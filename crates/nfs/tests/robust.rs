@@ -153,8 +153,12 @@ fn garbage_on_many_connections_harms_nobody_else() {
     until("all attackers are gone", || {
         site.counter("connections_now") == 1
     });
-    assert_eq!(site.counter("arriving_bytes_now"), 0);
-    assert_eq!(site.counter("unsent_bytes_now"), 0);
+    until("the memory of arriving bytes is given back", || {
+        site.counter("arriving_bytes_now") == 0
+    });
+    until("the memory of unsent bytes is given back", || {
+        site.counter("unsent_bytes_now") == 0
+    });
     assert!(site.counter("connections_closed_garbage") > 0);
     assert!(site.counter("rejected_requests") > 0);
     assert_eq!(site.server.stop(), Ended::Stopped);
@@ -250,7 +254,9 @@ fn a_client_that_takes_no_replies_is_not_read_and_then_closed() {
     until("the lazy one is closed", || {
         site.counter("connections_closed_slow") == 1
     });
-    assert_eq!(site.counter("unsent_bytes_now"), 0);
+    until("the memory of unsent bytes is given back", || {
+        site.counter("unsent_bytes_now") == 0
+    });
     // A slow one that does take them gets all, in order of their bytes.
     let mut slow = site.client();
     for _ in 0..20 {
@@ -320,7 +326,10 @@ fn memory_for_arriving_records_is_bounded_and_the_largest_holder_goes() {
     });
     drop(halves);
     until("they are gone", || site.counter("connections_now") == 1);
-    assert_eq!(site.counter("arriving_bytes_now"), 0);
+    // A connection leaves the count a moment before its memory is given back.
+    until("their memory is given back", || {
+        site.counter("arriving_bytes_now") == 0
+    });
 }
 
 #[test]
