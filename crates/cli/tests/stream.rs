@@ -252,6 +252,16 @@ fn a_cgroup_holds_what_has_lost_its_ancestors_and_is_removed_later() {
         assert!(Running::sh(&place, "true").wait().success());
         !cgroup.exists()
     });
+    // A run on another mount removes the cgroup, too, but not the rule that is here: that stayed for ever.
+    let mut running = Running::sh(&place, "echo >../again; while :; do sleep 0.02; done");
+    told(&place.path().join("again"));
+    let cgroup = cgroup_of(running.0.id()).unwrap();
+    rustix::process::kill_process_group(running.pid(), Signal::KILL).unwrap();
+    running.wait();
+    eventually("its cgroup is removed", || {
+        fs::remove_dir(&cgroup).is_ok() || !cgroup.exists()
+    });
+    assert!(Running::sh(&place, "true").wait().success());
     let rules: Value =
         serde_json::from_str(&place.must(&["stream", "rules", "list", "--json", "mnt"])).unwrap();
     assert_eq!(rules["rules"].as_array().map(Vec::len), Some(0), "{rules}");

@@ -128,7 +128,7 @@ fn root() -> Option<PathBuf> {
     found.map(|mount| mount.mount_point)
 }
 
-/// Removes cgroups that runs have left which were killed.
+/// Removes cgroups that runs have left which were killed, and rules whose cgroup is gone.
 fn remove_stale(parent: &Path, own: &str, targets: &[Target]) {
     let Ok(entries) = fs::read_dir(parent) else {
         return;
@@ -141,11 +141,20 @@ fn remove_stale(parent: &Path, own: &str, targets: &[Target]) {
             continue;
         };
         // Its maker may not have entered it yet. A cgroup with a process in it is not removed.
-        let ended = rustix::process::test_kill_process(maker) == Err(rustix::io::Errno::SRCH);
-        if ended && fs::remove_dir(entry.path()).is_ok() {
-            for target in targets {
-                let place = Place::Cgroup(below(own, name));
-                let _ = steadfast_stream::remove_rule(&target.path, &place);
+        if rustix::process::test_kill_process(maker) == Err(rustix::io::Errno::SRCH) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+    // Rules are made after their cgroup and removed after it. Who removed this one may have been on another mount.
+    for target in targets {
+        for rule in steadfast_stream::rules(&target.path).unwrap_or_default() {
+            let Place::Cgroup(path) = &rule.place else {
+                continue;
+            };
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let ours = name.starts_with(PREFIX) && *path == below(own, name);
+            if ours && !parent.join(name).exists() {
+                let _ = steadfast_stream::remove_rule(&target.path, &rule.place);
             }
         }
     }
