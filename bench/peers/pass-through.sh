@@ -35,7 +35,7 @@ pass_through_reason() {
 }
 
 pass_through_mount() {
-  local dir=$1 reason i
+  local dir=$1 reason
   reason=$(pass_through_reason)
   [ -z "$reason" ] || die "no pass-through peer: $reason"
   mkdir -p "$dir" "$dir.source"
@@ -47,10 +47,6 @@ pass_through_mount() {
   "$PASS_THROUGH" -f -o "source=$dir.source,cache=always" "$dir" >"$dir.log" 2>&1 &
   PASS_THROUGH_SERVER=$!
   on_exit stop_process "$PASS_THROUGH_SERVER"
-  for ((i = 0; i < 100; i++)); do
-    [ -z "$(mount_kind "$dir")" ] || return 0
-    kill -0 "$PASS_THROUGH_SERVER" 2>/dev/null || break
-    sleep 0.05
-  done
+  await --alive "$PASS_THROUGH_SERVER" mount_answers "$dir" && return
   die "the pass-through peer did not mount: $(tail -n 1 "$dir.log")"
 }

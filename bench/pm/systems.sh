@@ -6,7 +6,7 @@
 #   block-sync      the same, contract `sync`
 #   ext4            the kernel's, data=ordered, on a loop device over a file
 #   pass-through    libfuse's example over tmpfs
-#   null            tables in memory behind our front end: the limit (bench/peers/null.sh)
+#   null            tables in memory with our front end: the limit of calls (bench/peers/null.sh)
 
 PM_SYSTEMS=(steadfast block-ordered block-sync ext4 pass-through null)
 PM_IMAGE_MIB=1024

@@ -27,7 +27,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 const RELIEF_AFTER: Duration = Duration::from_millis(1);
 /// How often a worker yields the processor before it sleeps, while calls are withheld.
 const LULL_TURNS_MAX: u32 = 8;
-/// The relief thread sleeps after so many checks at which no call was withheld.
+/// Checks in a row at which no call was withheld, after which the relief thread sleeps.
 const RELIEF_ENDS_AFTER: u32 = 4;
 
 /// The workers that serve a call and do not wait, as far as they know.

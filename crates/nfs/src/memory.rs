@@ -114,7 +114,7 @@ impl Memory {
         let token = connection.token();
         self.waiting().insert(token, Arc::clone(connection));
         self.someone_waits.store(true, Relaxed);
-        // Memory given back before the line above called nobody.
+        // Memory that was given back before the line above woke no waiting connection.
         fence(SeqCst);
         if self.missing(self.buffer_bytes) == 0 {
             self.call_waiting();
@@ -123,7 +123,7 @@ impl Memory {
 
     /// Calls those that wait. Takes no lock of a connection.
     pub(crate) fn call_waiting(&self) {
-        // Either this sees who waits, or the one that waits sees what was given back.
+        // Pairs with the fence in `wait`: this thread sees the waiting connection, or `wait` sees the memory that was given back.
         fence(SeqCst);
         if self.someone_waits.swap(false, Relaxed) {
             let waiting = std::mem::take(&mut *self.waiting());

@@ -145,7 +145,7 @@ fn remove_stale(parent: &Path, own: &str, targets: &[Target]) {
             let _ = fs::remove_dir(entry.path());
         }
     }
-    // Rules are made after their cgroup and removed after it. Who removed this one may have been on another mount.
+    // A rule is made after its cgroup and removed after it. A run on another mount removes the cgroup, not the rules of this one.
     for target in targets {
         for rule in steadfast_stream::rules(&target.path).unwrap_or_default() {
             let Place::Cgroup(path) = &rule.place else {
