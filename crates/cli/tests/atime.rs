@@ -3,8 +3,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
+
+#[path = "common/programs.rs"]
+mod programs;
 
 struct Mount {
     dir: tempfile::TempDir,
@@ -25,15 +27,13 @@ impl Mount {
     }
 
     fn run(&self, args: &[&str]) {
-        let mut command = Command::new("timeout");
-        command
-            .args(["60", env!("CARGO_BIN_EXE_steadfast")])
-            .args(args);
-        let status = command
-            .current_dir(self.dir.path())
-            .stdin(Stdio::null())
-            .status();
-        assert!(status.unwrap().success(), "{args:?}");
+        let dir = self.dir.path();
+        let output = programs::run_when_free(|| programs::run(dir, programs::PROGRAM, args));
+        assert!(
+            output.status.success(),
+            "{args:?}: {}",
+            programs::said(&output)
+        );
     }
 
     fn at(&self, name: &str) -> PathBuf {

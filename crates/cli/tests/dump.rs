@@ -13,6 +13,9 @@ use steadfast_block::{BLOCK_SIZE, BlockNo, FileDevice, FileOptions};
 use steadfast_fs::VolumeMap;
 use steadfast_journal::{Config, Credits, Journal, Kind, StreamId};
 
+#[path = "common/programs.rs"]
+mod programs;
+
 struct Place {
     dir: tempfile::TempDir,
 }
@@ -41,7 +44,7 @@ impl Place {
 
     #[track_caller]
     fn ok(&self, args: &[&str]) -> String {
-        let output = self.run(args);
+        let output = programs::run_when_free(|| self.run(args));
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{args:?}: {said}");
         String::from_utf8(output.stdout).unwrap()

@@ -9,9 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "common/programs.rs"]
+mod programs;
+use programs::PROGRAM;
+
 /// Far beyond what a sound run takes: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(300);
-const PROGRAM: &str = env!("CARGO_BIN_EXE_steadfast");
 
 fn start(program: &Path, args: &[&str], dir: &Path, uid: Option<u32>) -> Child {
     let mut command = Command::new(program);
@@ -155,9 +158,7 @@ impl Volume {
 
     #[track_caller]
     fn run(&self, args: &[&str]) {
-        let mut command = Command::new(PROGRAM);
-        command.args(args).current_dir(self.dir.path());
-        let output = command.stdin(Stdio::null()).output().unwrap();
+        let output = programs::run_when_free(|| programs::run(self.dir.path(), PROGRAM, args));
         assert!(output.status.success(), "{args:?}: {}", said(&output));
     }
 

@@ -17,7 +17,7 @@ use steadfast_ftl::{Disk, WhenFull};
 
 #[path = "common/programs.rs"]
 mod programs;
-use programs::{PROGRAM, must, refused, run, said};
+use programs::{PROGRAM, must, refused, run, run_when_free, said};
 
 /// Far beyond what a sound run takes: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -402,15 +402,6 @@ fn can_mount() -> bool {
     can
 }
 
-/// A child of another test may hold our file for the moment before it becomes another program.
-fn unmount(dir: &Path) {
-    let begun = Instant::now();
-    while !run(dir, "umount", &["mnt"]).status.success() {
-        assert!(begun.elapsed() < PATIENCE, "it stays busy");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 #[test]
 fn the_disk_is_a_file_that_is_written_flushed_and_punched() {
     if !can_mount() {
@@ -456,7 +447,11 @@ fn the_disk_is_a_file_that_is_written_flushed_and_punched() {
     drop(file);
     // The cut returns it to the fsync; a mount whose server has gone is left.
     assert_eq!(serving.end(Signal::KILL), None);
-    unmount(dir);
+    assert!(
+        run_when_free(|| run(dir, "umount", &["mnt"]))
+            .status
+            .success()
+    );
     assert!(block(dir, 1) == [1; 4096]);
 
     let serving = Serving::start(dir, &["--fuse", "mnt"]);
@@ -469,7 +464,11 @@ fn the_disk_is_a_file_that_is_written_flushed_and_punched() {
         &["if=two", "of=mnt/disk", "conv=notrunc", "status=none"],
     );
     // Whoever unmounts ends the server, which flushes.
-    unmount(dir);
+    assert!(
+        run_when_free(|| run(dir, "umount", &["mnt"]))
+            .status
+            .success()
+    );
     let mut serving = serving;
     assert_eq!(serving.child.wait().unwrap().code(), Some(0));
     assert!(block(dir, 0) == [2; 4096]);

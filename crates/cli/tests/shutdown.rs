@@ -4,9 +4,10 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_steadfast");
+#[path = "common/programs.rs"]
+mod programs;
 
 struct Place {
     dir: tempfile::TempDir,
@@ -40,15 +41,12 @@ impl Place {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        let mut command = Command::new("timeout");
-        command.arg("60").arg(PROGRAM).args(args);
-        command.current_dir(self.dir.path()).stdin(Stdio::null());
-        command.output().unwrap()
+        programs::run(self.dir.path(), programs::PROGRAM, args)
     }
 
     #[track_caller]
     fn ok(&self, args: &[&str]) -> String {
-        let output = self.run(args);
+        let output = programs::run_when_free(|| self.run(args));
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{args:?}: {said}");
         String::from_utf8(output.stdout).unwrap()

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+#[path = "common/programs.rs"]
+mod programs;
+
 /// A directory with images and mount points; whatever is mounted in it goes away with it.
 struct Place {
     dir: tempfile::TempDir,
@@ -91,7 +94,7 @@ impl Place {
 
     #[track_caller]
     fn ok(&self, args: &[&str]) -> String {
-        let output = self.run(args);
+        let output = programs::run_when_free(|| self.run(args));
         assert!(
             output.status.success(),
             "{args:?}: {}",
@@ -361,7 +364,8 @@ fn unmounting_by_other_means_closes_the_volume_too() {
     let p = mountable!();
     let server = foreground(&p);
     fs::write(p.path("mnt/file"), "x").unwrap();
-    steadfast_fuse::unmount(&p.path("mnt"), steadfast_fuse::Unmount::IfIdle).unwrap();
+    let umount = programs::run_when_free(|| programs::run(p.dir.path(), "umount", &["mnt"]));
+    assert!(umount.status.success(), "{}", programs::said(&umount));
     assert_eq!(exit_code(server), Some(0));
     assert_eq!(p.state(), "clean");
 }

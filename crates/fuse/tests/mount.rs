@@ -706,7 +706,8 @@ fn unmounting_from_outside_ends_the_session() {
     assert_eq!(refused.kind(), std::io::ErrorKind::ResourceBusy);
     assert!(!session.has_ended());
     drop(busy);
-    let other = std::thread::spawn(move || unmounter.unmount(Unmount::IfIdle));
+    let other =
+        std::thread::spawn(move || common::when_free(|| unmounter.unmount(Unmount::IfIdle)));
     assert_eq!(session.join(), Ended::Clean);
     other.join().unwrap().unwrap();
     assert_eq!(m.fs.held(), 0);
@@ -745,7 +746,7 @@ fn a_dropped_session_leaves_no_mount_and_spares_what_lies_below() {
     .unwrap();
     fs::write(path.join("upper"), "").unwrap();
     // Unmounted by somebody else: the session must not unmount what it finds there then.
-    steadfast_fuse::unmount(&path, Unmount::IfIdle).unwrap();
+    common::when_free(|| steadfast_fuse::unmount(&path, Unmount::IfIdle)).unwrap();
     assert_eq!(upper.join(), Ended::Clean);
     assert_eq!(
         mountinfo::mounts()

@@ -96,7 +96,7 @@ impl Place {
 
     /// Runs it; it must succeed.
     pub(crate) fn must(&self, args: &[&str]) -> String {
-        let output = self.steadfast(args);
+        let output = programs::run_when_free(|| self.steadfast(args));
         assert!(output.status.success(), "{args:?}: {}", said(&output));
         said(&output)
     }

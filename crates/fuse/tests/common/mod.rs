@@ -13,11 +13,26 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use steadfast_fuse::{MountOptions, Session, mount};
 use steadfast_model::memfs::MemFs;
 use steadfast_vfs::*;
+
+/// Unmounts, again while the mount is in use: a child of a neighbouring test holds all files of this process until it
+/// executes its program. The limit ends a test whose mount stays in use.
+pub(crate) fn when_free(unmount: impl Fn() -> std::io::Result<()>) -> std::io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match unmount() {
+            Err(e)
+                if e.kind() == std::io::ErrorKind::ResourceBusy
+                    && begun.elapsed() < Duration::from_secs(60) => {}
+            done => return done,
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
 
 /// A request that changes content.
 #[derive(PartialEq, Eq, Debug)]
