@@ -4,7 +4,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -291,6 +291,25 @@ fn a_server_ends_at_a_signal_though_a_client_stays_and_flushes_what_it_wrote() {
     assert_eq!(block(dir, 2), [7; 4096]);
 }
 
+/// Story: a server was killed and started again at once. Its nbdkit had let go of the disk and not ended yet: "another
+/// server listens there".
+#[test]
+fn a_server_at_the_socket_that_is_about_to_end_is_waited_for() {
+    if !tools(&["nbdkit"]) {
+        return;
+    }
+    let dir = place();
+    let ending = UnixListener::bind(dir.path().join("sock")).unwrap();
+    let ended = std::thread::spawn(move || {
+        // The new server looks; there is nobody when it looks again.
+        drop(ending.accept().unwrap());
+        drop(ending);
+    });
+    let serving = Serving::start(dir.path(), &["--socket", "sock"]);
+    ended.join().unwrap();
+    assert_eq!(serving.end(Signal::TERM), Some(0));
+}
+
 #[test]
 fn a_killed_server_takes_nbdkit_along_and_leaves_the_disk_at_a_flush() {
     if !tools(&["nbdkit", "qemu-io"]) {
@@ -310,9 +329,14 @@ fn a_killed_server_takes_nbdkit_along_and_leaves_the_disk_at_a_flush() {
     ];
     must(dir, "qemu-io", &write);
     assert_eq!(serving.end(Signal::KILL), None);
-    // nbdkit notices, closes the disk, and lets go of it.
+    // nbdkit notices, closes the disk, lets go of it, and ends.
     assert_eq!(block(dir, 2), [7; 4096]);
-    // A socket that was left behind is no obstacle.
+    let begun = Instant::now();
+    while UnixStream::connect(dir.join("sock")).is_ok() {
+        assert!(begun.elapsed() < PATIENCE, "nbdkit stays");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    // A socket that was left there is no obstacle.
     let serving = Serving::start(dir, &["--socket", "sock", "--read-only"]);
     let output = run(
         dir,

@@ -20,6 +20,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use steadfast_disk::Settings;
 
+use super::{IN_USE_PATIENCE, LOOK_AGAIN_AFTER};
 use crate::failure::Failure;
 
 /// NBD's port, for this host alone.
@@ -38,22 +39,18 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// At a socket. One that a killed server left behind is removed.
+    /// At a socket. One that a killed server left there is removed, as soon as its nbdkit has noticed and ended: that is
+    /// waited for as the image is.
     pub(super) fn socket(path: &Path) -> Result<Place, Failure> {
         let path = std::path::absolute(path).map_err(|e| Failure::at(path, e))?;
-        match std::fs::symlink_metadata(&path) {
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(e) => return Err(Failure::at(&path, e)),
-            Ok(found) if !found.file_type().is_socket() => {
-                return Err(Failure::at(&path, "is there already, and is no socket"));
+        // Counted, so that a busy machine does not take the looks away.
+        let mut looks = IN_USE_PATIENCE.as_millis() / LOOK_AGAIN_AFTER.as_millis();
+        while let Err(refusal) = take_socket(&path)? {
+            if looks == 0 {
+                return Err(refusal);
             }
-            Ok(_) => match UnixStream::connect(&path) {
-                Ok(_) => return Err(Failure::at(&path, "another server listens there")),
-                Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
-                    std::fs::remove_file(&path).map_err(|e| Failure::at(&path, e))?;
-                }
-                Err(e) => return Err(Failure::at(&path, e)),
-            },
+            looks -= 1;
+            std::thread::sleep(LOOK_AGAIN_AFTER);
         }
         Ok(Place::Socket(path))
     }
@@ -93,6 +90,27 @@ impl Place {
                 address.port().to_string().into(),
             ],
         }
+    }
+}
+
+/// Removes a socket at which nobody listens; inside, the failure if somebody does.
+fn take_socket(path: &Path) -> Result<Result<(), Failure>, Failure> {
+    match std::fs::symlink_metadata(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Ok(())),
+        Err(e) => return Err(Failure::at(path, e)),
+        Ok(found) if !found.file_type().is_socket() => {
+            return Err(Failure::at(path, "is there already, and is no socket"));
+        }
+        Ok(_) => {}
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => Ok(Err(Failure::at(path, "another server listens there"))),
+        Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(|e| Failure::at(path, e))?;
+            Ok(Ok(()))
+        }
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Ok(())),
+        Err(e) => Err(Failure::at(path, e)),
     }
 }
 
