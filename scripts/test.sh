@@ -196,6 +196,10 @@ shown "$explored" "$WORK/explored" || say "the steps beside the tests were cut s
 shown "$volumes" "$WORK/volumes" || say "the steps about volumes were cut short" | tee -a "$FAILED_STEPS"
 
 step "$((SECONDS - started)) s in all"
+if [ ! -e "$FAILED_STEPS" ]; then
+  say "FAILED: somebody removed $WORK, and with it what the steps said"
+  exit 1
+fi
 if [ -s "$FAILED_STEPS" ]; then
   say "FAILED: $(paste -sd ';' "$FAILED_STEPS" | sed 's/;/; /g')"
   exit 1
