@@ -197,7 +197,7 @@ shown "$volumes" "$WORK/volumes" || say "the steps about volumes were cut short"
 
 step "$((SECONDS - started)) s in all"
 if [ ! -e "$FAILED_STEPS" ]; then
-  say "FAILED: somebody removed $WORK, and with it what the steps said"
+  say "FAILED: $WORK was removed during the run, with what the steps printed"
   exit 1
 fi
 if [ -s "$FAILED_STEPS" ]; then

@@ -301,7 +301,7 @@ fn a_server_at_the_socket_that_is_about_to_end_is_waited_for() {
     let dir = place();
     let ending = UnixListener::bind(dir.path().join("sock")).unwrap();
     let ended = std::thread::spawn(move || {
-        // The new server looks; there is nobody when it looks again.
+        // The first connection of the new server is accepted; the next one finds no listener.
         drop(ending.accept().unwrap());
         drop(ending);
     });

@@ -23,7 +23,7 @@ pub(crate) fn run_when_free(mut run: impl FnMut() -> Output) -> Output {
         let output = run();
         let said = said(&output);
         let in_use = said.contains(": is in use") || said.contains("target is busy");
-        if output.status.success() || !in_use || begun.elapsed() > Duration::from_secs(60) {
+        if output.status.success() || !in_use || begun.elapsed() > Duration::from_secs(300) {
             return output;
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -27,7 +27,7 @@ pub(crate) fn when_free(unmount: impl Fn() -> std::io::Result<()>) -> std::io::R
         match unmount() {
             Err(e)
                 if e.kind() == std::io::ErrorKind::ResourceBusy
-                    && begun.elapsed() < Duration::from_secs(60) => {}
+                    && begun.elapsed() < Duration::from_secs(300) => {}
             done => return done,
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -43,11 +43,11 @@ impl Place {
     /// waited for as the image is.
     pub(super) fn socket(path: &Path) -> Result<Place, Failure> {
         let path = std::path::absolute(path).map_err(|e| Failure::at(path, e))?;
-        // Counted, so that a busy machine does not take the looks away.
+        // A number of looks and not a time: a busy machine gets all of them.
         let mut looks = IN_USE_PATIENCE.as_millis() / LOOK_AGAIN_AFTER.as_millis();
-        while let Err(refusal) = take_socket(&path)? {
+        while !is_free(&path)? {
             if looks == 0 {
-                return Err(refusal);
+                return Err(Failure::at(&path, "another server listens there"));
             }
             looks -= 1;
             std::thread::sleep(LOOK_AGAIN_AFTER);
@@ -93,10 +93,10 @@ impl Place {
     }
 }
 
-/// Removes a socket at which nobody listens; inside, the failure if somebody does.
-fn take_socket(path: &Path) -> Result<Result<(), Failure>, Failure> {
+/// Whether a server can listen at this path: removes a socket without a listener.
+fn is_free(path: &Path) -> Result<bool, Failure> {
     match std::fs::symlink_metadata(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Ok(())),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(true),
         Err(e) => return Err(Failure::at(path, e)),
         Ok(found) if !found.file_type().is_socket() => {
             return Err(Failure::at(path, "is there already, and is no socket"));
@@ -104,12 +104,13 @@ fn take_socket(path: &Path) -> Result<Result<(), Failure>, Failure> {
         Ok(_) => {}
     }
     match UnixStream::connect(path) {
-        Ok(_) => Ok(Err(Failure::at(path, "another server listens there"))),
+        Ok(_) => Ok(false),
         Err(e) if e.kind() == ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path).map_err(|e| Failure::at(path, e))?;
-            Ok(Ok(()))
+            Ok(true)
         }
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Ok(())),
+        // It ended, and took its socket along.
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(true),
         Err(e) => Err(Failure::at(path, e)),
     }
 }
