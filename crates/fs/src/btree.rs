@@ -88,10 +88,15 @@ pub(crate) struct Node {
 impl Node {
     /// Number of the last item whose key is at most `key`.
     fn position_le(&self, key: u64) -> Option<usize> {
-        self.items
-            .partition_point(|item| item.key.get() <= key)
-            .checked_sub(1)
+        position_le(&self.items, key)
     }
+}
+
+/// Number of the last item whose key is at most `key`.
+fn position_le(items: &[Item], key: u64) -> Option<usize> {
+    items
+        .partition_point(|item| item.key.get() <= key)
+        .checked_sub(1)
 }
 
 /// Where a node lies and what its place in the tree demands of it.
@@ -113,21 +118,29 @@ impl Place {
 
     /// The place of child `index` of the node here.
     fn child(&self, node: &Node, index: usize) -> Place {
-        let item = &node.items[index];
+        self.child_of(node.level, &node.items, index)
+    }
+
+    fn child_of(&self, level: u16, items: &[Item], index: usize) -> Place {
+        let item = &items[index];
         Place {
             at: Some(BlockNo(item.block.get())),
-            level: node.level.saturating_sub(1),
+            level: level.saturating_sub(1),
             low: item.key.get(),
-            high: node
-                .items
+            high: items
                 .get(index + 1)
                 .map_or(self.high, |next| next.key.get()),
         }
     }
 }
 
-/// Decodes and checks a node of at most `max` items in `bytes`.
-fn decode(volume: &Volume, bytes: &[u8], max: usize, place: &Place) -> Result<Node> {
+/// Checks a node of at most `max` items in `bytes`: its level and its items, where they are.
+fn view<'b>(
+    volume: &Volume,
+    bytes: &'b [u8],
+    max: usize,
+    place: &Place,
+) -> Result<(u16, &'b [Item])> {
     let bad = |why: String| Err(damaged(format!("{}: {why}", place.name())));
     let Ok((header, rest)) = NodeHeader::ref_from_prefix(bytes) else {
         return bad("it is too short".into());
@@ -166,6 +179,12 @@ fn decode(volume: &Volume, bytes: &[u8], max: usize, place: &Place) -> Result<No
             ));
         }
     }
+    Ok((level, items))
+}
+
+/// Decodes and checks a node of at most `max` items in `bytes`.
+fn decode(volume: &Volume, bytes: &[u8], max: usize, place: &Place) -> Result<Node> {
+    let (level, items) = view(volume, bytes, max, place)?;
     Ok(Node {
         level,
         items: items.to_vec(),
@@ -237,6 +256,27 @@ pub(crate) fn find_le(
     body: &Body,
     key: u64,
 ) -> Result<Option<Item>> {
+    // Straight down, copying nothing. Only if all keys of the leaf are larger, the answer lies further left.
+    let (level, items) = view(volume, body, ROOT_ITEMS, &ROOT)?;
+    let Some(index) = position_le(items, key) else {
+        return Ok(None);
+    };
+    if level == 0 {
+        return Ok(Some(items[index]));
+    }
+    let mut place = ROOT.child_of(level, items, index);
+    while let Some(at) = place.at {
+        let image = reader.meta(at)?;
+        let bytes = &image[..HEADER + NODE_ITEMS * ITEM];
+        let (level, items) = view(volume, bytes, NODE_ITEMS, &place)?;
+        let Some(index) = position_le(items, key) else {
+            break;
+        };
+        if level == 0 {
+            return Ok(Some(items[index]));
+        }
+        place = place.child_of(level, items, index);
+    }
     let mut found = None;
     walk(
         reader,

@@ -1,4 +1,4 @@
-//! Overwrites in place, under `metadata-prefix` (paper 000, sections 5.4, 6.1 and 6.2).
+//! Overwrites in place, under `metadata-prefix` (DFSCQ §5.4, §6.1, §6.2).
 //!
 //! An overwrite waits in memory as a whole block with its home ([`Pages::places`]) until it is
 //! *written out*: at a sync of the file or of everything, at the commit interval, when too

@@ -16,9 +16,11 @@ use crate::superblock::Volume;
 use crate::work::Work;
 use std::collections::HashMap;
 use std::mem::offset_of;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError,
+    Arc, LazyLock, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+    TryLockError,
 };
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::Kind;
@@ -312,7 +314,27 @@ impl From<DiskTime> for Time {
 #[derive(Default)]
 pub(crate) struct State {
     /// Pages written but not allocated yet.
-    pub(crate) pages: Pages,
+    pub(crate) pages: Delayed,
+}
+
+/// The pages of an inode. Most inodes that are known have none: they take memory when they are changed.
+#[derive(Default)]
+pub(crate) struct Delayed(Option<Box<Pages>>);
+
+static NO_PAGES: LazyLock<Pages> = LazyLock::new(Pages::default);
+
+impl Deref for Delayed {
+    type Target = Pages;
+
+    fn deref(&self) -> &Pages {
+        self.0.as_deref().unwrap_or(&NO_PAGES)
+    }
+}
+
+impl DerefMut for Delayed {
+    fn deref_mut(&mut self) -> &mut Pages {
+        self.0.get_or_insert_default()
+    }
 }
 
 /// The in-memory object of an inode number: its lock, and how often it is open.

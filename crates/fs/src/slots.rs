@@ -1,21 +1,20 @@
 //! Inode slots: which are free, and taking and freeing them inside an operation.
 //!
-//! Inode blocks are allocated on demand and freed with their last inode. What is free is
-//! found lazily: a group's inode-block bitmap when the group is first used, an inode block
-//! when a slot is looked for there. Invariants:
+//! Inode blocks are allocated on demand and freed with their last inode. What is free is found lazily: a group's
+//! inode-block bitmap when the group is first used, inode blocks in batches when a slot is looked for. Invariants:
 //!
-//! * a slot in a mask of [`State::masks`] is free in the current image and in every tree that a crash may leave, and
-//!   claimed by nobody;
-//! * a slot that a stream *holds* ([`Held`]) is free in the current image and claimed by nobody, but the operation that
-//!   freed it, or made its block, is not durable yet. Only that stream takes it: its own operations keep their
-//!   order. When the operation is durable, the slot is everybody's (ccfs §3.3.4);
+//! * a slot in a mask of [`Known`] is free in the current image and claimed by nobody. Everybody may take an *open* one:
+//!   it is free in every tree that a crash may leave. A *held* one was freed, or its block made, by an operation that
+//!   is not durable yet. Only that operation's stream takes it, whose own operations keep their order. When the
+//!   operation is durable, the slot is open (ccfs §3.3.4);
 //! * an operation that is given up returns its claims ([`Work::on_end`], corner 30);
-//! * a block that an operation is freeing hands out no slots;
-//! * blocks are looked into under no lock: neither the lock of [`State`] nor that of an inode. What
-//!   was read is entered if no block began to be freed meanwhile, else it is read again;
-//! * a call looks into a bounded number of blocks, and into each block once in a mount: into
-//!   [`LOOKS_MAX`] before a new one is made, into [`SEARCH_MAX`] when the volume has no room for a new
-//!   one. It then fails with ENOSPC, and the next call looks on from there;
+//! * a block that an operation is freeing is not known, and hands out no slots;
+//! * blocks are looked into under no lock of [`State`]. What was read is entered if no block began to be freed
+//!   meanwhile, else it is read again;
+//! * a call looks into a bounded number of blocks, and into each block once in a mount: into [`LOOKS_AHEAD`] before a
+//!   new one is made, into [`SEARCH_MAX`] when the volume has no room for a new one. It then fails with ENOSPC, and
+//!   the next call looks on from there;
+//! * the inodes of a group without room for a new block go into *one* other group, whose blocks they fill;
 //! * a block without inodes is freed when one stream may have all of its slots: by the operation that frees its last
 //!   inode or, where several free what is left side by side and none of them is the last, by [`reap`] after them. A
 //!   crash between the two leaves an empty block, which the next mount uses or frees.
@@ -23,6 +22,7 @@
 //! Streams: taking and freeing slots of one block commutes, making and freeing the block does not. By the rules above
 //! nobody else has an uncommitted change in a block that a stream makes or frees.
 
+use crate::error::from_journal;
 use crate::inode::{self, Place, bitmap_bit, is_inode_block};
 use crate::layout::{DiskInode, INODE_BYTES, INODE_SLOTS, INODES_PER_BLOCK};
 use crate::mount::{Fs, OWN_STREAM};
@@ -30,6 +30,8 @@ use crate::reader::Current;
 use crate::superblock::Volume;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Store, Work};
 use siphasher::sip::SipHasher24;
+use smallvec::SmallVec;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::Hasher;
 use std::ops::Range;
@@ -46,14 +48,16 @@ pub(crate) const COST_SLOT: u64 =
 
 /// A mask with every slot of a block.
 const ALL: u16 = (1 << INODES_PER_BLOCK) - 1;
-/// Inode blocks looked into for one allocation before a new one is made.
-const LOOKS_MAX: usize = 8;
+/// Inode blocks of a group looked into for one allocation before a new one is made.
+const LOOKS_AHEAD: usize = 8;
 /// Inode blocks, or bitmaps of them, looked into for one allocation when none can be made.
-const SEARCH_MAX: usize = 512;
+const SEARCH_MAX: usize = 64;
 /// Operations of a stream that the journal is asked about at a time.
 const ASKED_AT_ONCE: usize = 64;
-/// A stream that holds slots of so many operations has the durable ones let go.
+/// A stream that has so many operations with held slots, or a power of two times that, has the durable ones let go.
 const HOLDS_SWEPT: usize = 4096;
+/// All blocks.
+const ANYWHERE: Range<BlockNo> = BlockNo(0)..BlockNo(u64::MAX);
 
 /// The free slots of a volume. See the module's header.
 pub(crate) struct Slots {
@@ -68,18 +72,18 @@ pub(crate) struct Slots {
 
 #[derive(Default)]
 struct State {
-    /// Slots of the inode blocks that were looked into which everybody may take.
-    masks: HashMap<BlockNo, u16>,
-    /// Those of these blocks that have some.
-    open: BTreeSet<BlockNo>,
-    /// What only one stream may take.
-    held: BTreeMap<StreamId, Held>,
-    holds: u64,
+    /// The blocks that were looked into or made.
+    known: HashMap<BlockNo, Known>,
+    /// Those of them that have open slots (`None`) or slots that a stream holds.
+    room: BTreeSet<(Option<StreamId>, BlockNo)>,
+    /// The operations of each stream that made it hold slots, oldest first.
+    holds: BTreeMap<StreamId, VecDeque<(BlockNo, Ticket)>>,
     /// The journal's commits when it was last asked what is durable.
     asked_at: u64,
-    /// Inode blocks to look into, of the groups whose bitmaps were read. From the back: the newest,
-    /// emptiest ones first.
+    /// Inode blocks to look into, of the groups whose bitmaps were read. From the back: the newest, emptiest first.
     unknown: HashMap<u64, Vec<BlockNo>>,
+    /// Where the inodes of a full group go.
+    overflow: HashMap<u64, u64>,
     /// Nothing is left to look into in the groups before this one.
     searched: u64,
     /// Blocks that operations are freeing.
@@ -90,64 +94,46 @@ struct State {
     empty: Vec<(BlockNo, Option<StreamId>)>,
 }
 
-/// Slots that one stream freed or made, and that are not durable so. A stream holds the slots of a block until the newest
-/// of its operations that gave it some is durable.
+/// The free slots of a block, each in one of the masks.
 #[derive(Default)]
-struct Held {
-    blocks: HashMap<BlockNo, HeldSlots>,
-    /// Those of them that have some.
-    open: BTreeSet<BlockNo>,
-    /// What made them so, oldest first; only the newest entry of a block counts.
-    queue: VecDeque<(u64, BlockNo, Ticket)>,
-    /// The queue is swept when it has grown to this many.
-    sweep_at: usize,
+struct Known {
+    open: u16,
+    held: SmallVec<[Hold; 1]>,
 }
 
-/// The slots of a block that a stream holds.
-#[derive(Clone, Copy)]
-struct HeldSlots {
+/// Slots that a stream holds, until the newest of its operations that freed some here is durable.
+struct Hold {
+    stream: StreamId,
     mask: u16,
-    /// Number and ticket of the newest hold.
-    number: u64,
-    ticket: Ticket,
+    newest: Ticket,
 }
 
-/// A slot that an operation has claimed.
+/// A slot that an operation has claimed, and the stream that held it.
 #[derive(Clone, Copy)]
 struct Claim {
     place: Place,
-    /// Only this stream may take it.
     held_by: Option<StreamId>,
 }
 
-/// The free slots of a block that is being freed, and who held some of them.
-struct Last {
-    mask: u16,
-    held: Option<(StreamId, HeldSlots)>,
-}
-
-/// Which blocks an allocation may take a slot from.
-enum Where {
-    /// Those of a group.
-    In(Range<BlockNo>),
-    /// All.
-    Anywhere,
-}
-
-impl Where {
-    /// The group of an inode, and its blocks.
-    fn near(volume: &Volume, ino: Ino) -> (u64, Where) {
-        let group = volume.group_of(BlockNo(ino / INODE_SLOTS)).unwrap_or(0);
-        let start = volume.group_start(group);
-        let blocks = start..start.offset(volume.group_len(group));
-        (group, Where::In(blocks))
+impl Known {
+    fn mask(&mut self, stream: Option<StreamId>) -> Option<&mut u16> {
+        let Some(stream) = stream else {
+            return Some(&mut self.open);
+        };
+        let mut held = self.held.iter_mut();
+        held.find(|hold| hold.stream == stream)
+            .map(|hold| &mut hold.mask)
     }
 
-    fn first(&self, of: &BTreeSet<BlockNo>) -> Option<BlockNo> {
-        match self {
-            Where::In(range) => of.range(range.clone()).next().copied(),
-            Where::Anywhere => of.first().copied(),
-        }
+    /// The slots that are open or this stream's.
+    fn free_to(&self, stream: Option<StreamId>) -> u16 {
+        let own = self.held.iter().filter(|hold| Some(hold.stream) == stream);
+        own.fold(self.open, |mask, hold| mask | hold.mask)
+    }
+
+    fn free_to_all(&self) -> u16 {
+        let held = self.held.iter();
+        held.fold(self.open, |mask, hold| mask | hold.mask)
     }
 }
 
@@ -180,29 +166,39 @@ impl Slots {
         store.volume.group_start(turn % store.volume.groups).0 * INODE_SLOTS
     }
 
-    /// Claims a slot of a block that was looked into.
-    fn claim(&self, store: &Store, from: &Where, stream: StreamId) -> Option<Claim> {
-        if let Some(claim) = self.lock().claim(from, stream) {
-            return Some(claim);
-        }
-        self.settle(store);
-        self.lock().claim(from, stream)
+    /// The groups that an inode near `near` goes to: its own, and the one that takes what finds no room there.
+    fn groups_near(&self, volume: &Volume, near: Ino) -> SmallVec<[u64; 2]> {
+        let group = volume.group_of(BlockNo(near / INODE_SLOTS)).unwrap_or(0);
+        let overflow = self.lock().overflow.get(&group).copied();
+        std::iter::once(group).chain(overflow).collect()
     }
 
-    /// Whether there is a slot that the stream may claim.
-    fn has(&self, store: &Store, from: &Where, stream: StreamId) -> bool {
-        if self.lock().pick(from, stream).is_some() {
-            return true;
-        }
-        self.settle(store);
-        self.lock().pick(from, stream).is_some()
+    /// Runs `get` on the state, and again when what is durable is open, if that may change its answer.
+    fn with_settled<T>(
+        &self,
+        store: &Store,
+        mut get: impl FnMut(&mut State) -> Option<T>,
+    ) -> Option<T> {
+        let found = get(&mut self.lock());
+        found.or_else(|| {
+            self.settle(store);
+            get(&mut self.lock())
+        })
     }
 
     /// Looks for a block near `near` that has room, before a new one is made. Hold no lock.
     pub(crate) fn look_ahead(&self, store: &Store, near: Ino, stream: StreamId) -> Result<()> {
-        let (group, blocks) = Where::near(&store.volume, near);
-        for _ in 0..LOOKS_MAX {
-            if self.has(store, &blocks, stream) || !self.look(store, group)? {
+        let groups = self.groups_near(&store.volume, near);
+        let has_room = |state: &mut State| {
+            let mut areas = groups.iter().map(|group| area(&store.volume, *group));
+            areas.find_map(|blocks| state.pick(&blocks, stream))
+        };
+        if self.with_settled(store, has_room).is_some() {
+            return Ok(());
+        }
+        for group in &groups {
+            self.look(store, *group, LOOKS_AHEAD)?;
+            if has_room(&mut self.lock()).is_some() {
                 break;
             }
         }
@@ -212,63 +208,77 @@ impl Slots {
     /// Looks for a block that has room anywhere, when no new one can be made. Whether there is one, as
     /// far as this call looks. Hold no lock.
     pub(crate) fn search(&self, store: &Store, stream: StreamId) -> Result<bool> {
-        for _ in 0..SEARCH_MAX {
-            if self.has(store, &Where::Anywhere, stream) {
-                return Ok(true);
-            }
+        let mut left = SEARCH_MAX;
+        loop {
+            let found = self.with_settled(store, |state| state.pick(&ANYWHERE, stream));
             let group = self.lock().searched;
-            if group >= store.volume.groups {
-                return Ok(false);
+            if found.is_some() || left == 0 || group >= store.volume.groups {
+                return Ok(found.is_some());
             }
-            if !self.look(store, group)? {
+            let looked = self.look(store, group, left)?;
+            if looked == 0 {
                 let mut state = self.lock();
                 state.searched = state.searched.max(group + 1);
             }
+            left -= looked.max(1);
         }
-        Ok(self.has(store, &Where::Anywhere, stream))
     }
 
-    /// Looks into one more block of a group; false if none is left.
-    fn look(&self, store: &Store, group: u64) -> Result<bool> {
+    /// Looks into up to `most` further blocks of a group at once; returns into how many.
+    fn look(&self, store: &Store, group: u64, most: usize) -> Result<usize> {
         if !self.lock().unknown.contains_key(&group) {
             let blocks = inode_blocks(store, group)?;
             self.lock().unknown.entry(group).or_insert(blocks);
         }
-        let next = self.lock().unknown.get_mut(&group).and_then(Vec::pop);
-        if let Some(block) = next {
-            self.look_into(store, block)?;
-        }
-        Ok(next.is_some())
+        let next = match self.lock().unknown.get_mut(&group) {
+            Some(blocks) => blocks.split_off(blocks.len().saturating_sub(most)),
+            None => Vec::new(),
+        };
+        self.look_into(store, &next)?;
+        Ok(next.len())
     }
 
-    /// Finds out which slots of a block are free, if that is not known.
-    fn look_into(&self, store: &Store, block: BlockNo) -> Result<()> {
+    /// Finds out which slots of these blocks are free, where that is not known.
+    fn look_into(&self, store: &Store, blocks: &[BlockNo]) -> Result<()> {
         loop {
-            let freeings = {
+            let (wanted, freeings) = {
                 let state = self.lock();
-                if state.masks.contains_key(&block) || state.freeing.contains(&block) {
-                    return Ok(());
-                }
-                state.freeings
+                let new =
+                    |at: &&BlockNo| !state.known.contains_key(*at) && !state.freeing.contains(*at);
+                let wanted: SmallVec<[BlockNo; 1]> = blocks.iter().filter(new).copied().collect();
+                (wanted, state.freeings)
             };
-            let free = free_slots(store, block);
+            if wanted.is_empty() {
+                return Ok(());
+            }
+            let found = free_slots(store, &wanted);
             let mut state = self.lock();
             if state.freeings != freeings {
                 continue;
             }
-            if let Some(mask) = free?
-                && !state.masks.contains_key(&block)
-            {
-                state.set(block, mask);
-                self.note_empty(&mut state, block, None);
+            for (block, open) in found? {
+                if let Entry::Vacant(new) = state.known.entry(block) {
+                    new.insert(Known::default());
+                    self.give(&mut state, block, None, open);
+                }
             }
             return Ok(());
         }
     }
 
-    /// Notes a block if it has no inode and one stream may have all of its slots.
-    fn note_empty(&self, state: &mut State, block: BlockNo, stream: Option<StreamId>) {
-        if state.free_to(block, stream) == Some(ALL) {
+    /// These slots are free to a stream that holds some of the block, else to everybody.
+    fn give(&self, state: &mut State, block: BlockNo, stream: Option<StreamId>, slots: u16) {
+        let Some(known) = state.known.get_mut(&block) else {
+            return;
+        };
+        let stream = stream.filter(|stream| known.mask(Some(*stream)).is_some());
+        if let Some(mask) = known.mask(stream) {
+            *mask |= slots;
+            if *mask != 0 {
+                state.room.insert((stream, block));
+            }
+        }
+        if known.free_to(stream) == ALL {
             state.empty.push((block, stream));
             self.any_empty.store(true, Ordering::Relaxed);
         }
@@ -276,46 +286,52 @@ impl Slots {
 
     /// The operation that claimed the slot was given up.
     fn unclaim(&self, Claim { place, held_by }: Claim) {
-        let bit = 1 << place.slot;
-        let mut state = self.lock();
-        let held = held_by.and_then(|stream| state.held.get_mut(&stream));
-        match held {
-            Some(held) if held.blocks.contains_key(&place.block) => {
-                held.add(place.block, bit);
-            }
-            // What it was held for is durable by now.
-            _ => match state.masks.get(&place.block).copied() {
-                Some(mask) => state.set(place.block, mask | bit),
-                None => return,
-            },
-        }
-        self.note_empty(&mut state, place.block, held_by);
+        self.give(&mut self.lock(), place.block, held_by, 1 << place.slot);
     }
 
     /// The stream freed these slots of a block, or made it, with the operation of this ticket.
-    fn hold(&self, store: &Store, stream: StreamId, block: BlockNo, mask: u16, ticket: Ticket) {
-        let full = {
+    fn hold(&self, store: &Store, stream: StreamId, block: BlockNo, slots: u16, newest: Ticket) {
+        let many = {
             let mut state = self.lock();
-            let Some(open) = state.masks.get(&block).copied() else {
+            let Some(known) = state.known.get_mut(&block) else {
                 return;
             };
-            let (held, full) = state.hold(stream, block, mask, ticket);
-            if open | held == ALL {
-                state.empty.push((block, Some(stream)));
-                self.any_empty.store(true, Ordering::Relaxed);
+            match known.held.iter_mut().find(|hold| hold.stream == stream) {
+                Some(hold) => hold.newest = newest,
+                None => known.held.push(Hold {
+                    stream,
+                    mask: 0,
+                    newest,
+                }),
             }
-            full
+            self.give(&mut state, block, Some(stream), slots);
+            state.queue(stream, block, newest)
         };
-        if full {
+        if many >= HOLDS_SWEPT && many.is_power_of_two() {
             self.settle(store);
         }
     }
 
-    /// What streams hold for operations that are durable is everybody's. Hold no lock of this module.
+    /// A new inode block is visible; its first slot is taken.
+    fn made(&self, store: &Store, block: BlockNo, stream: StreamId, ticket: Ticket) {
+        let is_new = match self.lock().known.entry(block) {
+            Entry::Vacant(new) => {
+                new.insert(Known::default());
+                true
+            }
+            // Somebody looked into it since it is visible: its slots are open.
+            Entry::Occupied(_) => false,
+        };
+        if is_new {
+            self.hold(store, stream, block, ALL & !1, ticket);
+        }
+    }
+
+    /// What streams hold for operations that are durable is open. Hold no lock of this module.
     pub(crate) fn settle(&self, store: &Store) {
         let mut streams: Vec<StreamId> = {
             let mut state = self.lock();
-            if state.held.is_empty() {
+            if state.holds.is_empty() {
                 return;
             }
             // Nothing has become durable since the last time.
@@ -323,30 +339,48 @@ impl Slots {
             if std::mem::replace(&mut state.asked_at, commits) == commits {
                 return;
             }
-            state.held.keys().copied().collect()
+            state.holds.keys().copied().collect()
         };
         while let Some(stream) = streams.pop() {
-            let oldest: Vec<(u64, Ticket)> = {
+            let oldest: Vec<(BlockNo, Ticket)> = {
                 let state = self.lock();
-                let queue = state.held.get(&stream).map(|held| &held.queue);
-                let oldest = queue.into_iter().flatten().take(ASKED_AT_ONCE);
-                oldest
-                    .map(|(number, _, ticket)| (*number, *ticket))
-                    .collect()
+                let queue = state.holds.get(&stream).into_iter().flatten();
+                queue.take(ASKED_AT_ONCE).copied().collect()
             };
             let tickets: Vec<Ticket> = oldest.iter().map(|(_, ticket)| *ticket).collect();
             let durable = store.journal.are_durable(&tickets);
-            let count = durable.iter().take_while(|durable| **durable).count();
-            let Some((newest, _)) = count.checked_sub(1).map(|last| oldest[last]) else {
-                continue;
-            };
-            let mut state = self.lock();
-            for block in state.let_go(stream, newest) {
-                self.note_empty(&mut state, block, None);
+            let durable = oldest.iter().zip(durable).take_while(|(_, is)| *is);
+            let mut gone = 0;
+            for (hold, _) in durable {
+                let mut state = self.lock();
+                let queue = state.holds.get_mut(&stream);
+                // Else another thread was here, or the stream holds more of the block.
+                if queue.is_some_and(|queue| queue.pop_front_if(|front| front == hold).is_none()) {
+                    break;
+                }
+                gone += 1;
+                self.let_go(&mut state, stream, *hold);
             }
-            if count == ASKED_AT_ONCE {
+            let mut state = self.lock();
+            if state.holds.get(&stream).is_some_and(VecDeque::is_empty) {
+                state.holds.remove(&stream);
+            }
+            if gone == ASKED_AT_ONCE {
                 streams.push(stream);
             }
+        }
+    }
+
+    /// The operation is durable: what the stream holds of the block is open, unless a later one of it freed some, too.
+    fn let_go(&self, state: &mut State, stream: StreamId, (block, ticket): (BlockNo, Ticket)) {
+        let Some(known) = state.known.get_mut(&block) else {
+            return;
+        };
+        let is_last = |hold: &Hold| hold.stream == stream && hold.newest == ticket;
+        if let Some(index) = known.held.iter().position(is_last) {
+            let hold = known.held.swap_remove(index);
+            state.room.remove(&(Some(stream), block));
+            self.give(state, block, None, hold.mask);
         }
     }
 
@@ -354,66 +388,44 @@ impl Slots {
     /// are durable.
     pub(crate) fn some_are_emptied_by_several(&self) -> bool {
         let state = self.lock();
-        if state.held.len() < 2 {
-            return false;
-        }
-        let mut free: HashMap<BlockNo, u16> = HashMap::new();
-        for (block, slots) in state.held.values().flat_map(|held| &held.blocks) {
-            let known = || state.masks.get(block).copied().unwrap_or(0);
-            *free.entry(*block).or_insert_with(known) |= slots.mask;
-        }
-        free.values().any(|mask| *mask == ALL)
+        let held = state.room.iter().filter(|(stream, _)| stream.is_some());
+        let mut held = held.filter_map(|(_, block)| state.known.get(block));
+        held.any(|known| known.held.len() > 1 && known.free_to_all() == ALL)
     }
 
-    /// An empty block to free, which hands out no slots from here on; and its slots.
-    fn next_empty(&self) -> Option<(BlockNo, Last)> {
+    /// An empty block to free, which hands out no slots from here on; the stream that holds some of it; and its slots.
+    fn next_empty(&self) -> Option<(BlockNo, Option<StreamId>, Known)> {
         let mut state = self.lock();
         while let Some((block, stream)) = state.empty.pop() {
-            if state.free_to(block, stream) == Some(ALL) {
-                return Some((block, state.begin_freeing(block, stream)));
+            if let Some(slots) = state.begin_freeing(block, stream, 0) {
+                return Some((block, stream, slots));
             }
         }
         self.any_empty.store(false, Ordering::Relaxed);
         None
     }
 
-    /// If the inode in `place` is the last one of its block, as far as the stream is concerned, the block hands out no
-    /// slots from here on: it is to be freed. Its other slots are returned.
-    fn take_last(&self, place: Place, stream: StreamId) -> Option<Last> {
-        let mut state = self.lock();
-        let mask = state.free_to(place.block, Some(stream))?;
-        if mask | 1 << place.slot != ALL {
-            return None;
-        }
-        Some(state.begin_freeing(place.block, Some(stream)))
-    }
-
     /// The block is free, or not to be freed now: then these are its free slots.
-    fn end_freeing(&self, block: BlockNo, kept: Option<Last>) {
+    fn end_freeing(&self, block: BlockNo, kept: Option<Known>) {
         let mut state = self.lock();
         state.freeing.remove(&block);
-        if let Some(Last { mask, held }) = kept {
-            state.set(block, mask);
-            if let Some((stream, held)) = held {
-                state.hold(stream, block, held.mask, held.ticket);
+        if let Some(slots) = kept {
+            for hold in &slots.held {
+                state.queue(hold.stream, block, hold.newest);
+                state.room.insert((Some(hold.stream), block));
             }
+            if slots.open != 0 {
+                state.room.insert((None, block));
+            }
+            state.known.insert(block, slots);
         }
     }
+}
 
-    /// A new inode block is visible; its first slot is taken.
-    fn made(&self, store: &Store, block: BlockNo, stream: StreamId, ticket: Ticket) {
-        let new = {
-            let mut state = self.lock();
-            let new = !state.masks.contains_key(&block);
-            if new {
-                state.set(block, 0);
-            }
-            new
-        };
-        if new {
-            self.hold(store, stream, block, ALL & !1, ticket);
-        }
-    }
+/// The blocks of a group.
+fn area(volume: &Volume, group: u64) -> Range<BlockNo> {
+    let start = volume.group_start(group);
+    start..start.offset(volume.group_len(group))
 }
 
 /// The inode blocks of a group.
@@ -427,154 +439,80 @@ fn inode_blocks(store: &Store, group: u64) -> Result<Vec<BlockNo>> {
     Ok(blocks.filter(|block| volume.is_data(*block)).collect())
 }
 
-/// The free slots of a block; none if it holds no inodes.
-fn free_slots(store: &Store, block: BlockNo) -> Result<Option<u16>> {
-    if !is_inode_block(&store.volume, &mut Current(&store.journal), block)? {
-        return Ok(None);
+/// The free slots of those of the blocks that hold inodes.
+fn free_slots(store: &Store, blocks: &[BlockNo]) -> Result<Vec<(BlockNo, u16)>> {
+    let mut current = Current(&store.journal);
+    let mut inodes = Vec::with_capacity(blocks.len());
+    for block in blocks {
+        if is_inode_block(&store.volume, &mut current, *block)? {
+            inodes.push(*block);
+        }
     }
-    let image = store.read_meta(block)?;
-    let is_free = |slot: &u64| {
-        let at = *slot as usize * INODE_BYTES;
-        image[at..at + 4] == [0; 4]
+    let images = store.journal.read_scattered(&inodes, Kind::Meta);
+    let free = |(block, image): (BlockNo, steadfast_journal::Result<_>)| {
+        let image: std::sync::Arc<steadfast_block::Block> = image.map_err(from_journal)?;
+        let is_free = |slot: &u64| {
+            let at = *slot as usize * INODE_BYTES;
+            image[at..at + 4] == [0; 4]
+        };
+        let free = (0..INODES_PER_BLOCK).filter(is_free);
+        Ok((block, free.fold(0, |mask, slot| mask | 1 << slot)))
     };
-    let free = (0..INODES_PER_BLOCK).filter(is_free);
-    Ok(Some(free.fold(0, |mask, slot| mask | 1 << slot)))
+    inodes.into_iter().zip(images).map(free).collect()
 }
 
 impl State {
-    fn set(&mut self, block: BlockNo, mask: u16) {
-        self.masks.insert(block, mask);
-        if mask == 0 {
-            self.open.remove(&block);
-        } else {
-            self.open.insert(block);
-        }
+    /// A block that has room for the stream, and whose that is. What the stream holds goes first.
+    fn pick(
+        &self,
+        blocks: &Range<BlockNo>,
+        stream: StreamId,
+    ) -> Option<(Option<StreamId>, BlockNo)> {
+        let first = |whose| self.room.range((whose, blocks.start)..(whose, blocks.end));
+        let held = first(Some(stream)).next();
+        held.or_else(|| first(None).next()).copied()
     }
 
-    /// A block that has room for the stream, and whether only this stream has it. What it holds goes first.
-    fn pick(&self, from: &Where, stream: StreamId) -> Option<(BlockNo, bool)> {
-        let held = self.held.get(&stream);
-        let held = held.and_then(|held| from.first(&held.open));
-        let open = || from.first(&self.open).map(|block| (block, false));
-        held.map(|block| (block, true)).or_else(open)
+    fn claim(&mut self, blocks: &Range<BlockNo>, stream: StreamId) -> Option<Claim> {
+        let (held_by, block) = self.pick(blocks, stream)?;
+        let mask = self.known.get_mut(&block)?.mask(held_by)?;
+        let slot = u64::from(mask.trailing_zeros());
+        *mask &= *mask - 1;
+        if *mask == 0 {
+            self.room.remove(&(held_by, block));
+        }
+        let place = Place { block, slot };
+        Some(Claim { place, held_by })
     }
 
-    fn claim(&mut self, from: &Where, stream: StreamId) -> Option<Claim> {
-        let (block, is_held) = self.pick(from, stream)?;
-        let slot = if is_held {
-            let held = self.held.get_mut(&stream)?;
-            let slots = held.blocks.get_mut(&block)?;
-            let slot = slots.mask.trailing_zeros();
-            slots.mask &= !(1 << slot);
-            if slots.mask == 0 {
-                held.open.remove(&block);
-            }
-            slot
-        } else {
-            let mask = self.masks.get(&block).copied()?;
-            self.set(block, mask & (mask - 1));
-            mask.trailing_zeros()
-        };
-        let slot = u64::from(slot);
-        Some(Claim {
-            place: Place { block, slot },
-            held_by: is_held.then_some(stream),
-        })
+    /// The stream holds slots of a block until this operation is durable. How many operations wait for that.
+    fn queue(&mut self, stream: StreamId, block: BlockNo, ticket: Ticket) -> usize {
+        let queue = self.holds.entry(stream).or_default();
+        match queue.back_mut() {
+            Some(newest) if newest.0 == block => newest.1 = ticket,
+            _ => queue.push_back((block, ticket)),
+        }
+        queue.len()
     }
 
-    /// The slots of a block that are everybody's or this stream's. `None`: they are not known.
-    fn free_to(&self, block: BlockNo, stream: Option<StreamId>) -> Option<u16> {
-        let held = stream.and_then(|stream| self.held.get(&stream)?.blocks.get(&block));
-        Some(self.masks.get(&block)? | held.map_or(0, |held| held.mask))
-    }
-
-    /// See [`Slots::hold`]. What the stream holds of the block then, and whether it holds so much that what is durable
-    /// should go.
-    fn hold(&mut self, stream: StreamId, block: BlockNo, mask: u16, ticket: Ticket) -> (u16, bool) {
-        self.holds += 1;
-        let number = self.holds;
-        let held = self.held.entry(stream).or_default();
-        match held.queue.back_mut() {
-            Some(newest) if newest.1 == block => *newest = (number, block, ticket),
-            _ => held.queue.push_back((number, block, ticket)),
+    /// If all slots of a block but those of `last` are free to the stream, the block hands out none from here on: it is to
+    /// be freed. Its free slots are returned.
+    fn begin_freeing(
+        &mut self,
+        block: BlockNo,
+        stream: Option<StreamId>,
+        last: u16,
+    ) -> Option<Known> {
+        let free = self.known.get(&block)?.free_to(stream);
+        if free | last != ALL {
+            return None;
         }
-        let slots = held.blocks.entry(block).or_insert(HeldSlots {
-            mask: 0,
-            number,
-            ticket,
-        });
-        (slots.number, slots.ticket) = (number, ticket);
-        if slots.mask == 0 && mask != 0 {
-            held.open.insert(block);
+        for whose in [None, stream] {
+            self.room.remove(&(whose, block));
         }
-        slots.mask |= mask;
-        let holds = slots.mask;
-        let full = held.queue.len() >= held.sweep_at.max(HOLDS_SWEPT);
-        if full {
-            held.sweep_at = 2 * held.queue.len();
-        }
-        (holds, full)
-    }
-
-    /// The stream's operations up to this hold are durable. Returns the blocks that have got slots.
-    fn let_go(&mut self, stream: StreamId, newest: u64) -> Vec<BlockNo> {
-        let mut open = Vec::new();
-        let Some(held) = self.held.get_mut(&stream) else {
-            return Vec::new();
-        };
-        while let Some((number, block, _)) = held.queue.front().copied()
-            && number <= newest
-        {
-            held.queue.pop_front();
-            if held
-                .blocks
-                .get(&block)
-                .is_some_and(|slots| slots.number == number)
-                && let Some(slots) = held.take(block)
-            {
-                open.push((block, slots.mask));
-            }
-        }
-        held.sweep_at = 2 * held.queue.len();
-        if held.queue.is_empty() {
-            self.held.remove(&stream);
-        }
-        for (block, mask) in &open {
-            if let Some(known) = self.masks.get(block).copied() {
-                self.set(*block, known | mask);
-            }
-        }
-        open.into_iter().map(|(block, _)| block).collect()
-    }
-
-    fn begin_freeing(&mut self, block: BlockNo, stream: Option<StreamId>) -> Last {
-        self.open.remove(&block);
         self.freeing.insert(block);
         self.freeings += 1;
-        let held = stream.and_then(|stream| {
-            let slots = self.held.get_mut(&stream)?.take(block)?;
-            Some((stream, slots))
-        });
-        Last {
-            mask: self.masks.remove(&block).unwrap_or(0),
-            held,
-        }
-    }
-}
-
-impl Held {
-    fn add(&mut self, block: BlockNo, mask: u16) {
-        if let Some(slots) = self.blocks.get_mut(&block) {
-            slots.mask |= mask;
-            if slots.mask != 0 {
-                self.open.insert(block);
-            }
-        }
-    }
-
-    fn take(&mut self, block: BlockNo) -> Option<HeldSlots> {
-        self.open.remove(&block);
-        self.blocks.remove(&block)
+        self.known.remove(&block)
     }
 }
 
@@ -586,23 +524,31 @@ impl Held {
 /// ENOSPC when there is neither a free slot nor a free block ([`Slots::search`] may help).
 pub(crate) fn allocate<'a>(fs: &'a Fs, work: &mut Work<'a>, near: Ino) -> Result<Place> {
     let (store, stream) = (&fs.store, work.stream());
-    let (_, blocks) = Where::near(&store.volume, near);
-    if let Some(claim) = fs.slots.claim(store, &blocks, stream) {
+    let volume = &store.volume;
+    let groups = fs.slots.groups_near(volume, near);
+    let claim_near = |state: &mut State| {
+        let mut areas = groups.iter().map(|group| area(volume, *group));
+        areas.find_map(|blocks| state.claim(&blocks, stream))
+    };
+    if let Some(claim) = fs.slots.with_settled(store, claim_near) {
         return Ok(claimed(fs, work, claim));
     }
     let block = match work.allocate_block(BlockNo(near / INODE_SLOTS)) {
         Ok(block) => block,
         Err(full) if full == Errno::NoSpc => {
-            return match fs.slots.claim(store, &Where::Anywhere, stream) {
-                Some(claim) => Ok(claimed(fs, work, claim)),
-                None => Err(full),
-            };
+            let claim = |state: &mut State| state.claim(&ANYWHERE, stream);
+            let claim = fs.slots.with_settled(store, claim).ok_or(full)?;
+            return Ok(claimed(fs, work, claim));
         }
         Err(error) => return Err(error),
     };
-    let Some((bitmap, bit)) = bitmap_bit(&store.volume, block) else {
+    let (Some((bitmap, bit)), Some(group)) = (bitmap_bit(volume, block), volume.group_of(block))
+    else {
         return Err(Errno::Io.into());
     };
+    if group != groups[0] {
+        fs.slots.lock().overflow.insert(groups[0], group);
+    }
     work.relate(Object::Block(block.0), Access::Exclusive);
     work.zero(block, Kind::Meta)?;
     work.set_bits(bitmap, bit, 1, true)?;
@@ -634,27 +580,27 @@ pub(crate) fn free<'a>(
     old: &DiskInode,
 ) -> Result<()> {
     let (store, stream) = (&fs.store, work.stream());
-    fs.slots.look_into(store, place.block)?;
-    let Some(others) = fs.slots.take_last(place, stream) else {
+    let (block, bit) = (place.block, 1 << place.slot);
+    fs.slots.look_into(store, &[block])?;
+    let others = (fs.slots.lock()).begin_freeing(block, Some(stream), bit);
+    let Some(others) = others else {
         work.on_end(move |ticket| {
             let slots = &fs.slots;
+            let held_by = None;
             match ticket {
-                Some(_) if fs.faults.slots_early => slots.unclaim(Claim {
-                    place,
-                    held_by: None,
-                }),
-                Some(ticket) => slots.hold(store, stream, place.block, 1 << place.slot, ticket),
+                Some(_) if fs.faults.slots_early => slots.unclaim(Claim { place, held_by }),
+                Some(ticket) => slots.hold(store, stream, block, bit, ticket),
                 None => {}
             }
         });
-        work.relate(Object::Block(place.block.0), Access::Shared);
+        work.relate(Object::Block(block.0), Access::Shared);
         return inode::patch(work, place, old, &DiskInode::new_zeroed());
     };
     work.on_end(move |ticket| {
         let kept = ticket.is_none().then_some(others);
-        fs.slots.end_freeing(place.block, kept);
+        fs.slots.end_freeing(block, kept);
     });
-    free_block(work, place.block)
+    free_block(work, block)
 }
 
 /// Frees an inode block. Whatever was done in it comes first.
@@ -670,10 +616,10 @@ fn free_block(work: &mut Work<'_>, block: BlockNo) -> Result<()> {
 /// Hold no lock.
 pub(crate) fn reap(fs: &Fs) {
     while fs.slots.any_empty.load(Ordering::Relaxed) {
-        let Some((block, last)) = fs.slots.next_empty() else {
+        let Some((block, held_by, slots)) = fs.slots.next_empty() else {
             return;
         };
-        let stream = (last.held.as_ref()).map_or(OWN_STREAM, |(stream, _)| Stream(stream.0));
+        let stream = held_by.map_or(OWN_STREAM, |stream| Stream(stream.0));
         let credits = Credits {
             log_bytes: COST_SLOT,
             data_blocks: 0,
@@ -684,7 +630,7 @@ pub(crate) fn reap(fs: &Fs) {
             work.commit();
             Ok(())
         });
-        fs.slots.end_freeing(block, freed.is_err().then_some(last));
+        fs.slots.end_freeing(block, freed.is_err().then_some(slots));
         // Whoever came this way was not about this block, and its slots can still be used.
         if let Err(error) = freed {
             fs.warn(format!(

@@ -46,7 +46,7 @@
 //! survived. Opening one copies nothing.
 //!
 //! Neighbours: only this crate's trait below; the crash harness and the journal's tests
-//! above. The contract is that of paper 000, section 3 (asynchronous disk with barriers),
+//! above. The contract is that of DFSCQ §3 (asynchronous disk with barriers),
 //! with sectors as the unit of atomicity.
 
 mod crash;

@@ -9,4 +9,5 @@ mod fuzz;
 mod image;
 mod orphans;
 mod plant;
+mod repairs;
 mod sound;
