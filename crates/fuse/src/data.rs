@@ -21,8 +21,8 @@ use crate::convert;
 use crate::counters::Asked;
 use crate::identity::Asker;
 use crate::names::NewMode;
+use crate::readers::For;
 use crate::server::Server;
-use crate::turns::For;
 
 /// Longest read that is answered in one reply.
 const READ_BYTES_MAX: usize = 16 << 20;
@@ -173,7 +173,7 @@ impl Server {
         target: &mut [u8],
     ) -> Result<usize, Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
-        let _waiting = self.turns.waits(For::Content);
+        let _waiting = self.readers.waits(For::Content);
         let read = self
             .shared
             .call("read", |fs| fs.read(&caller, ino, offset, target))?;
@@ -280,14 +280,14 @@ impl Server {
     }
 
     fn commit_node(&self, caller: &Caller, ino: Ino, data_only: bool) -> Result<(), Errno> {
-        let _waiting = self.turns.waits(For::Commit);
+        let _waiting = self.readers.waits(For::Commit);
         self.shared
             .call("fsync", |fs| fs.fsync(caller, ino, data_only))
     }
 
     /// Commits every stream.
     pub(crate) fn sync_all(&self) -> Result<(), Errno> {
-        let _waiting = self.turns.waits(For::Commit);
+        let _waiting = self.readers.waits(For::Commit);
         self.shared.call("sync", |fs| fs.sync())
     }
 

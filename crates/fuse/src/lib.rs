@@ -9,7 +9,7 @@
 //!   `RELEASE` are not asked for at all where they decide nothing.
 //! * A file that is created for writing alone is written past the page cache (see `data`); where
 //!   `O_SYNC` or `O_DSYNC` asks for it, it is then synced here.
-//! * One client is served where it runs (`placement`), by one thread (`turns`); over io_uring, as an option,
+//! * Threads follow one rule (`readers`). Where the kernel offers it, requests come over io_uring, and
 //!   each processor has a queue and a thread of its own (`ring`).
 //! * An inode that the kernel knows stays alive: see `nodes`.
 //! * `allow_other` implies `default_permissions`; else only the mounting user's
@@ -46,18 +46,15 @@ pub mod mountinfo;
 mod names;
 mod nodes;
 mod options;
-mod placement;
 mod pointed;
+mod readers;
 mod requests;
-#[cfg(feature = "io-uring")]
 mod ring;
 mod scrub;
 mod server;
 mod session;
 mod shared;
 mod trace;
-mod turns;
-mod wakeful;
 
 pub use control::{
     FREEZE_SECONDS_MAX, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_FREEZE, XATTR_HEALTH,
@@ -66,5 +63,6 @@ pub use control::{
 };
 pub use mount::{MountError, Unmount, check_mount_point, unmount};
 pub use options::{LogHook, MountOptions, THREADS_MAX};
+pub use ring::kernel_offers_io_uring;
 pub use scrub::scrub;
 pub use session::{Ended, Session, Unmounter, Watch, mount};

@@ -77,9 +77,9 @@ pub enum MountError {
         /// In the words of who refused.
         reason: String,
     },
-    /// This library was built without the feature `io-uring`.
-    #[error("this program was built without FUSE over io_uring (feature 'io-uring')")]
-    NoIoUring,
+    /// Requests were to come over io_uring, and cannot.
+    #[error("{0}")]
+    NoIoUring(io::Error),
     /// The first exchange with the kernel failed.
     #[error("the kernel did not accept the server: {0}")]
     Handshake(io::Error),

@@ -55,10 +55,9 @@ pub struct MountOptions {
     /// for the medium, less one.
     pub threads: usize,
     /// Requests come over io_uring, a queue for each processor, which takes so many `threads` at a time:
-    /// quicker for several clients, no slower for one. Commands by ioctl(2) are then not served.
-    /// Needs the feature `io-uring` and a kernel that offers it.
-    pub io_uring: bool,
-    /// While requests follow one another closely, idle processors are kept from halting, at the lowest
+    /// quicker for several clients, no slower for one. By default where the kernel offers it.
+    pub io_uring: Option<bool>,
+    /// While requests of a lone client follow one another closely, idle processors are kept from halting, at the lowest
     /// priority: it takes longer to wake one up than to serve a request.
     pub poll: bool,
     /// How long the kernel may trust a name. Zero if there is another front end.
@@ -94,7 +93,7 @@ impl MountOptions {
             upper_layer: false,
             over: false,
             threads: 16,
-            io_uring: false,
+            io_uring: None,
             poll: true,
             entry_timeout: TIMEOUT,
             attr_timeout: TIMEOUT,

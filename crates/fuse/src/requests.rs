@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::ops::Range;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuser::{Errno, INodeNo};
 use steadfast_stream::wire;
@@ -15,16 +15,9 @@ use crate::control::{
 use crate::fileattr;
 use crate::identity::Asker;
 use crate::pointed;
+use crate::readers::For;
 use crate::scrub;
 use crate::server::Server;
-use crate::turns::For;
-
-/// Whether to read this attribute is to wait for a commit.
-#[cfg(feature = "io-uring")]
-pub(crate) fn commits(name: &OsStr) -> bool {
-    use std::os::unix::ffi::OsStrExt;
-    name == XATTR_SYNC || name.as_bytes().starts_with(wire::XATTR_SYNC.as_bytes())
-}
 
 /// The kernel makes EOPNOTSUPP of EAGAIN where an attribute is set: the limit of a user is told as that of a quota.
 fn by_attribute(set: Result<(), Errno>) -> Result<(), Errno> {
@@ -99,7 +92,7 @@ impl Server {
     }
 
     fn sync_stream(&self, stream: Stream) -> Result<(), Errno> {
-        let _waiting = self.turns.waits(For::Commit);
+        let _waiting = self.readers.waits(For::Commit);
         self.identity.streams().commit(stream)
     }
 
@@ -179,15 +172,18 @@ impl Server {
     fn freeze(&self, request: &Asker, value: &[u8]) -> Result<(), Errno> {
         self.may_administer(request)?;
         let seconds = control::freeze_of(value).ok_or(Errno::EINVAL)?;
-        let _waiting = self.turns.waits(For::Commit);
+        let _waiting = self.readers.waits(For::Commit);
         let limit = Duration::from_secs(seconds);
+        *self.frozen_until() = Instant::now().checked_add(limit);
         self.shared.call("freeze", |fs| fs.freeze(limit))
     }
 
     /// Ends a freeze. EINVAL if there is none.
     fn thaw(&self, request: &Asker) -> Result<(), Errno> {
         self.may_administer(request)?;
-        match self.shared.call("thaw", |fs| Ok(fs.thaw()))? {
+        let thawed = self.shared.call("thaw", |fs| Ok(fs.thaw()))?;
+        *self.frozen_until() = None;
+        match thawed {
             true => Ok(()),
             false => Err(Errno::EINVAL),
         }
@@ -206,7 +202,7 @@ impl Server {
     /// Looks at a piece of the medium.
     fn scrub(&self, request: &Asker, asked: &scrub::Asked) -> Result<Vec<u8>, Errno> {
         self.may_administer(request)?;
-        let _waiting = self.turns.waits(For::Content);
+        let _waiting = self.readers.waits(For::Content);
         let scrub::Asked { from, blocks, data } = *asked;
         let piece = self
             .shared
@@ -217,13 +213,13 @@ impl Server {
     /// Tells the device of free space.
     fn trim(&self, request: &Asker, bytes: Range<u64>, min: u64) -> Result<u64, Errno> {
         self.may_administer(request)?;
-        let _waiting = self.turns.waits(For::Commit);
+        let _waiting = self.readers.waits(For::Commit);
         self.shared.call("trim", |fs| fs.trim(bytes.clone(), min))
     }
 
     /// Goes down. When this returns, no other request runs, and none will.
     fn shut_down(&self, how: Shutdown) -> Result<(), Errno> {
-        let _waiting = self.turns.waits(For::Commit);
+        let _waiting = self.readers.waits(For::Commit);
         self.shared.call("shutdown", |fs| fs.shutdown(how))?;
         self.shared.gate.close();
         self.tell(&format!(

@@ -4,7 +4,7 @@
 //! Invariants:
 //! * every request passes the gate, so none panics through the protocol crate and none
 //!   is served after the server has been closed;
-//! * every request is one turn ([`Turns`]), begun before anything else, ended after the reply;
+//! * every request is told to [`Readers`] before anything else; the reader goes on after the reply;
 //!   it is counted, and traced if that is wanted;
 //! * every reply that gives the kernel a reference to an inode is counted first
 //!   ([`Nodes`](crate::nodes::Nodes)); every error number comes from [`convert::errno`];
@@ -22,9 +22,9 @@ use std::io;
 use std::ops::Deref;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Instant, SystemTime};
 
 use fuser::{
     AccessFlags, BsdFileFlags, Errno, FileAttr, FileHandle, Generation, INodeNo, InitFlags,
@@ -40,10 +40,9 @@ use crate::data::CACHED;
 use crate::identity::{Asker, Identity};
 use crate::listing::NOTHING;
 use crate::names::{Changes, NewMode};
+use crate::readers::{For, Readers, Serving};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
-use crate::turns::{For, Turn, Turns};
-use crate::wakeful::Wakeful;
 
 /// Longest write that the kernel sends in one request.
 pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -53,43 +52,50 @@ const BACKGROUND_MAX: u16 = 64;
 /// direct write to it, too (Linux 6.12).
 const DIRECT_FROM: Version = Version(7, 41);
 
-const IO_URING_OFF: &str = "it does not offer FUSE over io_uring: that takes Linux 6.14 and, as root, \
-    'echo 1 > /sys/module/fuse/parameters/enable_uring'";
-
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
     pub(crate) numbers: NodeNumbers,
     pub(crate) identity: Identity,
     pub(crate) policy: Policy,
-    pub(crate) turns: Arc<Turns>,
+    pub(crate) readers: Arc<Readers>,
     pub(crate) counters: Counters,
-    pub(crate) wakeful: Option<Wakeful>,
     pub(crate) trace: Option<Trace>,
+    /// When a freeze that was asked for ends at the latest.
+    pub(crate) frozen_until: Mutex<Option<Instant>>,
 }
 
 impl Server {
-    /// Begins a request: a turn, counted and traced.
+    /// Begins a request: a reader serves it; it is counted and traced.
     fn begin(
         &self,
         request: &Request,
         asked: Asked,
         node: INodeNo,
         name: Option<&OsStr>,
-    ) -> (Turn<'_>, Asker) {
+    ) -> (Serving<'_>, Asker) {
         let request = Asker::new(request, asked, self.ino(node));
-        let turn = self.turns.begin(request.thread);
+        let serving = self.readers.begin(request.thread);
         self.note(&request, asked, node, name);
-        (turn, request)
+        (serving, request)
     }
 
     pub(crate) fn note(&self, request: &Asker, asked: Asked, node: INodeNo, name: Option<&OsStr>) {
         self.counters.add(asked, 1);
-        if let Some(wakeful) = &self.wakeful {
-            wakeful.stir(request.thread);
-        }
         if let Some(trace) = &self.trace {
             trace.arrived(request, asked, node, name);
         }
+    }
+
+    /// Whether changes may wait for a thaw.
+    pub(crate) fn frozen(&self) -> bool {
+        let until = *self.frozen_until();
+        until.is_some_and(|until| Instant::now() < until)
+    }
+
+    pub(crate) fn frozen_until(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.frozen_until
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn ino(&self, node: INodeNo) -> Ino {
@@ -115,7 +121,7 @@ impl Server {
         ino: Ino,
     ) -> steadfast_vfs::Result<()> {
         if self.policy.sync {
-            let _waiting = self.turns.waits(For::Commit);
+            let _waiting = self.readers.waits(For::Commit);
             fs.fsync(caller, ino, false)?;
         }
         Ok(())
@@ -129,7 +135,7 @@ impl Server {
         dirs: &[Ino],
     ) -> steadfast_vfs::Result<()> {
         if self.policy.dir_sync {
-            let _waiting = self.turns.waits(For::Commit);
+            let _waiting = self.readers.waits(For::Commit);
             for dir in dirs {
                 fs.fsync(caller, *dir, false)?;
             }
@@ -227,9 +233,8 @@ impl fuser::Filesystem for Front {
             let offered = config.add_capabilities(InitFlags::FUSE_POSIX_ACL);
             self.policy.acl.store(offered.is_ok(), Ordering::Relaxed);
         }
-        if self.policy.acl() && !self.policy.io_uring {
-            // A default ACL takes the place of the umask, and only the server knows it. Not over
-            // io_uring, whose protocol crate does not pass the umask on.
+        if self.policy.acl() {
+            // A default ACL takes the place of the umask, and only the server knows it.
             let _ = config.add_capabilities(InitFlags::FUSE_DONT_MASK);
         }
         if !self.policy.relatime {
@@ -238,13 +243,11 @@ impl fuser::Filesystem for Front {
         if !self.policy.upper_layer {
             let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         }
-        if self.policy.io_uring {
-            let unable = config
-                .add_capabilities(InitFlags::FUSE_OVER_IO_URING)
-                .is_err();
-            if unable {
-                return Err(io::Error::other(IO_URING_OFF));
-            }
+        if self.policy.io_uring() {
+            let offered = config.add_capabilities(InitFlags::FUSE_OVER_IO_URING);
+            self.policy
+                .io_uring
+                .store(offered.is_ok(), Ordering::Relaxed);
         }
         let direct = config.kernel_abi() >= DIRECT_FROM;
         self.policy.direct.store(direct, Ordering::Relaxed);
@@ -254,7 +257,7 @@ impl fuser::Filesystem for Front {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (_turn, ref request) = self.begin(request, Asked::Lookup, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Lookup, parent, Some(name));
         match self.found(request, parent, name) {
             // A name that is not there may be remembered, too: node number 0 says so.
             Err(errno) if errno.code() == Errno::ENOENT.code() => {
@@ -271,7 +274,7 @@ impl fuser::Filesystem for Front {
 
     fn forget(&self, request: &Request, node: INodeNo, count: u64) {
         // The protocol crate hands over a batch one by one.
-        let _turn = self.turns.begin_some();
+        let _serving = self.readers.begin_some();
         let ino = self.ino(node);
         let request = Asker::new(request, Asked::Forget, ino);
         self.note(&request, Asked::Forget, node, None);
@@ -288,7 +291,7 @@ impl fuser::Filesystem for Front {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Getattr, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Getattr, node, None);
         self.reply_attr(reply, self.attributes(request, node));
     }
 
@@ -310,7 +313,7 @@ impl fuser::Filesystem for Front {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Setattr, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Setattr, node, None);
         let changes = Changes {
             mode,
             uid,
@@ -324,7 +327,7 @@ impl fuser::Filesystem for Front {
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
-        let (_turn, ref request) = self.begin(request, Asked::Readlink, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Readlink, node, None);
         match self.target(request, node) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
@@ -341,7 +344,7 @@ impl fuser::Filesystem for Front {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Mknod, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Mknod, parent, Some(name));
         self.reply_entry(
             reply,
             self.made(request, parent, name, NewMode { mode, umask }, rdev),
@@ -357,7 +360,7 @@ impl fuser::Filesystem for Front {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Mkdir, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Mkdir, parent, Some(name));
         self.reply_entry(
             reply,
             self.made_directory(request, parent, name, NewMode { mode, umask }),
@@ -365,12 +368,12 @@ impl fuser::Filesystem for Front {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (_turn, ref request) = self.begin(request, Asked::Unlink, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Unlink, parent, Some(name));
         reply_empty(reply, self.unlinked(request, parent, name));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (_turn, ref request) = self.begin(request, Asked::Rmdir, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Rmdir, parent, Some(name));
         reply_empty(reply, self.removed_directory(request, parent, name));
     }
 
@@ -382,7 +385,7 @@ impl fuser::Filesystem for Front {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Symlink, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Symlink, parent, Some(name));
         let target = target.as_os_str().as_bytes();
         self.reply_entry(reply, self.made_symlink(request, parent, name, target));
     }
@@ -397,7 +400,7 @@ impl fuser::Filesystem for Front {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Rename, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Rename, parent, Some(name));
         let (from, to) = ((parent, name), (new_parent, new_name));
         reply_empty(reply, self.renamed(request, from, to, flags));
     }
@@ -410,12 +413,12 @@ impl fuser::Filesystem for Front {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Link, node, Some(new_name));
+        let (_serving, ref request) = self.begin(request, Asked::Link, node, Some(new_name));
         self.reply_entry(reply, self.linked(request, node, (new_parent, new_name)));
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (_turn, ref request) = self.begin(request, Asked::Open, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Open, node, None);
         match self.opened(request, node, flags) {
             Ok(cache) => reply.opened(CACHED, cache),
             Err(errno) => reply.error(errno),
@@ -432,7 +435,7 @@ impl fuser::Filesystem for Front {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Create, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Create, parent, Some(name));
         let (new, flags) = (NewMode { mode, umask }, OpenFlags(flags));
         match self.created(request, parent, name.as_bytes(), new, flags) {
             Ok((made, handle, cache)) => {
@@ -455,7 +458,7 @@ impl fuser::Filesystem for Front {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Read, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Read, node, None);
         self.read_to(request, node, (offset, size), flags, |read| match read {
             Ok(data) => reply.data(data),
             Err(errno) => reply.error(errno),
@@ -474,7 +477,7 @@ impl fuser::Filesystem for Front {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Write, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Write, node, None);
         match self.written(request, (node, handle), offset, data, how, flags) {
             Ok(len) => reply.written(len),
             Err(errno) => reply.error(errno),
@@ -518,7 +521,7 @@ impl fuser::Filesystem for Front {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Fsync, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Fsync, node, None);
         reply_empty(reply, self.sync_node(request, node, data_only));
     }
 
@@ -530,12 +533,12 @@ impl fuser::Filesystem for Front {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Fsyncdir, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Fsyncdir, node, None);
         reply_empty(reply, self.sync_node(request, node, data_only));
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let (_turn, ref request) = self.begin(request, Asked::Opendir, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Opendir, node, None);
         match self.opened_directory(request, node) {
             Ok(cache) => reply.opened(CACHED, cache),
             Err(errno) => reply.error(errno),
@@ -562,7 +565,7 @@ impl fuser::Filesystem for Front {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Readdir, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Readdir, node, None);
         let listed = self.listed(request, node, offset, |entry| {
             let (node, kind) = (self.numbers.node(entry.ino), convert::file_type(entry.kind));
             !reply.add(node, entry.next, kind, OsStr::from_bytes(entry.name))
@@ -581,7 +584,7 @@ impl fuser::Filesystem for Front {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Readdirplus, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Readdirplus, node, None);
         let listed = self.listed_with_attributes(request, node, offset, &mut |entry| {
             let name = OsStr::from_bytes(entry.name);
             let (attr, generation) = (&entry.attr, entry.generation);
@@ -621,7 +624,7 @@ impl fuser::Filesystem for Front {
         position: u32,
         reply: ReplyEmpty,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Setxattr, node, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Setxattr, node, Some(name));
         let set = match self.set_own_attribute(request, name, value) {
             Some(set) => set,
             None if position != 0 => Err(Errno::EINVAL),
@@ -638,22 +641,22 @@ impl fuser::Filesystem for Front {
         size: u32,
         reply: ReplyXattr,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Getxattr, node, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Getxattr, node, Some(name));
         reply_xattr(reply, size, self.xattr(request, node, name));
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let (_turn, ref request) = self.begin(request, Asked::Listxattr, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Listxattr, node, None);
         reply_xattr(reply, size, self.xattrs(request, node));
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (_turn, ref request) = self.begin(request, Asked::Removexattr, node, Some(name));
+        let (_serving, ref request) = self.begin(request, Asked::Removexattr, node, Some(name));
         reply_empty(reply, self.removed_xattr(request, node, name));
     }
 
     fn access(&self, request: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let (_turn, ref request) = self.begin(request, Asked::Access, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Access, node, None);
         let mask = (mask.bits() & 0o7) as u8;
         reply_empty(reply, self.may(request, node, mask));
     }
@@ -669,7 +672,7 @@ impl fuser::Filesystem for Front {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Ioctl, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Ioctl, node, None);
         match self.own_command(request, node, command, in_data) {
             Ok(answer) => reply.ioctl(0, &answer),
             Err(errno) => reply.error(errno),
@@ -686,7 +689,7 @@ impl fuser::Filesystem for Front {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Fallocate, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Fallocate, node, None);
         reply_empty(reply, self.allocated(request, node, (offset, length), mode));
     }
 
@@ -699,7 +702,7 @@ impl fuser::Filesystem for Front {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let (_turn, ref request) = self.begin(request, Asked::Lseek, node, None);
+        let (_serving, ref request) = self.begin(request, Asked::Lseek, node, None);
         match self.sought(request, node, offset, whence) {
             Ok(at) => reply.offset(at),
             Err(errno) => reply.error(errno),

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -22,11 +22,11 @@ use crate::identity::{Identity, Resolver};
 use crate::mount::{self, MountError, Mounted, Unmount};
 use crate::nodes::Nodes;
 use crate::options::{MountOptions, THREADS_MAX};
+use crate::readers::Readers;
+use crate::ring::{self, Rings};
 use crate::server::{Front, Server};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
-use crate::turns::Turns;
-use crate::wakeful::Wakeful;
 
 /// How a session came to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,8 @@ type EndCallback = Box<dyn FnOnce(&Ended) + Send>;
 pub struct Session {
     mounted: Arc<Mounted>,
     shared: Arc<Shared>,
-    turns: Arc<Turns>,
+    readers: Arc<Readers>,
+    through_device: Option<String>,
     finish: Arc<Finish>,
     threads: Option<JoinHandle<()>>,
     on_end: Option<EndCallback>,
@@ -148,14 +149,9 @@ pub fn mount(
     dir: &Path,
     options: &MountOptions,
 ) -> Result<Session, MountError> {
-    if options.io_uring && !cfg!(feature = "io-uring") {
-        return Err(MountError::NoIoUring);
-    }
     let path = mount::check_mount_point(dir, options.over)?;
     let root = fs.root();
-    // Over io_uring little is left to read.
-    let threads = if options.io_uring { 1 } else { options.threads };
-    let threads = threads.clamp(1, THREADS_MAX);
+    let threads = options.threads.clamp(1, THREADS_MAX);
     let shared = Arc::new(Shared {
         fs,
         gate: Gate::default(),
@@ -163,10 +159,10 @@ pub fn mount(
         log: options.log.clone(),
         notifier: OnceLock::new(),
     });
-    let turns = Turns::new(threads);
+    let readers = Readers::new(threads, options.poll);
     // The last requests, which nobody waits for, may wait for the end of a freeze.
     let frozen = Arc::clone(&shared);
-    turns.on_leave(move || {
+    readers.on_leave(move || {
         frozen.fs.thaw();
     });
     // Only the owner is let in without `allow_other`; the superuser needs no check at open.
@@ -184,7 +180,7 @@ pub fn mount(
             attr_timeout: options.attr_timeout,
             direct: AtomicBool::new(false),
             acl: AtomicBool::new(options.acl.unwrap_or(options.allow_other)),
-            io_uring: options.io_uring,
+            io_uring: AtomicBool::new(false),
             stateless_open: AtomicBool::new(
                 (options.allow_other || superuser) && !options.relatime,
             ),
@@ -194,10 +190,10 @@ pub fn mount(
             dir_sync: options.dir_sync,
             upper_layer: options.upper_layer,
         },
-        turns: Arc::clone(&turns),
+        readers: Arc::clone(&readers),
         counters: Counters::default(),
-        wakeful: options.poll.then(Wakeful::new),
         trace: options.trace.clone().map(Trace::new),
+        frozen_until: Mutex::new(None),
     });
     let mut config = Config::default();
     // The kernel decides who is let in (`allow_other` or not); no second check here.
@@ -205,37 +201,62 @@ pub fn mount(
     config.n_threads = Some(threads);
 
     let (device, mounted) = mount::mount(&path, options)?;
-    let start = || -> io::Result<(Arc<Finish>, JoinHandle<()>)> {
-        #[cfg(feature = "io-uring")]
-        let rings = options.io_uring.then(|| device.try_clone()).transpose()?;
+    let mut through_device = None;
+    let start = || -> Result<(Arc<Finish>, JoinHandle<()>), MountError> {
+        let rings = match options.io_uring {
+            Some(false) => None,
+            _ => Rings::new(&device, threads)
+                .map_err(|e| through_device = Some(e))
+                .ok(),
+        };
+        server
+            .policy
+            .io_uring
+            .store(rings.is_some(), Ordering::Relaxed);
+        insist(options, &mut through_device)?;
         let front = Front(Arc::clone(&server));
-        let session = fuser::Session::from_fd(front, device, SessionACL::All, config)?;
+        let session = fuser::Session::from_fd(front, device, SessionACL::All, config)
+            .map_err(MountError::Handshake)?;
         let _ = shared.notifier.set(session.notifier());
-        #[cfg(feature = "io-uring")]
-        if let Some(device) = rings {
-            crate::ring::start(&device, &server, options.threads)?;
+        match rings {
+            Some(rings) if server.policy.io_uring() => {
+                rings.start(&server).map_err(MountError::Handshake)?;
+            }
+            Some(_) => through_device = Some(io::Error::other(ring::OFF)),
+            None => {}
         }
+        insist(options, &mut through_device)?;
         let finish = Arc::new(Finish::default());
         let announce = Announce(Arc::clone(&finish));
         let handle = thread::Builder::new()
             .name("fuse-session".to_owned())
-            .spawn(move || announce.with(session.run().map_err(|e| e.to_string())))?;
+            .spawn(move || announce.with(session.run().map_err(|e| e.to_string())))
+            .map_err(MountError::Handshake)?;
         Ok((finish, handle))
     };
     match start() {
         Ok((finish, handle)) => Ok(Session {
             mounted: Arc::new(mounted),
             shared,
-            turns,
+            readers,
+            through_device: through_device.map(|why| why.to_string()),
             finish,
             threads: Some(handle),
             on_end: None,
         }),
         Err(e) => {
-            turns.stop();
+            readers.stop();
             let _ = mounted.unmount(Unmount::Detach);
-            Err(MountError::Handshake(e))
+            Err(e)
         }
+    }
+}
+
+/// Fails if requests were to come over io_uring in any case and do not.
+fn insist(options: &MountOptions, why_not: &mut Option<io::Error>) -> Result<(), MountError> {
+    match why_not.take_if(|_| options.io_uring == Some(true)) {
+        Some(why) => Err(MountError::NoIoUring(why)),
+        None => Ok(()),
     }
 }
 
@@ -244,6 +265,12 @@ impl Session {
     #[must_use]
     pub fn mount_point(&self) -> &Path {
         &self.mounted.path
+    }
+
+    /// Why requests come through `/dev/fuse`, if they were to come over io_uring where it can be had.
+    #[must_use]
+    pub fn why_not_io_uring(&self) -> Option<&str> {
+        self.through_device.as_deref()
     }
 
     /// A handle that unmounts from another thread.
@@ -305,7 +332,7 @@ impl Session {
 
     fn end(&mut self, result: Option<Result<(), String>>) -> Ended {
         self.shared.gate.close();
-        self.turns.stop();
+        self.readers.stop();
         let ended = match (self.shared.gate.failure(), result) {
             (Some(said), _) => Ended::Failed(said),
             (None, None) => Ended::Abandoned,

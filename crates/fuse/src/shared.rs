@@ -70,7 +70,7 @@ pub(crate) struct Policy {
     /// POSIX ACLs are offered.
     pub(crate) acl: AtomicBool,
     /// Requests come over io_uring.
-    pub(crate) io_uring: bool,
+    pub(crate) io_uring: AtomicBool,
     /// Reads are noted, and so the kernel must not answer them by itself.
     pub(crate) relatime: bool,
     /// Not those of directories.
@@ -104,6 +104,10 @@ impl Policy {
     /// The same, for replies that give one time for name and attributes.
     pub(crate) fn both_timeouts(&self, attr: &FileAttr) -> Duration {
         self.attr_timeout(attr).min(self.entry_timeout)
+    }
+
+    pub(crate) fn io_uring(&self) -> bool {
+        self.io_uring.load(Ordering::Relaxed)
     }
 
     pub(crate) fn acl(&self) -> bool {

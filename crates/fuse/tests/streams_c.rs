@@ -33,7 +33,7 @@ int main(int argc, char **argv)
 	char name[300];
 	int dir, status;
 
-	MUST(argc == 2 || argc == 3);
+	MUST(argc == 2);
 	dir = open(argv[1], O_RDONLY | O_DIRECTORY);
 	MUST(dir >= 0);
 	MUST(steadfast_getstream(dir, &now) == 0 && now.number == 0 && now.name[0] == 0);
@@ -44,12 +44,8 @@ int main(int argc, char **argv)
 	MUST(now.flags & STEADFAST_STREAM_IGNORE_FSYNC && now.user == getuid());
 	write_file(dir, "process");
 	MUST(steadfast_streamsync(dir) == 0);
-	if (argc == 2) {
-		MUST(steadfast_streamsync_name(dir, "process") == 0);
-		MUST(steadfast_streamsync_name(dir, "nobody's") == -1 && errno == ENOENT);
-	} else {
-		MUST(steadfast_streamsync_name(dir, "process") == -1 && errno == EOPNOTSUPP);
-	}
+	MUST(steadfast_streamsync_name(dir, "process") == 0);
+	MUST(steadfast_streamsync_name(dir, "nobody's") == -1 && errno == ENOENT);
 
 	if (fork() == 0) {
 		write_file(dir, "child");
@@ -96,13 +92,7 @@ fn a_c_program_works_in_the_streams_that_it_sets() {
     };
     let said = String::from_utf8_lossy(&compiled.stderr);
     assert!(compiled.status.success(), "{said}");
-    // Over io_uring there is no ioctl(2), and attributes serve; but for the sync of a name.
-    let ring = common::over_io_uring();
-    let ran = Command::new(&program)
-        .arg(m.path())
-        .args(ring.then_some("io_uring"))
-        .output()
-        .unwrap();
+    let ran = Command::new(&program).arg(m.path()).output().unwrap();
     assert!(
         ran.status.success(),
         "{}",
@@ -116,6 +106,6 @@ fn a_c_program_works_in_the_streams_that_it_sets() {
     assert_eq!(m.fs.fsyncs.load(SeqCst), 2);
     assert_eq!(
         m.fs.streams.as_ref().unwrap().syncs.lock().unwrap().len(),
-        2 - usize::from(ring)
+        2
     );
 }

@@ -358,9 +358,10 @@ impl FileSystem for Watched {
     }
 }
 
-/// Whether requests are to come over io_uring.
-pub(crate) fn over_io_uring() -> bool {
-    std::env::var_os("STEADFAST_IO_URING").is_some()
+/// How requests are to come: by default as the product has it, over io_uring where the kernel offers it.
+fn over_io_uring() -> Option<bool> {
+    let how = std::env::var_os("STEADFAST_IO_URING")?;
+    Some(how != "0")
 }
 
 /// A mount that goes away with its value.
@@ -398,7 +399,6 @@ impl Mount {
         std::fs::create_dir(&point).unwrap();
         let fs = Arc::new(fs);
         let mut options = MountOptions::new("/tmp/a volume, of sorts");
-        // The whole suite over io_uring, where the kernel offers it.
         options.io_uring = over_io_uring();
         change(&mut options);
         match mount(Arc::clone(&fs) as Arc<dyn FileSystem>, &point, &options) {

@@ -1,34 +1,16 @@
-//! Requests over io_uring (`FUSE_OVER_IO_URING`, Linux 6.14): a queue and a thread for each processor, where
-//! the kernel puts what is asked there. A request is answered where it was asked, and the answer
-//! fetches the next one with the same system call.
-//!
-//! The protocol crate still makes the handshake, reads what the kernel sends the old way (FORGET), and
-//! hears of the end. Not served here: ioctl(2), whose work the attributes of `control` do as well.
-//!
-//! Invariants:
-//! * every possible processor has its queue: a request on one without would wait for ever;
-//! * every request passes the gate, in `shared`, and is counted; a reply that gives the kernel references
-//!   holds exactly the entries that were counted;
-//! * waits of a kind that has been long of late are another thread's, and the queue goes on: it stands
-//!   still for one wait at most that is longer than those before;
-//! * a queue's buffers live as long as its ring.
+//! The server as the protocol crate of the rings calls it. No handler waits for another future: each is done
+//! when it is first polled.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::rc::Rc;
-use std::sync::{Arc, mpsc};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::SystemTime;
 
-use compio_runtime::{Runtime, register_files, spawn, spawn_blocking, submit};
-use fractal_fuse::ring::{FuseCommitAndFetch, FuseRegister, RingEntry, allocate_ring_entries};
 use fractal_fuse::{
     DirectoryEntry, DirectoryEntryPlus, FileAttr, FileHandleId, FileType, Filesystem, FsResult,
     InodeId, ReplyAttr, ReplyCreate, ReplyEntry, ReplyOpen, ReplyReadlink, ReplyStatfs, ReplyXattr,
-    Request, SetAttr, SetAttrTime, Timestamp, dispatch::dispatch,
+    Request, SetAttr, SetAttrTime, Timestamp,
 };
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, RenameFlags, WriteFlags};
 use steadfast_vfs::{Attr, SetTime, Time};
@@ -37,119 +19,14 @@ use crate::counters::Asked;
 use crate::data::CACHED;
 use crate::identity::Asker;
 use crate::names::{Changes, NewMode};
-use crate::server::{Server, WRITE_BYTES_MAX};
-use crate::turns::For;
+use crate::server::Server;
 
-/// Requests that may be in progress at a time on all processors, as far as each has two: every one has
-/// a buffer of [`WRITE_BYTES_MAX`]. More wait in the kernel.
-const REQUESTS_MAX: u16 = 64;
-const QUEUE_DEPTH_MIN: u16 = 2;
-
-/// The kernel's list of processors that may ever be there, such as `0-3`.
-const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
-
-/// Serves requests that come over io_uring on the connection `device`, until it ends; of each processor
-/// `requests` at a time, if that is not too many for all.
-pub(crate) fn start(device: &impl AsFd, server: &Arc<Server>, requests: usize) -> io::Result<()> {
-    let queues = count(std::fs::read_to_string(POSSIBLE)?.trim())?;
-    let depth = (REQUESTS_MAX / queues)
-        .min(u16::try_from(requests).unwrap_or(u16::MAX))
-        .max(QUEUE_DEPTH_MIN);
-    // The kernel holds all requests back until every queue is there: one that cannot be made is heard of
-    // here, and the connection ends.
-    let (tell, told) = mpsc::channel();
-    for queue in 0..queues {
-        let device = device.as_fd().try_clone_to_owned()?;
-        let (server, tell) = (Arc::clone(server), tell.clone());
-        let made = move || tell.send(()).map_err(io::Error::other);
-        thread::Builder::new()
-            .name(format!("fuse-ring-{queue}"))
-            .spawn(move || {
-                if let Err(e) = serve_queue(queue, depth, &device, &server, made) {
-                    server.tell(&format!("io_uring, queue {queue}: {e}"));
-                }
-            })?;
-    }
-    drop(tell);
-    match told.iter().count() == usize::from(queues) {
-        true => Ok(()),
-        false => Err(io::Error::other(
-            "io_uring cannot be used (its log says why)",
-        )),
-    }
+/// The server as the protocol crate of the rings calls it; one for each buffer.
+pub(super) struct Ring {
+    pub(super) server: Arc<Server>,
+    /// What the crate does not pass on: the umask of what is made, the open file's flags where one is read.
+    pub(super) untold: AtomicU32,
 }
-
-/// How many processors a list such as `0-2,5` names.
-fn count(list: &str) -> io::Result<u16> {
-    let wrong = || io::Error::new(io::ErrorKind::InvalidData, format!("{POSSIBLE}: {list}"));
-    let range = |range: &str| {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    };
-    let mut ranges = list.split(',').map(range);
-    ranges
-        .try_fold(0u16, |sum, one| sum.checked_add(one?))
-        .filter(|&sum| sum > 0)
-        .ok_or_else(wrong)
-}
-
-fn serve_queue(
-    queue: u16,
-    depth: u16,
-    device: &OwnedFd,
-    server: &Arc<Server>,
-    made: impl FnOnce() -> io::Result<()>,
-) -> io::Result<()> {
-    let here = HashSet::from([usize::from(queue)]);
-    let runtime = Runtime::builder().thread_affinity(here).build()?;
-    runtime.block_on(async {
-        register_files(&[device.as_raw_fd()])?;
-        let entries = allocate_ring_entries(depth, WRITE_BYTES_MAX as usize)?;
-        let alive = Rc::new(());
-        let serve = |entry| {
-            let (ring, alive) = (Ring(Arc::clone(server)), Rc::clone(&alive));
-            spawn(async move {
-                let _alive = alive;
-                serve_entry(queue, entry, ring).await
-            })
-        };
-        let tasks: Vec<_> = entries.into_iter().map(serve).collect();
-        // Each task has handed its buffer to the kernel before this one, the last, gets its turn.
-        let _ = spawn(async {}).await;
-        if Rc::strong_count(&alive) <= tasks.len() {
-            return Err(io::Error::other("the kernel takes no buffer"));
-        }
-        made()?;
-        let mut buffers = Vec::new();
-        for task in tasks {
-            match task.await {
-                Ok(entry) => buffers.push(entry),
-                Err(e) => server.tell(&format!("io_uring, queue {queue}: {e}")),
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Serves the requests that come in one buffer, until the connection ends. Gives the buffer back.
-async fn serve_entry(queue: u16, mut entry: RingEntry, ring: Ring) -> RingEntry {
-    let mut fetched = submit(FuseRegister::new(&entry, queue)).await.0;
-    while fetched.is_ok() {
-        let (answered, _) = dispatch(&ring, &mut entry).await;
-        fetched = match answered {
-            Some(()) => {
-                let commit = entry.commit_id();
-                submit(FuseCommitAndFetch::new(queue, commit)).await.0
-            }
-            None => submit(FuseRegister::new(&entry, queue)).await.0,
-        };
-    }
-    entry
-}
-
-/// The server as the ring's protocol crate calls it.
-struct Ring(Arc<Server>);
 
 fn fail(errno: Errno) -> i32 {
     errno.code()
@@ -219,29 +96,37 @@ fn listed_bytes(head: usize, name: &[u8]) -> usize {
 const ENTRY_HEAD: usize = 24;
 const ENTRY_PLUS_HEAD: usize = 152;
 
-/// The kernel has applied the umask: `FUSE_DONT_MASK` is not asked for over io_uring.
-fn masked(mode: u32) -> NewMode {
-    NewMode { mode, umask: 0 }
-}
-
 impl Ring {
-    fn begin(&self, request: Request, asked: Asked, on: InodeId, name: Option<&OsStr>) -> Asker {
+    /// The mode of something new, before the umask.
+    fn new_mode(&self, mode: u32) -> NewMode {
+        let umask = self.untold.load(Relaxed);
+        NewMode { mode, umask }
+    }
+
+    pub(super) fn begin(
+        &self,
+        request: Request,
+        asked: Asked,
+        on: InodeId,
+        name: Option<&OsStr>,
+    ) -> Asker {
         let asker = Asker {
             uid: request.uid,
             gid: request.gid,
             thread: request.pid,
-            ino: self.0.ino(node(on)),
+            ino: self.server.ino(node(on)),
             asked,
         };
-        self.0.note(&asker, asked, node(on), name);
+        self.server.readers.begin_in_place(request.pid);
+        self.server.note(&asker, asked, node(on), name);
         asker
     }
 
     fn entry(&self, result: Result<Attr, Errno>) -> FsResult<ReplyEntry> {
         result.map_err(fail).map(|found| {
-            let attr = self.0.attr(&found);
+            let attr = self.server.attr(&found);
             ReplyEntry {
-                ttl: self.0.policy.both_timeouts(&attr),
+                ttl: self.server.policy.both_timeouts(&attr),
                 attr: file_attr(&attr),
                 generation: found.generation,
             }
@@ -250,21 +135,12 @@ impl Ring {
 
     fn attr(&self, result: Result<Attr, Errno>) -> FsResult<ReplyAttr> {
         result.map_err(fail).map(|attr| {
-            let attr = self.0.attr(&attr);
+            let attr = self.server.attr(&attr);
             ReplyAttr {
-                ttl: self.0.policy.attr_timeout(&attr),
+                ttl: self.server.policy.attr_timeout(&attr),
                 attr: file_attr(&attr),
             }
         })
-    }
-
-    async fn synced(&self, asker: Asker, on: InodeId, data_only: bool) -> FsResult<()> {
-        if !self.0.turns.long(For::Commit) {
-            return self.0.sync_node(&asker, node(on), data_only).map_err(fail);
-        }
-        let server = Arc::clone(&self.0);
-        let synced = spawn_blocking(move || server.sync_node(&asker, node(on), data_only));
-        synced.await.unwrap_or(Err(Errno::EIO)).map_err(fail)
     }
 }
 
@@ -281,9 +157,9 @@ fn xattr(size: u32, value: Result<Vec<u8>, Errno>) -> FsResult<ReplyXattr> {
 impl Filesystem for Ring {
     async fn lookup(&self, r: Request, parent: InodeId, name: &OsStr) -> FsResult<ReplyEntry> {
         let asker = self.begin(r, Asked::Lookup, parent, Some(name));
-        match self.0.found(&asker, node(parent), name) {
+        match self.server.found(&asker, node(parent), name) {
             Err(errno) if errno.code() == Errno::ENOENT.code() => Ok(ReplyEntry {
-                ttl: self.0.policy.entry_timeout,
+                ttl: self.server.policy.entry_timeout,
                 attr: FileAttr::default(),
                 generation: 0,
             }),
@@ -299,7 +175,7 @@ impl Filesystem for Ring {
         _flags: u32,
     ) -> FsResult<ReplyAttr> {
         let asker = self.begin(r, Asked::Getattr, on, None);
-        self.attr(self.0.attributes(&asker, node(on)))
+        self.attr(self.server.attributes(&asker, node(on)))
     }
 
     async fn setattr(
@@ -319,12 +195,12 @@ impl Filesystem for Ring {
             mtime: set.mtime.map(set_time),
             by_handle: handle.is_some(),
         };
-        self.attr(self.0.changed(&asker, node(on), &changes))
+        self.attr(self.server.changed(&asker, node(on), &changes))
     }
 
     async fn readlink(&self, r: Request, on: InodeId) -> FsResult<ReplyReadlink> {
         let asker = self.begin(r, Asked::Readlink, on, None);
-        let target = self.0.target(&asker, node(on)).map_err(fail)?;
+        let target = self.server.target(&asker, node(on)).map_err(fail)?;
         Ok(ReplyReadlink { data: target })
     }
 
@@ -337,7 +213,7 @@ impl Filesystem for Ring {
     ) -> FsResult<ReplyEntry> {
         let asker = self.begin(r, Asked::Symlink, parent, Some(name));
         let target = target.as_bytes();
-        self.entry(self.0.made_symlink(&asker, node(parent), name, target))
+        self.entry(self.server.made_symlink(&asker, node(parent), name, target))
     }
 
     async fn mknod(
@@ -349,7 +225,10 @@ impl Filesystem for Ring {
         rdev: u32,
     ) -> FsResult<ReplyEntry> {
         let asker = self.begin(r, Asked::Mknod, parent, Some(name));
-        self.entry(self.0.made(&asker, node(parent), name, masked(mode), rdev))
+        self.entry(
+            self.server
+                .made(&asker, node(parent), name, self.new_mode(mode), rdev),
+        )
     }
 
     async fn mkdir(
@@ -362,19 +241,21 @@ impl Filesystem for Ring {
     ) -> FsResult<ReplyEntry> {
         let asker = self.begin(r, Asked::Mkdir, parent, Some(name));
         self.entry(
-            self.0
-                .made_directory(&asker, node(parent), name, masked(mode)),
+            self.server
+                .made_directory(&asker, node(parent), name, self.new_mode(mode)),
         )
     }
 
     async fn unlink(&self, r: Request, parent: InodeId, name: &OsStr) -> FsResult<()> {
         let asker = self.begin(r, Asked::Unlink, parent, Some(name));
-        self.0.unlinked(&asker, node(parent), name).map_err(fail)
+        self.server
+            .unlinked(&asker, node(parent), name)
+            .map_err(fail)
     }
 
     async fn rmdir(&self, r: Request, parent: InodeId, name: &OsStr) -> FsResult<()> {
         let asker = self.begin(r, Asked::Rmdir, parent, Some(name));
-        let removed = self.0.removed_directory(&asker, node(parent), name);
+        let removed = self.server.removed_directory(&asker, node(parent), name);
         removed.map_err(fail)
     }
 
@@ -390,7 +271,7 @@ impl Filesystem for Ring {
         let asker = self.begin(r, Asked::Rename, parent, Some(name));
         let (from, to) = ((node(parent), name), (node(new_parent), new_name));
         let flags = RenameFlags::from_bits_retain(flags);
-        self.0.renamed(&asker, from, to, flags).map_err(fail)
+        self.server.renamed(&asker, from, to, flags).map_err(fail)
     }
 
     async fn link(
@@ -402,13 +283,13 @@ impl Filesystem for Ring {
     ) -> FsResult<ReplyEntry> {
         let asker = self.begin(r, Asked::Link, on, Some(new_name));
         let to = (node(new_parent), new_name);
-        self.entry(self.0.linked(&asker, node(on), to))
+        self.entry(self.server.linked(&asker, node(on), to))
     }
 
     async fn open(&self, r: Request, on: InodeId, flags: u32) -> FsResult<ReplyOpen> {
         let asker = self.begin(r, Asked::Open, on, None);
         let flags = OpenFlags(flags.cast_signed());
-        let cache = self.0.opened(&asker, node(on), flags).map_err(fail)?;
+        let cache = self.server.opened(&asker, node(on), flags).map_err(fail)?;
         Ok(open_reply(cache))
     }
 
@@ -422,9 +303,13 @@ impl Filesystem for Ring {
     ) -> FsResult<ReplyCreate> {
         let asker = self.begin(r, Asked::Create, parent, Some(name));
         let flags = OpenFlags(flags.cast_signed());
-        let created = self
-            .0
-            .created(&asker, node(parent), name.as_bytes(), masked(mode), flags);
+        let created = self.server.created(
+            &asker,
+            node(parent),
+            name.as_bytes(),
+            self.new_mode(mode),
+            flags,
+        );
         let (attr, handle, how) = created.map_err(fail)?;
         let ReplyEntry {
             ttl,
@@ -449,22 +334,9 @@ impl Filesystem for Ring {
         target: &mut [u8],
     ) -> FsResult<usize> {
         let asker = self.begin(r, Asked::Read, on, None);
-        // The transport does not pass the flags of the open file on.
-        let from = (offset, OpenFlags(0));
-        if !self.0.turns.long(For::Content) {
-            let read = self.0.read(&asker, node(on), from, target);
-            return read.map_err(fail);
-        }
-        let (server, size) = (Arc::clone(&self.0), target.len());
-        let read = spawn_blocking(move || {
-            let mut bytes = vec![0; size];
-            let len = server.read(&asker, node(on), from, &mut bytes)?;
-            bytes.truncate(len);
-            Ok(bytes)
-        });
-        let bytes = read.await.unwrap_or(Err(Errno::EIO)).map_err(fail)?;
-        target[..bytes.len()].copy_from_slice(&bytes);
-        Ok(bytes.len())
+        let flags = OpenFlags(self.untold.load(Relaxed).cast_signed());
+        let read = self.server.read(&asker, node(on), (offset, flags), target);
+        read.map_err(fail)
     }
 
     async fn write(
@@ -481,7 +353,7 @@ impl Filesystem for Ring {
         let file = (node(on), FileHandle(handle.get()));
         let how = WriteFlags::from_bits_retain(how);
         let flags = OpenFlags(flags.cast_signed());
-        let written = self.0.written(&asker, file, offset, data, how, flags);
+        let written = self.server.written(&asker, file, offset, data, how, flags);
         written.map(|len| len as usize).map_err(fail)
     }
 
@@ -518,7 +390,9 @@ impl Filesystem for Ring {
         data_only: bool,
     ) -> FsResult<()> {
         let asker = self.begin(r, Asked::Fsync, on, None);
-        self.synced(asker, on, data_only).await
+        self.server
+            .sync_node(&asker, node(on), data_only)
+            .map_err(fail)
     }
 
     async fn fsyncdir(
@@ -529,12 +403,17 @@ impl Filesystem for Ring {
         data_only: bool,
     ) -> FsResult<()> {
         let asker = self.begin(r, Asked::Fsyncdir, on, None);
-        self.synced(asker, on, data_only).await
+        self.server
+            .sync_node(&asker, node(on), data_only)
+            .map_err(fail)
     }
 
     async fn opendir(&self, r: Request, on: InodeId, _flags: u32) -> FsResult<ReplyOpen> {
         let asker = self.begin(r, Asked::Opendir, on, None);
-        let cache = self.0.opened_directory(&asker, node(on)).map_err(fail)?;
+        let cache = self
+            .server
+            .opened_directory(&asker, node(on))
+            .map_err(fail)?;
         Ok(open_reply(cache))
     }
 
@@ -559,13 +438,13 @@ impl Filesystem for Ring {
     ) -> FsResult<Vec<DirectoryEntry>> {
         let asker = self.begin(r, Asked::Readdir, on, None);
         let (mut entries, mut left) = (Vec::new(), size as usize);
-        let listed = self.0.listed(&asker, node(on), offset, |entry| {
+        let listed = self.server.listed(&asker, node(on), offset, |entry| {
             let Some(rest) = left.checked_sub(listed_bytes(ENTRY_HEAD, entry.name)) else {
                 return false;
             };
             left = rest;
             entries.push(DirectoryEntry {
-                ino: self.0.numbers.node(entry.ino).0,
+                ino: self.server.numbers.node(entry.ino).0,
                 offset: entry.next,
                 kind: file_type(crate::convert::file_type(entry.kind)),
                 name: entry.name.to_vec(),
@@ -585,9 +464,9 @@ impl Filesystem for Ring {
     ) -> FsResult<Vec<DirectoryEntryPlus>> {
         let asker = self.begin(r, Asked::Readdirplus, on, None);
         let (mut entries, mut left) = (Vec::new(), size as usize);
-        let policy = &self.0.policy;
+        let policy = &self.server.policy;
         let listed = self
-            .0
+            .server
             .listed_with_attributes(&asker, node(on), offset, &mut |entry| {
                 let Some(rest) = left.checked_sub(listed_bytes(ENTRY_PLUS_HEAD, entry.name)) else {
                     return false;
@@ -609,7 +488,7 @@ impl Filesystem for Ring {
 
     async fn statfs(&self, r: Request, on: InodeId) -> FsResult<ReplyStatfs> {
         self.begin(r, Asked::Statfs, on, None);
-        let s = self.0.shared.call("statfs", |fs| fs.statfs());
+        let s = self.server.shared.call("statfs", |fs| fs.statfs());
         let s = s.map_err(fail)?;
         Ok(ReplyStatfs {
             blocks: s.blocks,
@@ -626,7 +505,7 @@ impl Filesystem for Ring {
     async fn access(&self, r: Request, on: InodeId, mask: u32) -> FsResult<()> {
         let asker = self.begin(r, Asked::Access, on, None);
         let mask = (mask & 0o7) as u8;
-        self.0.may(&asker, node(on), mask).map_err(fail)
+        self.server.may(&asker, node(on), mask).map_err(fail)
     }
 
     async fn fallocate(
@@ -640,7 +519,7 @@ impl Filesystem for Ring {
     ) -> FsResult<()> {
         let asker = self.begin(r, Asked::Fallocate, on, None);
         let done = self
-            .0
+            .server
             .allocated(&asker, node(on), (offset, length), mode.cast_signed());
         done.map_err(fail)
     }
@@ -655,7 +534,7 @@ impl Filesystem for Ring {
     ) -> FsResult<u64> {
         let asker = self.begin(r, Asked::Lseek, on, None);
         let (offset, whence) = (offset.cast_signed(), whence.cast_signed());
-        let found = self.0.sought(&asker, node(on), offset, whence);
+        let found = self.server.sought(&asker, node(on), offset, whence);
         found.map(i64::cast_unsigned).map_err(fail)
     }
 
@@ -668,11 +547,12 @@ impl Filesystem for Ring {
         flags: u32,
     ) -> FsResult<()> {
         let asker = self.begin(r, Asked::Setxattr, on, Some(name));
-        let set = match self.0.set_own_attribute(&asker, name, value) {
+        let set = match self.server.set_own_attribute(&asker, name, value) {
             Some(set) => set,
             None => {
                 let flags = flags.cast_signed();
-                self.0.set_xattr(&asker, node(on), (name, value), flags)
+                self.server
+                    .set_xattr(&asker, node(on), (name, value), flags)
             }
         };
         set.map_err(fail)
@@ -686,22 +566,17 @@ impl Filesystem for Ring {
         size: u32,
     ) -> FsResult<ReplyXattr> {
         let asker = self.begin(r, Asked::Getxattr, on, Some(name));
-        if !(crate::requests::commits(name) && self.0.turns.long(For::Commit)) {
-            return xattr(size, self.0.xattr(&asker, node(on), name));
-        }
-        let (server, name) = (Arc::clone(&self.0), name.to_owned());
-        let value = spawn_blocking(move || server.xattr(&asker, node(on), &name));
-        xattr(size, value.await.unwrap_or(Err(Errno::EIO)))
+        xattr(size, self.server.xattr(&asker, node(on), name))
     }
 
     async fn listxattr(&self, r: Request, on: InodeId, size: u32) -> FsResult<ReplyXattr> {
         let asker = self.begin(r, Asked::Listxattr, on, None);
-        xattr(size, self.0.xattrs(&asker, node(on)))
+        xattr(size, self.server.xattrs(&asker, node(on)))
     }
 
     async fn removexattr(&self, r: Request, on: InodeId, name: &OsStr) -> FsResult<()> {
         let asker = self.begin(r, Asked::Removexattr, on, Some(name));
-        let removed = self.0.removed_xattr(&asker, node(on), name);
+        let removed = self.server.removed_xattr(&asker, node(on), name);
         removed.map_err(fail)
     }
 }
@@ -719,16 +594,6 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use std::time::Duration;
-
-    #[test]
-    fn every_processor_that_may_be_there_is_counted() {
-        for (list, sum) in [("0", 1), ("0-3", 4), ("0-1,4-5,9", 5)] {
-            assert_eq!(count(list).unwrap(), sum);
-        }
-        for list in ["", "x", "3-1", "0-99999", "0-65535"] {
-            assert!(count(list).is_err(), "{list}");
-        }
-    }
 
     #[test]
     fn times_before_1970_are_negative_seconds_and_positive_nanoseconds() {

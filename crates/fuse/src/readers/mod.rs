@@ -1,50 +1,45 @@
-//! Which threads read requests: one at a time, as long as that one is quick.
+//! Which threads serve requests, where, and whether processors wait for the next one awake: carries out [`rule`].
 //!
-//! The kernel wakes waiting readers in turn, so that several of them make every request
+//! The kernel wakes threads that wait for requests at `/dev/fuse` in turn, so that several of them make every request
 //! of a single client run on another thread, on a cold processor. Here, a thread that
 //! has answered while another one reads *parks* instead of reading, too. It is called
-//! back when the reader is about to wait for the medium ([`Turns::waits`]: fsync,
-//! reads), there are other clients, and such waits have been long of late, or when the
-//! reader has been busy with one request for too long (a watch looks after that). Who
-//! parked last is called back first, so that few threads do the work.
+//! back when the reader is about to wait ([`Readers::waits`]) and the rule says that it will sleep for long,
+//! or when the reader has been busy with one request for too long (a watch looks after that). Who
+//! parked last is called back first, so that few threads do the work. Over io_uring each processor's queue has
+//! a thread that stays: it gives the wait to another thread instead ([`Readers::sleeps`]).
 //!
 //! Invariants:
 //! * `reading` counts the threads that are on their way to the kernel, waiting there, or
 //!   on their way back; a thread that is called back is counted, and no longer among the
 //!   parked, before it runs;
-//! * no thread parks unless another one reads: requests never wait for nobody;
+//! * no thread parks unless another one reads: a request always finds a reader;
 //! * no thread parks before each has begun a request once, and has so been given the
 //!   guard that tells when it leaves for good (the mount is gone);
 //! * once a thread has left, no thread parks any more.
+
+mod place;
+mod poll;
+mod rule;
 
 use std::cell::RefCell;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::placement;
+use rustix::time::{ClockId, clock_gettime};
+
+use poll::IdlePoll;
+pub(crate) use rule::For;
+use rule::Rule;
 
 /// How often the watch looks while there are requests; a request may keep the only reader
 /// from one to two of these, if there are other clients.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// So many of them if there are none: somebody may come, but most likely the only client would go on
+/// As many of them if there are none: somebody may come, but most likely the only client would go on
 /// with another thread, on another processor.
 const LOOKS_ALONE: u32 = 10;
-/// Other clients count as being there for so many requests after the last sign of them.
-const COMPANY: u64 = 64;
 /// Looks without any request after which the watch sleeps until there is one.
 const LOOKS_IDLE_MAX: u32 = 50;
-/// Waits of this length are worth another thread's waking, in nanoseconds.
-const WAIT_LONG_NANOS: u64 = 60_000;
-
-/// What a request may wait for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum For {
-    /// What it reads.
-    Content,
-    /// What it wants durable.
-    Commit,
-}
 
 struct State {
     /// Threads that read.
@@ -53,14 +48,9 @@ struct State {
     parked: Vec<Thread>,
     /// Threads that have not begun a request yet.
     fresh: usize,
-    /// Requests begun.
-    begun: u64,
-    /// Who sent the last one.
-    client: u32,
-    /// Until so many have begun, more than one client is there.
-    company_until: u64,
-    /// How long waits have been of late, by what for, in nanoseconds.
-    waits: [u64; 2],
+    rule: Rule,
+    /// Requests are served by threads that stay where they are.
+    in_place: bool,
     /// The watch sleeps.
     watch_asleep: bool,
     /// Nobody parks any more.
@@ -74,40 +64,48 @@ impl State {
         self.reading += 1;
         Some(called)
     }
-
-    fn company(&self) -> bool {
-        self.begun < self.company_until
-    }
-
-    /// Whether such waits have been long of late.
-    fn long(&self, what: For) -> bool {
-        self.waits[what as usize] >= WAIT_LONG_NANOS
-    }
 }
 
 /// See the module's header.
-pub(crate) struct Turns {
+pub(crate) struct Readers {
     state: Mutex<State>,
     watch: Condvar,
     /// Done when a thread leaves: the mount is gone.
     on_leave: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    poll: Option<IdlePoll>,
+    since: Instant,
 }
 
 /// A request in progress; when it is dropped, after the reply, the thread reads or parks.
-pub(crate) struct Turn<'a> {
-    turns: &'a Turns,
+pub(crate) struct Serving<'a> {
+    readers: &'a Readers,
     may_park: bool,
 }
 
 /// A wait within a request.
 pub(crate) struct Waiting<'a> {
-    turns: &'a Turns,
-    what: For,
-    since: Instant,
+    _measured: Option<Measured<'a>>,
 }
 
-/// Stops the turns when its thread ends.
-struct Leaving(Arc<Turns>);
+struct Measured<'a> {
+    readers: &'a Readers,
+    what: For,
+    since: Instant,
+    worked: Duration,
+}
+
+/// Processor time of this thread.
+fn worked() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // Neither is negative.
+    Duration::new(
+        time.tv_sec.unsigned_abs(),
+        time.tv_nsec.unsigned_abs() as u32,
+    )
+}
+
+/// Stops the readers when its thread ends.
+struct Leaving(Arc<Readers>);
 
 impl Drop for Leaving {
     fn drop(&mut self) {
@@ -122,32 +120,32 @@ thread_local! {
     static LEAVING: RefCell<Option<Leaving>> = const { RefCell::new(None) };
 }
 
-impl Turns {
-    /// For so many threads, all of which begin by reading.
-    pub(crate) fn new(threads: usize) -> Arc<Turns> {
-        let turns = Arc::new(Turns {
+impl Readers {
+    /// For so many threads, all of which begin by reading. With `poll`, idle processors poll for a lone client.
+    pub(crate) fn new(threads: usize, poll: bool) -> Arc<Readers> {
+        let readers = Arc::new(Readers {
             state: Mutex::new(State {
                 reading: threads,
                 parked: Vec::with_capacity(threads),
                 fresh: threads,
-                begun: 0,
-                client: 0,
-                company_until: 0,
-                waits: [WAIT_LONG_NANOS; 2],
+                rule: Rule::new(),
+                in_place: false,
                 watch_asleep: false,
                 stopped: threads < 2,
             }),
             watch: Condvar::new(),
             on_leave: OnceLock::new(),
+            poll: poll.then(IdlePoll::new),
+            since: Instant::now(),
         });
         if threads > 1 {
-            let watch = Arc::clone(&turns);
+            let watch = Arc::clone(&readers);
             let watching = thread::Builder::new().name("fuse-watch".to_owned());
             if watching.spawn(move || watch.look()).is_err() {
-                turns.stop(); // nobody watches: nobody parks
+                readers.stop(); // nobody watches: nobody parks
             }
         }
-        turns
+        readers
     }
 
     /// Has something done whenever a thread leaves, because the mount is gone. The first call counts.
@@ -160,7 +158,7 @@ impl Turns {
     }
 
     /// Called by a thread that has received a request of the thread `client` (0: nobody).
-    pub(crate) fn begin(self: &Arc<Turns>, client: u32) -> Turn<'_> {
+    pub(crate) fn begin(self: &Arc<Readers>, client: u32) -> Serving<'_> {
         let first = LEAVING.with_borrow_mut(|leaving| {
             let first = leaving.is_none();
             leaving.get_or_insert_with(|| Leaving(Arc::clone(self)));
@@ -171,57 +169,76 @@ impl Turns {
         if first {
             state.fresh = state.fresh.saturating_sub(1);
         }
-        state.begun = state.begun.wrapping_add(1);
-        if client != 0 && client != state.client {
-            if state.client != 0 {
-                state.company_until = state.begun.wrapping_add(COMPANY);
-            }
-            state.client = client;
-        }
         if state.watch_asleep {
             state.watch_asleep = false;
             self.watch.notify_one();
         }
-        let alone = !state.company();
-        drop(state);
-        if alone {
-            placement::follow(client);
+        if !self.count(state, client) {
+            place::follow(client);
         }
-        Turn {
-            turns: self,
+        Serving {
+            readers: self,
             may_park: true,
         }
     }
 
     /// Called by a thread that has received one of several requests at once: it reads
     /// again, or goes on with the next, in any case.
-    pub(crate) fn begin_some(self: &Arc<Turns>) -> Turn<'_> {
-        let mut turn = self.begin(0);
-        turn.may_park = false;
-        turn
+    pub(crate) fn begin_some(self: &Arc<Readers>) -> Serving<'_> {
+        let mut serving = self.begin(0);
+        serving.may_park = false;
+        serving
+    }
+
+    /// Called by a thread that stays where it is and has received a request of the thread `client`.
+    pub(crate) fn begin_in_place(&self, client: u32) {
+        let mut state = self.state();
+        state.in_place = true;
+        self.count(state, client);
+    }
+
+    /// Tells the rule of a request. Whether there are other clients.
+    fn count(&self, mut state: MutexGuard<'_, State>, client: u32) -> bool {
+        state.rule.begin(client);
+        let company = state.rule.company();
+        if let Some(poll) = &self.poll {
+            match (poll.requested(), company) {
+                (true, true) => poll.rest(),
+                (false, false) if state.rule.polls(self.since.elapsed()) => {
+                    drop(state);
+                    poll.wake();
+                }
+                _ => {}
+            }
+        }
+        company
     }
 
     /// Called within a request that is about to wait; dropped when it has.
     pub(crate) fn waits(&self, what: For) -> Waiting<'_> {
         let mut state = self.state();
-        if state.company()
-            && state.long(what)
+        if !state.rule.company() && !state.in_place {
+            return Waiting { _measured: None }; // nobody is to be called, and so nothing to be learned
+        }
+        if state.rule.sleeps(what)
             && let Some(called) = state.call_back()
         {
             drop(state);
             called.unpark();
         }
         Waiting {
-            turns: self,
-            what,
-            since: Instant::now(),
+            _measured: Some(Measured {
+                readers: self,
+                what,
+                since: Instant::now(),
+                worked: worked(),
+            }),
         }
     }
 
-    /// Whether such waits have been long of late.
-    #[cfg(feature = "io-uring")]
-    pub(crate) fn long(&self, what: For) -> bool {
-        self.state().long(what)
+    /// Whether such a wait is believed to put this thread to sleep for long.
+    pub(crate) fn sleeps(&self, what: For) -> bool {
+        self.state().rule.sleeps(what)
     }
 
     fn end(&self, may_park: bool) {
@@ -238,7 +255,7 @@ impl Turns {
             thread::park();
             state = self.state();
             let Some(at) = state.parked.iter().position(|t| t.id() == id) else {
-                return placement::look_soon(); // called back
+                return place::look_soon(); // called back
             };
             if state.stopped {
                 state.parked.remove(at);
@@ -259,17 +276,17 @@ impl Turns {
     /// Calls a thread back when for too long nobody reads and no request begins.
     fn look(&self) {
         let mut state = self.state();
-        let (mut begun, mut idle) = (state.begun, 0);
+        let (mut begun, mut idle) = (state.rule.begun(), 0);
         while !state.stopped {
-            if state.begun == begun {
+            if state.rule.begun() == begun {
                 idle += 1;
-                if (state.company() || idle >= LOOKS_ALONE)
+                if (state.rule.company() || idle >= LOOKS_ALONE)
                     && let Some(called) = state.call_back()
                 {
                     called.unpark();
                 }
             } else {
-                begun = state.begun;
+                begun = state.rule.begun();
                 idle = 0;
             }
             if idle > LOOKS_IDLE_MAX && state.reading > 0 {
@@ -280,7 +297,7 @@ impl Turns {
                         .wait(state)
                         .unwrap_or_else(PoisonError::into_inner);
                 }
-                (begun, idle) = (state.begun, 0);
+                (begun, idle) = (state.rule.begun(), 0);
             } else {
                 let looked = self.watch.wait_timeout(state, LOOK_EVERY);
                 state = looked.unwrap_or_else(PoisonError::into_inner).0;
@@ -289,18 +306,17 @@ impl Turns {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Serving<'_> {
     fn drop(&mut self) {
-        self.turns.end(self.may_park);
+        self.readers.end(self.may_park);
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for Measured<'_> {
     fn drop(&mut self) {
-        let waited = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let mut state = self.turns.state();
-        let of_late = &mut state.waits[self.what as usize];
-        *of_late = *of_late / 8 * 7 + waited / 8;
+        let worked = worked().saturating_sub(self.worked);
+        let asleep = self.since.elapsed().saturating_sub(worked);
+        self.readers.state().rule.slept(self.what, asleep);
     }
 }
 
@@ -313,12 +329,12 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(300);
 
-    type Request = (u32, Box<dyn FnOnce(&Turns) + Send>);
+    type Request = (u32, Box<dyn FnOnce(&Readers) + Send>);
 
-    /// Readers over a queue that wakes them in turn, as the kernel does.
+    /// Threads over a queue that wakes them in turn, as the kernel does.
     struct Server {
         queue: Option<mpsc::Sender<Request>>,
-        turns: Arc<Turns>,
+        readers: Arc<Readers>,
         threads: Vec<thread::JoinHandle<()>>,
     }
 
@@ -326,29 +342,29 @@ mod tests {
         fn new(threads: usize) -> Server {
             let (send, receive) = mpsc::channel::<Request>();
             let receive = Arc::new(Mutex::new(receive));
-            let turns = Turns::new(threads);
+            let readers = Readers::new(threads, false);
             let serve = |_| {
-                let (turns, receive) = (Arc::clone(&turns), Arc::clone(&receive));
+                let (readers, receive) = (Arc::clone(&readers), Arc::clone(&receive));
                 thread::spawn(move || {
                     loop {
                         let request = receive.lock().unwrap().recv();
                         let Ok((client, request)) = request else {
                             return;
                         };
-                        let _turn = turns.begin(client);
-                        request(&turns);
+                        let _serving = readers.begin(client);
+                        request(&readers);
                     }
                 })
             };
             let threads = (0..threads).map(serve).collect();
             Server {
                 queue: Some(send),
-                turns,
+                readers,
                 threads,
             }
         }
 
-        fn ask(&self, client: u32, request: impl FnOnce(&Turns) + Send + 'static) {
+        fn ask(&self, client: u32, request: impl FnOnce(&Readers) + Send + 'static) {
             self.queue
                 .as_ref()
                 .unwrap()
@@ -401,9 +417,9 @@ mod tests {
             let gate = Arc::new(Mutex::new(gate));
             for _ in 0..3 {
                 let (gate, slow) = (Arc::clone(&gate), tell.clone());
-                server.ask(1, move |turns| {
+                server.ask(1, move |readers| {
                     if announced {
-                        let _waiting = turns.waits(For::Commit);
+                        let _waiting = readers.waits(For::Commit);
                     }
                     let _ = gate.lock().unwrap().recv_timeout(LIMIT);
                     slow.send("slow").unwrap();
@@ -438,18 +454,18 @@ mod tests {
 
     #[test]
     fn every_thread_is_accounted_for_through_requests_that_come_in_batches() {
-        let turns = Turns::new(3);
+        let readers = Readers::new(3, false);
         // Every thread begins once, else nobody parks.
         for _ in 0..3 {
-            let turns = Arc::clone(&turns);
+            let readers = Arc::clone(&readers);
             let counted = thread::spawn(move || {
-                drop(turns.begin_some());
-                drop(turns.begin_some());
-                turns.state().reading
+                drop(readers.begin_some());
+                drop(readers.begin_some());
+                readers.state().reading
             });
             assert_eq!(counted.join().unwrap(), 3);
         }
-        turns.stop();
+        readers.stop();
     }
 
     #[test]
@@ -458,9 +474,9 @@ mod tests {
         let (tell, told) = mpsc::channel();
         for i in 0..3000u32 {
             let tell = tell.clone();
-            server.ask(i % 3, move |turns| {
+            server.ask(i % 3, move |readers| {
                 if i % 7 == 0 {
-                    let _waiting = turns.waits(For::Content);
+                    let _waiting = readers.waits(For::Content);
                     thread::sleep(Duration::from_micros(200));
                 }
                 tell.send(i).unwrap();
@@ -471,7 +487,7 @@ mod tests {
             .collect();
         seen.sort_unstable();
         assert_eq!(seen, (0..3000).collect::<Vec<_>>());
-        let state = server.turns.state();
+        let state = server.readers.state();
         assert!(state.reading + state.parked.len() <= 5);
         drop(state);
         server.finish();
