@@ -1,21 +1,24 @@
 //! Events of all descriptors, and which workers they call.
 //!
-//! All descriptors are in one epoll, connections edge-triggered, so that none is armed again. Idle workers do not
-//! wait there: they wait on a second epoll that holds the first and is armed for one worker at a time. The kernel calls the
-//! worker that slept last; it takes one event, arms the second epoll for the next worker, and serves. So a lone call is
-//! served where it arrives, with no hand-over, and a further event calls a further worker.
+//! All descriptors are in one epoll, connections edge-triggered, so that none is armed again. Exactly one party *guards* it:
 //!
-//! *Running workers.* When as many workers run as there are processors, no further one is called: each takes the next event
-//! when it has served the last, so a burst wakes nobody. A worker that is about to wait says so ([`Events::away`]) and counts
-//! no more. A worker may also wait unexpectedly, for a lock or a block that is not in memory. So while calls are withheld, the
-//! relief thread checks: if no event was served for [`RELIEF_AFTER`], it calls a further worker ([`Events::relieve`]).
+//! * a worker that *sits*: it waits on the epoll itself, and serves what comes. While calls come one at a time, it is always
+//!   the same one: no hand-over, nothing to arm, and one system call between two calls besides those of the connection;
+//! * or the idle workers: they wait on a second epoll that holds the first one and is *armed* for one of them. It is armed by
+//!   a worker that cannot sit soon: it is about to wait ([`Events::away`]) or may have to ([`Events::covered`]), or it found the
+//!   next call there when it had served one, so there is work for two. The kernel calls the worker that slept last;
+//! * or *nobody*: a worker serves a call that waits for nothing, or as many run as there are processors. Each takes the next
+//!   event when it has served the last, so a burst wakes nobody.
 //!
-//! Invariant: the second epoll is armed; or a worker that it called is about to arm it or to withhold calls; or calls are
-//! withheld, and then as many workers run as there are processors, or one of them is about to ask for an event.
+//! *Running workers.* A worker may also wait unexpectedly, for a lock or a block that is not in memory. So while several run
+//! and nobody guards, the relief thread checks: if no call ended for [`RELIEF_AFTER`], it arms the second epoll
+//! ([`Events::relieve`]).
+//!
+//! Invariant: if nobody guards, a worker is about to ask for an event, or to arm the second epoll.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -25,9 +28,9 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 /// If no call ends for this long, the running workers may be waiting.
 const RELIEF_AFTER: Duration = Duration::from_millis(1);
-/// How often a worker yields the processor before it sleeps, while calls are withheld.
+/// How often a worker yields the processor before it waits, while others run on all processors.
 const LULL_TURNS_MAX: u32 = 8;
-/// Checks in a row at which no call was withheld, after which the relief thread sleeps.
+/// Checks in a row at which somebody guarded, after which the relief thread sleeps.
 const RELIEF_ENDS_AFTER: u32 = 4;
 
 /// The workers that serve a call and do not wait, as far as they know.
@@ -35,8 +38,8 @@ const RELIEF_ENDS_AFTER: u32 = 4;
 struct Running {
     processors: usize,
     workers: AtomicUsize,
-    /// The second epoll is not armed, because enough workers run.
-    withheld: AtomicBool,
+    /// Workers in the middle of a call that wait.
+    away: AtomicUsize,
     /// Calls that have ended.
     ended: AtomicU64,
     /// The relief thread checks.
@@ -64,9 +67,16 @@ pub(crate) struct Away<'a>(&'a Events);
 
 impl Drop for Away<'_> {
     fn drop(&mut self) {
-        self.0.running.workers.fetch_add(1, Ordering::SeqCst);
+        let running = &self.0.running;
+        running.workers.fetch_add(1, Ordering::SeqCst);
+        running.away.fetch_sub(1, Ordering::SeqCst);
     }
 }
+
+/// Who guards: [`Events::guard`].
+const NOBODY: u8 = 0;
+const SITTING: u8 = 1;
+const ARMED: u8 = 2;
 
 /// See the module's header.
 #[derive(Debug)]
@@ -74,6 +84,7 @@ pub(crate) struct Events {
     all: OwnedFd,
     /// Readable when `all` is; armed for one worker.
     idle: OwnedFd,
+    guard: AtomicU8,
     running: Running,
     stopping: AtomicBool,
 }
@@ -82,11 +93,12 @@ impl Events {
     pub(crate) fn new() -> std::io::Result<Events> {
         let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let idle = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let once = EventFlags::IN | EventFlags::ONESHOT;
-        epoll::add(&idle, &all, EventData::new_u64(0), once)?;
+        // Not armed: the first worker sits.
+        epoll::add(&idle, &all, EventData::new_u64(0), EventFlags::ONESHOT)?;
         Ok(Events {
             all,
             idle,
+            guard: AtomicU8::new(NOBODY),
             running: Running {
                 processors: thread::available_parallelism().map_or(1, usize::from),
                 ..Running::default()
@@ -114,46 +126,64 @@ impl Events {
     /// Waits for an event; none at the end. A worker that got one runs until it asks for the next one and there is none.
     pub(crate) fn next(&self, turn: &mut Turn) -> Option<epoll::Event> {
         let running = &self.running;
-        let mut called = false;
         if turn.runs {
             running.ended.fetch_add(1, Ordering::Relaxed);
+            if let Some(event) = self.take_next() {
+                // There is work for one more.
+                self.call_or_withhold();
+                return Some(event);
+            }
+            turn.runs = false;
+            running.workers.fetch_sub(1, Ordering::SeqCst);
         }
-        loop {
-            let mut event = self.take_event();
-            // Clients that were just answered send their next call when they get the processor, and need not wake a worker.
-            let mut lull = 0;
-            while event.is_none()
-                && turn.runs
-                && lull < LULL_TURNS_MAX
-                && running.withheld.load(Ordering::SeqCst)
-                && !self.is_stopping()
-            {
-                thread::yield_now();
-                event = self.take_event();
-                lull += 1;
-            }
-            if self.is_stopping() {
-                event = None;
-            }
-            if event.is_none() && std::mem::take(&mut turn.runs) {
-                running.workers.fetch_sub(1, Ordering::SeqCst);
-            }
-            match event {
-                Some(_) if turn.runs => {}
-                Some(_) => {
-                    turn.runs = true;
-                    self.begins(called);
+        while !self.is_stopping() {
+            let event = match self.change_guard(NOBODY, SITTING) {
+                true => {
+                    let event = match self.is_stopping() {
+                        true => None,
+                        false => wait(&self.all, None),
+                    };
+                    self.guard.store(NOBODY, Ordering::SeqCst);
+                    event
                 }
-                None if called && !self.is_stopping() => self.call_or_withhold(),
-                None if called => self.call_next_worker(),
-                None => self.call_if_withheld(),
-            }
-            if event.is_some() || self.is_stopping() {
+                false => {
+                    if wait(&self.idle, None).is_some() {
+                        self.change_guard(ARMED, NOBODY);
+                    }
+                    self.take_event()
+                }
+            };
+            if event.is_some() && !self.is_stopping() {
+                turn.runs = true;
+                // Alone it serves at once: nobody has a lock that it may wait for.
+                let others = running.workers.fetch_add(1, Ordering::SeqCst);
+                if others + running.away.load(Ordering::SeqCst) > 0 {
+                    self.call_or_withhold();
+                }
                 return event;
             }
-            let waited = wait(&self.idle, None);
-            called = waited.is_some();
         }
+        // Each worker that ends calls the next one, whatever the running ones wait for.
+        self.arm();
+        None
+    }
+
+    /// The next event, for a worker that runs. Clients that were just answered send their next call when they get the
+    /// processor, and need not wake a worker.
+    fn take_next(&self) -> Option<epoll::Event> {
+        let mut lull = 0;
+        while !self.is_stopping() {
+            let event = self.take_event();
+            let crowded = self.running.workers.load(Ordering::SeqCst) >= self.running.processors
+                && self.running.processors > 1
+                && self.guard.load(Ordering::SeqCst) == NOBODY;
+            if event.is_some() || !crowded || lull == LULL_TURNS_MAX {
+                return event;
+            }
+            thread::yield_now();
+            lull += 1;
+        }
+        None
     }
 
     /// An event that is there: one, what is ready at the same time goes to others.
@@ -161,45 +191,47 @@ impl Events {
         wait(&self.all, Some(&Timespec::default()))
     }
 
-    /// A worker begins to run, perhaps called by the kernel.
-    fn begins(&self, called: bool) {
-        self.running.workers.fetch_add(1, Ordering::SeqCst);
-        if called {
-            self.call_or_withhold();
-        }
+    fn change_guard(&self, from: u8, to: u8) -> bool {
+        let changed = (self.guard).compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
+        changed.is_ok()
     }
 
-    /// The second epoll has called this worker and is not armed any more: arms it, unless enough workers run.
+    /// A worker serves, others may have to serve, too: idle ones guard, unless enough workers run.
     fn call_or_withhold(&self) {
         let running = &self.running;
         if running.workers.load(Ordering::SeqCst) < running.processors {
-            return self.call_next_worker();
+            return self.call_if_unguarded();
         }
-        running.withheld.store(true, Ordering::SeqCst);
-        // A worker that stopped running in between may have found nothing withheld.
-        if running.workers.load(Ordering::SeqCst) < running.processors {
-            self.call_if_withheld();
-        } else if !running.watched.swap(true, Ordering::SeqCst) {
+        // Else the relief thread looks after it. It must see that somebody began to run before it is asked.
+        if self.guard.load(Ordering::SeqCst) == NOBODY
+            && !running.watched.swap(true, Ordering::SeqCst)
+        {
             let _lock = running.locked();
             running.watch.notify_one();
         }
     }
 
+    /// The worker is about to do what may wait, unexpectedly.
+    pub(crate) fn covered(&self) {
+        self.call_or_withhold();
+    }
+
     /// The worker is about to wait, and does not count as running until this is dropped.
     pub(crate) fn away(&self) -> Away<'_> {
+        self.running.away.fetch_add(1, Ordering::SeqCst);
         self.running.workers.fetch_sub(1, Ordering::SeqCst);
-        self.call_if_withheld();
+        self.call_if_unguarded();
         Away(self)
     }
 
-    fn call_if_withheld(&self) {
-        if self.running.withheld.swap(false, Ordering::SeqCst) {
-            self.call_next_worker();
+    /// If nobody guards, the next event calls an idle worker, also if it is there already.
+    fn call_if_unguarded(&self) {
+        if self.change_guard(NOBODY, ARMED) {
+            self.arm();
         }
     }
 
-    /// The next event calls an idle worker, also if it is there already.
-    fn call_next_worker(&self) {
+    fn arm(&self) {
         let once = EventFlags::IN | EventFlags::ONESHOT;
         let _ = epoll::modify(&self.idle, &self.all, EventData::new_u64(0), once);
     }
@@ -217,17 +249,17 @@ impl Events {
             while looks < RELIEF_ENDS_AFTER && !self.is_stopping() {
                 thread::sleep(RELIEF_AFTER);
                 let before = std::mem::replace(&mut ended, running.ended.load(Ordering::Relaxed));
-                looks = match running.withheld.load(Ordering::SeqCst) {
-                    true => 0,
-                    false => looks + 1,
+                looks = match self.guard.load(Ordering::SeqCst) {
+                    NOBODY => 0,
+                    _ => looks + 1,
                 };
                 if ended == before {
-                    self.call_if_withheld();
+                    self.call_if_unguarded();
                 }
             }
             running.watched.store(false, Ordering::SeqCst);
             // A worker that still found this thread checking did not wake it.
-            if running.withheld.load(Ordering::SeqCst) {
+            if self.guard.load(Ordering::SeqCst) == NOBODY {
                 running.watched.store(true, Ordering::SeqCst);
             }
         }
@@ -236,8 +268,8 @@ impl Events {
     /// From now on there are no events.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        // From now on each worker that ends wakes the next one, whatever the running ones wait for.
-        self.call_next_worker();
+        // Who waits for an event gets the one of the end.
+        self.arm();
         let _lock = self.running.locked();
         self.running.watch.notify_all();
     }
@@ -262,35 +294,31 @@ mod tests {
     use rustix::event::{EventfdFlags, eventfd};
     use std::time::Instant;
 
-    /// On one processor, whose worker serves an event that the kernel called it for, while another event waits.
-    fn served(then: impl FnOnce(&Events)) {
+    /// On so many processors, a worker serves an event that came while it sat, and another event waits.
+    fn served(processors: usize, then: impl FnOnce(&Events, &mut Turn)) {
         let mut events = Events::new().unwrap();
-        events.running.processors = 1;
+        events.running.processors = processors;
         let descriptors = [(); 2].map(|()| eventfd(1, EventfdFlags::CLOEXEC).unwrap());
         for (fd, token) in descriptors.iter().zip(1..) {
             let once = EventFlags::IN | EventFlags::ONESHOT;
             events.add(fd, token, once).unwrap();
         }
-        assert!(calls_a_worker(&events));
         let mut turn = Turn::default();
         assert!(events.next(&mut turn).is_some());
-        events.call_or_withhold();
-        assert!(
-            !calls_a_worker(&events),
-            "one runs, and there is one processor"
-        );
-        then(&events);
+        assert!(!calls_a_worker(&events), "a lone call calls nobody");
+        then(&events, &mut turn);
         events.stop();
     }
 
     /// Whether an idle worker would be called; then nothing is armed any more.
     fn calls_a_worker(events: &Events) -> bool {
-        wait(&events.idle, Some(&Timespec::default())).is_some()
+        let called = wait(&events.idle, Some(&Timespec::default())).is_some();
+        called && events.change_guard(ARMED, NOBODY)
     }
 
     #[test]
     fn a_worker_that_says_that_it_waits_lets_another_one_be_called() {
-        served(|events| {
+        served(1, |events, _| {
             let away = events.away();
             assert!(calls_a_worker(events));
             drop(away);
@@ -298,16 +326,44 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_has_nothing_more_to_serve_lets_another_one_be_called() {
-        served(|events| {
-            let mut turn = Turn { runs: true };
-            // It takes the second event itself, and does not arm.
-            assert!(events.next(&mut turn).is_some());
+    fn a_worker_that_may_wait_lets_another_one_be_called_if_a_processor_is_idle() {
+        served(2, |events, _| {
+            events.covered();
+            assert!(calls_a_worker(events));
+        });
+        served(1, |events, _| {
+            events.covered();
+            assert!(!calls_a_worker(events));
+        });
+    }
+
+    #[test]
+    fn a_worker_that_finds_the_next_call_lets_another_one_be_called() {
+        served(2, |events, turn| {
+            assert!(events.next(turn).is_some());
+            let fd = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
+            events
+                .add(&fd, 3, EventFlags::IN | EventFlags::ONESHOT)
+                .unwrap();
+            assert!(calls_a_worker(events));
+        });
+    }
+
+    #[test]
+    fn a_worker_with_nothing_more_to_serve_sits() {
+        served(1, |events, turn| {
+            // It takes the second event itself, and arms nothing.
+            assert!(events.next(turn).is_some());
             assert!(!calls_a_worker(events));
             let fd = eventfd(1, EventfdFlags::CLOEXEC).unwrap();
             thread::scope(|scope| {
-                // There is none for it until this one comes.
-                scope.spawn(|| assert!(events.next(&mut turn).is_some()));
+                scope.spawn(|| assert!(events.next(turn).is_some()));
+                let since = Instant::now();
+                while events.guard.load(Ordering::SeqCst) != SITTING {
+                    assert!(since.elapsed() < Duration::from_secs(60));
+                    thread::yield_now();
+                }
+                assert!(!calls_a_worker(events));
                 events
                     .add(&fd, 3, EventFlags::IN | EventFlags::ONESHOT)
                     .unwrap();
@@ -317,7 +373,8 @@ mod tests {
 
     #[test]
     fn a_worker_that_waits_without_saying_so_is_relieved() {
-        served(|events| {
+        served(1, |events, _| {
+            events.covered();
             thread::scope(|scope| {
                 scope.spawn(|| events.relieve());
                 let since = Instant::now();
@@ -329,6 +386,22 @@ mod tests {
                 events.stop();
                 assert!(called);
             });
+        });
+    }
+
+    /// The one that sits, and those that sleep.
+    #[test]
+    fn all_workers_end() {
+        let events = Events::new().unwrap();
+        let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        events.add(&fd, 0, EventFlags::IN).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| assert!(events.next(&mut Turn::default()).is_none()));
+            }
+            thread::sleep(Duration::from_millis(10));
+            events.stop();
+            rustix::io::write(&fd, &1u64.to_ne_bytes()).unwrap();
         });
     }
 }

@@ -4,7 +4,7 @@
 //! Protocol only, no storage logic. What it promises:
 //!
 //! * What is answered is durable: every change but unstable writes is committed before its reply, in the stream of
-//!   the client, user or export, and calls that come together share a flush (paper 001, section 3; paper 004, section 3.2).
+//!   the client, user or export, and calls that come together share a flush (GoJournal §3; ccfs §3.2).
 //! * `committed` and the write verifier say what is true (`procedures`, `volume`).
 //! * A call that comes again is answered, not carried out again within two minutes (`drc`).
 //! * Handles cannot be made by others, live as long as their files, and never name another (`handles`).

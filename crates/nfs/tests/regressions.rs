@@ -12,9 +12,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
-use steadfast_block::sim::SimDevice;
-use steadfast_fs::{Contract, Fs, MountOptions};
-use steadfast_nfs::{Export, Served, Streams};
+use steadfast_fs::{Fs, MountOptions};
 use steadfast_vfs::Caller;
 
 use NFS_PROGRAM as P;
@@ -623,128 +621,6 @@ fn corner_39_an_exclusive_create_survives_a_restart() {
         c.create_how(&root, "cut", verifier()).err(),
         Some(NFS3ERR_EXIST)
     );
-}
-
-/// Bitmaps were read before the log was replayed: after a kill, acknowledged files were overwritten. Here the power goes
-/// after every answer, with all that was not flushed lost: what was answered is there, and what is made then
-/// takes nobody's place.
-#[test]
-fn gonfs_02_what_was_answered_survives_a_power_cut_at_once() {
-    for (contract, streams) in [
-        (Contract::Ordered, Streams::File),
-        (Contract::Ordered, Streams::Client),
-        (Contract::Ordered, Streams::User),
-        (Contract::Ordered, Streams::Export),
-        (Contract::MetadataPrefix, Streams::File),
-        (Contract::Sync, Streams::File),
-    ] {
-        survives_a_power_cut(contract, streams);
-    }
-}
-
-fn survives_a_power_cut(contract: Contract, streams: Streams) {
-    let device = Arc::new(SimDevice::new(8192));
-    format_for(&*device, contract);
-    let mut options_of_mount = MountOptions::default();
-    options_of_mount.defer_commits = true;
-    let fs = Fs::mount(device.clone(), &options_of_mount).unwrap().0;
-    let export_as = Export {
-        streams,
-        ..export()
-    };
-    let mut served = Served::new(fs, "test");
-    served.sync = contract == Contract::Sync;
-    let site = Site::serving(served, vec![export_as], &options());
-    let (mut c, root) = site.mounted();
-    let mut expected: Vec<(&str, bool)> = Vec::new();
-    let check = |expected: &[(&str, bool)]| {
-        let after = cut(&device);
-        let site = Site::with(after, vec![export()]);
-        let mut c = site.client();
-        for (name, there) in expected {
-            assert_eq!(
-                c.lookup(&root, name).is_ok(),
-                *there,
-                "{name}: {expected:?}"
-            );
-        }
-        let mut others = Vec::new();
-        for i in 0..5 {
-            let f = c.create(&root, &format!("new{i}"));
-            c.write(&f, 0, &[b'n'; 5000], FILE_SYNC).unwrap();
-            others.push(f);
-        }
-        if let Ok(f) = c.lookup(&root, "f") {
-            let (data, _) = c.read(&f, 0, 1 << 20).unwrap();
-            assert!(
-                data.is_empty() || data == [b'f'; 9000],
-                "{} bytes",
-                data.len()
-            );
-        }
-        let _ = site.server.stop();
-    };
-    let f = c.create(&root, "f");
-    expected.push(("f", true));
-    check(&expected);
-    c.write(&f, 0, &[b'f'; 9000], FILE_SYNC).unwrap();
-    check(&expected);
-    c.mkdir(&root, "d").unwrap();
-    expected.push(("d", true));
-    check(&expected);
-    c.symlink(&root, "s", b"t").unwrap();
-    expected.push(("s", true));
-    check(&expected);
-    c.link(&f, &root, "l").unwrap();
-    expected.push(("l", true));
-    check(&expected);
-    c.rename((&root, "s"), (&root, "r")).unwrap();
-    expected.extend([("r", true)]);
-    expected[2].1 = false;
-    check(&expected);
-    c.rmdir(&root, "d").unwrap();
-    expected[1].1 = false;
-    check(&expected);
-    c.create_how(&root, "e", createhow3::EXCLUSIVE(createverf3([1; 8])))
-        .unwrap();
-    expected.push(("e", true));
-    check(&expected);
-    c.remove(&root, "l").unwrap();
-    expected[3].1 = false;
-    check(&expected);
-    status_of(c.setattr(&f, size(9000), None)).unwrap();
-    let g = c.create(&root, "g");
-    let wrote = c.write(&g, 0, &[b'g'; 100_000], UNSTABLE).unwrap();
-    if contract == Contract::Sync {
-        assert_eq!(wrote.committed, FILE_SYNC, "as stable as any");
-    } else {
-        c.commit(&g, 0, 0).unwrap();
-    }
-    let after = cut(&device);
-    let attr = after.lookup(&Caller::root(), after.root(), b"g").unwrap();
-    let mut data = vec![0; 100_000];
-    assert_eq!(
-        after.read(&Caller::root(), attr.ino, 0, &mut data).unwrap(),
-        data.len()
-    );
-    assert!(data.iter().all(|b| *b == b'g'));
-}
-
-/// The volume as a power cut leaves it now that loses all that was not flushed.
-fn cut(device: &SimDevice) -> Arc<Fs> {
-    use steadfast_block::sim::Limits;
-    let mut explorer = device.explorer();
-    let limits = Limits {
-        exhaustive_writes: 0,
-        sampled: 0,
-        tears: false,
-        seed: 1,
-    };
-    let at = explorer.len();
-    // The second image is that without any unflushed write, if there are any.
-    let image = explorer.cut(at).images(&limits).take(2).last().unwrap();
-    let device = Arc::new(SimDevice::from_image(image));
-    Fs::mount(device, &MountOptions::default()).unwrap().0
 }
 
 /// Out of space, its aborted operation left freed pointers in a cache, and a block was given away twice.

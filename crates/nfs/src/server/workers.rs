@@ -129,6 +129,9 @@ impl Shared {
         // A call that could not be answered from memory will wait; others probably wait if the last ones did.
         let away = (waits == Waits::Perhaps || self.waits.load(Relaxed) > 0)
             .then(|| self.reactor.events.away());
+        if away.is_none() {
+            self.reactor.events.covered();
+        }
         let since = Instant::now();
         let answered = self.answer(connection, call, false, reply);
         if waits == Waits::Likely {
