@@ -17,26 +17,24 @@ prepare_fs() {
   reason=$(fuse_reason)
   [ -z "$reason" ] || unable "cannot mount here: $reason"
   case ${STEADFAST_BENCH_TRANSPORT:=dev-fuse} in
-    dev-fuse) build_release ;;
-    io_uring) build_for_io_uring ;;
+    dev-fuse) ;;
+    io_uring) offer_io_uring ;;
     *) die "STEADFAST_BENCH_TRANSPORT=$STEADFAST_BENCH_TRANSPORT: it is dev-fuse or io_uring" ;;
   esac
+  build_release
   null_build
   make_workdir /dev/shm
   MEMORY_WORK=$WORK
 }
 
-# Not the build that is shipped: the transport is a feature. The kernel must be told to offer it.
-build_for_io_uring() {
+# The kernel must be told to offer it.
+offer_io_uring() {
   local switch=/sys/module/fuse/parameters/enable_uring
   [ -w "$switch" ] || unable "this kernel has no FUSE over io_uring ($switch)"
   if [ "$(cat "$switch")" != Y ]; then
     echo 1 >"$switch"
     on_exit eval "echo 0 >$switch"
   fi
-  STEADFAST=$TARGET/bench-ring/release/steadfast
-  (cd "$root" && CARGO_TARGET_DIR=$TARGET/bench-ring \
-    cargo build --quiet --release --locked -p steadfast-cli --features io-uring) || die "the build with io-uring failed"
 }
 
 # ---------------------------------------------------------------- volumes
@@ -60,7 +58,7 @@ volume() {
       # child of this script, as the pass-through is: the scheduler groups processes by session.
       local how=buffered
       if [ "$backing" = disk ]; then how=direct; fi
-      if [ "$STEADFAST_BENCH_TRANSPORT" = io_uring ]; then how+=,io_uring; fi
+      if [ "$STEADFAST_BENCH_TRANSPORT" = io_uring ]; then how+=,io_uring; else how+=,noio_uring; fi
       sf_serve "$image" "$MOUNTED" "$dir/$system.log" -o "$how"
       ;;
     ext4)

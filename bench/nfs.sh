@@ -141,6 +141,18 @@ scaling() {
   done
 }
 
+# idle: a lone small call on an idle server, and an echo over the loopback device in the same run.
+idle() {
+  local system
+  case " ${only:-idle} " in *" idle "*) ;; *) return 0 ;; esac
+  for system in "${systems[@]}"; do
+    take "$system" 1 idle 2000
+    keep "idle-call-$backing" µs lower "$system" call-latency-p50-us
+    keep "idle-echo-$backing" µs lower "$system" echo-latency-p50-us
+    keep "idle-above-echo-$backing" µs lower "$system" above-echo-us
+  done
+}
+
 # curves ENTRIES: the first and the last tenth of a directory that grows and shrinks.
 curves() {
   local entries=$1 system what part row
@@ -179,6 +191,7 @@ bench_nfs() {
         each "smallfile-commit-$clients" "$clients" files/s per-second smallfile-commit "$files"
         each "metadata-$clients" "$clients" calls/s per-second metadata "$calls"
       done
+      idle
       scaling smallfile 10
       scaling metadata 10
       for clients in 1 10; do

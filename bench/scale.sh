@@ -11,6 +11,8 @@ prepare_scale() {
   build_driver scale
   SCALE=$DRIVER
   build_release
+  make_workdir /dev/shm
+  MEMORY_WORK=$WORK
 }
 
 # take MEASURE ARGUMENT…: runs it once and keeps its figures.
@@ -23,6 +25,16 @@ bench_scale() {
   local files=1000000 inodes=10000000 file_bytes=$((100 << 30)) writes=200000 crashed=100000
   if [ -n "$quick" ]; then files=20000 inodes=100000 file_bytes=$((10 << 30)) writes=5000 crashed=5000; fi
   local volume_bytes=$((1 << 40)) image=$DISK_WORK/scale.img reason
+  local sizes=(10000 100000 1000000) size
+  if [ -n "$quick" ]; then sizes=(1000 10000 100000); fi
+
+  # In memory: a disk that is busy with the last row would be measured with the next one.
+  for size in "${sizes[@]}"; do take growth "$MEMORY_WORK/growth.img" "$size"; done
+  rm "$MEMORY_WORK/growth.img"
+  if [ "${STEADFAST_BENCH_ROWS:-}" = growth ]; then
+    "$SCALE" report ${json:+--json} "bench=$name" "cpus=$(nproc)" "load=$LOAD_AVERAGE" <"$RESULTS" >&3
+    return
+  fi
 
   take mkfs "$image" "$volume_bytes"
   take directory "$image" "$files"

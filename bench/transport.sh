@@ -1,5 +1,5 @@
 # The measurement `transport`: the same server over io_uring and over /dev/fuse, under the loads of `fs`. The subject,
-# `steadfast`, is the mount with `-o io_uring`; the peers are the one without, and the server that keeps nothing over both:
+# `steadfast`, is the mount with `-o io_uring`; the peers are the one with `-o noio_uring`, and the server that keeps nothing over both:
 # `null` is the limit of the subject, `null-dev-fuse` that of the peer. Sourced by bench/run.
 # shellcheck shell=bash disable=SC2034,SC2154
 
@@ -24,11 +24,11 @@ settle() {
 }
 
 bench_transport() {
-  local files=2000 mib=100 rounds=500 reads=5000
-  if [ -n "$quick" ]; then files=200 mib=20 rounds=50 reads=500; fi
+  local files=2000 mib=100 rounds=500 reads=5000 calls=20000
+  if [ -n "$quick" ]; then files=200 mib=20 rounds=50 reads=500 calls=2000; fi
   local only=${STEADFAST_BENCH_ROWS:-} backing=memory results=$RESULTS archive=$MEMORY_WORK/tree.tar
   local run system systems all=(steadfast dev-fuse null null-dev-fuse)
-  local -A at=() option=([steadfast]=io_uring [dev-fuse]=buffered)
+  local -A at=() option=([steadfast]=io_uring [dev-fuse]=noio_uring)
   make_archive "$archive"
   for system in "${all[@]}"; do
     at[$system]=$MEMORY_WORK/$system
@@ -50,6 +50,9 @@ bench_transport() {
     each smallfile-4 files/s higher "$files" smallfile DIR "$files" 4
     each smallfile-16 files/s higher "$files" smallfile DIR "$files" 16
     each varmail rounds/s higher "$rounds" varmail DIR "$rounds" 4
+    each lone-getattr calls/s higher "$calls" lone-getattr DIR "$calls"
+    each lone-lookup calls/s higher "$calls" lone-lookup DIR "$calls"
+    each lone-write calls/s higher "$calls" lone-write DIR "$calls"
     each append MiB/s higher "$mib" append DIR "$mib"
     each read-sequential MiB/s higher "$mib" read-sequential DIR "$mib"
     each read-random reads/s higher "$reads" read-random DIR "$mib" "$reads"
@@ -62,5 +65,5 @@ bench_transport() {
     sf_umount "${at[$system]}"
     sf_fsck "$MEMORY_WORK/$system.img"
   done
-  report "files=$files" "append_mib=$mib" "rounds=$rounds" "reads=$reads"
+  report "files=$files" "append_mib=$mib" "rounds=$rounds" "reads=$reads" "calls=$calls"
 }

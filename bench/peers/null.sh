@@ -2,13 +2,11 @@
 # a call costs here, the front end costs. Sourced after scripts/lib.sh, by bench/run; measures nothing by itself.
 # shellcheck shell=bash
 #
-#   null_build                 builds it, for io_uring if STEADFAST_BENCH_TRANSPORT says so
+#   null_build                 builds it
 #   null_mount DIR [OPTION…]   mounts it at DIR; undone when the script ends
 
 null_build() {
-  local features=()
-  if [ "${STEADFAST_BENCH_TRANSPORT:-}" = io_uring ]; then features=(--features io-uring); fi
-  build_driver null "${features[@]}"
+  build_driver null
   NULL=$DRIVER
 }
 

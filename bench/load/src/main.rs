@@ -27,6 +27,8 @@
 //! load byte FILE                      append a byte; the seconds are those of the fsync alone
 //! load bytes FILE COUNT MS            the same COUNT times, one each MS milliseconds; a line for each
 //! load paced FILE RATE SECONDS        append RATE mebibytes each second
+//! load lone-getattr|lone-lookup|lone-write DIR COUNT
+//!                                     one client's calls, one after the other: attributes, absent names, 4 KiB
 //! load report [--json] --subject NAME [KEY=VALUE…] <RESULTS
 //! ```
 //!
@@ -44,7 +46,8 @@ use workload::{Delivery, Mix};
 const USAGE: &str = "usage: load WORKLOAD ARGUMENTS... | report [--json] --subject NAME [KEY=VALUE...]; \
                      WORKLOAD: smallfile, varmail, fileserver, webserver, webproxy, log, overwrites, append, \
                      largefile, read-sequential, read-random, sqlite, untar, remove, clone, checkout, \
-                     createfiles, randwrite, mail, fill, truncate, byte, bytes, paced";
+                     createfiles, randwrite, mail, fill, truncate, byte, bytes, paced, lone-getattr, lone-lookup, \
+                     lone-write";
 
 fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
@@ -117,6 +120,9 @@ fn run(args: &[String]) -> Result<String, String> {
         ["bytes", file, count, interval] => {
             return workload::bytes(Path::new(file), number(count)?, number(interval)?);
         }
+        ["lone-getattr", dir, count] => workload::attributes(Path::new(dir), number(count)?)?,
+        ["lone-lookup", dir, count] => workload::lookups(Path::new(dir), number(count)?)?,
+        ["lone-write", dir, count] => workload::writes(Path::new(dir), number(count)?)?,
         ["paced", file, rate, seconds] => {
             workload::paced(Path::new(file), number(rate)?, number(seconds)?)?
         }

@@ -3,12 +3,14 @@
 
 mod beside;
 mod files;
+mod lone;
 mod mixes;
 mod programs;
 mod spool;
 
 pub(crate) use beside::{byte, bytes, fill, paced, randwrite, truncate};
 pub(crate) use files::{append, largefile, log, overwrites, random_reads, sequential_reads};
+pub(crate) use lone::{attributes, lookups, writes};
 pub(crate) use mixes::{Mix, mix};
 pub(crate) use programs::{checkout, clone, remove, sqlite, untar};
 pub(crate) use spool::{Delivery, create_files, mail, smallfile, varmail};

@@ -17,6 +17,29 @@ impl Latencies {
         self.0.extend(other.0);
     }
 
+    /// Their percentiles, as [`Figures::lines`].
+    pub(crate) fn lines(&self, prefix: &str) -> String {
+        let sorted = self.sorted();
+        let mut out = String::new();
+        if sorted.is_empty() {
+            return out;
+        }
+        for (name, percent) in [
+            ("latency-p50-us", 50),
+            ("latency-p95-us", 95),
+            ("latency-p99-us", 99),
+            ("latency-max-us", 100),
+        ] {
+            let value = micros(percentile(&sorted, percent));
+            let _ = writeln!(out, "{prefix}{name} {value:.6}");
+        }
+        out
+    }
+
+    pub(crate) fn median_us(&self) -> f64 {
+        micros(percentile(&self.sorted(), 50))
+    }
+
     fn sorted(&self) -> Vec<Duration> {
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
@@ -56,17 +79,10 @@ impl Figures {
                 self.bytes as f64 / f64::from(1 << 20) / self.seconds,
             );
         }
-        let sorted = self.latencies.sorted();
-        if !sorted.is_empty() {
-            for (name, percent) in [
-                ("latency-p50-us", 50),
-                ("latency-p95-us", 95),
-                ("latency-p99-us", 99),
-                ("latency-max-us", 100),
-            ] {
-                line(name, micros(percentile(&sorted, percent)));
-            }
-        }
+        out += &self.latencies.lines(prefix);
+        let mut line = |name: &str, value: f64| {
+            let _ = writeln!(out, "{prefix}{name} {value:.6}");
+        };
         if let Some(cpu) = self.server_cpu {
             line("server-cpu-us", micros(cpu) / self.operations as f64);
         }

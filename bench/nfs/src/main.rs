@@ -12,6 +12,7 @@
 //! nfs [OPTION...] read-sequential MIB          READ of 64 KiB from the beginning to the end
 //! nfs [OPTION...] read-random MIB COUNT        READ of 4 KiB anywhere, one at a time
 //! nfs [OPTION...] lookup ENTRIES COUNT         LOOKUP of names in random order in one directory, one at a time
+//! nfs [OPTION...] idle COUNT                   GETATTR on an idle server, beside an echo server of the driver's own
 //! nfs [OPTION...] directory ENTRIES            create, look up, list and remove, with figures for each tenth
 //! nfs [OPTION...] crash SECONDS RECORD         work for so long, whatever happens to the server; RECORD is a directory
 //! nfs [OPTION...] verify RECORD                compare the server's files with the record
@@ -93,6 +94,7 @@ fn run(args: &[String]) -> Result<String, String> {
         ["lookup", entries, count] => {
             figures(workload::lookup(&load()?, number(entries)?, number(count)?))
         }
+        ["idle", count] => workload::idle(&load()?, number(count)?).map_err(says(name)),
         ["directory", entries] => {
             workload::directory(&load()?, number(entries)?).map_err(says(name))
         }

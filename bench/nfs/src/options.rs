@@ -9,7 +9,7 @@ use crate::rpc::Target;
 
 pub(crate) const USAGE: &str = "usage: nfs [OPTION...] WORKLOAD ARGUMENTS...
   workloads: smallfile COUNT, smallfile-commit COUNT, metadata COUNT, largefile MIB, overwrite MIB, read-sequential MIB,
-    read-random MIB COUNT, lookup ENTRIES COUNT, directory ENTRIES; crash SECONDS RECORD, verify RECORD; wait SECONDS
+    read-random MIB COUNT, lookup ENTRIES COUNT, idle COUNT, directory ENTRIES; crash SECONDS RECORD, verify RECORD; wait SECONDS
   --server ADDRESS   (127.0.0.1)
   --port P           of the NFS program; asked for at the server's port mapper if not given
   --mount-port P     of the MOUNT program, likewise

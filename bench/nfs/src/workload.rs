@@ -3,11 +3,13 @@
 //! where that costs little, behind it otherwise.
 
 mod directory;
+mod idle;
 mod large;
 mod read;
 mod small;
 
 pub(crate) use directory::{directory, lookup};
+pub(crate) use idle::idle;
 pub(crate) use large::largefile;
 pub(crate) use read::{random, sequential};
 pub(crate) use small::{metadata, smallfile};

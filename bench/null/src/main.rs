@@ -16,10 +16,11 @@ const USAGE: &str = "usage: null DIR [--io-uring]";
 
 fn main() -> ExitCode {
     let mut options = MountOptions::new("null");
+    options.io_uring = Some(false);
     let mut dir = None;
     for argument in std::env::args_os().skip(1) {
         match argument.to_str() {
-            Some("--io-uring") => options.io_uring = true,
+            Some("--io-uring") => options.io_uring = Some(true),
             _ if dir.is_none() => dir = Some(PathBuf::from(argument)),
             _ => dir = None,
         }

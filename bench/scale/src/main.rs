@@ -8,6 +8,7 @@
 mod directory;
 mod figures;
 mod file;
+mod growth;
 mod mounted;
 mod report;
 mod tree;
@@ -27,6 +28,7 @@ usage: scale MEASURE
   file IMAGE BYTES WRITES      one sparse file: random writes and reads, holes punched, cut in half, removed
   crash IMAGE COUNT            leaves files that are durable in the log alone
   fsck IMAGE                   checks the volume
+  growth IMAGE SIZE            what must not take longer with so many entries, inodes known or pages
   mounted DIR COUNT PID        files in one directory of a mount, whose server is PID
   report [--json] [KEY=VALUE…] <FIGURES
 Prints one line for each figure.";
@@ -60,6 +62,9 @@ fn run(words: &[&str]) -> Result<String, String> {
             directory::measure(Path::new(image), number(count)?, &mut figures)?;
         }
         ["tree", image, count] => tree::measure(Path::new(image), number(count)?, &mut figures)?,
+        ["growth", image, size] => {
+            growth::measure(Path::new(image), number(size)?, &mut figures)?;
+        }
         ["file", image, bytes, writes] => {
             file::measure(
                 Path::new(image),

@@ -25,6 +25,13 @@ pub(crate) fn open(image: &Path) -> Result<(Arc<Fs>, Recovery), String> {
     Fs::mount(device(image, false)?, &MountOptions::default()).map_err(|e| e.to_string())
 }
 
+/// The same with so much memory for what was read.
+pub(crate) fn open_with(image: &Path, cache_bytes: u64) -> Result<(Arc<Fs>, Recovery), String> {
+    let mut options = MountOptions::default();
+    options.cache_bytes = cache_bytes;
+    Fs::mount(device(image, false)?, &options).map_err(|e| e.to_string())
+}
+
 /// Nothing of the image is in the host's page cache any more.
 pub(crate) fn forget(image: &Path) -> Result<(), String> {
     let text = |e: std::io::Error| format!("{}: {e}", image.display());
@@ -43,6 +50,17 @@ pub(crate) fn create(fs: &Fs, dir: Ino, name: &[u8]) -> Result<Ino, String> {
     };
     let made = fs.mknod(&Caller::root(), dir, name, &node);
     made.map(|attr| attr.ino).map_err(|e| e.to_string())
+}
+
+/// Makes a sparse image anew and a volume that fills it, measuring nothing.
+pub(crate) fn make_quietly(image: &Path, bytes: u64) -> Result<(), String> {
+    if image.exists() {
+        std::fs::remove_file(image).map_err(|e| format!("{}: {e}", image.display()))?;
+    }
+    let device = FileDevice::create(image, bytes / BLOCK_SIZE as u64, true);
+    let device = device.map_err(|e| e.to_string())?;
+    let made = mkfs(&device, &MkfsOptions::default(), &mut |_, _| {});
+    made.map(drop).map_err(|e| e.to_string())
 }
 
 /// Makes a sparse image and a volume that fills it.

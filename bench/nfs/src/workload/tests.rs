@@ -102,3 +102,18 @@ fn an_error_of_a_procedure_is_reported_by_its_name() {
     let error = client.remove(&fake.mount().root, "nothing").unwrap_err();
     assert_eq!(error.to_string(), "nothing: NFS3ERR_NOENT");
 }
+
+#[test]
+fn a_lone_call_stands_beside_its_echo() {
+    let fake = Fake::start(Fault::None);
+    let lines = idle(&run(&fake, 1), 20).unwrap();
+    for name in [
+        "call-latency-p50-us ",
+        "echo-latency-p50-us ",
+        "above-echo-us ",
+    ] {
+        let values = lines.lines().filter_map(|line| line.strip_prefix(name));
+        let values: Vec<f64> = values.map(|value| value.parse().unwrap()).collect();
+        assert_eq!(values.len(), 1, "{lines}");
+    }
+}
