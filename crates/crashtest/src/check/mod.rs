@@ -1,0 +1,203 @@
+//! The commands that judge a state: the checker's contract.
+//!
+//! A state is laid out as a directory of its own in memory (`/dev/shm`, else the directory for temporary files) and is removed after
+//! the verdict. `recover` may write, `check` judges. Their working directory and `$CRASH_DIR` are the state;
+//! `$CRASH_ACKED` names a file with what must be there, a line each, `$CRASH_ISSUED` one with what may be. Exit status 0 is
+//! fine, 77 no verdict, 126 and 127 our error, everything else broken. The first line of output groups findings.
+//!
+//! Commands run in process and mount namespaces of their own where the kernel offers them (`unshare`), so that
+//! nothing of theirs is left; else in a process group that is ended.
+
+mod lay;
+mod run;
+
+pub use lay::lay_out;
+pub use run::Isolation;
+
+use crate::effects::Disk;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Exit status that gives no verdict.
+const NO_VERDICT: i32 = 77;
+/// Longest first line that groups findings, in characters.
+const LINE_MAX: usize = 160;
+
+/// What to run, and for how long.
+#[derive(Clone, Debug)]
+pub struct Checker {
+    /// Runs first and may write.
+    pub recover: Option<String>,
+    /// Judges. Without it `recover` must exit with 0 and say the same twice.
+    pub check: Option<String>,
+    /// Limit of each command.
+    pub time: Duration,
+    /// Limit of its address space in bytes.
+    pub memory: Option<u64>,
+    /// How commands are kept apart.
+    pub isolation: Isolation,
+    /// Where states are laid out.
+    pub scratch: PathBuf,
+}
+
+/// What a checker said of a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing is wrong.
+    Fine,
+    /// The checker could not tell.
+    None,
+    /// The checker could not be run.
+    Error(String),
+    /// Something is.
+    Broken {
+        /// The first line of what it said: findings with the same one are one.
+        line: String,
+        /// All that it said, cut at 64 KiB.
+        output: String,
+    },
+}
+
+impl Verdict {
+    /// Whether something is wrong.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        matches!(self, Verdict::Broken { .. })
+    }
+}
+
+/// How one command ended.
+struct Ran {
+    status: Result<i32, String>,
+    output: String,
+}
+
+impl Checker {
+    /// A checker with usual limits.
+    ///
+    /// # Errors
+    /// If there is no place for states.
+    pub fn new(recover: Option<String>, check: Option<String>) -> io::Result<Checker> {
+        Ok(Checker {
+            recover,
+            check,
+            time: Duration::from_secs(30),
+            memory: None,
+            isolation: Isolation::probe(),
+            scratch: scratch()?,
+        })
+    }
+
+    /// Judges a state. `acked` must be there, `issued` may be.
+    ///
+    /// # Errors
+    /// If the state cannot be laid out.
+    pub fn judge(&self, disk: &Disk, acked: &[String], issued: &[String]) -> io::Result<Verdict> {
+        let place = tempfile::Builder::new()
+            .prefix("steadfast-crash.")
+            .tempdir_in(&self.scratch)?;
+        let dir = place.path().join("state");
+        lay_out(disk, &dir)?;
+        let lines = |name: &str, lines: &[String]| {
+            let path = place.path().join(name);
+            let mut text = lines.join("\n");
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            std::fs::write(&path, text).map(|()| path)
+        };
+        let acked = lines("acked", acked)?;
+        let issued = lines("issued", issued)?;
+        let run = |command: &str| {
+            let environment = [
+                ("CRASH_DIR", dir.as_path()),
+                ("CRASH_ACKED", acked.as_path()),
+                ("CRASH_ISSUED", issued.as_path()),
+            ];
+            let output = place.path().join("output");
+            run::run(command, &dir, &environment, &output, self)
+        };
+        let verdict = self.judged(&run);
+        // Directories may have lost their permission bits.
+        lay::make_removable(&dir);
+        verdict
+    }
+
+    fn judged(&self, run: &dyn Fn(&str) -> io::Result<Ran>) -> io::Result<Verdict> {
+        let mut said = None;
+        if let Some(recover) = &self.recover {
+            let ran = run(recover)?;
+            match verdict(&ran, "recovery: ") {
+                Verdict::Fine => said = Some(ran.output),
+                other => return Ok(other),
+            }
+        }
+        if let Some(check) = &self.check {
+            return Ok(verdict(&run(check)?, ""));
+        }
+        let (Some(recover), Some(said)) = (&self.recover, said) else {
+            return Ok(Verdict::Error(
+                "there is neither --check nor --recover".to_owned(),
+            ));
+        };
+        let again = run(recover)?;
+        match verdict(&again, "second recovery: ") {
+            Verdict::Fine if again.output != said => Ok(Verdict::Broken {
+                line: "a second recovery says something else".to_owned(),
+                output: format!("first:\n{said}\nsecond:\n{}", again.output),
+            }),
+            other => Ok(other),
+        }
+    }
+}
+
+fn verdict(ran: &Ran, prefix: &str) -> Verdict {
+    let broken = |why: String| {
+        let first = ran.output.lines().map(str::trim).find(|l| !l.is_empty());
+        let line: String = first
+            .map_or(why, str::to_owned)
+            .chars()
+            .take(LINE_MAX)
+            .collect();
+        Verdict::Broken {
+            line: format!("{prefix}{line}"),
+            output: ran.output.clone(),
+        }
+    };
+    match &ran.status {
+        Ok(0) => Verdict::Fine,
+        Ok(NO_VERDICT) => Verdict::None,
+        Ok(126 | 127) => {
+            let first = ran.output.lines().next().unwrap_or("no output");
+            Verdict::Error(format!("the checker could not be run: {first}"))
+        }
+        Ok(code) => broken(format!("exit status {code}")),
+        Err(why) => Verdict::Broken {
+            line: format!("{prefix}{why}"),
+            output: ran.output.clone(),
+        },
+    }
+}
+
+/// Where states are laid out: in memory if there is room for that.
+fn scratch() -> io::Result<PathBuf> {
+    let memory = Path::new("/dev/shm");
+    let usable = |dir: &Path| {
+        tempfile::Builder::new()
+            .prefix("steadfast-crash.")
+            .tempdir_in(dir)
+            .is_ok()
+    };
+    if usable(memory) {
+        return Ok(memory.to_owned());
+    }
+    let other = std::env::temp_dir();
+    match usable(&other) {
+        true => Ok(other),
+        false => Err(io::Error::other(format!(
+            "no place for states: {} cannot be written",
+            other.display()
+        ))),
+    }
+}

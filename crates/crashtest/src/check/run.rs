@@ -1,0 +1,145 @@
+//! One command under its limits.
+
+use super::{Checker, Ran};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Most output that is read.
+const OUTPUT_MAX: u64 = 64 << 10;
+/// Longest pause between two looks at a command.
+const PAUSE_MAX: Duration = Duration::from_millis(4);
+
+/// How commands are kept apart from the rest of the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Isolation {
+    /// Processes of a command end with it: a process namespace and a mount namespace.
+    Namespaces,
+    /// A user namespace besides: for all but the superuser.
+    UserNamespaces,
+    /// A process group that is killed; what leaves the group stays.
+    Group,
+}
+
+impl Isolation {
+    /// The best that this machine offers.
+    #[must_use]
+    pub fn probe() -> Isolation {
+        let root = rustix::process::geteuid().is_root();
+        let best = if root {
+            Isolation::Namespaces
+        } else {
+            Isolation::UserNamespaces
+        };
+        let mut command = best.command();
+        command.args(["sh", "-c", ":"]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        match command.status() {
+            Ok(status) if status.success() => best,
+            _ => Isolation::Group,
+        }
+    }
+
+    fn command(self) -> Command {
+        let options: &[&str] = match self {
+            Isolation::Group => return Command::new("env"),
+            Isolation::Namespaces => &["--pid", "--fork", "--kill-child", "--mount-proc"],
+            Isolation::UserNamespaces => &[
+                "--user",
+                "--map-current-user",
+                "--pid",
+                "--fork",
+                "--kill-child",
+                "--mount-proc",
+            ],
+        };
+        let mut command = Command::new("unshare");
+        command.args(options);
+        command
+    }
+}
+
+pub(super) fn run(
+    line: &str,
+    dir: &Path,
+    environment: &[(&str, &Path)],
+    output: &Path,
+    checker: &Checker,
+) -> io::Result<Ran> {
+    let file = File::create(output)?;
+    let mut command = checker.isolation.command();
+    command.args(["sh", "-c"]);
+    match checker.memory {
+        Some(bytes) => command.arg(format!(
+            "ulimit -v {} || exit 126; exec sh -c \"$0\"",
+            bytes.div_ceil(1024)
+        )),
+        None => command.arg("exec sh -c \"$0\""),
+    };
+    command.arg(line).current_dir(dir).process_group(0);
+    command.envs(environment.iter().map(|(k, v)| (k, v.as_os_str())));
+    command
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file);
+    let mut child = command.spawn()?;
+    let ended = wait(&mut child, checker.time);
+    // What the command left behind in its group.
+    if let Some(group) = Pid::from_raw(child.id() as i32) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+    let status = match ended? {
+        Some(status) => status_of(status),
+        None => {
+            child.kill()?;
+            child.wait()?;
+            Err(format!(
+                "does not end within {} s",
+                checker.time.as_secs_f32()
+            ))
+        }
+    };
+    let mut bytes = Vec::new();
+    File::open(output)?
+        .take(OUTPUT_MAX)
+        .read_to_end(&mut bytes)?;
+    Ok(Ran {
+        status,
+        output: String::from_utf8_lossy(&bytes).into_owned(),
+    })
+}
+
+fn status_of(status: ExitStatus) -> Result<i32, String> {
+    match (status.code(), status.signal()) {
+        // A shell reports the signal that ended its child so.
+        (Some(code), _) if code > 128 && code < 192 => {
+            Err(format!("ended by signal {}", code - 128))
+        }
+        (Some(code), _) => Ok(code),
+        (None, Some(signal)) => Err(format!("ended by signal {signal}")),
+        (None, None) => Err("ended in an unknown way".to_owned()),
+    }
+}
+
+/// The status, or nothing when the time is over.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let begun = Instant::now();
+    let mut pause = Duration::from_micros(200);
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if begun.elapsed() >= limit {
+            return Ok(None);
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+}

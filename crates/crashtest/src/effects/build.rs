@@ -1,0 +1,617 @@
+//! From steps to effects, their order, and what syncs demand.
+
+use super::{
+    Bits, Change, Disk, EFFECTS_MAX, Effect, Effects, Entry, Ino, Run, Step, What, is_dir,
+};
+use crate::models::{Append, Classes, Demand, Heuristic, Hole, Model, Rename, Scope};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// Most parts that one write is cut into.
+const PARTS_MAX: u64 = 64;
+/// Most sizes between the old one and the new one that one write may leave.
+const SIZES_MAX: usize = 16;
+
+/// A fault planted in the order or the demands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// The model's rules bind nothing.
+    NoRules,
+    /// One more rule: everything goes by time.
+    MoreRules,
+    /// Effects on one cell have no order.
+    NoCells,
+    /// A sync demands nothing.
+    NoDemand,
+    /// fdatasync demands what sync does.
+    FullDemand,
+    /// What a sync demands is demanded before it has returned.
+    EarlyDemand,
+    /// Removed names are forgotten.
+    NoRemove,
+    /// Sizes are forgotten.
+    NoSize,
+    /// The last part of a write is forgotten.
+    NoLastPart,
+    /// The size does not wait for the data.
+    SizeAlone,
+    /// Heuristics are ignored.
+    NoHeuristics,
+    /// An acknowledgement counts one step too late.
+    LateAck,
+    /// A rename leaves the old name.
+    HalfRename,
+}
+
+/// What a cell is: one value on the medium.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Cell {
+    Name(Ino, Arc<[u8]>),
+    Size(Ino),
+    Attr(Ino),
+    Xattr(Ino, Vec<u8>),
+    Unit(Ino, u64),
+    /// Truncations bind all later data of the file.
+    Cut(Ino),
+}
+
+/// What is known of a file.
+#[derive(Default)]
+struct File {
+    /// Effects on its data and sizes.
+    content: Bits,
+    /// Data beyond the size at its time: in blocks that were not there.
+    fresh: Bits,
+    /// Its effects on sizes by writing.
+    sizes: Bits,
+    /// The last change of its metadata.
+    last: Option<usize>,
+    /// It was cut to nothing and not closed since.
+    emptied: bool,
+}
+
+struct Proto {
+    class: Classes,
+    file: Option<Ino>,
+    dir: Option<Ino>,
+    changes: Vec<Change>,
+    cells: Vec<Cell>,
+    reads: Vec<Cell>,
+    part: Option<(u64, u64)>,
+    extra: Bits,
+    tears: bool,
+}
+
+impl Proto {
+    fn new(class: Classes, changes: Vec<Change>) -> Proto {
+        Proto {
+            class,
+            file: None,
+            dir: None,
+            changes,
+            cells: Vec::new(),
+            reads: Vec::new(),
+            part: None,
+            extra: Bits::new(),
+            tears: false,
+        }
+    }
+}
+
+struct Builder<'a> {
+    model: &'a Model,
+    fault: Option<Fault>,
+    now: Disk,
+    all: Vec<Effect>,
+    last: HashMap<Cell, usize>,
+    files: BTreeMap<Ino, File>,
+    /// For each rule and what it binds: the effects so far, with all before them.
+    bound: HashMap<(usize, u64), Bits>,
+    /// What all later metadata waits for.
+    floor: Bits,
+    demanded: Bits,
+}
+
+pub(super) fn build(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
+    let mut base = run.base.clone();
+    for step in &run.steps {
+        if let What::Make { ino, node, .. } = &step.what {
+            base.add(*ino, node.clone());
+        }
+    }
+    let mut b = Builder {
+        model,
+        fault,
+        now: base.clone(),
+        all: Vec::new(),
+        last: HashMap::new(),
+        files: BTreeMap::new(),
+        bound: HashMap::new(),
+        floor: Bits::new(),
+        demanded: Bits::new(),
+    };
+    let mut effects = Effects {
+        base,
+        all: Vec::new(),
+        demanded: vec![Arc::default()],
+        upto: vec![0],
+        acked: vec![0],
+        acks: Vec::new(),
+        left_out: 0,
+    };
+    for (i, step) in run.steps.iter().enumerate() {
+        if b.all.len() > EFFECTS_MAX {
+            effects.left_out = run.steps.len() - i;
+            break;
+        }
+        for proto in b.effects_of(step) {
+            b.push(i, proto);
+        }
+        let before = b.demanded.len();
+        b.sync(step);
+        if let What::Ack { text } = &step.what {
+            effects.acks.push(text.clone());
+        }
+        let last = effects.demanded.last().cloned().unwrap_or_default();
+        let same = b.demanded.len() == before;
+        effects.demanded.push(match same {
+            true => last,
+            false => Arc::new(b.demanded.clone()),
+        });
+        effects.upto.push(b.all.len());
+        effects.acked.push(effects.acks.len());
+    }
+    if fault == Some(Fault::EarlyDemand) {
+        effects.demanded.remove(0);
+        let last = effects.demanded.last().cloned().unwrap_or_default();
+        effects.demanded.push(last);
+    }
+    if fault == Some(Fault::LateAck) {
+        effects.acked.insert(0, 0);
+        effects.acked.pop();
+    }
+    effects.all = b.all;
+    effects
+}
+
+impl Builder<'_> {
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    fn entry(&self, at: &Entry, ino: Ino, set: bool) -> Change {
+        let (dir, name) = (at.0, Arc::clone(&at.1));
+        match set {
+            true => Change::Set { dir, name, ino },
+            false => Change::Unset { dir, name, ino },
+        }
+    }
+
+    fn named(&self, at: &Entry, ino: Ino, changes: Vec<Change>) -> Proto {
+        let mut proto = Proto::new(Classes::ENTRY, changes);
+        proto.file = Some(ino);
+        proto.dir = Some(at.0);
+        proto.cells.push(Cell::Name(at.0, Arc::clone(&at.1)));
+        proto
+    }
+
+    fn effects_of(&mut self, step: &Step) -> Vec<Proto> {
+        match &step.what {
+            What::Make { at, ino, .. } | What::Link { ino, at } => {
+                vec![self.named(at, *ino, vec![self.entry(at, *ino, true)])]
+            }
+            What::Remove { at } => match self.now.lookup(at.0, &at.1) {
+                Some(_) if self.has(Fault::NoRemove) => Vec::new(),
+                Some(ino) => vec![self.named(at, ino, vec![self.entry(at, ino, false)])],
+                None => Vec::new(),
+            },
+            What::Rename { from, to, exchange } => self.rename(from, to, *exchange),
+            What::Write { ino, offset, bytes } => self.write(*ino, *offset, bytes),
+            What::Truncate { ino, size } => {
+                let change = Change::Resize {
+                    ino: *ino,
+                    size: *size,
+                };
+                if *size == 0 {
+                    self.files.entry(*ino).or_default().emptied = true;
+                }
+                vec![self.cut(*ino, change)]
+            }
+            What::Allocate { ino, size } if self.now.size(*ino) < *size => {
+                let change = Change::Grow {
+                    ino: *ino,
+                    size: *size,
+                };
+                vec![self.cut(*ino, change)]
+            }
+            What::Allocate { .. } => Vec::new(),
+            What::Zero { ino, offset, len } => {
+                let (ino, offset, len) = (*ino, *offset, *len);
+                vec![self.cut(ino, Change::Zero { ino, offset, len })]
+            }
+            What::Attr {
+                ino,
+                perm,
+                uid,
+                gid,
+            } => {
+                let change = Change::Attr {
+                    ino: *ino,
+                    perm: *perm,
+                    uid: *uid,
+                    gid: *gid,
+                };
+                vec![self.attr(*ino, change, Cell::Attr(*ino))]
+            }
+            What::Xattr { ino, name, value } => {
+                let change = Change::Xattr {
+                    ino: *ino,
+                    name: name.clone(),
+                    value: value.clone(),
+                };
+                vec![self.attr(*ino, change, Cell::Xattr(*ino, name.clone()))]
+            }
+            What::Close { ino } => {
+                let wanted = self.model.also.contains(&Heuristic::CloseAfterTruncate);
+                if let Some(file) = self.files.get_mut(ino)
+                    && std::mem::take(&mut file.emptied)
+                    && wanted
+                    && self.fault != Some(Fault::NoHeuristics)
+                {
+                    let content = file.content.clone();
+                    let closed = self.closure(&content, false);
+                    self.floor.add(&closed);
+                }
+                Vec::new()
+            }
+            What::Fsync { .. } | What::Sync | What::SyncRange { .. } | What::Ack { .. } => {
+                Vec::new()
+            }
+        }
+    }
+
+    fn attr(&self, ino: Ino, change: Change, cell: Cell) -> Proto {
+        let mut proto = Proto::new(Classes::ATTR, vec![change]);
+        proto.file = Some(ino);
+        proto.cells.push(cell);
+        proto
+    }
+
+    fn cut(&self, ino: Ino, change: Change) -> Proto {
+        let mut proto = Proto::new(Classes::TRUNCATE, vec![change]);
+        proto.file = Some(ino);
+        proto.cells = vec![Cell::Size(ino), Cell::Cut(ino)];
+        proto
+    }
+
+    fn rename(&mut self, from: &Entry, to: &Entry, exchange: bool) -> Vec<Proto> {
+        let Some(ino) = self.now.lookup(from.0, &from.1) else {
+            return Vec::new();
+        };
+        let target = self.now.lookup(to.0, &to.1);
+        if target == Some(ino) {
+            return Vec::new();
+        }
+        let mut first = self.named(to, ino, vec![self.entry(to, ino, true)]);
+        if let (Some(other), true) = (target, exchange) {
+            first.changes.push(self.entry(from, other, true));
+            first.cells.push(Cell::Name(from.0, Arc::clone(&from.1)));
+        }
+        let heuristic = self.model.also.iter().any(|h| match h {
+            Heuristic::Rename => true,
+            Heuristic::RenameOver => target.is_some(),
+            Heuristic::CloseAfterTruncate => false,
+        });
+        if heuristic && !self.has(Fault::NoHeuristics) {
+            let content = self.files.get(&ino).map(|f| f.content.clone());
+            first.extra = self.closure(&content.unwrap_or_default(), false);
+        }
+        if exchange {
+            return vec![first];
+        }
+        let gone = self.entry(from, ino, false);
+        if self.has(Fault::HalfRename) {
+            return vec![first];
+        }
+        match self.model.rename {
+            Rename::Atomic => {
+                first.changes.insert(0, gone);
+                first.cells.push(Cell::Name(from.0, Arc::clone(&from.1)));
+                vec![first]
+            }
+            Rename::Split => vec![first, self.named(from, ino, vec![gone])],
+        }
+    }
+
+    fn write(&mut self, ino: Ino, offset: u64, bytes: &Arc<[u8]>) -> Vec<Proto> {
+        let len = bytes.len() as u64;
+        if len == 0 || is_dir(&self.now, ino) {
+            return Vec::new();
+        }
+        let end = offset.saturating_add(len);
+        let old = self.now.size(ino);
+        let mut unit = self.model.unit;
+        while len / unit >= PARTS_MAX {
+            unit = unit.saturating_mul(2);
+        }
+        let mut protos = Vec::new();
+        let mut ends = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let to = (at / unit + 1).saturating_mul(unit).min(end);
+            let range = ((at - offset) as usize, (to - offset) as usize);
+            let change = Change::Data {
+                ino,
+                offset,
+                bytes: Arc::clone(bytes),
+                range,
+            };
+            let mut proto = Proto::new(Classes::DATA, vec![change]);
+            proto.file = Some(ino);
+            proto.part = Some((at, to));
+            proto.tears = self.model.tear < self.model.unit;
+            proto.reads.push(Cell::Cut(ino));
+            // Cells are the model's units, whatever the parts are.
+            let units = at / self.model.unit..=(to - 1) / self.model.unit;
+            proto.cells = units.map(|u| Cell::Unit(ino, u)).collect();
+            if to > old {
+                ends.push(to);
+                if self.model.append == Append::Together {
+                    proto.class = Classes::DATA.and(Classes::SIZE);
+                    proto.changes.push(Change::Grow { ino, size: to });
+                    proto.cells.push(Cell::Size(ino));
+                    proto.tears = false;
+                }
+            }
+            protos.push(proto);
+            at = to;
+        }
+        if self.has(Fault::NoLastPart) {
+            protos.pop();
+        }
+        if self.model.append != Append::Together && !self.has(Fault::NoSize) {
+            let sizes = self.sizes(ino, old, &ends);
+            match self.model.hole {
+                // Garbage lies below the data, so it comes first.
+                Hole::Garbage => protos.splice(0..0, sizes).for_each(drop),
+                Hole::Zeros => protos.extend(sizes),
+            }
+        }
+        protos
+    }
+
+    /// The sizes that a write may leave.
+    fn sizes(&self, ino: Ino, old: u64, ends: &[u64]) -> Vec<Proto> {
+        let step = ends.len().div_ceil(SIZES_MAX).max(1);
+        let mut from = old;
+        let mut protos = Vec::new();
+        for (i, to) in ends.iter().enumerate() {
+            if (i + 1) % step != 0 && i + 1 != ends.len() {
+                continue;
+            }
+            let mut changes = vec![Change::Grow { ino, size: *to }];
+            if self.model.hole == Hole::Garbage {
+                let garbage: Vec<u8> = (from..*to)
+                    .map(|b| (b.wrapping_mul(37) >> 2) as u8 | 0x80)
+                    .collect();
+                let range = (0, garbage.len());
+                changes.push(Change::Data {
+                    ino,
+                    offset: from,
+                    bytes: Arc::from(garbage),
+                    range,
+                });
+            }
+            let mut proto = Proto::new(Classes::SIZE, changes);
+            proto.file = Some(ino);
+            proto.part = Some((from, *to));
+            proto.cells = vec![Cell::Size(ino)];
+            proto.reads = vec![Cell::Cut(ino)];
+            protos.push(proto);
+            from = *to;
+        }
+        protos
+    }
+
+    fn key(proto: &Proto, scope: Scope) -> Option<u64> {
+        match scope {
+            Scope::Fs => Some(0),
+            Scope::Directory => proto.dir,
+            Scope::File => proto.file,
+        }
+    }
+
+    fn push(&mut self, step: usize, mut proto: Proto) {
+        let id = self.all.len();
+        let mut cells = Bits::new();
+        if !self.has(Fault::NoCells) {
+            for cell in proto.cells.iter().chain(&proto.reads) {
+                if let Some(last) = self.last.get(cell) {
+                    cells.add(&self.all[*last].cells);
+                    cells.insert(*last);
+                }
+            }
+        }
+        let mut before = cells.clone();
+        for other in cells.iter() {
+            before.add(&self.all[other].before);
+        }
+        before.add(&proto.extra);
+        if proto.class.meets(Classes::METADATA) {
+            before.add(&self.floor);
+        }
+        let size_alone = proto.class == Classes::SIZE;
+        if size_alone && self.model.append == Append::DataBeforeSize && !self.has(Fault::SizeAlone)
+        {
+            let fresh = proto
+                .file
+                .and_then(|f| self.files.get(&f))
+                .map(|f| f.fresh.clone());
+            let covered = proto.part.map_or(u64::MAX, |(_, to)| to);
+            let fresh: Bits = fresh
+                .unwrap_or_default()
+                .iter()
+                .filter(|e| self.all[*e].part.is_none_or(|(from, _)| from < covered))
+                .collect();
+            before.add(&self.closure(&fresh, false));
+        }
+        if !self.has(Fault::NoRules) {
+            for (i, rule) in self.model.order.iter().enumerate() {
+                if rule.after.meets(proto.class)
+                    && let Some(key) = Builder::key(&proto, rule.scope)
+                    && let Some(bound) = self.bound.get(&(i, key))
+                {
+                    before.add(bound);
+                }
+            }
+        }
+        if self.has(Fault::MoreRules) {
+            before = Bits::first(id);
+        }
+        for (i, rule) in self.model.order.iter().enumerate() {
+            if rule.before.meets(proto.class)
+                && let Some(key) = Builder::key(&proto, rule.scope)
+            {
+                let bound = self.bound.entry((i, key)).or_default();
+                bound.add(&before);
+                bound.insert(id);
+            }
+        }
+        for cell in proto.cells.drain(..) {
+            self.last.insert(cell, id);
+        }
+        self.note(id, &proto);
+        for change in &proto.changes {
+            self.now.apply(change);
+        }
+        self.all.push(Effect {
+            step,
+            class: proto.class,
+            file: proto.file,
+            dir: proto.dir,
+            changes: proto.changes,
+            part: proto.part,
+            tears: proto.tears,
+            before,
+            cells,
+        });
+    }
+
+    fn note(&mut self, id: usize, proto: &Proto) {
+        let metadata = proto.class.meets(Classes::METADATA);
+        if let (Some(dir), true) = (proto.dir, metadata) {
+            self.files.entry(dir).or_default().last = Some(id);
+        }
+        let Some(ino) = proto.file else {
+            return;
+        };
+        let size = self.now.size(ino);
+        let file = self.files.entry(ino).or_default();
+        if metadata {
+            file.last = Some(id);
+        }
+        if proto
+            .class
+            .meets(Classes::DATA.and(Classes::SIZE).and(Classes::TRUNCATE))
+        {
+            file.content.insert(id);
+        }
+        if proto.class.meets(Classes::SIZE) {
+            file.sizes.insert(id);
+        }
+        if proto.class == Classes::DATA && proto.part.is_some_and(|(_, to)| to > size) {
+            file.fresh.insert(id);
+        }
+    }
+
+    /// A set with everything before it.
+    fn closure(&self, set: &Bits, cells_alone: bool) -> Bits {
+        let mut closed = set.clone();
+        for i in set.iter() {
+            let effect = &self.all[i];
+            closed.add(if cells_alone {
+                &effect.cells
+            } else {
+                &effect.before
+            });
+        }
+        closed
+    }
+
+    fn sync(&mut self, step: &Step) {
+        let model = self.model;
+        let mut demands: Vec<(Option<Ino>, &Demand)> =
+            model.call.iter().map(|d| (None, d)).collect();
+        let everything = Demand::Earlier(Classes::ALL);
+        match &step.what {
+            What::Fsync { .. } if self.has(Fault::FullDemand) => demands.push((None, &everything)),
+            What::Fsync { ino, data_only } => {
+                let list = match (is_dir(&self.now, *ino), data_only) {
+                    (true, _) => &model.fsync_dir,
+                    (false, true) => &model.fdatasync,
+                    (false, false) => &model.fsync,
+                };
+                demands.extend(list.iter().map(|d| (Some(*ino), d)));
+            }
+            What::Sync => demands.extend(model.sync.iter().map(|d| (None, d))),
+            What::SyncRange { ino } => {
+                demands.extend(model.sync_file_range.iter().map(|d| (Some(*ino), d)));
+            }
+            _ => {}
+        }
+        if model.lying_disk || self.has(Fault::NoDemand) {
+            return;
+        }
+        let mut wanted = Bits::new();
+        for (ino, demand) in demands {
+            self.demand(ino, *demand, &mut wanted);
+        }
+        let wanted = self.closure(&wanted, model.sync_jumps);
+        self.demanded.add(&wanted);
+    }
+
+    fn demand(&self, ino: Option<Ino>, demand: Demand, wanted: &mut Bits) {
+        let matching = |classes: Classes, f: &dyn Fn(&Effect) -> bool| -> Bits {
+            let fits = |e: &Effect| e.class.meets(classes) && f(e);
+            let ids = self.all.iter().enumerate().filter(|(_, e)| fits(e));
+            ids.map(|(i, _)| i).collect()
+        };
+        let pending = || {
+            let file = ino.and_then(|i| self.files.get(&i));
+            file.is_some_and(|f| !self.demanded.contains(&f.sizes))
+        };
+        match demand {
+            Demand::OfFile(classes) => {
+                wanted.add(&matching(classes, &|e| ino.is_some() && e.file == ino));
+            }
+            Demand::EntriesOfDirectory => {
+                wanted.add(&matching(Classes::ENTRY, &|e| {
+                    ino.is_some() && e.dir == ino
+                }));
+            }
+            Demand::Earlier(Classes::ALL) => wanted.add(&Bits::first(self.all.len())),
+            Demand::Earlier(classes) => wanted.add(&matching(classes, &|_| true)),
+            Demand::NamesOfFile => {
+                // And the names of the directories that they are in.
+                let mut todo: Vec<Ino> = ino.into_iter().collect();
+                let mut seen: BTreeSet<Ino> = todo.iter().copied().collect();
+                while let Some(of) = todo.pop() {
+                    let names = matching(Classes::ENTRY, &|e| e.file == Some(of));
+                    for i in names.iter() {
+                        todo.extend(self.all[i].dir.filter(|d| seen.insert(*d)));
+                    }
+                    wanted.add(&names);
+                }
+            }
+            Demand::UpToLastChangeIfSize if !pending() => {}
+            Demand::UpToLastChange | Demand::UpToLastChangeIfSize => {
+                if pending() {
+                    wanted.add(&matching(Classes::METADATA, &|_| true));
+                } else if let Some(last) = ino.and_then(|i| self.files.get(&i)).and_then(|f| f.last)
+                {
+                    wanted.insert(last);
+                }
+            }
+        }
+    }
+}

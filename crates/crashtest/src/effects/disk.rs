@@ -1,0 +1,376 @@
+//! The tree that effects act on.
+//!
+//! Unlike a file system's tree it may be in states that no call leaves: data beyond the size, a file with a link
+//! count that its names do not match, a directory that nothing names. [`Disk::observe`] and [`Disk::digest`] see
+//! what recovery would leave: what can be reached from the root, content cut at the size.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use steadfast_model::Hasher128;
+use steadfast_model::data::FileData;
+use steadfast_vfs::FileKind;
+
+/// Number of an inode.
+pub type Ino = u64;
+/// The root's number.
+pub const ROOT: Ino = 1;
+
+/// What an inode holds.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// A file; `data` may go beyond `size`.
+    File {
+        /// The size that is on the medium.
+        size: u64,
+        /// What was written.
+        data: FileData,
+    },
+    /// A directory.
+    Dir(BTreeMap<Arc<[u8]>, Ino>),
+    /// A symbolic link.
+    Link(Arc<[u8]>),
+    /// A device, pipe or socket.
+    Special,
+}
+
+/// An inode.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub perm: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number.
+    pub rdev: u32,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Content.
+    pub body: Body,
+}
+
+impl Node {
+    /// An empty inode of this kind.
+    #[must_use]
+    pub fn new(kind: FileKind, perm: u16) -> Node {
+        Node {
+            kind,
+            perm,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            xattrs: BTreeMap::new(),
+            body: match kind {
+                FileKind::Regular => Body::File {
+                    size: 0,
+                    data: FileData::new(),
+                },
+                FileKind::Directory => Body::Dir(BTreeMap::new()),
+                FileKind::Symlink => Body::Link(Arc::from([])),
+                _ => Body::Special,
+            },
+        }
+    }
+}
+
+/// One change of a [`Disk`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A name in a directory refers to an inode.
+    Set {
+        /// The directory.
+        dir: Ino,
+        /// The name.
+        name: Arc<[u8]>,
+        /// The inode.
+        ino: Ino,
+    },
+    /// A name goes, if it refers to this inode.
+    Unset {
+        /// The directory.
+        dir: Ino,
+        /// The name.
+        name: Arc<[u8]>,
+        /// The inode.
+        ino: Ino,
+    },
+    /// The size grows to at least this.
+    Grow {
+        /// The file.
+        ino: Ino,
+        /// The size.
+        size: u64,
+    },
+    /// The size is this; what lies beyond is gone.
+    Resize {
+        /// The file.
+        ino: Ino,
+        /// The size.
+        size: u64,
+    },
+    /// Bytes are written.
+    Data {
+        /// The file.
+        ino: Ino,
+        /// Where.
+        offset: u64,
+        /// All bytes of the call.
+        bytes: Arc<[u8]>,
+        /// Which of them.
+        range: (usize, usize),
+    },
+    /// A range reads as zeros.
+    Zero {
+        /// The file.
+        ino: Ino,
+        /// Where.
+        offset: u64,
+        /// How much.
+        len: u64,
+    },
+    /// Attributes are these.
+    Attr {
+        /// The inode.
+        ino: Ino,
+        /// Permission bits.
+        perm: Option<u16>,
+        /// Owner.
+        uid: Option<u32>,
+        /// Group.
+        gid: Option<u32>,
+    },
+    /// An extended attribute is set or removed.
+    Xattr {
+        /// The inode.
+        ino: Ino,
+        /// Its name.
+        name: Vec<u8>,
+        /// Its value; none removes it.
+        value: Option<Vec<u8>>,
+    },
+}
+
+/// What one path shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// The inode.
+    pub ino: Ino,
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub perm: u16,
+    /// Content of a file, cut at its size.
+    pub data: FileData,
+    /// Target of a symbolic link.
+    pub target: Arc<[u8]>,
+}
+
+/// A tree, cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Disk {
+    nodes: Arc<BTreeMap<Ino, Arc<Node>>>,
+}
+
+impl Default for Disk {
+    fn default() -> Disk {
+        let root = Arc::new(Node::new(FileKind::Directory, 0o755));
+        Disk {
+            nodes: Arc::new(BTreeMap::from([(ROOT, root)])),
+        }
+    }
+}
+
+impl Disk {
+    /// An inode.
+    #[must_use]
+    pub fn node(&self, ino: Ino) -> Option<&Node> {
+        self.nodes.get(&ino).map(Arc::as_ref)
+    }
+
+    /// The inode that a name refers to.
+    #[must_use]
+    pub fn lookup(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
+        match &self.node(dir)?.body {
+            Body::Dir(entries) => entries.get(name).copied(),
+            _ => None,
+        }
+    }
+
+    /// The size of a file; 0 for everything else.
+    #[must_use]
+    pub fn size(&self, ino: Ino) -> u64 {
+        match self.node(ino).map(|n| &n.body) {
+            Some(Body::File { size, .. }) => *size,
+            _ => 0,
+        }
+    }
+
+    /// Adds an inode; it is seen once a name refers to it.
+    pub fn add(&mut self, ino: Ino, node: Node) {
+        Arc::make_mut(&mut self.nodes).insert(ino, Arc::new(node));
+    }
+
+    fn change(&mut self, ino: Ino, f: impl FnOnce(&mut Node)) {
+        if let Some(node) = Arc::make_mut(&mut self.nodes).get_mut(&ino) {
+            f(Arc::make_mut(node));
+        }
+    }
+
+    fn file(&mut self, ino: Ino, f: impl FnOnce(&mut u64, &mut FileData)) {
+        self.change(ino, |node| {
+            if let Body::File { size, data } = &mut node.body {
+                f(size, data);
+            }
+        });
+    }
+
+    fn dir(&mut self, ino: Ino, f: impl FnOnce(&mut BTreeMap<Arc<[u8]>, Ino>)) {
+        self.change(ino, |node| {
+            if let Body::Dir(entries) = &mut node.body {
+                f(entries);
+            }
+        });
+    }
+
+    /// Carries a change out. What it names and is not there is passed over.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::Set { dir, name, ino } => self.dir(*dir, |entries| {
+                entries.insert(Arc::clone(name), *ino);
+            }),
+            Change::Unset { dir, name, ino } => self.dir(*dir, |entries| {
+                if entries.get(name) == Some(ino) {
+                    entries.remove(name);
+                }
+            }),
+            Change::Grow { ino, size: to } => self.file(*ino, |size, _| *size = (*size).max(*to)),
+            Change::Resize { ino, size: to } => self.file(*ino, |size, data| {
+                if data.size() > *to {
+                    data.resize(*to);
+                }
+                *size = *to;
+            }),
+            Change::Data {
+                ino,
+                offset,
+                bytes,
+                range,
+            } => {
+                if let Some(part) = bytes.get(range.0..range.1) {
+                    let at = offset.saturating_add(range.0 as u64);
+                    self.file(*ino, |_, data| data.write(at, part));
+                }
+            }
+            Change::Zero { ino, offset, len } => {
+                self.file(*ino, |_, data| data.zero(*offset, *len));
+            }
+            Change::Attr {
+                ino,
+                perm,
+                uid,
+                gid,
+            } => self.change(*ino, |node| {
+                node.perm = perm.unwrap_or(node.perm);
+                node.uid = uid.unwrap_or(node.uid);
+                node.gid = gid.unwrap_or(node.gid);
+            }),
+            Change::Xattr { ino, name, value } => self.change(*ino, |node| {
+                match value {
+                    Some(value) => node.xattrs.insert(name.clone(), value.clone()),
+                    None => node.xattrs.remove(name),
+                };
+            }),
+        }
+    }
+
+    /// Calls `f` for each path that can be reached from the root, parents first. A directory is shown at the first
+    /// name that leads to it: recovery does not keep two.
+    fn walk(&self, f: &mut dyn FnMut(&[u8], Ino, &Node)) {
+        let mut dirs = BTreeSet::from([ROOT]);
+        let mut todo = vec![(Vec::new(), ROOT)];
+        while let Some((path, ino)) = todo.pop() {
+            let Some(node) = self.node(ino) else {
+                continue;
+            };
+            f(&path, ino, node);
+            let Body::Dir(entries) = &node.body else {
+                continue;
+            };
+            for (name, child) in entries.iter().rev() {
+                let is_dir = self
+                    .node(*child)
+                    .is_some_and(|n| n.kind == FileKind::Directory);
+                if is_dir && !dirs.insert(*child) {
+                    continue;
+                }
+                let mut below = path.clone();
+                below.push(b'/');
+                below.extend_from_slice(name);
+                todo.push((below, *child));
+            }
+        }
+    }
+
+    /// What can be seen, by path; the root's is empty.
+    #[must_use]
+    pub fn observe(&self) -> BTreeMap<Vec<u8>, Seen> {
+        let mut all = BTreeMap::new();
+        self.walk(&mut |path, ino, node| {
+            let mut seen = Seen {
+                ino,
+                kind: node.kind,
+                perm: node.perm,
+                data: FileData::new(),
+                target: Arc::from([]),
+            };
+            match &node.body {
+                Body::File { size, data } => {
+                    seen.data = data.clone();
+                    seen.data.resize(*size);
+                }
+                Body::Link(target) => seen.target = Arc::clone(target),
+                Body::Dir(_) | Body::Special => {}
+            }
+            all.insert(path.to_vec(), seen);
+        });
+        all
+    }
+
+    /// A hash of what can be seen, times left out.
+    #[must_use]
+    pub fn digest(&self) -> u128 {
+        let mut sum = 0u128;
+        let mut first: BTreeMap<Ino, u128> = BTreeMap::new();
+        self.walk(&mut |path, ino, node| {
+            let mut h = Hasher128::new(31);
+            h.bytes(path);
+            let place = h.finish();
+            h.u64((node.kind as u64) << 32 | u64::from(node.perm));
+            h.u64(u64::from(node.uid) << 32 | u64::from(node.gid));
+            h.u64(u64::from(node.rdev));
+            for (name, value) in &node.xattrs {
+                h.bytes(name).bytes(value);
+            }
+            match &node.body {
+                Body::File { size, data } => {
+                    let mut data = data.clone();
+                    data.resize(*size);
+                    h.u128(data.digest());
+                }
+                Body::Link(target) => {
+                    h.bytes(target);
+                }
+                Body::Dir(_) | Body::Special => {}
+            }
+            // Two names of one inode are told from two files.
+            if node.kind != FileKind::Directory {
+                h.u128(*first.entry(ino).or_insert(place));
+            }
+            sum = sum.wrapping_add(h.finish());
+        });
+        sum
+    }
+}

@@ -1,0 +1,316 @@
+//! A run as steps, and what each step does to the medium under a model.
+//!
+//! A [`Step`] is one call that had an effect, a sync, or an acknowledgement. [`Effects::new`] turns steps into
+//! effects with their order (what must be durable before) and into demands (what a returned sync made durable).
+//!
+//! Order that every model has: effects on one *cell* (a name in a directory, a unit of a file, a size, an inode's
+//! attributes) keep theirs, since a medium holds one value of each. The rest are rules of the model.
+
+mod bits;
+mod build;
+mod disk;
+mod recorded;
+
+#[cfg(test)]
+mod tests;
+
+pub use bits::Bits;
+pub use build::Fault;
+pub use disk::{Body, Change, Disk, Ino, Node, ROOT, Seen};
+pub use recorded::{disk_of, readable};
+
+use crate::models::{Classes, Model};
+use std::sync::Arc;
+use steadfast_vfs::FileKind;
+
+/// A name in a directory.
+pub type Entry = (Ino, Arc<[u8]>);
+
+/// What a step does.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// A new inode with a name. Its attributes, and a link's target, come with it.
+    Make {
+        /// The name.
+        at: Entry,
+        /// Its number, never used before.
+        ino: Ino,
+        /// The inode.
+        node: Node,
+    },
+    /// Another name.
+    Link {
+        /// The inode.
+        ino: Ino,
+        /// The name.
+        at: Entry,
+    },
+    /// A name goes.
+    Remove {
+        /// The name.
+        at: Entry,
+    },
+    /// A name moves, over another if there is one; or two are exchanged.
+    Rename {
+        /// From here.
+        from: Entry,
+        /// To here.
+        to: Entry,
+        /// The two are exchanged.
+        exchange: bool,
+    },
+    /// Bytes are written.
+    Write {
+        /// The file.
+        ino: Ino,
+        /// Where.
+        offset: u64,
+        /// What.
+        bytes: Arc<[u8]>,
+    },
+    /// The size is set.
+    Truncate {
+        /// The file.
+        ino: Ino,
+        /// To this.
+        size: u64,
+    },
+    /// Room is made, and the size grows.
+    Allocate {
+        /// The file.
+        ino: Ino,
+        /// To this.
+        size: u64,
+    },
+    /// A range becomes zeros.
+    Zero {
+        /// The file.
+        ino: Ino,
+        /// Where.
+        offset: u64,
+        /// How much.
+        len: u64,
+    },
+    /// Attributes change.
+    Attr {
+        /// The inode.
+        ino: Ino,
+        /// Permission bits.
+        perm: Option<u16>,
+        /// Owner.
+        uid: Option<u32>,
+        /// Group.
+        gid: Option<u32>,
+    },
+    /// An extended attribute is set or removed.
+    Xattr {
+        /// The inode.
+        ino: Ino,
+        /// Its name.
+        name: Vec<u8>,
+        /// Its value; none removes it.
+        value: Option<Vec<u8>>,
+    },
+    /// A file is closed.
+    Close {
+        /// The file.
+        ino: Ino,
+    },
+    /// fsync or fdatasync of a file or directory.
+    Fsync {
+        /// What is synced.
+        ino: Ino,
+        /// It is fdatasync.
+        data_only: bool,
+    },
+    /// sync or syncfs.
+    Sync,
+    /// sync_file_range that waits.
+    SyncRange {
+        /// The file.
+        ino: Ino,
+    },
+    /// The workload says that something is done.
+    Ack {
+        /// In these words.
+        text: String,
+    },
+}
+
+/// One call of a run.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// Its number in the recorded run.
+    pub number: u64,
+    /// What it does.
+    pub what: What,
+    /// What reports call it: `rename a -> b`.
+    pub text: String,
+    /// File and line of the caller, if known.
+    pub location: Option<Location>,
+    /// Calls of the same stack are one behaviour; 0: unknown.
+    pub stack: u64,
+}
+
+/// A place in a source.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Location {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// A run: what was durable before it, and its steps in the order of effect.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// The initial tree. Inodes that steps make are added to it, nameless.
+    pub base: Disk,
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+/// One change that is durable or not.
+#[derive(Clone, Debug)]
+pub struct Effect {
+    /// Position of its step.
+    pub step: usize,
+    /// What kind it is.
+    pub class: Classes,
+    /// The inode that it changes, or whose name it changes.
+    pub file: Option<Ino>,
+    /// The directory that it changes.
+    pub dir: Option<Ino>,
+    /// What it does.
+    pub changes: Vec<Change>,
+    /// Bytes of a write, for reports.
+    pub part: Option<(u64, u64)>,
+    /// A cut may leave a part of it.
+    pub tears: bool,
+    /// Everything that is durable if it is; not itself.
+    pub before: Bits,
+    /// The same by cells alone.
+    pub cells: Bits,
+}
+
+/// A run under a model.
+#[derive(Clone, Debug)]
+pub struct Effects {
+    /// The tree before, with all inodes.
+    pub base: Disk,
+    /// The effects, in the order of the calls.
+    pub all: Vec<Effect>,
+    /// For each number of steps that returned: what is durable at least.
+    pub demanded: Vec<Arc<Bits>>,
+    /// For each number of steps: how many effects they have.
+    pub upto: Vec<usize>,
+    /// For each number of steps: how many acknowledgements they hold.
+    pub acked: Vec<usize>,
+    /// The acknowledgements, in order.
+    pub acks: Vec<String>,
+    /// Steps that were left out because the run is too long.
+    pub left_out: usize,
+}
+
+/// Most effects that are explored: what is ordered before each takes a bit per effect.
+pub const EFFECTS_MAX: usize = 24_000;
+
+impl Effects {
+    /// The effects of a run under a model.
+    #[must_use]
+    pub fn new(run: &Run, model: &Model) -> Effects {
+        build::build(run, model, None)
+    }
+
+    /// The same with a planted fault, which tests of this crate must notice.
+    #[must_use]
+    pub fn with_fault(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
+        build::build(run, model, fault)
+    }
+
+    /// The tree that a set of effects leaves.
+    #[must_use]
+    pub fn disk(&self, state: &Bits) -> Disk {
+        let mut disk = self.base.clone();
+        for i in state.iter() {
+            if let Some(effect) = self.all.get(i) {
+                for change in &effect.changes {
+                    disk.apply(change);
+                }
+            }
+        }
+        disk
+    }
+
+    /// The effects of the first `steps` steps.
+    #[must_use]
+    pub fn prefix(&self, steps: usize) -> Bits {
+        Bits::first(self.upto.get(steps).copied().unwrap_or(self.all.len()))
+    }
+
+    /// Number of steps.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        self.upto.len().saturating_sub(1)
+    }
+
+    /// The moments, in steps that returned, at which a state can arise: from the first to the last; `None` if at none.
+    #[must_use]
+    pub fn moments(&self, state: &Bits) -> Option<(usize, usize)> {
+        let first = match state.last() {
+            Some(e) => self.all.get(e)?.step + 1,
+            None => 0,
+        };
+        // What is in flight may have had its effects: the call before has returned, this one has not.
+        let earliest = first.saturating_sub(1);
+        // Demands only grow.
+        let allowed = |t: usize| self.demanded.get(t).is_some_and(|d| state.contains(d));
+        if !allowed(earliest) {
+            return None;
+        }
+        let (mut low, mut high) = (earliest, self.steps());
+        while low < high {
+            let middle = (low + high).div_ceil(2);
+            match allowed(middle) {
+                true => low = middle,
+                false => high = middle - 1,
+            }
+        }
+        Some((earliest, low))
+    }
+
+    /// Whether a state has everything that is ordered before what it has.
+    #[must_use]
+    pub fn is_closed(&self, state: &Bits, jumped: Option<&Bits>) -> bool {
+        state.iter().all(|i| {
+            self.all.get(i).is_some_and(|e| {
+                let needs = match jumped.is_some_and(|j| j.get(i)) {
+                    true => &e.cells,
+                    false => &e.before,
+                };
+                state.contains(needs)
+            })
+        })
+    }
+}
+
+/// Whether an inode is a directory.
+pub(crate) fn is_dir(disk: &Disk, ino: Ino) -> bool {
+    disk.node(ino)
+        .is_some_and(|n| n.kind == FileKind::Directory)
+}
+
+/// Whether an inode of a run is a directory, made in it or before.
+pub(crate) fn is_dir_of(run: &Run, ino: Ino) -> bool {
+    let made = run.steps.iter().find_map(|s| match &s.what {
+        What::Make { ino: i, node, .. } if *i == ino => Some(node.kind == FileKind::Directory),
+        _ => None,
+    });
+    made.unwrap_or_else(|| is_dir(&run.base, ino))
+}

@@ -1,0 +1,413 @@
+//! A trace as a [`Run`].
+
+use super::{Body, Disk, Ino, Location, Node, ROOT, Run, Step, What};
+use crate::trace::{Alloc, Call, Op, Rename, Stack, Trace, TraceError};
+use std::collections::HashMap;
+use std::sync::Arc;
+use steadfast_model::Tree;
+use steadfast_model::data::FileData;
+use steadfast_vfs::{Caller, Seek};
+
+/// Directories of libraries whose frames say less than their caller's.
+const LIBRARIES: &[&str] = &["/libc", "/ld-", "/libpthread", "/vdso"];
+/// Entries that are listed at a time.
+const BATCH: usize = 1024;
+
+/// Names of inodes, for reports.
+struct Names(HashMap<Ino, (Ino, Vec<u8>)>);
+
+/// Bytes as text: control characters and what is not UTF-8 are escaped.
+#[must_use]
+pub fn readable(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c.is_control() {
+                true => text.extend(c.escape_default()),
+                false => text.push(c),
+            }
+        }
+        for b in chunk.invalid() {
+            text.push_str(&format!("\\x{b:02x}"));
+        }
+    }
+    text
+}
+
+impl Names {
+    fn path(&self, ino: Ino) -> String {
+        let mut parts = Vec::new();
+        let mut at = ino;
+        // A bound: names of removed directories may be stale.
+        while at != ROOT && parts.len() < 64 {
+            let Some((parent, name)) = self.0.get(&at) else {
+                parts.push(format!("#{at}"));
+                break;
+            };
+            parts.push(readable(name));
+            at = *parent;
+        }
+        if parts.is_empty() {
+            return ".".to_owned();
+        }
+        parts.reverse();
+        parts.join("/")
+    }
+
+    fn entry(&self, parent: Ino, name: &[u8]) -> String {
+        match parent {
+            ROOT => readable(name),
+            _ => format!("{}/{}", self.path(parent), readable(name)),
+        }
+    }
+}
+
+/// The tree of a model as a disk, with the same inode numbers.
+#[must_use]
+pub fn disk_of(tree: &Tree) -> Disk {
+    let mut names = Names(HashMap::new());
+    scan(tree, &mut names)
+}
+
+fn scan(tree: &Tree, names: &mut Names) -> Disk {
+    let mut disk = Disk::default();
+    let mut todo = vec![ROOT];
+    while let Some(dir) = todo.pop() {
+        let mut node = node_of(tree, dir);
+        let mut entries = std::collections::BTreeMap::new();
+        let mut cookie = 0;
+        while let Ok(listed) = tree.readdir(dir, cookie, BATCH) {
+            let Some(last) = listed.last() else {
+                break;
+            };
+            cookie = last.cookie;
+            for e in listed {
+                if e.name == b"." || e.name == b".." {
+                    continue;
+                }
+                names.0.insert(e.ino, (dir, e.name.clone()));
+                entries.insert(Arc::from(e.name.as_slice()), e.ino);
+                match e.kind {
+                    steadfast_vfs::FileKind::Directory => todo.push(e.ino),
+                    _ => disk.add(e.ino, node_of(tree, e.ino)),
+                }
+            }
+        }
+        node.body = Body::Dir(entries);
+        disk.add(dir, node);
+    }
+    disk
+}
+
+fn node_of(tree: &Tree, ino: Ino) -> Node {
+    let Ok(attr) = tree.getattr(ino) else {
+        return Node::new(steadfast_vfs::FileKind::Regular, 0o644);
+    };
+    let root = Caller::root();
+    let mut node = Node::new(attr.kind, attr.perm);
+    (node.uid, node.gid, node.rdev) = (attr.uid, attr.gid, attr.rdev);
+    for name in tree.listxattr(&root, ino).unwrap_or_default() {
+        if let Ok(value) = tree.getxattr(&root, ino, &name) {
+            node.xattrs.insert(name, value.to_vec());
+        }
+    }
+    match &mut node.body {
+        Body::File { size, data } => {
+            *size = attr.size;
+            *data = contents(tree, ino);
+        }
+        Body::Link(target) => *target = Arc::from(tree.readlink(ino).unwrap_or_default()),
+        Body::Dir(_) | Body::Special => {}
+    }
+    node
+}
+
+fn contents(tree: &Tree, ino: Ino) -> FileData {
+    let mut data = FileData::new();
+    let mut buf = vec![0; 1 << 16];
+    let mut at = 0;
+    while let Ok(from) = tree.seek(ino, at, Seek::Data) {
+        match tree.read(ino, from, &mut buf) {
+            Ok(n) if n > 0 => {
+                data.write(from, &buf[..n]);
+                at = from + n as u64;
+            }
+            _ => break,
+        }
+    }
+    data
+}
+
+fn location(stack: Option<&Stack>) -> Option<Location> {
+    let known = |f: &&crate::trace::Frame| {
+        let object = String::from_utf8_lossy(&f.object);
+        f.line.is_some() && !LIBRARIES.iter().any(|l| object.contains(l))
+    };
+    let (file, line) = stack?.frames.iter().find(known)?.line.clone()?;
+    Some(Location { file, line })
+}
+
+impl Run {
+    /// The run that a trace recorded.
+    ///
+    /// # Errors
+    /// If the trace cannot be read or does not replay.
+    pub fn of_trace(trace: &Trace) -> Result<Run, TraceError> {
+        let mut tree = trace.initial_tree()?;
+        let mut names = Names(HashMap::new());
+        let mut run = Run {
+            base: scan(&tree, &mut names),
+            steps: Vec::new(),
+        };
+        for call in &trace.calls {
+            let before = call.outcome.is_done();
+            if before {
+                trace.replay(&mut tree, call)?;
+                steps_of(trace, call, &tree, &mut names, &mut run.steps)?;
+            }
+        }
+        Ok(run)
+    }
+}
+
+fn steps_of(
+    trace: &Trace,
+    call: &Call,
+    tree: &Tree,
+    names: &mut Names,
+    steps: &mut Vec<Step>,
+) -> Result<(), TraceError> {
+    let word = call.op.word();
+    let mut add = |what: What, text: String| {
+        steps.push(Step {
+            number: call.number,
+            what,
+            text,
+            location: location(trace.stack(call)),
+            stack: call.stack.map_or(0, |s| u64::from(s.0) + 1),
+        });
+    };
+    let at = |parent: Ino, name: &[u8]| (parent, Arc::<[u8]>::from(name));
+    match &call.op {
+        Op::Create { parent, name, .. }
+        | Op::Mknod { parent, name, .. }
+        | Op::Mkdir { parent, name, .. }
+        | Op::Symlink { parent, name, .. } => {
+            let Some(ino) = call.outcome.made() else {
+                return Ok(());
+            };
+            names.0.insert(ino, (*parent, name.clone()));
+            let node = node_of(tree, ino);
+            let text = format!("{word} {}", names.entry(*parent, name));
+            add(
+                What::Make {
+                    at: at(*parent, name),
+                    ino,
+                    node,
+                },
+                text,
+            );
+        }
+        Op::Link { ino, parent, name } => {
+            let text = format!("link {} → {}", names.path(*ino), names.entry(*parent, name));
+            names.0.insert(*ino, (*parent, name.clone()));
+            add(
+                What::Link {
+                    ino: *ino,
+                    at: at(*parent, name),
+                },
+                text,
+            );
+        }
+        Op::Unlink { parent, name, .. } | Op::Rmdir { parent, name, .. } => {
+            let text = format!("{word} {}", names.entry(*parent, name));
+            add(
+                What::Remove {
+                    at: at(*parent, name),
+                },
+                text,
+            );
+        }
+        Op::Rename {
+            parent,
+            name,
+            new_parent,
+            new_name,
+            mode,
+            ino,
+            replaced,
+        } => {
+            let text = format!(
+                "rename {} → {}",
+                names.entry(*parent, name),
+                names.entry(*new_parent, new_name)
+            );
+            let exchange = *mode == Rename::Exchange;
+            if let Some(ino) = ino {
+                names.0.insert(*ino, (*new_parent, new_name.clone()));
+            }
+            if let (Some(other), true) = (replaced, exchange) {
+                names.0.insert(*other, (*parent, name.clone()));
+            }
+            let (from, to) = (at(*parent, name), at(*new_parent, new_name));
+            add(What::Rename { from, to, exchange }, text);
+        }
+        Op::Open { ino, truncate, .. } if *truncate => {
+            let text = format!("open with O_TRUNC {}", names.path(*ino));
+            add(What::Truncate { ino: *ino, size: 0 }, text);
+        }
+        Op::Open { .. } | Op::Release { .. } => {}
+        Op::Close { ino } => {
+            let text = format!("close {}", names.path(*ino));
+            add(What::Close { ino: *ino }, text);
+        }
+        Op::Write {
+            ino,
+            offset,
+            data,
+            how,
+        } => {
+            let bytes = Arc::from(trace.bytes(*data)?);
+            let text = format!("write {}, {} bytes at {offset}", names.path(*ino), data.len);
+            add(
+                What::Write {
+                    ino: *ino,
+                    offset: *offset,
+                    bytes,
+                },
+                text,
+            );
+            if how.dsync || how.sync {
+                let text = format!(
+                    "O_{}SYNC of {}",
+                    if how.sync { "" } else { "D" },
+                    names.path(*ino)
+                );
+                add(
+                    What::Fsync {
+                        ino: *ino,
+                        data_only: !how.sync,
+                    },
+                    text,
+                );
+            }
+        }
+        Op::Truncate { ino, size } => {
+            let text = format!("truncate {} to {size}", names.path(*ino));
+            add(
+                What::Truncate {
+                    ino: *ino,
+                    size: *size,
+                },
+                text,
+            );
+        }
+        Op::Fallocate {
+            ino,
+            mode,
+            offset,
+            len,
+        } => {
+            let end = offset.saturating_add(*len);
+            let text = format!("fallocate {}, {len} bytes at {offset}", names.path(*ino));
+            if matches!(
+                mode,
+                Alloc::PunchHole | Alloc::ZeroRange | Alloc::ZeroRangeKeepSize
+            ) {
+                add(
+                    What::Zero {
+                        ino: *ino,
+                        offset: *offset,
+                        len: *len,
+                    },
+                    text.clone(),
+                );
+            }
+            if matches!(mode, Alloc::Allocate | Alloc::ZeroRange) {
+                add(
+                    What::Allocate {
+                        ino: *ino,
+                        size: end,
+                    },
+                    text,
+                );
+            }
+        }
+        Op::SetAttr { ino, change } => {
+            let path = names.path(*ino);
+            if let Some(size) = change.size {
+                add(
+                    What::Truncate { ino: *ino, size },
+                    format!("truncate {path} to {size}"),
+                );
+            }
+            if change.perm.is_some() || change.uid.is_some() || change.gid.is_some() {
+                let (perm, uid, gid) = (change.perm, change.uid, change.gid);
+                let word = if perm.is_some() { "chmod" } else { "chown" };
+                add(
+                    What::Attr {
+                        ino: *ino,
+                        perm,
+                        uid,
+                        gid,
+                    },
+                    format!("{word} {path}"),
+                );
+            }
+        }
+        Op::SetXattr {
+            ino, name, value, ..
+        } => {
+            let text = format!("setxattr {} of {}", readable(name), names.path(*ino));
+            let value = Some(value.clone());
+            add(
+                What::Xattr {
+                    ino: *ino,
+                    name: name.clone(),
+                    value,
+                },
+                text,
+            );
+        }
+        Op::RemoveXattr { ino, name } => {
+            let text = format!("removexattr {} of {}", readable(name), names.path(*ino));
+            add(
+                What::Xattr {
+                    ino: *ino,
+                    name: name.clone(),
+                    value: None,
+                },
+                text,
+            );
+        }
+        Op::Fsync { ino } | Op::Fdatasync { ino } | Op::FsyncDir { ino, .. } => {
+            let data_only = matches!(call.op, Op::Fdatasync { .. });
+            let text = format!("{word} {}", names.path(*ino));
+            add(
+                What::Fsync {
+                    ino: *ino,
+                    data_only,
+                },
+                text,
+            );
+        }
+        Op::Sync | Op::Syncfs => add(What::Sync, word.to_owned()),
+        Op::SyncFileRange { ino, flags, .. } => {
+            // It makes durable only what it waits for: SYNC_FILE_RANGE_WRITE and _WAIT_AFTER.
+            if flags & 6 == 6 {
+                add(
+                    What::SyncRange { ino: *ino },
+                    format!("{word} {}", names.path(*ino)),
+                );
+            }
+        }
+        Op::Ack { text, .. } => {
+            let text = String::from_utf8_lossy(text).into_owned();
+            add(
+                What::Ack { text: text.clone() },
+                format!("acknowledge '{}'", readable(text.as_bytes())),
+            );
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,280 @@
+use super::*;
+use crate::models::Model;
+use crate::script::Script;
+use crate::states::{Limits, enumerate};
+use std::collections::BTreeSet;
+
+/// What a tree holds, in words: `path=content` for files, `path/` for directories.
+fn words(disk: &Disk) -> BTreeSet<String> {
+    let seen = disk.observe();
+    let files = seen.iter().filter(|(p, _)| !p.is_empty());
+    files
+        .map(|(path, seen)| {
+            let path = String::from_utf8_lossy(path);
+            if seen.kind == FileKind::Directory {
+                return format!("{path}/");
+            }
+            let mut bytes = vec![0; seen.data.size().min(20_000) as usize];
+            seen.data.read(0, &mut bytes);
+            let mut runs: Vec<(u8, usize)> = Vec::new();
+            for b in bytes {
+                match runs.last_mut() {
+                    Some((last, n)) if *last == b => *n += 1,
+                    _ => runs.push((b, 1)),
+                }
+            }
+            let show = |b: u8| if b == 0 { '0' } else { b as char };
+            let runs: Vec<String> = runs
+                .iter()
+                .map(|(b, n)| format!("{}{n}", show(*b)))
+                .collect();
+            format!("{path}={}", runs.join("+"))
+        })
+        .collect()
+}
+
+/// All trees that a power cut may leave, after so many calls have returned at the least.
+fn trees(script: Script, model: &str, after: usize) -> BTreeSet<String> {
+    trees_with(script, model, after, None)
+}
+
+fn trees_with(script: Script, model: &str, after: usize, fault: Option<Fault>) -> BTreeSet<String> {
+    let model = Model::load(model).unwrap();
+    let effects = Effects::with_fault(&script.run(), &model, fault);
+    let states = enumerate(&effects, model.sync_jumps, model.tear, Limits::default());
+    let late = states.all.iter().filter(|s| s.moments.1 >= after);
+    late.map(|s| {
+        let tree = words(&crate::states::Former::new(&effects).disk(&s.bits, s.tear));
+        tree.into_iter().collect::<Vec<_>>().join(" ")
+    })
+    .collect()
+}
+
+fn new_file() -> Script {
+    Script::new()
+        .make("tmp")
+        .write("tmp", 0, b"aaaa")
+        .rename("tmp", "f")
+}
+
+#[test]
+fn ext4_may_leave_a_renamed_new_file_empty_and_a_file_that_is_replaced_never() {
+    let all = trees(new_file(), "ext4", 0);
+    assert!(
+        all.contains("/f=") && all.contains("/f=a4") && all.contains(""),
+        "{all:?}"
+    );
+    assert!(
+        !all.contains("/f=a4 /tmp=a4"),
+        "a rename is one effect: {all:?}"
+    );
+    let over = Script::new().make("f").write("f", 0, b"bb").durable();
+    let over = over.make("tmp").write("tmp", 0, b"aaaa").rename("tmp", "f");
+    let all = trees(over, "ext4", 0);
+    assert!(
+        !all.iter().any(|t| t.contains("/f= ") || t.ends_with("/f=")),
+        "{all:?}"
+    );
+    assert!(
+        all.contains("/f=a4") && all.iter().any(|t| t.contains("/f=b2")),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn the_order_of_ordered_leaves_prefixes_alone() {
+    let all = trees(new_file(), "ordered", 0);
+    let expected = ["", "/tmp=", "/tmp=a4", "/f=a4"];
+    assert_eq!(all, expected.iter().map(|s| (*s).to_owned()).collect());
+}
+
+#[test]
+fn fsync_of_a_file_keeps_its_name_on_ext4_xfs_btrfs_and_not_on_posix() {
+    let run = || Script::new().make("f").write("f", 0, b"aaaa").fsync("f");
+    for model in ["ext4", "xfs", "btrfs", "ordered", "metadata-prefix", "zfs"] {
+        let all = trees(run(), model, 3);
+        assert_eq!(all, BTreeSet::from(["/f=a4".to_owned()]), "{model}");
+    }
+    let all = trees(run(), "posix", 3);
+    assert_eq!(all, BTreeSet::from([String::new(), "/f=a4".to_owned()]));
+    let both = run().fsync(".");
+    assert_eq!(
+        trees(both, "posix", 4),
+        BTreeSet::from(["/f=a4".to_owned()])
+    );
+}
+
+#[test]
+fn what_btrfs_syncs_does_not_wait_for_what_came_before() {
+    let run = || Script::new().make("a").make("b").fsync("b");
+    assert_eq!(
+        trees(run(), "ext4", 3),
+        BTreeSet::from(["/a= /b=".to_owned()])
+    );
+    let all = trees(run(), "btrfs", 3);
+    assert!(all.contains("/b=") && all.contains("/a= /b="), "{all:?}");
+}
+
+#[test]
+fn fdatasync_keeps_a_size_that_grew_and_leaves_attributes() {
+    let base = || Script::new().make("f").write("f", 0, b"aa").durable();
+    let grown = trees(
+        base()
+            .chmod("f", 0o600)
+            .write("f", 0, b"bbbb")
+            .fdatasync("f"),
+        "posix",
+        3,
+    );
+    assert_eq!(grown, BTreeSet::from(["/f=b4".to_owned()]));
+    let model = Model::shipped("posix").unwrap();
+    let run = base().chmod("f", 0o600).fdatasync("f").run();
+    let effects = Effects::new(&run, &model);
+    assert!(effects.demanded[2].is_empty(), "the mode may be lost");
+    let run = base().chmod("f", 0o600).fsync("f").run();
+    assert_eq!(Effects::new(&run, &model).demanded[2].len(), 1);
+}
+
+#[test]
+fn overwrites_tear_and_go_out_of_order_where_the_model_says_so() {
+    let base = || {
+        Script::new()
+            .make("f")
+            .write("f", 0, &[b'a'; 8192])
+            .durable()
+    };
+    let over = || base().write("f", 0, &[b'b'; 8192]);
+    let all = trees(over(), "ext4", 0);
+    assert!(
+        all.contains("/f=a4096+b4096") && all.contains("/f=b4096+a4096"),
+        "{all:?}"
+    );
+    assert!(
+        all.contains("/f=b512+a7680") && all.contains("/f=a512+b3584+a4096"),
+        "{all:?}"
+    );
+    let all = trees(over(), "ordered", 0);
+    assert_eq!(
+        all,
+        ["/f=a8192", "/f=b4096+a4096", "/f=b8192"]
+            .map(str::to_owned)
+            .into()
+    );
+    let all = trees(base().write("f", 0, &[b'b'; 1024]), "metadata-prefix", 0);
+    assert!(all.contains("/f=a512+b512+a7168"), "{all:?}");
+}
+
+#[test]
+fn a_size_without_its_data_reads_as_zeros_or_as_what_the_model_says() {
+    let run = || Script::new().make("f").durable().write("f", 0, b"aaaa");
+    assert_eq!(
+        trees(run(), "ext4", 0),
+        ["/f=", "/f=a4"].map(str::to_owned).into()
+    );
+    assert!(trees(run(), "posix", 0).contains("/f=04"));
+    let all = trees(run(), "ext4-writeback", 0);
+    assert!(all.len() == 3 && !all.contains("/f=04"), "{all:?}");
+}
+
+#[test]
+fn closing_a_file_that_was_emptied_orders_its_data_before_later_metadata_on_ext4() {
+    let base = || Script::new().make("f").write("f", 0, b"aa").durable();
+    let run = || {
+        base()
+            .truncate("f", 0)
+            .write("f", 0, b"bb")
+            .close("f")
+            .make("done")
+    };
+    let bad = "/done= /f=";
+    assert!(!trees(run(), "ext4", 0).contains(bad));
+    assert!(trees(run(), "ext4-nodelalloc", 0).contains("/f="));
+    assert!(trees(run(), "posix", 0).contains(bad));
+}
+
+#[test]
+fn killed_leaves_every_call_that_returned_and_a_lying_disk_demands_nothing() {
+    let run = || Script::new().make("a").write("a", 0, b"aa").make("b");
+    assert_eq!(
+        trees(run(), "killed", 3),
+        BTreeSet::from(["/a=a2 /b=".to_owned()])
+    );
+    let mut model = Model::shipped("ext4").unwrap();
+    model.lying_disk = true;
+    let effects = Effects::new(&run().fsync("a").run(), &model);
+    assert!(effects.demanded.iter().all(|d| d.is_empty()));
+}
+
+#[test]
+fn directories_that_move_under_each_other_end_in_a_tree() {
+    let run = Script::new().mkdir("a").mkdir("b").durable();
+    let run = run.rename("b", "a/b");
+    for tree in trees(run, "posix", 0) {
+        assert!(tree.len() < 40, "{tree}");
+    }
+}
+
+/// Each planted fault changes what some script may leave.
+#[test]
+fn every_planted_fault_is_noticed() {
+    type Make = fn() -> Script;
+    let two: Make = || Script::new().make("a").make("b");
+    let over: Make = || {
+        let s = Script::new()
+            .make("f")
+            .write("f", 0, &[b'a'; 8192])
+            .durable();
+        s.write("f", 0, &[b'b'; 8192])
+            .write("f", 0, b"cc")
+            .fdatasync("f")
+            .chmod("f", 0o600)
+    };
+    let replace: Make = || {
+        let s = Script::new().make("f").write("f", 0, b"bb").durable();
+        s.make("tmp")
+            .write("tmp", 0, b"aaaa")
+            .rename("tmp", "f")
+            .unlink("f")
+    };
+    let chained: Make = || {
+        Script::new()
+            .make("a")
+            .make("b")
+            .fsync("b")
+            .chmod("a", 0o700)
+            .unlink("a")
+            .ack("x")
+    };
+    let scripts = [two, over, replace, new_file as Make, chained];
+    let cases = [
+        (Fault::NoRules, "ext4"),
+        (Fault::MoreRules, "ext4"),
+        (Fault::NoCells, "ext4"),
+        (Fault::NoDemand, "ext4"),
+        (Fault::FullDemand, "posix"),
+        (Fault::EarlyDemand, "ext4"),
+        (Fault::NoRemove, "ext4"),
+        (Fault::NoSize, "ext4"),
+        (Fault::NoLastPart, "ext4"),
+        (Fault::SizeAlone, "ext4"),
+        (Fault::NoHeuristics, "ext4"),
+        (Fault::HalfRename, "ext4"),
+    ];
+    for (fault, model) in cases {
+        let differs = scripts.iter().any(|script| {
+            let steps = script().run().steps.len();
+            (0..=steps).any(|after| {
+                trees_with(script(), model, after, None)
+                    != trees_with(script(), model, after, Some(fault))
+            })
+        });
+        assert!(differs, "{fault:?} is not noticed");
+    }
+    let late = Effects::with_fault(
+        &chained().run(),
+        &Model::shipped("ext4").unwrap(),
+        Some(Fault::LateAck),
+    );
+    let right = Effects::new(&chained().run(), &Model::shipped("ext4").unwrap());
+    assert_ne!(late.acked, right.acked);
+}

@@ -1,0 +1,430 @@
+//! One run under several models: states, verdicts, findings.
+//!
+//! Verdicts are kept by tree and number of acknowledgements, so that a tree that several models or repairs allow is
+//! judged once. Findings are broken states with the same first line of output; each is then reduced and repaired ([`crate::why`]).
+
+use crate::check::{Checker, Verdict};
+use crate::effects::{Effects, Run};
+use crate::models::Model;
+use crate::states::{Coverage, Former, Limits, State, Way, enumerate};
+use crate::why::{self, Cause, Repair};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One in so many fine verdicts is asked for twice.
+const TWICE: usize = 50;
+
+/// What to explore, and how far.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The models.
+    pub models: Vec<Model>,
+    /// How many states.
+    pub limits: Limits,
+    /// When to stop.
+    pub budget: Duration,
+    /// Checks at a time.
+    pub jobs: usize,
+    /// Whether repairs are tried.
+    pub repair: bool,
+    /// Whether trees and verdicts are shared (off: each state is judged by itself).
+    pub prune: bool,
+}
+
+/// Whether everything that was issued is lost, or the state is bad in itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// No program should find its files like this.
+    Broken,
+    /// Fine, but something is missing that was acknowledged.
+    Lost,
+}
+
+impl Kind {
+    /// What reports call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Broken => "broken",
+            Kind::Lost => "acknowledged and lost",
+        }
+    }
+}
+
+/// One finding under one model.
+#[derive(Clone, Debug)]
+pub struct Under {
+    /// Position of the model.
+    pub model: usize,
+    /// Broken states.
+    pub broken: usize,
+    /// The state that it is shown by, reduced.
+    pub state: State,
+    /// What is durable and what is not.
+    pub cause: Cause,
+    /// What was tried against it.
+    pub repair: Repair,
+}
+
+/// One way in which the run does not survive.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// What it is.
+    pub kind: Kind,
+    /// The first line of the checker's output.
+    pub line: String,
+    /// All of it, for one state.
+    pub output: String,
+    /// By model.
+    pub under: Vec<Under>,
+}
+
+/// What one model gave.
+#[derive(Clone, Debug)]
+pub struct Explored {
+    /// Its name.
+    pub model: String,
+    /// How far it is calibrated.
+    pub calibration: String,
+    /// Different trees.
+    pub trees: usize,
+    /// Of which this many were judged.
+    pub judged: usize,
+    /// Broken ones.
+    pub broken: usize,
+    /// Without a verdict.
+    pub none: usize,
+    /// What was enumerated of each way.
+    pub coverage: Vec<(Way, Coverage)>,
+    /// All prefixes, and all states with one effect lost, were judged.
+    pub basic: bool,
+    /// Steps that were left out.
+    pub left_out: usize,
+}
+
+/// What came out.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The findings, worst first.
+    pub findings: Vec<Finding>,
+    /// What was looked at, by model.
+    pub explored: Vec<Explored>,
+    /// Runs of the checker.
+    pub checks: usize,
+    /// Broken states whose second verdict was another.
+    pub flaky: Vec<String>,
+    /// The checker could not be run.
+    pub error: Option<String>,
+    /// The budget ended first.
+    pub cut_short: bool,
+    /// A signal did.
+    pub interrupted: bool,
+}
+
+type Key = (u128, usize);
+/// Verdicts by position of the state.
+type Judged = Vec<(usize, Option<Verdict>)>;
+
+/// Judges states, remembers verdicts.
+pub struct Judge<'a> {
+    checker: &'a Checker,
+    known: Mutex<HashMap<Key, Verdict>>,
+    checks: AtomicUsize,
+    flaky: Mutex<Vec<String>>,
+    until: Instant,
+    stop: &'a AtomicBool,
+    prune: bool,
+}
+
+impl<'a> Judge<'a> {
+    /// A judge that stops at `until`, or when `stop` is set.
+    #[must_use]
+    pub fn new(
+        checker: &'a Checker,
+        until: Instant,
+        stop: &'a AtomicBool,
+        prune: bool,
+    ) -> Judge<'a> {
+        Judge {
+            checker,
+            known: Mutex::default(),
+            checks: AtomicUsize::new(0),
+            flaky: Mutex::default(),
+            until,
+            stop,
+            prune,
+        }
+    }
+
+    /// Whether there is no time left.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.until || self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The verdict at a moment; none if there is no time for it.
+    ///
+    /// # Errors
+    /// If the state cannot be laid out.
+    pub fn at(
+        &self,
+        effects: &Effects,
+        former: &Former<'_>,
+        state: &State,
+        moment: usize,
+    ) -> io::Result<Option<Verdict>> {
+        let acked = effects
+            .acked
+            .get(moment)
+            .copied()
+            .unwrap_or(effects.acks.len());
+        let key = (state.digest, acked);
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.prune
+            && let Some(verdict) = lock().get(&key)
+        {
+            return Ok(Some(verdict.clone()));
+        }
+        if self.is_over() {
+            return Ok(None);
+        }
+        let disk = former.disk(&state.bits, state.tear);
+        let may = (acked + 1).min(effects.acks.len());
+        let (must, may) = (&effects.acks[..acked], &effects.acks[..may]);
+        let verdict = self.checker.judge(&disk, must, may)?;
+        let count = self.checks.fetch_add(1, Ordering::Relaxed);
+        if verdict.is_broken() || count.is_multiple_of(TWICE) {
+            let again = self.checker.judge(&disk, must, may)?;
+            self.checks.fetch_add(1, Ordering::Relaxed);
+            if again.is_broken() != verdict.is_broken() {
+                let line = match (&verdict, &again) {
+                    (Verdict::Broken { line, .. }, _) | (_, Verdict::Broken { line, .. }) => {
+                        line.clone()
+                    }
+                    _ => String::new(),
+                };
+                self.flaky
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(line);
+            }
+        }
+        lock().insert(key, verdict.clone());
+        Ok(Some(verdict))
+    }
+
+    /// Judges all at their latest moment, `jobs` at a time, in order.
+    ///
+    /// # Errors
+    /// If a state cannot be laid out.
+    pub fn all(
+        &self,
+        effects: &Effects,
+        states: &[State],
+        jobs: usize,
+    ) -> io::Result<Vec<Option<Verdict>>> {
+        let former = Former::new(effects);
+        let next = AtomicUsize::new(0);
+        let work = || -> io::Result<Judged> {
+            let mut mine = Vec::new();
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(state) = states.get(i) else {
+                    return Ok(mine);
+                };
+                let verdict = self.at(effects, &former, state, state.moments.1)?;
+                if matches!(verdict, Some(Verdict::Error(_))) {
+                    next.store(states.len(), Ordering::Relaxed);
+                }
+                mine.push((i, verdict));
+            }
+        };
+        let parts: Vec<io::Result<Judged>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+            let joined = threads.into_iter().map(|t| t.join());
+            joined
+                .map(|r| {
+                    r.unwrap_or_else(|_| {
+                        Err(io::Error::other("a thread that judges states panicked"))
+                    })
+                })
+                .collect()
+        });
+        let mut verdicts = vec![None; states.len()];
+        for part in parts {
+            for (i, verdict) in part? {
+                verdicts[i] = verdict;
+            }
+        }
+        Ok(verdicts)
+    }
+}
+
+/// The states of a run under one model.
+fn states_of(effects: &Effects, model: &Model, limits: Limits) -> crate::states::States {
+    enumerate(effects, model.sync_jumps, model.tear, limits)
+}
+
+/// Broken states of one model, by what they say.
+type Groups = BTreeMap<(Kind, String), Vec<usize>>;
+
+fn groups(
+    judge: &Judge<'_>,
+    effects: &Effects,
+    states: &[State],
+    verdicts: &[Option<Verdict>],
+) -> io::Result<Groups> {
+    let former = Former::new(effects);
+    let mut groups = Groups::new();
+    let mut kinds: HashMap<String, Kind> = HashMap::new();
+    for (i, verdict) in verdicts.iter().enumerate() {
+        let Some(Verdict::Broken { line, .. }) = verdict else {
+            continue;
+        };
+        let kind = match kinds.get(line) {
+            Some(kind) => *kind,
+            None => {
+                let (first, last) = states[i].moments;
+                let fewer = effects.acked.get(first) != effects.acked.get(last);
+                let alone = match fewer {
+                    true => judge.at(effects, &former, &states[i], first)?,
+                    false => verdict.clone(),
+                };
+                let kind = match alone {
+                    Some(Verdict::Fine) => Kind::Lost,
+                    _ => Kind::Broken,
+                };
+                kinds.insert(line.clone(), kind);
+                kind
+            }
+        };
+        groups.entry((kind, line.clone())).or_default().push(i);
+    }
+    Ok(groups)
+}
+
+/// Explores a run.
+///
+/// # Errors
+/// If states cannot be laid out.
+pub fn explore(
+    run: &Run,
+    checker: &Checker,
+    options: &Options,
+    stop: &AtomicBool,
+) -> io::Result<Outcome> {
+    let judge = Judge::new(
+        checker,
+        Instant::now() + options.budget,
+        stop,
+        options.prune,
+    );
+    let mut outcome = Outcome::default();
+    let mut found: BTreeMap<(Kind, String), Finding> = BTreeMap::new();
+    for (m, model) in options.models.iter().enumerate() {
+        let effects = Effects::new(run, model);
+        let states = states_of(&effects, model, options.limits);
+        let verdicts = judge.all(&effects, &states.all, options.jobs)?;
+        if let Some(Some(Verdict::Error(error))) = verdicts
+            .iter()
+            .find(|v| matches!(v, Some(Verdict::Error(_))))
+        {
+            outcome.error = Some(error.clone());
+            break;
+        }
+        let count = |f: &dyn Fn(&Option<Verdict>) -> bool| verdicts.iter().filter(|v| f(v)).count();
+        let basic = states.all.iter().zip(&verdicts);
+        outcome.explored.push(Explored {
+            model: model.name.clone(),
+            calibration: model.calibration().to_owned(),
+            trees: states.all.len(),
+            judged: count(&Option::is_some),
+            broken: count(&|v| v.as_ref().is_some_and(Verdict::is_broken)),
+            none: count(&|v| matches!(v, Some(Verdict::None))),
+            coverage: states.coverage.clone(),
+            basic: basic
+                .into_iter()
+                .all(|(s, v)| s.way > Way::Lost || v.is_some()),
+            left_out: effects.left_out,
+        });
+        for ((kind, line), broken) in groups(&judge, &effects, &states.all, &verdicts)? {
+            let Some(first) = broken.first() else {
+                continue;
+            };
+            let output = match &verdicts[*first] {
+                Some(Verdict::Broken { output, .. }) => output.clone(),
+                _ => String::new(),
+            };
+            let (state, cause) =
+                why::reduce(&judge, &effects, model, &states.all[*first], kind, &line)?;
+            let repair = match options.repair {
+                true => why::repair(
+                    &judge,
+                    run,
+                    model,
+                    options,
+                    &why::Target {
+                        kind,
+                        line: &line,
+                        cause: &cause,
+                        broken: broken.len(),
+                    },
+                )?,
+                false => Repair::NotTried,
+            };
+            let finding = found
+                .entry((kind, line.clone()))
+                .or_insert_with(|| Finding {
+                    kind,
+                    line,
+                    output,
+                    under: Vec::new(),
+                });
+            finding.under.push(Under {
+                model: m,
+                broken: broken.len(),
+                state,
+                cause,
+                repair,
+            });
+        }
+    }
+    outcome.interrupted = stop.load(Ordering::Relaxed);
+    outcome.cut_short = outcome.explored.iter().any(|e| e.judged < e.trees) && !outcome.interrupted;
+    outcome.findings = found.into_values().collect();
+    // Worst first: broken before lost, then what most models allow.
+    outcome
+        .findings
+        .sort_by_key(|f| (f.kind, std::cmp::Reverse(f.under.len())));
+    outcome.checks = judge.checks.into_inner();
+    outcome.flaky = judge
+        .flaky
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    Ok(outcome)
+}
+
+/// The broken states of a run under a model that belong to a finding.
+///
+/// # Errors
+/// If states cannot be laid out.
+pub(crate) fn still_broken(
+    judge: &Judge<'_>,
+    run: &Run,
+    model: &Model,
+    options: &Options,
+    (kind, line): (Kind, &str),
+) -> io::Result<Option<(usize, usize)>> {
+    let effects = Effects::new(run, model);
+    let states = states_of(&effects, model, options.limits);
+    let verdicts = judge.all(&effects, &states.all, options.jobs)?;
+    if verdicts.iter().any(Option::is_none) {
+        return Ok(None);
+    }
+    let groups = groups(judge, &effects, &states.all, &verdicts)?;
+    let broken = groups.get(&(kind, line.to_owned())).map_or(0, Vec::len);
+    Ok(Some((broken, states.all.len())))
+}

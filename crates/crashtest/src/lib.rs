@@ -1,0 +1,25 @@
+//! Does a program survive a power cut: its run recorded call by call.
+//!
+//! - [`trace`]: a recorded run as a value and as a file;
+//! - [`record`](mod@record): a program run on a mount that records;
+//! - [`models`]: what file systems keep over a power cut, as data;
+//! - [`effects`]: what the calls of a run do to the medium under a model;
+//! - [`states`]: the trees that a power cut may leave;
+//! - [`check`]: the commands that judge them;
+//! - [`explore`]: all of it for one run, findings with their causes and repairs (`why`);
+//! - [`report`]: what is told of them, as text, JSON, JUnit, SARIF and HTML.
+
+pub mod check;
+pub mod effects;
+pub mod explore;
+pub mod models;
+pub mod record;
+pub mod report;
+pub mod states;
+pub mod trace;
+pub mod why;
+
+#[cfg(test)]
+mod script;
+#[cfg(test)]
+mod whole_tests;

@@ -1,0 +1,251 @@
+//! The words of a model.
+
+use std::fmt;
+
+/// Kinds of effects, as a set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Classes(u8);
+
+impl Classes {
+    /// Entries of directories.
+    pub const ENTRY: Classes = Classes(1);
+    /// Attributes, extended ones included.
+    pub const ATTR: Classes = Classes(2);
+    /// Sizes that were set by a call, holes that were punched.
+    pub const TRUNCATE: Classes = Classes(4);
+    /// Sizes that grew because something was written.
+    pub const SIZE: Classes = Classes(8);
+    /// Contents.
+    pub const DATA: Classes = Classes(16);
+    /// What the file system logs as soon as the call is made.
+    pub const METADATA: Classes = Classes(1 | 2 | 4);
+    /// Everything.
+    pub const ALL: Classes = Classes(31);
+
+    /// Those of both.
+    #[must_use]
+    pub const fn and(self, other: Classes) -> Classes {
+        Classes(self.0 | other.0)
+    }
+
+    /// Whether they have a kind in common.
+    #[must_use]
+    pub const fn meets(self, other: Classes) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// Whether all of `other` is in it.
+    #[must_use]
+    pub const fn has(self, other: Classes) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    pub(super) fn word(word: &str) -> Option<Classes> {
+        Some(match word {
+            "entry" | "entries" => Classes::ENTRY,
+            "attributes" => Classes::ATTR,
+            "truncate" | "truncations" => Classes::TRUNCATE,
+            "size" | "sizes" => Classes::SIZE,
+            "data" => Classes::DATA,
+            "metadata" => Classes::METADATA,
+            "all" | "everything" => Classes::ALL,
+            _ => return None,
+        })
+    }
+}
+
+/// What two effects must have in common for a rule to bind them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Scope {
+    /// Nothing.
+    Fs,
+    /// The directory.
+    Directory,
+    /// The file.
+    File,
+}
+
+/// An earlier effect of `before` is durable whenever a later one of `after` is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Rule {
+    /// The earlier one.
+    pub before: Classes,
+    /// The later one.
+    pub after: Classes,
+    /// What they have in common.
+    pub scope: Scope,
+}
+
+/// What a sync makes durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Demand {
+    /// Effects of these kinds on the synced file.
+    OfFile(Classes),
+    /// The names of the synced file: its latest entries.
+    NamesOfFile,
+    /// Entries of the synced directory.
+    EntriesOfDirectory,
+    /// Everything of these kinds that came before.
+    Earlier(Classes),
+    /// Metadata up to the last change of the synced inode; all that came before if its size has to be written.
+    UpToLastChange,
+    /// The same if a size of the file is pending, else nothing.
+    UpToLastChangeIfSize,
+}
+
+/// An order that is added for programs that forget a sync.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Heuristic {
+    /// A rename over a file waits for the data of what it moves.
+    RenameOver,
+    /// Every rename does.
+    Rename,
+    /// When a file is closed that was cut to nothing, later metadata waits for its data.
+    CloseAfterTruncate,
+}
+
+/// How an append's data and size go together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Append {
+    /// The size waits for the data.
+    DataBeforeSize,
+    /// Each unit appears with the size that covers it.
+    Together,
+    /// No order.
+    Any,
+}
+
+/// What a unit inside the size holds that was not written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Hole {
+    /// Zeros.
+    Zeros,
+    /// Old content of the medium.
+    Garbage,
+}
+
+/// Whether a rename is one effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Rename {
+    /// It is.
+    Atomic,
+    /// The new name and the loss of the old one are two.
+    Split,
+}
+
+/// A word and what it means: the vocabulary that errors list.
+pub(super) type Vocabulary<T> = &'static [(&'static str, T)];
+
+pub(super) const DEMANDS: Vocabulary<Demand> = &[
+    ("data of file", Demand::OfFile(Classes::DATA)),
+    (
+        "data, size of file",
+        Demand::OfFile(Classes::DATA.and(Classes::SIZE).and(Classes::TRUNCATE)),
+    ),
+    ("attributes of file", Demand::OfFile(Classes::ATTR)),
+    ("names of file", Demand::NamesOfFile),
+    ("entries of directory", Demand::EntriesOfDirectory),
+    ("all earlier metadata", Demand::Earlier(Classes::METADATA)),
+    ("metadata up to its last change", Demand::UpToLastChange),
+    (
+        "metadata up to its last change, if its size changed",
+        Demand::UpToLastChangeIfSize,
+    ),
+    ("all earlier", Demand::Earlier(Classes::ALL)),
+    (
+        "all earlier but overwritten data",
+        Demand::Earlier(Classes::METADATA.and(Classes::SIZE)),
+    ),
+];
+
+pub(super) const HEURISTICS: Vocabulary<Heuristic> = &[
+    ("rename over a file: its data first", Heuristic::RenameOver),
+    ("rename: its data first", Heuristic::Rename),
+    (
+        "close after truncate to 0: data first",
+        Heuristic::CloseAfterTruncate,
+    ),
+];
+
+pub(super) const APPENDS: Vocabulary<Append> = &[
+    ("data-before-size", Append::DataBeforeSize),
+    ("together", Append::Together),
+    ("any", Append::Any),
+];
+
+pub(super) const HOLES: Vocabulary<Hole> = &[("zeros", Hole::Zeros), ("garbage", Hole::Garbage)];
+
+pub(super) const RENAMES: Vocabulary<Rename> =
+    &[("atomic", Rename::Atomic), ("split", Rename::Split)];
+
+const SCOPES: Vocabulary<Scope> = &[
+    ("same fs", Scope::Fs),
+    ("same directory", Scope::Directory),
+    ("same file", Scope::File),
+];
+
+/// Why a phrase is not understood: the part that is wrong (its offset in the phrase) and what is known.
+pub(super) struct Unknown {
+    pub(super) at: usize,
+    pub(super) message: String,
+}
+
+fn known<T>(words: Vocabulary<T>) -> String {
+    let quoted: Vec<String> = words.iter().map(|(w, _)| format!("'{w}'")).collect();
+    quoted.join(", ")
+}
+
+pub(super) fn lookup<T: Copy>(words: Vocabulary<T>, phrase: &str) -> Result<T, Unknown> {
+    let found = words.iter().find(|(w, _)| *w == phrase);
+    found.map(|(_, t)| *t).ok_or_else(|| Unknown {
+        at: 0,
+        message: format!("unknown word '{phrase}'; known are {}", known(words)),
+    })
+}
+
+/// `BEFORE before AFTER: SCOPE`.
+pub(super) fn rule(phrase: &str) -> Result<Rule, Unknown> {
+    let wrong = |at: usize, message: String| Unknown { at, message };
+    let Some((pair, scope)) = phrase.split_once(": ") else {
+        return Err(wrong(
+            0,
+            format!("'{phrase}' is not of the form 'A before B: same fs|directory|file'"),
+        ));
+    };
+    let Some((before, after)) = pair.split_once(" before ") else {
+        return Err(wrong(
+            0,
+            format!("'{pair}' is not of the form 'A before B'"),
+        ));
+    };
+    let class = |word: &str, at: usize| {
+        Classes::word(word).ok_or_else(|| {
+            wrong(
+                at,
+                format!(
+                    "unknown word '{word}'; known are 'data', 'size', 'entries', 'attributes', 'truncations', 'metadata', 'all'"
+                ),
+            )
+        })
+    };
+    let scope_at = pair.len() + 2;
+    Ok(Rule {
+        before: class(before, 0)?,
+        after: class(after, before.len() + 8)?,
+        scope: lookup(SCOPES, scope).map_err(|u| wrong(scope_at, u.message))?,
+    })
+}
+
+impl fmt::Display for Classes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match *self {
+            Classes::ENTRY => "entry",
+            Classes::ATTR => "attributes",
+            Classes::TRUNCATE => "truncation",
+            Classes::SIZE => "size",
+            Classes::DATA => "data",
+            Classes::METADATA => "metadata",
+            _ => "data and size",
+        })
+    }
+}

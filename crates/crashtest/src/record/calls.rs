@@ -1,0 +1,428 @@
+//! The order of effect: one lock under which a call changes the tree and is written to the trace.
+//!
+//! Invariants: the trace holds the calls in the order in which they changed the tree; a call that is not in the trace has
+//! not changed it (the tree is changed on a copy, which takes its place when the call is written). After
+//! [`Calls::close`], or when the trace cannot be written, every call that would change something fails.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::Write;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use steadfast_model::Tree;
+use steadfast_vfs::{Caller, Errno, Ino};
+
+use crate::trace::{
+    AckSource, Begin, BlindSpots, End, Ended, Header, Moment, Op, Outcome, Root, TraceError,
+    TraceWriter, Wall, Who, replay,
+};
+
+/// Longest line of output that is kept as one acknowledgement.
+const LINE_BYTES_MAX: usize = 1 << 16;
+/// How long a thread's process is remembered. Thread numbers are used again much later.
+const THREAD_REMEMBERED: Duration = Duration::from_millis(500);
+
+/// How much was recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Counts {
+    pub setup: u64,
+    pub calls: u64,
+    pub failed: u64,
+    pub writes: u64,
+    pub bytes_written: u64,
+    pub syncs: u64,
+    pub acknowledged: u64,
+    pub trace_bytes: u64,
+}
+
+struct State {
+    tree: Tree,
+    /// Taken when the trace is finished.
+    writer: Option<TraceWriter>,
+    error: Option<TraceError>,
+    begun: bool,
+    closed: bool,
+    /// Files that are open, by number of opens.
+    open: BTreeMap<Ino, u64>,
+    lines: [Vec<u8>; 2],
+    output_bytes: u64,
+    counts: Counts,
+    blind: BlindSpots,
+}
+
+/// See the module's header.
+pub(super) struct Calls {
+    state: Mutex<State>,
+    released: Condvar,
+    since: Instant,
+    started: Wall,
+    bytes_max: u64,
+    threads: Mutex<HashMap<u32, (u32, Instant)>>,
+    output: Mutex<Option<Box<dyn Write + Send>>>,
+}
+
+impl Calls {
+    pub(super) fn new(
+        writer: TraceWriter,
+        header: &Header,
+        bytes_max: u64,
+        output: Option<Box<dyn Write + Send>>,
+    ) -> Calls {
+        let Root { perm, uid, gid } = header.root;
+        Calls {
+            state: Mutex::new(State {
+                tree: Tree::with_root(perm, uid, gid, header.started.into()),
+                writer: Some(writer),
+                error: None,
+                begun: false,
+                closed: false,
+                open: BTreeMap::new(),
+                lines: [Vec::new(), Vec::new()],
+                output_bytes: 0,
+                counts: Counts::default(),
+                blind: BlindSpots::default(),
+            }),
+            released: Condvar::new(),
+            since: Instant::now(),
+            started: header.started,
+            bytes_max,
+            threads: Mutex::default(),
+            output: Mutex::new(output),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time since the recording began.
+    pub(super) fn now(&self) -> Moment {
+        self.since.elapsed().as_nanos() as Moment
+    }
+
+    /// The tree as it is now.
+    pub(super) fn tree(&self) -> Tree {
+        self.state().tree.clone()
+    }
+
+    /// The caller of a request: its thread is known, its process is looked up.
+    pub(super) fn who(&self, thread: u32, uid: u32, gid: u32) -> Who {
+        Who {
+            process: self.process_of(thread),
+            thread,
+            uid,
+            gid,
+        }
+    }
+
+    fn process_of(&self, thread: u32) -> u32 {
+        if thread == 0 {
+            return 0;
+        }
+        let now = Instant::now();
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((process, at)) = threads.get(&thread)
+            && now.duration_since(*at) < THREAD_REMEMBERED
+        {
+            return *process;
+        }
+        let status = std::fs::read_to_string(format!("/proc/{thread}/status"));
+        let process = status.ok().and_then(|status| {
+            let line = status.lines().find_map(|l| l.strip_prefix("Tgid:"))?;
+            line.trim().parse().ok()
+        });
+        // A caller that was killed while it waits may have gone.
+        let process = process.unwrap_or(thread);
+        if threads.len() > 4096 {
+            threads.clear();
+        }
+        threads.insert(thread, (process, now));
+        process
+    }
+
+    /// Does a call and writes it down. `bytes` are those of a write, whose span is filled in here.
+    pub(super) fn perform(
+        &self,
+        who: Who,
+        begin: Moment,
+        op: Op,
+        bytes: &[u8],
+    ) -> Result<Outcome, Errno> {
+        let mut state = self.state();
+        state.perform(self, who, begin, op, bytes)
+    }
+
+    /// As [`Calls::perform`], with the call made from the tree of the moment.
+    pub(super) fn perform_with<T>(
+        &self,
+        who: Who,
+        begin: Moment,
+        bytes: &[u8],
+        make: impl FnOnce(&Tree) -> Op,
+        look: impl FnOnce(&Tree, Outcome) -> T,
+    ) -> Result<T, Errno> {
+        let mut state = self.state();
+        let op = make(&state.tree);
+        let outcome = state.perform(self, who, begin, op, bytes)?;
+        Ok(look(&state.tree, outcome))
+    }
+
+    /// The inode of a name, for the record.
+    pub(super) fn named(tree: &Tree, parent: Ino, name: &[u8]) -> Option<Ino> {
+        tree.lookup(&Caller::root(), parent, name).ok()
+    }
+
+    /// Counts a call that is not offered.
+    pub(super) fn refused(&self) {
+        self.state().blind.refused += 1;
+    }
+
+    /// The program has written to its standard output, or `crash ack` to its file.
+    pub(super) fn output(
+        &self,
+        who: Who,
+        begin: Moment,
+        source: AckSource,
+        bytes: &[u8],
+    ) -> Result<(), Errno> {
+        let copy = {
+            let mut state = self.state();
+            state.ready()?;
+            if source == AckSource::Stdout {
+                state.output_bytes += bytes.len() as u64;
+            }
+            let mut rest = bytes;
+            while let Some(end) = rest.iter().position(|&b| b == b'\n') {
+                let (line, after) = rest.split_at(end);
+                state.keep(source, line);
+                rest = after.get(1..).unwrap_or_default();
+                state.acknowledge(self, who, begin, source)?;
+            }
+            state.keep(source, rest);
+            source == AckSource::Stdout
+        };
+        if copy {
+            let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+            let written = output
+                .as_mut()
+                .map(|o| o.write_all(bytes).and_then(|()| o.flush()));
+            if let Some(Err(_)) = written {
+                // Nobody listens any more; the recording goes on.
+                *output = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// What `crash ack` wrote is complete when it closes the file.
+    pub(super) fn acknowledged(&self, who: Who, begin: Moment) -> Result<(), Errno> {
+        let mut state = self.state();
+        if state.lines[AckSource::Command as usize].is_empty() {
+            return Ok(());
+        }
+        state.acknowledge(self, who, begin, AckSource::Command)
+    }
+
+    /// Bytes of standard output so far.
+    pub(super) fn output_bytes(&self) -> u64 {
+        self.state().output_bytes
+    }
+
+    /// Waits until no file is open, at most so long.
+    pub(super) fn settle(&self, limit: Duration) {
+        let until = Instant::now() + limit;
+        let mut state = self.state();
+        while !state.open.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self
+                .released
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+
+    /// The setup is done: what follows is the program's.
+    pub(super) fn begin(&self) -> Result<(), TraceError> {
+        let mut state = self.state();
+        let at = self.now();
+        state.begun = true;
+        state.lines = [Vec::new(), Vec::new()];
+        match (state.error.take(), &mut state.writer) {
+            (Some(error), _) => Err(error),
+            (None, Some(writer)) => writer.begin(Begin { at }),
+            (None, None) => Ok(()),
+        }
+    }
+
+    /// From now on nothing changes.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+    }
+
+    /// Ends the trace.
+    pub(super) fn finish(&self, how: Ended, left_over: u32) -> Result<(End, Counts), TraceError> {
+        let mut state = self.state();
+        state.closed = true;
+        let mut blind = state.blind;
+        blind.unfinished_line = state.lines[AckSource::Stdout as usize].len() as u64;
+        let end = End {
+            at: self.now(),
+            how,
+            left_over,
+            blind,
+        };
+        if let Some(error) = state.error.take() {
+            return Err(error);
+        }
+        if let Some(writer) = state.writer.take() {
+            state.counts.trace_bytes = writer.bytes();
+            writer.finish(&end)?;
+        }
+        Ok((end, state.counts))
+    }
+}
+
+impl State {
+    /// EIO once nothing may change any more.
+    fn ready(&self) -> Result<(), Errno> {
+        match self.closed || self.error.is_some() || self.writer.is_none() {
+            true => Err(Errno::Io),
+            false => Ok(()),
+        }
+    }
+
+    fn perform(
+        &mut self,
+        calls: &Calls,
+        who: Who,
+        begin: Moment,
+        mut op: Op,
+        bytes: &[u8],
+    ) -> Result<Outcome, Errno> {
+        self.ready()?;
+        let Some(writer) = &mut self.writer else {
+            return Err(Errno::Io);
+        };
+        let end = calls.now().max(writer.last()).max(begin);
+        let mut tree = self.tree.clone();
+        let done = replay::apply(&mut tree, &who, calls.started.after(end), &op, bytes);
+        let outcome = match done {
+            Ok(outcome) => outcome,
+            Err(errno) => Outcome::Failed(errno.code()),
+        };
+        let mut written = Ok(());
+        if writer.bytes().saturating_add(bytes.len() as u64) > calls.bytes_max {
+            written = Err(writer.full(calls.bytes_max));
+        } else if let Op::Write { data, .. } = &mut op
+            && outcome.is_done()
+        {
+            written = writer.data(bytes).map(|span| *data = span);
+        }
+        let kind = op.counted();
+        let written = written.and_then(|()| writer.call(who, (begin, end), op, outcome, None));
+        if let Err(error) = written {
+            self.error = Some(error);
+            return Err(Errno::Io);
+        }
+        self.count(kind, outcome, bytes.len() as u64);
+        if outcome.is_done() {
+            self.tree = tree;
+            self.note_open(calls, kind, outcome);
+        }
+        done
+    }
+
+    fn count(&mut self, kind: Counted, outcome: Outcome, bytes: u64) {
+        if !self.begun {
+            self.counts.setup += 1;
+            return;
+        }
+        self.counts.calls += 1;
+        self.counts.failed += u64::from(!outcome.is_done());
+        match kind {
+            Counted::Write { by_kernel } => {
+                self.counts.writes += 1;
+                self.counts.bytes_written += bytes;
+                if by_kernel {
+                    self.blind.mapped_writes += 1;
+                    self.blind.mapped_bytes += bytes;
+                }
+            }
+            Counted::Sync => self.counts.syncs += 1,
+            Counted::Ack => self.counts.acknowledged += 1,
+            _ => {}
+        }
+    }
+
+    fn note_open(&mut self, calls: &Calls, kind: Counted, outcome: Outcome) {
+        match (kind, outcome.made()) {
+            (Counted::Create, Some(ino)) | (Counted::Open(ino), None) => {
+                *self.open.entry(ino).or_insert(0) += 1;
+            }
+            (Counted::Release(ino), _) => {
+                if let Some(count) = self.open.get_mut(&ino) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.open.remove(&ino);
+                        calls.released.notify_all();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn keep(&mut self, source: AckSource, bytes: &[u8]) {
+        let line = &mut self.lines[source as usize];
+        let room = LINE_BYTES_MAX.saturating_sub(line.len()).min(bytes.len());
+        line.extend_from_slice(bytes.get(..room).unwrap_or_default());
+    }
+
+    fn acknowledge(
+        &mut self,
+        calls: &Calls,
+        who: Who,
+        begin: Moment,
+        source: AckSource,
+    ) -> Result<(), Errno> {
+        let text = std::mem::take(&mut self.lines[source as usize]);
+        if !self.begun {
+            return Ok(());
+        }
+        self.perform(calls, who, begin, Op::Ack { source, text }, &[])?;
+        Ok(())
+    }
+}
+
+/// What is counted of a call.
+#[derive(Clone, Copy)]
+enum Counted {
+    Create,
+    Open(Ino),
+    Release(Ino),
+    Write { by_kernel: bool },
+    Sync,
+    Ack,
+    Other,
+}
+
+impl Op {
+    fn counted(&self) -> Counted {
+        match self {
+            Op::Create { .. } => Counted::Create,
+            Op::Open { ino, .. } => Counted::Open(*ino),
+            Op::Release { ino } => Counted::Release(*ino),
+            Op::Write { how, .. } => Counted::Write {
+                by_kernel: how.by_kernel,
+            },
+            Op::Ack { .. } => Counted::Ack,
+            op if op.is_sync() => Counted::Sync,
+            _ => Counted::Other,
+        }
+    }
+}

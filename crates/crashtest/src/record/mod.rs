@@ -1,0 +1,202 @@
+//! Runs a program on a mount that records every call.
+//!
+//! The tree is kept in memory and served by FUSE without write-back cache, so each call arrives when it takes effect, with
+//! its caller. The mount lives in a mount namespace of its own where that is permitted (as root): no other process sees it,
+//! and it ends with the last process in it.
+//!
+//! - [`calls`](self): the lock under which a call changes the tree and is written down;
+//! - `server`: the protocol; `place`: the mount; `program`: the program and what it leaves behind; `source`: the initial tree.
+//!
+//! Promises: when [`record`] has returned, nothing is mounted and no process that the program started is left. A trace is
+//! kept whatever happened to the program.
+
+mod calls;
+mod convert;
+mod place;
+mod program;
+mod server;
+mod source;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::trace::{End, Ended, Header, Root, TraceError, TraceWriter};
+use calls::Calls;
+pub use calls::Counts;
+
+/// The environment variable that names the file for `steadfast crash ack`.
+pub const ACK_VARIABLE: &str = "STEADFAST_CRASH_ACK";
+
+/// What is recorded, and how.
+pub struct Options {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// The trace, made anew.
+    pub trace: PathBuf,
+    /// The initial tree is a copy of this directory.
+    pub from: Option<PathBuf>,
+    /// A shell command that makes the initial tree, after `from`.
+    pub setup: Option<OsString>,
+    /// Where the program sees the tree; by default a new directory.
+    pub at: Option<PathBuf>,
+    /// How long the program may take.
+    pub time_limit: Duration,
+    /// Most bytes of the trace.
+    pub trace_bytes_max: u64,
+    /// Becomes true when the recording is to end.
+    pub interrupted: Arc<AtomicBool>,
+    /// Receives what the program writes to standard output.
+    pub output: Option<Box<dyn Write + Send>>,
+}
+
+impl Options {
+    /// Records `command` to `trace`, with the defaults: an empty tree, ten minutes, 8 GiB.
+    #[must_use]
+    pub fn new(command: Vec<OsString>, trace: PathBuf) -> Options {
+        Options {
+            command,
+            trace,
+            from: None,
+            setup: None,
+            at: None,
+            time_limit: Duration::from_secs(600),
+            trace_bytes_max: 8 << 30,
+            interrupted: Arc::default(),
+            output: None,
+        }
+    }
+}
+
+/// Why nothing was recorded, or not all.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum RecordError {
+    #[error("no command to record")]
+    NoCommand,
+    #[error("{}: {source}", path.display())]
+    Mount { path: PathBuf, source: io::Error },
+    #[error("{}: it cannot be the place of the recording without root: a mount there would be seen by all", path.display())]
+    NoNamespace { path: PathBuf },
+    #[error("{}: {source}", path.display())]
+    Source { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", command.to_string_lossy())]
+    Start {
+        command: OsString,
+        source: io::Error,
+    },
+    #[error("the setup failed: {0}")]
+    Setup(String),
+    #[error("{0}")]
+    System(String),
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+}
+
+/// What was recorded.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// How it ended.
+    pub end: End,
+    /// How much it was.
+    pub counts: Counts,
+}
+
+/// One recording at a time: processes that a program leaves behind become children of this process.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Records a run. For a process without other children and threads that change its working directory.
+///
+/// # Errors
+/// If the program could not be started or the trace not be written.
+pub fn record(options: Options) -> Result<Recorded, RecordError> {
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    // A thread of its own: its mount namespace is not that of the process, and goes with it.
+    let thread = std::thread::Builder::new().name("crash-record".to_owned());
+    let running = thread
+        .spawn(move || record_here(options))
+        .map_err(|e| RecordError::System(e.to_string()))?;
+    running
+        .join()
+        .unwrap_or_else(|_| Err(RecordError::System("the recorder failed".to_owned())))
+}
+
+fn record_here(mut options: Options) -> Result<Recorded, RecordError> {
+    let Some(name) = options.command.first().cloned() else {
+        return Err(RecordError::NoCommand);
+    };
+    let place = place::Place::prepare(options.at.as_deref())?;
+    let root = Root {
+        perm: 0o755,
+        uid: rustix::process::getuid().as_raw(),
+        gid: rustix::process::getgid().as_raw(),
+    };
+    let started = convert::time(std::time::SystemTime::now());
+    let header = Header {
+        command: options
+            .command
+            .iter()
+            .map(|w| w.as_bytes().to_vec())
+            .collect(),
+        setup: options.setup.as_ref().map(|s| s.as_bytes().to_vec()),
+        mount: place.path().as_os_str().as_bytes().to_vec(),
+        started: started.into(),
+        recorder: format!("steadfast {}", env!("CARGO_PKG_VERSION")),
+        kernel: rustix::system::uname()
+            .release()
+            .to_string_lossy()
+            .into_owned(),
+        root,
+    };
+    let writer = TraceWriter::create(&options.trace, &header)?;
+    let calls = Arc::new(Calls::new(
+        writer,
+        &header,
+        options.trace_bytes_max,
+        options.output.take(),
+    ));
+    if let Some(from) = &options.from {
+        source::copy(from, &calls)?;
+    }
+    let mounted = place.mount(server::Server::new(calls.clone()))?;
+    let ended = run(&options, &name, mounted.path(), &calls);
+    // Nothing counts after the end: what is left of the program is ended, then the mount.
+    calls.close();
+    let left_over = program::end_descendants();
+    let unmounted = mounted.unmount();
+    let how = ended?;
+    let (end, counts) = calls.finish(how, left_over)?;
+    unmounted?;
+    Ok(Recorded { end, counts })
+}
+
+fn run(
+    options: &Options,
+    name: &OsString,
+    mount: &std::path::Path,
+    calls: &Arc<Calls>,
+) -> Result<Ended, RecordError> {
+    let program = program::Program {
+        mount,
+        interrupted: &options.interrupted,
+    };
+    if let Some(setup) = &options.setup {
+        program.set_up(setup, options.time_limit)?;
+        // The kernel tells of the last close a little later.
+        calls.settle(Duration::from_secs(1));
+    }
+    if options.interrupted.load(Ordering::Relaxed) {
+        return Ok(Ended::Interrupted);
+    }
+    calls.begin()?;
+    program
+        .run(&options.command, options.time_limit)
+        .map_err(|source| RecordError::Start {
+            command: name.clone(),
+            source,
+        })
+}

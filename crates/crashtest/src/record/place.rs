@@ -1,0 +1,184 @@
+//! Where the recorded tree is mounted.
+//!
+//! As root the mount is made in a mount namespace of the recording thread and of the program: no other process sees it,
+//! and the kernel undoes it with the namespace, whatever ends the recorder. Other users mount through `fusermount3`, for
+//! all to see, and unmount at the end.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use nix::sched::CloneFlags;
+use rustix::mount::{MountPropagationFlags, UnmountFlags};
+
+use super::RecordError;
+use super::server::Server;
+
+/// Threads that serve: readers need not wait for one another.
+const THREADS: usize = 4;
+/// How long the end of the threads is waited for.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// A directory to mount on.
+#[derive(Debug)]
+pub(super) struct Place {
+    path: PathBuf,
+    /// Made by us, and removed.
+    ours: bool,
+    root: bool,
+}
+
+/// A mount that is served.
+pub(super) struct Mounted {
+    place: Place,
+    session: Option<BackgroundSession>,
+}
+
+impl Place {
+    pub(super) fn prepare(at: Option<&Path>) -> Result<Place, RecordError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let wrong = |path: &Path, source| RecordError::Mount {
+            path: path.to_owned(),
+            source,
+        };
+        let root = rustix::process::geteuid().is_root();
+        let (path, ours) = match at {
+            Some(at) if !root => {
+                return Err(RecordError::NoNamespace {
+                    path: at.to_owned(),
+                });
+            }
+            Some(at) => {
+                let path = at.canonicalize().map_err(|e| wrong(at, e))?;
+                if !path.is_dir() {
+                    return Err(wrong(&path, io::ErrorKind::NotADirectory.into()));
+                }
+                if path == Path::new("/") {
+                    let what = "the root directory cannot be the place of a recording";
+                    return Err(wrong(
+                        &path,
+                        io::Error::new(io::ErrorKind::InvalidInput, what),
+                    ));
+                }
+                (path, false)
+            }
+            None => {
+                let number = NEXT.fetch_add(1, Ordering::Relaxed);
+                let name = format!("steadfast-crash.{}.{number}", std::process::id());
+                let path = std::env::temp_dir().join(name);
+                std::fs::create_dir(&path).map_err(|e| wrong(&path, e))?;
+                (path, true)
+            }
+        };
+        let place = Place { path, ours, root };
+        if root {
+            let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            nix::sched::unshare(CloneFlags::CLONE_NEWNS)
+                .map_err(io::Error::from)
+                .and_then(|()| Ok(rustix::mount::mount_change("/", flags)?))
+                .map_err(|e| RecordError::System(format!("a mount namespace: {e}")))?;
+        }
+        Ok(place)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Mounts, and serves on threads of their own.
+    pub(super) fn mount(self, server: Server) -> Result<Mounted, RecordError> {
+        let mut config = Config::default();
+        config.mount_options = vec![
+            MountOption::FSName("steadfast-crash".to_owned()),
+            MountOption::Subtype("steadfast-crash".to_owned()),
+            MountOption::DefaultPermissions,
+            MountOption::NoAtime,
+            MountOption::NoDev,
+            MountOption::NoSuid,
+        ];
+        // As root: programs that become another user still see their files.
+        config.acl = match self.root {
+            true => SessionACL::All,
+            false => SessionACL::Owner,
+        };
+        config.n_threads = Some(THREADS);
+        let served = Session::new(server, &self.path, &config).and_then(Session::spawn);
+        match served {
+            Ok(session) => Ok(Mounted {
+                place: self,
+                session: Some(session),
+            }),
+            Err(e) => {
+                let why = match e.kind() {
+                    io::ErrorKind::NotFound if !Path::new("/dev/fuse").exists() => io::Error::new(
+                        e.kind(),
+                        "there is no /dev/fuse; load the kernel module 'fuse', or give the container the device",
+                    ),
+                    _ => e,
+                };
+                Err(RecordError::Mount {
+                    path: self.path.clone(),
+                    source: why,
+                })
+            }
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.ours {
+            let _ = std::fs::remove_dir(&self.path);
+        }
+    }
+}
+
+impl Mounted {
+    pub(super) fn path(&self) -> &Path {
+        &self.place.path
+    }
+
+    /// Unmounts; if somebody still uses the mount, it goes out of the tree at once.
+    pub(super) fn unmount(mut self) -> Result<(), RecordError> {
+        self.end().map_err(|source| RecordError::Mount {
+            path: self.place.path.clone(),
+            source,
+        })
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let Some(session) = self.session.take() else {
+            return Ok(());
+        };
+        let path = &self.place.path;
+        if self.place.root {
+            let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
+            rustix::mount::unmount(path, flags)?;
+        } else {
+            let mut command = Command::new("fusermount3");
+            command.args(["-u", "-z", "--"]).arg(path);
+            let quiet = command.stdin(Stdio::null()).stdout(Stdio::null());
+            if !quiet.status()?.success() {
+                return Err(io::Error::other("fusermount3 could not unmount it"));
+            }
+        }
+        // The threads end when the kernel lets go. Should a process elsewhere hold on to the mount, they are left alone.
+        let until = Instant::now() + END_LIMIT;
+        while !session.guard.is_finished() {
+            if Instant::now() >= until {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        session.join()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}

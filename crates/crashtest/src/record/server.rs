@@ -1,0 +1,744 @@
+//! The protocol: requests of the kernel become calls, answers come from the tree.
+//!
+//! Two files are not in the tree: standard output of the program, and the file that `steadfast crash ack` writes to. They
+//! have names in the root that no listing shows.
+//!
+//! The kernel is the only way in, so it may keep names and attributes for long. Reading is answered from a copy of the tree
+//! and is not recorded. What is not offered is never answered with ENOSYS, which the kernel takes for "never ask again".
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use fuser::{
+    Errno as Code, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use steadfast_vfs::{Attr, Caller, Errno, Ino, NAME_MAX, Seek};
+
+use super::calls::Calls;
+use super::convert;
+use crate::trace::{AckSource, Change, Op, Span, Who, WriteHow};
+
+/// How long the kernel may keep names and attributes.
+const KEEP: Duration = Duration::from_secs(3600);
+/// Largest write in one request.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+
+/// Name of standard output in the root.
+pub(super) const STDOUT_NAME: &str = ".steadfast-crash-stdout";
+/// Name of the file for `steadfast crash ack`.
+pub(super) const ACK_NAME: &str = ".steadfast-crash-ack";
+const STDOUT: Ino = 1 << 62;
+const ACK: Ino = STDOUT + 1;
+
+const O_APPEND: u32 = 0o2000;
+const O_TRUNC: u32 = 0o1000;
+const O_DIRECT: u32 = 0o40000;
+const O_DSYNC: u32 = 0o10000;
+const O_SYNC: u32 = 0o4010000;
+
+/// Serves a recorded tree.
+pub(super) struct Server {
+    calls: Arc<Calls>,
+}
+
+fn code(errno: Errno) -> Code {
+    match errno {
+        Errno::NoSys => Code::EOPNOTSUPP,
+        other => Code::from_i32(other.code()),
+    }
+}
+
+fn special(ino: INodeNo) -> Option<AckSource> {
+    match ino.0 {
+        STDOUT => Some(AckSource::Stdout),
+        ACK => Some(AckSource::Command),
+        _ => None,
+    }
+}
+
+fn special_name(parent: INodeNo, name: &OsStr) -> Option<Ino> {
+    match parent == INodeNo::ROOT {
+        true if name == STDOUT_NAME => Some(STDOUT),
+        true if name == ACK_NAME => Some(ACK),
+        _ => None,
+    }
+}
+
+impl Server {
+    pub(super) fn new(calls: Arc<Calls>) -> Server {
+        Server { calls }
+    }
+
+    fn who(&self, req: &Request) -> Who {
+        self.calls.who(req.pid(), req.uid(), req.gid())
+    }
+
+    fn special_attr(&self, ino: Ino) -> FileAttr {
+        let epoch = UNIX_EPOCH;
+        FileAttr {
+            ino: INodeNo(ino),
+            size: if ino == STDOUT {
+                self.calls.output_bytes()
+            } else {
+                0
+            },
+            blocks: 0,
+            atime: epoch,
+            mtime: epoch,
+            ctime: epoch,
+            crtime: epoch,
+            kind: FileType::RegularFile,
+            // Programs that give up their privileges still acknowledge.
+            perm: 0o666,
+            nlink: 1,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            rdev: 0,
+            blksize: 4096,
+            flags: 0,
+        }
+    }
+
+    /// A call that makes an inode.
+    fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry, op: Op) {
+        let begin = self.calls.now();
+        if special_name(parent, name).is_some() {
+            return reply.error(Code::EEXIST);
+        }
+        let made = self.calls.perform_with(
+            self.who(req),
+            begin,
+            &[],
+            |_| op,
+            |tree, outcome| tree.getattr(outcome.made().unwrap_or_default()),
+        );
+        match made {
+            Ok(Ok(attr)) => entry(reply, &attr),
+            Ok(Err(e)) | Err(e) => reply.error(code(e)),
+        }
+    }
+
+    /// A call without an answer but that it was done.
+    fn simply(&self, req: &Request, op: Op, reply: ReplyEmpty) {
+        let begin = self.calls.now();
+        match self.calls.perform(self.who(req), begin, op, &[]) {
+            Ok(_) => reply.ok(),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn remove(
+        &self,
+        req: &Request,
+        (parent, name): (INodeNo, &OsStr),
+        reply: ReplyEmpty,
+        op: impl FnOnce(Vec<u8>, Option<Ino>) -> Op,
+    ) {
+        let begin = self.calls.now();
+        if special_name(parent, name).is_some() {
+            return reply.error(Code::EPERM);
+        }
+        let name = name.as_bytes();
+        let removed = self.calls.perform_with(
+            self.who(req),
+            begin,
+            &[],
+            |tree| op(name.to_vec(), Calls::named(tree, parent.0, name)),
+            |_, _| (),
+        );
+        match removed {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+}
+
+fn entry(reply: ReplyEntry, attr: &Attr) {
+    reply.entry(&KEEP, &convert::attr(attr), Generation(attr.generation));
+}
+
+impl Filesystem for Server {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        // Without O_TRUNC in `open`, the truncation would arrive as a call of its own.
+        config
+            .add_capabilities(InitFlags::FUSE_ATOMIC_O_TRUNC)
+            .map_err(|_| std::io::Error::other("this kernel's FUSE is too old"))?;
+        // Less to ask before each write; the tree clears set-id bits by itself.
+        let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
+        let _ = config.set_max_write(WRITE_BYTES_MAX);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Some(ino) = special_name(parent, name) {
+            return reply.entry(&Duration::ZERO, &self.special_attr(ino), Generation(1));
+        }
+        let tree = self.calls.tree();
+        let found = tree
+            .lookup(&Caller::root(), parent.0, name.as_bytes())
+            .and_then(|ino| tree.getattr(ino));
+        match found {
+            Ok(attr) => entry(reply, &attr),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        if special(ino).is_some() {
+            return reply.attr(&Duration::ZERO, &self.special_attr(ino.0));
+        }
+        match self.calls.tree().getattr(ino.0) {
+            Ok(attr) => reply.attr(&KEEP, &convert::attr(&attr)),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let begin = self.calls.now();
+        if special(ino).is_some() {
+            return reply.attr(&Duration::ZERO, &self.special_attr(ino.0));
+        }
+        let change = Change {
+            perm: mode.map(|m| (m & 0o7777) as u16),
+            uid,
+            gid,
+            size,
+            atime: atime.map(convert::when),
+            mtime: mtime.map(convert::when),
+        };
+        let alone = Change {
+            size,
+            ..Change::default()
+        };
+        let op = match size {
+            Some(size) if change == alone => Op::Truncate { ino: ino.0, size },
+            _ => Op::SetAttr { ino: ino.0, change },
+        };
+        let done = self.calls.perform_with(
+            self.who(req),
+            begin,
+            &[],
+            |_| op,
+            |tree, _| tree.getattr(ino.0),
+        );
+        match done {
+            Ok(Ok(attr)) => reply.attr(&KEEP, &convert::attr(&attr)),
+            Ok(Err(e)) | Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.calls.tree().readlink(ino.0) {
+            Ok(target) => reply.data(target),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let Some(kind) = convert::kind(mode) else {
+            return reply.error(Code::EINVAL);
+        };
+        let op = Op::Mknod {
+            parent: parent.0,
+            name: name.as_bytes().to_vec(),
+            kind,
+            perm: (mode & 0o7777) as u16,
+            rdev,
+        };
+        self.make(req, parent, name, reply, op);
+    }
+
+    fn mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let op = Op::Mkdir {
+            parent: parent.0,
+            name: name.as_bytes().to_vec(),
+            perm: (mode & 0o7777) as u16,
+        };
+        self.make(req, parent, name, reply, op);
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove(req, (parent, name), reply, |name, ino| Op::Unlink {
+            parent: parent.0,
+            name,
+            ino,
+        });
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.remove(req, (parent, name), reply, |name, ino| Op::Rmdir {
+            parent: parent.0,
+            name,
+            ino,
+        });
+    }
+
+    fn symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let op = Op::Symlink {
+            parent: parent.0,
+            name: name.as_bytes().to_vec(),
+            target: target.as_os_str().as_bytes().to_vec(),
+        };
+        self.make(req, parent, name, reply, op);
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let begin = self.calls.now();
+        if special_name(parent, name).is_some() || special_name(new_parent, new_name).is_some() {
+            return reply.error(Code::EPERM);
+        }
+        let Some(mode) = convert::rename(flags) else {
+            self.calls.refused();
+            return reply.error(Code::EINVAL);
+        };
+        let done = self.calls.perform_with(
+            self.who(req),
+            begin,
+            &[],
+            |tree| Op::Rename {
+                parent: parent.0,
+                name: name.as_bytes().to_vec(),
+                new_parent: new_parent.0,
+                new_name: new_name.as_bytes().to_vec(),
+                mode,
+                ino: Calls::named(tree, parent.0, name.as_bytes()),
+                replaced: Calls::named(tree, new_parent.0, new_name.as_bytes()),
+            },
+            |_, _| (),
+        );
+        match done {
+            Ok(()) => reply.ok(),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn link(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        let begin = self.calls.now();
+        if special(ino).is_some() || special_name(new_parent, new_name).is_some() {
+            return reply.error(Code::EPERM);
+        }
+        let op = Op::Link {
+            ino: ino.0,
+            parent: new_parent.0,
+            name: new_name.as_bytes().to_vec(),
+        };
+        let done = self.calls.perform_with(
+            self.who(req),
+            begin,
+            &[],
+            |_| op,
+            |tree, _| tree.getattr(ino.0),
+        );
+        match done {
+            Ok(Ok(attr)) => entry(reply, &attr),
+            Ok(Err(e)) | Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let begin = self.calls.now();
+        if special(ino).is_some() {
+            let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NONSEEKABLE;
+            return reply.opened(FileHandle(0), how);
+        }
+        let flags = flags.0 as u32;
+        let op = Op::Open {
+            ino: ino.0,
+            flags,
+            truncate: flags & O_TRUNC != 0,
+        };
+        match self.calls.perform(self.who(req), begin, op, &[]) {
+            Ok(_) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let begin = self.calls.now();
+        if special_name(parent, name).is_some() {
+            return reply.error(Code::EEXIST);
+        }
+        let op = Op::Create {
+            parent: parent.0,
+            name: name.as_bytes().to_vec(),
+            perm: (mode & 0o7777) as u16,
+            flags: flags as u32,
+        };
+        let made = self.calls.perform_with(
+            self.who(req),
+            begin,
+            &[],
+            |_| op,
+            |tree, outcome| tree.getattr(outcome.made().unwrap_or_default()),
+        );
+        match made {
+            Ok(Ok(attr)) => reply.created(
+                &KEEP,
+                &convert::attr(&attr),
+                Generation(attr.generation),
+                FileHandle(0),
+                FopenFlags::FOPEN_KEEP_CACHE,
+            ),
+            Ok(Err(e)) | Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        if special(ino).is_some() {
+            return reply.data(&[]);
+        }
+        let mut buffer = vec![0; size as usize];
+        match self.calls.tree().read(ino.0, offset, &mut buffer) {
+            Ok(n) => reply.data(buffer.get(..n).unwrap_or_default()),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn write(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let begin = self.calls.now();
+        let by_kernel = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let who = match by_kernel {
+            true => Who::default(),
+            false => self.who(req),
+        };
+        let len = data.len() as u32;
+        if let Some(source) = special(ino) {
+            return match self.calls.output(who, begin, source, data) {
+                Ok(()) => reply.written(len),
+                Err(e) => reply.error(code(e)),
+            };
+        }
+        let flags = flags.0 as u32;
+        let has = |flag: u32| !by_kernel && flags & flag == flag;
+        let op = Op::Write {
+            ino: ino.0,
+            offset,
+            data: Span::default(),
+            how: WriteHow {
+                append: has(O_APPEND),
+                direct: has(O_DIRECT),
+                by_kernel,
+                dsync: has(O_DSYNC),
+                sync: has(O_SYNC),
+            },
+        };
+        match self.calls.perform(who, begin, op, data) {
+            Ok(_) => reply.written(len),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn flush(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        match special(ino) {
+            Some(AckSource::Command) => {
+                let begin = self.calls.now();
+                let done = self.calls.acknowledged(self.who(req), begin);
+                match done {
+                    Ok(()) => reply.ok(),
+                    Err(e) => reply.error(code(e)),
+                }
+            }
+            Some(AckSource::Stdout) => reply.ok(),
+            None => self.simply(req, Op::Close { ino: ino.0 }, reply),
+        }
+    }
+
+    fn release(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        match special(ino) {
+            Some(_) => reply.ok(),
+            None => self.simply(req, Op::Release { ino: ino.0 }, reply),
+        }
+    }
+
+    fn fsync(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let ino = match special(ino) {
+            Some(_) => return reply.ok(),
+            None => ino.0,
+        };
+        let op = match data_only {
+            true => Op::Fdatasync { ino },
+            false => Op::Fsync { ino },
+        };
+        self.simply(req, op, reply);
+    }
+
+    fn fsyncdir(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        data_only: bool,
+        reply: ReplyEmpty,
+    ) {
+        let op = Op::FsyncDir {
+            ino: ino.0,
+            data_only,
+        };
+        self.simply(req, op, reply);
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        match self.calls.tree().readdir(ino.0, offset, 512) {
+            Ok(entries) => {
+                for e in &entries {
+                    let name = OsStr::from_bytes(&e.name);
+                    if reply.add(INodeNo(e.ino), e.cookie, convert::file_type(e.kind), name) {
+                        break;
+                    }
+                }
+                reply.ok();
+            }
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
+        let used = self.calls.tree().inodes() as u64;
+        let free = 1 << 20;
+        reply.statfs(
+            1 << 28,
+            1 << 27,
+            1 << 27,
+            used + free,
+            free,
+            4096,
+            NAME_MAX as u32,
+            4096,
+        );
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let Some(how) = convert::xattr(flags) else {
+            return reply.error(Code::EINVAL);
+        };
+        let op = Op::SetXattr {
+            ino: ino.0,
+            name: name.as_bytes().to_vec(),
+            value: value.to_vec(),
+            how,
+        };
+        self.simply(req, op, reply);
+    }
+
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        if special(ino).is_some() {
+            return reply.error(Code::ENODATA);
+        }
+        let tree = self.calls.tree();
+        match tree.getxattr(&Caller::root(), ino.0, name.as_bytes()) {
+            Ok(value) => sized(reply, size, value),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        if special(ino).is_some() {
+            return sized(reply, size, &[]);
+        }
+        match self.calls.tree().listxattr(&Caller::root(), ino.0) {
+            Ok(names) => {
+                let mut list = Vec::new();
+                for name in names {
+                    list.extend_from_slice(&name);
+                    list.push(0);
+                }
+                sized(reply, size, &list);
+            }
+            Err(e) => reply.error(code(e)),
+        }
+    }
+
+    fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let op = Op::RemoveXattr {
+            ino: ino.0,
+            name: name.as_bytes().to_vec(),
+        };
+        self.simply(req, op, reply);
+    }
+
+    fn fallocate(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        len: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let Some(mode) = convert::alloc(mode).filter(|_| special(ino).is_none()) else {
+            self.calls.refused();
+            return reply.error(Code::EOPNOTSUPP);
+        };
+        let op = Op::Fallocate {
+            ino: ino.0,
+            mode,
+            offset,
+            len,
+        };
+        self.simply(req, op, reply);
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let whence = match whence {
+            3 => Seek::Data,
+            4 => Seek::Hole,
+            _ => return reply.error(Code::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else {
+            return reply.error(Code::ENXIO);
+        };
+        match self.calls.tree().seek(ino.0, offset, whence) {
+            Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
+            Err(e) => reply.error(code(e)),
+        }
+    }
+}
+
+fn sized(reply: ReplyXattr, size: u32, value: &[u8]) {
+    match (size, value.len()) {
+        (0, len) => reply.size(len as u32),
+        (size, len) if len > size as usize => reply.error(Code::ERANGE),
+        _ => reply.data(value),
+    }
+}

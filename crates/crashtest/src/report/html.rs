@@ -1,0 +1,240 @@
+//! The report as one HTML file: no script, nothing loaded from elsewhere, all text escaped. Sections fold by mouse and keyboard
+//! (`details`); it is dark where the reader's system is, and fits 400 pixels.
+
+use super::{EffectReport, FindingReport, RepairReport, Report, UnderReport};
+use crate::effects::readable;
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// Most calls that the list of calls shows around what is to blame.
+const NEAR: usize = 3;
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --ok: #14692e; --bad: #a3201a; --line: #8886; }
+@media (prefers-color-scheme: dark) { :root { --ok: #6fd08c; --bad: #ff8f85; } }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 75rem; padding: 1rem; }
+h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; }
+details { border: 1px solid var(--line); border-radius: .4rem; margin: .6rem 0; padding: .4rem .7rem; }
+summary { cursor: pointer; overflow-wrap: anywhere; } summary:focus-visible { outline: 2px solid; }
+pre, code, td.call { font-family: ui-monospace, monospace; font-size: .87em; overflow-wrap: anywhere; white-space: pre-wrap; }
+table { border-collapse: collapse; width: 100%; } td, th { border-bottom: 1px solid var(--line); padding: .15rem .4rem; text-align: left; vertical-align: top; }
+.durable { color: var(--ok); } .lost { color: var(--bad); text-decoration: underline dotted; } .torn { color: var(--bad); }
+.scroll { overflow-x: auto; }
+";
+
+/// Text for HTML.
+fn esc(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn effect(out: &mut String, word: &str, sign: &str, e: &EffectReport) {
+    let bytes = e
+        .bytes
+        .map_or_else(String::new, |(a, b)| format!(", bytes {a}..{b}"));
+    let place = e
+        .location
+        .as_ref()
+        .map_or_else(String::new, |l| format!("{}:{}", l.file, l.line));
+    let _ = write!(
+        out,
+        "<tr class=\"{word}\"><th scope=\"row\">{sign} {word}</th><td>#{}</td><td class=\"call\">{}</td><td>{}{}</td><td class=\"call\">{}</td></tr>",
+        e.call,
+        esc(&e.text),
+        esc(&e.class),
+        bytes,
+        esc(&place)
+    );
+}
+
+fn repair(out: &mut String, under: &UnderReport) {
+    let text = match &under.repair {
+        RepairReport::NotTried => return,
+        RepairReport::NoSyncHelps => "No fsync helps: killing the process does it.".to_owned(),
+        RepairReport::OutOfTime => "The budget ended before a repair was found.".to_owned(),
+        RepairReport::NotFound { tried } => {
+            format!("No repair found; {tried} sets of syncs were tried out.")
+        }
+        RepairReport::Found {
+            syncs,
+            broken_before,
+            states_after,
+        } => {
+            let syncs: Vec<String> = syncs
+                .iter()
+                .map(|s| {
+                    format!(
+                        "{} of {}, before #{} {}",
+                        s.call, s.of, s.before.call, s.before.text
+                    )
+                })
+                .collect();
+            format!(
+                "Repair: {}. 0 of {states_after} states are broken then (now {broken_before}).",
+                syncs.join("; and ")
+            )
+        }
+    };
+    let _ = write!(out, "<p>{}</p>", esc(&text));
+}
+
+fn under(out: &mut String, report: &Report, u: &UnderReport) {
+    let _ = write!(
+        out,
+        "<h3>{}: {} broken states</h3>",
+        esc(&u.model),
+        u.broken
+    );
+    if let Some(text) = &u.acknowledged {
+        let _ = write!(
+            out,
+            "<p>Acknowledged: <code>{}</code></p>",
+            esc(&readable(text.as_bytes()))
+        );
+    }
+    out.push_str("<div class=\"scroll\"><table>");
+    if let Some(e) = &u.durable {
+        effect(out, "durable", "●", e);
+    }
+    for e in &u.lost {
+        effect(out, "lost", "○", e);
+    }
+    if let Some(e) = &u.torn {
+        effect(out, "torn", "◐", e);
+    }
+    out.push_str("</table></div>");
+    if u.prefix {
+        out.push_str("<p>Everything before it is durable, nothing after it.</p>");
+    }
+    repair(out, u);
+    near(out, report, u);
+}
+
+/// The calls around those to blame.
+fn near(out: &mut String, report: &Report, u: &UnderReport) {
+    let blamed = |n: u64| {
+        let is = |e: &&EffectReport| e.call == n;
+        if u.durable.iter().any(|e| is(&e)) {
+            Some(("durable", "●"))
+        } else if u.lost.iter().any(|e| is(&e)) {
+            Some(("lost", "○"))
+        } else {
+            u.torn.iter().any(|e| is(&e)).then_some(("torn", "◐"))
+        }
+    };
+    let mut shown = BTreeSet::new();
+    for (i, step) in report.steps.iter().enumerate() {
+        if blamed(step.number).is_some() {
+            shown.extend(i.saturating_sub(NEAR)..(i + NEAR + 1).min(report.steps.len()));
+        }
+    }
+    if shown.is_empty() {
+        return;
+    }
+    out.push_str("<details><summary>The calls around them</summary><div class=\"scroll\"><table>");
+    let mut last = None;
+    for i in shown {
+        let Some(step) = report.steps.get(i) else {
+            continue;
+        };
+        if last.is_some_and(|l| l + 1 != i) {
+            out.push_str("<tr><td></td><td></td><td>…</td></tr>");
+        }
+        last = Some(i);
+        let (class, sign) = blamed(step.number).unwrap_or(("", ""));
+        let _ = write!(
+            out,
+            "<tr class=\"{class}\"><td>{sign}</td><td>#{}</td><td class=\"call\">{}</td></tr>",
+            step.number,
+            esc(&step.text)
+        );
+    }
+    out.push_str("</table></div></details>");
+}
+
+fn finding(out: &mut String, report: &Report, f: &FindingReport) {
+    let on: Vec<&str> = f.under.iter().map(|u| u.model.as_str()).collect();
+    let open = if f.id == "V1" { " open" } else { "" };
+    let not = if f.not_on.is_empty() {
+        String::new()
+    } else {
+        format!("; not on {}", f.not_on.join(", "))
+    };
+    let _ = write!(
+        out,
+        "<details{open}><summary><strong>{}</strong> {} on {}{}: <code>{}</code></summary><pre>{}</pre>",
+        esc(&f.id),
+        esc(&f.kind),
+        esc(&on.join(", ")),
+        esc(&not),
+        esc(&readable(f.line.as_bytes())),
+        esc(&f.output)
+    );
+    for u in &f.under {
+        under(out, report, u);
+    }
+    out.push_str("</details>");
+}
+
+/// The report as a page.
+#[must_use]
+pub fn html(report: &Report) -> String {
+    let mut out = format!(
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>Power cuts: {0}</title><style>{STYLE}</style></head><body><main><h1>What power cuts leave of <code>{0}</code></h1>",
+        esc(&report.command)
+    );
+    let _ = write!(
+        out,
+        "<p>{} findings; {} calls, {} acknowledgements, {} runs of the checker.</p>",
+        report.findings.len(),
+        report.calls,
+        report.acknowledged,
+        report.checks
+    );
+    for w in &report.warnings {
+        let _ = write!(out, "<p class=\"lost\">Warning: {}</p>", esc(w));
+    }
+    for f in &report.findings {
+        finding(&mut out, report, f);
+    }
+    out.push_str("<h2>Models</h2><div class=\"scroll\"><table><tr><th>model</th><th>trees</th><th>broken</th><th>exhaustive</th><th>sampled</th><th>calibration</th></tr>");
+    for m in &report.models {
+        let names = |whole: bool| -> String {
+            let ways = m
+                .ways
+                .iter()
+                .filter(|w| w.exhaustive == whole && w.formed > 0);
+            ways.map(|w| w.way.as_str()).collect::<Vec<_>>().join(", ")
+        };
+        let _ = write!(
+            out,
+            "<tr><th scope=\"row\">{}</th><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
+            esc(&m.name),
+            m.trees,
+            m.broken,
+            names(true),
+            names(false),
+            esc(&m.calibration)
+        );
+    }
+    out.push_str("</table></div>");
+    if !report.blind.is_empty() {
+        out.push_str("<h2>Not seen</h2><ul>");
+        for b in &report.blind {
+            let _ = write!(out, "<li>{}</li>", esc(b));
+        }
+        out.push_str("</ul>");
+    }
+    out.push_str("</main></body></html>\n");
+    out
+}

@@ -1,0 +1,212 @@
+//! A report of an outcome.
+
+use super::{
+    EffectReport, FindingReport, ModelReport, Place, RepairReport, Report, StateReport, StepReport,
+    SyncReport, UnderReport, VERSION, WayReport,
+};
+use crate::effects::{Effects, Location, Run};
+use crate::explore::{Finding, Outcome, Under};
+use crate::models::Model;
+use crate::why::{Repair, Sync, Told};
+use steadfast_model::Hasher128;
+
+/// Something that the recorder did not see.
+pub type BlindSpot = String;
+
+/// What is told beside the outcome.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// The workload.
+    pub command: String,
+    /// What was not seen.
+    pub blind: Vec<BlindSpot>,
+    /// Other warnings.
+    pub warnings: Vec<String>,
+}
+
+fn place(location: Option<&Location>) -> Option<Place> {
+    location.map(|l| Place {
+        file: l.file.clone(),
+        line: l.line,
+    })
+}
+
+fn effect(run: &Run, told: &Told) -> EffectReport {
+    let step = run.steps.get(told.step);
+    EffectReport {
+        call: step.map_or(0, |s| s.number),
+        class: told.class.to_string(),
+        text: step.map_or_else(String::new, |s| s.text.clone()),
+        location: place(step.and_then(|s| s.location.as_ref())),
+        bytes: told.part,
+    }
+}
+
+fn sync(run: &Run, sync: &Sync) -> SyncReport {
+    let of = run
+        .steps
+        .get(sync.of)
+        .map_or_else(String::new, |s| format!("#{} {}", s.number, s.text));
+    let step = run.steps.get(sync.before);
+    SyncReport {
+        call: if sync.data_only { "fdatasync" } else { "fsync" }.to_owned(),
+        of: match sync.dir {
+            true => format!("the directory of {of}"),
+            false => format!("the file of {of}"),
+        },
+        before: EffectReport {
+            call: step.map_or(0, |s| s.number),
+            class: String::new(),
+            text: step.map_or_else(String::new, |s| s.text.clone()),
+            location: place(step.and_then(|s| s.location.as_ref())),
+            bytes: None,
+        },
+    }
+}
+
+fn repair(run: &Run, repair: &Repair) -> RepairReport {
+    match repair {
+        Repair::NotTried => RepairReport::NotTried,
+        Repair::Useless => RepairReport::NoSyncHelps,
+        Repair::OutOfTime => RepairReport::OutOfTime,
+        Repair::NotFound { tried } => RepairReport::NotFound { tried: *tried },
+        Repair::Found {
+            syncs,
+            broken,
+            states,
+        } => RepairReport::Found {
+            syncs: syncs.iter().map(|s| sync(run, s)).collect(),
+            broken_before: *broken,
+            states_after: *states,
+        },
+    }
+}
+
+fn under(run: &Run, model: &Model, under: &Under) -> UnderReport {
+    let effects = Effects::new(run, model);
+    let cause = &under.cause;
+    UnderReport {
+        model: model.name.clone(),
+        broken: under.broken,
+        durable: cause.durable.as_ref().map(|t| effect(run, t)),
+        lost: cause.lost.iter().map(|t| effect(run, t)).collect(),
+        torn: cause.torn.as_ref().map(|(t, kept)| EffectReport {
+            bytes: Some(*kept),
+            ..effect(run, t)
+        }),
+        acknowledged: cause.acked.clone(),
+        prefix: cause.is_prefix,
+        repair: repair(run, &under.repair),
+        state: StateReport::new(&under.state, &effects),
+    }
+}
+
+/// What stays the same from run to run: kind, message without numbers, and the kinds of calls to blame.
+fn key(finding: &Finding, under: &[UnderReport]) -> String {
+    let plain = |text: &str| -> String { text.chars().filter(|c| !c.is_ascii_digit()).collect() };
+    let mut hash = Hasher128::new(71);
+    hash.bytes(finding.kind.name().as_bytes())
+        .bytes(plain(&finding.line).as_bytes());
+    if let Some(first) = under.first() {
+        let word = |e: &EffectReport| {
+            let word = e.text.split(' ').next().unwrap_or_default();
+            format!("{word} {}", e.class)
+        };
+        for effect in first.lost.iter().chain(&first.durable) {
+            hash.bytes(word(effect).as_bytes());
+        }
+    }
+    format!("{:016x}", hash.finish() as u64)
+}
+
+/// The report of an exploration of `run` under `models`.
+#[must_use]
+pub fn make(run: &Run, models: &[Model], outcome: &Outcome, about: About) -> Report {
+    let mut warnings = about.warnings;
+    if !outcome.flaky.is_empty() {
+        warnings.push(format!(
+            "the checker is flaky: of {} states that it judged twice it said two things, first '{}'",
+            outcome.flaky.len(),
+            outcome.flaky.first().map_or("", String::as_str)
+        ));
+    }
+    if outcome.cut_short {
+        warnings.push("the budget ended before all states were judged".to_owned());
+    }
+    for e in outcome.explored.iter().filter(|e| e.left_out > 0) {
+        warnings.push(format!(
+            "{}: the run is too long: its last {} calls were left out",
+            e.model, e.left_out
+        ));
+    }
+    let explored = |name: &str| outcome.explored.iter().any(|e| e.model == name);
+    let findings = outcome.findings.iter().enumerate().map(|(i, finding)| {
+        let all: Vec<UnderReport> = finding
+            .under
+            .iter()
+            .filter_map(|u| models.get(u.model).map(|m| under(run, m, u)))
+            .collect();
+        let has = |name: &str| all.iter().any(|u| u.model == name);
+        FindingReport {
+            id: format!("V{}", i + 1),
+            key: key(finding, &all),
+            kind: finding.kind.name().to_owned(),
+            line: finding.line.clone(),
+            output: finding.output.clone(),
+            known: false,
+            not_on: models
+                .iter()
+                .map(|m| m.name.clone())
+                .filter(|n| explored(n) && !has(n))
+                .collect(),
+            under: all,
+        }
+    });
+    Report {
+        version: VERSION,
+        command: about.command,
+        calls: run.steps.len(),
+        acknowledged: run
+            .steps
+            .iter()
+            .filter(|s| matches!(s.what, crate::effects::What::Ack { .. }))
+            .count(),
+        checks: outcome.checks,
+        models: outcome
+            .explored
+            .iter()
+            .map(|e| ModelReport {
+                name: e.model.clone(),
+                calibration: e.calibration.clone(),
+                trees: e.trees,
+                judged: e.judged,
+                broken: e.broken,
+                no_verdict: e.none,
+                ways: e
+                    .coverage
+                    .iter()
+                    .map(|(way, c)| WayReport {
+                        way: way.name().to_owned(),
+                        formed: c.formed,
+                        trees: c.trees,
+                        exhaustive: c.whole,
+                    })
+                    .collect(),
+            })
+            .collect(),
+        findings: findings.collect(),
+        blind: about.blind,
+        warnings,
+        basic: outcome.explored.len() == models.len() && outcome.explored.iter().all(|e| e.basic),
+        interrupted: outcome.interrupted,
+        steps: run
+            .steps
+            .iter()
+            .map(|s| StepReport {
+                number: s.number,
+                text: s.text.clone(),
+                location: place(s.location.as_ref()),
+            })
+            .collect(),
+    }
+}

@@ -1,0 +1,283 @@
+//! What is told of an exploration. A [`Report`] is all of it as a value, in JSON as `docs/crash-test.schema.json` has it;
+//! text, JUnit, SARIF and HTML are made from it.
+
+mod formats;
+mod html;
+mod make;
+mod text;
+
+pub use formats::{junit, sarif};
+pub use html::html;
+pub use make::{About, BlindSpot, make};
+pub use text::{explain, text};
+
+use crate::effects::{Bits, Effects};
+use crate::states::{State, Tear, Way};
+use serde::{Deserialize, Serialize};
+
+/// Version of the JSON form.
+pub const VERSION: u32 = 1;
+
+/// Everything.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// Version of this form.
+    pub version: u32,
+    /// The workload.
+    pub command: String,
+    /// Calls of the run that have an effect or a meaning.
+    pub calls: usize,
+    /// Acknowledgements.
+    pub acknowledged: usize,
+    /// Runs of the checker.
+    pub checks: usize,
+    /// The models.
+    pub models: Vec<ModelReport>,
+    /// What was found, worst first.
+    pub findings: Vec<FindingReport>,
+    /// What was not seen.
+    pub blind: Vec<String>,
+    /// Why the result is worth less: a flaky checker, a budget that ended.
+    pub warnings: Vec<String>,
+    /// All states with one lost effect were judged.
+    pub basic: bool,
+    /// A signal ended it.
+    pub interrupted: bool,
+    /// The steps, for views of the whole run.
+    pub steps: Vec<StepReport>,
+}
+
+/// One call.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StepReport {
+    /// Its number in the trace.
+    pub number: u64,
+    /// What it did.
+    pub text: String,
+    /// File and line of its caller.
+    pub location: Option<Place>,
+}
+
+/// A place in a source.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Place {
+    /// The file.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+}
+
+/// What one model gave.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ModelReport {
+    /// Its name.
+    pub name: String,
+    /// How far it is calibrated.
+    pub calibration: String,
+    /// Different trees.
+    pub trees: usize,
+    /// Of which so many were judged.
+    pub judged: usize,
+    /// Of which so many are broken.
+    pub broken: usize,
+    /// And so many have no verdict.
+    pub no_verdict: usize,
+    /// How the states came about.
+    pub ways: Vec<WayReport>,
+}
+
+/// States of one way.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WayReport {
+    /// What it is.
+    pub way: String,
+    /// Sets of effects that were formed.
+    pub formed: usize,
+    /// Trees that no earlier way gave.
+    pub trees: usize,
+    /// Nothing was left out.
+    pub exhaustive: bool,
+}
+
+/// One finding.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FindingReport {
+    /// `V1`, `V2`, …
+    pub id: String,
+    /// The same for the same finding in other runs: a hash of kind, first line and the calls to blame.
+    pub key: String,
+    /// `broken` or `acknowledged and lost`.
+    pub kind: String,
+    /// The first line of what the checker said.
+    pub line: String,
+    /// All that it said.
+    pub output: String,
+    /// It is in the baseline.
+    pub known: bool,
+    /// By model.
+    pub under: Vec<UnderReport>,
+    /// Models that do not have it.
+    pub not_on: Vec<String>,
+}
+
+/// A finding under one model.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UnderReport {
+    /// The model.
+    pub model: String,
+    /// Broken states.
+    pub broken: usize,
+    /// The last durable effect.
+    pub durable: Option<EffectReport>,
+    /// Effects that are lost.
+    pub lost: Vec<EffectReport>,
+    /// The write that is torn.
+    pub torn: Option<EffectReport>,
+    /// The acknowledgement that does not hold.
+    pub acknowledged: Option<String>,
+    /// A plain prefix is enough.
+    pub prefix: bool,
+    /// What helps.
+    pub repair: RepairReport,
+    /// The state.
+    pub state: StateReport,
+}
+
+/// An effect to blame.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EffectReport {
+    /// The call's number.
+    pub call: u64,
+    /// `data`, `size`, `entry`, …
+    pub class: String,
+    /// What the call did.
+    pub text: String,
+    /// Where it came from.
+    pub location: Option<Place>,
+    /// Bytes of the file, if it is a part of a write.
+    pub bytes: Option<(u64, u64)>,
+}
+
+/// What helps.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "kebab-case")]
+pub enum RepairReport {
+    /// It was not asked for.
+    NotTried,
+    /// No sync helps: a prefix is broken.
+    NoSyncHelps,
+    /// Nothing is broken with these.
+    Found {
+        /// What to insert.
+        syncs: Vec<SyncReport>,
+        /// Broken states before.
+        broken_before: usize,
+        /// States with the syncs, none broken.
+        states_after: usize,
+    },
+    /// None of those tried is enough.
+    NotFound {
+        /// Sets of syncs that were tried.
+        tried: usize,
+    },
+    /// The budget ended before.
+    OutOfTime,
+}
+
+/// A sync to insert.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SyncReport {
+    /// `fsync` or `fdatasync`.
+    pub call: String,
+    /// Of what.
+    pub of: String,
+    /// Before this call.
+    pub before: EffectReport,
+}
+
+/// A state, to form it again.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StateReport {
+    /// Durable effects, as ranges: first and one after last.
+    pub durable: Vec<(usize, usize)>,
+    /// An effect with the part of it that is durable.
+    pub torn: Option<(usize, u64, u64)>,
+    /// Hash of the tree.
+    pub digest: String,
+    /// The first and the last moment at which it can arise, in calls that returned.
+    pub moments: (usize, usize),
+    /// Acknowledgements at the last moment.
+    pub acknowledged: usize,
+}
+
+impl StateReport {
+    /// A state as it is kept in reports.
+    #[must_use]
+    pub fn new(state: &State, effects: &Effects) -> StateReport {
+        let mut durable: Vec<(usize, usize)> = Vec::new();
+        for i in state.bits.iter() {
+            match durable.last_mut() {
+                Some(range) if range.1 == i => range.1 += 1,
+                _ => durable.push((i, i + 1)),
+            }
+        }
+        StateReport {
+            durable,
+            torn: state.tear.map(|t| (t.effect, t.kept.0, t.kept.1)),
+            digest: format!("{:032x}", state.digest),
+            moments: state.moments,
+            acknowledged: effects.acked.get(state.moments.1).copied().unwrap_or(0),
+        }
+    }
+
+    /// The state again.
+    ///
+    /// # Errors
+    /// If it does not fit these effects.
+    pub fn state(&self, effects: &Effects) -> Result<State, String> {
+        let max = effects.all.len();
+        let fits = self.durable.iter().all(|(a, b)| a < b && *b <= max);
+        let torn_fits = self.torn.is_none_or(|(e, _, _)| e < max);
+        if !fits || !torn_fits {
+            return Err("the report does not belong to this trace".to_owned());
+        }
+        let bits: Bits = self.durable.iter().flat_map(|(a, b)| *a..*b).collect();
+        let tear = self.torn.map(|(effect, from, to)| Tear {
+            effect,
+            kept: (from, to),
+        });
+        let digest = crate::states::Former::new(effects)
+            .disk(&bits, tear)
+            .digest();
+        if format!("{digest:032x}") != self.digest {
+            return Err(
+                "the report does not belong to this trace, or the model has changed".to_owned(),
+            );
+        }
+        let way = Way::Sample;
+        Ok(State {
+            way,
+            bits,
+            tear,
+            digest,
+            moments: self.moments,
+        })
+    }
+}
+
+impl Report {
+    /// Findings that count: not in the baseline, and on one of these models, if some are given.
+    pub fn counted<'a>(&'a self, fail_on: &'a [String]) -> impl Iterator<Item = &'a FindingReport> {
+        self.findings.iter().filter(move |f| {
+            let on = |u: &UnderReport| fail_on.is_empty() || fail_on.contains(&u.model);
+            !f.known && f.under.iter().any(on)
+        })
+    }
+
+    /// Marks what another report has, too.
+    pub fn forgive(&mut self, baseline: &Report) {
+        for finding in &mut self.findings {
+            finding.known = baseline.findings.iter().any(|b| b.key == finding.key);
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The report for a terminal: 40 lines at most, worst first.
+
+use super::{EffectReport, FindingReport, RepairReport, Report, UnderReport};
+use crate::effects::readable;
+
+/// Most lines.
+const LINES_MAX: usize = 40;
+/// Longest line of a checker's that is shown.
+const SHOWN_MAX: usize = 100;
+
+fn shown(line: &str) -> String {
+    let mut text = readable(line.as_bytes());
+    if text.chars().count() > SHOWN_MAX {
+        text = text.chars().take(SHOWN_MAX).collect::<String>() + "…";
+    }
+    text
+}
+
+fn effect(e: &EffectReport) -> String {
+    let bytes = match e.bytes {
+        Some((from, to)) => format!(" [{} of bytes {from}..{to}]", e.class),
+        None => format!(" [{}]", e.class),
+    };
+    let place = e.location.as_ref().map_or_else(String::new, |l| {
+        format!("   {}:{}", readable(l.file.as_bytes()), l.line)
+    });
+    format!("#{} {}{bytes}{place}", e.call, e.text)
+}
+
+fn repair(under: &UnderReport) -> Vec<String> {
+    match &under.repair {
+        RepairReport::NotTried => Vec::new(),
+        RepairReport::NoSyncHelps => {
+            vec!["   repair   no fsync helps: 'kill -9' does it".to_owned()]
+        }
+        RepairReport::OutOfTime => {
+            vec!["   repair   the budget ended before one was found".to_owned()]
+        }
+        RepairReport::NotFound { tried } => {
+            vec![format!(
+                "   repair   none found; {tried} sets of syncs were tried out"
+            )]
+        }
+        RepairReport::Found {
+            syncs,
+            broken_before,
+            states_after,
+        } => {
+            let mut lines: Vec<String> = syncs
+                .iter()
+                .map(|s| {
+                    format!(
+                        "   repair   {} of {}, before #{} {}",
+                        s.call, s.of, s.before.call, s.before.text
+                    )
+                })
+                .collect();
+            if let Some(last) = lines.last_mut() {
+                last.push_str(&format!(
+                    ": 0 of {states_after} states broken (now {broken_before})"
+                ));
+            }
+            lines
+        }
+    }
+}
+
+fn cause(under: &UnderReport, lost_max: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(text) = &under.acknowledged {
+        lines.push(format!("   told     '{}'", shown(text)));
+    }
+    if let Some(e) = &under.durable {
+        lines.push(format!("   durable  {}", effect(e)));
+    }
+    for e in under.lost.iter().take(lost_max) {
+        lines.push(format!("   lost     {}", effect(e)));
+    }
+    if under.lost.len() > lost_max {
+        lines.push(format!(
+            "   lost     and {} more",
+            under.lost.len() - lost_max
+        ));
+    }
+    if let Some(e) = &under.torn {
+        lines.push(format!(
+            "   torn     {}; only these bytes are durable",
+            effect(e)
+        ));
+    }
+    if under.prefix && under.durable.is_some() {
+        lines.push("            everything before it is durable, nothing after it".to_owned());
+    }
+    lines
+}
+
+fn head(f: &FindingReport) -> String {
+    let on: Vec<&str> = f.under.iter().map(|u| u.model.as_str()).collect();
+    let mut line = format!("{} {} on {}", f.id, f.kind, on.join(", "));
+    if !f.not_on.is_empty() {
+        line.push_str(&format!("; not on {}", f.not_on.join(", ")));
+    }
+    if f.known {
+        line.push_str(" (known)");
+    }
+    line
+}
+
+fn finding(f: &FindingReport) -> Vec<String> {
+    let mut lines = vec![head(f), format!("   \"{}\"", shown(&f.line))];
+    if let Some(first) = f.under.first() {
+        lines.extend(cause(first, 2));
+        lines.extend(repair(first));
+    }
+    lines
+}
+
+/// The report, in [`LINES_MAX`] lines at most.
+#[must_use]
+pub fn text(report: &Report) -> String {
+    let mut tail = Vec::new();
+    for m in &report.models {
+        let whole: Vec<&str> = m
+            .ways
+            .iter()
+            .filter(|w| w.exhaustive)
+            .map(|w| w.way.as_str())
+            .collect();
+        let part: Vec<&str> = m
+            .ways
+            .iter()
+            .filter(|w| !w.exhaustive && w.formed > 0)
+            .map(|w| w.way.as_str())
+            .collect();
+        let sampled = if part.is_empty() {
+            String::new()
+        } else {
+            format!("; sampled: {}", part.join(", "))
+        };
+        tail.push(format!(
+            "{}: {} of {} trees broken, {} judged{}; all of: {}{sampled} ({})",
+            m.name,
+            m.broken,
+            m.trees,
+            m.judged,
+            if m.no_verdict > 0 {
+                format!(", {} without a verdict", m.no_verdict)
+            } else {
+                String::new()
+            },
+            whole.join(", "),
+            m.calibration,
+        ));
+    }
+    tail.extend(report.warnings.iter().map(|w| format!("warning: {w}")));
+    if !report.blind.is_empty() {
+        tail.push(format!("not seen: {}", report.blind.join("; ")));
+    }
+    let (calls, acks) = (report.calls, report.acknowledged);
+    tail.push(format!(
+        "{} findings; {calls} calls, {acks} acknowledgements, {} runs of the checker",
+        report.findings.len(),
+        report.checks
+    ));
+    tail.truncate(LINES_MAX / 2);
+    let room = LINES_MAX - tail.len();
+    let mut lines = Vec::new();
+    for (i, f) in report.findings.iter().enumerate() {
+        let next = finding(f);
+        let left = report.findings.len() - i;
+        // A line is kept to say what is not shown.
+        if lines.len() + next.len() + usize::from(left > 1) > room {
+            lines.push(format!("{left} more findings: see --json or --html"));
+            break;
+        }
+        lines.extend(next);
+    }
+    lines.extend(tail);
+    lines.join("\n")
+}
+
+/// One finding in full, under each model.
+#[must_use]
+pub fn explain(f: &FindingReport) -> String {
+    let mut lines = vec![head(f)];
+    lines.extend(
+        f.output
+            .lines()
+            .map(|l| format!("   | {}", readable(l.as_bytes()))),
+    );
+    for under in &f.under {
+        lines.push(format!("{}: {} broken states", under.model, under.broken));
+        lines.extend(cause(under, 20));
+        lines.extend(repair(under));
+        let (first, last) = under.state.moments;
+        lines.push(format!(
+            "   moment   between call {first} and call {last} of the run"
+        ));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,24 @@
+//! A recorded run: the calls of a program on a file system, in the order of effect.
+//!
+//! - [`call`]: what one call is;
+//! - [`file`](mod@file): the file format, written while the program runs and read as a whole;
+//! - [`replay`]: calls applied to a tree of the model;
+//! - [`text`]: a line for each call.
+//!
+//! Invariant: [`replay::apply`] is the only way in which a call changes a tree. The recorder serves the program by it, so
+//! a replay of the same calls from an empty tree gives the same tree, with the same inode numbers.
+
+pub mod call;
+pub mod file;
+pub mod replay;
+pub mod text;
+
+pub use call::{
+    AckSource, Alloc, Call, Change, Kind, Moment, Op, Outcome, Rename, Span, StackId, Wall, When,
+    Who, WriteHow, XattrHow,
+};
+pub use file::{
+    Begin, BlindSpots, Cut, End, Ended, Frame, Header, Root, Stack, Trace, TraceError, TraceWriter,
+    VERSION,
+};
+pub use text::Names;

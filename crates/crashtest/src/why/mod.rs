@@ -1,0 +1,431 @@
+//! Why a state is broken: the smallest deviation from a prefix, and the syncs under which it does not arise.
+
+use crate::check::Verdict;
+use crate::effects::{Effects, Ino, Run, Step, What, is_dir_of};
+use crate::explore::{Judge, Kind, Options, still_broken};
+use crate::models::{Classes, Model};
+use crate::states::{Former, State, Way};
+use std::io;
+
+/// Most runs of the checker to reduce one state.
+const REDUCE_MAX: usize = 200;
+/// Most sets of syncs that are tried.
+const SETS_MAX: usize = 40;
+
+/// An effect, as reports show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Position of its step.
+    pub step: usize,
+    /// What kind it is.
+    pub class: Classes,
+    /// Bytes of the file, if it is a part of a write.
+    pub part: Option<(u64, u64)>,
+    /// The inode.
+    pub file: Option<Ino>,
+    /// The directory.
+    pub dir: Option<Ino>,
+}
+
+/// What is durable and what is not.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Cause {
+    /// The last durable effect; none if the state is the initial tree.
+    pub durable: Option<Told>,
+    /// Earlier effects that are not, without those that only follow from others.
+    pub lost: Vec<Told>,
+    /// A write of which a part is durable, and which part.
+    pub torn: Option<(Told, (u64, u64))>,
+    /// The acknowledgement after which the state still arises.
+    pub acked: Option<String>,
+    /// It is a prefix: killing the process at this place does the same.
+    pub is_prefix: bool,
+}
+
+/// A sync to insert.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sync {
+    /// Before this step.
+    pub before: usize,
+    /// Of this inode.
+    pub ino: Ino,
+    /// It is a directory.
+    pub dir: bool,
+    /// fdatasync is enough.
+    pub data_only: bool,
+    /// The call whose file it is.
+    pub of: usize,
+}
+
+/// What was found against a finding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Repairs were not asked for.
+    NotTried,
+    /// It is a prefix: no sync helps.
+    Useless,
+    /// These syncs: nothing is left of so many states.
+    Found {
+        /// The syncs.
+        syncs: Vec<Sync>,
+        /// Broken states before.
+        broken: usize,
+        /// States after.
+        states: usize,
+    },
+    /// None of those tried.
+    NotFound {
+        /// Sets of syncs that were tried.
+        tried: usize,
+    },
+    /// The budget ended.
+    OutOfTime,
+}
+
+/// A finding to be repaired.
+pub struct Target<'a> {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its first line.
+    pub line: &'a str,
+    /// Its cause.
+    pub cause: &'a Cause,
+    /// Broken states.
+    pub broken: usize,
+}
+
+fn told(effects: &Effects, e: usize) -> Told {
+    let effect = &effects.all[e];
+    Told {
+        step: effect.step,
+        class: effect.class,
+        part: effect.part,
+        file: effect.file,
+        dir: effect.dir,
+    }
+}
+
+/// The smallest state like this one that says the same, and its cause.
+///
+/// # Errors
+/// If a state cannot be laid out.
+pub fn reduce(
+    judge: &Judge<'_>,
+    effects: &Effects,
+    model: &Model,
+    state: &State,
+    kind: Kind,
+    line: &str,
+) -> io::Result<(State, Cause)> {
+    let former = Former::new(effects);
+    let mut best = state.clone();
+    let mut left = REDUCE_MAX;
+    let mut same = |candidate: &State| -> io::Result<bool> {
+        if left == 0 {
+            return Ok(false);
+        }
+        left -= 1;
+        let verdict = judge.at(effects, &former, candidate, candidate.moments.1)?;
+        Ok(matches!(verdict, Some(Verdict::Broken { line: l, .. }) if l == line))
+    };
+    let of = |bits: crate::effects::Bits, tear: Option<crate::states::Tear>| -> Option<State> {
+        let mut moments = effects.moments(&bits)?;
+        if let Some(t) = tear {
+            moments.0 = moments.0.max(effects.all[t.effect].step);
+        }
+        let jumped = model
+            .sync_jumps
+            .then(|| effects.demanded[moments.1].as_ref());
+        let closed = moments.0 <= moments.1 && effects.is_closed(&bits, jumped);
+        let digest = former.disk(&bits, tear).digest();
+        closed.then_some(State {
+            way: Way::Sample,
+            bits,
+            tear,
+            digest,
+            moments,
+        })
+    };
+    // Whole without the tear?
+    if best.tear.is_some()
+        && let Some(whole) = of(best.bits.clone(), None)
+        && same(&whole)?
+    {
+        best = whole;
+    }
+    // Later effects that do not matter go, the last first.
+    while let Some(last) = best.bits.last() {
+        let mut bits = best.bits.clone();
+        bits.remove(last);
+        match of(bits, best.tear) {
+            Some(smaller) if same(&smaller)? => best = smaller,
+            _ => break,
+        }
+    }
+    // Lost effects that do not matter come back.
+    let mut missing = missing(effects, &best);
+    while let Some(e) = missing.pop() {
+        let mut bits = best.bits.clone();
+        bits.add(&effects.all[e].before);
+        bits.insert(e);
+        if let Some(fuller) = of(bits, best.tear)
+            && same(&fuller)?
+        {
+            best = fuller;
+            missing.retain(|m| !best.bits.get(*m));
+        }
+    }
+    let cause = cause(effects, &best, kind);
+    Ok((best, cause))
+}
+
+/// Effects before the last durable one that are not durable.
+fn missing(effects: &Effects, state: &State) -> Vec<usize> {
+    let last = state.bits.last().unwrap_or(0);
+    let torn = state.tear.map(|t| t.effect);
+    (0..last.min(effects.all.len()))
+        .filter(|e| !state.bits.get(*e) && Some(*e) != torn)
+        .collect()
+}
+
+fn cause(effects: &Effects, state: &State, kind: Kind) -> Cause {
+    let missing = missing(effects, state);
+    let torn = state.tear.map(|t| t.effect);
+    // Those that are lost only because another is are not told.
+    let roots = missing.iter().filter(|e| {
+        let before = &effects.all[**e].before;
+        !missing.iter().any(|m| m < *e && before.get(*m)) && torn.is_none_or(|t| !before.get(t))
+    });
+    let mut lost: Vec<Told> = roots.map(|e| told(effects, *e)).collect();
+    let durable = state.bits.last().map(|e| told(effects, e));
+    let is_prefix = missing.is_empty() && state.tear.is_none();
+    let acked = effects.acked[state.moments.1];
+    let mut is_killed = is_prefix;
+    if kind == Kind::Lost && lost.is_empty() && state.tear.is_none() {
+        // What was acknowledged lies behind the prefix: the first effects that are missing.
+        let from = state.bits.last().map_or(0, |l| l + 1);
+        let to = effects.upto[state.moments.1].min(effects.all.len());
+        let behind: Vec<usize> = (from..to).collect();
+        is_killed = behind.is_empty();
+        lost = behind.iter().take(4).map(|e| told(effects, *e)).collect();
+    }
+    Cause {
+        durable,
+        lost,
+        torn: state.tear.map(|t| (told(effects, t.effect), t.kept)),
+        acked: (kind == Kind::Lost)
+            .then(|| acked.checked_sub(1).map(|i| effects.acks[i].clone()))
+            .flatten(),
+        is_prefix: is_killed,
+    }
+}
+
+/// The step before which everything lost must be durable.
+fn deadline(run: &Run, cause: &Cause, kind: Kind) -> Option<usize> {
+    if kind == Kind::Lost {
+        let acked = cause.acked.as_ref()?;
+        return run
+            .steps
+            .iter()
+            .position(|s| matches!(&s.what, What::Ack { text } if text == acked));
+    }
+    cause.durable.as_ref().map(|d| d.step)
+}
+
+/// Syncs that could make what is lost durable in time.
+fn candidates(run: &Run, cause: &Cause, kind: Kind) -> Vec<Sync> {
+    let Some(before) = deadline(run, cause, kind) else {
+        return Vec::new();
+    };
+    let mut all: Vec<Sync> = Vec::new();
+    let torn = cause.torn.as_ref().map(|(t, _)| t);
+    for lost in cause.lost.iter().chain(torn) {
+        let entry = lost.class.meets(Classes::ENTRY);
+        let mut add = |ino: Ino, dir: bool, data_only: bool| {
+            let sync = Sync {
+                before,
+                ino,
+                dir,
+                data_only,
+                of: lost.step,
+            };
+            let same = |s: &Sync| (s.ino, s.before, s.data_only) == (ino, before, data_only);
+            if lost.step < before && !all.iter().any(same) {
+                all.push(sync);
+            }
+        };
+        if let Some(ino) = lost.file.filter(|_| !entry) {
+            add(ino, false, true);
+            add(ino, false, false);
+        }
+        if let Some(dir) = lost.dir.filter(|_| entry) {
+            add(dir, true, false);
+        }
+        if let Some(ino) = lost.file.filter(|ino| entry && !is_dir_of(run, *ino)) {
+            add(ino, false, false);
+        }
+    }
+    all
+}
+
+/// The run with these syncs.
+#[must_use]
+pub fn with_syncs(run: &Run, syncs: &[Sync]) -> Run {
+    let mut repaired = Run {
+        base: run.base.clone(),
+        steps: Vec::with_capacity(run.steps.len() + syncs.len()),
+    };
+    for (i, step) in run.steps.iter().enumerate() {
+        for sync in syncs.iter().filter(|s| s.before == i) {
+            repaired.steps.push(Step {
+                number: step.number,
+                what: What::Fsync {
+                    ino: sync.ino,
+                    data_only: sync.data_only,
+                },
+                text: "inserted sync".to_owned(),
+                location: None,
+                stack: 0,
+            });
+        }
+        repaired.steps.push(step.clone());
+    }
+    repaired
+}
+
+/// The smallest set of syncs under which nothing of the finding is left; each set is explored again.
+///
+/// # Errors
+/// If states cannot be laid out.
+pub fn repair(
+    judge: &Judge<'_>,
+    run: &Run,
+    model: &Model,
+    options: &Options,
+    target: &Target<'_>,
+) -> io::Result<Repair> {
+    if target.cause.is_prefix {
+        return Ok(Repair::Useless);
+    }
+    let mut tried = 0;
+    let mut chosen: Vec<Sync> = Vec::new();
+    let mut left = target.broken;
+    let mut cause = target.cause.clone();
+    // A sync at a time, the best first; what is then left has a cause of its own.
+    for _ in 0..4 {
+        let mut best: Option<(usize, Sync)> = None;
+        for sync in candidates(run, &cause, target.kind) {
+            if chosen.contains(&sync) {
+                continue;
+            }
+            if tried == SETS_MAX {
+                return Ok(Repair::NotFound { tried });
+            }
+            tried += 1;
+            let mut set = chosen.clone();
+            set.push(sync.clone());
+            let repaired = with_syncs(run, &set);
+            let still = still_broken(judge, &repaired, model, options, (target.kind, target.line))?;
+            let Some((broken, states)) = still else {
+                return Ok(Repair::OutOfTime);
+            };
+            if broken == 0 {
+                let syncs = fewest(judge, run, model, options, target, set)?;
+                return Ok(Repair::Found {
+                    syncs,
+                    broken: target.broken,
+                    states,
+                });
+            }
+            if best.as_ref().is_none_or(|(b, _)| broken < *b) {
+                best = Some((broken, sync));
+            }
+        }
+        let Some((broken, sync)) = best else {
+            break;
+        };
+        if broken >= left && chosen.len() >= 2 {
+            break;
+        }
+        left = broken;
+        chosen.push(sync);
+        let repaired = with_syncs(run, &chosen);
+        match next_cause(judge, &repaired, model, options, target)? {
+            Some(next) => cause = original(run, next, &chosen),
+            None => break,
+        }
+    }
+    Ok(Repair::NotFound { tried })
+}
+
+/// Leaves out what the rest makes superfluous.
+fn fewest(
+    judge: &Judge<'_>,
+    run: &Run,
+    model: &Model,
+    options: &Options,
+    target: &Target<'_>,
+    mut set: Vec<Sync>,
+) -> io::Result<Vec<Sync>> {
+    let mut i = 0;
+    while set.len() > 1 && i < set.len() {
+        let mut fewer = set.clone();
+        fewer.remove(i);
+        let repaired = with_syncs(run, &fewer);
+        match still_broken(judge, &repaired, model, options, (target.kind, target.line))? {
+            Some((0, _)) => set = fewer,
+            _ => i += 1,
+        }
+    }
+    Ok(set)
+}
+
+/// The cause of what is left under a repaired run.
+fn next_cause(
+    judge: &Judge<'_>,
+    run: &Run,
+    model: &Model,
+    options: &Options,
+    target: &Target<'_>,
+) -> io::Result<Option<Cause>> {
+    let effects = Effects::new(run, model);
+    let states = crate::states::enumerate(&effects, model.sync_jumps, model.tear, options.limits);
+    let verdicts = judge.all(&effects, &states.all, options.jobs)?;
+    let broken = states
+        .all
+        .iter()
+        .zip(&verdicts)
+        .find(|(_, v)| matches!(v, Some(Verdict::Broken { line, .. }) if line == target.line));
+    let Some((state, _)) = broken else {
+        return Ok(None);
+    };
+    let (_, cause) = reduce(judge, &effects, model, state, target.kind, target.line)?;
+    Ok((!cause.is_prefix).then_some(cause))
+}
+
+/// A cause in a repaired run, in the steps of the run that was recorded.
+fn original(run: &Run, mut cause: Cause, syncs: &[Sync]) -> Cause {
+    let map = |step: usize| {
+        let mut at = step;
+        let mut inserted = 0;
+        let mut before: Vec<usize> = syncs.iter().map(|s| s.before).collect();
+        before.sort_unstable();
+        for b in before {
+            if b + inserted <= step {
+                inserted += 1;
+                at = step.saturating_sub(inserted);
+            }
+        }
+        at.min(run.steps.len().saturating_sub(1))
+    };
+    let torn = cause.torn.iter_mut().map(|(t, _)| t);
+    for told in cause
+        .lost
+        .iter_mut()
+        .chain(cause.durable.iter_mut())
+        .chain(torn)
+    {
+        told.step = map(told.step);
+    }
+    cause
+}

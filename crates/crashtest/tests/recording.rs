@@ -1,0 +1,394 @@
+//! Small programs, recorded call by call.
+//!
+//! The recorder adopts what a program leaves behind and ends all of its descendants, so each recording runs in a process
+//! of its own: this test binary, started again for the test `recorder`.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use steadfast_crashtest::record::{Options, record};
+use steadfast_crashtest::trace::{Call, Ended, Names, Op, Outcome, Trace};
+use steadfast_model::{Tree, tree::ROOT};
+use steadfast_vfs::Caller;
+
+const ROLE: &str = "STEADFAST_TEST_RECORDER";
+
+/// Not a test by itself: records as the environment says.
+#[test]
+fn recorder() {
+    let Some(trace) = std::env::var_os(ROLE) else {
+        return;
+    };
+    let variable = |name: &str| std::env::var_os(format!("{ROLE}_{name}"));
+    let words = variable("COMMAND").unwrap();
+    let words = words.as_bytes().split(|&b| b == 0x1f);
+    let words = words.map(|w| OsString::from_vec(w.to_vec())).collect();
+    let mut options = Options::new(words, trace.into());
+    options.from = variable("FROM").map(PathBuf::from);
+    options.at = variable("AT").map(PathBuf::from);
+    options.setup = variable("SETUP");
+    if let Some(limit) = variable("LIMIT") {
+        options.time_limit = Duration::from_millis(limit.to_str().unwrap().parse().unwrap());
+    }
+    if let Some(limit) = variable("BYTES") {
+        options.trace_bytes_max = limit.to_str().unwrap().parse().unwrap();
+    }
+    match record(options) {
+        Ok(recorded) => eprintln!("RECORDED {}", recorded.counts.calls),
+        Err(e) => {
+            eprintln!("REFUSED {e}");
+            std::process::exit(3);
+        }
+    }
+}
+
+struct Run {
+    dir: tempfile::TempDir,
+    set: Vec<(String, OsString)>,
+}
+
+impl Run {
+    fn new() -> Run {
+        Run {
+            dir: tempfile::tempdir().unwrap(),
+            set: Vec::new(),
+        }
+    }
+
+    fn with(mut self, name: &str, value: impl Into<OsString>) -> Run {
+        self.set.push((format!("{ROLE}_{name}"), value.into()));
+        self
+    }
+
+    fn trace(&self) -> PathBuf {
+        self.dir.path().join("trace")
+    }
+
+    /// Whether it was recorded, and what was said.
+    fn try_words(&self, words: &[&[u8]]) -> (bool, String) {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "recorder", "--nocapture", "--test-threads=1"])
+            .env(ROLE, self.trace())
+            .env(
+                format!("{ROLE}_COMMAND"),
+                OsString::from_vec(words.join(&0x1f)),
+            )
+            .env("TMPDIR", self.dir.path());
+        for (name, value) in &self.set {
+            command.env(name, value);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let ours = self.dir.path().to_str().unwrap();
+        assert!(!mounts.contains(ours), "a mount is left: {mounts}");
+        let left: Vec<_> = fs::read_dir(ours).unwrap().flatten().collect();
+        assert!(left.len() <= 1, "left over: {left:?}");
+        (output.status.success(), said)
+    }
+
+    fn words(&self, words: &[&[u8]]) -> Trace {
+        let (recorded, said) = self.try_words(words);
+        assert!(recorded && said.contains("RECORDED"), "{said}");
+        let trace = Trace::open(&self.trace()).unwrap();
+        assert!(trace.cut.is_none());
+        replayed(&trace);
+        trace
+    }
+
+    fn sh(&self, script: &str) -> Trace {
+        self.words(&[b"/bin/sh", b"-c", script.as_bytes()])
+    }
+}
+
+/// The tree after all calls.
+fn replayed(trace: &Trace) -> Tree {
+    let mut tree = trace.initial_tree().unwrap();
+    for call in &trace.calls {
+        trace.replay(&mut tree, call).unwrap();
+    }
+    tree.check().unwrap();
+    tree
+}
+
+/// The calls in words, without what opens and closes.
+fn listed(trace: &Trace) -> Vec<String> {
+    let mut names = Names::new();
+    trace.setup.iter().for_each(|call| names.note(call));
+    let mut lines = Vec::new();
+    for call in &trace.calls {
+        if !matches!(
+            call.op,
+            Op::Open { .. } | Op::Close { .. } | Op::Release { .. }
+        ) {
+            lines.push(names.describe(call).replace(" (no replace)", ""));
+        }
+        names.note(call);
+    }
+    lines
+}
+
+fn content(tree: &Tree, name: &[u8]) -> Option<Vec<u8>> {
+    let ino = tree.lookup(&Caller::root(), ROOT, name).ok()?;
+    let mut bytes = vec![0; tree.getattr(ino).unwrap().size as usize];
+    let n = tree.read(ino, 0, &mut bytes).unwrap();
+    bytes.truncate(n);
+    Some(bytes)
+}
+
+#[test]
+fn the_calls_of_a_shell_script_are_recorded_in_order_with_acknowledgements() {
+    let run = Run::new();
+    let trace = run.sh(
+        "mkdir d; printf hello > d/a; ln d/a d/b; ln -s a d/c; mv d/a e; echo done one; \
+         printf ' world' >> e; rm d/b; echo done two; rm -r d; mkfifo p; chmod 600 e; printf unfinished",
+    );
+    assert_eq!(
+        listed(&trace),
+        [
+            "mkdir d",
+            "create d/a",
+            "write d/a, 5 bytes at 0",
+            "link d/a \u{2192} d/b",
+            "symlink d/c \u{2192} a",
+            "rename d/a \u{2192} e",
+            "acknowledge \"done one\"",
+            "write e, 6 bytes at 5 (append)",
+            "unlink d/b",
+            "acknowledge \"done two\"",
+            "unlink d/c",
+            "rmdir d",
+            "mknod p",
+            "setattr e",
+        ]
+    );
+    let end = trace.end.unwrap();
+    assert_eq!(end.how, Ended::Exited(0));
+    assert_eq!(end.blind.unfinished_line, 10);
+    let tree = replayed(&trace);
+    assert_eq!(content(&tree, b"e").unwrap(), b"hello world");
+    // Each program has a process of its own, and the shell's redirections are the shell's.
+    let process = |word: &str| {
+        let call = trace.calls.iter().find(|c| c.op.word() == word);
+        call.unwrap().who.process
+    };
+    assert_ne!(process("mkdir"), process("create"));
+    assert_eq!(process("create"), process("write"));
+    assert!(trace.calls.iter().all(|c| c.begin <= c.end));
+}
+
+#[test]
+fn syncs_of_files_and_directories_are_recorded() {
+    let script = "import os\n\
+        f = os.open('f', os.O_CREAT|os.O_RDWR, 0o600)\n\
+        os.write(f, b'x' * 3000000)\n\
+        os.fdatasync(f)\n\
+        os.pwrite(f, b'yy', 10)\n\
+        os.fsync(f)\n\
+        os.ftruncate(f, 100)\n\
+        os.posix_fallocate(f, 0, 200)\n\
+        os.setxattr('f', 'user.k', b'v')\n\
+        os.close(f)\n\
+        os.open('f', os.O_WRONLY|os.O_TRUNC)\n\
+        d = os.open('.', os.O_RDONLY)\n\
+        os.fsync(d)\n\
+        s = os.open('s', os.O_CREAT|os.O_WRONLY|os.O_DSYNC)\n\
+        os.write(s, b'z')\n";
+    let trace = Run::new().words(&[b"python3", b"-c", script.as_bytes()]);
+    let lines = listed(&trace);
+    let written: u64 = trace
+        .calls
+        .iter()
+        .map(|c| match &c.op {
+            Op::Write { data, how, .. } if !how.dsync => data.len,
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(written, 3_000_002);
+    let rest: Vec<&str> = lines
+        .iter()
+        .map(String::as_str)
+        .filter(|l| !l.contains("bytes at 0") || l.contains("dsync") || l.contains("fallocate"))
+        .filter(|l| !l.ends_with("at 1048576") && !l.ends_with("at 2097152"))
+        .collect();
+    assert_eq!(
+        rest,
+        [
+            "create f",
+            "fdatasync f",
+            "write f, 2 bytes at 10",
+            "fsync f",
+            "truncate f to 100 bytes",
+            "fallocate f, 200 bytes at 0 (Allocate)",
+            "setxattr f user.k",
+            "fsync .",
+            "create s",
+            "write s, 1 bytes at 0 (dsync)",
+            "fdatasync s",
+        ]
+    );
+    let truncated = trace
+        .calls
+        .iter()
+        .any(|c| matches!(c.op, Op::Open { truncate: true, .. }));
+    assert!(truncated);
+}
+
+#[test]
+fn the_initial_tree_comes_from_a_directory_and_a_setup_and_is_no_part_of_the_run() {
+    let from = tempfile::tempdir().unwrap();
+    fs::create_dir(from.path().join("sub")).unwrap();
+    fs::write(from.path().join("sub/one"), b"1").unwrap();
+    fs::hard_link(from.path().join("sub/one"), from.path().join("two")).unwrap();
+    std::os::unix::fs::symlink("x", from.path().join("link")).unwrap();
+    let run = Run::new()
+        .with("FROM", from.path())
+        .with("SETUP", "echo from setup > made; echo not acknowledged");
+    let trace = run.sh("cat made sub/one; rm two");
+    let tree = trace.initial_tree().unwrap();
+    assert_eq!(content(&tree, b"made").unwrap(), b"from setup\n");
+    let two = tree.lookup(&Caller::root(), ROOT, b"two").unwrap();
+    assert_eq!(tree.getattr(two).unwrap().nlink, 2);
+    let link = tree.lookup(&Caller::root(), ROOT, b"link").unwrap();
+    assert_eq!(tree.readlink(link).unwrap(), b"x");
+    assert_eq!(listed(&trace), ["acknowledge \"from setup\"", "unlink two"]);
+}
+
+#[test]
+fn stores_through_mmap_are_counted_as_the_kernels_writes() {
+    let script = "import mmap, os\n\
+        f = os.open('m', os.O_CREAT|os.O_RDWR)\n\
+        os.ftruncate(f, 8192)\n\
+        m = mmap.mmap(f, 8192)\n\
+        m[100:105] = b'hello'\n\
+        m.flush()\n";
+    let trace = Run::new().words(&[b"python3", b"-c", script.as_bytes()]);
+    let blind = trace.end.unwrap().blind;
+    assert!(blind.mapped_writes >= 1 && blind.mapped_bytes >= 4096);
+    assert!(!blind.syncs_watched);
+    assert_eq!(
+        &content(&replayed(&trace), b"m").unwrap()[100..105],
+        b"hello"
+    );
+    let write = trace.calls.iter().find(|c| c.op.word() == "write").unwrap();
+    assert_eq!(write.who.process, 0);
+}
+
+#[test]
+fn threads_have_their_process_and_failed_calls_their_errors() {
+    let script = "import threading, os\n\
+        os.mkdir('d')\n\
+        t = threading.Thread(target=lambda: open('d/t', 'w').write('t'))\n\
+        t.start(); t.join()\n\
+        try: os.rmdir('d')\n\
+        except OSError: pass\n";
+    let trace = Run::new().words(&[b"python3", b"-c", script.as_bytes()]);
+    let by = |word: &str| -> &Call { trace.calls.iter().find(|c| c.op.word() == word).unwrap() };
+    let (main, thread) = (by("mkdir"), by("create"));
+    assert_eq!(main.who.process, thread.who.process);
+    assert_eq!(main.who.thread, main.who.process);
+    assert_ne!(thread.who.thread, thread.who.process);
+    assert_eq!(by("rmdir").outcome, Outcome::Failed(39));
+}
+
+#[test]
+fn names_that_are_no_text_are_kept() {
+    let run = Run::new();
+    let name = b"a\xff\n\x1b[31m";
+    let trace = run.words(&[b"/bin/mkdir", name]);
+    assert_eq!(listed(&trace), ["mkdir a\\xff\\n\\x1b[31m"]);
+    assert!(replayed(&trace).lookup(&Caller::root(), ROOT, name).is_ok());
+}
+
+#[test]
+fn a_program_that_fails_or_is_killed_leaves_its_trace() {
+    let run = Run::new();
+    assert_eq!(run.sh("mkdir x; exit 7").end.unwrap().how, Ended::Exited(7));
+    assert_eq!(
+        run.sh("mkdir y; kill -9 $$").end.unwrap().how,
+        Ended::Signalled(9)
+    );
+    let (recorded, said) = run.try_words(&[b"/no/such/program"]);
+    assert!(
+        !recorded && said.contains("REFUSED /no/such/program"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_program_that_hangs_is_ended_with_all_its_children() {
+    let run = Run::new().with("LIMIT", "700");
+    let began = Instant::now();
+    let trace = run.sh("mkdir x; sleep 471 & sleep 471");
+    assert!(began.elapsed() < Duration::from_secs(60));
+    let end = trace.end.unwrap();
+    assert_eq!(end.how, Ended::TimeLimit);
+    assert_eq!(end.left_over, 2);
+    assert_eq!(listed(&trace), ["mkdir x"]);
+}
+
+#[test]
+fn a_daemon_that_outlives_the_program_is_ended_and_its_late_calls_do_not_count() {
+    let run = Run::new();
+    let pid = run.dir.path().join("trace.pid");
+    let script = format!(
+        "setsid sh -c 'echo $$ > {}; cd /; while :; do date >> \"$CRASH_DIR\"/late; done' & \
+         while ! test -e late; do :; done; echo up",
+        pid.display()
+    );
+    // The file beside the trace belongs to the test.
+    let (recorded, said) = {
+        let keep = tempfile::tempdir().unwrap();
+        let script = script.replace(
+            pid.to_str().unwrap(),
+            keep.path().join("pid").to_str().unwrap(),
+        );
+        let done = run.try_words(&[b"/bin/sh", b"-c", script.as_bytes()]);
+        let daemon = fs::read_to_string(keep.path().join("pid")).unwrap();
+        assert!(!Path::new("/proc").join(daemon.trim()).exists());
+        done
+    };
+    assert!(recorded, "{said}");
+    let trace = Trace::open(&run.trace()).unwrap();
+    assert!(trace.end.unwrap().left_over >= 1);
+    assert!(listed(&trace).contains(&"acknowledge \"up\"".to_owned()));
+    replayed(&trace);
+}
+
+#[test]
+fn a_trace_that_reaches_its_limit_ends_the_recording_and_is_readable() {
+    let run = Run::new().with("BYTES", "300000");
+    let (recorded, said) = run.try_words(&[
+        b"/bin/sh",
+        b"-c",
+        b"mkdir x; dd if=/dev/zero of=big bs=64k count=100; :",
+    ]);
+    assert!(
+        !recorded && said.contains("limit of 300000 bytes"),
+        "{said}"
+    );
+    let trace = Trace::open(&run.trace()).unwrap();
+    assert!(trace.cut.is_some());
+    assert_eq!(listed(&trace)[..2], ["mkdir x", "create big"]);
+    replayed(&trace);
+}
+
+#[test]
+fn as_root_a_program_with_a_fixed_path_is_recorded_there_and_nobody_else_sees_it() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    fs::write(place.path().join("real"), b"untouched").unwrap();
+    let run = Run::new().with("AT", place.path());
+    let path = place.path().join("made");
+    let trace = run.words(&[b"/usr/bin/touch", path.as_os_str().as_bytes()]);
+    assert_eq!(listed(&trace)[0], "create made");
+    assert!(!path.exists() && place.path().join("real").exists());
+}
