@@ -1,0 +1,76 @@
+//! When retired objects are deleted.
+//!
+//! An object is *retired* by the swap that published a checkpoint without it, at a moment when no root named it. New roots
+//! are made from the checkpoint or from other roots, so no later version of `head` names it again. A reader that took `head`
+//! before the swap may still use it; it stops, or reads `head` again, within `keep` of having asked for it
+//! ([`Lease`](super::Lease)). So the object is deleted when the store's clock has gone on by `keep` since it was retired. Only
+//! the store's clock counts, as `Last-Modified` of objects written just now shows it.
+
+use super::fault::Fault;
+use super::{Faults, Head, ObjectName, Term};
+
+/// The store's clock in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoreTime(pub u64);
+
+/// Objects that are retired and not yet deleted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Collector {
+    keep_ms: u64,
+    faults: Faults,
+    /// None: retired before any time that is seen from now on.
+    waiting: Vec<(ObjectName, Option<StoreTime>)>,
+}
+
+impl Collector {
+    /// A collector that keeps retired objects for `keep_ms` of the store's time.
+    #[must_use]
+    pub fn new(keep_ms: u64, faults: Faults) -> Collector {
+        Collector {
+            keep_ms,
+            faults,
+            waiting: Vec::new(),
+        }
+    }
+
+    /// These objects were retired: by [`Event::Published`](super::Event::Published), or by a checkpoint's list of what was
+    /// retired and not deleted. Seals are refused: the first of a term stays for ever, and no list has one.
+    pub fn retire(&mut self, names: impl IntoIterator<Item = ObjectName>) {
+        self.waiting
+            .extend(names.into_iter().map(|name| (name, None)));
+    }
+
+    /// The store's clock shows `now`, by an object that was written after the last call of [`retire`](Self::retire). Returns
+    /// what may be deleted. The driver calls [`deleted`](Self::deleted) for what is gone.
+    pub fn tick(&mut self, now: StoreTime) -> Vec<ObjectName> {
+        let keep = if self.faults.has(Fault::ReaderOutlived) {
+            0
+        } else {
+            self.keep_ms
+        };
+        let mut due = Vec::new();
+        for (name, since) in &mut self.waiting {
+            let since = *since.get_or_insert(now);
+            if now.0.saturating_sub(since.0) >= keep {
+                due.push(*name);
+            }
+        }
+        due
+    }
+
+    /// The object is deleted.
+    pub fn deleted(&mut self, name: ObjectName) {
+        self.waiting.retain(|(other, _)| *other != name);
+    }
+
+    /// What is retired and not deleted: a checkpoint lists it, so a successor goes on.
+    pub fn waiting(&self) -> impl Iterator<Item = ObjectName> + '_ {
+        self.waiting.iter().map(|(name, _)| *name)
+    }
+}
+
+/// Below this term all terms are closed: what they left and nothing names is garbage, for a sweep that lists the store.
+#[must_use]
+pub fn closed_below(head: &Head) -> Term {
+    head.spans.first().map_or(Term(0), |span| span.term)
+}

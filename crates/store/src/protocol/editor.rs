@@ -1,0 +1,84 @@
+//! A machine that changes the list of snapshots without owning the volume.
+//!
+//! It keeps the claim, so it fences nobody. Each attempt puts a list under a new name, then swaps `head` from the version
+//! whose list it changed. When the outcome is open and `head` has moved on, the caller looks whether its change is there.
+
+use super::{Answer, Head, Nonce, ObjectName, Reference, Request, Stamp};
+
+/// What an editor tells its driver.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Edit {
+    /// Send this.
+    Send(Request),
+    /// The current head. Load its roots; if the change is not in them, call [`Editor::write`].
+    Read(Head),
+    /// The change is in this version of `head`.
+    Done(Head),
+    /// The list's name is taken: the nonce was used before.
+    Doubled(ObjectName),
+    /// Nothing to do.
+    Nothing,
+}
+
+/// One change of the list of snapshots and pins.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Editor {
+    wish: Option<(Head, Head)>,
+}
+
+impl Editor {
+    /// An editor and its first request.
+    #[must_use]
+    pub fn new() -> (Editor, Request) {
+        (Editor { wish: None }, Request::ReadHead)
+    }
+
+    /// Puts a list with the contents `stamp` and makes `head` name it, if it still is `from`. The nonce is new for each call.
+    pub fn write(&mut self, from: Head, stamp: Stamp, nonce: Nonce) -> Request {
+        let name = ObjectName::Roots {
+            term: from.claim.term,
+            nonce,
+        };
+        let mut to = from.successor(nonce);
+        to.roots = Some(Reference { name, stamp });
+        self.wish = Some((from, to));
+        Request::PutObject { name, stamp }
+    }
+
+    /// Takes the outcome of a request.
+    pub fn answer(&mut self, request: &Request, answer: Answer) -> Edit {
+        let swap = |(from, to): &(Head, Head)| {
+            Edit::Send(Request::SwapHead {
+                from: from.version,
+                to: to.clone(),
+            })
+        };
+        match (request, answer, &self.wish) {
+            (Request::ReadHead, Answer::Head(now), Some((_, to))) if now.version == to.version => {
+                Edit::Done(now)
+            }
+            (Request::ReadHead, Answer::Head(now), Some(wish)) if now.version == wish.0.version => {
+                swap(wish)
+            }
+            (Request::ReadHead, Answer::Head(now), _) => {
+                self.wish = None;
+                Edit::Read(now)
+            }
+            (Request::PutObject { .. }, Answer::Done, Some(wish)) => swap(wish),
+            (Request::PutObject { name, .. }, _, Some(_)) => Edit::Send(Request::ReadObject(*name)),
+            (Request::ReadObject(name), Answer::Object(seen), Some(wish)) => {
+                match (seen, wish.1.roots) {
+                    (Some(seen), Some(roots)) if seen == roots.stamp => swap(wish),
+                    (None, Some(Reference { stamp, .. })) => {
+                        Edit::Send(Request::PutObject { name: *name, stamp })
+                    }
+                    _ => Edit::Doubled(*name),
+                }
+            }
+            (Request::SwapHead { .. }, Answer::Done, Some((_, to))) => Edit::Done(to.clone()),
+            (Request::SwapHead { .. }, _, Some(_)) => Edit::Send(Request::ReadHead),
+            (Request::ReadHead | Request::ReadObject(_), _, _) => Edit::Send(request.clone()),
+            _ => Edit::Nothing,
+        }
+    }
+}
