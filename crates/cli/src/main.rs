@@ -143,7 +143,14 @@ fn main() -> ExitCode {
         None => Cli::try_parse(),
     };
     let done = match cli {
-        Ok(cli) => run(cli.command),
+        Ok(cli) => {
+            for (old, new) in renamed(std::env::args_os()) {
+                failure::notice(&format!(
+                    "{old} is called {new} now; the old name will go away"
+                ));
+            }
+            run(cli.command)
+        }
         // Help and version are no errors.
         Err(error) if !json || !error.use_stderr() => error.exit(),
         Err(error) => {
@@ -164,6 +171,25 @@ fn main() -> ExitCode {
     }
 }
 
+/// Options that have a new name. The old one is understood for one version more.
+const RENAMED: [(&str, &str); 3] = [
+    ("--first", "--flush"),
+    ("--full", "--epoch-full"),
+    ("--gone", "--on-disconnect"),
+];
+
+/// The old and new names of renamed options on a command line.
+fn renamed(
+    arguments: impl Iterator<Item = std::ffi::OsString>,
+) -> Vec<(&'static str, &'static str)> {
+    let options = arguments.take_while(|argument| argument != "--");
+    let names = options.filter_map(|argument| {
+        let name = argument.to_str()?.split('=').next()?;
+        RENAMED.iter().find(|(old, _)| *old == name).copied()
+    });
+    names.collect()
+}
+
 /// Whether results are asked for as JSON, and errors with them; also where the line is wrong otherwise.
 fn wants_json(arguments: impl Iterator<Item = std::ffi::OsString>) -> bool {
     let mut options = arguments.take_while(|argument| argument != "--");
@@ -174,6 +200,28 @@ fn wants_json(arguments: impl Iterator<Item = std::ffi::OsString>) -> bool {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    /// Each old name is still understood, and is reported with its new one.
+    #[test]
+    fn renamed_options_are_accepted_with_a_note() {
+        for (line, new) in [
+            ("steadfast shutdown --first nothing DIR", "--flush"),
+            ("steadfast shutdown --first=everything DIR", "--flush"),
+            ("steadfast serve disk --full wait IMAGE", "--epoch-full"),
+            ("steadfast serve disk --gone flush IMAGE", "--on-disconnect"),
+        ] {
+            assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");
+            let found = renamed(line.split(' ').map(Into::into));
+            assert_eq!(found.len(), 1, "{line}");
+            assert_eq!(found[0].1, new);
+        }
+        let none = renamed(
+            ["stream", "run", "--", "--first"]
+                .map(Into::into)
+                .into_iter(),
+        );
+        assert!(none.is_empty(), "{none:?}");
+    }
 
     #[test]
     fn the_command_line_is_well_formed() {
@@ -236,15 +284,15 @@ mod tests {
             "steadfast thaw DIR",
             "steadfast metrics",
             "steadfast metrics --listen 127.0.0.1:9050 DIR OTHER",
-            "steadfast shutdown --first log DIR",
+            "steadfast shutdown --flush log DIR",
             "steadfast put FILE",
             "steadfast put --recover FILE",
             "steadfast serve nfs IMAGE",
             "steadfast serve nfs --listen 127.0.0.1:2049 --mount-port 20048 --read-only IMAGE:/EXPORT OTHER:/O",
             "steadfast serve nfs --listen [::1]:2049 --config FILE --rpcbind --metrics 127.0.0.1:9049",
             "steadfast serve disk IMAGE",
-            "steadfast serve disk --socket PATH --full wait IMAGE",
-            "steadfast serve disk --listen 127.0.0.1:10809 --gone rollback --json IMAGE",
+            "steadfast serve disk --socket PATH --epoch-full wait IMAGE",
+            "steadfast serve disk --listen 127.0.0.1:10809 --on-disconnect rollback --json IMAGE",
             "steadfast serve disk --fuse DIR --read-only IMAGE",
             "steadfast serve disk IMAGE -- --tls=require",
             "steadfast crash self --seed 1 --images 10",
@@ -280,9 +328,9 @@ mod tests {
             "steadfast dump --bytes IMAGE",
             "steadfast serve nfs --threads 0 IMAGE",
             "steadfast serve nfs --listen here IMAGE",
-            "steadfast serve disk --full never IMAGE",
+            "steadfast serve disk --epoch-full never IMAGE",
             "steadfast serve disk --socket PATH --fuse DIR IMAGE",
-            "steadfast serve disk --fuse DIR --gone flush IMAGE",
+            "steadfast serve disk --fuse DIR --on-disconnect flush IMAGE",
             "steadfast dump --inode a/b IMAGE",
             "steadfast dump --inode 7 --directory 7 IMAGE",
             "steadfast",

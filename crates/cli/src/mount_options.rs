@@ -42,8 +42,8 @@ pub(crate) struct Options {
     pub(crate) direct: Option<bool>,
     /// Threads that read requests.
     pub(crate) threads: Option<usize>,
-    /// Requests come over io_uring.
-    pub(crate) io_uring: bool,
+    /// Whether requests come over io_uring; by default where the kernel offers it.
+    pub(crate) io_uring: Option<bool>,
     /// Processors may halt between two requests.
     pub(crate) no_poll: bool,
     /// Page cache in bytes.

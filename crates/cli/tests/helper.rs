@@ -158,7 +158,7 @@ fn volumes_are_found_by_label_and_recovered_in_silence() {
         device=$(losetup --find --show img) || exit 77
         $STEADFAST mount LABEL=of-a-test mnt
         grep \"^$device $PWD/mnt \" /proc/self/mounts
-        $STEADFAST shutdown --first log mnt
+        $STEADFAST shutdown --flush log mnt
         $STEADFAST umount mnt
         sbin/mount.steadfast UUID=$uuid mnt 2>said
         if [ -s said ]; then cat said; echo 'not silent'; exit 1; fi
@@ -166,7 +166,7 @@ fn volumes_are_found_by_label_and_recovered_in_silence() {
         if $STEADFAST mount LABEL=of-no-test mnt; then exit 1; fi
         # A read-only mount replays nothing, and its end is no crash.
         $STEADFAST mount $device mnt
-        $STEADFAST shutdown --first log mnt
+        $STEADFAST shutdown --flush log mnt
         $STEADFAST umount mnt
         $STEADFAST mount -o ro $device mnt
         $STEADFAST umount mnt

@@ -248,7 +248,7 @@ fn fio_finds_what_it_wrote() {
     let dir = place();
     // Smaller than a block, too.
     for (full, bs) in [("flush", "4k"), ("flush", "512"), ("wait", "4k")] {
-        let serving = Serving::start(dir.path(), &["--socket", "sock", "--full", full]);
+        let serving = Serving::start(dir.path(), &["--socket", "sock", "--epoch-full", full]);
         let (uri, bs) = (format!("--uri={}", serving.uri()), format!("--bs={bs}"));
         let args = [
             "--name=verified",
@@ -413,7 +413,7 @@ fn what_cannot_be_served_is_refused_by_name() {
     }
     let said = refused(dir, 2, &["serve", "disk", "--listen", "[::1]:0", "disk"]);
     assert!(said.contains("name a port"), "{said}");
-    let said = refused(dir, 2, &["serve", "disk", "--full", "never", "disk"]);
+    let said = refused(dir, 2, &["serve", "disk", "--epoch-full", "never", "disk"]);
     assert!(said.contains("'flush', 'wait'"), "{said}");
 }
 

@@ -147,7 +147,7 @@ fn the_systems_log_hears_of_a_background_server_and_of_what_killed_it() {
             true
         }
         $STEADFAST mount img mnt
-        $STEADFAST shutdown --first everything mnt
+        $STEADFAST shutdown --flush all mnt
         $STEADFAST umount mnt
         $STEADFAST mount -o log=$PWD/messages img mnt
         kill -KILL $(server)

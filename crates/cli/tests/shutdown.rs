@@ -131,7 +131,7 @@ fn down_by_ioctl(flags: u32, name: &'static str) -> impl FnOnce(&Place) {
 
 fn down_by_command(first: &'static str) -> impl FnOnce(&Place) {
     move |place| {
-        place.ok(&["shutdown", "--first", first, "mnt"]);
+        place.ok(&["shutdown", "--flush", first, "mnt"]);
     }
 }
 

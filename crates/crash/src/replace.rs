@@ -1,4 +1,4 @@
-//! Every crash state of `steadfast::atomic_replace` (paper 000, section 7: the experiment
+//! Every crash state of `steadfast::atomic_replace` (DFSCQ §7: the experiment
 //! "enumerating crash states" on `crash_safe_update`).
 //!
 //! The steps come from the library's own [`steadfast::protocol`], so what is explored is

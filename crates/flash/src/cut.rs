@@ -15,7 +15,7 @@ enum Manner {
     Early,
     /// Anything.
     Mixed,
-    /// Everything touched is garbage: the paper's emulator (003, section 7.1).
+    /// Everything touched is garbage: the emulator of SCFTL §7.1.
     Garbage,
 }
 

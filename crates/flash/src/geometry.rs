@@ -48,7 +48,7 @@ pub struct GeometryError {
 }
 
 impl Geometry {
-    /// The geometry of the paper's evaluation (003, section 7): 4 channels of 4 dies, 8 GiB,
+    /// The geometry of the evaluation of SCFTL §7: 4 channels of 4 dies, 8 GiB,
     /// pages of 8 KiB in blocks of 512.
     #[must_use]
     pub fn paper() -> Geometry {

@@ -15,7 +15,7 @@
 //!   its block, with their bytes: whoever programmed them programs them elsewhere. Until then they
 //!   read as they were programmed.
 //!
-//! The paper's emulator (003, section 7.1) is this one without torn pages, interrupted erases
+//! The emulator of SCFTL §7.1 is this one without torn pages, interrupted erases
 //! and failures. Neighbours: a [`Store`] below (memory or an image file), `steadfast-ftl` above.
 //!
 //! | module | job |

@@ -1,4 +1,4 @@
-//! The layers that promise less, from the same parts: what paper 003, section 7.2, compares with.
+//! The layers that promise less, from the same parts: what SCFTL §7.2 compares with.
 //!
 //! Both keep no checkpoints and no tags, and erase a victim as soon as it is empty. *Asynchronous*:
 //! a flush syncs, and between flushes anything may be lost. *Synchronous*: every page is waited

@@ -1,4 +1,4 @@
-//! Random writes of 4 KiB in virtual time (paper 003, section 7.2): the snapshot-consistent layer
+//! Random writes of 4 KiB in virtual time (SCFTL §7.2): the snapshot-consistent layer
 //! beside the layers that promise less, over the same memory with the same latencies.
 
 use crate::baseline::{Baseline, BaselineKind};

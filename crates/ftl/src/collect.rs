@@ -1,6 +1,6 @@
 //! Collection: valid sectors of nearly empty blocks are moved together, so that blocks become
 //! empty. Moving is all that happens here; a block without valid sectors becomes erasable after
-//! the flush that commits the moves (two-phase collection, paper 003, section 3.4).
+//! the flush that commits the moves (two-phase collection, SCFTL §3.4).
 //!
 //! A moved sector changes the map only when its page is programmed, and only if it still is where
 //! it was moved from.

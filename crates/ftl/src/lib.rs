@@ -20,7 +20,7 @@
 //! 2. Delta pages, map pages and tables are written only when a flush has just committed, and
 //!    say nothing that is not committed; whether they survive a crash makes no difference.
 //! 3. A block is erased only when a committed state has stopped naming its sectors (two-phase
-//!    collection, section 3.4 of the paper), and the delta pages that say what its own pages said
+//!    collection, SCFTL §3.4), and the delta pages that say what its own pages said
 //!    are durable. Delta and map blocks are erased when a newer root is durable.
 //! 4. Streams go on in announced blocks only, which are durably erased before, and a mount begins
 //!    with fresh ones. So a page that a crash left behind is never taken for a new one; besides,

@@ -2,7 +2,7 @@
 //!
 //! A policy *proposes*; the core checks the proposal (a block to open must be free, one to erase
 //! erasable, a victim full and settled) and takes the plain choice, the first block that will do,
-//! if it does not hold (paper 003, section 6.1). So a wrong policy costs time, never data.
+//! if it does not hold (SCFTL §6.1). So a wrong policy costs time, never data.
 
 use crate::blocks::{BlockUse, Blocks};
 use crate::limits::Limits;

@@ -1,4 +1,4 @@
-//! The stress test of paper 003, section 7.1, and more: random writes, trims and flushes over an
+//! The stress test of SCFTL §7.1, and more: random writes, trims and flushes over an
 //! emulated memory, with power cuts at random operations, also in recovery, and failures of
 //! programs, erases and reads; golden arrays say what must be read. After some cuts one bit of the memory rots in
 //! a copy: no mount of that may return to an older state than the flush before the newest.

@@ -172,7 +172,7 @@ const _: () = {
     );
 };
 
-/// A stream of operations whose order a crash keeps (paper 004, section 3.2).
+/// A stream of operations whose order a crash keeps (ccfs §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u32);
 

@@ -1,4 +1,4 @@
-//! Locks on numbered objects (paper 001, section 4): striped, shared and exclusive, with an
+//! Locks on numbered objects (GoJournal §4): striped, shared and exclusive, with an
 //! ordered acquisition of several that cannot deadlock against another such acquisition.
 
 use crate::sync::{Condvar, Mutex, wait};

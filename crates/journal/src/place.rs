@@ -1,4 +1,4 @@
-//! Data written in place, outside of any transaction (paper 000, sections 5.4 and 6.2: log bypass).
+//! Data written in place, outside of any transaction (DFSCQ §5.4, §6.2: log bypass).
 //!
 //! A crash leaves each sector of such a block with its old or its new bytes, until
 //! [`Journal::flush_in_place`] returned. The rules, each needed:

@@ -3,7 +3,7 @@
 //! Paper 001 (section 6.1, figure 7) specifies a write-ahead log as a list of multiwrites and
 //! a lower bound of what is durable; a crash keeps any prefix not shorter than the bound. Here
 //! a multiwrite is an [`Operation`] on parts of blocks, each stream has a bound of its own
-//! (paper 004), and operations of different streams may depend on each other:
+//! (ccfs), and operations of different streams may depend on each other:
 //!
 //! * a *cut* is a choice of operations; the disk is their changes, in the order of the log;
 //! * a cut is *allowed* if it holds a prefix of each stream, not shorter than what was

@@ -1,4 +1,4 @@
-//! The order of the steps that replace a file's content (paper 000, figure 1), without
+//! The order of the steps that replace a file's content (DFSCQ, figure 1), without
 //! any input or output.
 //!
 //! Invariants: the file's name is touched by [`Steps::rename`] alone; that comes after the

@@ -1,8 +1,7 @@
 //! What the library and the server say to each other, for both of them.
 //!
 //! A request or an answer about one stream is a [`Message`]: the argument of an ioctl(2) on any file of the mount, and the
-//! value of an extended attribute. An ioctl suits a C program; an attribute suits a program without `unsafe`, and a mount
-//! that takes its requests over io_uring, which carries no ioctl. Lists are the values of attributes: lines of fields with
+//! value of an extended attribute. An ioctl suits a C program; an attribute suits a program without `unsafe`. Lists are the values of attributes: lines of fields with
 //! tabs between them, a page at a time. `include/steadfast/stream.h` repeats the layout in C.
 //!
 //! Invariants: every message is decoded with a bound and a typed error; an unknown flag or scope is refused, so that a

@@ -63,7 +63,7 @@ pub struct Health {
     pub failed: Option<String>,
 }
 
-/// The stream that a caller's operations belong to (paper 004, section 3.2).
+/// The stream that a caller's operations belong to (ccfs §3.2).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stream(pub u32);
 

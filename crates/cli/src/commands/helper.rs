@@ -222,7 +222,20 @@ pub(crate) fn install(args: &Args) -> Result<ExitCode, Failure> {
         std::os::unix::fs::symlink(&target, &link).map_err(|e| Failure::at(&link, e))?;
         text::print(&format!("{} -> {}", link.display(), target.display()))?;
     }
+    if let Some(how) = switch_on(steadfast_fuse::kernel_offers_io_uring()) {
+        text::print(how)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How the kernel is made to offer FUSE over io_uring, if it could and does not.
+fn switch_on(offered: Option<bool>) -> Option<&'static str> {
+    (offered == Some(false)).then_some(
+        "This kernel can pass requests over io_uring, which is quicker for several programs at a time, and is not told to. As root:
+  echo 1 > /sys/module/fuse/parameters/enable_uring
+and for every boot 'fuse.enable_uring=1' on the kernel's command line, or, where fuse is a module:
+  echo 'options fuse enable_uring=1' > /etc/modprobe.d/fuse.conf",
+    )
 }
 
 /// Why a program must not be what mount(8) runs as root for years to come, if so.

@@ -83,6 +83,11 @@ pub(crate) fn run(
     };
     note_for_umount(&image, session.mount_point());
     let announced = announce(&image, &session, &told_of_volume, background, log);
+    if announced.is_ok()
+        && let Some(why) = session.why_not_io_uring()
+    {
+        logger(&image)(&format!("requests come through /dev/fuse: {why}"));
+    }
     let (serving, end) = channel();
     if access == Access::Change {
         let tell = logger(&image);

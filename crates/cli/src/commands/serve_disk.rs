@@ -29,22 +29,21 @@ use crate::{size, text};
 const IN_USE_PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
-/// What is behind the options, for `--help` and the manual.
+/// The explanation after the options, for `--help` and the manual.
 const HELP: &str = "\
 Over NBD, every client and every virtual machine has a disk of 4 KiB blocks that takes requests of any bytes. A flush, of \
 whichever client, makes durable everything that was answered before it; a write with FUA is followed by a flush of the whole disk.
 
-What a crash returns to: the last flush. From one flush to the next, an epoch has room for so many writes as 'steadfast ftl \
-format --epoch' said. Clients know nothing of epochs, so by default a write that does not fit makes the disk flush first \
-(--full flush): a crash then returns to the last flush, or to a later moment when an epoch was full, the writes still in their \
-order. With --full wait it is the last flush and nothing else: a write that does not fit waits for a flush by another client, \
-and is refused after 5 seconds (ENOSPC).
+A crash returns the disk to its last flush. The writes between two flushes form an epoch, whose size 'steadfast ftl format \
+--epoch' sets. Clients know nothing of epochs, so by default (--epoch-full flush) the disk flushes before a write that does not \
+fit: a crash then returns to the last flush, or to a later moment when an epoch was full, with all writes in their order. With \
+--epoch-full wait it is always the last flush: a write that does not fit waits for a flush by another client, and fails \
+after 5 seconds (ENOSPC).
 
 With --fuse DIR, the disk is the file 'disk' in that directory: losetup makes a block device of it, fsync flushes it, and a punched \
-hole is a trim. Whoever mounts may use it, nobody else.
+hole is a trim. Only the user who mounts it may use it.
 
-NBD asks nobody for a password: listen where others can come only behind TLS, such as with \
--- --tls=require --tls-certificates=DIR, which nbdkit takes.";
+NBD has no passwords. On an address that others can reach, use TLS; nbdkit takes -- --tls=require --tls-certificates=DIR.";
 
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = HELP)]
@@ -58,27 +57,28 @@ pub(crate) struct Args {
     /// Serve as the file 'disk' in this directory, which is mounted until the end
     #[arg(long, value_name = "DIR", group = "place")]
     fuse: Option<PathBuf>,
-    /// What a write does that the epoch has no room for: flush, wait, or wait:SECONDS
-    #[arg(long, value_name = "WHAT", default_value = "flush")]
-    full: Full,
-    /// What becomes of unflushed writes when the last client has gone: keep, flush, or rollback
+    /// When a write does not fit into the epoch: flush, wait, or wait:SECONDS
+    #[arg(long, alias = "full", value_name = "ACTION", default_value = "flush")]
+    epoch_full: Full,
+    /// When the last client disconnects, do this with unflushed writes: keep, flush, or rollback
     #[arg(
         long,
-        value_name = "WHAT",
+        alias = "gone",
+        value_name = "ACTION",
         default_value = "keep",
         conflicts_with = "fuse"
     )]
-    gone: Gone,
-    /// Refuse writes, and do not change the image; several may serve it so
+    on_disconnect: Gone,
+    /// Refuse writes and leave the image unchanged; several servers may share it
     #[arg(long)]
     read_only: bool,
-    /// Requests that may be in progress at a time for each connection [default: nbdkit's]
+    /// Concurrent requests for each connection [default: nbdkit's]
     #[arg(long, value_name = "N", conflicts_with = "fuse", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
     /// The plugin for nbdkit [default: found beside this program, or among nbdkit's own]
     #[arg(long, value_name = "FILE", conflicts_with = "fuse")]
     plugin: Option<PathBuf>,
-    /// Say what is served where as a line of JSON
+    /// Print image, address and contract as a line of JSON
     #[arg(long)]
     json: bool,
     #[cfg(feature = "trial")]
@@ -86,7 +86,7 @@ pub(crate) struct Args {
     trial: TrialArgs,
     /// Flash image, made by 'steadfast ftl format'
     image: PathBuf,
-    /// More for nbdkit, such as filters or TLS
+    /// Further options for nbdkit, such as filters or TLS
     #[arg(last = true, value_name = "NBDKIT-OPTION", conflicts_with = "fuse")]
     nbdkit: Vec<std::ffi::OsString>,
 }
@@ -137,8 +137,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     }
     let settings = Settings {
         image: Some(image.clone()),
-        full: args.full,
-        gone: args.gone,
+        full: args.epoch_full,
+        gone: args.on_disconnect,
         read_only: args.read_only,
         #[cfg(feature = "trial")]
         trial: steadfast_disk::TrialOptions {

@@ -8,22 +8,24 @@ use steadfast_vfs::Shutdown;
 use crate::commands::sync;
 use crate::failure::Failure;
 
-/// What is made durable first.
+/// What a shutdown makes durable before it ends all access.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum First {
-    /// Everything, at its place: nothing is left to recover
-    Everything,
+enum Flush {
+    /// Everything, at its place: the next mount has nothing to recover
+    #[value(alias = "everything")]
+    All,
     /// Everything, in the log: the next mount replays it
     Log,
-    /// Nothing more: as if the power failed now
-    Nothing,
+    /// Nothing: as if the power failed now
+    #[value(alias = "nothing")]
+    None,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What is made durable first
-    #[arg(long, value_enum, default_value = "everything")]
-    first: First,
+    /// What is made durable before access ends
+    #[arg(long, alias = "first", value_enum, default_value = "all")]
+    flush: Flush,
     /// Any file or directory of the mounted volume
     #[arg(value_name = "DIR")]
     path: PathBuf,
@@ -31,10 +33,10 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     sync::mount_of(&args.path)?;
-    let how = match args.first {
-        First::Everything => Shutdown::Everything,
-        First::Log => Shutdown::Log,
-        First::Nothing => Shutdown::Nothing,
+    let how = match args.flush {
+        Flush::All => Shutdown::Everything,
+        Flush::Log => Shutdown::Log,
+        Flush::None => Shutdown::Nothing,
     };
     steadfast_fuse::shut_down(&args.path, how)
         .map_err(|e| Failure::at(&args.path, format!("shutting down failed: {e}")))?;

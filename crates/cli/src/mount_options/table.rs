@@ -230,22 +230,26 @@ By default around it, where that is possible
 insists).",
     },
     Row {
-        words: &[flag("io_uring", |o| o.io_uring = true)],
-        help: "requests come over io_uring, a queue for each processor (a build with the feature io-uring)",
-        manual: "Requests come over io_uring, a queue for each processor: quicker for several programs at a time, no slower for one.
-The program must have been built with the feature
-.BR io\\-uring ,
-and root must allow it in
+        words: &[
+            flag("io_uring", |o| o.io_uring = Some(true)),
+            flag("noio_uring", |o| o.io_uring = Some(false)),
+        ],
+        help: "requests come over io_uring, or through /dev/fuse (default: io_uring where the kernel offers it)",
+        manual: "Requests come over io_uring, a queue for each processor, or through
+.IR /dev/fuse .
+By default over io_uring where the kernel offers it
+.RB ( io_uring
+insists): since Linux 6.14, if root has allowed it in
 .IR /sys/module/fuse/parameters/enable_uring .
-The ioctl below is not served then; the command and the attribute are.",
+It is quicker for several programs at a time, and no slower for one.",
     },
     Row {
         words: &[
             flag("poll", |o| o.no_poll = false),
             flag("nopoll", |o| o.no_poll = true),
         ],
-        help: "keep idle processors from halting while requests come closely (default: yes)",
-        manual: "While requests follow one another closely, threads of the lowest priority keep idle processors from halting,
+        help: "keep idle processors from halting while requests of one program come closely (default: yes)",
+        manual: "While requests of one program follow one another closely, threads of the lowest priority keep idle processors from halting,
 because waking one up takes longer than serving a request, above all on virtual machines.
 They rest one millisecond after the last request.
 On by default; the server's processor time includes them.",
@@ -298,10 +302,7 @@ setting one fails with
 .BR EOPNOTSUPP ,
 lists that are there are kept but not shown, and the kernel goes by the permission bits alone, where the
 bits of the group are those of the list's mask.
-The first list on a volume marks its superblock: programs that know nothing of lists refuse the volume from then on.
-Over
-.B io_uring
-the umask limits what is inherited from a directory's default list, too.",
+The first list on a volume marks its superblock: programs that know nothing of lists refuse the volume from then on.",
     },
     Row {
         words: &[

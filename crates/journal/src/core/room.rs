@@ -12,9 +12,9 @@ const LANE_CREDIT_MAX: u64 = 64;
 /// Log blocks kept back for records that prove others (they carry no patches).
 const SPARE_BLOCKS: u64 = 4;
 
-/// Blocks with patches in the log at which a checkpoint begins (128 MiB in memory, twice that where
+/// Blocks with patches in the log at which a checkpoint begins (64 MiB in memory, twice that where
 /// the images differ).
-const LOGGED_BLOCKS_MAX: usize = 32_768;
+const LOGGED_BLOCKS_MAX: usize = 16_384;
 /// So many closed transactions keep the device busy: one is written, one is next. With more of them, the next one
 /// only waits, and grows to so many times the size.
 const CLOSED_EARLY_MAX: usize = 2;

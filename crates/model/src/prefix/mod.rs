@@ -1,6 +1,6 @@
 //! The contract `metadata-prefix`: which trees a crash may leave.
 //!
-//! The state is a *tree sequence* (module `sequence`; paper 000, sections 5.3 to 5.5): the
+//! The state is a *tree sequence* (module `sequence`; DFSCQ §5.3 to §5.5): the
 //! tree on the disk, and one more for each change of metadata that is not durable. Data
 //! written in place is in every tree that has the inode. A crash leaves one of the trees,
 //! with one value of its history in each sector.

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! What the figures of paper 000 say, one by one; then honest and faulty implementations.
+//! What the figures of DFSCQ say, one by one; then honest and faulty implementations.
 use super::*;
 use crate::op::Op;
 use crate::workload::{Shape, Workload};

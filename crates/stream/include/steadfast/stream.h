@@ -84,7 +84,7 @@ struct steadfast_stream {
 #define STEADFAST_STREAM_IOC_SYNC_NAMED _IOW('S', 0x13, struct steadfast_stream)
 #define STEADFAST_STREAM_IOC_SHOW _IOWR('S', 0x14, struct steadfast_stream)
 
-/* A mount that takes its requests over io_uring carries no ioctl(2); there, attributes do the same. */
+/* Where ioctl(2) is not carried to the server, attributes do the same. */
 #define STEADFAST_STREAM_XATTR "system.steadfast.stream"
 #define STEADFAST_STREAM_XATTR_SYNC "system.steadfast.stream.sync"
 
@@ -180,7 +180,7 @@ static inline int steadfast_streamsync(int fd)
 	return fgetxattr(fd, STEADFAST_STREAM_XATTR_SYNC, nothing, sizeof(nothing)) < 0 ? -1 : 0;
 }
 
-/* The same for the caller's stream of this name. ENOENT if there is none; EOPNOTSUPP on a mount over io_uring. */
+/* The same for the caller's stream of this name. ENOENT if there is none. */
 static inline int steadfast_streamsync_name(int fd, const char *name)
 {
 	struct steadfast_stream stream;

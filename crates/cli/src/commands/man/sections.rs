@@ -232,7 +232,7 @@ const SECTIONS: &[Sections] = &[
     usual(
         "steadfast-shutdown",
         &[(
-            "steadfast shutdown --first log /mnt",
+            "steadfast shutdown --flush log /mnt",
             "Make everything durable in the log, then end all access.",
         )],
     ),

@@ -1,0 +1,1 @@
+//! What must hold of the repository as a text. Only tests: `cargo test -p steadfast-tidy`.
