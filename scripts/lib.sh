@@ -132,16 +132,29 @@ await_process() {
   wait "$pid" 2>/dev/null || true
 }
 
+# Sets PROCESSOR: seconds of processor time that the ended children of this shell took.
+processor_time() {
+  local stat fields
+  read -r stat <"/proc/$BASHPID/stat"
+  # The name before the last parenthesis may hold blanks. After it, the fields from the third on.
+  read -r -a fields <<<"${stat##*) }"
+  PROCESSOR=$(((fields[13] + fields[14]) / $(getconf CLK_TCK)))
+}
+
 # run NAME COMMAND…: one step of the tests, timed; its name goes to $FAILED_STEPS if it fails.
 run() {
-  local name=$1 begin=$SECONDS status=0
+  local name=$1 begin=$SECONDS status=0 processor took
   shift
   step "$name"
+  processor_time
+  processor=$PROCESSOR
   "$@" || status=$?
+  processor_time
+  took="$((SECONDS - begin)) s, $((PROCESSOR - processor)) s of processor time"
   if ((status == 0)); then
-    say "--- $name: passed, $((SECONDS - begin)) s"
+    say "--- $name: passed, $took"
   else
-    say "--- $name: FAILED (exit $status), $((SECONDS - begin)) s"
+    say "--- $name: FAILED (exit $status), $took"
     say "$name" >>"$FAILED_STEPS"
   fi
 }

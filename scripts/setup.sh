@@ -2,7 +2,7 @@
 # Installs what the scripts need beyond Rust on a Debian machine, or, without the rights to, names all of it in one
 # line and exits 3. Says nothing when nothing is missing.
 #
-#   scripts/setup.sh [demo|test|postgres|bench|pm|disk|disk-guest|nfs|nfs-clients|guest|streams|apps|zookeeper]
+#   scripts/setup.sh [demo|test|postgres|bench|pm|disk|disk-guest|nfs|nfs-clients|guest|streams|apps|package|zookeeper]
 set -euo pipefail
 
 purpose=${1:-test}
@@ -19,6 +19,7 @@ case $purpose in
   disk)  needs+=(fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount unshare:util-linux nbdkit:nbdkit nbdinfo:libnbd-bin
                  qemu-img:qemu-utils fio:fio) ;;
   apps)  needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount c++:g++ hg:mercurial) ;;
+  package) needs+=(dh:debhelper fakeroot:fakeroot dpkg-buildpackage:dpkg-dev lintian:lintian mmdebstrap:mmdebstrap) ;;
   zookeeper) needs+=(java:default-jre-headless) ;;
   streams) needs+=(fusermount3:fuse3 sqlite3:sqlite3 mkfs.ext4:e2fsprogs losetup:mount c++:g++ xz:xz-utils make:make) ;;
   nfs)   needs+=(mkfs.ext4:e2fsprogs losetup:mount ip:iproute2 nsenter:util-linux mountpoint:util-linux rpcbind:rpcbind ganesha.nfsd:nfs-ganesha) ;;
@@ -27,7 +28,7 @@ case $purpose in
                  qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio depmod:kmod dpkg-deb:dpkg) ;;
   disk-guest) needs+=(mkfs.ext4:e2fsprogs nbdkit:nbdkit qemu-system-x86_64:qemu-system-x86 busybox:busybox-static cpio:cpio
                       depmod:kmod dpkg-deb:dpkg) ;;
-  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, pm, disk, disk-guest, nfs, nfs-clients, guest, streams, apps or zookeeper" >&2; exit 2 ;;
+  *) echo "setup.sh: unknown purpose '$purpose': demo, test, postgres, bench, pm, disk, disk-guest, nfs, nfs-clients, guest, streams, apps, package or zookeeper" >&2; exit 2 ;;
 esac
 
 # Commands for administrators are not on everyone's path.

@@ -63,7 +63,7 @@ volumes() {
   reason=$(fuse_reason)
   if [ -n "$reason" ]; then
     say ""
-    say "left out, because $reason: power cut of a mounted volume, applications, pjdfstest, fsx, tree of 5,000 files"
+    say "left out, because $reason: power cut of a mounted volume, applications, pjdfstest, fsx, tree of 5,000 files, documents"
     return 0
   fi
   run "power cut of a mounted volume" "$here/demo.sh" --rounds "$demo_rounds"
@@ -87,6 +87,7 @@ volumes() {
   run "fsx on every contract, ${#fsx_seeds[@]} seeds, $fsx_ops operations each" \
     "$here/fsx.sh" --contract all --ops "$fsx_ops" "${fsx_seeds[@]}"
   run "tree of 5,000 files" "$here/tree.sh"
+  run "commands of the documents" "$here/docs.sh"
 }
 
 # Servers that die under their clients, each with a network of its own.

@@ -95,18 +95,17 @@ go_driver() {
 schedules() {
   cargo test --quiet -p steadfast-journal --features shuttle,trace --test shuttle --locked -- --nocapture
 }
-# The front end over io_uring is a feature: many more dependencies, for the long tier.
-ring() {
-  cargo clippy --quiet -p steadfast-cli -p steadfast-fuse --features io-uring --all-targets --locked -- -D warnings &&
-    cargo test --quiet -p steadfast-fuse --features io-uring --locked || return
+# The front end's tests once more over io_uring, which most kernels offer only when told to.
+front_over_io_uring() {
   local offered=/sys/module/fuse/parameters/enable_uring before status=0
   if [ ! -w "$offered" ]; then
-    say "left out, because this kernel does not offer FUSE over io_uring to this user: streams over io_uring"
+    say "left out, because this kernel does not offer FUSE over io_uring to this user: front end over io_uring"
     return 0
   fi
   before=$(cat "$offered")
   echo Y >"$offered"
-  STEADFAST_IO_URING=1 cargo test --quiet -p steadfast-fuse --features io-uring --locked --test 'streams*' || status=$?
+  STEADFAST_IO_URING=1 cargo test --quiet -p steadfast-fuse --locked || status=$?
+  cargo test --quiet -p steadfast-cli --test transport --locked || status=$?
   echo "$before" >"$offered"
   return "$status"
 }
@@ -143,7 +142,7 @@ explored() {
   run "null server of the benchmarks" bench_driver null
   if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
   if [ -n "$long" ]; then
-    run "front end over io_uring" ring
+    run "front end over io_uring" front_over_io_uring
     # Millions of flushes: optimised.
     run "translation layer, long" cargo test --quiet --release --locked -p steadfast-ftl
   fi

@@ -1,5 +1,5 @@
 (** A disk that returns to its last flush: the specification, what each operation of an
-    implementation has to keep (paper 003, section 4.4), and what follows of every trace.
+    implementation has to keep (SCFTL §4.4), and what follows of every trace.
 
     Per-operation correctness implies behavioural correctness ([behaves]: every trace of the
     implementation is one of the specification), and that implies snapshot consistency

@@ -379,18 +379,6 @@ fn incarnation() {
     );
 }
 
-/// A block's use behind `classify`, of what recovery found (`mount: a block that the map`).
-pub fn classified(block: Term, found: Term, valid: Term, failing: Term) -> Term {
-    let is = |what: BlockUse| n(what as u64);
-    let one = |what: BlockUse| found.equal(is(what));
-    let pick = smt::term::choice;
-    let free = pick(failing, is(Bad), is(Erasable));
-    let without = pick(one(Invalid), is(Invalid), free);
-    let data = pick(valid.equal(n(0)), without, is(BlockUse::Used));
-    let kept = pick(any([one(Delta), one(Map)]), found, data);
-    pick(block.below(n(ANCHORS)), is(BlockUse::Anchor), kept)
-}
-
 fn new_layer(volume: Word) -> crate::state::Layer {
     crate::state::Layer::empty(Flash, Anything, SMALL, limits(), volume, Faults::default())
 }
@@ -523,7 +511,7 @@ fn recovered(before: &View, whole: bool, lost: bool) -> Ghost {
             ]);
             suppose(implies(is(&[Invalid]), data));
             let failing = value("failing", 32, &[block]);
-            classified(
+            crate::mount::classified(
                 block,
                 found.get(block),
                 valid.get(block),
@@ -753,7 +741,7 @@ fn empty() {
             change(ftl.blocks.uses.0, |cell| {
                 cell.words = Memory::of(move |block| {
                     let failing = not(failing.get(block).equal(n(0)));
-                    classified(block, found.get(block), counts.get(block), failing)
+                    crate::mount::classified(block, found.get(block), counts.get(block), failing)
                 });
             });
             set_ghost(Ghost {

@@ -7,7 +7,7 @@ use crate::platform::Platform as _;
 use crate::state::{Begin, State, View, any_block, ghost};
 use crate::sym::{Memory, cell, change, differ, n};
 use smt::explore::{assume, prove, reached, suppose};
-use smt::term::{all, any, implies, not, truth};
+use smt::term::{Term, all, any, implies, not, truth};
 use smt::word::Word;
 
 use BlockUse::{Anchor, Bad, Delta, Erasable, Invalid, Map, Used};
@@ -62,7 +62,7 @@ fn classes() {
                 return reached("refused");
             }
             let use_ = before.uses.get(block);
-            let expected = crate::begin::classified(block, use_, before.valid.get(block), failing);
+            let expected = classified(block, use_, before.valid.get(block), failing);
             prove(
                 "a block is used as something else",
                 after.uses.get(block).equal(expected),
@@ -131,6 +131,18 @@ fn classes() {
             }
         },
     );
+}
+
+/// A block's use behind `classify`, of what recovery found (`mount: a block that the map`).
+pub fn classified(block: Term, found: Term, valid: Term, failing: Term) -> Term {
+    let is = |what: BlockUse| n(what as u64);
+    let one = |what: BlockUse| found.equal(is(what));
+    let pick = smt::term::choice;
+    let free = pick(failing, is(Bad), is(Erasable));
+    let without = pick(one(Invalid), is(Invalid), free);
+    let data = pick(valid.equal(n(0)), without, is(BlockUse::Used));
+    let kept = pick(any([one(Delta), one(Map)]), found, data);
+    pick(block.below(n(ANCHORS)), is(BlockUse::Anchor), kept)
 }
 
 pub fn obligations() {
