@@ -10,18 +10,23 @@ disk_paths() {
 
 has_trials() { "$1" serve disk --help | grep -q -- --judge; }
 
-# trial_programs: the command and the plugin with disks on trial (records, cuts, faults), in a directory of their own. Sets
-# STEADFAST, unless it was given. They share all but three crates with the release programs and are built in the same place;
-# a second build restores the release programs, also after a failure or a signal.
+# build_with_trials: the command and the plugin with disks on trial (records, cuts, faults) in $TARGET/trial, then the release
+# programs. They share all but three crates and are built in the same place; so the release programs are built last, also after a
+# failure or a signal.
+build_with_trials() {
+  (
+    cd "$ROOT" && mkdir -p "$TARGET/trial" || exit
+    build=(cargo build --quiet --release --locked -p steadfast-cli -p steadfast-nbdkit)
+    trap '"${build[@]}"' EXIT
+    "${build[@]}" --features steadfast-cli/trial,steadfast-nbdkit/trial &&
+      cp "$TARGET"/release/{steadfast,libsteadfast_nbdkit.so} "$TARGET/trial/"
+  )
+}
+
+# trial_programs: sets STEADFAST to the command with disks on trial, unless one was given.
 trial_programs() {
   if [ -z "$GIVEN_STEADFAST" ]; then
-    (
-      cd "$ROOT" && mkdir -p "$TARGET/trial" || exit
-      build=(cargo build --release --locked -p steadfast-cli -p steadfast-nbdkit)
-      trap '"${build[@]}"' EXIT
-      "${build[@]}" --features steadfast-cli/trial,steadfast-nbdkit/trial &&
-        cp "$TARGET"/release/{steadfast,libsteadfast_nbdkit.so} "$TARGET/trial/"
-    ) || die "the build with disks on trial failed"
+    build_with_trials || die "the build with disks on trial failed"
     if has_trials "$TARGET/release/steadfast"; then die "$TARGET/release/steadfast has disks on trial: build it again"; fi
     STEADFAST=$TARGET/trial/steadfast
   fi

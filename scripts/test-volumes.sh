@@ -9,6 +9,8 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=disk-lib.sh
+. "$here/disk-lib.sh"
 
 long=
 while [ $# -gt 0 ]; do
@@ -47,11 +49,16 @@ if [ -z "${FAILED_STEPS:-}" ]; then
   : >"$FAILED_STEPS"
 fi
 
-release() { cargo build --quiet --release --locked -p steadfast-cli -p steadfast-nbdkit; }
+# No fault can be planted in a release; the same check must find those of the programs built for tests.
+no_faults() {
+  "$here/no-faults.sh" "$STEADFAST" "$TARGET/release/libsteadfast_nbdkit.so" &&
+    "$here/no-faults.sh" --expect "$TARGET/trial/steadfast" "$TARGET/trial/libsteadfast_nbdkit.so"
+}
 
 volumes() {
-  run "release build" release
+  run "release build" build_with_trials
   [ -x "$STEADFAST" ] || return 0
+  run "no planted faults in the release" no_faults
   for contract in ordered metadata-prefix sync; do
     run "crash exploration of '$contract', $crash_images images" \
       "$STEADFAST" crash self --contract "$contract" --images "$crash_images"
@@ -101,9 +108,9 @@ served() {
   fi
   run "NFS clients of others" "$here/nfs-clients.sh" ${long:+--contract all}
   run "NFS server killed under load" "$here/nfs-crash.sh" --rounds "$nfs_rounds" --seconds 1
-  run "served disks that lose power" "$here/disk.sh" --rounds "$disk_rounds" --seconds 1
+  run "served disks that lose power" env STEADFAST="$TARGET/trial/steadfast" "$here/disk.sh" --rounds "$disk_rounds" --seconds 1
   if [ -n "$long" ]; then
-    run "a virtual machine's served disk" "$here/disk-guest.sh" --rounds 20
+    run "a virtual machine's served disk" env STEADFAST="$TARGET/trial/steadfast" "$here/disk-guest.sh" --rounds 20
     run "a Linux kernel's NFS client" "$here/nfs-guest.sh"
     run "NFS server under attack" "$here/nfs-attack.sh"
   fi

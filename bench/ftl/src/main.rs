@@ -1,4 +1,4 @@
-//! Paper 003's figures and more, in virtual time, which is the same on every machine; and the layer's own
+//! SCFTL's figures and more, in virtual time, which is the same on every machine; and the layer's own
 //! work, in time of the host.
 //!
 //! `ftl figure5|amplification|boot|cpu|volume|deletes [--quick]` prints lines `ROW UNIT higher|lower SYSTEM VALUE`,

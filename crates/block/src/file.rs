@@ -19,9 +19,11 @@
 //! * **Any buffer will do.** With `O_DIRECT`, buffers that are not aligned to a block take a
 //!   detour through aligned ones; aligned buffers ([`crate::BlockBuf`]) are handed on as they are.
 
+mod batch;
 mod cache;
 mod engine;
 mod holder;
+mod locked;
 mod open;
 mod rings;
 mod threads;

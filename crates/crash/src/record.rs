@@ -28,6 +28,7 @@ pub enum Medium {
 }
 
 /// A bug planted on purpose.
+#[cfg(feature = "faults")]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutation {
     /// Commits are acknowledged without a flush.
@@ -80,6 +81,7 @@ pub enum Mutation {
     CommitAll,
 }
 
+#[cfg(feature = "faults")]
 impl Mutation {
     /// All of them.
     pub const ALL: [Mutation; 24] = [
@@ -194,6 +196,18 @@ impl Mutation {
             Some(Mutation::CommitAll) => faults.commit_all = true,
         }
         faults
+    }
+}
+
+/// There is none without the feature `faults`.
+#[cfg(not(feature = "faults"))]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mutation {}
+
+#[cfg(not(feature = "faults"))]
+impl Mutation {
+    fn faults(_: Option<Mutation>) -> Faults {
+        Faults::default()
     }
 }
 

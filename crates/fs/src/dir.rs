@@ -465,7 +465,7 @@ fn room(work: &Work<'_>, leaf: BlockNo, present: &[RawEntry], needed: usize) -> 
     }
     gap(
         present,
-        &store.gaps.still_foreign(store, leaf, stream),
+        &store.gaps.still_foreign(&store.journal, leaf, stream),
         needed,
     )
 }

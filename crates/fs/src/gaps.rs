@@ -9,12 +9,11 @@
 //! list, and nobody looks for any; they are indexed by leaf when a second stream comes. There are as many as removals that
 //! are not durable, or fewer than twice [`SWEPT`].
 
-use crate::work::Store;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_block::BlockNo;
-use steadfast_journal::{StreamId, Ticket};
+use steadfast_journal::{Journal, StreamId, Ticket};
 
 /// From so many gaps on the durable ones are looked for.
 const SWEPT: usize = 4096;
@@ -54,7 +53,7 @@ impl Gaps {
     /// The stream's operation removed what lay in this space of a leaf.
     pub(crate) fn hold(
         &self,
-        store: &Store,
+        journal: &Journal,
         leaf: BlockNo,
         space: Range<u16>,
         (stream, ticket): (StreamId, Ticket),
@@ -71,7 +70,7 @@ impl Gaps {
             state.index(leaf, gap);
         }
         if state.list.len() + state.indexed >= state.sweep_at.max(SWEPT) {
-            state.sweep(store);
+            state.sweep(journal);
         }
     }
 
@@ -94,11 +93,11 @@ impl Gaps {
     /// The same after the leaf's durable gaps were let go.
     pub(crate) fn still_foreign(
         &self,
-        store: &Store,
+        journal: &Journal,
         leaf: BlockNo,
         stream: StreamId,
     ) -> Vec<Range<usize>> {
-        self.lock().settle(store, leaf);
+        self.lock().settle(journal, leaf);
         self.foreign(leaf, stream)
     }
 }
@@ -131,13 +130,13 @@ impl State {
     }
 
     /// Forgets the durable gaps of a leaf.
-    fn settle(&mut self, store: &Store, leaf: BlockNo) {
+    fn settle(&mut self, journal: &Journal, leaf: BlockNo) {
         let Some(gaps) = self.leaves.get_mut(&leaf) else {
             return;
         };
         let before = gaps.len();
         let tickets: Vec<Ticket> = gaps.iter().map(|gap| gap.ticket).collect();
-        let mut durable = store.journal.are_durable(&tickets).into_iter();
+        let mut durable = journal.are_durable(&tickets).into_iter();
         gaps.retain(|_| !durable.next().unwrap_or(false));
         self.indexed -= before - gaps.len();
         if gaps.is_empty() {
@@ -146,11 +145,11 @@ impl State {
     }
 
     /// Forgets durable gaps: of the list those before the first that is not.
-    fn sweep(&mut self, store: &Store) {
+    fn sweep(&mut self, journal: &Journal) {
         loop {
             let oldest = self.list.iter().take(ASKED_AT_ONCE);
             let tickets: Vec<Ticket> = oldest.map(|(_, gap)| gap.ticket).collect();
-            let durable = store.journal.are_durable(&tickets);
+            let durable = journal.are_durable(&tickets);
             let count = durable.iter().take_while(|durable| **durable).count();
             self.list.drain(..count);
             if count < ASKED_AT_ONCE {
@@ -159,7 +158,7 @@ impl State {
         }
         let leaves: Vec<BlockNo> = self.leaves.keys().copied().collect();
         for leaf in leaves {
-            self.settle(store, leaf);
+            self.settle(journal, leaf);
         }
         self.sweep_at = 2 * (self.list.len() + self.indexed);
     }

@@ -40,6 +40,7 @@ mod alloc;
 mod allocate;
 mod btree;
 mod contract;
+mod costs;
 mod data;
 mod dir;
 mod error;

@@ -85,10 +85,9 @@ impl Default for MountOptions {
     }
 }
 
+steadfast_faults::planted_faults! {
 /// Bugs that the crash tests plant to see that they find them.
 #[doc(hidden)]
-#[derive(Clone, Debug, Default)]
-#[non_exhaustive]
 pub struct Faults {
     /// A file's size is committed one transaction before its data.
     pub size_before_data: bool,
@@ -120,6 +119,7 @@ pub struct Faults {
     pub commit_all: bool,
     /// Those of the journal.
     pub journal: steadfast_journal::Faults,
+}
 }
 
 /// A mounted volume's state.
@@ -207,7 +207,7 @@ impl Fs {
             table: Table::new(),
             notes: Notes::default(),
             clock: Arc::clone(&options.clock),
-            faults: options.faults.clone(),
+            faults: options.faults,
             read_only,
             keeps_data,
             defers_commits: options.defer_commits,

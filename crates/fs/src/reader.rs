@@ -3,7 +3,6 @@
 //! against [`Reader`] and serves both lookups and changes.
 
 use crate::error::from_journal;
-use crate::work::Store;
 use std::ops::Deref;
 use std::sync::Arc;
 use steadfast_block::{Block, BlockNo};
@@ -45,12 +44,5 @@ impl Reader for Current<'_> {
             .read(at, Kind::Meta)
             .map(Image::Shared)
             .map_err(from_journal)
-    }
-}
-
-impl Store {
-    /// The current image of a metadata block.
-    pub(crate) fn read_meta(&self, at: BlockNo) -> Result<Arc<Block>> {
-        self.journal.read(at, Kind::Meta).map_err(from_journal)
     }
 }

@@ -7,6 +7,7 @@
 //! allocator. Neighbours: `alloc` (claims), `reader` (metadata images), everything above.
 
 use crate::alloc::{Allocator, Purpose, bit_of, is_used};
+pub(crate) use crate::costs::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, COST_REVOKE};
 use crate::error::{damaged, from_journal, refused};
 use crate::gaps::Gaps;
 use crate::in_place::Book;
@@ -16,21 +17,8 @@ use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
 use steadfast_block::{Block, BlockNo};
-use steadfast_journal::{
-    Access, BLOCK_CREDIT, Credits, Journal, Kind, Object, Op, StreamId, Ticket,
-};
+use steadfast_journal::{Access, Credits, Journal, Kind, Object, Op, StreamId, Ticket};
 use steadfast_vfs::{Errno, Error, Result, Stream};
-
-/// Fixed cost of patching a block: its header in the log, or its write of an epoch.
-pub(crate) const COST_BLOCK: u64 = BLOCK_CREDIT;
-/// Log bytes of freeing a block that has patches in the log.
-pub(crate) const COST_REVOKE: u64 = 40;
-/// Log bytes of a byte range besides its bytes.
-pub(crate) const COST_RANGE: u64 = 8;
-/// Log bytes of setting or clearing a run of bits, with the bitmap block's header.
-pub(crate) const COST_BITS: u64 = COST_BLOCK + 8;
-/// Log bytes of freeing a run, without its blocks.
-pub(crate) const COST_FREE: u64 = 16;
 
 /// So many transactions are committed one by one when a volume seems full, before all are.
 const HOLDERS_COMMITTED: usize = 3;
@@ -83,6 +71,11 @@ impl Store {
             true => StreamId(0),
             false => StreamId(self.volume.contract.stream(stream).0),
         }
+    }
+
+    /// The current image of a metadata block.
+    pub(crate) fn read_meta(&self, at: BlockNo) -> Result<Arc<Block>> {
+        self.journal.read(at, Kind::Meta).map_err(from_journal)
     }
 
     /// Begins an operation of at most `credits`. May wait for commits: hold no lock.
@@ -449,7 +442,9 @@ impl<'a> Work<'a> {
         if let Some(ticket) = ticket {
             for (leaf, space) in self.gaps.drain(..) {
                 let store = self.store;
-                store.gaps.hold(store, leaf, space, (stream, ticket));
+                store
+                    .gaps
+                    .hold(&store.journal, leaf, space, (stream, ticket));
             }
         }
         for f in self.at_end.drain(..) {

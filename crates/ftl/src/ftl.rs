@@ -8,8 +8,8 @@ use crate::shape::{NONE, Shape};
 use crate::stream::{Buffer, Stream};
 use alloc::vec::Vec;
 
+steadfast_faults::planted_faults! {
 /// Faults that a test can plant, to see that its harness catches them. Never set otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// Blocks are erased when they are empty, before the flush that commits it.
     pub erase_before_flush: bool,
@@ -63,6 +63,7 @@ pub struct Faults {
     pub root_astray: bool,
     /// A format erases older roots before the one that says that there is no disk is durable.
     pub vacant_unsynced: bool,
+}
 }
 
 /// How a disk is made.

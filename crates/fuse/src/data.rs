@@ -20,15 +20,13 @@ use steadfast_vfs::{Attr, Caller, FileKind, FileSystem, Ino, NewNode, Seek, SetA
 use crate::convert;
 use crate::counters::Asked;
 use crate::identity::Asker;
-use crate::names::NewMode;
 use crate::readers::For;
 use crate::server::Server;
+use crate::values::{CACHED, NewMode};
 
 /// Longest read that is answered in one reply.
 const READ_BYTES_MAX: usize = 16 << 20;
 
-/// The handle of every open file but those that are written directly.
-pub(crate) const CACHED: FileHandle = FileHandle(0);
 /// The handle of files that are written directly.
 const DIRECT: FileHandle = FileHandle(1);
 

@@ -55,6 +55,7 @@ mod server;
 mod session;
 mod shared;
 mod trace;
+mod values;
 
 pub use control::{
     FREEZE_SECONDS_MAX, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_FREEZE, XATTR_HEALTH,

@@ -3,36 +3,16 @@
 //!
 //! Invariant: exactly the entries that a reply holds carry a reference, `.` and `..` none.
 
-use std::time::SystemTime;
-
 use fuser::{Errno, FileAttr, Generation, INodeNo};
 use steadfast_vfs::{Caller, FileKind, FileSystem, Ino};
 
 use crate::convert;
 use crate::identity::Asker;
 use crate::server::Server;
+use crate::values::NOTHING;
 
 /// Entries fetched at a time.
 const LISTING_BATCH: usize = 64;
-
-/// Attributes of nothing.
-pub(crate) const NOTHING: FileAttr = FileAttr {
-    ino: INodeNo(0),
-    size: 0,
-    blocks: 0,
-    atime: SystemTime::UNIX_EPOCH,
-    mtime: SystemTime::UNIX_EPOCH,
-    ctime: SystemTime::UNIX_EPOCH,
-    crtime: SystemTime::UNIX_EPOCH,
-    kind: fuser::FileType::RegularFile,
-    perm: 0,
-    nlink: 0,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 4096,
-    flags: 0,
-};
 
 /// One entry of a listing, copied out so that the directory is not held while
 /// attributes are fetched.

@@ -6,34 +6,16 @@ use std::os::unix::ffi::OsStrExt;
 
 use fuser::{Errno, INodeNo, RenameFlags};
 use steadfast_vfs::acl;
-use steadfast_vfs::{Attr, Caller, DirEntry, FileSystem, Ino, NewNode, SetAttr, SetTime};
+use steadfast_vfs::{Attr, Caller, DirEntry, FileSystem, Ino, NewNode, SetAttr};
 
 use crate::convert;
 use crate::identity::Asker;
 use crate::server::Server;
+use crate::values::{Changes, NewMode};
 
 /// Whether this is the name of a POSIX ACL.
 fn is_acl(name: &[u8]) -> bool {
     name == acl::XATTR_ACCESS || name == acl::XATTR_DEFAULT
-}
-
-/// The mode that a new inode is asked for with, and what the caller's umask takes from it.
-#[derive(Clone, Copy)]
-pub(crate) struct NewMode {
-    pub(crate) mode: u32,
-    pub(crate) umask: u32,
-}
-
-/// What a SETATTR request changes.
-pub(crate) struct Changes {
-    pub(crate) mode: Option<u32>,
-    pub(crate) uid: Option<u32>,
-    pub(crate) gid: Option<u32>,
-    pub(crate) size: Option<u64>,
-    pub(crate) atime: Option<SetTime>,
-    pub(crate) mtime: Option<SetTime>,
-    /// Through an open file.
-    pub(crate) by_handle: bool,
 }
 
 impl Server {

@@ -36,13 +36,11 @@ use steadfast_vfs::{Attr, Caller, FileSystem, Ino};
 
 use crate::convert::{self, NodeNumbers};
 use crate::counters::{Asked, Counters};
-use crate::data::CACHED;
 use crate::identity::{Asker, Identity};
-use crate::listing::NOTHING;
-use crate::names::{Changes, NewMode};
 use crate::readers::{For, Readers, Serving};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
+use crate::values::{CACHED, Changes, NOTHING, NewMode};
 
 /// Longest write that the kernel sends in one request.
 pub(crate) const WRITE_BYTES_MAX: u32 = 1 << 20;

@@ -335,8 +335,8 @@ impl Config {
     }
 }
 
+steadfast_faults::planted_faults! {
 /// Faults that a test can plant, to see that its harness catches them. Never set otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// Commits are acknowledged without the flush.
     pub skip_flush: bool,
@@ -390,6 +390,7 @@ pub struct Faults {
     pub trim_again: bool,
     /// Without a log, blocks are trimmed in the epoch before the one that frees them.
     pub trim_before: bool,
+}
 }
 
 /// What to wait for until an operation is durable.

@@ -1,6 +1,6 @@
 //! The *logical log*: what a journal promises, as a value that runs.
 //!
-//! Paper 001 (section 6.1, figure 7) specifies a write-ahead log as a list of multiwrites and
+//! GoJournal §6.1 (figure 7) specifies a write-ahead log as a list of multiwrites and
 //! a lower bound of what is durable; a crash keeps any prefix not shorter than the bound. Here
 //! a multiwrite is an [`Operation`] on parts of blocks, each stream has a bound of its own
 //! (ccfs), and operations of different streams may depend on each other:

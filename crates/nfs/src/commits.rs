@@ -19,7 +19,7 @@ use steadfast_vfs::Wanted;
 
 use crate::connection::Connection;
 use crate::drc::Key;
-use crate::watch::Noted;
+use crate::noted::Noted;
 
 /// Turns that a leader gives other workers without seeing a call come.
 const IDLE_TURNS_MAX: u32 = 8;

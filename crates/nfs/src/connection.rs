@@ -27,7 +27,8 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::memory::{Account, Budget};
+use crate::ending::Ending;
+use crate::memory::{Account, Budget, Waiter};
 use crate::reactor::Reactor;
 use crate::record::Assembler;
 use crate::rpc;
@@ -60,19 +61,6 @@ impl AsRef<[u8]> for Record<'_> {
             Record::Own(bytes) => bytes,
         }
     }
-}
-
-/// Why a connection is ended by this side.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ending {
-    /// The client has ended it, or it broke.
-    Gone,
-    /// It carries no RPC.
-    Garbage,
-    /// The client sends or takes nothing for too long.
-    Slow,
-    /// Others need the room.
-    Crowded,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -142,6 +130,18 @@ pub(crate) struct Taken<'w> {
     pub(crate) record: Record<'w>,
     /// Most bytes of its reply, where they are many.
     pub(crate) reply_bytes: usize,
+}
+
+impl Waiter for Connection {
+    fn token(&self) -> u64 {
+        self.token
+    }
+
+    fn post(&self) {
+        self.reactor
+            .events
+            .post(&self.stream, self.token, Connection::EVENTS);
+    }
 }
 
 impl Connection {
@@ -218,11 +218,6 @@ impl Connection {
         &self.stream
     }
 
-    /// Its number among all.
-    pub(crate) fn token(&self) -> u64 {
-        self.token
-    }
-
     /// The client's address.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.peer
@@ -241,13 +236,6 @@ impl Connection {
         } else {
             state.used_at
         }
-    }
-
-    /// Calls a worker.
-    pub(crate) fn post(&self) {
-        self.reactor
-            .events
-            .post(&self.stream, self.token, Connection::EVENTS);
     }
 
     // ---- records in -----------------------------------------------------------------------
@@ -340,7 +328,7 @@ impl Connection {
         if received.starved {
             pause(&mut state);
             drop(state);
-            self.reactor.memory.wait(self);
+            self.reactor.memory.wait(Arc::<Connection>::clone(self));
             return taken;
         }
         let rest = !received.drained || state.again || state.hangup || !state.queue.is_empty();
@@ -375,7 +363,7 @@ impl Connection {
                     return Some(bytes.to_vec());
                 }
                 if self.untake(bytes.to_vec(), reply_bytes) {
-                    self.reactor.memory.wait(self);
+                    self.reactor.memory.wait(Arc::<Connection>::clone(self));
                 }
                 None
             }

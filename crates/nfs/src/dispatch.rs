@@ -20,7 +20,7 @@ use crate::convert;
 use crate::drc::{Cache, Key, Verdict};
 use crate::exports::{Export, Table};
 use crate::log::Log;
-use crate::memory::Account;
+use crate::memory::{Account, Waiter};
 use crate::metrics::Metrics;
 use crate::mountd::{self, Mounts};
 use crate::procedures::{self, Context, Debts};

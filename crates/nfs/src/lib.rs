@@ -39,6 +39,7 @@ mod connection;
 mod convert;
 mod dispatch;
 mod drc;
+mod ending;
 mod events;
 mod exports;
 #[cfg(feature = "fuzz")]
@@ -49,6 +50,7 @@ mod log;
 mod memory;
 mod metrics;
 mod mountd;
+mod noted;
 mod procedures;
 mod reactor;
 mod record;

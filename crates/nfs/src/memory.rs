@@ -10,6 +10,7 @@
 //! first; only `Working` memory outlives a closed connection, and calls that hold it end by themselves.
 
 use std::collections::HashMap;
+use std::fmt::Debug;
 use std::net::IpAddr;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -17,7 +18,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, fence};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::connection::Connection;
 use crate::metrics::Metrics;
 
 /// What memory is held for.
@@ -37,6 +37,14 @@ const ACCOUNTS: usize = 4;
 /// Large buffers that are kept for those who come next.
 const FREE_BUFFERS: usize = 4;
 
+/// What waits for memory: a connection.
+pub(crate) trait Waiter: Debug + Send + Sync {
+    /// Tells it from others.
+    fn token(&self) -> u64;
+    /// Memory was given back: it tries again. Takes none of its locks.
+    fn post(&self);
+}
+
 /// The memory of all connections.
 #[derive(Debug)]
 pub(crate) struct Memory {
@@ -47,7 +55,7 @@ pub(crate) struct Memory {
     /// Large buffers that are not in use.
     free: Mutex<Vec<Vec<u8>>>,
     /// Connections that wait until calls in progress give memory back.
-    waiting: Mutex<HashMap<u64, Arc<Connection>>>,
+    waiting: Mutex<HashMap<u64, Arc<dyn Waiter>>>,
     someone_waits: AtomicBool,
 }
 
@@ -104,15 +112,14 @@ impl Memory {
         }
     }
 
-    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Arc<Connection>>> {
+    fn waiting(&self) -> MutexGuard<'_, HashMap<u64, Arc<dyn Waiter>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls a connection when memory is given back. It tries again then.
-    pub(crate) fn wait(&self, connection: &Arc<Connection>) {
+    pub(crate) fn wait(&self, waiter: Arc<dyn Waiter>) {
         self.metrics.memory_waits.fetch_add(1, Relaxed);
-        let token = connection.token();
-        self.waiting().insert(token, Arc::clone(connection));
+        self.waiting().insert(waiter.token(), waiter);
         self.someone_waits.store(true, Relaxed);
         // Memory that was given back before the line above woke no waiting connection.
         fence(SeqCst);
@@ -127,8 +134,8 @@ impl Memory {
         fence(SeqCst);
         if self.someone_waits.swap(false, Relaxed) {
             let waiting = std::mem::take(&mut *self.waiting());
-            for connection in waiting.into_values() {
-                connection.post();
+            for waiter in waiting.into_values() {
+                waiter.post();
             }
         }
     }

@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
 
-use crate::connection::{Connection, Ending};
+use crate::connection::Connection;
+use crate::ending::Ending;
 use crate::events::Events;
 use crate::log::Log;
-use crate::memory::{Budget, HandshakeLimits, Memory, Peers};
+use crate::memory::{Budget, HandshakeLimits, Memory, Peers, Waiter};
 use crate::metrics::Metrics;
 use crate::tls::Tls;
 

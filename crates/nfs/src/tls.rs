@@ -19,7 +19,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-use crate::connection::Ending;
+use crate::ending::Ending;
 
 /// What RPC is called among application protocols.
 const ALPN: &[u8] = b"sunrpc";

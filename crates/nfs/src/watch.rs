@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::exports::Table;
 use crate::handles::Unproved;
 use crate::metrics;
+use crate::noted::{Line, Noted};
 use crate::rpc::Call;
 
 /// Longest handle of the protocol.
@@ -24,29 +25,6 @@ const FH_BYTES_MAX: usize = nfs3_types::nfs3::NFS3_FHSIZE;
 pub(crate) struct Watch {
     pub(crate) clients: Clients,
     log: Option<AccessLog>,
-}
-
-/// The line of a call, but for the outcome.
-#[derive(Debug)]
-struct Line {
-    text: String,
-    since: Instant,
-}
-
-/// A call that is being served. Nothing is noted of it before its end.
-#[derive(Debug, Default)]
-pub(crate) struct Noted {
-    pub(crate) client: Option<Arc<Client>>,
-    line: Option<Box<Line>>,
-    /// What it came to, as far as that is known.
-    status: Option<nfsstat3>,
-}
-
-impl Noted {
-    /// The outcome, if nothing comes between that and the reply.
-    pub(crate) fn came_to(&mut self, status: Option<nfsstat3>) {
-        self.status = status;
-    }
 }
 
 impl Watch {

@@ -2,7 +2,7 @@
 //!
 //! [`atomic_replace`] gives a file new content so that, whatever happens (a power cut, a full
 //! disk, a signal), the file has its old content or the new one, never a mixture, and the
-//! new one for certain once the call has returned. Paper 000, figure 1.
+//! new one for certain once the call has returned (DFSCQ, figure 1).
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

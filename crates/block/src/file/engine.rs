@@ -1,9 +1,10 @@
 //! Which way requests take to the kernel.
 
+use super::batch::{Failure, Reads, Writes};
 use super::rings::{MakeRing, Rings};
 use super::threads::Pool;
 use super::transfer::Medium;
-use crate::{BLOCK_SIZE, BlockNo};
+use crate::BLOCK_SIZE;
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
@@ -35,26 +36,6 @@ impl fmt::Display for Engine {
             Engine::Uring => f.write_str("io_uring"),
             Engine::Auto => f.write_str("automatic"),
         }
-    }
-}
-
-/// The parts of a batch of writes.
-pub(super) type Writes<'a, 'b> = &'a [(BlockNo, &'b [&'b [u8]])];
-/// The parts of a batch of reads.
-pub(super) type Reads<'a, 'b> = &'a mut [(BlockNo, &'b mut [u8])];
-
-/// The failure of one part of a batch.
-pub(super) struct Failure {
-    /// Which part.
-    pub(super) part: usize,
-    pub(super) error: io::Error,
-}
-
-impl Failure {
-    /// The same failure in a batch that has `parts` more in front.
-    pub(super) fn shifted(mut self, parts: usize) -> Failure {
-        self.part += parts;
-        self
     }
 }
 

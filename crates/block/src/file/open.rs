@@ -1,18 +1,17 @@
-//! Opening, locking and creating what a device lives in.
+//! Opening and creating the file or partition of a device.
 //!
-//! The lock is taken before anything is read or changed, and goes with the descriptor until
-//! no thread uses it any more.
+//! The lock is taken before anything is read or changed.
 
 use super::engine::Backend;
+use super::locked::{LockedFd, locked, open_error, refusal};
 use super::rings::MakeRing;
 use super::transfer::{Medium, read_fully};
 use super::uring::Ring;
 use super::{Direct, FileDevice, FileOptions};
-use crate::{BLOCK_SIZE, BlockBuf, DeviceError, Result};
-use rustix::fs::{FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use crate::{BLOCK_SIZE, BlockBuf, Result};
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr as retry};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -53,7 +52,7 @@ impl FileDevice {
         let fd = if options.lock {
             LockedFd::lock(fd, path, options.read_only)?
         } else {
-            LockedFd { fd, locked: false }
+            LockedFd::unlocked(fd)
         };
         FileDevice::from_locked(Arc::new(fd), path, options, make_ring)
     }
@@ -196,47 +195,6 @@ impl Kind {
     }
 }
 
-/// An open file and the lock on it. The lock belongs to the open file, not to the process:
-/// a second open in this process is refused, too.
-pub(super) struct LockedFd {
-    fd: OwnedFd,
-    locked: bool,
-}
-
-impl LockedFd {
-    fn lock(fd: OwnedFd, path: &Path, shared: bool) -> Result<LockedFd> {
-        let how = if shared {
-            FlockOperation::NonBlockingLockShared
-        } else {
-            FlockOperation::NonBlockingLockExclusive
-        };
-        match retry(|| rustix::fs::flock(&fd, how)) {
-            Ok(()) => Ok(LockedFd { fd, locked: true }),
-            Err(Errno::WOULDBLOCK) => Err(locked(path)),
-            Err(errno) => {
-                let what = format!("cannot be locked against other users ({errno})");
-                Err(refusal(path, io::ErrorKind::Unsupported, &what))
-            }
-        }
-    }
-}
-
-impl Drop for LockedFd {
-    /// Closing alone would leave the lock to a child process that was forked meanwhile and
-    /// has not yet run its program.
-    fn drop(&mut self) {
-        if self.locked {
-            let _ = rustix::fs::flock(&self.fd, FlockOperation::Unlock);
-        }
-    }
-}
-
-impl AsFd for LockedFd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
 /// Gives a locked file its size, makes that and its name durable, and opens it.
 fn resize(fd: Arc<LockedFd>, path: &Path, bytes: u64) -> Result<FileDevice> {
     let sized = retry(|| rustix::fs::ftruncate(&fd, bytes))
@@ -261,25 +219,4 @@ fn resize(fd: Arc<LockedFd>, path: &Path, bytes: u64) -> Result<FileDevice> {
 /// Whether anything was ever written to a file, as far as its file system can tell.
 fn holds_data(fd: &LockedFd, bytes: i64) -> bool {
     bytes > 0 && rustix::fs::seek(fd, SeekFrom::Data(0)) != Err(Errno::NXIO)
-}
-
-fn open_error(path: &Path, errno: Errno) -> DeviceError {
-    DeviceError::Open {
-        path: path.display().to_string(),
-        source: Arc::new(errno.into()),
-    }
-}
-
-fn refusal(path: &Path, kind: io::ErrorKind, what: &str) -> DeviceError {
-    let source = Arc::new(io::Error::new(kind, what.to_owned()));
-    DeviceError::Open {
-        path: path.display().to_string(),
-        source,
-    }
-}
-
-fn locked(path: &Path) -> DeviceError {
-    DeviceError::Locked {
-        path: path.display().to_string(),
-    }
 }

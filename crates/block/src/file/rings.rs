@@ -4,7 +4,7 @@
 //! only, and no lock is held while the kernel works. What a ring brings back short,
 //! interrupted or not started is finished in the caller's thread.
 
-use super::engine::{Failure, Reads, Writes};
+use super::batch::{Failure, Reads, Writes};
 use super::transfer::{Medium, read_fully, write_slices_fully};
 use super::uring::{Outcome, Ring};
 use crate::{BLOCK_SIZE, BlockBuf};

@@ -6,8 +6,8 @@
 //! whenever the queue is full, and the last one always: the queue is bounded, and a busy pool
 //! slows no one down to a halt. It returns when it holds the outcomes of all its jobs.
 
-use super::engine::{Failure, Reads, Writes};
-use super::open::LockedFd;
+use super::batch::{Failure, Reads, Writes};
+use super::locked::LockedFd;
 use super::transfer::{read_fully, write_fully};
 use crate::{BLOCK_SIZE, BlockBuf};
 use std::collections::VecDeque;

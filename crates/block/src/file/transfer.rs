@@ -4,7 +4,7 @@
 //! a moment. Here the rest is asked for until everything is done or an error says why not.
 //! Every engine ends here: what it brings back unfinished is finished by these functions.
 
-use super::open::LockedFd;
+use super::locked::LockedFd;
 use crate::{BLOCK_SIZE, BlockBuf, SECTOR_SIZE};
 use rustix::io::Errno;
 use std::io::{self, IoSlice};

@@ -355,7 +355,7 @@ fn each_planted_fault_shows_in_the_table() {
             .iter()
             .flat_map(|one| scripts.iter().map(move |other| (one, other)));
         let shows = pairs.any(|(one, other)| {
-            let verdict = judge(&template, faults.clone(), one, other);
+            let verdict = judge(&template, faults, one, other);
             verdict.is_some_and(|verdict| !verdict.is_right())
         });
         // Objects relate what the bytes would have related: that fault is found by cuts.

@@ -16,10 +16,9 @@ use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, RenameFlags, Writ
 use steadfast_vfs::{Attr, SetTime, Time};
 
 use crate::counters::Asked;
-use crate::data::CACHED;
 use crate::identity::Asker;
-use crate::names::{Changes, NewMode};
 use crate::server::Server;
+use crate::values::{CACHED, Changes, NewMode};
 
 /// The server as the protocol crate of the rings calls it; one for each buffer.
 pub(super) struct Ring {

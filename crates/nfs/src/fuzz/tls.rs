@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
 use super::take;
-use crate::connection::Ending;
+use crate::ending::Ending;
 use crate::tls::{Broken, Security, Session, Tls};
 
 /// Steps of one client.

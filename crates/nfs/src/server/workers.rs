@@ -4,8 +4,9 @@
 //! queue ([`crate::commits`]). A worker that is about to wait says so ([`crate::events`]).
 
 use super::Shared;
-use crate::connection::{BUFFER_BYTES, Connection, Ending as Closing, Record, Taken};
+use crate::connection::{BUFFER_BYTES, Connection, Record, Taken};
 use crate::dispatch::Outcome;
+use crate::ending::Ending as Closing;
 use crate::events::Turn;
 use crate::reactor::STOP;
 use crate::reply::Reply;

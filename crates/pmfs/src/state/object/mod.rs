@@ -14,6 +14,7 @@ pub(super) mod name;
 pub(super) mod pages;
 pub mod persist;
 pub(super) mod recover;
+pub(super) mod second_line;
 pub(super) mod slots;
 pub(super) mod superblock;
 pub(super) mod times;

@@ -3,10 +3,10 @@
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 
-use super::inode::SecondLine;
 use super::line::LineWriter;
 use super::medium::Medium;
 use super::persist::{Clean, Dirty, Fenced, FencedSealed, InFlight, Witness};
+use super::second_line::SecondLine;
 use crate::layout::{InodeRef, LINE_BYTES, inode};
 use crate::state::Result;
 
