@@ -39,9 +39,12 @@ pub const FEATURE_NO_LOG: u32 = 1;
 /// Incompatible feature: inodes may have ACLs, by which access is decided. Set before the first one.
 pub const FEATURE_ACL: u32 = 2;
 /// Incompatible features that this code knows.
-pub const FEATURES_INCOMPAT: u32 = FEATURE_NO_LOG | FEATURE_ACL | FEATURE_XATTR_BLOCKS;
+pub const FEATURES_INCOMPAT: u32 =
+    FEATURE_NO_LOG | FEATURE_ACL | FEATURE_XATTR_BLOCKS | FEATURE_NOCOW;
 /// Incompatible feature: extended attributes lie in several blocks ([`XattrIndex`]).
 pub const FEATURE_XATTR_BLOCKS: u32 = 0x100;
+/// Incompatible feature: inodes may have the flag that keeps overwrites in place. Set before the first one.
+pub const FEATURE_NOCOW: u32 = 0x200;
 /// Feature that a writer must know: inodes may have flags, which forbid changes. Set before the first one.
 pub const FEATURE_RO_FLAGS: u32 = 1;
 /// Features that this code knows and a writer must know.
