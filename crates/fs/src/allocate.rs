@@ -13,7 +13,7 @@ use crate::in_place::Concerns;
 use crate::inode::{self, Inode, Place, State};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
-use crate::pages::{Added, COST_INODE, Needs, Shape};
+use crate::pages::{COST_INODE, Needs, Shape};
 use crate::reader::Current;
 use crate::truncate::{slice_bytes, zero_written};
 use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE, Work};
@@ -308,8 +308,8 @@ impl Fs {
     }
 
     /// Shape of the file's tree, and what its delayed pages may need in addition when an
-    /// operation lets the tree grow by a level. `None`: that would be too much, or blocks are to be replaced, whose
-    /// extents must stay as they are until then; so the file was committed; look again.
+    /// operation lets the tree grow by a level. `None`: that would be too much, so the file
+    /// was committed; look again.
     fn peek(&self, caller: &Caller, inode: &Inode) -> Result<Option<(Shape, Needs)>> {
         let volume = &self.store.volume;
         let journal = &self.store.journal;
@@ -324,14 +324,10 @@ impl Fs {
             };
             let needs = state
                 .pages
-                .tally_with(
-                    Added::default(),
-                    disk.size.get(),
-                    self.store.small_bytes_max,
-                )
+                .tally_cut(disk.size.get(), self.store.small_bytes_max)
                 .needs(grown);
             let log_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
-            if log_bytes <= journal.op_bytes_max() / 4 && !state.pages.overwrites.is_moving() {
+            if log_bytes <= journal.op_bytes_max() / 4 {
                 return Ok(Some((
                     shape,
                     Needs {
@@ -363,15 +359,10 @@ impl Fs {
         };
         let needs = state
             .pages
-            .tally_with(
-                Added::default(),
-                disk.size.get(),
-                self.store.small_bytes_max,
-            )
+            .tally_cut(disk.size.get(), self.store.small_bytes_max)
             .needs(grown);
         let more = needs.log_bytes.saturating_sub(state.pages.log_bytes);
-        let moving = state.pages.overwrites.is_moving();
-        Ok(!moving && shape.level <= peeked.level && more <= slack.log_bytes)
+        Ok(shape.level <= peeked.level && more <= slack.log_bytes)
     }
 
     /// Ends an operation that changed the tree: keeps what the delayed pages need now, stores
@@ -384,10 +375,10 @@ impl Fs {
         new.set_perm(perm_after_write(end.caller, old.perm(), old.gid.get()));
         (new.mtime, new.ctime) = (now, now);
         // With the old size: what may go into the record does not grow by this.
-        let tally =
-            end.state
-                .pages
-                .tally_with(Added::default(), old.size.get(), store.small_bytes_max);
+        let tally = end
+            .state
+            .pages
+            .tally_cut(old.size.get(), store.small_bytes_max);
         let needs = tally.needs(shape(volume, &new)?);
         let more = store
             .alloc

@@ -146,7 +146,7 @@ pub struct DiskInode {
     /// File type and permission bits as in `st_mode`.
     pub mode: U32,
     /// Flags as `FS_IOC_GETFLAGS` has them: 0x10 immutable, 0x20 append only, 0x40 no dump, 0x80 no access
-    /// time ([`FEATURE_RO_FLAGS`]). Others are zero.
+    /// time ([`FEATURE_RO_FLAGS`]), 0x800000 overwrites in place ([`FEATURE_NOCOW`]). Others are zero.
     pub flags: U32,
     /// Owner.
     pub uid: U32,

@@ -16,7 +16,7 @@
 //!
 //! * if the blocks for a unit cannot be reserved with some to spare, the write is a patch: it never fails for lack of space;
 //! * the old blocks are looked at before a unit moves: closing finds them allocated, and their bitmap was readable;
-//! * who wants extents to stay while pages are moving (`allocate`) commits the file first;
+//! * who frees blocks drops their pages, moving ones too; who may cut a run of moving pages in two keeps more for it (`allocate`);
 //! * a file with [`InodeFlags::NOCOW`] (`chattr +C`) is always patched;
 //! * after [`WASTED_MAX`] closes in a row that found pending pages and none that moved, small writes in order are delayed only
 //!   after a stretch of two units: databases and logs that are written over in small pieces stay where they are.
@@ -107,11 +107,6 @@ impl Overwrites {
     /// How many of them are pending.
     pub(crate) fn pending(&self) -> u64 {
         self.pending.len() as u64
-    }
-
-    /// Whether blocks will be replaced.
-    pub(crate) fn is_moving(&self) -> bool {
-        !self.moving.is_empty()
     }
 
     /// Whether the page lies over a written block.

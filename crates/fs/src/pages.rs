@@ -216,6 +216,15 @@ impl Pages {
         }
     }
 
+    /// The tally as it is at most when an operation has dropped pages: it may cut a run in two, of which each gives an
+    /// extent its own place in the tree.
+    pub(crate) fn tally_cut(&self, size: u64, small_bytes_max: u64) -> Tally {
+        let mut tally = self.tally_with(Added::default(), size, small_bytes_max);
+        let cut = u64::from(tally.moving_runs > 0);
+        tally.moving_runs += cut;
+        tally
+    }
+
     /// Writes into a page, which appears if it is not there, over what the file has there.
     pub(crate) fn write(&mut self, page: u64, offset: usize, bytes: &[u8], under: Under) {
         if let Some(block) = self.map.get_mut(&page) {

@@ -314,6 +314,12 @@ fn a_volume_that_fills_up_while_overwrites_wait_syncs_them() {
         }
     };
     assert!(full == Errno::NoSpc, "{full}");
+    // What waited was committed before anybody was refused.
+    assert!(
+        v.free() <= 8,
+        "{} blocks are free on a full volume",
+        v.free()
+    );
     overwrite(&v, ino, len - PAGE, len, PAGE, 2);
     v.fsync(ino);
     assert_eq!(v.content(ino), pattern(2, len));
