@@ -258,6 +258,7 @@ impl Chip {
     ) -> Result<Arc<Fs>, String> {
         let mut options = mount_options(clock, mutation);
         options.small_bytes = scenario.small_bytes;
+        options.overwrite_bytes = scenario.overwrite_bytes;
         // Trims come with each batch that frees, or gather while blocks live again.
         options.trim_bytes = match scenario.steps.len() % 2 {
             0 => BLOCK_SIZE as u64,

@@ -37,6 +37,10 @@ pub enum Mutation {
     AcknowledgeEarly,
     /// Data goes to its place after the record that says it is there.
     DataAfterMetadata,
+    /// Records do not cover the data that is written around the log.
+    DataUncovered,
+    /// A large overwrite's extents are swapped one transaction before its data.
+    MovedEarly,
     /// Freed blocks are reused before the freeing is durable.
     ReuseEarly,
     /// A file's size is committed before its data.
@@ -84,10 +88,12 @@ pub enum Mutation {
 #[cfg(feature = "faults")]
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 24] = [
+    pub const ALL: [Mutation; 26] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
+        Mutation::DataUncovered,
+        Mutation::MovedEarly,
         Mutation::ReuseEarly,
         Mutation::SizeBeforeData,
         Mutation::ModeBeforeAcl,
@@ -125,8 +131,8 @@ impl Mutation {
     #[must_use]
     pub fn concerns_medium(self, medium: Medium) -> bool {
         use Mutation::{
-            AcknowledgeEarly, FlushBetween, ForgetRollback, InPlaceOverLogged, InPlaceUnproved,
-            NarrowPatches, TrimAgain, TrimBefore,
+            AcknowledgeEarly, DataUncovered, FlushBetween, ForgetRollback, InPlaceOverLogged,
+            InPlaceUnproved, MovedEarly, NarrowPatches, TrimAgain, TrimBefore,
         };
         match medium {
             // The exploration on flash does not ask what is durable.
@@ -135,6 +141,8 @@ impl Mutation {
             // No record, no replay.
             Medium::Flash => ![
                 AcknowledgeEarly,
+                DataUncovered,
+                MovedEarly,
                 InPlaceOverLogged,
                 InPlaceUnproved,
                 NarrowPatches,
@@ -157,7 +165,9 @@ impl Mutation {
             UnstableFdatasync,
         ];
         match contract {
-            Contract::MetadataPrefix => !Mutation::OF_STREAMS.contains(&self),
+            Contract::MetadataPrefix => {
+                self != Mutation::MovedEarly && !Mutation::OF_STREAMS.contains(&self)
+            }
             Contract::Ordered => !in_place.contains(&self),
             _ => !in_place.contains(&self) && !Mutation::OF_STREAMS.contains(&self),
         }
@@ -170,6 +180,8 @@ impl Mutation {
             Some(Mutation::SkipFlush) => faults.journal.skip_flush = true,
             Some(Mutation::AcknowledgeEarly) => faults.journal.acknowledge_early = true,
             Some(Mutation::DataAfterMetadata) => faults.journal.data_late = true,
+            Some(Mutation::DataUncovered) => faults.journal.data_uncovered = true,
+            Some(Mutation::MovedEarly) => faults.moved_early = true,
             Some(Mutation::ReuseEarly) => faults.journal.reuse_early = true,
             Some(Mutation::SizeBeforeData) => faults.size_before_data = true,
             Some(Mutation::ModeBeforeAcl) => faults.mode_before_acl = true,
@@ -374,6 +386,7 @@ impl Template {
     ) -> Result<Arc<Fs>, String> {
         let mut options = mount_options(clock, mutation);
         options.small_bytes = scenario.small_bytes;
+        options.overwrite_bytes = scenario.overwrite_bytes;
         let (fs, _) = Fs::mount(sim, &options).map_err(|e| format!("mount: {e}"))?;
         Ok(fs)
     }

@@ -63,6 +63,7 @@ mod mkfs;
 mod mount;
 mod ops;
 mod orphan;
+mod out_of_place;
 mod pages;
 mod reader;
 mod scrub;

@@ -350,6 +350,8 @@ pub struct Faults {
     pub zeros_unflushed: bool,
     /// Data goes to its place after the record that says it is there.
     pub data_late: bool,
+    /// Records do not cover the data that is written around the log.
+    pub data_uncovered: bool,
     /// Freed blocks may be reused at once.
     pub reuse_early: bool,
     /// Recovery believes records without checking the blocks they cover.
