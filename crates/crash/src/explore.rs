@@ -5,7 +5,7 @@ use crate::Contract;
 use crate::check::{self, Counts, Depth};
 use crate::flash::Chip;
 use crate::record::{Medium, Mutation, Recording, Template, moment};
-use crate::scenario::{Scenario, pair, pairs, random, side_by_side, triple};
+use crate::scenario::{Scenario, kept, pair, pairs, random, side_by_side, triple};
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -240,7 +240,11 @@ impl Shared<'_> {
                 (triple(self.options.seed, n), Made::Triple)
             } else if of_streams * 10 <= images {
                 let n = self.next_streams.fetch_add(1, Ordering::Relaxed);
-                (side_by_side(self.options.seed, n), Made::Streams)
+                let scenario = match self.options.contract.allows_write_back() {
+                    true => kept(self.options.seed, n),
+                    false => side_by_side(self.options.seed, n),
+                };
+                (scenario, Made::Streams)
             } else {
                 let n = self.next_random.fetch_add(1, Ordering::Relaxed);
                 (random(self.options.seed, n), Made::Random)
