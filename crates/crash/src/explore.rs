@@ -5,7 +5,9 @@ use crate::Contract;
 use crate::check::{self, Counts, Depth};
 use crate::flash::Chip;
 use crate::record::{Medium, Mutation, Recording, Template, moment};
-use crate::scenario::{Scenario, large_overwrites, pair, pairs, random, side_by_side, triple};
+use crate::scenario::{
+    Scenario, kept, large_overwrites, pair, pairs, random, side_by_side, triple,
+};
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -260,7 +262,11 @@ impl Shared<'_> {
                 (triple(self.options.seed, n), Made::Triple)
             } else if of_streams * 10 <= images {
                 let n = self.next_streams.fetch_add(1, Ordering::Relaxed);
-                (side_by_side(self.options.seed, n), Made::Streams)
+                let scenario = match self.options.contract.allows_write_back() {
+                    true => kept(self.options.seed, n),
+                    false => side_by_side(self.options.seed, n),
+                };
+                (scenario, Made::Streams)
             } else if self.options.move_overwrites() && of_overwrites * 10 <= images {
                 let n = self.next_overwrites.fetch_add(1, Ordering::Relaxed);
                 (large_overwrites(self.options.seed, n), Made::Overwrites)

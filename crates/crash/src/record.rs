@@ -2,6 +2,7 @@
 //! called and answered.
 
 use crate::check::make_orphan;
+use crate::page_cache::PageCache;
 use crate::promise::Promise;
 use crate::scenario::{SMALL_BYTES_FEW, Scenario};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -83,12 +84,26 @@ pub enum Mutation {
     OneStream,
     /// A sync of one stream commits them all.
     CommitAll,
+    /// The kernel keeps what was written to a file that is closed.
+    CloseKeeps,
+    /// The kernel sends it after the call that follows the close.
+    CloseLate,
+    /// The kernel keeps what was written to a file that is synced.
+    FsyncKeeps,
+    /// A sync of a file has its content sent, and commits nothing.
+    FsyncUncommitted,
+    /// The kernel keeps what was written when everything is synced.
+    SyncKeeps,
+    /// The size of a file is sent before the content.
+    SizeAhead,
+    /// The kernel sends what it kept past the end of a file that was truncated.
+    TruncateKeeps,
 }
 
 #[cfg(feature = "faults")]
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 26] = [
+    pub const ALL: [Mutation; 33] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
@@ -115,6 +130,24 @@ impl Mutation {
         Mutation::ReleaseElsewhere,
         Mutation::OneStream,
         Mutation::CommitAll,
+        Mutation::CloseKeeps,
+        Mutation::CloseLate,
+        Mutation::FsyncKeeps,
+        Mutation::FsyncUncommitted,
+        Mutation::SyncKeeps,
+        Mutation::SizeAhead,
+        Mutation::TruncateKeeps,
+    ];
+
+    /// Those of the kernel that keeps what is written, which `relaxed` alone lets it.
+    const OF_PAGE_CACHE: [Mutation; 7] = [
+        Mutation::CloseKeeps,
+        Mutation::CloseLate,
+        Mutation::FsyncKeeps,
+        Mutation::FsyncUncommitted,
+        Mutation::SyncKeeps,
+        Mutation::SizeAhead,
+        Mutation::TruncateKeeps,
     ];
 
     /// Those that let streams build on each other, which only `ordered` tells apart.
@@ -164,6 +197,9 @@ impl Mutation {
             NarrowPatches,
             UnstableFdatasync,
         ];
+        if Mutation::OF_PAGE_CACHE.contains(&self) {
+            return contract.allows_write_back();
+        }
         match contract {
             Contract::MetadataPrefix => {
                 self != Mutation::MovedEarly && !Mutation::OF_STREAMS.contains(&self)
@@ -206,6 +242,16 @@ impl Mutation {
             Some(Mutation::ReleaseElsewhere) => faults.release_elsewhere = true,
             Some(Mutation::OneStream) => faults.one_stream = true,
             Some(Mutation::CommitAll) => faults.commit_all = true,
+            // Planted in the kernel that stands before the volume.
+            Some(
+                Mutation::CloseKeeps
+                | Mutation::CloseLate
+                | Mutation::FsyncKeeps
+                | Mutation::FsyncUncommitted
+                | Mutation::SyncKeeps
+                | Mutation::SizeAhead
+                | Mutation::TruncateKeeps,
+            ) => {}
         }
         faults
     }
@@ -305,6 +351,7 @@ impl Template {
         let (image, tree) = self.set_up(scenario)?;
         let sim = Arc::new(SimDevice::from_image(image));
         let fs = self.mount(sim.clone(), clock.clone(), scenario, mutation)?;
+        let kernel = PageCache::new(fs.clone(), self.contract, scenario, mutation);
         let mut history = Promise::new(self.contract, tree);
         let mut handles = Handles::default();
         let trim = || {
@@ -316,8 +363,9 @@ impl Template {
             if scenario.trims_before(i) {
                 trim()?;
             }
+            kernel.pass_time();
             sim.mark(called(i));
-            let result = step.op.run(&*fs, &step.caller, &mut handles);
+            let result = step.op.run(&kernel, &step.caller, &mut handles);
             sim.mark(answered(i));
             history.record(step, result)?;
         }
@@ -331,16 +379,17 @@ impl Template {
             let step = close(handle);
             let i = history.len();
             sim.mark(called(i));
-            let result = step.op.run(&*fs, &step.caller, &mut handles);
+            let result = step.op.run(&kernel, &step.caller, &mut handles);
             sim.mark(answered(i));
             history.record(&step, result)?;
         }
-        let found = Snapshot::of_fs(&*fs).map_err(|e| e.to_string())?;
+        let found = Snapshot::of_fs(&kernel).map_err(|e| e.to_string())?;
         let live = Snapshot::of_tree(history.current());
         if found.digest().content != live.digest().content {
             let diff = live.diff(&found, Default::default());
             return Err(format!("without any crash the tree is wrong: {diff}"));
         }
+        kernel.finish().map_err(|e| format!("write-back: {e}"))?;
         fs.unmount().map_err(|e| format!("unmount: {e}"))?;
         Ok(Recording {
             sim,

@@ -377,6 +377,68 @@ pub(crate) fn side_by_side(seed: u64, index: u64) -> Scenario {
     }
 }
 
+/// Files that are written through handles, which close and sync them, and that are renamed, truncated and removed: what a kernel
+/// may keep, and until when.
+pub(crate) fn kept(seed: u64, index: u64) -> Scenario {
+    let mut below = numbers(seed.wrapping_mul(0x7_0000_0001).wrapping_add(index));
+    let setup = [
+        "mkdir /d 755",
+        "mknod /a file 644 0",
+        "write /a 0 #1*9000",
+        "mknod /d/b file 644 0",
+        "write /d/b 0 #2*300",
+    ];
+    let mut open = [false; 3];
+    let mut lines = Vec::new();
+    for n in 0..30u64 {
+        let path = ["/a", "/d/b", "/c", "/d/e"][below(4) as usize];
+        let handle = below(3);
+        let is_open = &mut open[handle as usize];
+        let file = match *is_open {
+            true => format!("@{handle}"),
+            false => path.to_string(),
+        };
+        let (at, len) = (below(12_000), below(6000) + 1);
+        let line = match below(32) {
+            0..6 => format!("write {file} {at} #{}*{len}", 100 + n),
+            6..9 => format!("append {file} #{}*{len}", 100 + n),
+            9..15 if *is_open => {
+                *is_open = false;
+                format!("close @{handle}")
+            }
+            9..15 => {
+                lines.push(format!("mknod {path} file 644 0"));
+                *is_open = true;
+                format!("open {path} @{handle}")
+            }
+            15..18 => format!("rename {path} /a replace"),
+            18 => format!("rename /c {path} replace"),
+            19..22 => format!("setattr {file} size={at}"),
+            22 => format!("fallocate {file} punch {at} {len}"),
+            23 => format!("fallocate {file} zero {at} {len}"),
+            24 => format!("fallocate {file} allocate {at} {len}"),
+            25 => format!("unlink {path}"),
+            26 => format!("mkdir /d{n} 755"),
+            27 => format!("link {path} /c"),
+            28 => "sync".to_string(),
+            29 => format!("fdatasync {file}"),
+            _ => format!("fsync {file}"),
+        };
+        lines.push(line);
+    }
+    lines.push("sync".to_string());
+    let ops = lines.iter().filter_map(|line| line.parse().ok());
+    let steps = ops.enumerate().map(|(i, op)| Step::new(0, op).at(time(i)));
+    Scenario {
+        name: format!("sequence {index} of seed {seed}, files that are kept and closed"),
+        steps: steps.collect(),
+        setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
+        small_bytes: small_bytes(index),
+        trim_every: None,
+        side_by_side: false,
+    }
+}
+
 /// Two files that are overwritten, made longer and shorter, punched, renamed and synced.
 fn overwrites(seed: u64, index: u64, number: u64) -> Scenario {
     let mut below = numbers(number);
@@ -512,6 +574,19 @@ mod tests {
             let scenario = side_by_side(1, index);
             assert_eq!((scenario.setup.len() - 2) % 4, 0);
             assert!((29..=31).contains(&scenario.steps.len()), "{scenario}");
+        }
+    }
+
+    #[test]
+    fn every_line_of_the_kept_files_parses() {
+        for index in 0..50 {
+            let scenario = kept(1, index);
+            assert_eq!(scenario.setup.len(), 5);
+            let made = scenario.steps.iter();
+            let made = made
+                .filter(|step| matches!(step.op, Op::Open { .. }))
+                .count();
+            assert_eq!(scenario.steps.len(), 31 + made, "{scenario}");
         }
     }
 

@@ -514,3 +514,38 @@ fn both_forms_of_attributes_and_all_ways_between_them_are_explored() {
         }
     }
 }
+
+#[test]
+fn a_close_that_sends_nothing_is_found() {
+    is_found(Mutation::CloseKeeps);
+}
+
+#[test]
+fn a_call_that_passes_what_a_close_sends_is_found() {
+    is_found(Mutation::CloseLate);
+}
+
+#[test]
+fn an_fsync_that_leaves_content_with_the_kernel_is_found() {
+    is_found(Mutation::FsyncKeeps);
+}
+
+#[test]
+fn an_fsync_that_commits_no_metadata_is_found() {
+    is_found(Mutation::FsyncUncommitted);
+}
+
+#[test]
+fn a_sync_that_leaves_content_with_the_kernel_is_found() {
+    is_found(Mutation::SyncKeeps);
+}
+
+#[test]
+fn a_size_that_is_sent_before_its_content_is_found() {
+    is_found(Mutation::SizeAhead);
+}
+
+#[test]
+fn content_that_comes_back_after_a_truncation_is_found() {
+    is_found(Mutation::TruncateKeeps);
+}

@@ -104,7 +104,7 @@ pub struct Superblock {
     pub orphan_ino: U64,
     /// Key of the directory hash.
     pub hash_key: [u8; 16],
-    /// The contract: 1 = `ordered`, 2 = `metadata-prefix`, 3 = `sync`.
+    /// The contract: 1 = `ordered`, 2 = `metadata-prefix`, 3 = `sync`, 4 = `relaxed`.
     pub contract: U32,
     /// Zero.
     pub reserved: U32,
