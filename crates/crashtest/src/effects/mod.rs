@@ -16,6 +16,7 @@ mod tests;
 
 pub use bits::Bits;
 pub use build::Fault;
+pub(crate) use build::garbage;
 pub use disk::{Body, Change, Disk, Ino, Node, ROOT, Seen};
 pub use recorded::{disk_of, readable};
 
