@@ -434,6 +434,7 @@ pub(crate) fn kept(seed: u64, index: u64) -> Scenario {
         steps: steps.collect(),
         setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
         small_bytes: small_bytes(index),
+        overwrite_bytes: overwrite_bytes(index / 8),
         trim_every: None,
         side_by_side: false,
     }
