@@ -219,18 +219,23 @@ impl Store {
         if self.overwrite_blocks == 0 || disk.flags().has(InodeFlags::NOCOW) {
             return 0;
         }
-        let largest = (UNIT_BYTES_MAX / PAGE).max(self.overwrite_blocks);
-        let mut unit = self.overwrite_blocks;
-        while unit < largest && disk.size.get().div_ceil(unit * PAGE) > UNITS_MAX {
-            unit *= 2;
-        }
-        unit.min(largest)
+        unit_for(self.overwrite_blocks, disk.size.get())
     }
 
     /// Blocks that must stay free when a unit moves.
     pub(crate) fn overwrite_spare(&self) -> u64 {
         (self.volume.data_blocks() / SPARE_SHARE).min(SPARE_BLOCKS_MAX)
     }
+}
+
+/// Pages of a unit of a file of so many bytes, at least `smallest`.
+fn unit_for(smallest: u64, size: u64) -> u64 {
+    let largest = (UNIT_BYTES_MAX / PAGE).max(smallest);
+    let mut unit = smallest;
+    while unit < largest && size.div_ceil(unit * PAGE) > UNITS_MAX {
+        unit *= 2;
+    }
+    unit.min(largest)
 }
 
 /// Lets pages over written blocks be delayed, and says which will move. `targets` are those of the pages from `first` on.
@@ -329,4 +334,52 @@ pub(crate) fn look_at_old_blocks(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_grow_with_the_file() {
+        const MIB: u64 = 1 << 20;
+        for (size, unit) in [
+            (0, 16),
+            (256 * MIB, 16),
+            (256 * MIB + 1, 32),
+            (1024 * MIB, 64),
+            (4096 * MIB, 256),
+            (u64::MAX / 2, 256),
+        ] {
+            assert_eq!(unit_for(16, size), unit, "{size} bytes");
+        }
+        assert_eq!(unit_for(1, 5000 * MIB), 256);
+        assert_eq!(unit_for(512, 5000 * MIB), 512);
+    }
+
+    #[test]
+    fn small_writes_in_order_are_delayed_until_that_was_for_nothing() {
+        let mut overwrites = Overwrites::default();
+        let mut at = 0;
+        for turn in 0..8 {
+            assert_eq!(overwrites.pace.goes_on(at, 65_536), turn < WASTED_MAX);
+            overwrites.delay(at / PAGE);
+            overwrites.wrote(at, PAGE);
+            at += PAGE;
+            let decided = overwrites.take();
+            assert!(decided.moving.is_empty() && decided.pending.len() == 1);
+        }
+        for _ in 0..32 {
+            assert!(!overwrites.pace.goes_on(at, 65_536));
+            overwrites.wrote(at, PAGE);
+            at += PAGE;
+        }
+        assert!(overwrites.pace.goes_on(at, 65_536));
+        assert!(!overwrites.pace.goes_on(at + PAGE, 65_536));
+        overwrites.delay(7);
+        overwrites.delay(8);
+        overwrites.will_move(&[7, 8]);
+        assert_eq!(overwrites.take().moving.first(), Some(&(7..9)));
+        assert!(overwrites.pace.goes_on(0, 65_536), "it was for something");
+    }
 }
