@@ -6,7 +6,7 @@
 //! blocks are freed in the same transaction.
 //!
 //! A unit is an aligned part of a file: [`OVERWRITE_BYTES_DEFAULT`], doubled until the file has at most [`UNITS_MAX`] of
-//! them, [`UNIT_BYTES_MAX`] at most; so overwriting cuts a file into that many extents at worst. The last unit may be shorter
+//! them, [`UNIT_BYTES_MAX`] at most, less where the log is small; so overwriting cuts a file into that many extents at worst. The last unit may be shorter
 //! if the one before it moves.
 //!
 //! A page over a written block is delayed if a write replaces all of it, and either the call has the smallest unit's bytes at least, or it
@@ -40,6 +40,8 @@ use steadfast_vfs::{InodeFlags, Result};
 pub(crate) const OVERWRITE_BYTES_DEFAULT: u64 = 64 << 10;
 /// The largest.
 const UNIT_BYTES_MAX: u64 = 1 << 20;
+/// A unit takes this part of the log at most (its reciprocal), while its pages are pending: a transaction may grow to four of them.
+const UNIT_LOG_SHARE: u64 = 16;
 /// Units of a file, until they have the largest size.
 const UNITS_MAX: u64 = 4096;
 /// Blocks that must stay free for others when a unit moves: a part of the volume (its reciprocal) …
@@ -219,7 +221,8 @@ impl Store {
         if self.overwrite_blocks == 0 || disk.flags().has(InodeFlags::NOCOW) {
             return 0;
         }
-        unit_for(self.overwrite_blocks, disk.size.get())
+        let largest = (UNIT_BYTES_MAX / PAGE).min(self.volume.log_blocks / UNIT_LOG_SHARE);
+        unit_for(self.overwrite_blocks, largest, disk.size.get())
     }
 
     /// Blocks that must stay free when a unit moves.
@@ -228,9 +231,9 @@ impl Store {
     }
 }
 
-/// Pages of a unit of a file of so many bytes, at least `smallest`.
-fn unit_for(smallest: u64, size: u64) -> u64 {
-    let largest = (UNIT_BYTES_MAX / PAGE).max(smallest);
+/// Pages of a unit of a file of so many bytes.
+fn unit_for(smallest: u64, largest: u64, size: u64) -> u64 {
+    let largest = largest.max(smallest);
     let mut unit = smallest;
     while unit < largest && size.div_ceil(unit * PAGE) > UNITS_MAX {
         unit *= 2;
@@ -351,10 +354,11 @@ mod tests {
             (4096 * MIB, 256),
             (u64::MAX / 2, 256),
         ] {
-            assert_eq!(unit_for(16, size), unit, "{size} bytes");
+            assert_eq!(unit_for(16, 256, size), unit, "{size} bytes");
         }
-        assert_eq!(unit_for(1, 5000 * MIB), 256);
-        assert_eq!(unit_for(512, 5000 * MIB), 512);
+        assert_eq!(unit_for(1, 256, 5000 * MIB), 256);
+        assert_eq!(unit_for(16, 40, 5000 * MIB), 40);
+        assert_eq!(unit_for(512, 256, 5000 * MIB), 512);
     }
 
     #[test]
