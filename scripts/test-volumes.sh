@@ -52,7 +52,7 @@ release() { cargo build --quiet --release --locked -p steadfast-cli -p steadfast
 volumes() {
   run "release build" release
   [ -x "$STEADFAST" ] || return 0
-  for contract in ordered metadata-prefix sync; do
+  for contract in "${CONTRACTS[@]}"; do
     run "crash exploration of '$contract', $crash_images images" \
       "$STEADFAST" crash self --contract "$contract" --images "$crash_images"
     run "the same without a log on flash, $flash_images images" \
@@ -67,6 +67,7 @@ volumes() {
     return 0
   fi
   run "power cut of a mounted volume" "$here/demo.sh" --rounds "$demo_rounds"
+  run "the same under 'relaxed'" "$here/demo.sh" --rounds "$demo_rounds" --contract relaxed
   if [ "$(id -u)" = 0 ]; then
     # PostgreSQL is installed for the long tier alone.
     if [ -n "$long" ]; then run "applications on volumes that lose power" "$here/apps.sh" --long
