@@ -44,29 +44,20 @@ shown() {
 lints() {
   cargo clippy --quiet --workspace --all-targets --locked -- -D warnings &&
     cargo clippy --quiet -p steadfast-journal --features shuttle,trace --lib --test shuttle --locked -- -D warnings &&
-    cargo clippy --quiet -p steadfast-ftl --no-default-features --locked -- -D warnings
+    cargo clippy --quiet -p steadfast-ftl --no-default-features --locked -- -D warnings || return
+  # The embedded stores beside the journal take minutes to compile.
+  if [ -n "$long" ]; then cargo clippy --quiet -p steadfast-bench-journal --features peers --locked -- -D warnings; fi
 }
 tests() { cargo test --quiet --workspace --locked --no-fail-fast "$@"; }
 # Workspaces of their own have lock files of their own: a change of a crate's dependencies concerns them, too.
 lock_files() {
   local manifest
-  for manifest in Cargo.toml bench/*/Cargo.toml fuzz/Cargo.toml proofs/*/Cargo.toml; do
+  for manifest in Cargo.toml fuzz/Cargo.toml proofs/*/Cargo.toml; do
     cargo metadata --quiet --locked --format-version 1 --manifest-path "$manifest" >/dev/null ||
       { warn "cargo metadata --manifest-path $manifest brings its lock file up to date"; return 1; }
   done
 }
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked; }
-# bench_driver NAME [cargo options…]: a program of bench/, which is a workspace of its own. They share what is compiled.
-bench_driver() {
-  local driver=$1 manifest=bench/$1/Cargo.toml target=$TARGET/bench-drivers
-  shift
-  cargo fmt --manifest-path "$manifest" -- --check &&
-    CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked "$@" -- -D warnings || return
-  # The drivers hold the whole stack, which takes long to compile once more.
-  if [ "$driver" = load ] || [ "$driver" = disk ] || [ "$driver" = null ] || [ -n "$long" ]; then
-    CARGO_TARGET_DIR=$target cargo test --quiet --manifest-path "$manifest" --locked "$@"
-  fi
-}
 # The engine that tries the obligations about the codecs and the translation layer is a workspace of its own, too.
 engine() {
   local manifest=proofs/smt/Cargo.toml target=$TARGET/smt
@@ -117,7 +108,7 @@ scripts_parse() {
   if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh bench/run bench/*.sh bench/peers/*.sh bench/pm/*.sh bench/streams/*.sh .ci/run; fi
 }
 
-# Schedules of the journal, the drivers of the benchmarks, and what the long tier adds.
+# Schedules of the journal, and what the long tier adds.
 explored() {
   if [ -n "$proofs" ]; then
     export STEADFAST_ORACLE=$TARGET/oracle/oracle
@@ -131,15 +122,6 @@ explored() {
     say ""
     say "left out, because Coq is missing and only root can install it: proofs, journal under explored schedules"
   fi
-  run "load generator of the benchmarks" bench_driver load
-  # The embedded stores beside it take minutes to compile.
-  run "journal driver of the benchmarks" bench_driver journal ${long:+--features peers}
-  run "scale driver of the benchmarks" bench_driver scale
-  run "load client of the NFS benchmarks" bench_driver nfs
-  run "flash driver of the benchmarks" bench_driver ftl
-  run "persistent-memory driver of the benchmarks" bench_driver pm
-  run "disk of the benchmarks" bench_driver disk
-  run "null server of the benchmarks" bench_driver null
   if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
   if [ -n "$long" ]; then
     run "front end over io_uring" front_over_io_uring
