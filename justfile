@@ -20,6 +20,14 @@ long:
 bench name *options:
     bench/run {{name}} {{options}}
 
+# The book of docs/, in target/book. Needs `cargo install mdbook`.
+book:
+    mdbook build
+
+# Licences, duplicates, sources and advisories of dependencies. Needs `cargo install cargo-deny`.
+deny:
+    cargo deny check
+
 # The documentation of the crates.
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked

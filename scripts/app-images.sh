@@ -61,9 +61,8 @@ case " ${applications[*]} " in *" zookeeper "*) "$here/setup.sh" zookeeper ;; es
 reason=$(fuse_reason)
 [ -z "$reason" ] || unable "cannot mount here: $reason"
 build_release
-(cd "$ROOT" && CARGO_TARGET_DIR=$TARGET/bench-disk cargo build --quiet --release --locked --manifest-path bench/disk/Cargo.toml) ||
-  die "bench/disk does not build"
-DISK_TOOL=$TARGET/bench-disk/release/disk
+build_driver disk
+DISK_TOOL=$DRIVER
 make_workdir "$(fast_base 4000)"
 case " ${applications[*]} " in
   *" leveldb "*)

@@ -364,6 +364,16 @@ build_release() {
   [ -x "$STEADFAST" ] || die "the build left no $STEADFAST"
 }
 
+# build_driver NAME [cargo options…]: a program of bench/. Sets DRIVER.
+build_driver() {
+  local driver=$1 profile=release
+  shift
+  if [ "$driver" = pm ]; then profile=bench-pm; fi
+  cargo build --quiet --profile "$profile" --locked --manifest-path "$ROOT/Cargo.toml" -p "steadfast-bench-$driver" "$@" ||
+    die "bench/$driver does not build"
+  DRIVER=$TARGET/$profile/$driver
+}
+
 # A pinned public test suite from the package registry, built once into target/tools.
 install_tool() {
   local name=$1 version=$2 stamp=$TOOLS/$1-$2.installed

@@ -126,9 +126,8 @@ stop_server() {
 
 # The client of bench/nfs. Sets NFS.
 build_nfs_client() {
-  CARGO_TARGET_DIR=$TARGET/bench-nfs cargo build --quiet --release --locked --manifest-path "$ROOT/bench/nfs/Cargo.toml" ||
-    die "bench/nfs does not build"
-  NFS=$TARGET/bench-nfs/release/nfs
+  build_driver nfs
+  NFS=$DRIVER
 }
 
 # Kills it without a word.

@@ -44,29 +44,25 @@ shown() {
 lints() {
   cargo clippy --quiet --workspace --all-targets --locked -- -D warnings &&
     cargo clippy --quiet -p steadfast-journal --features shuttle,trace --lib --test shuttle --locked -- -D warnings &&
-    cargo clippy --quiet -p steadfast-ftl --no-default-features --locked -- -D warnings
+    cargo clippy --quiet -p steadfast-ftl --no-default-features --locked -- -D warnings || return
+  # The embedded stores beside the journal take minutes to compile.
+  if [ -n "$long" ]; then cargo clippy --quiet -p steadfast-bench-journal --features peers --locked -- -D warnings; fi
 }
-tests() { cargo test --quiet --workspace --locked --no-fail-fast "$@"; }
+tests() {
+  # Their tests measure for a while, and wait for servers: what they find depends on how busy the machine is.
+  local measuring=(--exclude steadfast-bench-journal --exclude steadfast-bench-nfs)
+  if [ -n "$long" ]; then measuring=(); fi
+  cargo test --quiet --workspace "${measuring[@]}" --locked --no-fail-fast "$@"
+}
 # Workspaces of their own have lock files of their own: a change of a crate's dependencies concerns them, too.
 lock_files() {
   local manifest
-  for manifest in Cargo.toml bench/*/Cargo.toml fuzz/Cargo.toml proofs/*/Cargo.toml; do
+  for manifest in Cargo.toml fuzz/Cargo.toml proofs/*/Cargo.toml; do
     cargo metadata --quiet --locked --format-version 1 --manifest-path "$manifest" >/dev/null ||
       { warn "cargo metadata --manifest-path $manifest brings its lock file up to date"; return 1; }
   done
 }
 documentation() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps --locked; }
-# bench_driver NAME [cargo options…]: a program of bench/, which is a workspace of its own. They share what is compiled.
-bench_driver() {
-  local driver=$1 manifest=bench/$1/Cargo.toml target=$TARGET/bench-drivers
-  shift
-  cargo fmt --manifest-path "$manifest" -- --check &&
-    CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked "$@" -- -D warnings || return
-  # The drivers hold the whole stack, which takes long to compile once more.
-  if [ "$driver" = load ] || [ "$driver" = disk ] || [ "$driver" = null ] || [ -n "$long" ]; then
-    CARGO_TARGET_DIR=$target cargo test --quiet --manifest-path "$manifest" --locked "$@"
-  fi
-}
 # The engine that tries the obligations about the codecs and the translation layer is a workspace of its own, too.
 engine() {
   local manifest=proofs/smt/Cargo.toml target=$TARGET/smt
@@ -79,6 +75,19 @@ store_orders() {
   local manifest=proofs/pmcheck/Cargo.toml target=$TARGET/pmcheck
   cargo fmt --manifest-path "$manifest" -- --check &&
     CARGO_TARGET_DIR=$target cargo clippy --quiet --manifest-path "$manifest" --all-targets --locked -- -D warnings
+}
+# What would be published, as far as it can be tried before the crates that it depends on are there.
+packages() {
+  local manifest names=()
+  for manifest in crates/*/Cargo.toml; do
+    grep -q '^publish = false' "$manifest" || names+=(-p "$(sed -n '0,/^name = /s/^name = "\(.*\)"/\1/p' "$manifest")")
+  done
+  cargo package --quiet --no-verify --locked --offline --allow-dirty "${names[@]}"
+}
+# The tests have checked that the book's summary and its links are right.
+book() {
+  if command -v mdbook >/dev/null; then mdbook build --dest-dir "$WORK/book"
+  else say "left out, because mdbook is not installed: the book"; fi
 }
 # go-journal comes from the module proxy: without it, only the form is checked.
 go_driver() {
@@ -117,7 +126,7 @@ scripts_parse() {
   if command -v shellcheck >/dev/null; then shellcheck -x scripts/*.sh bench/run bench/*.sh bench/peers/*.sh bench/pm/*.sh bench/streams/*.sh .ci/run; fi
 }
 
-# Schedules of the journal, the drivers of the benchmarks, and what the long tier adds.
+# Schedules of the journal, and what the long tier adds.
 explored() {
   if [ -n "$proofs" ]; then
     export STEADFAST_ORACLE=$TARGET/oracle/oracle
@@ -131,15 +140,6 @@ explored() {
     say ""
     say "left out, because Coq is missing and only root can install it: proofs, journal under explored schedules"
   fi
-  run "load generator of the benchmarks" bench_driver load
-  # The embedded stores beside it take minutes to compile.
-  run "journal driver of the benchmarks" bench_driver journal ${long:+--features peers}
-  run "scale driver of the benchmarks" bench_driver scale
-  run "load client of the NFS benchmarks" bench_driver nfs
-  run "flash driver of the benchmarks" bench_driver ftl
-  run "persistent-memory driver of the benchmarks" bench_driver pm
-  run "disk of the benchmarks" bench_driver disk
-  run "null server of the benchmarks" bench_driver null
   if command -v go >/dev/null; then run "go-journal driver of the benchmarks" go_driver; fi
   if [ -n "$long" ]; then
     run "front end over io_uring" front_over_io_uring
@@ -186,6 +186,8 @@ else
   say "left out, because Python has no venv here and only root can install it: obligations on the source"
 fi
 run "tests, compiled" tests --no-run
+run "packages" packages
+run "book" book
 if [ -n "$proofs" ]; then run "proofs" shown "$proofs" "$WORK/proofs"; fi
 start_group explored >"$WORK/explored" 2>&1
 explored=$GROUP

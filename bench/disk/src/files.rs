@@ -138,7 +138,7 @@ impl<D: Disk> Filesystem for Files<D> {
         match self.attr(ino.0) {
             // A shell empties a file of text before it writes.
             Some(attr) if ino.0 == COMMAND || size.is_none_or(|size| size == attr.size) => {
-                reply.attr(&FOREVER, &attr)
+                reply.attr(&FOREVER, &attr);
             }
             _ => reply.error(Errno::EPERM),
         }

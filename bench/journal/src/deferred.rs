@@ -51,13 +51,16 @@ pub(crate) fn deferred(
             let first = u64::from(thread) * blocks_each;
             move || -> Result<u64> {
                 let mut turn = 0;
-                while clocks.wall() < time {
+                // One burst at least, however late a thread gets its turn.
+                loop {
                     for _ in 0..BURST {
                         commit(journal, &layout, stream, first, blocks_each, turn)?;
                         turn += 1;
                     }
+                    if clocks.wall() >= time {
+                        return Ok(turn);
+                    }
                 }
-                Ok(turn)
             }
         };
         let running: Vec<_> = (0..threads).map(|t| scope.spawn(work(t))).collect();

@@ -17,13 +17,14 @@ pub(crate) use spool::{Delivery, create_files, mail, smallfile, varmail};
 
 use std::io;
 use std::path::Path;
+use steadfast_testkit::Random;
 
 /// Bytes that are neither zero nor repeat within a block, the same in every run.
 fn pattern(len: usize) -> Vec<u8> {
     let mut random = Random::new(0);
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        bytes.extend_from_slice(&random.next().to_le_bytes());
+        bytes.extend_from_slice(&random.number().to_le_bytes());
     }
     bytes.truncate(len);
     bytes
@@ -31,27 +32,6 @@ fn pattern(len: usize) -> Vec<u8> {
 
 fn failed(what: &str, path: &Path, error: &io::Error) -> String {
     format!("could not {what} {}: {error}", path.display())
-}
-
-/// Marsaglia's xorshift: a fixed sequence per seed.
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        Random(0x2545_f491_4f6c_dd1d_u64.wrapping_add(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    /// A number below `bound`.
-    fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 11) % bound
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use std::ops::Range;
+use steadfast_testkit::Random;
 use steadfast_vfs::{Caller, FileKind, FileSystem, Ino, NewNode, RenameMode, SetAttr};
 
 /// Bytes of a file that is unlinked.
@@ -78,13 +79,10 @@ impl Call {
 
 /// Data that is neither zero nor repeats within a page.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = Random::new(0);
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        bytes.extend_from_slice(&state.to_le_bytes());
+        bytes.extend_from_slice(&random.number().to_le_bytes());
     }
     bytes.truncate(len);
     bytes

@@ -1,10 +1,11 @@
 //! One directory with very many files.
 
-use crate::figures::{Figures, Process, Random};
+use crate::figures::{Figures, Process};
 use crate::volume::{create, forget, open};
 use std::path::Path;
 use std::time::Instant;
 use steadfast_fs::Fs;
+use steadfast_testkit::Random;
 use steadfast_vfs::{Caller, FileSystem as _, Ino};
 
 const DIR: &[u8] = b"directory";

@@ -123,21 +123,3 @@ impl Process {
             .ok_or_else(|| format!("{path}: no {key}"))
     }
 }
-
-/// Numbers that look random and are the same in each run.
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// The sequence of `seed`.
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// The next number below `bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((u128::from(self.0) * u128::from(bound)) >> 64) as u64
-    }
-}

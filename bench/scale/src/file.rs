@@ -1,9 +1,10 @@
 //! One sparse file of a great size.
 
-use crate::figures::{Figures, Process, Random};
+use crate::figures::{Figures, Process};
 use crate::volume::{create, forget, open};
 use std::path::Path;
 use std::time::Instant;
+use steadfast_testkit::Random;
 use steadfast_vfs::{AllocateMode, Caller, FileSystem as _, SetAttr};
 
 const PAGE: u64 = 4096;

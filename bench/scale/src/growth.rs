@@ -2,11 +2,12 @@
 //!
 //! Each row is the median of some batches, so that a pause of the machine is no growth.
 
-use crate::figures::{Figures, Process, Random};
+use crate::figures::{Figures, Process};
 use crate::volume::{create, forget, make_quietly, open, open_with};
 use std::path::Path;
 use std::time::Instant;
 use steadfast_fs::Fs;
+use steadfast_testkit::Random;
 use steadfast_vfs::{AllocateMode, Caller, Errno, FileSystem as _, Ino, SetAttr, XattrMode};
 
 /// Batches of a row.

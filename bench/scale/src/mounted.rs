@@ -1,9 +1,10 @@
 //! One directory with very many files through a mount.
 
-use crate::figures::{Figures, Process, Random};
+use crate::figures::{Figures, Process};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Instant;
+use steadfast_testkit::Random;
 
 /// Creates, looks up, lists and removes files through the kernel; memory is the server's.
 pub(crate) fn measure(

@@ -14,6 +14,7 @@
 
 use crate::blocks::BlockUse;
 use crate::error::{FtlError, Result};
+pub(crate) use crate::ftl::{Checkpoint, DeltaPosition, Phase};
 use crate::ftl::{DELTA, Ftl, MAPS};
 use crate::limits::{ANCHORS, pair_capacity};
 use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
@@ -39,73 +40,6 @@ const MENDS: u64 = 16;
 const SLICE: u64 = 4;
 /// Delta pages that a mount may have to follow behind a graceful end: some mounts' own.
 const FEW: u64 = 4;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Idle,
-    Maps,
-    Named,
-    Rooted,
-}
-
-/// A position in the delta log.
-#[derive(Clone, Copy)]
-pub(crate) struct DeltaPosition<W> {
-    pub(crate) number: W,
-    pub(crate) block: W,
-    pub(crate) page: W,
-    pub(crate) next: [W; 2],
-}
-
-pub(crate) struct Checkpoint<P: Platform> {
-    pub(crate) phase: Phase,
-    /// Counts checkpoints; the age of delta and map blocks.
-    pub(crate) cycle: P::W,
-    /// Where replay begins for the checkpoint under way.
-    pub(crate) from: DeltaPosition<P::W>,
-    /// Delta page where replay begins for the durable root.
-    pub(crate) durable_from: P::W,
-    /// Map pages written.
-    pub(crate) written: P::W,
-    /// Last page of the delta run that the block table goes with.
-    pub(crate) counted: P::W,
-    /// Places of directory and table pages.
-    pub(crate) directories: P::Q,
-    pub(crate) tables: P::Q,
-    pub(crate) root: P::W,
-    pub(crate) anchor: P::W,
-    /// The anchor of the durable root, which is not erased before another one is durable.
-    pub(crate) durable_anchor: P::W,
-    pub(crate) anchor_page: P::W,
-    /// Roots say that there is no disk.
-    pub(crate) vacant: bool,
-}
-
-impl<P: Platform> Checkpoint<P> {
-    pub(crate) fn new() -> Self {
-        let n = P::W::of;
-        Checkpoint {
-            phase: Phase::Idle,
-            cycle: n(0),
-            from: DeltaPosition {
-                number: n(1),
-                block: n(NONE),
-                page: n(0),
-                next: [n(NONE); 2],
-            },
-            durable_from: n(1),
-            written: n(0),
-            counted: n(0),
-            directories: P::Q::default(),
-            tables: P::Q::default(),
-            root: n(0),
-            anchor: n(0),
-            durable_anchor: n(NONE),
-            anchor_page: n(0),
-            vacant: false,
-        }
-    }
-}
 
 impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// The next step of the checkpoint. The current map is the committed one.

@@ -1,11 +1,9 @@
 //! The layer's state.
 
 use crate::blocks::Blocks;
-use crate::checkpoint::Checkpoint;
 use crate::limits::{Intervals, Limits, META_NEXT, Widths};
 use crate::platform::{Platform, Queue, Table, Word};
 use crate::shape::{NONE, Shape};
-use crate::stream::{Buffer, Stream};
 use alloc::vec::Vec;
 
 steadfast_faults::planted_faults! {
@@ -124,6 +122,122 @@ pub(crate) const HOST: usize = 0;
 pub(crate) const MOVED: usize = 1;
 pub(crate) const DELTA: usize = 2;
 pub(crate) const MAPS: usize = 3;
+
+/// An open block.
+pub(crate) struct Cursor<P: Platform> {
+    pub(crate) block: P::W,
+    /// The next page.
+    pub(crate) page: P::W,
+    /// Sectors of its pages so far, for data streams.
+    pub(crate) sectors: P::Q,
+}
+
+pub(crate) struct Stream<P: Platform> {
+    pub(crate) width: usize,
+    /// Pages of a block that the stream fills.
+    pub(crate) pages: u64,
+    pub(crate) open: Vec<Cursor<P>>,
+    pub(crate) turn: usize,
+    /// The blocks that it opens next.
+    pub(crate) next: [P::W; 2],
+}
+
+impl<P: Platform> Stream<P> {
+    pub(crate) fn new(width: u64, pages: u64) -> Self {
+        Stream {
+            width: width as usize,
+            pages,
+            open: Vec::new(),
+            turn: 0,
+            next: [P::W::of(NONE); 2],
+        }
+    }
+}
+
+/// Sectors that wait for their page to be full.
+pub(crate) struct Buffer<P: Platform> {
+    pub(crate) page: Option<P::P>,
+    pub(crate) sectors: Vec<P::W>,
+    /// Where they were, for sectors that are moved.
+    pub(crate) places: Vec<P::W>,
+}
+
+impl<P: Platform> Buffer<P> {
+    pub(crate) fn new() -> Self {
+        Buffer {
+            page: None,
+            sectors: Vec::new(),
+            places: Vec::new(),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Idle,
+    Maps,
+    Named,
+    Rooted,
+}
+
+/// A position in the delta log.
+#[derive(Clone, Copy)]
+pub(crate) struct DeltaPosition<W> {
+    pub(crate) number: W,
+    pub(crate) block: W,
+    pub(crate) page: W,
+    pub(crate) next: [W; 2],
+}
+
+pub(crate) struct Checkpoint<P: Platform> {
+    pub(crate) phase: Phase,
+    /// Counts checkpoints; the age of delta and map blocks.
+    pub(crate) cycle: P::W,
+    /// Where replay begins for the checkpoint under way.
+    pub(crate) from: DeltaPosition<P::W>,
+    /// Delta page where replay begins for the durable root.
+    pub(crate) durable_from: P::W,
+    /// Map pages written.
+    pub(crate) written: P::W,
+    /// Last page of the delta run that the block table goes with.
+    pub(crate) counted: P::W,
+    /// Places of directory and table pages.
+    pub(crate) directories: P::Q,
+    pub(crate) tables: P::Q,
+    pub(crate) root: P::W,
+    pub(crate) anchor: P::W,
+    /// The anchor of the durable root, which is not erased before another one is durable.
+    pub(crate) durable_anchor: P::W,
+    pub(crate) anchor_page: P::W,
+    /// Roots say that there is no disk.
+    pub(crate) vacant: bool,
+}
+
+impl<P: Platform> Checkpoint<P> {
+    pub(crate) fn new() -> Self {
+        let n = P::W::of;
+        Checkpoint {
+            phase: Phase::Idle,
+            cycle: n(0),
+            from: DeltaPosition {
+                number: n(1),
+                block: n(NONE),
+                page: n(0),
+                next: [n(NONE); 2],
+            },
+            durable_from: n(1),
+            written: n(0),
+            counted: n(0),
+            directories: P::Q::default(),
+            tables: P::Q::default(),
+            root: n(0),
+            anchor: n(0),
+            durable_anchor: n(NONE),
+            anchor_page: n(0),
+            vacant: false,
+        }
+    }
+}
 
 /// A block that is being emptied.
 pub(crate) struct Victim<P: Platform> {

@@ -39,6 +39,7 @@
 //!
 //! | module | job |
 //! |---|---|
+//! | `word` | numbers |
 //! | `platform` | what the layer runs on: words, pages, tables, flash |
 //! | `shape`, `limits` | geometry and address bits; how large an epoch and a disk can be |
 //! | `tag` | what the spare area of every page says |
@@ -90,6 +91,7 @@ mod stream;
 #[cfg(feature = "std")]
 pub mod stress;
 mod tag;
+mod word;
 mod write;
 
 #[cfg(feature = "std")]

@@ -3,7 +3,7 @@
 //! A sector's place is `block << .. | page << .. | slot`, below 2^31, so that a table entry of 32
 //! bits holds it, the value of no place, and the mark of a trimmed range.
 
-use crate::platform::Word;
+use crate::word::Word;
 
 /// Kinds of table values.
 pub(crate) const NONE: u64 = 0xFFFF_FFFF;

@@ -7,6 +7,7 @@
 
 use crate::blocks::BlockUse;
 use crate::error::{FtlError, Result};
+pub(crate) use crate::ftl::{Buffer, Cursor, Stream};
 use crate::ftl::{DELTA, Ftl, HOST, MAPS, MOVED, gathered};
 use crate::limits::Widths;
 use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
@@ -15,54 +16,7 @@ use crate::shape::{NONE, Shape};
 use crate::tag::{self, Tag};
 use alloc::vec::Vec;
 
-/// An open block.
-pub(crate) struct Cursor<P: Platform> {
-    pub(crate) block: P::W,
-    /// The next page.
-    pub(crate) page: P::W,
-    /// Sectors of its pages so far, for data streams.
-    pub(crate) sectors: P::Q,
-}
-
-pub(crate) struct Stream<P: Platform> {
-    pub(crate) width: usize,
-    /// Pages of a block that the stream fills.
-    pub(crate) pages: u64,
-    pub(crate) open: Vec<Cursor<P>>,
-    pub(crate) turn: usize,
-    /// The blocks that it opens next.
-    pub(crate) next: [P::W; 2],
-}
-
-impl<P: Platform> Stream<P> {
-    pub(crate) fn new(width: u64, pages: u64) -> Self {
-        Stream {
-            width: width as usize,
-            pages,
-            open: Vec::new(),
-            turn: 0,
-            next: [P::W::of(NONE); 2],
-        }
-    }
-}
-
-/// Sectors that wait for their page to be full.
-pub(crate) struct Buffer<P: Platform> {
-    pub(crate) page: Option<P::P>,
-    pub(crate) sectors: Vec<P::W>,
-    /// Where they were, for sectors that are moved.
-    pub(crate) places: Vec<P::W>,
-}
-
 impl<P: Platform> Buffer<P> {
-    pub(crate) fn new() -> Self {
-        Buffer {
-            page: None,
-            sectors: Vec::new(),
-            places: Vec::new(),
-        }
-    }
-
     /// What waits from a block that is erased is stale, and must not be taken for a newer sector that comes
     /// to lie at the same place.
     fn drop_block(&mut self, shape: &Shape, block: P::W) {

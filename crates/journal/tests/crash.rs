@@ -16,6 +16,7 @@ use steadfast_journal::{
     Access, Client, Config, Credits, Error, Faults, Journal, Kind, Object, Op, Region, Result,
     StreamId, Ticket, seal,
 };
+use steadfast_testkit::Random;
 
 const VOLUME: [u8; 16] = [9; 16];
 const REGION: Region = Region {
@@ -213,13 +214,8 @@ struct Run {
 }
 
 fn random_steps(seed: u64, len: usize, streams: u32) -> Vec<Step> {
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = move |n: u64| {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        (x >> 20) % n
-    };
+    let mut random = Random::new(seed);
+    let mut next = move |n: u64| (random.number() >> 20) % n;
     (0..len as u64)
         .map(|i| {
             let stream = next(u64::from(streams)) as u32;

@@ -12,6 +12,7 @@ use steadfast_journal::{
     Config, CoveredState, Credits, Error, HeaderFound, Journal, Kind, LogItem, LogSummary,
     Recovery, Region, Result, StreamId, fuzz, seal,
 };
+use steadfast_testkit::Random;
 
 const VOLUME: [u8; 16] = [6; 16];
 const REGION: Region = Region {
@@ -94,18 +95,9 @@ fn dump(device: Arc<dyn BlockDevice>, each: &mut dyn FnMut(LogItem<'_>)) -> Resu
     Journal::dump(&device, &REGION, &VOLUME, each)
 }
 
-/// A generator of bytes that repeats itself.
-fn random(mut seed: u64) -> impl FnMut() -> u64 {
-    move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed >> 11
-    }
-}
-
 fn each_input(runs: u64, body: &mut dyn FnMut(&[u8])) {
-    let mut next = random(0x2545_f491_4f6c_dd1d);
+    let mut random = Random::from_state(0x2545_f491_4f6c_dd1d);
+    let mut next = || random.number() >> 11;
     for _ in 0..runs {
         let len = next() % 300;
         let data: Vec<u8> = (0..len).map(|_| next() as u8).collect();
@@ -237,7 +229,8 @@ fn a_region_that_does_not_fit_its_device_is_refused_and_a_cut_image_is_never_rep
 #[test]
 fn one_bad_block_in_the_log_or_a_header_loses_nothing_silently() {
     let image = logged(9);
-    let mut next = random(99);
+    let mut random = Random::from_state(99);
+    let mut next = || random.number() >> 11;
     for at in 0..META {
         for kind in 0..4 {
             let mut bytes = image.clone();

@@ -74,15 +74,20 @@ fn read_sys(credential: &[u8]) -> Parsed<Claimed> {
     })
 }
 
-/// Whose word is not taken.
+/// Users that become the anonymous user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(
+    feature = "options",
+    derive(clap::ValueEnum, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Squash {
-    /// Everybody is who they say.
+    /// None
     None,
-    /// Root becomes the anonymous user.
+    /// Root
     #[default]
     Root,
-    /// Everybody becomes the anonymous user.
+    /// All
     All,
 }
 

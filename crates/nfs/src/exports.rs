@@ -17,17 +17,22 @@ use crate::volume::Volume;
 /// Ports that only privileged programs of a client may use lie below.
 const RESERVED_PORTS: u16 = 1024;
 
-/// Whose order the operations of clients join. A sync makes its stream durable up to itself.
+/// Operations that form a stream. A sync makes its stream durable up to itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[cfg_attr(
+    feature = "options",
+    derive(clap::ValueEnum, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Streams {
-    /// What is written to a file is a stream; all else of one client is one.
+    /// The content of a file is a stream, all else of a client is one
     #[default]
     File,
-    /// All of one client is one.
+    /// All of a client is one
     Client,
-    /// All of one user is one.
+    /// All of a user is one
     User,
-    /// All of the export is one.
+    /// All of the export is one
     Export,
 }
 

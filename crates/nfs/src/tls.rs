@@ -28,15 +28,20 @@ const SEALED_AT_ONCE: usize = 64 << 10;
 /// Bytes of a TLS record's header; the last two are the length of what follows.
 const HEADER_BYTES: usize = 5;
 
-/// How far a connection is protected; the later, the better.
+/// Protection of a connection, in the words of Linux's exports and mounts; the later, the better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[cfg_attr(
+    feature = "options",
+    derive(clap::ValueEnum, serde::Deserialize),
+    serde(rename_all = "lowercase")
+)]
 pub enum Security {
-    /// Not at all.
+    /// None
     #[default]
     None,
-    /// Nobody else can read or change what is sent.
+    /// TLS: nobody else can read or change what is sent
     Tls,
-    /// The client has shown a certificate, too.
+    /// TLS, and the client has shown a certificate
     Mtls,
 }
 

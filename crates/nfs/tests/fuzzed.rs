@@ -1,17 +1,7 @@
 //! The fuzz target's body with bounded, seeded inputs: the same checks in every test run.
 #![allow(missing_docs)]
 
-/// A generator of numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
+use steadfast_testkit::Random;
 
 #[test]
 fn any_bytes_are_answered_or_refused() {
@@ -20,17 +10,17 @@ fn any_bytes_are_answered_or_refused() {
     } else {
         4_000
     };
-    let mut random = Random(0x5eed);
+    let mut random = Random::from_state(0x5eed);
     for _ in 0..runs {
-        let len = random.next() % 600;
-        let kind = random.next() % 3;
+        let len = random.number() % 600;
+        let kind = random.number() % 3;
         let bytes: Vec<u8> = (0..len)
             .map(|i| match (kind, i) {
                 // Mostly small words, so that calls come far.
-                (1, _) => (random.next() % 5) as u8,
+                (1, _) => (random.number() % 5) as u8,
                 (2, 0) => 1,
-                (2, _) if !random.next().is_multiple_of(3) => (random.next() % 4) as u8,
-                _ => random.next() as u8,
+                (2, _) if !random.number().is_multiple_of(3) => (random.number() % 4) as u8,
+                _ => random.number() as u8,
             })
             .collect();
         steadfast_nfs::fuzz::serve(&bytes);
@@ -44,17 +34,17 @@ fn any_bytes_of_a_tls_client_are_understood_or_refused() {
     } else {
         400
     };
-    let mut random = Random(0x7e15);
+    let mut random = Random::from_state(0x7e15);
     for run in 0..runs {
         // As they are, or from a client whose bytes change on their way, mostly late.
         let mut bytes = vec![3, (run % 8) as u8];
         if run % 2 == 1 {
-            for _ in 0..random.next() % 6 {
+            for _ in 0..random.number() % 6 {
                 bytes.extend([0, 0]);
             }
         }
-        let len = random.next() % 200;
-        bytes.extend((0..len).map(|_| random.next() as u8));
+        let len = random.number() % 200;
+        bytes.extend((0..len).map(|_| random.number() as u8));
         steadfast_nfs::fuzz::serve(&bytes);
     }
 }

@@ -10,22 +10,12 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 use steadfast_nfs::{Admin, Ended, Registration};
+use steadfast_testkit::Random;
 
 const FILE_SYNC: stable_how = stable_how::FILE_SYNC;
 
-/// A generator of numbers (xorshift).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
+fn below(random: &mut Random, n: usize) -> usize {
+    (random.number() % n as u64) as usize
 }
 
 fn long() -> bool {
@@ -47,18 +37,18 @@ fn attack(site: &Site, root: &nfs_fh3, f: &nfs_fh3, random: &mut Random) {
     c.stream
         .set_read_timeout(Some(Duration::from_millis(1)))
         .unwrap();
-    for _ in 0..1 + random.below(6) {
-        let data = vec![random.next() as u8; random.below(5000)];
-        let mut call = match random.below(6) {
-            0 => c.call_bytes(PROGRAM, 3, random.next() as u32 % 24, root),
+    for _ in 0..1 + below(random, 6) {
+        let data = vec![random.number() as u8; below(random, 5000)];
+        let mut call = match below(random, 6) {
+            0 => c.call_bytes(PROGRAM, 3, random.number() as u32 % 24, root),
             1 => c.call_bytes(
                 PROGRAM,
                 3,
                 7,
                 &WRITE3args {
                     file: f.clone(),
-                    offset: random.next() >> random.below(64),
-                    count: random.next() as u32,
+                    offset: random.number() >> below(random, 64),
+                    count: random.number() as u32,
                     stable: FILE_SYNC,
                     data: Opaque::borrowed(&data),
                 },
@@ -66,13 +56,13 @@ fn attack(site: &Site, root: &nfs_fh3, f: &nfs_fh3, random: &mut Random) {
             2 => c.call_bytes(
                 PROGRAM,
                 3,
-                16 + random.next() as u32 % 2,
+                16 + random.number() as u32 % 2,
                 &READDIRPLUS3args {
                     dir: root.clone(),
-                    cookie: random.next(),
-                    cookieverf: cookieverf3(random.next().to_be_bytes()),
-                    dircount: random.next() as u32,
-                    maxcount: random.next() as u32,
+                    cookie: random.number(),
+                    cookieverf: cookieverf3(random.number().to_be_bytes()),
+                    dircount: random.number() as u32,
+                    maxcount: random.number() as u32,
                 },
             ),
             3 => c.call_bytes(
@@ -81,41 +71,41 @@ fn attack(site: &Site, root: &nfs_fh3, f: &nfs_fh3, random: &mut Random) {
                 8,
                 &CREATE3args {
                     where_: entry(root, &data[..data.len().min(300)]),
-                    how: createhow3::UNCHECKED(size(random.next())),
+                    how: createhow3::UNCHECKED(size(random.number())),
                 },
             ),
             4 => c.call_bytes(
-                100_000 + random.next() as u32 % 8,
-                random.next() as u32 % 5,
-                random.next() as u32 % 30,
+                100_000 + random.number() as u32 % 8,
+                random.number() as u32 % 5,
+                random.number() as u32 % 30,
                 root,
             ),
-            _ => (0..random.below(400))
-                .map(|_| random.next() as u8)
+            _ => (0..below(random, 400))
+                .map(|_| random.number() as u8)
                 .collect(),
         };
-        for _ in 0..random.below(4) {
+        for _ in 0..below(random, 4) {
             if !call.is_empty() {
-                let at = random.below(call.len());
-                call[at] = random.next() as u8;
+                let at = below(random, call.len());
+                call[at] = random.number() as u8;
             }
         }
         let mut bytes = record(&call);
-        match random.below(8) {
-            0 => bytes.truncate(random.below(bytes.len())),
-            1 => bytes[0] = random.next() as u8,
-            2 => bytes[..4].copy_from_slice(&(random.next() as u32).to_be_bytes()),
+        match below(random, 8) {
+            0 => bytes.truncate(below(random, bytes.len())),
+            1 => bytes[0] = random.number() as u8,
+            2 => bytes[..4].copy_from_slice(&(random.number() as u32).to_be_bytes()),
             3 => bytes.splice(4..4, [0, 0, 0, 0]).for_each(drop),
             _ => {}
         }
         if c.stream.write_all(&bytes).is_err() {
             return;
         }
-        if random.below(3) == 0 {
+        if below(random, 3) == 0 {
             let _ = c.stream.read(&mut [0; 64]);
         }
     }
-    if random.below(2) == 0 {
+    if below(random, 2) == 0 {
         let _ = c.stream.shutdown(std::net::Shutdown::Write);
     }
 }
@@ -131,7 +121,7 @@ fn garbage_on_many_connections_harms_nobody_else() {
         for seed in 1..=2_u64 {
             let (site, root, target, stop) = (&site, &root, &target, &stop);
             scope.spawn(move || {
-                let mut random = Random(seed * 0x9e37_79b9);
+                let mut random = Random::from_state(seed * 0x9e37_79b9);
                 for _ in 0..attacks {
                     attack(site, root, target, &mut random);
                 }

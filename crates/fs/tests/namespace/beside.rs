@@ -6,6 +6,7 @@ use std::sync::Arc;
 use steadfast_block::MemDevice;
 use steadfast_fs::{Contract, Fs, MkfsOptions, mkfs};
 use steadfast_model::Snapshot;
+use steadfast_testkit::Random;
 use steadfast_vfs::{Attr, Caller, Errno, FileKind, FileSystem, Ino, NewNode, RenameMode, Result};
 
 /// Names of one kind. What has such a name always is of that kind, and carries its mark.
@@ -38,17 +39,6 @@ const KINDS: [Kind; 4] = [
         perm: 0o604,
     },
 ];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % n
-    }
-}
 
 fn allowed<T>(what: &str, result: Result<T>, errors: &[Errno]) -> Option<T> {
     match result {
@@ -156,7 +146,7 @@ fn what_threads_do_beside_each_other_gives_only_what_is_allowed() {
             for thread in 0..4 {
                 let fs = &fs;
                 scope.spawn(move || {
-                    let mut random = Random(1 + thread + 100 * round as u64);
+                    let mut random = Random::from_state(1 + thread + 100 * round as u64);
                     let caller = stream(thread as u32 % 2);
                     for _ in 0..6000 {
                         step(fs, &caller, dirs, &mut random);

@@ -1,25 +1,10 @@
 //! A volume in memory that tests mount, use, cut and check.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use steadfast_block::{BlockDevice, MemDevice};
 use steadfast_fs::{Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
-use steadfast_vfs::{
-    Attr, Caller, Clock, Errno, FileKind, FileSystem, Ino, NewNode, Result, Stream, Time,
-};
-
-/// A clock that ticks at each look.
-#[derive(Default)]
-pub struct Ticks(AtomicI64);
-
-impl Clock for Ticks {
-    fn now(&self) -> Time {
-        Time {
-            secs: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed),
-            nanos: 7,
-        }
-    }
-}
+use steadfast_testkit::Ticks;
+use steadfast_vfs::{Attr, Caller, Errno, FileKind, FileSystem, Ino, NewNode, Result, Stream};
 
 /// Everything in the callers' threads.
 pub fn options() -> MountOptions {

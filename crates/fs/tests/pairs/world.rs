@@ -6,24 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use steadfast_block::sim::{Image, SimDevice};
 use steadfast_fs::{Faults, Fs, MkfsOptions, MountOptions, mkfs};
 use steadfast_model::{Handles, Op, Path, Step, Tree};
-use steadfast_vfs::{Attr, Caller, Clock, DirEntry, FileKind, FileSystem, Ino, Time};
-
-/// A clock that ticks at each look.
-#[derive(Default)]
-struct Ticks(AtomicI64);
-
-impl Clock for Ticks {
-    fn now(&self) -> Time {
-        Time {
-            secs: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed),
-            nanos: 7,
-        }
-    }
-}
+use steadfast_testkit::Ticks;
+use steadfast_vfs::{Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Time};
 
 /// Inode slots of a block.
 const SLOTS: u64 = 15;

@@ -12,6 +12,7 @@ use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, MemDevice, Snapshot};
 use steadfast_journal::{
     Config, Credits, EPOCH_BLOCKS_MIN, Error, Faults, Journal, Kind, META_BYTES, StreamId,
 };
+use steadfast_testkit::Random;
 
 fn open(device: &Arc<Epochs>, faults: Faults) -> Journal {
     device.rollback().unwrap();
@@ -32,13 +33,8 @@ fn work(device: &Arc<Epochs>, faults: Faults, threads: u64, rounds: u64) {
         for thread in 0..threads {
             let journal = &journal;
             scope.spawn(move || {
-                let mut random = thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-                let mut below = |n: u64| {
-                    random ^= random << 13;
-                    random ^= random >> 7;
-                    random ^= random << 17;
-                    random % n
-                };
+                let mut random = Random::new(thread);
+                let mut below = |n: u64| random.number() % n;
                 // New blocks, each used once: 1..4 for each round.
                 let mut next = META + thread * 4 * rounds;
                 for round in 0..rounds {

@@ -15,6 +15,7 @@ use steadfast_journal::{
     StreamId, Ticket,
 };
 use steadfast_model::log::{self, Change, Image, Log, Operation, Survivors};
+use steadfast_testkit::Random;
 
 /// What the histories went through.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,18 +38,15 @@ const LATEST: usize = 158;
 const BITMAP: usize = 190;
 const MARKERS: usize = 202;
 
-pub(crate) struct Rng(u64);
+pub(crate) struct Rng(Random);
 
 impl Rng {
     pub(crate) fn new(seed: u64) -> Rng {
-        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+        Rng(Random::new(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 8
+        self.0.number() >> 8
     }
 
     pub(crate) fn below(&mut self, n: u64) -> u64 {

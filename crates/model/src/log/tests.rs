@@ -3,6 +3,7 @@
 //! literally over all subsets of small histories. Each fault planted in it shows.
 use super::*;
 use std::collections::HashSet;
+use steadfast_testkit::Random;
 
 const BLOCK: usize = 32;
 const MUTATIONS: [Mutation; 12] = [
@@ -402,14 +403,11 @@ fn a_violation_says_what_is_wrong() {
 
 // ---- the definition, literally ------------------------------------------------------------
 
-struct Rng(u64);
+struct Rng(Random);
 
 impl Rng {
     fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) % n
+        (self.0.number() >> 20) % n
     }
 }
 
@@ -621,7 +619,7 @@ fn subset(n: usize, bits: u64) -> Vec<bool> {
 fn agrees(mutation: Mutation, seeds: Range<u64>) -> Result<(u64, u64), String> {
     let (mut checks, mut accepted) = (0, 0);
     for seed in seeds {
-        let mut rng = Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut rng = Rng(Random::new(seed));
         let (log, story) = random_story(&mut rng, mutation);
         let n = story.ops.len();
         for _ in 0..12 {

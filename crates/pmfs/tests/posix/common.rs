@@ -1,27 +1,12 @@
 //! A volume in plain memory that tests mount, use, cut and check.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use steadfast_pm::Region;
 use steadfast_pmfs::fsck::{FsckOptions, fsck};
 use steadfast_pmfs::mkfs::{MkfsOptions, mkfs};
 use steadfast_pmfs::{MountOptions, PmFs};
-use steadfast_vfs::{
-    Attr, Caller, Clock, Errno, FileKind, FileSystem, Ino, NewNode, Result, Stream, Time,
-};
-
-/// A clock that ticks at each look.
-#[derive(Default)]
-pub struct Ticks(AtomicI64);
-
-impl Clock for Ticks {
-    fn now(&self) -> Time {
-        Time {
-            secs: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed),
-            nanos: 7,
-        }
-    }
-}
+use steadfast_testkit::Ticks;
+use steadfast_vfs::{Attr, Caller, Errno, FileKind, FileSystem, Ino, NewNode, Result, Stream};
 
 /// Options with such a clock.
 pub fn options() -> MountOptions {

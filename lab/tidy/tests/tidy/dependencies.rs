@@ -48,7 +48,7 @@ fn each_dependency_is_used() {
     let mut unnamed: BTreeSet<(String, String)> = (UNNAMED.iter())
         .map(|(manifest, name, _)| ((*manifest).to_owned(), (*name).to_owned()))
         .collect();
-    for folder in ["crates", "lab"] {
+    for folder in ["crates", "lab", "bench"] {
         for path in files(&root().join(folder), &["Cargo.toml"]) {
             let manifest = toml_of(&path);
             let own = manifest["package"]["name"].as_str().unwrap().to_owned();

@@ -31,6 +31,7 @@ shipped! {
     shape = "../../../../crates/ftl/src/shape.rs";
     stream = "../../../../crates/ftl/src/stream.rs";
     tag = "../../../../crates/ftl/src/tag.rs";
+    word = "../../../../crates/ftl/src/word.rs";
     write = "../../../../crates/ftl/src/write.rs";
 }
 

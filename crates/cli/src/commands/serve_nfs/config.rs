@@ -13,9 +13,7 @@ use steadfast_nfs::{
 };
 
 use super::clients::networks;
-use super::values::{
-    CacheBytes, ListenAt, SecurityName, SquashName, StreamsName, least_of, nearest,
-};
+use super::values::{CacheBytes, ListenAt, least_of, nearest};
 use crate::failure::{Code, Failure};
 
 /// Where NFS is looked for.
@@ -167,10 +165,10 @@ pub(crate) struct ExportOptions {
         value_delimiter = ',',
         hide_possible_values = true
     )]
-    xprtsec: Option<Vec<SecurityName>>,
+    xprtsec: Option<Vec<Security>>,
     /// Users that become the anonymous user [default: root]
     #[arg(long, value_enum)]
-    squash: Option<SquashName>,
+    squash: Option<Squash>,
     /// Number of the anonymous user [default: 65534]
     #[arg(long, value_name = "UID")]
     anon_uid: Option<u32>,
@@ -179,7 +177,7 @@ pub(crate) struct ExportOptions {
     anon_gid: Option<u32>,
     /// Operations that form a stream, whose order holds over a crash [default: file]
     #[arg(long, value_enum)]
-    streams: Option<StreamsName>,
+    streams: Option<Streams>,
     /// Clients with other rights; the first that holds a client decides.
     #[arg(skip)]
     access: Vec<ExportOptions>,
@@ -223,7 +221,7 @@ impl ExportOptions {
             read_only: self.read_only.unwrap_or_default(),
             any_port: self.any_port.unwrap_or_default(),
             security,
-            squash: self.squash.map_or_else(Squash::default, Squash::from),
+            squash: self.squash.unwrap_or_default(),
             anonymous: Anonymous {
                 uid: self.anon_uid.unwrap_or(nobody.uid),
                 gid: self.anon_gid.unwrap_or(nobody.gid),
@@ -233,7 +231,7 @@ impl ExportOptions {
 
     fn allows_mtls(&self) -> bool {
         let names = self.xprtsec.as_ref();
-        names.is_none_or(|names| names.contains(&SecurityName::Mtls))
+        names.is_none_or(|names| names.contains(&Security::Mtls))
             || self.access.iter().any(ExportOptions::allows_mtls)
     }
 }
@@ -393,7 +391,7 @@ impl Plan {
             volume,
             directory: entry.directory.clone().unwrap_or_else(|| "/".to_owned()),
             access,
-            streams: entry.streams.map_or_else(Streams::default, Streams::from),
+            streams: entry.streams.unwrap_or_default(),
         });
         Ok(())
     }
@@ -531,13 +529,13 @@ mod tests {
 
     #[test]
     fn the_weakest_protection_that_is_allowed_is_what_an_export_wants() {
-        use SecurityName::{Mtls, None as Plain, Tls};
-        let least = |names: &[SecurityName]| least_of(Some(names));
-        assert_eq!(least(&[Mtls, Tls]), Some(Security::Tls));
-        assert_eq!(least(&[Mtls, Plain]), Some(Security::None));
-        assert_eq!(least(&[Mtls]), Some(Security::Mtls));
+        use Security::{Mtls, None as Plain, Tls};
+        let least = |names: &[Security]| least_of(Some(names));
+        assert_eq!(least(&[Mtls, Tls]), Some(Tls));
+        assert_eq!(least(&[Mtls, Plain]), Some(Plain));
+        assert_eq!(least(&[Mtls]), Some(Mtls));
         assert_eq!(least(&[]), None);
-        assert_eq!(least_of(None), Some(Security::None));
+        assert_eq!(least_of(None), Some(Plain));
         let dir = place();
         let file = "[[export]]\nimage = \"DIR/a.img\"\nxprtsec = [\"none\", \"tls\"]\n";
         let plan = plan(

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
 use serde::Deserialize;
-use steadfast_nfs::{Security, Squash, Streams};
+use steadfast_nfs::Security;
 
 /// The port of NFS.
 const PORT: u16 = 2049;
@@ -65,80 +65,11 @@ impl TryFrom<String> for CacheBytes {
     }
 }
 
-/// Users that become the anonymous user.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum SquashName {
-    /// None
-    None,
-    /// Root
-    Root,
-    /// All
-    All,
-}
-
-impl From<SquashName> for Squash {
-    fn from(name: SquashName) -> Squash {
-        match name {
-            SquashName::None => Squash::None,
-            SquashName::Root => Squash::Root,
-            SquashName::All => Squash::All,
-        }
-    }
-}
-
-/// Operations that form a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum StreamsName {
-    /// The content of a file is a stream, all else of a client is one
-    File,
-    /// All of a client is one
-    Client,
-    /// All of a user is one
-    User,
-    /// All of the export is one
-    Export,
-}
-
-impl From<StreamsName> for Streams {
-    fn from(name: StreamsName) -> Streams {
-        match name {
-            StreamsName::File => Streams::File,
-            StreamsName::Client => Streams::Client,
-            StreamsName::User => Streams::User,
-            StreamsName::Export => Streams::Export,
-        }
-    }
-}
-
-/// How a connection may be protected, in the words of Linux's exports and mounts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum SecurityName {
-    /// Not at all
-    None,
-    /// By TLS
-    Tls,
-    /// By TLS, with a certificate of the client
-    Mtls,
-}
-
-impl From<SecurityName> for Security {
-    fn from(name: SecurityName) -> Security {
-        match name {
-            SecurityName::None => Security::None,
-            SecurityName::Tls => Security::Tls,
-            SecurityName::Mtls => Security::Mtls,
-        }
-    }
-}
-
 /// The least protection that is allowed; none if no connection is.
-pub(crate) fn least_of(allowed: Option<&[SecurityName]>) -> Option<Security> {
+pub(crate) fn least_of(allowed: Option<&[Security]>) -> Option<Security> {
     match allowed {
         None => Some(Security::None),
-        Some(names) => names.iter().map(|name| Security::from(*name)).min(),
+        Some(names) => names.iter().copied().min(),
     }
 }
 

@@ -1,0 +1,125 @@
+//! What tests and measurements of several crates share. Nothing that ships depends on it.
+//!
+//! * [`Random`]: numbers that a seed repeats, on every machine;
+//! * [`Ticks`]: a clock that goes on by itself and repeats, too;
+//! * [`each_input`]: seeded inputs for the body of a fuzz target.
+//!
+//! A clock that stands until it is set is `steadfast_model::TestClock`; the products' own generators (of simulated devices, of
+//! the exploration) are theirs, because a user repeats a run by its seed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI64, Ordering};
+use steadfast_vfs::{Clock, Time};
+
+/// Numbers that look random and follow from a seed: Marsaglia's xorshift.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of a seed. Seeds that are neighbours have nothing else in common.
+    #[must_use]
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// The sequence that goes on from a state; 0 is none.
+    #[must_use]
+    pub fn from_state(state: u64) -> Random {
+        Random(state.max(1))
+    }
+
+    /// The next number. Its low bits are its worst ones.
+    pub fn number(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// A number below `bound`; 0 if that is 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        (self.number() >> 11) % bound.max(1)
+    }
+}
+
+/// A clock that ticks at each look: no two looks see the same time, and each run sees the same ones.
+#[derive(Debug, Default)]
+pub struct Ticks(AtomicI64);
+
+impl Clock for Ticks {
+    fn now(&self) -> Time {
+        Time {
+            secs: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed),
+            nanos: 7,
+        }
+    }
+}
+
+/// Whether tests are to run their long form (`STEADFAST_LONG`).
+#[must_use]
+pub fn long() -> bool {
+    std::env::var_os("STEADFAST_LONG").is_some()
+}
+
+/// Where seeds begin: `STEADFAST_SEED`, or else `otherwise`.
+#[must_use]
+pub fn first_seed(otherwise: u64) -> u64 {
+    let seed = std::env::var("STEADFAST_SEED").ok();
+    seed.and_then(|seed| seed.parse().ok()).unwrap_or(otherwise)
+}
+
+/// Bytes that a seed decides, some hundred; a fuzz target reads zeros behind them.
+#[must_use]
+pub fn input(seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u8
+    };
+    let len = 40 + usize::from(next()) * 3;
+    (0..len).map(|_| next()).collect()
+}
+
+/// Runs the body of a fuzz target on `runs` inputs, many more in the long form.
+///
+/// # Panics
+/// If the body does, for any of them: names their seeds.
+pub fn each_input(runs: u64, body: impl Fn(&[u8])) {
+    let runs = if long() { 100_000 } else { runs };
+    let first = first_seed(0);
+    let fails = |seed: &u64| catch_unwind(AssertUnwindSafe(|| body(&input(*seed)))).is_err();
+    let failed: Vec<u64> = (first..first + runs).filter(fails).take(20).collect();
+    assert!(failed.is_empty(), "seeds {failed:?}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seed_repeats_its_numbers_and_has_its_own() {
+        let numbers = |seed| {
+            let mut random = Random::new(seed);
+            [(); 8].map(|()| random.below(1000))
+        };
+        assert_eq!(numbers(3), numbers(3));
+        assert_ne!(numbers(3), numbers(4));
+        assert_ne!(Random::from_state(0).number(), 0, "a sequence of zeros");
+        assert_eq!(Random::new(1).below(0), 0);
+    }
+
+    #[test]
+    fn a_body_that_panics_is_reported_with_its_seed() {
+        let runs = |broken: u64| {
+            let bad = input(broken);
+            catch_unwind(|| each_input(5, |bytes| assert!(bytes != bad)))
+        };
+        if !long() && first_seed(0) == 0 {
+            let said = runs(3).err().and_then(|e| e.downcast::<String>().ok());
+            assert_eq!(said.as_deref().map(String::as_str), Some("seeds [3]"));
+            assert!(runs(5).is_ok(), "not among the inputs");
+        }
+    }
+}
