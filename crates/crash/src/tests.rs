@@ -537,6 +537,7 @@ fn a_close_that_sends_nothing_or_too_late_is_found() {
             .collect(),
         steps: steps.collect(),
         small_bytes: SMALL_BYTES_FEW,
+        overwrite_bytes: OVERWRITE_BYTES_FEW,
         trim_every: None,
         side_by_side: false,
     };

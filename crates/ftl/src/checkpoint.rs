@@ -14,7 +14,7 @@
 
 use crate::blocks::BlockUse;
 use crate::error::{FtlError, Result};
-pub(crate) use crate::ftl::{Checkpoint, DeltaPosition, Phase};
+pub(crate) use crate::ftl::{DeltaPosition, Phase};
 use crate::ftl::{DELTA, Ftl, MAPS};
 use crate::limits::{ANCHORS, pair_capacity};
 use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
