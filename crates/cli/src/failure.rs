@@ -16,6 +16,10 @@ pub(crate) enum Code {
     Failed = 1,
     /// The command line is wrong.
     Usage = 2,
+    /// `crash test` and its steps could not run.
+    NotRun = 3,
+    /// The budget of `crash test` ended early.
+    CutShort = 4,
     /// `fsck` could not run.
     CouldNotRun = 8,
 }

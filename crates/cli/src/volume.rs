@@ -513,6 +513,14 @@ impl Volume {
         served
     }
 
+    /// Whether the kernel may keep what is written and send it later.
+    pub(crate) fn allows_write_back(&self) -> bool {
+        match &self.fs {
+            Mounted::Block(fs) => fs.contract().allows_write_back(),
+            Mounted::Memory(_) => false,
+        }
+    }
+
     /// Whether it can only be read.
     pub(crate) fn read_only(&self) -> bool {
         match &self.fs {

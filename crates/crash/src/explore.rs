@@ -5,7 +5,9 @@ use crate::Contract;
 use crate::check::{self, Counts, Depth};
 use crate::flash::Chip;
 use crate::record::{Medium, Mutation, Recording, Template, moment};
-use crate::scenario::{Scenario, pair, pairs, random, side_by_side, triple};
+use crate::scenario::{
+    Scenario, kept, large_overwrites, pair, pairs, random, side_by_side, triple,
+};
 use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +23,7 @@ const TRIM_EVERY: u128 = 128;
 
 /// Fewest images that are checked of a pair of operations.
 const PAIR_IMAGES_MIN: u64 = 8;
-/// Images that are checked of a sequence of streams side by side.
+/// Images that are checked of a sequence of streams side by side, or of large overwrites.
 const STREAM_IMAGES: u64 = 40;
 /// With so many images, every pair of operations is run.
 pub const ALL_PAIRS_IMAGES: u64 = 94_090;
@@ -44,7 +46,8 @@ pub struct Options {
     pub seed: u64,
     /// Crash images to check at least. Three fifths of them are of pairs of operations, the
     /// same number of each pair (from [`ALL_PAIRS_IMAGES`] on, all pairs are run); one of ten is
-    /// of a triple, one of ten of streams side by side, the others are of random sequences.
+    /// of a triple, one of ten of streams side by side, one of ten of large overwrites where they go out of place, the others are
+    /// of random sequences.
     pub images: u64,
     /// Threads.
     pub jobs: usize,
@@ -62,6 +65,13 @@ impl Default for Options {
             jobs: jobs(),
             mutation: None,
         }
+    }
+}
+
+impl Options {
+    /// Whether large overwrites go out of place.
+    fn move_overwrites(&self) -> bool {
+        self.medium == Medium::Block && self.contract != Contract::MetadataPrefix
     }
 }
 
@@ -101,6 +111,8 @@ pub struct Report {
     pub triple_images: u64,
     /// Those that are of streams side by side.
     pub stream_images: u64,
+    /// Those that are of large overwrites.
+    pub overwrite_images: u64,
     /// Images of cut recoveries, each recovered again.
     pub recoveries: u64,
     /// Recovered volumes that were filled and emptied.
@@ -111,7 +123,7 @@ pub struct Report {
     pub pairs_all: u64,
     /// Triples of operations run.
     pub triples: u64,
-    /// Random sequences run, those of streams side by side among them.
+    /// Random sequences run, those of streams side by side and of large overwrites among them.
     pub sequences: u64,
     /// What must not be.
     pub violations: Vec<Violation>,
@@ -125,6 +137,7 @@ enum Made {
     Pair,
     Triple,
     Streams,
+    Overwrites,
     Random,
 }
 
@@ -150,6 +163,7 @@ struct Shared<'a> {
     next_pair: AtomicU64,
     next_triple: AtomicU64,
     next_streams: AtomicU64,
+    next_overwrites: AtomicU64,
     next_random: AtomicU64,
     stop: AtomicBool,
     report: Mutex<Report>,
@@ -171,6 +185,7 @@ pub fn explore(options: &Options, progress: &(dyn Fn(Progress) + Sync)) -> Resul
         next_pair: AtomicU64::new(0),
         next_triple: AtomicU64::new(0),
         next_streams: AtomicU64::new(0),
+        next_overwrites: AtomicU64::new(0),
         next_random: AtomicU64::new(0),
         stop: AtomicBool::new(false),
         report: Mutex::new(Report {
@@ -213,16 +228,23 @@ impl Shared<'_> {
 
     fn work(&self) {
         while !self.stop.load(Ordering::Relaxed) {
-            let (images, of_pairs, of_triples, of_streams) = {
+            let (images, of_pairs, of_triples, of_streams, of_overwrites) = {
                 let report = self.report();
                 let Report {
                     images,
                     pair_images,
                     triple_images,
                     stream_images,
+                    overwrite_images,
                     ..
                 } = *report;
-                (images, pair_images, triple_images, stream_images)
+                (
+                    images,
+                    pair_images,
+                    triple_images,
+                    stream_images,
+                    overwrite_images,
+                )
             };
             if images >= self.options.images {
                 return;
@@ -240,7 +262,14 @@ impl Shared<'_> {
                 (triple(self.options.seed, n), Made::Triple)
             } else if of_streams * 10 <= images {
                 let n = self.next_streams.fetch_add(1, Ordering::Relaxed);
-                (side_by_side(self.options.seed, n), Made::Streams)
+                let scenario = match self.options.contract.allows_write_back() {
+                    true => kept(self.options.seed, n),
+                    false => side_by_side(self.options.seed, n),
+                };
+                (scenario, Made::Streams)
+            } else if self.options.move_overwrites() && of_overwrites * 10 <= images {
+                let n = self.next_overwrites.fetch_add(1, Ordering::Relaxed);
+                (large_overwrites(self.options.seed, n), Made::Overwrites)
             } else {
                 let n = self.next_random.fetch_add(1, Ordering::Relaxed);
                 (random(self.options.seed, n), Made::Random)
@@ -256,7 +285,7 @@ impl Shared<'_> {
             Made::Pair | Made::Triple => {
                 (wanted * 3 / 5 / self.order.len() as u64).max(PAIR_IMAGES_MIN)
             }
-            Made::Streams => STREAM_IMAGES,
+            Made::Streams | Made::Overwrites => STREAM_IMAGES,
             Made::Random => wanted.saturating_sub(self.report().images).max(1),
         };
         let result = try_scenario(self.stage, scenario, self.options, budget, &mut counts);
@@ -276,6 +305,10 @@ impl Shared<'_> {
             Made::Streams => {
                 report.sequences += 1;
                 report.stream_images += counts.images;
+            }
+            Made::Overwrites => {
+                report.sequences += 1;
+                report.overwrite_images += counts.images;
             }
             Made::Random => report.sequences += 1,
         }

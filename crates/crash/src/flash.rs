@@ -14,6 +14,7 @@
 use crate::Contract;
 use crate::check::{self, Counts, Depth, make_orphan};
 use crate::explore::Options;
+use crate::page_cache::PageCache;
 use crate::promise::Promise;
 use crate::record::{Mutation, SetClock, VOLUME_BLOCKS, mount_options};
 use crate::scenario::Scenario;
@@ -258,6 +259,7 @@ impl Chip {
     ) -> Result<Arc<Fs>, String> {
         let mut options = mount_options(clock, mutation);
         options.small_bytes = scenario.small_bytes;
+        options.overwrite_bytes = scenario.overwrite_bytes;
         // Trims come with each batch that frees, or gather while blocks live again.
         options.trim_bytes = match scenario.steps.len() % 2 {
             0 => BLOCK_SIZE as u64,
@@ -302,6 +304,7 @@ impl Chip {
         let clock = Arc::new(SetClock::default());
         let fs = self.mount(client.clone(), clock.clone(), scenario, mutation)?;
         let (operations, sent) = (operations_of(&disk)?, client.sent());
+        let kernel = PageCache::new(fs.clone(), self.contract, scenario, mutation);
         let mut history = Promise::new(self.contract, tree);
         let mut handles = Handles::default();
         let trim = || {
@@ -313,22 +316,24 @@ impl Chip {
             if scenario.trims_before(i) {
                 trim()?;
             }
-            let result = step.op.run(&*fs, &step.caller, &mut handles);
+            kernel.pass_time();
+            let result = step.op.run(&kernel, &step.caller, &mut handles);
             history.record(step, result)?;
         }
         if scenario.trims_before(scenario.steps.len()) {
             trim()?;
         }
         for step in closing(&handles) {
-            let result = step.op.run(&*fs, &step.caller, &mut handles);
+            let result = step.op.run(&kernel, &step.caller, &mut handles);
             history.record(&step, result)?;
         }
-        let found = Shown::of_fs(&*fs).map_err(|e| e.to_string())?;
+        let found = Shown::of_fs(&kernel).map_err(|e| e.to_string())?;
         let live = Shown::of_tree(history.current());
         if found.digest().content != live.digest().content {
             let diff = live.diff(&found, Default::default());
             return Err(format!("without any crash the tree is wrong: {diff}"));
         }
+        kernel.finish().map_err(|e| format!("write-back: {e}"))?;
         fs.unmount().map_err(|e| format!("unmount: {e}"))?;
         Ok(Whole {
             history,
@@ -355,8 +360,9 @@ impl Chip {
             End::Power(n) => with_memory(&disk, |memory| memory.cut_after(n))?,
             End::Death(n) => client.left.store(n, Ordering::Relaxed),
         }
-        let moment = run_until_end(&fs, &disk, &client, &clock, scenario)?;
-        drop((fs, client));
+        let kernel = PageCache::new(fs.clone(), self.contract, scenario, options.mutation);
+        let moment = run_until_end((&fs, &kernel), &disk, &client, &clock, scenario)?;
+        drop((kernel, fs, client));
         let deep = counts.images.is_multiple_of(DEEP_EVERY);
         counts.images += 1;
         let depth = Depth {
@@ -403,7 +409,7 @@ fn closing(handles: &Handles) -> Vec<Step> {
 
 /// Runs the steps until the end has come; returns the moment.
 fn run_until_end(
-    fs: &Fs,
+    (fs, kernel): (&Fs, &PageCache),
     disk: &Disk<MemoryStore>,
     client: &Client,
     clock: &SetClock,
@@ -422,8 +428,12 @@ fn run_until_end(
                 return Ok(ordered::Cut::after(i));
             }
         }
+        kernel.pass_time();
+        if ended()? {
+            return Ok(ordered::Cut::after(i));
+        }
         // What it answers is in the history; who has lost power or life answers nobody.
-        let _ = step.op.run(fs, &step.caller, &mut handles);
+        let _ = step.op.run(kernel, &step.caller, &mut handles);
         if ended()? {
             return Ok(ordered::Cut::during(i));
         }
@@ -436,12 +446,13 @@ fn run_until_end(
         }
     }
     for step in closing(&handles) {
-        let _ = step.op.run(fs, &step.caller, &mut handles);
+        let _ = step.op.run(kernel, &step.caller, &mut handles);
         if ended()? {
             return Ok(ordered::Cut::during(done));
         }
         done += 1;
     }
+    let _ = kernel.finish();
     let _ = fs.unmount();
     Ok(ordered::Cut::after(done))
 }

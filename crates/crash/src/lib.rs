@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `scenario` | what is run: all pairs and sampled triples of operations over a small name space, streams side by side, and random sequences |
 //! | `promise` | the model's history under the contract, and what it allows |
+//! | `page_cache` | a kernel's write-back cache, which stands before volumes under `relaxed` |
 //! | `record` | runs a scenario and notes which operation the trace belongs to |
 //! | `check` | one crash image: recover, compare, fsck, cut the recovery, use the volume |
 //! | `flash` | the same on flash: the power goes, or the client dies |
@@ -19,6 +20,7 @@ mod explore;
 #[cfg(test)]
 mod failing;
 mod flash;
+mod page_cache;
 mod promise;
 mod record;
 pub mod replace;

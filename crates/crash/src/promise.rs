@@ -2,7 +2,9 @@
 //! under that contract.
 
 use steadfast_fs::Contract;
-use steadfast_model::{History, OpResult, PrefixHistory, Rules, Snapshot, Step, Tree, ordered};
+use steadfast_model::{
+    History, OpResult, PrefixHistory, RelaxedHistory, Rules, Snapshot, Step, Tree, ordered,
+};
 
 /// A history under one of the contracts.
 pub(crate) enum Promise {
@@ -10,13 +12,17 @@ pub(crate) enum Promise {
     Ordered(Box<History>),
     /// `metadata-prefix`.
     Prefix(PrefixHistory),
+    /// `relaxed`.
+    Relaxed(RelaxedHistory),
 }
 
 impl Promise {
     /// A volume that begins with a durable tree.
     pub(crate) fn new(contract: Contract, initial: Tree) -> Promise {
-        if contract == Contract::MetadataPrefix {
-            return Promise::Prefix(PrefixHistory::new(initial));
+        match contract {
+            Contract::MetadataPrefix => return Promise::Prefix(PrefixHistory::new(initial)),
+            Contract::Relaxed => return Promise::Relaxed(RelaxedHistory::new(initial)),
+            Contract::Ordered | Contract::Sync => {}
         }
         // A refused operation binds nothing, like a lookup: the kernel answers many itself.
         let rules = Rules {
@@ -33,6 +39,7 @@ impl Promise {
         let recorded = match self {
             Promise::Ordered(history) => history.record(step, result),
             Promise::Prefix(history) => history.record(step, result),
+            Promise::Relaxed(history) => history.record(step, result),
         };
         recorded.map(drop).map_err(|e| e.to_string())
     }
@@ -43,6 +50,7 @@ impl Promise {
         match self {
             Promise::Ordered(history) => history.expected(step),
             Promise::Prefix(history) => history.expected(step),
+            Promise::Relaxed(history) => history.expected(step),
         }
     }
 
@@ -52,6 +60,7 @@ impl Promise {
         let noted = match self {
             Promise::Ordered(history) => history.in_flight(step),
             Promise::Prefix(history) => history.in_flight(step),
+            Promise::Relaxed(history) => history.in_flight(step),
         };
         noted.map(drop).map_err(|e| e.to_string())
     }
@@ -60,7 +69,7 @@ impl Promise {
     pub(crate) fn weakest(&self, moment: ordered::Cut) -> Option<Tree> {
         match self {
             Promise::Ordered(history) => history.weakest(moment),
-            Promise::Prefix(_) => None,
+            Promise::Prefix(_) | Promise::Relaxed(_) => None,
         }
     }
 
@@ -69,6 +78,7 @@ impl Promise {
         match self {
             Promise::Ordered(history) => history.len(),
             Promise::Prefix(history) => history.len(),
+            Promise::Relaxed(history) => history.len(),
         }
     }
 
@@ -77,6 +87,7 @@ impl Promise {
         match self {
             Promise::Ordered(history) => history.current(),
             Promise::Prefix(history) => history.current(),
+            Promise::Relaxed(history) => history.current(),
         }
     }
 
@@ -94,6 +105,10 @@ impl Promise {
                 }
             }
             Promise::Prefix(history) => match history.check(found, moment) {
+                Ok(_) => Ok(()),
+                Err(violation) => Err(violation.to_string()),
+            },
+            Promise::Relaxed(history) => match history.check(found, moment) {
                 Ok(_) => Ok(()),
                 Err(violation) => Err(violation.to_string()),
             },

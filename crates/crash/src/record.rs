@@ -2,6 +2,7 @@
 //! called and answered.
 
 use crate::check::make_orphan;
+use crate::page_cache::PageCache;
 use crate::promise::Promise;
 use crate::scenario::{SMALL_BYTES_FEW, Scenario};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,6 +38,10 @@ pub enum Mutation {
     AcknowledgeEarly,
     /// Data goes to its place after the record that says it is there.
     DataAfterMetadata,
+    /// Records do not cover the data that is written around the log.
+    DataUncovered,
+    /// A large overwrite's extents are swapped one transaction before its data.
+    MovedEarly,
     /// Freed blocks are reused before the freeing is durable.
     ReuseEarly,
     /// A file's size is committed before its data.
@@ -79,15 +84,31 @@ pub enum Mutation {
     OneStream,
     /// A sync of one stream commits them all.
     CommitAll,
+    /// The kernel keeps what was written to a file that is closed.
+    CloseKeeps,
+    /// The kernel sends it after the call that follows the close.
+    CloseLate,
+    /// The kernel keeps what was written to a file that is synced.
+    FsyncKeeps,
+    /// A sync of a file has its content sent, and commits nothing.
+    FsyncUncommitted,
+    /// The kernel keeps what was written when everything is synced.
+    SyncKeeps,
+    /// The size of a file is sent before the content.
+    SizeAhead,
+    /// The kernel sends what it kept past the end of a file that was truncated.
+    TruncateKeeps,
 }
 
 #[cfg(feature = "faults")]
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 24] = [
+    pub const ALL: [Mutation; 33] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
+        Mutation::DataUncovered,
+        Mutation::MovedEarly,
         Mutation::ReuseEarly,
         Mutation::SizeBeforeData,
         Mutation::ModeBeforeAcl,
@@ -109,6 +130,24 @@ impl Mutation {
         Mutation::ReleaseElsewhere,
         Mutation::OneStream,
         Mutation::CommitAll,
+        Mutation::CloseKeeps,
+        Mutation::CloseLate,
+        Mutation::FsyncKeeps,
+        Mutation::FsyncUncommitted,
+        Mutation::SyncKeeps,
+        Mutation::SizeAhead,
+        Mutation::TruncateKeeps,
+    ];
+
+    /// Those of the kernel that keeps what is written, which `relaxed` alone lets it.
+    const OF_PAGE_CACHE: [Mutation; 7] = [
+        Mutation::CloseKeeps,
+        Mutation::CloseLate,
+        Mutation::FsyncKeeps,
+        Mutation::FsyncUncommitted,
+        Mutation::SyncKeeps,
+        Mutation::SizeAhead,
+        Mutation::TruncateKeeps,
     ];
 
     /// Those that let streams build on each other, which only `ordered` tells apart.
@@ -125,8 +164,8 @@ impl Mutation {
     #[must_use]
     pub fn concerns_medium(self, medium: Medium) -> bool {
         use Mutation::{
-            AcknowledgeEarly, FlushBetween, ForgetRollback, InPlaceOverLogged, InPlaceUnproved,
-            NarrowPatches, TrimAgain, TrimBefore,
+            AcknowledgeEarly, DataUncovered, FlushBetween, ForgetRollback, InPlaceOverLogged,
+            InPlaceUnproved, MovedEarly, NarrowPatches, TrimAgain, TrimBefore,
         };
         match medium {
             // The exploration on flash does not ask what is durable.
@@ -135,6 +174,8 @@ impl Mutation {
             // No record, no replay.
             Medium::Flash => ![
                 AcknowledgeEarly,
+                DataUncovered,
+                MovedEarly,
                 InPlaceOverLogged,
                 InPlaceUnproved,
                 NarrowPatches,
@@ -156,8 +197,13 @@ impl Mutation {
             NarrowPatches,
             UnstableFdatasync,
         ];
+        if Mutation::OF_PAGE_CACHE.contains(&self) {
+            return contract.allows_write_back();
+        }
         match contract {
-            Contract::MetadataPrefix => !Mutation::OF_STREAMS.contains(&self),
+            Contract::MetadataPrefix => {
+                self != Mutation::MovedEarly && !Mutation::OF_STREAMS.contains(&self)
+            }
             Contract::Ordered => !in_place.contains(&self),
             _ => !in_place.contains(&self) && !Mutation::OF_STREAMS.contains(&self),
         }
@@ -170,6 +216,8 @@ impl Mutation {
             Some(Mutation::SkipFlush) => faults.journal.skip_flush = true,
             Some(Mutation::AcknowledgeEarly) => faults.journal.acknowledge_early = true,
             Some(Mutation::DataAfterMetadata) => faults.journal.data_late = true,
+            Some(Mutation::DataUncovered) => faults.journal.data_uncovered = true,
+            Some(Mutation::MovedEarly) => faults.moved_early = true,
             Some(Mutation::ReuseEarly) => faults.journal.reuse_early = true,
             Some(Mutation::SizeBeforeData) => faults.size_before_data = true,
             Some(Mutation::ModeBeforeAcl) => faults.mode_before_acl = true,
@@ -194,6 +242,16 @@ impl Mutation {
             Some(Mutation::ReleaseElsewhere) => faults.release_elsewhere = true,
             Some(Mutation::OneStream) => faults.one_stream = true,
             Some(Mutation::CommitAll) => faults.commit_all = true,
+            // Planted in the kernel that stands before the volume.
+            Some(
+                Mutation::CloseKeeps
+                | Mutation::CloseLate
+                | Mutation::FsyncKeeps
+                | Mutation::FsyncUncommitted
+                | Mutation::SyncKeeps
+                | Mutation::SizeAhead
+                | Mutation::TruncateKeeps,
+            ) => {}
         }
         faults
     }
@@ -293,6 +351,7 @@ impl Template {
         let (image, tree) = self.set_up(scenario)?;
         let sim = Arc::new(SimDevice::from_image(image));
         let fs = self.mount(sim.clone(), clock.clone(), scenario, mutation)?;
+        let kernel = PageCache::new(fs.clone(), self.contract, scenario, mutation);
         let mut history = Promise::new(self.contract, tree);
         let mut handles = Handles::default();
         let trim = || {
@@ -304,8 +363,9 @@ impl Template {
             if scenario.trims_before(i) {
                 trim()?;
             }
+            kernel.pass_time();
             sim.mark(called(i));
-            let result = step.op.run(&*fs, &step.caller, &mut handles);
+            let result = step.op.run(&kernel, &step.caller, &mut handles);
             sim.mark(answered(i));
             history.record(step, result)?;
         }
@@ -319,16 +379,17 @@ impl Template {
             let step = close(handle);
             let i = history.len();
             sim.mark(called(i));
-            let result = step.op.run(&*fs, &step.caller, &mut handles);
+            let result = step.op.run(&kernel, &step.caller, &mut handles);
             sim.mark(answered(i));
             history.record(&step, result)?;
         }
-        let found = Snapshot::of_fs(&*fs).map_err(|e| e.to_string())?;
+        let found = Snapshot::of_fs(&kernel).map_err(|e| e.to_string())?;
         let live = Snapshot::of_tree(history.current());
         if found.digest().content != live.digest().content {
             let diff = live.diff(&found, Default::default());
             return Err(format!("without any crash the tree is wrong: {diff}"));
         }
+        kernel.finish().map_err(|e| format!("write-back: {e}"))?;
         fs.unmount().map_err(|e| format!("unmount: {e}"))?;
         Ok(Recording {
             sim,
@@ -374,6 +435,7 @@ impl Template {
     ) -> Result<Arc<Fs>, String> {
         let mut options = mount_options(clock, mutation);
         options.small_bytes = scenario.small_bytes;
+        options.overwrite_bytes = scenario.overwrite_bytes;
         let (fs, _) = Fs::mount(sim, &options).map_err(|e| format!("mount: {e}"))?;
         Ok(fs)
     }

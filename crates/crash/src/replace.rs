@@ -15,7 +15,7 @@ mod weakest;
 
 use crate::Contract;
 use crate::record::{Mutation, Recording, Template, moment, mount_options};
-use crate::scenario::{SMALL_BYTES_FEW, Scenario};
+use crate::scenario::{OVERWRITE_BYTES_FEW, SMALL_BYTES_FEW, Scenario};
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -352,6 +352,7 @@ fn scenarios(options: &Options, contents: &Contents) -> Vec<Scenario> {
             setup: setup(contents),
             steps: steps.map(|(i, op)| Step::new(0, op).at(at(i))).collect(),
             small_bytes: SMALL_BYTES_FEW,
+            overwrite_bytes: OVERWRITE_BYTES_FEW,
             trim_every: None,
             side_by_side: false,
         }

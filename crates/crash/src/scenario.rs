@@ -33,6 +33,8 @@ pub struct Scenario {
     pub steps: Vec<Step>,
     /// Bytes of a small file that go through the log when it is synced.
     pub small_bytes: u64,
+    /// Bytes from which on overwrites go out of place; 0: none do.
+    pub overwrite_bytes: u64,
     /// Before each step whose number is a multiple of this, and behind the last if theirs is, all free space is
     /// trimmed, as `steadfast trim` does.
     pub trim_every: Option<usize>,
@@ -50,6 +52,9 @@ impl Scenario {
 /// So few that most of the files, which are small here, are covered by the record instead.
 pub(crate) const SMALL_BYTES_FEW: u64 = 4096;
 
+/// So few that each block of a file that is overwritten whole gets a new one.
+pub(crate) const OVERWRITE_BYTES_FEW: u64 = 4096;
+
 /// Steps from one trim to the next in a random sequence that has some.
 const TRIM_EVERY: usize = 7;
 
@@ -62,6 +67,15 @@ fn small_bytes(turn: u64) -> u64 {
     }
 }
 
+/// As few as a block has, or none, in turn.
+fn overwrite_bytes(turn: u64) -> u64 {
+    if turn.is_multiple_of(2) {
+        OVERWRITE_BYTES_FEW
+    } else {
+        0
+    }
+}
+
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.name)?;
@@ -70,6 +84,10 @@ impl fmt::Display for Scenario {
             "  up to {} bytes of a file go through the log",
             self.small_bytes
         )?;
+        match self.overwrite_bytes {
+            0 => writeln!(f, "  no overwrites go out of place")?,
+            bytes => writeln!(f, "  overwrites of {bytes} bytes go out of place")?,
+        }
         if let Some(steps) = self.trim_every {
             writeln!(f, "  free space is trimmed every {steps} steps")?;
         }
@@ -144,6 +162,7 @@ pub(crate) fn pair(index: usize) -> Scenario {
         setup,
         steps: steps.collect(),
         small_bytes: SMALL_BYTES_FEW,
+        overwrite_bytes: overwrite_bytes(index as u64 / SYNCS.len() as u64),
         // All pairs are run as they are: a trim commits.
         trim_every: None,
         side_by_side: false,
@@ -186,6 +205,7 @@ pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
         setup,
         steps: steps.map(|(i, op)| Step::new(0, op).at(time(i))).collect(),
         small_bytes: small_bytes(index),
+        overwrite_bytes: overwrite_bytes(index / 2),
         trim_every: (index % 4 == 1).then_some(1 + (index / 4 % 3) as usize),
         side_by_side: false,
     }
@@ -248,6 +268,7 @@ pub(crate) fn random(seed: u64, index: u64) -> Scenario {
         },
         steps,
         small_bytes: small_bytes(index / 4),
+        overwrite_bytes: overwrite_bytes(index / 8),
         trim_every: index.is_multiple_of(16).then_some(TRIM_EVERY),
         side_by_side: false,
     }
@@ -281,6 +302,7 @@ fn attributes(seed: u64, index: u64, number: u64) -> Scenario {
         steps: steps.collect(),
         setup: small_space().0,
         small_bytes: small_bytes(index / 4),
+        overwrite_bytes: OVERWRITE_BYTES_FEW,
         trim_every: None,
         side_by_side: false,
     }
@@ -349,8 +371,72 @@ pub(crate) fn side_by_side(seed: u64, index: u64) -> Scenario {
         steps: steps.collect(),
         setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
         small_bytes: small_bytes(index),
+        overwrite_bytes: OVERWRITE_BYTES_FEW,
         trim_every: None,
         side_by_side: true,
+    }
+}
+
+/// Files that are written through handles, which close and sync them, and that are renamed, truncated and removed: what a kernel
+/// may keep, and until when.
+pub(crate) fn kept(seed: u64, index: u64) -> Scenario {
+    let mut below = numbers(seed.wrapping_mul(0x7_0000_0001).wrapping_add(index));
+    let setup = [
+        "mkdir /d 755",
+        "mknod /a file 644 0",
+        "write /a 0 #1*9000",
+        "mknod /d/b file 644 0",
+        "write /d/b 0 #2*300",
+    ];
+    let mut open = [false; 3];
+    let mut lines = Vec::new();
+    for n in 0..30u64 {
+        let path = ["/a", "/d/b", "/c", "/d/e"][below(4) as usize];
+        let handle = below(3);
+        let is_open = &mut open[handle as usize];
+        let file = match *is_open {
+            true => format!("@{handle}"),
+            false => path.to_string(),
+        };
+        let (at, len) = (below(12_000), below(6000) + 1);
+        let line = match below(32) {
+            0..6 => format!("write {file} {at} #{}*{len}", 100 + n),
+            6..9 => format!("append {file} #{}*{len}", 100 + n),
+            9..15 if *is_open => {
+                *is_open = false;
+                format!("close @{handle}")
+            }
+            9..15 => {
+                lines.push(format!("mknod {path} file 644 0"));
+                *is_open = true;
+                format!("open {path} @{handle}")
+            }
+            15..18 => format!("rename {path} /a replace"),
+            18 => format!("rename /c {path} replace"),
+            19..22 => format!("setattr {file} size={at}"),
+            22 => format!("fallocate {file} punch {at} {len}"),
+            23 => format!("fallocate {file} zero {at} {len}"),
+            24 => format!("fallocate {file} allocate {at} {len}"),
+            25 => format!("unlink {path}"),
+            26 => format!("mkdir /d{n} 755"),
+            27 => format!("link {path} /c"),
+            28 => "sync".to_string(),
+            29 => format!("fdatasync {file}"),
+            _ => format!("fsync {file}"),
+        };
+        lines.push(line);
+    }
+    lines.push("sync".to_string());
+    let ops = lines.iter().filter_map(|line| line.parse().ok());
+    let steps = ops.enumerate().map(|(i, op)| Step::new(0, op).at(time(i)));
+    Scenario {
+        name: format!("sequence {index} of seed {seed}, files that are kept and closed"),
+        steps: steps.collect(),
+        setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
+        small_bytes: small_bytes(index),
+        overwrite_bytes: overwrite_bytes(index / 8),
+        trim_every: None,
+        side_by_side: false,
     }
 }
 
@@ -388,7 +474,74 @@ fn overwrites(seed: u64, index: u64, number: u64) -> Scenario {
         steps: steps.collect(),
         setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
         small_bytes: small_bytes(index / 4),
+        overwrite_bytes: overwrite_bytes(index / 8),
         trim_every: None,
+        side_by_side: false,
+    }
+}
+
+/// Files that one or two streams overwrite in large pieces or in order, make longer and shorter, punch, allocate and sync,
+/// while others are made and removed, so that blocks that were left are soon wanted.
+pub(crate) fn large_overwrites(seed: u64, index: u64) -> Scenario {
+    let mut below = numbers(seed.wrapping_mul(0x7_0000_0001).wrapping_add(index));
+    let streams = 1 + below(2);
+    let setup = [
+        "mknod /a file 644 0",
+        "write /a 0 #1*65536",
+        "mknod /b file 644 0",
+        "write /b 0 #2*36000",
+    ];
+    let mut lines: Vec<(u64, String)> = Vec::new();
+    for n in 0..24 {
+        let s = below(streams);
+        let file = ["/a", "/a", "/b"][below(3) as usize];
+        let data = 100 + n;
+        let page = below(14);
+        match below(20) {
+            0..6 => {
+                let len = (1 + below(6)) * 4096;
+                lines.push((s, format!("write {file} {} #{data}*{len}", page * 4096)));
+            }
+            6..10 => {
+                // In order, and now and then each by another stream.
+                for i in 0..2 + below(4) {
+                    let s = if below(4) == 0 { below(streams) } else { s };
+                    let at = (page / 4 * 4 + i) * 4096;
+                    lines.push((s, format!("write {file} {at} #{}*4096", data + i)));
+                }
+            }
+            10 => lines.push((s, format!("write {file} {} #{data}*9000", below(50_000)))),
+            11 => lines.push((s, format!("append {file} #{data}*{}", below(6000) + 1))),
+            12 => lines.push((s, format!("setattr {file} size={}", below(60_000)))),
+            13 => {
+                let mode = ["punch", "allocate", "zero"][below(3) as usize];
+                let (at, len) = (below(50_000), below(16_000) + 1);
+                lines.push((s, format!("fallocate {file} {mode} {at} {len}")));
+            }
+            14 => lines.push((s, format!("unlink /f{}", below(3)))),
+            15 | 16 => {
+                let name = below(3);
+                lines.push((s, format!("mknod /f{name} file 644 0")));
+                lines.push((s, format!("write /f{name} 0 #{data}*{}", below(20_000) + 1)));
+            }
+            17 => lines.push((s, "sync".to_string())),
+            _ => lines.push((s, format!("fsync {file}"))),
+        }
+    }
+    lines.push((0, "sync".to_string()));
+    let parsed = lines
+        .iter()
+        .filter_map(|(s, line)| Some((*s, line.parse().ok()?)));
+    let steps = parsed
+        .enumerate()
+        .map(|(i, (s, op))| Step::new(s as u32, op).at(time(i)));
+    Scenario {
+        name: format!("sequence {index} of seed {seed}, {streams} stream(s), large overwrites"),
+        steps: steps.collect(),
+        setup: setup.iter().filter_map(|line| line.parse().ok()).collect(),
+        small_bytes: small_bytes(index),
+        overwrite_bytes: OVERWRITE_BYTES_FEW << (index % 3),
+        trim_every: (index % 8 == 5).then_some(TRIM_EVERY),
         side_by_side: false,
     }
 }
@@ -408,11 +561,33 @@ mod tests {
     }
 
     #[test]
+    fn every_line_of_large_overwrites_parses() {
+        for index in 0..50 {
+            let text = large_overwrites(3, index).to_string();
+            assert_eq!(text, large_overwrites(3, index).to_string());
+            assert!(large_overwrites(3, index).steps.len() >= 25, "{text}");
+        }
+    }
+
+    #[test]
     fn every_line_of_streams_side_by_side_parses() {
         for index in 0..50 {
             let scenario = side_by_side(1, index);
             assert_eq!((scenario.setup.len() - 2) % 4, 0);
             assert!((29..=31).contains(&scenario.steps.len()), "{scenario}");
+        }
+    }
+
+    #[test]
+    fn every_line_of_the_kept_files_parses() {
+        for index in 0..50 {
+            let scenario = kept(1, index);
+            assert_eq!(scenario.setup.len(), 5);
+            let made = scenario.steps.iter();
+            let made = made
+                .filter(|step| matches!(step.op, Op::Open { .. }))
+                .count();
+            assert_eq!(scenario.steps.len(), 31 + made, "{scenario}");
         }
     }
 

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use crate::record::Template;
-use crate::scenario::{SMALL_BYTES_FEW, pair, pairs, random, side_by_side};
+use crate::scenario::{
+    OVERWRITE_BYTES_FEW, SMALL_BYTES_FEW, large_overwrites, pair, pairs, random, side_by_side,
+};
 use crate::{Contract, Medium, Mutation, Options, Scenario, explore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -61,6 +63,60 @@ fn streams_leave_each_other_alone_at_every_cut() {
         index += 1;
     }
     println!("{done} images of {index} sequences");
+}
+
+/// Large overwrites, cut everywhere.
+#[test]
+fn large_overwrites_leave_a_prefix_at_every_cut() {
+    let long = std::env::var_os("STEADFAST_LONG").is_some();
+    let images: u64 = if long { 75_000 } else { 1_000 };
+    for contract in [Contract::Ordered, Contract::Sync] {
+        let options = Options {
+            contract,
+            seed: 9,
+            images: 200,
+            ..Options::default()
+        };
+        let (mut done, mut index) = (0, 0);
+        while done < images {
+            let scenario = large_overwrites(options.seed, index);
+            match explore::one(&options, &scenario) {
+                Ok(images) => done += images,
+                Err(what) => panic!("{scenario}\n{what}"),
+            }
+            index += 1;
+        }
+        println!("{contract}: {done} images of {index} sequences");
+    }
+}
+
+/// The faults that concern them are found by sequences of large overwrites alone.
+#[test]
+fn faults_of_large_overwrites_are_found_in_them() {
+    let mutations = [
+        Mutation::MovedEarly,
+        Mutation::DataUncovered,
+        Mutation::DataAfterMetadata,
+        Mutation::ReuseEarly,
+    ];
+    for mutation in mutations {
+        let options = Options {
+            seed: 9,
+            images: 300,
+            mutation: Some(mutation),
+            ..Options::default()
+        };
+        let found = (0..60).find_map(|index| {
+            let scenario = large_overwrites(options.seed, index);
+            explore::one(&options, &scenario)
+                .err()
+                .map(|what| (index, what))
+        });
+        let Some((index, what)) = found else {
+            panic!("{mutation:?} is missed");
+        };
+        println!("{mutation:?} in sequence {index}: {what}");
+    }
 }
 
 /// On flash, without a log: the power goes or the client dies.
@@ -169,6 +225,16 @@ fn corner_04_data_after_metadata_is_found() {
 }
 
 #[test]
+fn data_that_no_record_covers_is_found() {
+    is_found(Mutation::DataUncovered);
+}
+
+#[test]
+fn extents_that_are_swapped_before_their_data_are_found() {
+    is_found(Mutation::MovedEarly);
+}
+
+#[test]
 fn corner_01_early_reuse_is_found() {
     is_found(Mutation::ReuseEarly);
 }
@@ -226,6 +292,7 @@ fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
         setup: setup.iter().map(parse).collect(),
         steps: steps.collect(),
         small_bytes: SMALL_BYTES_FEW,
+        overwrite_bytes: OVERWRITE_BYTES_FEW,
         trim_every: None,
         side_by_side: false,
     };
@@ -259,6 +326,7 @@ fn others_bytes_in_a_commit_are_found() {
             step(0, "fsync /a"),
         ],
         small_bytes: SMALL_BYTES_FEW,
+        overwrite_bytes: OVERWRITE_BYTES_FEW,
         trim_every: None,
         side_by_side: false,
     };
@@ -326,6 +394,7 @@ fn a_patch_over_what_was_written_in_place_holds_whole_sectors() {
             .collect(),
         steps: steps.collect(),
         small_bytes: SMALL_BYTES_FEW,
+        overwrite_bytes: OVERWRITE_BYTES_FEW,
         trim_every: None,
         side_by_side: false,
     };
@@ -444,4 +513,39 @@ fn both_forms_of_attributes_and_all_ways_between_them_are_explored() {
             assert_eq!(count < 3, none, "{old:?}, {new:?}: {of_sequences:?}");
         }
     }
+}
+
+#[test]
+fn a_close_that_sends_nothing_is_found() {
+    is_found(Mutation::CloseKeeps);
+}
+
+#[test]
+fn a_call_that_passes_what_a_close_sends_is_found() {
+    is_found(Mutation::CloseLate);
+}
+
+#[test]
+fn an_fsync_that_leaves_content_with_the_kernel_is_found() {
+    is_found(Mutation::FsyncKeeps);
+}
+
+#[test]
+fn an_fsync_that_commits_no_metadata_is_found() {
+    is_found(Mutation::FsyncUncommitted);
+}
+
+#[test]
+fn a_sync_that_leaves_content_with_the_kernel_is_found() {
+    is_found(Mutation::SyncKeeps);
+}
+
+#[test]
+fn a_size_that_is_sent_before_its_content_is_found() {
+    is_found(Mutation::SizeAhead);
+}
+
+#[test]
+fn content_that_comes_back_after_a_truncation_is_found() {
+    is_found(Mutation::TruncateKeeps);
 }

@@ -8,13 +8,13 @@ use crate::effects::{Effects, Run};
 use crate::models::Model;
 use crate::states::{Coverage, Former, Limits, State, Way, enumerate};
 use crate::why::{self, Cause, Repair};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One in so many fine verdicts is asked for twice.
+/// One in so many verdicts is asked for twice, and the first of each kind.
 const TWICE: usize = 50;
 
 /// What to explore, and how far.
@@ -124,7 +124,8 @@ pub struct Outcome {
     pub interrupted: bool,
 }
 
-type Key = (u128, usize);
+/// Tree, acknowledgements that must be there, and those that may be.
+type Key = (u128, usize, usize);
 /// Verdicts by position of the state.
 type Judged = Vec<(usize, Option<Verdict>)>;
 
@@ -134,10 +135,15 @@ pub struct Judge<'a> {
     known: Mutex<HashMap<Key, Verdict>>,
     checks: AtomicUsize,
     flaky: Mutex<Vec<String>>,
+    lines: Mutex<BTreeSet<String>>,
     until: Instant,
     stop: &'a AtomicBool,
     prune: bool,
+    told: Option<(String, &'a Progress<'a>)>,
 }
+
+/// Is called with what is under way, what is done of it, and how much it is.
+pub type Progress<'a> = dyn Fn(&str, usize, usize) + Sync + 'a;
 
 impl<'a> Judge<'a> {
     /// A judge that stops at `until`, or when `stop` is set.
@@ -153,10 +159,17 @@ impl<'a> Judge<'a> {
             known: Mutex::default(),
             checks: AtomicUsize::new(0),
             flaky: Mutex::default(),
+            lines: Mutex::default(),
             until,
             stop,
             prune,
+            told: None,
         }
+    }
+
+    /// Tells of its progress from now on.
+    pub fn tell(&mut self, what: String, progress: &'a Progress<'a>) {
+        self.told = Some((what, progress));
     }
 
     /// Whether there is no time left.
@@ -176,12 +189,23 @@ impl<'a> Judge<'a> {
         state: &State,
         moment: usize,
     ) -> io::Result<Option<Verdict>> {
-        let acked = effects
-            .acked
-            .get(moment)
-            .copied()
-            .unwrap_or(effects.acks.len());
-        let key = (state.digest, acked);
+        let acked = effects.acked_at(moment);
+        let may = (acked + 1).min(effects.acks.len());
+        self.counting(effects, former, state, (acked, may))
+    }
+
+    /// The verdict when the first `acked` acknowledgements must be there, and the first `may` of them may be.
+    ///
+    /// # Errors
+    /// If the state cannot be laid out.
+    pub fn counting(
+        &self,
+        effects: &Effects,
+        former: &Former<'_>,
+        state: &State,
+        (acked, may): (usize, usize),
+    ) -> io::Result<Option<Verdict>> {
+        let key = (state.digest, acked, may);
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if self.prune
             && let Some(verdict) = lock().get(&key)
@@ -192,11 +216,10 @@ impl<'a> Judge<'a> {
             return Ok(None);
         }
         let disk = former.disk(&state.bits, state.tear);
-        let may = (acked + 1).min(effects.acks.len());
         let (must, may) = (&effects.acks[..acked], &effects.acks[..may]);
         let verdict = self.checker.judge(&disk, must, may)?;
         let count = self.checks.fetch_add(1, Ordering::Relaxed);
-        if verdict.is_broken() || count.is_multiple_of(TWICE) {
+        if self.is_new(&verdict) || count.is_multiple_of(TWICE) {
             let again = self.checker.judge(&disk, must, may)?;
             self.checks.fetch_add(1, Ordering::Relaxed);
             if again.is_broken() != verdict.is_broken() {
@@ -214,6 +237,15 @@ impl<'a> Judge<'a> {
         }
         lock().insert(key, verdict.clone());
         Ok(Some(verdict))
+    }
+
+    /// Whether a checker says this for the first time.
+    fn is_new(&self, verdict: &Verdict) -> bool {
+        let Verdict::Broken { line, .. } = verdict else {
+            return false;
+        };
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.insert(kin(line))
     }
 
     /// Judges all at their latest moment, `jobs` at a time, in order.
@@ -235,6 +267,9 @@ impl<'a> Judge<'a> {
                 let Some(state) = states.get(i) else {
                     return Ok(mine);
                 };
+                if let Some((what, progress)) = &self.told {
+                    progress(what, i, states.len());
+                }
                 let verdict = self.at(effects, &former, state, state.moments.1)?;
                 if matches!(verdict, Some(Verdict::Error(_))) {
                     next.store(states.len(), Ordering::Relaxed);
@@ -268,6 +303,27 @@ fn states_of(effects: &Effects, model: &Model, limits: Limits) -> crate::states:
     enumerate(effects, model.sync_jumps, model.tear, limits)
 }
 
+/// What a checker says, without what differs from run to run: words with a digit in them are numbers, hashes and names by chance.
+#[must_use]
+pub fn kin(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut word = String::new();
+    for c in line.chars().chain([' ']) {
+        if c.is_alphanumeric() || c == '_' {
+            word.push(c);
+            continue;
+        }
+        match word.contains(|c: char| c.is_ascii_digit()) {
+            true => plain.push('#'),
+            false => plain.push_str(&word),
+        }
+        word.clear();
+        plain.push(c);
+    }
+    plain.pop();
+    plain
+}
+
 /// Broken states of one model, by what they say.
 type Groups = BTreeMap<(Kind, String), Vec<usize>>;
 
@@ -284,14 +340,16 @@ fn groups(
         let Some(Verdict::Broken { line, .. }) = verdict else {
             continue;
         };
-        let kind = match kinds.get(line) {
+        let line = kin(line);
+        let kind = match kinds.get(&line) {
             Some(kind) => *kind,
             None => {
-                let (first, last) = states[i].moments;
-                let fewer = effects.acked.get(first) != effects.acked.get(last);
-                let alone = match fewer {
-                    true => judge.at(effects, &former, &states[i], first)?,
-                    false => verdict.clone(),
+                // Would it be fine if nothing had been acknowledged?
+                let acked = effects.acked_at(states[i].moments.1);
+                let may = (acked + 1).min(effects.acks.len());
+                let alone = match acked {
+                    0 => verdict.clone(),
+                    _ => judge.counting(effects, &former, &states[i], (0, may))?,
                 };
                 let kind = match alone {
                     Some(Verdict::Fine) => Kind::Lost,
@@ -301,7 +359,7 @@ fn groups(
                 kind
             }
         };
-        groups.entry((kind, line.clone())).or_default().push(i);
+        groups.entry((kind, line)).or_default().push(i);
     }
     Ok(groups)
 }
@@ -316,7 +374,21 @@ pub fn explore(
     options: &Options,
     stop: &AtomicBool,
 ) -> io::Result<Outcome> {
-    let judge = Judge::new(
+    explore_watched(run, checker, options, stop, &|_, _, _| ())
+}
+
+/// As [`explore`], and tells how far it is.
+///
+/// # Errors
+/// If states cannot be laid out.
+pub fn explore_watched(
+    run: &Run,
+    checker: &Checker,
+    options: &Options,
+    stop: &AtomicBool,
+    progress: &Progress<'_>,
+) -> io::Result<Outcome> {
+    let mut judge = Judge::new(
         checker,
         Instant::now() + options.budget,
         stop,
@@ -327,7 +399,9 @@ pub fn explore(
     for (m, model) in options.models.iter().enumerate() {
         let effects = Effects::new(run, model);
         let states = states_of(&effects, model, options.limits);
+        judge.tell(format!("states on {}", model.name), progress);
         let verdicts = judge.all(&effects, &states.all, options.jobs)?;
+        judge.tell(format!("repairs on {}", model.name), progress);
         if let Some(Some(Verdict::Error(error))) = verdicts
             .iter()
             .find(|v| matches!(v, Some(Verdict::Error(_))))
@@ -350,16 +424,14 @@ pub fn explore(
                 .all(|(s, v)| s.way > Way::Lost || v.is_some()),
             left_out: effects.left_out,
         });
-        for ((kind, line), broken) in groups(&judge, &effects, &states.all, &verdicts)? {
-            let Some(first) = broken.first() else {
+        for ((kind, kin), broken) in groups(&judge, &effects, &states.all, &verdicts)? {
+            let Some((first, Some(Verdict::Broken { line, output }))) =
+                broken.first().map(|i| (i, &verdicts[*i]))
+            else {
                 continue;
             };
-            let output = match &verdicts[*first] {
-                Some(Verdict::Broken { output, .. }) => output.clone(),
-                _ => String::new(),
-            };
             let (state, cause) =
-                why::reduce(&judge, &effects, model, &states.all[*first], kind, &line)?;
+                why::reduce(&judge, &effects, model, &states.all[*first], kind, &kin)?;
             let repair = match options.repair {
                 true => why::repair(
                     &judge,
@@ -368,21 +440,20 @@ pub fn explore(
                     options,
                     &why::Target {
                         kind,
-                        line: &line,
+                        kin: &kin,
                         cause: &cause,
                         broken: broken.len(),
+                        hint: found.get(&(kind, kin.clone())),
                     },
                 )?,
                 false => Repair::NotTried,
             };
-            let finding = found
-                .entry((kind, line.clone()))
-                .or_insert_with(|| Finding {
-                    kind,
-                    line,
-                    output,
-                    under: Vec::new(),
-                });
+            let finding = found.entry((kind, kin)).or_insert_with(|| Finding {
+                kind,
+                line: line.clone(),
+                output: output.clone(),
+                under: Vec::new(),
+            });
             finding.under.push(Under {
                 model: m,
                 broken: broken.len(),
@@ -416,7 +487,7 @@ pub(crate) fn still_broken(
     run: &Run,
     model: &Model,
     options: &Options,
-    (kind, line): (Kind, &str),
+    (kind, kin): (Kind, &str),
 ) -> io::Result<Option<(usize, usize)>> {
     let effects = Effects::new(run, model);
     let states = states_of(&effects, model, options.limits);
@@ -425,6 +496,6 @@ pub(crate) fn still_broken(
         return Ok(None);
     }
     let groups = groups(judge, &effects, &states.all, &verdicts)?;
-    let broken = groups.get(&(kind, line.to_owned())).map_or(0, Vec::len);
+    let broken = groups.get(&(kind, kin.to_owned())).map_or(0, Vec::len);
     Ok(Some((broken, states.all.len())))
 }

@@ -7,12 +7,14 @@
 //! - [`states`]: the trees that a power cut may leave;
 //! - [`check`]: the commands that judge them;
 //! - [`explore`]: all of it for one run, findings with their causes and repairs (`why`);
-//! - [`report`]: what is told of them, as text, JSON, JUnit, SARIF and HTML.
+//! - [`report`]: what is told of them, as text, JSON, JUnit, SARIF and HTML;
+//! - [`real`]: the same calls on real file systems: models calibrated, findings confirmed.
 
 pub mod check;
 pub mod effects;
 pub mod explore;
 pub mod models;
+pub mod real;
 pub mod record;
 pub mod report;
 pub mod states;

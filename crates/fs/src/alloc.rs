@@ -266,6 +266,22 @@ impl Allocator {
         })
     }
 
+    /// The same if that leaves others so many.
+    ///
+    /// # Errors
+    /// ENOSPC.
+    pub(crate) fn reserve_sparing(&self, blocks: u64, others: u64) -> Result<Reservation<'_>> {
+        let mut state = self.counted(Purpose::Normal, blocks + others);
+        if state.limit(Purpose::Normal) < blocks + others {
+            return Err(state.no_space());
+        }
+        state.reserved += blocks;
+        Ok(Reservation {
+            alloc: self,
+            blocks,
+        })
+    }
+
     /// Gives reserved blocks back.
     pub(crate) fn unreserve(&self, blocks: u64) {
         let mut state = self.lock();

@@ -124,7 +124,7 @@ impl Fs {
                 break;
             }
         }
-        Ok(missing.saturating_sub(state.pages.range(from, to).count() as u64))
+        Ok(missing.saturating_sub(state.pages.new_blocks_in(from, to)))
     }
 
     fn fill_some(
@@ -324,7 +324,7 @@ impl Fs {
             };
             let needs = state
                 .pages
-                .tally_with(&[], 0, disk.size.get(), self.store.small_bytes_max)
+                .tally_cut(disk.size.get(), self.store.small_bytes_max)
                 .needs(grown);
             let log_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
             if log_bytes <= journal.op_bytes_max() / 4 {
@@ -359,7 +359,7 @@ impl Fs {
         };
         let needs = state
             .pages
-            .tally_with(&[], 0, disk.size.get(), self.store.small_bytes_max)
+            .tally_cut(disk.size.get(), self.store.small_bytes_max)
             .needs(grown);
         let more = needs.log_bytes.saturating_sub(state.pages.log_bytes);
         Ok(shape.level <= peeked.level && more <= slack.log_bytes)
@@ -378,7 +378,7 @@ impl Fs {
         let tally = end
             .state
             .pages
-            .tally_with(&[], 0, old.size.get(), store.small_bytes_max);
+            .tally_cut(old.size.get(), store.small_bytes_max);
         let needs = tally.needs(shape(volume, &new)?);
         let more = store
             .alloc

@@ -15,11 +15,19 @@ pub enum Contract {
     MetadataPrefix,
     /// Nothing that a call which returned has done.
     Sync,
+    /// The newest changes of metadata, as a prefix; a file's content is in that order once the file is closed
+    /// or synced. For a front end that keeps written pages (the kernel's write-back cache).
+    Relaxed,
 }
 
 impl Contract {
     /// All of them.
-    pub const ALL: [Contract; 3] = [Contract::Ordered, Contract::MetadataPrefix, Contract::Sync];
+    pub const ALL: [Contract; 4] = [
+        Contract::Ordered,
+        Contract::MetadataPrefix,
+        Contract::Sync,
+        Contract::Relaxed,
+    ];
 
     /// What people type.
     #[must_use]
@@ -28,6 +36,7 @@ impl Contract {
             Contract::Ordered => "ordered",
             Contract::MetadataPrefix => "metadata-prefix",
             Contract::Sync => "sync",
+            Contract::Relaxed => "relaxed",
         }
     }
 
@@ -37,6 +46,7 @@ impl Contract {
             Contract::Ordered => 1,
             Contract::MetadataPrefix => 2,
             Contract::Sync => 3,
+            Contract::Relaxed => 4,
         }
     }
 
@@ -46,12 +56,21 @@ impl Contract {
             .find(|contract| contract.number() == number)
     }
 
-    /// The journal's stream of a caller's: only `ordered` tells streams apart.
+    /// The journal's stream of a caller's: only `ordered` tells streams apart. Pages that a kernel writes back have
+    /// no caller, so `relaxed` has one stream.
     pub(crate) fn stream(self, stream: Stream) -> Stream {
         match self {
             Contract::Ordered => stream,
-            Contract::MetadataPrefix | Contract::Sync => Stream::default(),
+            Contract::MetadataPrefix | Contract::Sync | Contract::Relaxed => Stream::default(),
         }
+    }
+}
+
+impl Contract {
+    /// Whether a front end may keep what was written and send it later: until the file is closed or synced.
+    #[must_use]
+    pub fn allows_write_back(self) -> bool {
+        self == Contract::Relaxed
     }
 }
 

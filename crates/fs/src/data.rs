@@ -2,7 +2,8 @@
 //!
 //! A write of one page goes one of these ways: into a delayed page that is there already;
 //! as a patch of the journal over a written block (selective data journaling: order is kept), or in
-//! place where the contract lets it (`in_place`); or into a new delayed page, for which space and log bytes are kept from then on. Size,
+//! place where the contract lets it (`in_place`); or into a new delayed page, for which space and log bytes are kept from then on,
+//! also over written blocks if they are many (`out_of_place`). Size,
 //! times and mode change in the same operation. A write too large for one operation becomes
 //! several, split at page boundaries, in order (corner 62).
 //!
@@ -18,8 +19,9 @@ use crate::in_place::Concerns;
 use crate::inode::{self, Inode, Place, State};
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
 use crate::mount::Fs;
+use crate::out_of_place::{self, Overwrite};
 pub(crate) use crate::pages::Pages;
-use crate::pages::{COST_INODE, Needs, Shape};
+use crate::pages::{Added, COST_INODE, Needs, Shape, Under};
 use crate::reader::{Current, Reader};
 use crate::superblock::Volume;
 use crate::work::{COST_BLOCK, COST_RANGE, Store, Work};
@@ -49,15 +51,15 @@ pub(crate) enum From {
 
 /// Where a page of a file is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Target {
+pub(crate) enum Target {
     /// In memory already.
     Delayed,
     /// In a written block, to be patched.
     Written(BlockNo),
     /// In a written block, to be overwritten in place.
     InPlace(BlockNo),
-    /// Nowhere, or in an unwritten extent.
-    New { over_unwritten: bool },
+    /// Not in memory yet, to be delayed over what the file has there.
+    New(Under),
 }
 
 /// What a write will do: computed once to ask for credits, and again under the lock.
@@ -66,6 +68,9 @@ struct Plan {
     targets: Vec<Target>,
     /// New delayed pages.
     new: Vec<u64>,
+    /// Pages whose blocks will be replaced from now on, and pages of a unit.
+    moving: Vec<u64>,
+    unit: u64,
     /// Log bytes of the operation itself.
     own_bytes: u64,
     /// What must be kept for the file's delayed pages afterwards, in all.
@@ -222,9 +227,14 @@ impl Fs {
     ) -> Result<(u64, usize)> {
         let store = &self.store;
         let inode = self.table.get(ino);
+        let mut out_of_place = true;
         for _ in 0..ATTEMPTS_MAX {
             self.settle(caller.stream, ino)?;
             // A look ahead, to ask for credits before taking the lock.
+            let mut ways = Ways {
+                in_place: self.may_write_in_place(ino),
+                out_of_place: out_of_place.then_some(data.len() as u64),
+            };
             let (peeked, mut count, waits) = {
                 let state = inode.shared();
                 let mut reader = Current(&store.journal);
@@ -235,10 +245,10 @@ impl Fs {
                 if data.is_empty() {
                     return Ok((at, 0));
                 }
-                let may = self.may_write_in_place(ino);
                 let most = (at / PAGE + pages_max) * PAGE - at;
                 let len = most.min(data.len() as u64);
-                let (plan, count) = largest_plan(store, &mut reader, &state, &disk, at, len, may)?;
+                let (plan, count) =
+                    largest_plan(store, &mut reader, &state, &disk, (at, len), &mut ways)?;
                 // What the write makes longer must have nothing that waits.
                 let waits = at + count > disk.size.get() && !state.pages.places.is_empty();
                 (plan, count, waits)
@@ -274,25 +284,35 @@ impl Fs {
             }
             check_end(at, count as usize)?;
             policy::may_write_at(&old.subject(), at)?;
-            let may = self.may_write_in_place(ino);
-            let plan = plan_in(store, &mut work, &state, &old, at, count, may)?;
+            ways.in_place = self.may_write_in_place(ino);
+            let plan = plan_in(store, &mut work, &state, &old, (at, count), ways)?;
             let waits = at + count > old.size.get() && !state.pages.places.is_empty();
             // The file changed since the look ahead: ask again.
             if waits || !covers(&granted, &plan.credits()) {
                 continue;
             }
             let data = &data[..count as usize];
-            let over = |target: &Target| match target {
-                Target::New { over_unwritten } => *over_unwritten,
-                _ => true,
-            };
+            let over = |target: &Target| !matches!(target, Target::New(Under::Nothing));
             // Only who writes what is preallocated may take more than others.
             let purpose = match plan.targets.iter().all(over) {
                 true => purpose,
                 false => Purpose::Normal,
             };
             let needed = plan.needs.blocks.saturating_sub(state.pages.reserved);
-            let reservation = store.alloc.reserve_for(purpose, needed)?;
+            let reservation = if plan.moving.is_empty() {
+                store.alloc.reserve_for(purpose, needed)?
+            } else {
+                let looked = out_of_place::look_at_old_blocks(store, &mut work, &old, &plan.moving);
+                let spare = store.overwrite_spare();
+                match looked.and_then(|()| store.alloc.reserve_sparing(needed, spare)) {
+                    Ok(reservation) => reservation,
+                    // The log takes it: nothing is missing, and nothing is given up.
+                    Err(_) => {
+                        out_of_place = false;
+                        continue;
+                    }
+                }
+            };
             self.write_planned(
                 caller,
                 work,
@@ -342,7 +362,7 @@ impl Fs {
                         .copy_from_slice(piece.bytes);
                     places.push((page, (*home, block)));
                 }
-                Target::Delayed | Target::New { .. } => {}
+                Target::Delayed | Target::New(_) => {}
             }
         }
         let now = self.now();
@@ -365,14 +385,19 @@ impl Fs {
         for ((target, piece), page) in plan.targets.iter().zip(pieces(at, data)).zip(plan.first..) {
             match *target {
                 Target::Written(_) | Target::InPlace(_) => {}
-                Target::Delayed => state.pages.write(page, piece.offset, piece.bytes, false),
-                Target::New { over_unwritten } => {
-                    state
-                        .pages
-                        .write(page, piece.offset, piece.bytes, over_unwritten);
+                Target::Delayed => {
+                    let under = Under::Nothing;
+                    state.pages.write(page, piece.offset, piece.bytes, under);
+                }
+                Target::New(under) => {
+                    state.pages.write(page, piece.offset, piece.bytes, under);
                 }
             }
         }
+        let overwrites = &mut state.pages.overwrites;
+        overwrites.set_unit(plan.unit);
+        overwrites.will_move(&plan.moving);
+        overwrites.wrote(at, data.len() as u64);
         if !places.is_empty() {
             state.pages.places.extend(places);
             let waiting = state.pages.places.len() as u64;
@@ -422,66 +447,78 @@ fn pieces(at: u64, data: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// The plan for as much of a write at `at` as one operation takes, and its length in bytes.
+/// The plan for as much of a write at `at` as one operation takes, and its length in bytes. A log that is too small for a
+/// unit to move takes the write as patches.
 fn largest_plan(
     store: &Store,
     reader: &mut impl Reader,
     state: &State,
     disk: &DiskInode,
-    at: u64,
-    len: u64,
-    may_in_place: bool,
+    (at, len): (u64, u64),
+    ways: &mut Ways,
 ) -> Result<(Plan, u64)> {
     let limit = store.journal.op_bytes_max() / 4 * 3;
     let mut pages = CHUNK_PAGES_MAX;
     loop {
         let end = (at / PAGE + pages) * PAGE;
         let count = (end - at).min(len);
-        let plan = plan_in(store, reader, state, disk, at, count, may_in_place)?;
-        if plan.credits().log_bytes <= limit || pages == 1 {
+        let plan = plan_in(store, reader, state, disk, (at, count), *ways)?;
+        if plan.credits().log_bytes <= limit || pages == 1 && plan.moving.is_empty() {
             return Ok((plan, count));
+        }
+        if !plan.moving.is_empty() && pages <= plan.unit {
+            ways.out_of_place = None;
+            pages = CHUNK_PAGES_MAX;
+            continue;
         }
         pages = (pages / 2).max(1);
     }
 }
 
-/// `may_in_place`: the file's size is durable, and the contract lets overwrites go in place.
+/// Which ways an overwrite may go besides the log.
+#[derive(Clone, Copy)]
+struct Ways {
+    /// The file's size is durable, and the contract lets overwrites go in place.
+    in_place: bool,
+    /// Bytes of the call from here on, if large overwrites may go out of place.
+    out_of_place: Option<u64>,
+}
+
 fn plan_in(
     store: &Store,
     reader: &mut impl Reader,
     state: &State,
     disk: &DiskInode,
-    at: u64,
-    count: u64,
-    may_in_place: bool,
+    (at, count): (u64, u64),
+    ways: Ways,
 ) -> Result<Plan> {
     let volume = &store.volume;
     let (first, end) = page_range(at, count);
-    let mut targets = vec![
-        Target::New {
-            over_unwritten: false
-        };
-        (end - first) as usize
-    ];
+    let mut targets = vec![Target::New(Under::Nothing); (end - first) as usize];
     for run in extents::runs(reader, volume, &disk.body, first, end)? {
         for index in 0..run.len {
             targets[(run.logical + index - first) as usize] = if run.unwritten {
-                Target::New {
-                    over_unwritten: true,
-                }
+                Target::New(Under::Unwritten)
             } else {
                 Target::Written(run.block.offset(index))
             };
         }
     }
-    if may_in_place && at + count <= disk.size.get() {
+    if ways.in_place && at + count <= disk.size.get() {
         choose_places(store, state, first, &mut targets);
     }
     for (page, _) in state.pages.range(first, end) {
         targets[(page - first) as usize] = Target::Delayed;
     }
+    let write = ways
+        .out_of_place
+        .map(|asked| Overwrite { at, count, asked });
+    let chosen = write
+        .map(|write| out_of_place::choose(store, &state.pages, disk, write, first, &mut targets));
+    let chosen = chosen.unwrap_or_default();
     let mut new = Vec::new();
     let mut over_unwritten = 0;
+    let mut over_written = 0;
     let mut own_bytes = COST_INODE;
     for (target, page) in targets.iter().zip(first..) {
         match target {
@@ -491,24 +528,29 @@ fn plan_in(
                 let to = (at + count).min((page + 1) * PAGE).next_multiple_of(SECTOR);
                 own_bytes += COST_BLOCK + COST_RANGE + store.patch_bytes(to - from);
             }
-            Target::New {
-                over_unwritten: over,
-            } => {
+            Target::New(under) => {
                 new.push(page);
-                over_unwritten += u64::from(*over);
+                over_unwritten += u64::from(*under == Under::Unwritten);
+                over_written += u64::from(*under == Under::Written);
             }
         }
     }
     let size = disk.size.get().max(at + count);
-    let tally = state
-        .pages
-        .tally_with(&new, over_unwritten, size, store.small_bytes_max);
+    let added = Added {
+        new: &new,
+        over_unwritten,
+        over_written,
+        moving: &chosen.moving,
+    };
+    let tally = state.pages.tally_with(added, size, store.small_bytes_max);
     let needs = tally.needs(shape(volume, disk)?);
     let attach_bytes = needs.log_bytes.saturating_sub(state.pages.log_bytes);
     Ok(Plan {
         first,
         targets,
         new,
+        moving: chosen.moving,
+        unit: chosen.unit,
         own_bytes,
         needs,
         attach_bytes,

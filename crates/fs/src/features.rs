@@ -8,7 +8,9 @@
 
 use crate::error::Error;
 use crate::error::from_journal;
-use crate::layout::{FEATURE_ACL, FEATURE_RO_FLAGS, FEATURE_XATTR_BLOCKS, Superblock};
+use crate::layout::{
+    FEATURE_ACL, FEATURE_NOCOW, FEATURE_RO_FLAGS, FEATURE_XATTR_BLOCKS, Superblock,
+};
 use crate::mount::Fs;
 use crate::mount::OWN_STREAM;
 use crate::superblock::Volume;
@@ -27,6 +29,8 @@ pub(crate) enum Feature {
     Acl,
     /// [`FEATURE_RO_FLAGS`].
     Flags,
+    /// [`FEATURE_NOCOW`].
+    Nocow,
     /// [`FEATURE_XATTR_BLOCKS`].
     XattrBlocks,
 }
@@ -67,6 +71,11 @@ impl Fs {
                 &self.features.read_only,
                 FEATURE_RO_FLAGS,
                 offset_of!(Superblock, features_ro),
+            ),
+            Feature::Nocow => (
+                &self.features.incompat,
+                FEATURE_NOCOW,
+                offset_of!(Superblock, features_incompat),
             ),
             Feature::XattrBlocks => (
                 &self.features.incompat,

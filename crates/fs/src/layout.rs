@@ -39,9 +39,12 @@ pub const FEATURE_NO_LOG: u32 = 1;
 /// Incompatible feature: inodes may have ACLs, by which access is decided. Set before the first one.
 pub const FEATURE_ACL: u32 = 2;
 /// Incompatible features that this code knows.
-pub const FEATURES_INCOMPAT: u32 = FEATURE_NO_LOG | FEATURE_ACL | FEATURE_XATTR_BLOCKS;
+pub const FEATURES_INCOMPAT: u32 =
+    FEATURE_NO_LOG | FEATURE_ACL | FEATURE_XATTR_BLOCKS | FEATURE_NOCOW;
 /// Incompatible feature: extended attributes lie in several blocks ([`XattrIndex`]).
 pub const FEATURE_XATTR_BLOCKS: u32 = 0x100;
+/// Incompatible feature: inodes may have the flag that keeps overwrites in place. Set before the first one.
+pub const FEATURE_NOCOW: u32 = 0x200;
 /// Feature that a writer must know: inodes may have flags, which forbid changes. Set before the first one.
 pub const FEATURE_RO_FLAGS: u32 = 1;
 /// Features that this code knows and a writer must know.
@@ -101,7 +104,7 @@ pub struct Superblock {
     pub orphan_ino: U64,
     /// Key of the directory hash.
     pub hash_key: [u8; 16],
-    /// The contract: 1 = `ordered`, 2 = `metadata-prefix`, 3 = `sync`.
+    /// The contract: 1 = `ordered`, 2 = `metadata-prefix`, 3 = `sync`, 4 = `relaxed`.
     pub contract: U32,
     /// Zero.
     pub reserved: U32,
@@ -143,7 +146,7 @@ pub struct DiskInode {
     /// File type and permission bits as in `st_mode`.
     pub mode: U32,
     /// Flags as `FS_IOC_GETFLAGS` has them: 0x10 immutable, 0x20 append only, 0x40 no dump, 0x80 no access
-    /// time ([`FEATURE_RO_FLAGS`]). Others are zero.
+    /// time ([`FEATURE_RO_FLAGS`]), 0x800000 overwrites in place ([`FEATURE_NOCOW`]). Others are zero.
     pub flags: U32,
     /// Owner.
     pub uid: U32,

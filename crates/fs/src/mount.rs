@@ -15,6 +15,7 @@ use crate::inode::{self, Inode, Table};
 use crate::layout::{DiskInode, DiskTime};
 use crate::ops::Notes;
 use crate::orphan;
+use crate::out_of_place::OVERWRITE_BYTES_DEFAULT;
 use crate::pages::SMALL_BYTES_DEFAULT;
 use crate::reader::Current;
 use crate::slots::{self, Slots};
@@ -51,6 +52,9 @@ pub struct MountOptions {
     /// Bytes of a small file that go through the log when it is synced; larger ones are written to their
     /// places at once.
     pub small_bytes: u64,
+    /// Whole aligned parts of a file of so many bytes that are overwritten, or larger ones, get new blocks instead of going
+    /// through the log. 0: all overwrites go through the log.
+    pub overwrite_bytes: u64,
     /// Without a log: the device is told of freed space when so many bytes have gathered.
     pub trim_bytes: u64,
     /// Commit and checkpoint in threads of their own. Without it the callers do everything,
@@ -76,6 +80,7 @@ impl Default for MountOptions {
             defer_commits: false,
             uncommitted_bytes: dirty_blocks_default() * BLOCK_SIZE as u64,
             small_bytes: SMALL_BYTES_DEFAULT,
+            overwrite_bytes: OVERWRITE_BYTES_DEFAULT,
             trim_bytes: 1 << 20,
             background: true,
             clock: Arc::new(SystemClock),
@@ -95,6 +100,8 @@ pub struct Faults {
     pub mode_before_acl: bool,
     /// An inode that loses its last name while open is not listed as an orphan.
     pub forget_orphan: bool,
+    /// An overwrite's new extents are committed one transaction before its data.
+    pub moved_early: bool,
     /// Overwrites of a file go in place also behind the end that is durable.
     pub in_place_past_end: bool,
     /// Patches of data hold the bytes written, not their whole sectors.
@@ -197,7 +204,8 @@ impl Fs {
         }
         // What is written in place could overtake what is read.
         let keeps_data = options.keep_data && volume.contract != Contract::MetadataPrefix;
-        let mut store = Store::new(journal, volume, options.small_bytes);
+        let (small, overwrite) = (options.small_bytes, options.overwrite_bytes);
+        let mut store = Store::new(journal, volume, small, overwrite);
         store.one_stream = options.faults.one_stream;
         store.gaps.ignored = options.faults.gaps_early;
         let fs = Arc::new(Fs {

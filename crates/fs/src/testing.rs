@@ -54,7 +54,7 @@ pub(crate) fn open(device: Arc<dyn BlockDevice>) -> Arc<Bare> {
     let config = volume.journal();
     let (journal, _) = Journal::open(device, config).unwrap();
     let bare = Arc::new(Bare {
-        store: Store::new(journal, volume, 4096),
+        store: Store::new(journal, volume, 4096, 0),
     });
     let client: Weak<dyn Client> = Arc::<Bare>::downgrade(&bare);
     bare.store.journal.set_client(client);

@@ -7,16 +7,17 @@
 //! allocator. Neighbours: `alloc` (claims), `reader` (metadata images), everything above.
 
 use crate::alloc::{Allocator, Purpose, bit_of, is_used};
+use crate::contract::Contract;
 pub(crate) use crate::costs::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, COST_REVOKE};
 use crate::error::{damaged, from_journal, refused};
 use crate::gaps::Gaps;
-use crate::in_place::Book;
+use crate::ledger::InPlaceLedger;
 use crate::reader::{Image, Reader};
 use crate::superblock::Volume;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
-use steadfast_block::{Block, BlockNo};
+use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 use steadfast_journal::{Access, Credits, Journal, Kind, Object, Op, StreamId, Ticket};
 use steadfast_vfs::{Errno, Error, Result, Stream};
 
@@ -34,9 +35,11 @@ pub(crate) struct Store {
     /// Room in directories that only one stream may use.
     pub(crate) gaps: Gaps,
     /// What is written in place.
-    pub(crate) in_place: Book,
+    pub(crate) in_place: InPlaceLedger,
     /// Bytes of a file that may go into the record instead of to a place of their own.
     pub(crate) small_bytes_max: u64,
+    /// Blocks of the smallest overwrite that goes out of place; 0: none does.
+    pub(crate) overwrite_blocks: u64,
     /// Planted fault: all callers are in one stream.
     pub(crate) one_stream: bool,
     /// Whether there is a log.
@@ -45,16 +48,26 @@ pub(crate) struct Store {
 
 impl Store {
     /// The store of a recovered journal. Reads nothing.
-    pub(crate) fn new(journal: Journal, volume: Volume, small_bytes_max: u64) -> Store {
+    pub(crate) fn new(
+        journal: Journal,
+        volume: Volume,
+        small_bytes_max: u64,
+        overwrite_bytes: u64,
+    ) -> Store {
         let logs = volume.region().is_some();
+        let moves = logs && volume.contract != Contract::MetadataPrefix;
         Store {
             alloc: Allocator::new(journal.clone(), volume.clone()),
             journal,
             volume,
             gaps: Gaps::default(),
-            in_place: Book::default(),
+            in_place: InPlaceLedger::default(),
             // Without a log a block is written once, whoever writes it.
             small_bytes_max: if logs { small_bytes_max } else { 0 },
+            overwrite_blocks: match moves {
+                true => overwrite_bytes.div_ceil(BLOCK_SIZE as u64),
+                false => 0,
+            },
             one_stream: false,
             logs,
         }

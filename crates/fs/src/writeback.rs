@@ -6,6 +6,9 @@
 //! write before an fsync), their bytes go into the record instead: one write to the device, not two, before
 //! the flush. The blocks are written at the next checkpoint, or never if the file is gone by then.
 //!
+//! Pages over written blocks (`out_of_place`) come first: those that are pending are patched, and the blocks of those
+//! that move are freed, so that all pages that are left find holes or unwritten extents.
+//!
 //! Nothing here fails for lack of space or log: both were kept when the pages were written.
 
 use crate::error::damaged;
@@ -13,9 +16,11 @@ use crate::extents::{self, Change, Extent};
 use crate::inode::{self, Inode, Locked, Place, State};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
-use crate::pages::small_pages;
+use crate::out_of_place::Decided;
+use crate::pages::{COST_PATCHED, Under, small_pages};
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use steadfast_block::{Block, BlockNo};
 use steadfast_journal::{Kind, Op, Ticket};
@@ -63,25 +68,87 @@ impl Fs {
         let old = inode::read(volume, work, inode.ino)?;
         let mut new = old;
         let kept = state.pages.log_bytes;
-        let pages = state.pages.take();
-        let small = small_files && is_small(&pages, kept, self.store.small_bytes_max);
+        let mut pages = state.pages.take();
+        let Decided { pending, moving } = state.pages.overwrites.take();
+        let small = small_files && moving.is_empty();
+        let small = small && is_small(&pages, &pending, kept, self.store.small_bytes_max);
+        for page in pending {
+            if let Some(block) = pages.remove(&page) {
+                patch_page(work, &new, page, &block)?;
+            }
+        }
+        for run in &moving {
+            free_replaced(work, &mut new, run)?;
+        }
+        if self.faults.moved_early && !moving.is_empty() {
+            // Planted: the extents are swapped in this transaction, the data is written in a later one.
+            for run in &moving {
+                let blocks = run.clone().filter_map(|page| pages.remove(&page));
+                let blocks: Vec<_> = blocks.collect();
+                swap_alone(work, &mut new, place.block, run)?;
+                for (page, block) in run.clone().zip(&blocks) {
+                    state.pages.write(page, 0, &block[..], Under::Written);
+                }
+            }
+            state.pages.overwrites.set_unit(1);
+        }
         for run in contiguous(&pages) {
             close_run(work, &mut new, place.block, &run, small)?;
         }
         inode::patch(work, place, &old, &new)?;
         state.pages.held = false;
-        let reserved = state.pages.settle();
-        self.store.alloc.unreserve(reserved);
+        if state.pages.is_empty() {
+            let reserved = state.pages.settle();
+            self.store.alloc.unreserve(reserved);
+        }
         Ok(())
     }
 }
 
-/// Whether the pages' bytes go into the record: few, and kept for.
-fn is_small(pages: &BTreeMap<u64, Arc<Block>>, kept: u64, bytes_max: u64) -> bool {
+/// Frees the written blocks of a run of pages that get new ones.
+fn free_replaced(work: &mut Work<'_>, disk: &mut DiskInode, run: &Range<u64>) -> Result<()> {
+    let (change, _) = extents::remove(work, &mut disk.body, run.start, run.end, u64::MAX)?;
+    account(disk, 0, change);
+    Ok(())
+}
+
+/// Gives a run of pages blocks without content, for a planted fault.
+fn swap_alone(
+    work: &mut Work<'_>,
+    disk: &mut DiskInode,
+    home: BlockNo,
+    run: &Range<u64>,
+) -> Result<()> {
+    let mut at = run.start;
+    while at < run.end {
+        let goal = extents::goal(work, work.volume(), &disk.body, at, home)?;
+        let (block, len) = work.allocate_run(goal, run.end - at)?;
+        let extent = Extent {
+            logical: at,
+            block,
+            len,
+            unwritten: false,
+        };
+        let change = extents::insert(work, &mut disk.body, extent)?;
+        account(disk, len, change);
+        at += len;
+    }
+    Ok(())
+}
+
+/// Whether the bytes of pages that need a place go into the record: few, and kept for.
+fn is_small(
+    pages: &BTreeMap<u64, Arc<Block>>,
+    patched: &BTreeSet<u64>,
+    kept: u64,
+    bytes_max: u64,
+) -> bool {
     if bytes_max == 0 || pages.len() > small_pages(bytes_max) {
         return false;
     }
-    let bytes: u64 = pages.values().map(|block| used(block) as u64).sum();
+    let kept = kept.saturating_sub(patched.len() as u64 * COST_PATCHED);
+    let placed = pages.iter().filter(|(page, _)| !patched.contains(page));
+    let bytes: u64 = placed.map(|(_, block)| used(block) as u64).sum();
     let overhead = pages.len() as u64 * 2 * (COST_BLOCK + COST_RANGE);
     bytes <= bytes_max && bytes + overhead <= kept
 }
@@ -92,6 +159,17 @@ fn used(block: &Block) -> usize {
         .iter()
         .rposition(|byte| *byte != 0)
         .map_or(0, |last| last + 1)
+}
+
+/// Patches a whole page of a written block.
+fn patch_page(work: &mut Work<'_>, disk: &DiskInode, page: u64, block: &Block) -> Result<()> {
+    let volume = work.volume();
+    match extents::runs(work, volume, &disk.body, page, page + 1)?.first() {
+        Some(run) if !run.unwritten => work.write(run.block, Kind::Data, 0, block),
+        _ => Err(damaged(format!(
+            "file block {page} is overwritten, but has no written block"
+        ))),
+    }
 }
 
 /// A contiguous run of pages.
@@ -140,7 +218,7 @@ fn close_run(
     for extent in there {
         fill_hole(work, disk, home, run, at, extent.logical, small)?;
         if !extent.unwritten {
-            // A page is delayed only where nothing was written; patching is right in any case.
+            // A page that was written before is patched, or its block is free by now.
             return Err(damaged(format!(
                 "file block {} is delayed, but has been written to block {}",
                 extent.logical, extent.block

@@ -57,6 +57,8 @@ asked! {
     // Not requests: bytes.
     BytesRead = "bytes_read";
     BytesWritten = "bytes_written";
+    // Those of them that come from the page cache, without a caller.
+    BytesWrittenBack = "bytes_written_back";
     // Syncs that a stream ignores.
     IgnoredSyncs = "stream_ignored_syncs";
 }

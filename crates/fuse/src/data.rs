@@ -10,7 +10,9 @@
 //! * after a direct write the kernel sends no FSYNC of its own: where `O_SYNC` or `O_DSYNC` asks
 //!   for one, it happens here, before the reply;
 //! * before a direct write the kernel does not take the file's capabilities away, as it does before a
-//!   cached one: that happens here, too.
+//!   cached one: that happens here, too;
+//! * with a write-back cache, nothing is written directly, and the kernel alone knows where there is data;
+//! * a page that is written back is written whole or reported: the kernel takes no notice of a short write there.
 
 use std::cell::RefCell;
 
@@ -224,9 +226,12 @@ impl Server {
         if handle == DIRECT {
             self.drop_capability(&caller, ino)?;
         }
-        let len = self
-            .shared
-            .call("write", |fs| fs.write(&caller, ino, offset, data))?;
+        let len = if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            self.write_back(&caller, ino, offset, data)?
+        } else {
+            self.shared
+                .call("write", |fs| fs.write(&caller, ino, offset, data))?
+        };
         self.counters.add(Asked::BytesWritten, len as u64);
         if handle == DIRECT && (self.policy.sync || flags.0 & (SYNC_DATA | SYNC_ALL) != 0) {
             let data_only = !self.policy.sync && flags.0 & SYNC_ALL == 0;
@@ -236,6 +241,31 @@ impl Server {
             }
         }
         Ok(u32::try_from(len).unwrap_or(u32::MAX))
+    }
+
+    /// Writes pages of the kernel's cache, all of `data` or an error: the program that wrote them has gone on.
+    fn write_back(
+        &self,
+        caller: &Caller,
+        ino: Ino,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Errno> {
+        self.counters
+            .add(Asked::BytesWrittenBack, data.len() as u64);
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let rest = &data[done..];
+            let len = self
+                .shared
+                .call("write", |fs| fs.write(caller, ino, at, rest))?;
+            if len == 0 {
+                return Err(Errno::ENOSPC);
+            }
+            done += len;
+        }
+        Ok(done)
     }
 
     /// An operation of its own, before the write: a crash between them leaves the old program without
@@ -317,6 +347,10 @@ impl Server {
         const DATA: i32 = 3;
         /// `SEEK_HOLE`.
         const HOLE: i32 = 4;
+        if self.policy.write_back() {
+            // What has not been written back would be taken for a hole. The kernel stops asking, and says that all is data.
+            return Err(Errno::ENOSYS);
+        }
         let whence = match whence {
             DATA => Seek::Data,
             HOLE => Seek::Hole,

@@ -35,6 +35,8 @@ pub(crate) enum Command {
     GetStruct,
     /// These flags, from now on.
     Set(InodeFlags),
+    /// The same; those that a `struct fsxattr` has no bit for stay as they are.
+    SetStruct(InodeFlags),
 }
 
 /// The command, if it is one of these.
@@ -43,7 +45,7 @@ pub(crate) fn command(number: u32, data: &[u8]) -> Option<Result<Command, Errno>
         GET_FLAGS => Some(Ok(Command::Get)),
         GET_XATTR => Some(Ok(Command::GetStruct)),
         SET_FLAGS => Some(flags_of(data).map(Command::Set)),
-        SET_XATTR => Some(struct_of(data).map(Command::Set)),
+        SET_XATTR => Some(struct_of(data).map(Command::SetStruct)),
         _ => None,
     }
 }
@@ -82,7 +84,7 @@ impl Server {
     ) -> Result<Vec<u8>, Errno> {
         let ino = self.ino(node);
         let caller = match command {
-            Command::Set(_) => self.identity.caller(request),
+            Command::Set(_) | Command::SetStruct(_) => self.identity.caller(request),
             Command::Get | Command::GetStruct => self.identity.reader(request),
         };
         let flags = |fs: &dyn steadfast_vfs::FileSystem| fs.flags(&caller, ino);
@@ -99,7 +101,14 @@ impl Server {
                 out[..4].copy_from_slice(&u32::to_ne_bytes(bits));
                 Ok(out)
             }
-            Command::Set(flags) => {
+            Command::Set(flags) | Command::SetStruct(flags) => {
+                let flags = match command {
+                    Command::SetStruct(_) => {
+                        let now = self.shared.call("getflags", |fs| fs.flags(&caller, ino))?;
+                        flags | now.both(InodeFlags::NOCOW)
+                    }
+                    _ => flags,
+                };
                 let caller = Caller {
                     checked: true,
                     ..caller.clone()
@@ -131,15 +140,19 @@ mod tests {
             Ok(Command::Set(both))
         );
         let refused = Err(Errno::EOPNOTSUPP.code());
-        // No copy-on-write, compressed, synchronous.
-        for bits in [0x80_0000u32, 0x4, 0x8] {
+        assert_eq!(
+            set(SET_FLAGS, &0x80_0000u32.to_ne_bytes()),
+            Ok(Command::Set(InodeFlags::NOCOW))
+        );
+        // Inline data, compressed, synchronous.
+        for bits in [0x1000_0000u32, 0x4, 0x8] {
             assert_eq!(set(SET_FLAGS, &bits.to_ne_bytes()), refused);
         }
         assert_eq!(set(SET_FLAGS, &[1, 2]), Err(Errno::EINVAL.code()));
         let mut data = [0; FSXATTR_BYTES];
         data[0] = 0x48;
         data[8] = 7;
-        assert_eq!(set(SET_XATTR, &data), Ok(Command::Set(both)));
+        assert_eq!(set(SET_XATTR, &data), Ok(Command::SetStruct(both)));
         data[12] = 1;
         assert_eq!(set(SET_XATTR, &data), refused, "a project");
         assert_eq!(set(SET_XATTR, &data[1..]), Err(Errno::EINVAL.code()));

@@ -2,8 +2,8 @@
 //!
 //! Protocol only, no storage logic. What it relies on and promises:
 //!
-//! * No write-back cache: every write(2) arrives at once, in order, with its caller.
-//!   Stores through mmap arrive at msync, fsync, munmap or close, without one.
+//! * No write-back cache unless [`MountOptions::write_back`] asks for it: every write(2) arrives at once, in order, with its
+//!   caller. Stores through mmap arrive at msync, fsync, munmap or close, without one. With it, writes do as these stores.
 //! * The kernel is the only front end, so names (absent ones, too) and attributes are
 //!   cached for long, page and directory caches survive `open`, and `OPEN`, `FLUSH` and
 //!   `RELEASE` are not asked for at all where they decide nothing.
@@ -59,8 +59,8 @@ mod values;
 
 pub use control::{
     FREEZE_SECONDS_MAX, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_FREEZE, XATTR_HEALTH,
-    XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_THAW, XATTR_TRIM, freeze, health,
-    server_pid, shut_down, stats, sync, thaw, trim,
+    XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_THAW, XATTR_TRIM,
+    XATTR_WRITE_BACK, freeze, health, server_pid, shut_down, stats, sync, thaw, trim, writes_back,
 };
 pub use mount::{MountError, Unmount, check_mount_point, unmount};
 pub use options::{LogHook, MountOptions, THREADS_MAX};

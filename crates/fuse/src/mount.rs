@@ -164,7 +164,10 @@ fn mount_directly(path: &Path, options: &MountOptions) -> Result<Option<OwnedFd>
         device.as_raw_fd()
     );
     if options.allow_other {
-        data.push_str(",allow_other,default_permissions");
+        data.push_str(",allow_other");
+    }
+    if options.kernel_checks() {
+        data.push_str(",default_permissions");
     }
     let refused = |reason: String| MountError::Refused {
         path: path.to_owned(),
@@ -216,7 +219,7 @@ fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, Mount
     also(options.devices, "dev");
     also(options.set_id, "suid");
     also(options.allow_other, "allow_other");
-    also(options.allow_other, "default_permissions");
+    also(options.kernel_checks(), "default_permissions");
     let child = Command::new("fusermount3")
         .arg("-o")
         .arg(words.join(","))

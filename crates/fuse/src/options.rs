@@ -27,6 +27,10 @@ pub struct MountOptions {
     pub devices: bool,
     /// Set-id bits work when programs are executed. Needs root.
     pub set_id: bool,
+    /// The kernel keeps what programs write in its page cache, and sends it when a file is closed or synced, or later than
+    /// it was written in any order (`FUSE_WRITEBACK_CACHE`). Only for volumes whose contract allows it. The kernel then
+    /// decides sizes and modification times of files, and checks permissions.
+    pub write_back: bool,
     /// Programs are not executed.
     pub no_exec: bool,
     /// Reading changes access times, as `relatime` has it. The kernel then asks at each open,
@@ -83,6 +87,7 @@ impl MountOptions {
             allow_other: false,
             devices: false,
             set_id: false,
+            write_back: false,
             no_exec: false,
             relatime: false,
             acl: None,
@@ -101,5 +106,11 @@ impl MountOptions {
             log: None,
             trace: None,
         }
+    }
+
+    /// Whether the kernel checks permissions. It must with a write-back cache: it sends the times of a file, which
+    /// their owner alone may set, in the name of anyone that writes. Root alone needs no check.
+    pub(crate) fn kernel_checks(&self) -> bool {
+        self.allow_other || (self.write_back && !rustix::process::geteuid().is_root())
     }
 }

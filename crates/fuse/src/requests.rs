@@ -11,6 +11,7 @@ use steadfast_vfs::{Shutdown, Stream};
 use crate::control::{
     self, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, SHUT_DOWN, XATTR_FREEZE, XATTR_HEALTH,
     XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_THAW, XATTR_TRIM,
+    XATTR_WRITE_BACK,
 };
 use crate::fileattr;
 use crate::identity::Asker;
@@ -39,6 +40,13 @@ impl Server {
             Some(self.sync_all().map(|()| Vec::new()))
         } else if is(XATTR_SERVER) {
             Some(Ok(std::process::id().to_string().into_bytes()))
+        } else if is(XATTR_WRITE_BACK) {
+            let on = if self.policy.write_back() {
+                "on"
+            } else {
+                "off"
+            };
+            Some(Ok(on.as_bytes().to_vec()))
         } else if is(XATTR_TRIM) {
             let trimmed = self.trim(request, 0..u64::MAX, 0);
             Some(trimmed.map(|bytes| bytes.to_string().into_bytes()))

@@ -207,7 +207,7 @@ impl Deref for Front {
 impl fuser::Filesystem for Front {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Each is asked for by itself: a kernel that lacks one still gets the others.
-        // Not among them: the write-back cache (it destroys order), splice. And asynchronous direct
+        // Not among them: splice, and the write-back cache unless it was asked for (it destroys order). And asynchronous direct
         // writes: Linux (6.18) drops what its page cache has of their range when they begin and not when they
         // end, so a buffered read in between stays in the cache, stale. In turn it drops both.
         let no_open = InitFlags::FUSE_NO_OPEN_SUPPORT | InitFlags::FUSE_NO_OPENDIR_SUPPORT;
@@ -247,7 +247,14 @@ impl fuser::Filesystem for Front {
                 .io_uring
                 .store(offered.is_ok(), Ordering::Relaxed);
         }
-        let direct = config.kernel_abi() >= DIRECT_FROM;
+        if self.policy.write_back() {
+            let offered = config.add_capabilities(InitFlags::FUSE_WRITEBACK_CACHE);
+            self.policy
+                .write_back
+                .store(offered.is_ok(), Ordering::Relaxed);
+        }
+        // What goes past the page cache gains nothing where the page cache keeps it.
+        let direct = config.kernel_abi() >= DIRECT_FROM && !self.policy.write_back();
         self.policy.direct.store(direct, Ordering::Relaxed);
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         let _ = config.set_max_background(BACKGROUND_MAX);

@@ -171,7 +171,7 @@ pub fn mount(
         shared: Arc::clone(&shared),
         numbers: NodeNumbers::new(root),
         identity: Identity::new(
-            options.allow_other,
+            options.kernel_checks(),
             options.relatime,
             Resolver::new(Arc::clone(&shared), options.stream_environment, threads > 1),
         ),
@@ -179,10 +179,11 @@ pub fn mount(
             entry_timeout: options.entry_timeout,
             attr_timeout: options.attr_timeout,
             direct: AtomicBool::new(false),
-            acl: AtomicBool::new(options.acl.unwrap_or(options.allow_other)),
+            acl: AtomicBool::new(options.acl.unwrap_or(options.kernel_checks())),
+            write_back: AtomicBool::new(options.write_back),
             io_uring: AtomicBool::new(false),
             stateless_open: AtomicBool::new(
-                (options.allow_other || superuser) && !options.relatime,
+                (options.kernel_checks() || superuser) && !options.relatime,
             ),
             relatime: options.relatime,
             no_dir_atime: options.no_dir_atime,

@@ -67,6 +67,8 @@ pub(crate) struct Policy {
     pub(crate) stateless_open: AtomicBool,
     /// Files that are created for writing alone are written directly.
     pub(crate) direct: AtomicBool,
+    /// The kernel keeps what is written, and sends it later.
+    pub(crate) write_back: AtomicBool,
     /// POSIX ACLs are offered.
     pub(crate) acl: AtomicBool,
     /// Requests come over io_uring.
@@ -116,6 +118,10 @@ impl Policy {
 
     pub(crate) fn direct(&self) -> bool {
         self.direct.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn write_back(&self) -> bool {
+        self.write_back.load(Ordering::Relaxed)
     }
 
     /// What the kernel may keep in its caches when a file is opened.

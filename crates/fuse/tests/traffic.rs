@@ -27,12 +27,17 @@ impl Traced {
             println!("skipped: for other users, OPEN and RELEASE are among the requests");
             return None;
         }
+        // Requests are traced in the order in which this thread causes them: one queue, one server.
+        let mut here = rustix::thread::CpuSet::new();
+        here.set(rustix::thread::sched_getcpu());
+        rustix::thread::sched_setaffinity(None, &here).unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let hear = Arc::clone(&lines);
         let mount = Mount::new(|options| {
             options.trace = Some(Arc::new(move |line: &str| {
                 hear.lock().unwrap().push(line.to_owned());
             }));
+            options.threads = 1;
             change(options);
         })?;
         Some(Traced { mount, lines })
@@ -57,11 +62,14 @@ impl Traced {
     fn of<T>(&self, action: impl FnOnce() -> T) -> Vec<String> {
         self.lines.lock().unwrap().clear();
         action();
-        // What nobody waits for arrives a little later.
-        let mut count = usize::MAX;
-        while count != self.lines.lock().unwrap().len() {
-            count = self.lines.lock().unwrap().len();
-            std::thread::sleep(Duration::from_millis(30));
+        // Requests of one processor come in order: when the last one is there, those that nobody waits for are, too.
+        rustix::fs::statfs(self.mount.path()).unwrap();
+        let is_last = |line: &String| line.contains(" STATFS ");
+        let mut looks = 0;
+        while !self.lines.lock().unwrap().iter().any(is_last) {
+            assert!(looks < 60_000, "the last request was not traced");
+            looks += 1;
+            std::thread::sleep(Duration::from_millis(5));
         }
         let lines = self.lines.lock().unwrap();
         let asked = lines.iter().map(|line| {
@@ -73,7 +81,10 @@ impl Traced {
                 _ => panic!("{line}"),
             }
         });
-        asked.filter(|asked| asked != "FORGET").collect()
+        asked
+            .take_while(|asked| asked != "STATFS")
+            .filter(|asked| asked != "FORGET")
+            .collect()
     }
 }
 

@@ -200,7 +200,10 @@ impl Inner {
             self.write_runs(data)
         };
         match written {
-            Ok(covered) => {
+            Ok(mut covered) => {
+                if self.config.faults.data_uncovered {
+                    covered.clear();
+                }
                 let mut core = self.core.lock();
                 core.data_written(id, covered);
                 self.wake_everybody(core);

@@ -48,6 +48,7 @@
 //! | `admit` | admission, commit in memory |
 //! | `drive` | closing, syncing, flushing |
 //! | `commit` | the committer: one record, one flush |
+//! | `changes` | what an operation brings to its transaction |
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `home` | without a log: a batch is written home and flushed |
 //! | `waste` | freed blocks that the device was not told of |
@@ -61,6 +62,7 @@
 mod admit;
 mod around;
 mod cache;
+mod changes;
 mod checkpoint;
 mod clock;
 mod codec;
@@ -350,6 +352,8 @@ pub struct Faults {
     pub zeros_unflushed: bool,
     /// Data goes to its place after the record that says it is there.
     pub data_late: bool,
+    /// Records do not cover the data that is written around the log.
+    pub data_uncovered: bool,
     /// Freed blocks may be reused at once.
     pub reuse_early: bool,
     /// Recovery believes records without checking the blocks they cover.

@@ -72,6 +72,23 @@ pub struct Entry {
     pub same_as: Option<Arc<[u8]>>,
 }
 
+impl Entry {
+    /// Whether the two differ at most in what a regular file holds, its size included, and in times.
+    pub(crate) fn same_but_content(&self, other: &Entry) -> bool {
+        let sized = |entry: &Entry| match entry.kind {
+            FileKind::Regular => 0,
+            _ => entry.size,
+        };
+        self.kind == other.kind
+            && (self.perm, self.uid, self.gid) == (other.perm, other.uid, other.gid)
+            && (self.nlink, self.rdev) == (other.nlink, other.rdev)
+            && sized(self) == sized(other)
+            && self.target == other.target
+            && self.xattrs == other.xattrs
+            && self.same_as == other.same_as
+    }
+}
+
 /// Summary of a [`Snapshot`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Digest {
@@ -204,6 +221,15 @@ impl Snapshot {
 }
 
 impl Tree {
+    /// The inode that a path of a snapshot names.
+    pub(crate) fn ino_at(&self, path: &[u8]) -> Option<Ino> {
+        let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
+        names.into_iter().try_fold(ROOT, |dir, name| {
+            let entries = &self.node(dir).ok()?.dir().ok()?.entries;
+            entries.get(name).map(|slot| slot.ino)
+        })
+    }
+
     /// What can be observed of this tree.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {

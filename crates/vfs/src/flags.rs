@@ -18,13 +18,16 @@ impl InodeFlags {
     pub const NODUMP: InodeFlags = InodeFlags(0x40);
     /// Reading changes no access time (`chattr +A`).
     pub const NOATIME: InodeFlags = InodeFlags(0x80);
+    /// Overwrites stay where the file is, and new files in a directory get the flag (`chattr +C`).
+    pub const NOCOW: InodeFlags = InodeFlags(0x80_0000);
 
     /// All that there are, with the letters of `lsattr`.
-    pub const LETTERS: [(InodeFlags, char); 4] = [
+    pub const LETTERS: [(InodeFlags, char); 5] = [
         (InodeFlags::IMMUTABLE, 'i'),
         (InodeFlags::APPEND, 'a'),
         (InodeFlags::NODUMP, 'd'),
         (InodeFlags::NOATIME, 'A'),
+        (InodeFlags::NOCOW, 'C'),
     ];
 
     /// From a number; none if it has other bits.

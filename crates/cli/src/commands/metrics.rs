@@ -51,6 +51,11 @@ const BYTES_WRITTEN: (&str, Kind, &str) = (
     Kind::Counter,
     "Bytes that came with writes",
 );
+const BYTES_WRITTEN_BACK: (&str, Kind, &str) = (
+    "steadfast_fuse_written_back_bytes_total",
+    Kind::Counter,
+    "Bytes of those writes that the kernel's page cache sent",
+);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -146,6 +151,7 @@ fn add(text: &mut Metrics, mount: &MountEntry, said: Said) {
         match name.as_str() {
             "shut_down_now" => text.add(SHUT_DOWN, &labels, *value),
             "bytes_read" => text.add(BYTES_READ, &labels, *value),
+            "bytes_written_back" => text.add(BYTES_WRITTEN_BACK, &labels, *value),
             "bytes_written" => text.add(BYTES_WRITTEN, &labels, *value),
             "volume_bytes_now" => of_volume.push(("size_bytes_now", *value)),
             name => match name.strip_prefix("requests_") {

@@ -33,6 +33,8 @@ pub(crate) enum Contract {
     MetadataPrefix,
     /// Nothing: each call is durable when it returns
     Sync,
+    /// Metadata is a prefix; a file's content is in that order once it is closed or synced. The kernel may keep written pages
+    Relaxed,
 }
 
 impl Contract {
@@ -42,6 +44,7 @@ impl Contract {
             Contract::Ordered => volume::Contract::Ordered,
             Contract::MetadataPrefix => volume::Contract::MetadataPrefix,
             Contract::Sync => volume::Contract::Sync,
+            Contract::Relaxed => volume::Contract::Relaxed,
         }
     }
 }

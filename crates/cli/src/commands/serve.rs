@@ -107,6 +107,7 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     let mut fuse = MountOptions::new(image);
     fuse.read_only = options.read_only || volume.read_only();
     fuse.allow_other = options.allow_other;
+    fuse.write_back = volume.allows_write_back() && !fuse.read_only;
     fuse.devices = options.devices;
     fuse.set_id = options.set_id;
     fuse.no_exec = options.no_exec;

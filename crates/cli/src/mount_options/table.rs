@@ -15,7 +15,7 @@ const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// Smallest budget of uncommitted data.
 const DIRTY_BYTES_MIN: u64 = 1 << 20;
 /// Contracts that volumes may have.
-const CONTRACTS: [&str; 3] = ["ordered", "metadata-prefix", "sync"];
+const CONTRACTS: [&str; 4] = ["ordered", "metadata-prefix", "sync", "relaxed"];
 
 /// What a word does.
 #[derive(Clone, Copy)]
@@ -119,7 +119,7 @@ must allow it.",
         help: "refuse a volume under another contract than NAME",
         manual: "Refuse to mount a volume that runs under another contract than
 .IR NAME :
-.BR ordered \", \" metadata-prefix \" or \" sync ;
+.BR ordered \", \" metadata-prefix \", \" sync \" or \" relaxed ;
 see
 .BR steadfast (7).
 A volume's contract is chosen when it is made.",

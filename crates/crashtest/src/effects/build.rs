@@ -3,7 +3,7 @@
 use super::{
     Bits, Change, Disk, EFFECTS_MAX, Effect, Effects, Entry, Ino, Run, Step, What, is_dir,
 };
-use crate::models::{Append, Classes, Demand, Heuristic, Hole, Model, Rename, Scope};
+use crate::models::{Append, Classes, Demand, Heuristic, Hole, Model, Rename, Scope, Truncate};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -43,6 +43,11 @@ pub enum Fault {
     HalfRename,
 }
 
+/// The byte that stands for old content of the medium at an offset of a file.
+pub(crate) fn garbage(offset: u64) -> u8 {
+    (offset.wrapping_mul(37) >> 2) as u8 | 0x80
+}
+
 /// What a cell is: one value on the medium.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Cell {
@@ -51,8 +56,6 @@ enum Cell {
     Attr(Ino),
     Xattr(Ino, Vec<u8>),
     Unit(Ino, u64),
-    /// Truncations bind all later data of the file.
-    Cut(Ino),
 }
 
 /// What is known of a file.
@@ -68,6 +71,8 @@ struct File {
     last: Option<usize>,
     /// It was cut to nothing and not closed since.
     emptied: bool,
+    /// Truncations, holes and allocations, each with the range whose blocks it changes: data outside need not wait for it.
+    cuts: Vec<(usize, (u64, u64))>,
 }
 
 struct Proto {
@@ -76,10 +81,11 @@ struct Proto {
     dir: Option<Ino>,
     changes: Vec<Change>,
     cells: Vec<Cell>,
-    reads: Vec<Cell>,
     part: Option<(u64, u64)>,
     extra: Bits,
     tears: bool,
+    /// The range whose blocks it changes, if it is no write.
+    range: Option<(u64, u64)>,
 }
 
 impl Proto {
@@ -90,10 +96,10 @@ impl Proto {
             dir: None,
             changes,
             cells: Vec::new(),
-            reads: Vec::new(),
             part: None,
             extra: Bits::new(),
             tears: false,
+            range: None,
         }
     }
 }
@@ -215,19 +221,22 @@ impl Builder<'_> {
                 if *size == 0 {
                     self.files.entry(*ino).or_default().emptied = true;
                 }
-                vec![self.cut(*ino, change)]
+                let cut = self.cut(*ino, change, (*size, u64::MAX));
+                self.zeroed(*ino, *size).into_iter().chain([cut]).collect()
             }
             What::Allocate { ino, size } if self.now.size(*ino) < *size => {
                 let change = Change::Grow {
                     ino: *ino,
                     size: *size,
                 };
-                vec![self.cut(*ino, change)]
+                let old = self.now.size(*ino);
+                vec![self.cut(*ino, change, (old, u64::MAX))]
             }
             What::Allocate { .. } => Vec::new(),
             What::Zero { ino, offset, len } => {
                 let (ino, offset, len) = (*ino, *offset, *len);
-                vec![self.cut(ino, Change::Zero { ino, offset, len })]
+                let change = Change::Zero { ino, offset, len };
+                vec![self.cut(ino, change, (offset, offset.saturating_add(len)))]
             }
             What::Attr {
                 ino,
@@ -252,13 +261,18 @@ impl Builder<'_> {
                 vec![self.attr(*ino, change, Cell::Xattr(*ino, name.clone()))]
             }
             What::Close { ino } => {
-                let wanted = self.model.also.contains(&Heuristic::CloseAfterTruncate);
+                let also = &self.model.also;
+                let size_alone = also.contains(&Heuristic::CloseAfterTruncateSize);
+                let wanted = size_alone || also.contains(&Heuristic::CloseAfterTruncate);
                 if let Some(file) = self.files.get_mut(ino)
                     && std::mem::take(&mut file.emptied)
                     && wanted
                     && self.fault != Some(Fault::NoHeuristics)
                 {
-                    let content = file.content.clone();
+                    let content = match size_alone {
+                        true => self.sizes_of(*ino),
+                        false => self.content_of(*ino),
+                    };
                     let closed = self.closure(&content, false);
                     self.floor.add(&closed);
                 }
@@ -277,11 +291,46 @@ impl Builder<'_> {
         proto
     }
 
-    fn cut(&self, ino: Ino, change: Change) -> Proto {
+    fn cut(&self, ino: Ino, change: Change, (from, to): (u64, u64)) -> Proto {
         let mut proto = Proto::new(Classes::TRUNCATE, vec![change]);
         proto.file = Some(ino);
-        proto.cells = vec![Cell::Size(ino), Cell::Cut(ino)];
+        proto.cells = vec![Cell::Size(ino)];
+        // Where blocks are overwritten in place, a block that stays takes writes before the truncation is durable.
+        let unit = self.model.unit;
+        proto.range = Some(match self.model.truncate {
+            Truncate::Atomic => (0, u64::MAX),
+            Truncate::ZerosFirst => (from.next_multiple_of(unit), to),
+        });
         proto
+    }
+
+    fn content_of(&self, ino: Ino) -> Bits {
+        let content = self.files.get(&ino).map(|f| f.content.clone());
+        content.unwrap_or_default()
+    }
+
+    /// What sets its size, without the data.
+    fn sizes_of(&self, ino: Ino) -> Bits {
+        let sizes = Classes::SIZE.and(Classes::TRUNCATE);
+        let content = self.content_of(ino);
+        let all = content.iter();
+        all.filter(|e| self.all[*e].class.meets(sizes)).collect()
+    }
+
+    /// The zeros that a truncation writes into the rest of the last unit.
+    fn zeroed(&self, ino: Ino, size: u64) -> Option<Proto> {
+        let unit = self.model.unit;
+        let end = size.next_multiple_of(unit).min(self.now.size(ino));
+        if self.model.truncate != Truncate::ZerosFirst || end <= size {
+            return None;
+        }
+        let (offset, len) = (size, end - size);
+        let mut proto = Proto::new(Classes::DATA, vec![Change::Zero { ino, offset, len }]);
+        proto.file = Some(ino);
+        proto.part = Some((size, end));
+        proto.tears = self.model.tear < unit;
+        proto.cells = vec![Cell::Unit(ino, size / unit)];
+        Some(proto)
     }
 
     fn rename(&mut self, from: &Entry, to: &Entry, exchange: bool) -> Vec<Proto> {
@@ -297,14 +346,19 @@ impl Builder<'_> {
             first.changes.push(self.entry(from, other, true));
             first.cells.push(Cell::Name(from.0, Arc::clone(&from.1)));
         }
-        let heuristic = self.model.also.iter().any(|h| match h {
-            Heuristic::Rename => true,
-            Heuristic::RenameOver => target.is_some(),
-            Heuristic::CloseAfterTruncate => false,
-        });
-        if heuristic && !self.has(Fault::NoHeuristics) {
-            let content = self.files.get(&ino).map(|f| f.content.clone());
-            first.extra = self.closure(&content.unwrap_or_default(), false);
+        for heuristic in self
+            .model
+            .also
+            .iter()
+            .filter(|_| !self.has(Fault::NoHeuristics))
+        {
+            let first_durable = match heuristic {
+                Heuristic::Rename => self.content_of(ino),
+                Heuristic::RenameOver if target.is_some() => self.content_of(ino),
+                Heuristic::RenameOverSize if target.is_some() => self.sizes_of(ino),
+                _ => continue,
+            };
+            first.extra.add(&self.closure(&first_durable, false));
         }
         if exchange {
             return vec![first];
@@ -350,7 +404,6 @@ impl Builder<'_> {
             proto.file = Some(ino);
             proto.part = Some((at, to));
             proto.tears = self.model.tear < self.model.unit;
-            proto.reads.push(Cell::Cut(ino));
             // Cells are the model's units, whatever the parts are.
             let units = at / self.model.unit..=(to - 1) / self.model.unit;
             proto.cells = units.map(|u| Cell::Unit(ino, u)).collect();
@@ -391,9 +444,7 @@ impl Builder<'_> {
             }
             let mut changes = vec![Change::Grow { ino, size: *to }];
             if self.model.hole == Hole::Garbage {
-                let garbage: Vec<u8> = (from..*to)
-                    .map(|b| (b.wrapping_mul(37) >> 2) as u8 | 0x80)
-                    .collect();
+                let garbage: Vec<u8> = (from..*to).map(garbage).collect();
                 let range = (0, garbage.len());
                 changes.push(Change::Data {
                     ino,
@@ -406,7 +457,6 @@ impl Builder<'_> {
             proto.file = Some(ino);
             proto.part = Some((from, *to));
             proto.cells = vec![Cell::Size(ino)];
-            proto.reads = vec![Cell::Cut(ino)];
             protos.push(proto);
             from = *to;
         }
@@ -425,11 +475,10 @@ impl Builder<'_> {
         let id = self.all.len();
         let mut cells = Bits::new();
         if !self.has(Fault::NoCells) {
-            for cell in proto.cells.iter().chain(&proto.reads) {
-                if let Some(last) = self.last.get(cell) {
-                    cells.add(&self.all[*last].cells);
-                    cells.insert(*last);
-                }
+            let last = proto.cells.iter().filter_map(|c| self.last.get(c).copied());
+            for other in last.chain(self.cuts_before(&proto)) {
+                cells.add(&self.all[other].cells);
+                cells.insert(other);
             }
         }
         let mut before = cells.clone();
@@ -497,6 +546,17 @@ impl Builder<'_> {
         });
     }
 
+    /// The truncations that data waits for: those that gave its blocks away. Other truncations have the size in common.
+    fn cuts_before(&self, proto: &Proto) -> Vec<usize> {
+        let data = proto.class.meets(Classes::DATA) || proto.range.is_some();
+        let file = proto.file.filter(|_| data).and_then(|f| self.files.get(&f));
+        let (from, to) = proto.part.unwrap_or((0, u64::MAX));
+        let cuts = file.into_iter().flat_map(|f| &f.cuts);
+        cuts.filter(|(_, range)| from < range.1 && range.0 < to)
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
     fn note(&mut self, id: usize, proto: &Proto) {
         let metadata = proto.class.meets(Classes::METADATA);
         if let (Some(dir), true) = (proto.dir, metadata) {
@@ -509,6 +569,9 @@ impl Builder<'_> {
         let file = self.files.entry(ino).or_default();
         if metadata {
             file.last = Some(id);
+        }
+        if let Some(range) = proto.range {
+            file.cuts.push((id, range));
         }
         if proto
             .class

@@ -16,6 +16,7 @@ mod tests;
 
 pub use bits::Bits;
 pub use build::Fault;
+pub(crate) use build::garbage;
 pub use disk::{Body, Change, Disk, Ino, Node, ROOT, Seen};
 pub use recorded::{disk_of, readable};
 
@@ -152,18 +153,21 @@ pub struct Step {
     pub stack: u64,
 }
 
-/// A place in a source.
+/// A place in a source; in a program without source lines, a function or an address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
-    /// The file.
+    /// The file; without a line, `function+0x12 (program)` or `program+0x1234`.
     pub file: String,
     /// The line, from 1.
-    pub line: u32,
+    pub line: Option<u32>,
 }
 
 impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.file, self.line)
+        match self.line {
+            Some(line) => write!(f, "{}:{line}", self.file),
+            None => f.write_str(&self.file),
+        }
     }
 }
 
@@ -252,6 +256,12 @@ impl Effects {
     #[must_use]
     pub fn prefix(&self, steps: usize) -> Bits {
         Bits::first(self.upto.get(steps).copied().unwrap_or(self.all.len()))
+    }
+
+    /// Acknowledgements among the first `steps` steps.
+    #[must_use]
+    pub fn acked_at(&self, steps: usize) -> usize {
+        self.acked.get(steps).copied().unwrap_or(self.acks.len())
     }
 
     /// Number of steps.

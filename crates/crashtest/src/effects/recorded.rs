@@ -9,7 +9,7 @@ use steadfast_model::data::FileData;
 use steadfast_vfs::{Caller, Seek};
 
 /// Directories of libraries whose frames say less than their caller's.
-const LIBRARIES: &[&str] = &["/libc", "/ld-", "/libpthread", "/vdso"];
+const LIBRARIES: &[&str] = &["/libc.so", "/libc-", "/ld-", "/libpthread", "/libstdc++"];
 /// Entries that are listed at a time.
 const BATCH: usize = 1024;
 
@@ -138,13 +138,51 @@ fn contents(tree: &Tree, ino: Ino) -> FileData {
     data
 }
 
+/// Source files of the language's library, whose callers say more.
+fn is_of_library(file: &str) -> bool {
+    file.starts_with("/rustc/") || file.contains("/go/src/") || file.contains("/sysdeps/")
+}
+
+/// Functions of the language's library.
+const LIBRARY_FUNCTIONS: &[&str] = &[
+    "std::",
+    "<std::",
+    "<&std::",
+    "core::",
+    "<core::",
+    "alloc::",
+    "<alloc::",
+    "rustix::",
+    "os.",
+    "syscall.",
+    "internal/",
+    "runtime.",
+    "runtime/",
+];
+
+/// The innermost frame that is the program's own: its source line, else its function, else its address.
 fn location(stack: Option<&Stack>) -> Option<Location> {
-    let known = |f: &&crate::trace::Frame| {
+    let own = |f: &&crate::trace::Frame| {
         let object = String::from_utf8_lossy(&f.object);
-        f.line.is_some() && !LIBRARIES.iter().any(|l| object.contains(l))
+        let function = f.function.as_deref().unwrap_or_default();
+        let in_library = f.line.as_ref().is_some_and(|(file, _)| is_of_library(file))
+            || LIBRARY_FUNCTIONS.iter().any(|l| function.starts_with(l));
+        !in_library && !LIBRARIES.iter().any(|l| object.contains(l))
     };
-    let (file, line) = stack?.frames.iter().find(known)?.line.clone()?;
-    Some(Location { file, line })
+    let frames = &stack?.frames;
+    let mut with_line = frames.iter().filter(own).filter_map(|f| f.line.clone());
+    if let Some((file, line)) = with_line.next() {
+        let line = Some(line);
+        return Some(Location { file, line });
+    }
+    let frame = frames.iter().find(own).or(frames.first())?;
+    let name = frame.object.rsplit(|&b| b == b'/').next();
+    let program = readable(name.unwrap_or_default());
+    let file = match &frame.function {
+        Some(function) => format!("{function} ({program})"),
+        None => format!("{program}+{:#x}", frame.address),
+    };
+    Some(Location { file, line: None })
 }
 
 impl Run {

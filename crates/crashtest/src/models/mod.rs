@@ -11,7 +11,7 @@ mod words;
 mod tests;
 
 pub use parse::{ModelError, parse};
-pub use words::{Append, Classes, Demand, Heuristic, Hole, Rename, Rule, Scope};
+pub use words::{Append, Classes, Demand, Heuristic, Hole, Rename, Rule, Scope, Truncate};
 
 use std::path::Path;
 
@@ -27,6 +27,10 @@ const SHIPPED: &[(&str, &str)] = &[
     (
         "ext4-nodelalloc",
         include_str!("shipped/ext4-nodelalloc.toml"),
+    ),
+    (
+        "ext4-noauto_da_alloc",
+        include_str!("shipped/ext4-noauto_da_alloc.toml"),
     ),
     ("xfs", include_str!("shipped/xfs.toml")),
     ("btrfs", include_str!("shipped/btrfs.toml")),
@@ -63,6 +67,8 @@ pub struct Model {
     pub hole: Hole,
     /// Whether a rename is one effect.
     pub rename: Rename,
+    /// What is seen of a truncation before the size goes down.
+    pub truncate: Truncate,
     /// What a sync makes durable need not wait for what is ordered before it (a log of its own).
     pub sync_jumps: bool,
     /// The disk says that data is durable when it is not: syncs order, but demand nothing.

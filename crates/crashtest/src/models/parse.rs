@@ -2,7 +2,8 @@
 
 use super::Model;
 use super::words::{
-    self, Append, Classes, Demand, Heuristic, Hole, Rename, Rule, Scope, Unknown, Vocabulary,
+    self, Append, Classes, Demand, Heuristic, Hole, Rename, Rule, Scope, Truncate, Unknown,
+    Vocabulary,
 };
 use serde::Deserialize;
 use std::ops::Range;
@@ -64,6 +65,7 @@ struct Raw {
     append: Option<Spanned<String>>,
     hole: Option<Spanned<String>>,
     rename: Option<Spanned<String>>,
+    truncate: Option<Spanned<String>>,
     sync_jumps: Option<bool>,
     order: Option<Vec<Spanned<String>>>,
     call: Option<Vec<Spanned<String>>>,
@@ -137,6 +139,7 @@ fn nothing(name: &str) -> Model {
         append: Append::Any,
         hole: Hole::Zeros,
         rename: Rename::Atomic,
+        truncate: Truncate::Atomic,
         sync_jumps: false,
         lying_disk: false,
         order: Vec::new(),
@@ -210,6 +213,7 @@ fn read(
         append: source.one(raw.append.as_ref(), words::APPENDS, base.append)?,
         hole: source.one(raw.hole.as_ref(), words::HOLES, base.hole)?,
         rename: source.one(raw.rename.as_ref(), words::RENAMES, base.rename)?,
+        truncate: source.one(raw.truncate.as_ref(), words::TRUNCATES, base.truncate)?,
         sync_jumps: raw.sync_jumps.unwrap_or(base.sync_jumps),
         lying_disk: false,
         order: source.list(raw.order.as_ref(), words::rule, base.order)?,

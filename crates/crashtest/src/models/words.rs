@@ -98,10 +98,14 @@ pub enum Demand {
 pub enum Heuristic {
     /// A rename over a file waits for the data of what it moves.
     RenameOver,
-    /// Every rename does.
+    /// It waits for its size: blocks are allocated, and may read as zeros.
+    RenameOverSize,
+    /// Every rename waits for the data of what it moves.
     Rename,
     /// When a file is closed that was cut to nothing, later metadata waits for its data.
     CloseAfterTruncate,
+    /// It waits for its size.
+    CloseAfterTruncateSize,
 }
 
 /// How an append's data and size go together.
@@ -133,6 +137,15 @@ pub enum Rename {
     Split,
 }
 
+/// What a truncation does to the unit in which the new size lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Truncate {
+    /// Nothing is seen of it before the size goes down.
+    Atomic,
+    /// The rest of the unit is filled with zeros, which may be durable before the size is.
+    ZerosFirst,
+}
+
 /// A word and what it means: the vocabulary that errors list.
 pub(super) type Vocabulary<T> = &'static [(&'static str, T)];
 
@@ -160,10 +173,18 @@ pub(super) const DEMANDS: Vocabulary<Demand> = &[
 
 pub(super) const HEURISTICS: Vocabulary<Heuristic> = &[
     ("rename over a file: its data first", Heuristic::RenameOver),
+    (
+        "rename over a file: its size first",
+        Heuristic::RenameOverSize,
+    ),
     ("rename: its data first", Heuristic::Rename),
     (
         "close after truncate to 0: data first",
         Heuristic::CloseAfterTruncate,
+    ),
+    (
+        "close after truncate to 0: size first",
+        Heuristic::CloseAfterTruncateSize,
     ),
 ];
 
@@ -177,6 +198,11 @@ pub(super) const HOLES: Vocabulary<Hole> = &[("zeros", Hole::Zeros), ("garbage",
 
 pub(super) const RENAMES: Vocabulary<Rename> =
     &[("atomic", Rename::Atomic), ("split", Rename::Split)];
+
+pub(super) const TRUNCATES: Vocabulary<Truncate> = &[
+    ("atomic", Truncate::Atomic),
+    ("zeros-first", Truncate::ZerosFirst),
+];
 
 const SCOPES: Vocabulary<Scope> = &[
     ("same fs", Scope::Fs),

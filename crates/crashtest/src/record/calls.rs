@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use steadfast_model::Tree;
 use steadfast_vfs::{Caller, Errno, Ino};
 
+use super::stacks::{Captured, Stacks};
 use crate::trace::{
-    AckSource, Begin, BlindSpots, End, Ended, Header, Moment, Op, Outcome, Root, TraceError,
-    TraceWriter, Wall, Who, replay,
+    AckSource, Begin, BlindSpots, End, Ended, Header, Moment, Op, Outcome, Root, StackId,
+    TraceError, TraceWriter, Wall, Who, replay,
 };
 
 /// Longest line of output that is kept as one acknowledgement.
@@ -36,6 +37,19 @@ pub struct Counts {
     pub trace_bytes: u64,
 }
 
+/// The caller of a request, and where in its program it is.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Requester {
+    pub(super) who: Who,
+    stack: Option<Captured>,
+}
+
+impl From<Who> for Requester {
+    fn from(who: Who) -> Requester {
+        Requester { who, stack: None }
+    }
+}
+
 struct State {
     tree: Tree,
     /// Taken when the trace is finished.
@@ -49,6 +63,8 @@ struct State {
     output_bytes: u64,
     counts: Counts,
     blind: BlindSpots,
+    /// Stacks that are in the trace, by their keys.
+    stacks: HashMap<u32, StackId>,
 }
 
 /// See the module's header.
@@ -59,6 +75,7 @@ pub(super) struct Calls {
     started: Wall,
     bytes_max: u64,
     threads: Mutex<HashMap<u32, (u32, Instant)>>,
+    stacks: Option<Stacks>,
     output: Mutex<Option<Box<dyn Write + Send>>>,
 }
 
@@ -67,6 +84,7 @@ impl Calls {
         writer: TraceWriter,
         header: &Header,
         bytes_max: u64,
+        stacks: Option<Stacks>,
         output: Option<Box<dyn Write + Send>>,
     ) -> Calls {
         let Root { perm, uid, gid } = header.root;
@@ -82,12 +100,14 @@ impl Calls {
                 output_bytes: 0,
                 counts: Counts::default(),
                 blind: BlindSpots::default(),
+                stacks: HashMap::new(),
             }),
             released: Condvar::new(),
             since: Instant::now(),
             started: header.started,
             bytes_max,
             threads: Mutex::default(),
+            stacks,
             output: Mutex::new(output),
         }
     }
@@ -106,13 +126,18 @@ impl Calls {
         self.state().tree.clone()
     }
 
-    /// The caller of a request: its thread is known, its process is looked up.
-    pub(super) fn who(&self, thread: u32, uid: u32, gid: u32) -> Who {
-        Who {
-            process: self.process_of(thread),
-            thread,
-            uid,
-            gid,
+    /// The caller of a request that waits: its thread is known, its process and its stack are looked up.
+    pub(super) fn requester(&self, thread: u32, uid: u32, gid: u32) -> Requester {
+        let process = self.process_of(thread);
+        let stacks = self.stacks.as_ref();
+        Requester {
+            who: Who {
+                process,
+                thread,
+                uid,
+                gid,
+            },
+            stack: stacks.and_then(|s| s.of(thread, process)),
         }
     }
 
@@ -144,19 +169,19 @@ impl Calls {
     /// Does a call and writes it down. `bytes` are those of a write, whose span is filled in here.
     pub(super) fn perform(
         &self,
-        who: Who,
+        from: Requester,
         begin: Moment,
         op: Op,
         bytes: &[u8],
     ) -> Result<Outcome, Errno> {
         let mut state = self.state();
-        state.perform(self, who, begin, op, bytes)
+        state.perform(self, &from, begin, op, bytes)
     }
 
     /// As [`Calls::perform`], with the call made from the tree of the moment.
     pub(super) fn perform_with<T>(
         &self,
-        who: Who,
+        from: Requester,
         begin: Moment,
         bytes: &[u8],
         make: impl FnOnce(&Tree) -> Op,
@@ -164,7 +189,7 @@ impl Calls {
     ) -> Result<T, Errno> {
         let mut state = self.state();
         let op = make(&state.tree);
-        let outcome = state.perform(self, who, begin, op, bytes)?;
+        let outcome = state.perform(self, &from, begin, op, bytes)?;
         Ok(look(&state.tree, outcome))
     }
 
@@ -181,7 +206,7 @@ impl Calls {
     /// The program has written to its standard output, or `crash ack` to its file.
     pub(super) fn output(
         &self,
-        who: Who,
+        from: Requester,
         begin: Moment,
         source: AckSource,
         bytes: &[u8],
@@ -197,7 +222,7 @@ impl Calls {
                 let (line, after) = rest.split_at(end);
                 state.keep(source, line);
                 rest = after.get(1..).unwrap_or_default();
-                state.acknowledge(self, who, begin, source)?;
+                state.acknowledge(self, &from, begin, source)?;
             }
             state.keep(source, rest);
             source == AckSource::Stdout
@@ -216,12 +241,12 @@ impl Calls {
     }
 
     /// What `crash ack` wrote is complete when it closes the file.
-    pub(super) fn acknowledged(&self, who: Who, begin: Moment) -> Result<(), Errno> {
+    pub(super) fn acknowledged(&self, from: Requester, begin: Moment) -> Result<(), Errno> {
         let mut state = self.state();
         if state.lines[AckSource::Command as usize].is_empty() {
             return Ok(());
         }
-        state.acknowledge(self, who, begin, AckSource::Command)
+        state.acknowledge(self, &from, begin, AckSource::Command)
     }
 
     /// Bytes of standard output so far.
@@ -246,8 +271,21 @@ impl Calls {
         }
     }
 
-    /// The setup is done: what follows is the program's.
-    pub(super) fn begin(&self) -> Result<(), TraceError> {
+    /// Calls that FUSE does not see are watched.
+    pub(super) fn watched(&self) {
+        self.state().blind.syncs_watched = true;
+    }
+
+    /// Counts a call of `io_uring_setup`.
+    pub(super) fn io_uring(&self) {
+        self.state().blind.io_urings += 1;
+    }
+
+    /// The setup is done: what follows is the program's. `device` is that of the mount.
+    pub(super) fn begin(&self, device: u64) -> Result<(), TraceError> {
+        if let Some(stacks) = &self.stacks {
+            stacks.begin(device);
+        }
         let mut state = self.state();
         let at = self.now();
         state.begun = true;
@@ -299,7 +337,7 @@ impl State {
     fn perform(
         &mut self,
         calls: &Calls,
-        who: Who,
+        from: &Requester,
         begin: Moment,
         mut op: Op,
         bytes: &[u8],
@@ -310,7 +348,7 @@ impl State {
         };
         let end = calls.now().max(writer.last()).max(begin);
         let mut tree = self.tree.clone();
-        let done = replay::apply(&mut tree, &who, calls.started.after(end), &op, bytes);
+        let done = replay::apply(&mut tree, &from.who, calls.started.after(end), &op, bytes);
         let outcome = match done {
             Ok(outcome) => outcome,
             Err(errno) => Outcome::Failed(errno.code()),
@@ -324,7 +362,10 @@ impl State {
             written = writer.data(bytes).map(|span| *data = span);
         }
         let kind = op.counted();
-        let written = written.and_then(|()| writer.call(who, (begin, end), op, outcome, None));
+        let stacks = &mut self.stacks;
+        let written = written
+            .and_then(|()| stack_id(stacks, writer, from))
+            .and_then(|stack| writer.call(from.who, (begin, end), op, outcome, stack));
         if let Err(error) = written {
             self.error = Some(error);
             return Err(Errno::Io);
@@ -386,7 +427,7 @@ impl State {
     fn acknowledge(
         &mut self,
         calls: &Calls,
-        who: Who,
+        from: &Requester,
         begin: Moment,
         source: AckSource,
     ) -> Result<(), Errno> {
@@ -394,9 +435,26 @@ impl State {
         if !self.begun {
             return Ok(());
         }
-        self.perform(calls, who, begin, Op::Ack { source, text }, &[])?;
+        self.perform(calls, from, begin, Op::Ack { source, text }, &[])?;
         Ok(())
     }
+}
+
+/// The number of a stack in the trace, which it is written to if it is new.
+fn stack_id(
+    known: &mut HashMap<u32, StackId>,
+    writer: &mut TraceWriter,
+    from: &Requester,
+) -> Result<Option<StackId>, TraceError> {
+    let Some(captured) = &from.stack else {
+        return Ok(None);
+    };
+    if let Some(id) = known.get(&captured.key) {
+        return Ok(Some(*id));
+    }
+    let id = writer.stack(&captured.stack)?;
+    known.insert(captured.key, id);
+    Ok(Some(id))
 }
 
 /// What is counted of a call.

@@ -1,10 +1,11 @@
 //! Runs a program on a mount that records every call.
 //!
 //! The tree is kept in memory and served by FUSE without write-back cache, so each call arrives when it takes effect, with
-//! its caller. The mount lives in a mount namespace of its own where that is permitted (as root): no other process sees it,
-//! and it ends with the last process in it.
+//! its caller. The mount lives in a mount namespace of its own where that is permitted (as root, or in a user namespace): no
+//! other process sees it, and it ends with the last process in it.
 //!
 //! - [`calls`](self): the lock under which a call changes the tree and is written down;
+//! - `watch`: calls that FUSE does not see, by a seccomp filter (`filter`); `stacks`: where in the program a call comes from;
 //! - `server`: the protocol; `place`: the mount; `program`: the program and what it leaves behind; `source`: the initial tree.
 //!
 //! Promises: when [`record`] has returned, nothing is mounted and no process that the program started is left. A trace is
@@ -12,14 +13,23 @@
 
 mod calls;
 mod convert;
+mod filter;
 mod place;
 mod program;
 mod server;
 mod source;
+#[cfg(target_arch = "x86_64")]
+mod stacks;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "no_stacks.rs"]
+mod stacks;
+mod user;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +38,7 @@ use std::time::Duration;
 use crate::trace::{End, Ended, Header, Root, TraceError, TraceWriter};
 use calls::Calls;
 pub use calls::Counts;
+pub use user::enter_user_namespace;
 
 /// The environment variable that names the file for `steadfast crash ack`.
 pub const ACK_VARIABLE: &str = "STEADFAST_CRASH_ACK";
@@ -46,6 +57,8 @@ pub struct Options {
     pub at: Option<PathBuf>,
     /// How long the program may take.
     pub time_limit: Duration,
+    /// Whether to note where in the program each call comes from (on x86_64).
+    pub stacks: bool,
     /// Most bytes of the trace.
     pub trace_bytes_max: u64,
     /// Becomes true when the recording is to end.
@@ -65,6 +78,7 @@ impl Options {
             setup: None,
             at: None,
             time_limit: Duration::from_secs(600),
+            stacks: true,
             trace_bytes_max: 8 << 30,
             interrupted: Arc::default(),
             output: None,
@@ -80,7 +94,7 @@ pub enum RecordError {
     NoCommand,
     #[error("{}: {source}", path.display())]
     Mount { path: PathBuf, source: io::Error },
-    #[error("{}: it cannot be the place of the recording without root: a mount there would be seen by all", path.display())]
+    #[error("{}: it cannot be the place of the recording: this system offers users no namespaces, and a mount there would be seen by all; run it as root", path.display())]
     NoNamespace { path: PathBuf },
     #[error("{}: {source}", path.display())]
     Source { path: PathBuf, source: io::Error },
@@ -157,16 +171,20 @@ fn record_here(mut options: Options) -> Result<Recorded, RecordError> {
         writer,
         &header,
         options.trace_bytes_max,
+        options.stacks.then(stacks::Stacks::new),
         options.output.take(),
     ));
     if let Some(from) = &options.from {
         source::copy(from, &calls)?;
     }
     let mounted = place.mount(server::Server::new(calls.clone()))?;
-    let ended = run(&options, &name, mounted.path(), &calls);
+    // Held until no process is left whose calls could wait.
+    let mut watched = None;
+    let ended = run(&options, &name, mounted.path(), &calls, &mut watched);
     // Nothing counts after the end: what is left of the program is ended, then the mount.
     calls.close();
     let left_over = program::end_descendants();
+    drop(watched);
     let unmounted = mounted.unmount();
     let how = ended?;
     let (end, counts) = calls.finish(how, left_over)?;
@@ -179,6 +197,7 @@ fn run(
     name: &OsString,
     mount: &std::path::Path,
     calls: &Arc<Calls>,
+    watched: &mut Option<watch::Watch>,
 ) -> Result<Ended, RecordError> {
     let program = program::Program {
         mount,
@@ -192,7 +211,10 @@ fn run(
     if options.interrupted.load(Ordering::Relaxed) {
         return Ok(Ended::Interrupted);
     }
-    calls.begin()?;
+    // Where it cannot be had, the trace says so.
+    *watched = watch::watch(mount, calls).ok();
+    let device = std::fs::metadata(mount).map(|m| m.dev());
+    calls.begin(device.unwrap_or(0))?;
     program
         .run(&options.command, options.time_limit)
         .map_err(|source| RecordError::Start {

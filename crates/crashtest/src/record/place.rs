@@ -1,8 +1,8 @@
 //! Where the recorded tree is mounted.
 //!
-//! As root the mount is made in a mount namespace of the recording thread and of the program: no other process sees it,
-//! and the kernel undoes it with the namespace, whatever ends the recorder. Other users mount through `fusermount3`, for
-//! all to see, and unmount at the end.
+//! As root, or in a user namespace, the mount is made in a mount namespace of the recording thread and of the program: no
+//! other process sees it, and the kernel undoes it with the namespace, whatever ends the recorder. Elsewhere users mount
+//! through `fusermount3`, for all to see, and unmount at the end.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ pub(super) struct Place {
     path: PathBuf,
     /// Made by us, and removed.
     ours: bool,
-    root: bool,
+    /// In a mount namespace of its own.
+    private: bool,
 }
 
 /// A mount that is served.
@@ -44,9 +45,15 @@ impl Place {
             path: path.to_owned(),
             source,
         };
-        let root = rustix::process::geteuid().is_root();
+        // Not permitted to users outside of a user namespace of theirs.
+        let private = nix::sched::unshare(CloneFlags::CLONE_NEWNS).is_ok();
+        if private {
+            let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+            rustix::mount::mount_change("/", flags)
+                .map_err(|e| RecordError::System(format!("a mount namespace: {e}")))?;
+        }
         let (path, ours) = match at {
-            Some(at) if !root => {
+            Some(at) if !private => {
                 return Err(RecordError::NoNamespace {
                     path: at.to_owned(),
                 });
@@ -73,15 +80,11 @@ impl Place {
                 (path, true)
             }
         };
-        let place = Place { path, ours, root };
-        if root {
-            let flags = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-            nix::sched::unshare(CloneFlags::CLONE_NEWNS)
-                .map_err(io::Error::from)
-                .and_then(|()| Ok(rustix::mount::mount_change("/", flags)?))
-                .map_err(|e| RecordError::System(format!("a mount namespace: {e}")))?;
-        }
-        Ok(place)
+        Ok(Place {
+            path,
+            ours,
+            private,
+        })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -99,8 +102,8 @@ impl Place {
             MountOption::NoDev,
             MountOption::NoSuid,
         ];
-        // As root: programs that become another user still see their files.
-        config.acl = match self.root {
+        // In a namespace of its own: programs that become another user still see their files.
+        config.acl = match self.private {
             true => SessionACL::All,
             false => SessionACL::Owner,
         };
@@ -154,7 +157,7 @@ impl Mounted {
             return Ok(());
         };
         let path = &self.place.path;
-        if self.place.root {
+        if self.place.private {
             let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
             rustix::mount::unmount(path, flags)?;
         } else {

@@ -20,9 +20,9 @@ use fuser::{
 };
 use steadfast_vfs::{Attr, Caller, Errno, Ino, NAME_MAX, Seek};
 
-use super::calls::Calls;
+use super::calls::{Calls, Requester};
 use super::convert;
-use crate::trace::{AckSource, Change, Op, Span, Who, WriteHow};
+use crate::trace::{AckSource, Change, Op, Span, WriteHow};
 
 /// How long the kernel may keep names and attributes.
 const KEEP: Duration = Duration::from_secs(3600);
@@ -75,8 +75,8 @@ impl Server {
         Server { calls }
     }
 
-    fn who(&self, req: &Request) -> Who {
-        self.calls.who(req.pid(), req.uid(), req.gid())
+    fn who(&self, req: &Request) -> Requester {
+        self.calls.requester(req.pid(), req.uid(), req.gid())
     }
 
     fn special_attr(&self, ino: Ino) -> FileAttr {
@@ -491,7 +491,7 @@ impl Filesystem for Server {
         let begin = self.calls.now();
         let by_kernel = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let who = match by_kernel {
-            true => Who::default(),
+            true => Requester::default(),
             false => self.who(req),
         };
         let len = data.len() as u32;

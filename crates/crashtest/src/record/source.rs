@@ -46,7 +46,7 @@ impl Copy<'_> {
             gid: meta.gid(),
             ..Who::default()
         };
-        let done = self.calls.perform(who, self.calls.now(), op, bytes);
+        let done = self.calls.perform(who.into(), self.calls.now(), op, bytes);
         done.map_err(|e| io::Error::from_raw_os_error(e.code()))
     }
 

@@ -117,14 +117,18 @@ fn result(f: &FindingReport) -> Value {
         .flat_map(|u| u.lost.iter().chain(&u.torn).chain(&u.durable));
     let locations: Vec<Value> = blamed
         .filter_map(|e| e.location.as_ref().map(|l| (e, l)))
-        .map(|(e, l)| {
-            json!({
+        .map(|(e, l)| match l.line {
+            Some(line) => json!({
                 "physicalLocation": {
                     "artifactLocation": { "uri": uri(&l.file) },
-                    "region": { "startLine": l.line.max(1) },
+                    "region": { "startLine": line.max(1) },
                 },
                 "message": { "text": e.text },
-            })
+            }),
+            None => json!({
+                "logicalLocations": [{ "name": l.file, "kind": "function" }],
+                "message": { "text": e.text },
+            }),
         })
         .collect();
     let mut result = json!({

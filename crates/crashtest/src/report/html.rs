@@ -45,7 +45,7 @@ fn effect(out: &mut String, word: &str, sign: &str, e: &EffectReport) {
     let place = e
         .location
         .as_ref()
-        .map_or_else(String::new, |l| format!("{}:{}", l.file, l.line));
+        .map_or_else(String::new, super::Place::text);
     let _ = write!(
         out,
         "<tr class=\"{word}\"><th scope=\"row\">{sign} {word}</th><td>#{}</td><td class=\"call\">{}</td><td>{}{}</td><td class=\"call\">{}</td></tr>",

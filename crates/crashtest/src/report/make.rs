@@ -5,7 +5,7 @@ use super::{
     SyncReport, UnderReport, VERSION, WayReport,
 };
 use crate::effects::{Effects, Location, Run};
-use crate::explore::{Finding, Outcome, Under};
+use crate::explore::{Finding, Outcome, Under, kin};
 use crate::models::Model;
 use crate::why::{Repair, Sync, Told};
 use steadfast_model::Hasher128;
@@ -94,7 +94,7 @@ fn under(run: &Run, model: &Model, under: &Under) -> UnderReport {
             bytes: Some(*kept),
             ..effect(run, t)
         }),
-        acknowledged: cause.acked.clone(),
+        acknowledged: cause.acked.as_ref().map(|(text, _)| text.clone()),
         prefix: cause.is_prefix,
         repair: repair(run, &under.repair),
         state: StateReport::new(&under.state, &effects),
@@ -103,10 +103,9 @@ fn under(run: &Run, model: &Model, under: &Under) -> UnderReport {
 
 /// What stays the same from run to run: kind, message without numbers, and the kinds of calls to blame.
 fn key(finding: &Finding, under: &[UnderReport]) -> String {
-    let plain = |text: &str| -> String { text.chars().filter(|c| !c.is_ascii_digit()).collect() };
     let mut hash = Hasher128::new(71);
     hash.bytes(finding.kind.name().as_bytes())
-        .bytes(plain(&finding.line).as_bytes());
+        .bytes(kin(&finding.line).as_bytes());
     if let Some(first) = under.first() {
         let word = |e: &EffectReport| {
             let word = e.text.split(' ').next().unwrap_or_default();
@@ -129,6 +128,9 @@ pub fn make(run: &Run, models: &[Model], outcome: &Outcome, about: About) -> Rep
             outcome.flaky.len(),
             outcome.flaky.first().map_or("", String::as_str)
         ));
+    }
+    if outcome.interrupted {
+        warnings.push("interrupted: not all states were judged".to_owned());
     }
     if outcome.cut_short {
         warnings.push("the budget ended before all states were judged".to_owned());

@@ -58,13 +58,24 @@ pub struct StepReport {
     pub location: Option<Place>,
 }
 
-/// A place in a source.
+/// A place in a source; in a program without source lines, a function or an address.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Place {
-    /// The file.
+    /// The file, or what there is instead.
     pub file: String,
     /// The line.
-    pub line: u32,
+    pub line: Option<u32>,
+}
+
+impl Place {
+    /// `FILE:LINE`.
+    fn text(&self) -> String {
+        let file = crate::effects::readable(self.file.as_bytes());
+        match self.line {
+            Some(line) => format!("{file}:{line}"),
+            None => file,
+        }
+    }
 }
 
 /// What one model gave.

@@ -21,9 +21,8 @@ fn effect(e: &EffectReport) -> String {
         Some((from, to)) => format!(" [{} of bytes {from}..{to}]", e.class),
         None => format!(" [{}]", e.class),
     };
-    let place = e.location.as_ref().map_or_else(String::new, |l| {
-        format!("   {}:{}", readable(l.file.as_bytes()), l.line)
-    });
+    let place = e.location.as_ref();
+    let place = place.map_or_else(String::new, |l| format!("   {}", l.text()));
     format!("#{} {}{bytes}{place}", e.call, e.text)
 }
 

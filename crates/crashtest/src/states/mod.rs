@@ -195,6 +195,16 @@ impl<'a> Former<'a> {
 }
 
 fn torn_change(change: &Change, tear: Tear) -> Option<Change> {
+    if let Change::Zero { ino, offset, len } = change {
+        let end = offset.saturating_add(*len);
+        let clip = |at: u64| at.clamp(*offset, end);
+        let (from, to) = (clip(tear.kept.0), clip(tear.kept.1));
+        return Some(Change::Zero {
+            ino: *ino,
+            offset: from,
+            len: to - from,
+        });
+    }
     let Change::Data {
         ino,
         offset,

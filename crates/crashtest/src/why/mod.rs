@@ -2,7 +2,7 @@
 
 use crate::check::Verdict;
 use crate::effects::{Effects, Ino, Run, Step, What, is_dir_of};
-use crate::explore::{Judge, Kind, Options, still_broken};
+use crate::explore::{Finding, Judge, Kind, Options, kin, still_broken};
 use crate::models::{Classes, Model};
 use crate::states::{Former, State, Way};
 use std::io;
@@ -10,7 +10,9 @@ use std::io;
 /// Most runs of the checker to reduce one state.
 const REDUCE_MAX: usize = 200;
 /// Most sets of syncs that are tried.
-const SETS_MAX: usize = 40;
+const SETS_MAX: usize = 60;
+/// Most syncs of one repair.
+const SYNCS_MAX: usize = 8;
 
 /// An effect, as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +38,8 @@ pub struct Cause {
     pub lost: Vec<Told>,
     /// A write of which a part is durable, and which part.
     pub torn: Option<(Told, (u64, u64))>,
-    /// The acknowledgement after which the state still arises.
-    pub acked: Option<String>,
+    /// The acknowledgement that does not hold, and the position of its step.
+    pub acked: Option<(String, usize)>,
     /// It is a prefix: killing the process at this place does the same.
     pub is_prefix: bool,
 }
@@ -86,12 +88,14 @@ pub enum Repair {
 pub struct Target<'a> {
     /// Its kind.
     pub kind: Kind,
-    /// Its first line.
-    pub line: &'a str,
+    /// Its first line, as [`kin`] has it.
+    pub kin: &'a str,
     /// Its cause.
     pub cause: &'a Cause,
     /// Broken states.
     pub broken: usize,
+    /// The same under models that were explored before: what repairs it there is tried first.
+    pub hint: Option<&'a Finding>,
 }
 
 fn told(effects: &Effects, e: usize) -> Told {
@@ -115,7 +119,7 @@ pub fn reduce(
     model: &Model,
     state: &State,
     kind: Kind,
-    line: &str,
+    kin_of_line: &str,
 ) -> io::Result<(State, Cause)> {
     let former = Former::new(effects);
     let mut best = state.clone();
@@ -126,7 +130,7 @@ pub fn reduce(
         }
         left -= 1;
         let verdict = judge.at(effects, &former, candidate, candidate.moments.1)?;
-        Ok(matches!(verdict, Some(Verdict::Broken { line: l, .. }) if l == line))
+        Ok(matches!(verdict, Some(Verdict::Broken { line, .. }) if kin(&line) == kin_of_line))
     };
     let of = |bits: crate::effects::Bits, tear: Option<crate::states::Tear>| -> Option<State> {
         let mut moments = effects.moments(&bits)?;
@@ -175,7 +179,21 @@ pub fn reduce(
             missing.retain(|m| !best.bits.get(*m));
         }
     }
-    let cause = cause(effects, &best, kind);
+    let mut moment = best.moments.1;
+    if kind == Kind::Lost {
+        // The first acknowledgement that does not hold: more of them demand more.
+        let (mut fine, mut lost) = (0, effects.acked_at(moment));
+        let may = (lost + 1).min(effects.acks.len());
+        while fine + 1 < lost {
+            let middle = usize::midpoint(fine, lost);
+            match judge.counting(effects, &former, &best, (middle, may))? {
+                Some(Verdict::Fine) => fine = middle,
+                _ => lost = middle,
+            }
+        }
+        moment = effects.acked.partition_point(|n| *n < lost);
+    }
+    let cause = cause(effects, &best, kind, moment);
     Ok((best, cause))
 }
 
@@ -188,7 +206,8 @@ fn missing(effects: &Effects, state: &State) -> Vec<usize> {
         .collect()
 }
 
-fn cause(effects: &Effects, state: &State, kind: Kind) -> Cause {
+/// `moment`: when the lost acknowledgement was there.
+fn cause(effects: &Effects, state: &State, kind: Kind, moment: usize) -> Cause {
     let missing = missing(effects, state);
     let torn = state.tear.map(|t| t.effect);
     // Those that are lost only because another is are not told.
@@ -199,12 +218,12 @@ fn cause(effects: &Effects, state: &State, kind: Kind) -> Cause {
     let mut lost: Vec<Told> = roots.map(|e| told(effects, *e)).collect();
     let durable = state.bits.last().map(|e| told(effects, e));
     let is_prefix = missing.is_empty() && state.tear.is_none();
-    let acked = effects.acked[state.moments.1];
+    let acked = effects.acked_at(moment);
     let mut is_killed = is_prefix;
     if kind == Kind::Lost && lost.is_empty() && state.tear.is_none() {
         // What was acknowledged lies behind the prefix: the first effects that are missing.
         let from = state.bits.last().map_or(0, |l| l + 1);
-        let to = effects.upto[state.moments.1].min(effects.all.len());
+        let to = effects.upto[moment].min(effects.all.len());
         let behind: Vec<usize> = (from..to).collect();
         is_killed = behind.is_empty();
         lost = behind.iter().take(4).map(|e| told(effects, *e)).collect();
@@ -213,28 +232,25 @@ fn cause(effects: &Effects, state: &State, kind: Kind) -> Cause {
         durable,
         lost,
         torn: state.tear.map(|t| (told(effects, t.effect), t.kept)),
-        acked: (kind == Kind::Lost)
-            .then(|| acked.checked_sub(1).map(|i| effects.acks[i].clone()))
-            .flatten(),
+        acked: acked
+            .checked_sub(1)
+            .filter(|_| kind == Kind::Lost)
+            .map(|i| (effects.acks[i].clone(), moment.saturating_sub(1))),
         is_prefix: is_killed,
     }
 }
 
 /// The step before which everything lost must be durable.
-fn deadline(run: &Run, cause: &Cause, kind: Kind) -> Option<usize> {
-    if kind == Kind::Lost {
-        let acked = cause.acked.as_ref()?;
-        return run
-            .steps
-            .iter()
-            .position(|s| matches!(&s.what, What::Ack { text } if text == acked));
+fn deadline(cause: &Cause, kind: Kind) -> Option<usize> {
+    match kind {
+        Kind::Lost => cause.acked.as_ref().map(|(_, step)| *step),
+        Kind::Broken => cause.durable.as_ref().map(|d| d.step),
     }
-    cause.durable.as_ref().map(|d| d.step)
 }
 
 /// Syncs that could make what is lost durable in time.
 fn candidates(run: &Run, cause: &Cause, kind: Kind) -> Vec<Sync> {
-    let Some(before) = deadline(run, cause, kind) else {
+    let Some(before) = deadline(cause, kind) else {
         return Vec::new();
     };
     let mut all: Vec<Sync> = Vec::new();
@@ -308,11 +324,30 @@ pub fn repair(
         return Ok(Repair::Useless);
     }
     let mut tried = 0;
+    let hints = target.hint.into_iter().flat_map(|f| &f.under);
+    for hint in hints {
+        let Repair::Found { syncs, .. } = &hint.repair else {
+            continue;
+        };
+        tried += 1;
+        let repaired = with_syncs(run, syncs);
+        match still_broken(judge, &repaired, model, options, (target.kind, target.kin))? {
+            None => return Ok(Repair::OutOfTime),
+            Some((0, states)) => {
+                return Ok(Repair::Found {
+                    syncs: syncs.clone(),
+                    broken: target.broken,
+                    states,
+                });
+            }
+            Some(_) => {}
+        }
+    }
     let mut chosen: Vec<Sync> = Vec::new();
     let mut left = target.broken;
     let mut cause = target.cause.clone();
     // A sync at a time, the best first; what is then left has a cause of its own.
-    for _ in 0..4 {
+    for _ in 0..SYNCS_MAX {
         let mut best: Option<(usize, Sync)> = None;
         for sync in candidates(run, &cause, target.kind) {
             if chosen.contains(&sync) {
@@ -325,7 +360,7 @@ pub fn repair(
             let mut set = chosen.clone();
             set.push(sync.clone());
             let repaired = with_syncs(run, &set);
-            let still = still_broken(judge, &repaired, model, options, (target.kind, target.line))?;
+            let still = still_broken(judge, &repaired, model, options, (target.kind, target.kin))?;
             let Some((broken, states)) = still else {
                 return Ok(Repair::OutOfTime);
             };
@@ -372,7 +407,7 @@ fn fewest(
         let mut fewer = set.clone();
         fewer.remove(i);
         let repaired = with_syncs(run, &fewer);
-        match still_broken(judge, &repaired, model, options, (target.kind, target.line))? {
+        match still_broken(judge, &repaired, model, options, (target.kind, target.kin))? {
             Some((0, _)) => set = fewer,
             _ => i += 1,
         }
@@ -391,15 +426,14 @@ fn next_cause(
     let effects = Effects::new(run, model);
     let states = crate::states::enumerate(&effects, model.sync_jumps, model.tear, options.limits);
     let verdicts = judge.all(&effects, &states.all, options.jobs)?;
-    let broken = states
-        .all
-        .iter()
-        .zip(&verdicts)
-        .find(|(_, v)| matches!(v, Some(Verdict::Broken { line, .. }) if line == target.line));
+    let broken =
+        states.all.iter().zip(&verdicts).find(
+            |(_, v)| matches!(v, Some(Verdict::Broken { line, .. }) if kin(line) == target.kin),
+        );
     let Some((state, _)) = broken else {
         return Ok(None);
     };
-    let (_, cause) = reduce(judge, &effects, model, state, target.kind, target.line)?;
+    let (_, cause) = reduce(judge, &effects, model, state, target.kind, target.kin)?;
     Ok((!cause.is_prefix).then_some(cause))
 }
 
@@ -418,6 +452,9 @@ fn original(run: &Run, mut cause: Cause, syncs: &[Sync]) -> Cause {
         }
         at.min(run.steps.len().saturating_sub(1))
     };
+    if let Some((_, step)) = &mut cause.acked {
+        *step = map(*step);
+    }
     let torn = cause.torn.iter_mut().map(|(t, _)| t);
     for told in cause
         .lost

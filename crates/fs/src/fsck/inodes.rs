@@ -7,8 +7,8 @@ use super::table::Slot;
 use super::tree::{Mode, Tree};
 use super::xattrs::{inline_acls, inline_fault};
 use crate::layout::{
-    DiskInode, DiskTime, FEATURE_RO_FLAGS, FILE_BYTES_MAX, GROUP_META, INLINE_BYTES, INODE_BYTES,
-    INODE_SLOTS, INODES_PER_BLOCK, META_BYTES, NODE_MAGIC, NodeHeader,
+    DiskInode, DiskTime, FEATURE_NOCOW, FEATURE_RO_FLAGS, FILE_BYTES_MAX, GROUP_META, INLINE_BYTES,
+    INODE_BYTES, INODE_SLOTS, INODES_PER_BLOCK, META_BYTES, NODE_MAGIC, NodeHeader,
 };
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 use steadfast_vfs::{FileKind, Ino, InodeFlags};
@@ -401,7 +401,12 @@ impl Check<'_> {
         }
         match InodeFlags::from_bits(inode.flags.get()) {
             Some(InodeFlags::NONE) => {}
-            Some(_) => self.features_ro |= FEATURE_RO_FLAGS,
+            Some(flags) => {
+                self.features_ro |= FEATURE_RO_FLAGS;
+                if flags.has(InodeFlags::NOCOW) {
+                    self.features |= FEATURE_NOCOW;
+                }
+            }
             None => {
                 self.log.add(
                     Problem::ReservedNotZero,

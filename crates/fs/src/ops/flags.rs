@@ -17,6 +17,9 @@ impl Fs {
         if flags != InodeFlags::NONE {
             self.need(Feature::Flags)?;
         }
+        if flags.has(InodeFlags::NOCOW) {
+            self.need(Feature::Nocow)?;
+        }
         let concerned = Concerned {
             inode: Some(ino),
             entries: [],

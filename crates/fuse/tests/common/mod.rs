@@ -147,6 +147,8 @@ pub(crate) struct Watched {
     /// Writes wait until this is let go.
     pub(crate) writes: Mutex<()>,
     pub(crate) writes_begun: AtomicU64,
+    /// Bytes that fit: a write gets what is left, then ENOSPC.
+    pub(crate) space: AtomicU64,
     /// Writes and changes of size, in their order.
     pub(crate) seen: Mutex<Vec<Seen>>,
 }
@@ -167,6 +169,7 @@ impl Default for Watched {
             trims: Mutex::default(),
             writes: Mutex::default(),
             writes_begun: AtomicU64::new(0),
+            space: AtomicU64::new(u64::MAX),
             seen: Mutex::default(),
         }
     }
@@ -266,7 +269,13 @@ impl FileSystem for Watched {
             .unwrap()
             .push(Seen::Write(offset, data.to_vec()));
         let _held = self.writes.lock().unwrap();
-        self.inner.write(c, ino, offset, data)
+        let space = self.space.load(SeqCst);
+        if space == 0 {
+            return Err(Errno::NoSpc.into());
+        }
+        let fits = data.len().min(usize::try_from(space).unwrap_or(usize::MAX));
+        self.space.store(space - fits as u64, SeqCst);
+        self.inner.write(c, ino, offset, &data[..fits])
     }
     fn trim(&self, bytes: std::ops::Range<u64>, min: u64) -> Result<u64> {
         let asked = (bytes.start, bytes.end, min);

@@ -6,7 +6,7 @@
 
 use crate::op::Call;
 use crate::snapshot::{Entry, Snapshot};
-use crate::tree::{Body, ROOT, Tree};
+use crate::tree::{Body, Tree};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -127,14 +127,15 @@ impl Member {
                 .zip(&found.entries)
                 .all(|((path, entry), (at, found))| {
                     path == at
-                        && same_but_data(entry, found)
+                        && entry.same_but_content(found)
+                        && entry.size == found.size
                         && (entry.data == found.data || self.strange_sector(path, found).is_none())
                 })
     }
 
     /// The first sector of a file that holds none of its values.
     fn strange_sector(&self, path: &[u8], found: &Entry) -> Option<u64> {
-        let ino = find(&self.tree, path)?;
+        let ino = self.tree.ino_at(path)?;
         let Body::File(data) = &self.tree.node(ino).ok()?.body else {
             return None;
         };
@@ -145,24 +146,6 @@ impl Member {
             value != read(data, *sector) && !older.is_some_and(|values| values.contains(&value))
         })
     }
-}
-
-/// The inode that a path of a snapshot names.
-fn find(tree: &Tree, path: &[u8]) -> Option<Ino> {
-    let names = path.split(|b| *b == b'/').filter(|name| !name.is_empty());
-    names.into_iter().try_fold(ROOT, |dir, name| {
-        let entries = &tree.node(dir).ok()?.dir().ok()?.entries;
-        entries.get(name).map(|slot| slot.ino)
-    })
-}
-
-fn same_but_data(a: &Entry, b: &Entry) -> bool {
-    a.kind == b.kind
-        && (a.perm, a.uid, a.gid, a.nlink) == (b.perm, b.uid, b.gid, b.nlink)
-        && (a.size, a.rdev) == (b.size, b.rdev)
-        && a.target == b.target
-        && a.xattrs == b.xattrs
-        && a.same_as == b.same_as
 }
 
 impl TreeSequence {

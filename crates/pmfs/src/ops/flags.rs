@@ -4,7 +4,7 @@
 use super::exists;
 use crate::fs::PmFs;
 use steadfast_vfs::policy;
-use steadfast_vfs::{Caller, Ino, InodeFlags, Result};
+use steadfast_vfs::{Caller, Errno, Ino, InodeFlags, Result};
 
 impl PmFs {
     pub(crate) fn op_flags(&self, ino: Ino) -> Result<InodeFlags> {
@@ -16,6 +16,10 @@ impl PmFs {
     }
 
     pub(crate) fn op_set_flags(&self, caller: &Caller, ino: Ino, flags: InodeFlags) -> Result<()> {
+        if flags.has(InodeFlags::NOCOW) {
+            // Every write gets new pages here: that is what makes it atomic.
+            return Err(Errno::OpNotSupp.into());
+        }
         let node = self.node(ino)?;
         let mut state = node.write();
         exists(&node, &state)?;

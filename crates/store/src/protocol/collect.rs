@@ -6,6 +6,8 @@
 //! ([`Lease`](super::Lease)). So the object is deleted when the store's clock has gone on by `keep` since it was retired. Only
 //! the store's clock counts, as `Last-Modified` of objects written just now shows it.
 
+use std::collections::BTreeMap;
+
 use super::fault::Fault;
 use super::{Faults, Head, ObjectName, Term};
 
@@ -19,7 +21,7 @@ pub struct Collector {
     keep_ms: u64,
     faults: Faults,
     /// None: retired before any time that is seen from now on.
-    waiting: Vec<(ObjectName, Option<StoreTime>)>,
+    waiting: BTreeMap<ObjectName, Option<StoreTime>>,
 }
 
 impl Collector {
@@ -29,15 +31,16 @@ impl Collector {
         Collector {
             keep_ms,
             faults,
-            waiting: Vec::new(),
+            waiting: BTreeMap::new(),
         }
     }
 
     /// These objects were retired: by [`Event::Published`](super::Event::Published), or by a checkpoint's list of what was
-    /// retired and not deleted. Seals are refused: the first of a term stays for ever, and no list has one.
+    /// retired and not deleted. The caller never lists a seal: all seals stay for ever.
     pub fn retire(&mut self, names: impl IntoIterator<Item = ObjectName>) {
-        self.waiting
-            .extend(names.into_iter().map(|name| (name, None)));
+        for name in names {
+            self.waiting.entry(name).or_insert(None);
+        }
     }
 
     /// The store's clock shows `now`, by an object that was written after the last call of [`retire`](Self::retire). Returns
@@ -60,16 +63,19 @@ impl Collector {
 
     /// The object is deleted.
     pub fn deleted(&mut self, name: ObjectName) {
-        self.waiting.retain(|(other, _)| *other != name);
+        self.waiting.remove(&name);
     }
 
     /// What is retired and not deleted: a checkpoint lists it, so a successor goes on.
     pub fn waiting(&self) -> impl Iterator<Item = ObjectName> + '_ {
-        self.waiting.iter().map(|(name, _)| *name)
+        self.waiting.keys().copied()
     }
 }
 
 /// Below this term all terms are closed: what they left and nothing names is garbage, for a sweep that lists the store.
+///
+/// All seals are kept, also those that no scan reads: of two seals in one term, the sweep cannot tell which one a late PUT of
+/// the old writer will meet.
 #[must_use]
 pub fn closed_below(head: &Head) -> Term {
     head.spans.first().map_or(Term(0), |span| span.term)

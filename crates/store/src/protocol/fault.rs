@@ -13,7 +13,7 @@
 pub enum Fault {
     /// The successor opens without a seal.
     NoSeal,
-    /// The first seal of a term is deleted with the term's slots.
+    /// The seal of a term is deleted with the term's slots.
     SealDeleted,
     /// The successor scans and seals without a claim.
     NoClaim,
@@ -43,6 +43,8 @@ pub enum Fault {
     NonceRepeated,
     /// The end of the log is taken from a list, which may be old.
     StaleListBelieved,
+    /// A checkpoint is published before its root has landed.
+    RootNamedEarly,
 }
 
 /// The planted faults; in a release, none.

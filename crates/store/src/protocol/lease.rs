@@ -31,7 +31,8 @@ impl Lease {
         }
     }
 
-    /// A request that was sent at `sent` and answered at `answered` proved the right.
+    /// A request that was sent at `sent` and answered at `answered` proved the right. If it was sent more than once, `sent` is
+    /// the time of the first attempt: that one may be what took effect.
     pub fn renewed(&mut self, sent: LocalTime, answered: LocalTime) {
         let from = if self.faults.has(Fault::LeaseFromAnswer) {
             answered

@@ -11,8 +11,7 @@
 //!    first, it counts and the scan goes on.
 //! 3. *Open*: swap `head`: the old term ends before the seal, the new term begins there, under names of its own.
 //!
-//! A writer acknowledges slot *n* when all slots of its term up to *n* hold what it put there. The first seal of a term is
-//! never deleted. So a late, repeated or resumed PUT meets the seal, or lies above it, where nobody reads.
+//! A writer acknowledges slot *n* when all slots of its term up to *n* hold what it put there. A seal is never deleted. So a late, repeated or resumed PUT meets the seal, or lies above it, where nobody reads.
 //!
 //! Each rule has a planted fault (`Fault`, feature `faults`), which the exploration finds.
 

@@ -52,7 +52,8 @@ pub enum Stop {
     /// A slot of this writer's term holds a successor's seal, or what this writer did not put there.
     #[error("the volume was taken over: {} is not this writer's", ObjectName::Log(*.0))]
     Foreign(SlotName),
-    /// An object of this writer's own name has other contents: two machines run as one, as copies of a virtual machine do.
+    /// An object of this writer's own name has other contents, or its term is open before it opened it: two machines run as
+    /// one, as copies of a virtual machine do.
     #[error("{0} was written by another machine under this writer's name")]
     Doubled(ObjectName),
     /// A slot that `head` names is absent, or a seal stands where an epoch was: the store lost it, or somebody deleted it.
@@ -61,8 +62,8 @@ pub enum Stop {
     /// A slot fails its checks.
     #[error("{} is damaged", ObjectName::Log(*.0))]
     Damaged(SlotName),
-    /// The store shows an older `head` than before.
-    #[error("the store shows an older head than before: version {shown} after {seen}")]
+    /// The store shows an older `head` than before, or another one of the same version.
+    #[error("the store shows another head than before: version {shown} after {seen}")]
     WentBack {
         /// The counter that was seen.
         seen: u64,
@@ -293,9 +294,6 @@ impl Writer {
     }
 
     fn read_slot(&mut self, at: SlotName, seen: SlotSeen, out: &mut Output) {
-        if seen == SlotSeen::Damaged {
-            return self.stop(Stop::Damaged(at), out);
-        }
         match &self.phase {
             Phase::Scanning(_) => self.scanned(at.slot, seen, out),
             Phase::Open(_) => self.read_own_slot(at, seen, out),
@@ -304,10 +302,13 @@ impl Writer {
         }
     }
 
-    /// `head` was read: at the start, after a swap whose outcome is open, or because a slot is missing.
+    /// `head` was read: at the start, after a swap whose outcome is open, because a slot is missing, or because the driver
+    /// asked whether the volume is still this writer's.
     fn read_head(&mut self, now: Head, out: &mut Output) {
-        let seen = self.head.as_ref().map_or(0, |head| head.version.counter);
-        if now.version.counter < seen {
+        let known = self.head.as_ref().map(|head| head.version);
+        let seen = known.map_or(0, |version| version.counter);
+        let forked = now.version.counter == seen && known.is_some_and(|known| known != now.version);
+        if now.version.counter < seen || forked {
             return self.stop(
                 Stop::WentBack {
                     seen,
@@ -317,20 +318,7 @@ impl Writer {
             );
         }
         let Some(swap) = self.swap.take() else {
-            if let (Phase::Scanning(scan), Some(head)) = (&self.phase, &self.head) {
-                // A missing slot: either a successor has collected it, or the store lost it.
-                let at = head.slot_name(scan.at()).unwrap_or(SlotName {
-                    term: self.claim.term,
-                    slot: scan.at(),
-                });
-                let why = if now.claim == self.claim {
-                    Stop::Missing(at)
-                } else {
-                    Stop::Claimed(now.claim)
-                };
-                return self.stop(why, out);
-            }
-            return self.make_claim(now, out);
+            return self.look_at_head(now, out);
         };
         if !matches!(swap.goal, Goal::Claim) && now.claim != self.claim && !self.has(Fault::NoClaim)
         {
@@ -374,6 +362,25 @@ impl Writer {
         }
     }
 
+    /// `head` was read while no swap is under way.
+    fn look_at_head(&mut self, now: Head, out: &mut Output) {
+        if self.phase == Phase::Claiming {
+            return self.make_claim(now, out);
+        }
+        if now.claim != self.claim {
+            return self.stop(Stop::Claimed(now.claim), out);
+        }
+        // A slot that the history needs is gone, and no successor has collected it: the store lost it.
+        if let (Phase::Scanning(scan), Some(head)) = (&self.phase, &self.head)
+            && let Some(missing) = scan.missing().and_then(|slot| head.slot_name(slot))
+        {
+            return self.stop(Stop::Missing(missing), out);
+        }
+        if !matches!(self.phase, Phase::Scanning(_)) {
+            self.head = Some(now);
+        }
+    }
+
     fn swapped(&mut self, to: &Head, out: &mut Output) {
         if let Some(swap) = self.swap.take_if(|swap| swap.to.version == to.version) {
             self.reached(swap, to.clone(), out);
@@ -384,6 +391,10 @@ impl Writer {
     fn reached(&mut self, swap: Swap, now: Head, out: &mut Output) {
         self.head = Some(now.clone());
         match swap.goal {
+            // Only a machine with the same nonce can have opened the term that was claimed just now.
+            Goal::Claim if now.open_term() == Some(self.claim.term) => {
+                self.stop(Stop::Doubled(ObjectName::Head), out);
+            }
             Goal::Claim => {
                 out.tell(Event::Claimed(now));
                 self.begin_scan(out);
@@ -470,6 +481,10 @@ impl Writer {
         if self.swap.is_some() || (release && log.busy()) {
             return Err(Full::Busy);
         }
+        // A successor may already rely on it.
+        if head.released {
+            return Err(Full::NotOpen);
+        }
         if base.through > log.acknowledged() || base.through < head.base.through {
             return Err(Full::Range);
         }
@@ -477,10 +492,8 @@ impl Writer {
         if base.root == head.base.root && !(release && base == head.base && retires.is_empty()) {
             return Err(Full::Root);
         }
-        if base
-            .root
-            .is_some_and(|root: Reference| log.uploading(root.name))
-        {
+        let uploading = |root: Reference| log.uploading(root.name);
+        if base.root.is_some_and(uploading) && !self.has(Fault::RootNamedEarly) {
             return Err(Full::Root);
         }
         let mut out = Output::default();
@@ -503,7 +516,7 @@ impl Writer {
     }
 
     /// The slots that a checkpoint through `through` makes superfluous, unless a root names them. A term's seal lies after its
-    /// last slot, so it is never among them.
+    /// last slot, so it is never among them: seals are never deleted.
     #[must_use]
     pub fn superseded(&self, through: Slot) -> Vec<SlotName> {
         let Some(head) = &self.head else {

@@ -53,7 +53,7 @@ pub fn born(
     default: Option<&Acl>,
 ) -> Born {
     let (gid, perm) = inherit(caller, parent, perm, kind == FileKind::Directory);
-    let inherited = InodeFlags::NODUMP | InodeFlags::NOATIME;
+    let inherited = InodeFlags::NODUMP | InodeFlags::NOATIME | InodeFlags::NOCOW;
     let flags = match kind {
         FileKind::Regular | FileKind::Directory => parent.flags.both(inherited),
         _ => InodeFlags::NONE,

@@ -1,6 +1,7 @@
 //! What a page says beside the options: exit codes and examples. Every command has both; the examples are parsed by a
 //! test, so that none is out of date.
 
+mod crash;
 mod streams;
 
 /// Exit codes of most commands.
@@ -295,35 +296,6 @@ const SECTIONS: &[Sections] = &[
         ],
     },
     usual(
-        "steadfast-crash",
-        &[(
-            "steadfast crash self --images 1000",
-            "Explore a thousand crash images of this stack.",
-        )],
-    ),
-    Sections {
-        name: "steadfast-crash-self",
-        exit: "0 no violation; 1 a contract was broken, or failed; 2 the command line is wrong.",
-        examples: &[
-            (
-                "steadfast crash self --seed 7 --images 10000",
-                "Explore crashes; the seed repeats a run.",
-            ),
-            (
-                "steadfast crash self --on flash --contract sync --json",
-                "The same on flash, under another contract.",
-            ),
-        ],
-    },
-    Sections {
-        name: "steadfast-crash-put",
-        exit: "0 replacing a file is safe; 1 it is not, or failed; 2 the command line is wrong.",
-        examples: &[(
-            "steadfast crash put --size 8K --tears",
-            "Explore how a file of 8 KiB is replaced, blocks torn.",
-        )],
-    },
-    usual(
         "steadfast-ftl",
         &[(
             "steadfast ftl info flash.img",
@@ -384,7 +356,10 @@ const SECTIONS: &[Sections] = &[
 
 /// Those of all pages.
 pub(super) fn all() -> impl Iterator<Item = &'static Sections> {
-    SECTIONS.iter().chain(streams::SECTIONS)
+    SECTIONS
+        .iter()
+        .chain(streams::SECTIONS)
+        .chain(crash::SECTIONS)
 }
 
 /// The sections of a page in roff; none if the command has none.

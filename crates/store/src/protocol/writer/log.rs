@@ -206,7 +206,8 @@ impl Writer {
         match seen {
             SlotSeen::Absent => out.send(Request::PutSlot { at, body }),
             SlotSeen::Holds(held) if held == body => self.own(at.slot, out),
-            SlotSeen::Holds(_) | SlotSeen::Damaged => self.stop(Stop::Foreign(at), out),
+            SlotSeen::Holds(_) => self.stop(Stop::Foreign(at), out),
+            SlotSeen::Damaged => self.stop(Stop::Damaged(at), out),
         }
     }
 

@@ -12,11 +12,13 @@ pub(super) struct Scan {
     ahead: Slot,
     /// What was read ahead, from `at` on.
     seen: Vec<(Slot, SlotSeen)>,
+    /// The slot that decides next belongs to a closed term and holds no epoch.
+    missing: bool,
 }
 
 impl Scan {
-    pub(super) fn at(&self) -> Slot {
-        self.at
+    pub(super) fn missing(&self) -> Option<Slot> {
+        self.missing.then_some(self.at)
     }
 }
 
@@ -42,6 +44,7 @@ impl Writer {
             at,
             ahead: at,
             seen: Vec::new(),
+            missing: false,
         });
         self.scan_on(out);
     }
@@ -93,8 +96,11 @@ impl Writer {
                     });
                 }
                 SlotSeen::Damaged => return self.stop(Stop::Damaged(name), out),
-                // A slot of a term that was closed behind it: gone. A successor may have collected it.
-                SlotSeen::Absent | SlotSeen::Holds(_) => return out.send(Request::ReadHead),
+                // A slot of a term that was closed after it: gone. A successor may have collected it.
+                SlotSeen::Absent | SlotSeen::Holds(_) => {
+                    scan.missing = true;
+                    return out.send(Request::ReadHead);
+                }
             }
         }
     }

@@ -1,0 +1,297 @@
+//! `steadfast crash explore`: judges the states that a power cut in a recorded run could leave.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use steadfast_crashtest::check::{Checker, Verdict};
+use steadfast_crashtest::effects::{Effects, Run};
+use steadfast_crashtest::explore::{self, Options};
+use steadfast_crashtest::models::Model;
+use steadfast_crashtest::report::{self, About, Report};
+use steadfast_crashtest::states::{Former, Limits};
+use steadfast_crashtest::trace::{Ended, Trace};
+
+use super::{duration, not_run, read_report, record, report_of, usage};
+use crate::failure::{Code, Failure};
+use crate::progress::Meter;
+use crate::{size, text};
+
+/// Models that are explored if none is named.
+const MODELS: &str = "ext4,xfs,btrfs,posix";
+
+/// ExploreOptions states are judged, and what is written of them.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExploreOptions {
+    /// Models of file systems, separated by commas: names of 'crash models', or files such as ./mine.toml
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = MODELS)]
+    fs: Vec<String>,
+    /// Shell command that runs in each state before the check, and may write
+    #[arg(long, value_name = "CMD")]
+    recover: Option<String>,
+    /// Shell command that judges a state, its working directory and $CRASH_DIR. $CRASH_ACKED names a file of what was
+    /// acknowledged, a line each; $CRASH_ISSUED one of what may be there. Exit status 0 is fine, 77 no verdict, 126 and 127 an error,
+    /// all else broken. Without it, the recovery must exit with 0 and print the same when it runs again
+    #[arg(long, value_name = "CMD", required_unless_present = "recover")]
+    check: Option<String>,
+    /// Stop after this time, with what was found until then
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = duration)]
+    budget: Duration,
+    /// Checks at a time (by default one per processor)
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
+    /// States by chance, after the systematic ones
+    #[arg(long, value_name = "N", default_value_t = Limits::default().samples)]
+    samples: usize,
+    /// Seed of the states by chance: the same one gives the same states
+    #[arg(long, value_name = "N", default_value_t = Limits::default().seed)]
+    seed: u64,
+    /// Most states of each kind and model; the report says what was left out
+    #[arg(long, value_name = "N", default_value_t = 4000)]
+    states: usize,
+    /// Time limit of each recovery and each check
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = duration)]
+    check_time: Duration,
+    /// Limit of the address space of each recovery and each check
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    check_memory: Option<u64>,
+    /// Do not look for syncs that repair what is found
+    #[arg(long)]
+    no_repair: bool,
+    /// Judge each state by itself, also if it equals one that was judged
+    #[arg(long)]
+    no_pruning: bool,
+    /// The disk says that data is durable when it is not: syncs keep order, but make nothing durable
+    #[arg(long)]
+    lying_disk: bool,
+    /// Write the report as one HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the report as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write the findings as SARIF 2.1.0
+    #[arg(long, value_name = "FILE")]
+    sarif: Option<PathBuf>,
+    /// Print the report as JSON: docs/crash-test.schema.json describes it
+    #[arg(long)]
+    json: bool,
+    /// The report (--json) of an earlier run: what it has found does not count again
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// Only findings on these models count for the exit status, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    fail_on: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    how: ExploreOptions,
+    /// A trace of 'crash record'
+    trace: PathBuf,
+}
+
+/// What is checked before the program runs.
+pub(super) struct Prepared {
+    models: Vec<Model>,
+    baseline: Option<Report>,
+    checker: Checker,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let prepared = prepare(&args.how)?;
+    let stop = super::stopped_by_signals()?;
+    let (report, code) = explore(&args.how, prepared, &args.trace, &stop)?;
+    tell(&args.how, &report)?;
+    Ok(code)
+}
+
+/// Reads what the options name, so that what is wrong is said first.
+pub(super) fn prepare(how: &ExploreOptions) -> Result<Prepared, Failure> {
+    let models = how.fs.iter().map(|name| Model::load(name.trim()));
+    let mut models = models.collect::<Result<Vec<_>, _>>().map_err(usage)?;
+    for (i, model) in models.iter().enumerate() {
+        if models.iter().take(i).any(|m| m.name == model.name) {
+            return Err(usage(format!("--fs names '{}' twice", model.name)));
+        }
+    }
+    if let Some(other) = how
+        .fail_on
+        .iter()
+        .find(|n| !models.iter().any(|m| m.name == **n))
+    {
+        return Err(usage(format!(
+            "--fail-on {other}: this model is not explored; --fs names {}",
+            how.fs.join(",")
+        )));
+    }
+    for model in &mut models {
+        model.lying_disk = how.lying_disk;
+    }
+    let baseline = how.baseline.as_deref().map(read_report).transpose()?;
+    let mut checker = Checker::new(how.recover.clone(), how.check.clone()).map_err(not_run)?;
+    checker.time = how.check_time;
+    checker.memory = how.check_memory;
+    Ok(Prepared {
+        models,
+        baseline,
+        checker,
+    })
+}
+
+/// Explores a trace and writes the report beside it.
+pub(super) fn explore(
+    how: &ExploreOptions,
+    prepared: Prepared,
+    path: &Path,
+    stop: &AtomicBool,
+) -> Result<(Report, ExitCode), Failure> {
+    let trace = Trace::open(path).map_err(not_run)?;
+    let run = Run::of_trace(&trace).map_err(not_run)?;
+    let mut about = about(&trace);
+    if run.steps.is_empty() {
+        return Err(not_run(
+            "the workload made no call that changes a file in its directory: there is nothing to explore; does it write elsewhere? See --at",
+        ));
+    }
+    about
+        .warnings
+        .extend(sanity(&prepared.checker, &run, &prepared.models)?);
+    let options = Options {
+        models: prepared.models,
+        limits: Limits {
+            each_max: how.states,
+            samples: how.samples,
+            seed: how.seed,
+        },
+        budget: how.budget,
+        jobs: how.jobs.unwrap_or_else(processors).max(1),
+        repair: !how.no_repair,
+        prune: !how.no_pruning,
+    };
+    let meter = Meter::new(false);
+    let outcome = explore::explore_watched(
+        &run,
+        &prepared.checker,
+        &options,
+        stop,
+        &|step, done, total| {
+            meter.show(step, done as u64, total as u64);
+        },
+    )
+    .map_err(|e| not_run(format!("laying out a state: {e}")))?;
+    drop(meter);
+    if let Some(error) = &outcome.error {
+        return Err(not_run(error));
+    }
+    let mut report = report::make(&run, &options.models, &outcome, about);
+    if let Some(baseline) = &prepared.baseline {
+        report.forgive(baseline);
+    }
+    let saved = report_of(path);
+    let json = serde_json::to_vec(&report).map_err(not_run)?;
+    steadfast::atomic_replace(&saved, &json).map_err(not_run)?;
+    let code = if report.counted(&how.fail_on).next().is_some() {
+        ExitCode::from(Code::Failed)
+    } else if !report.basic {
+        ExitCode::from(Code::CutShort)
+    } else {
+        ExitCode::SUCCESS
+    };
+    Ok((report, code))
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}
+
+fn about(trace: &Trace) -> About {
+    let words = trace.header.command.iter();
+    let words: Vec<String> = words
+        .map(|w| String::from_utf8_lossy(w).into_owned())
+        .collect();
+    let mut about = About {
+        command: words.join(" "),
+        ..About::default()
+    };
+    match &trace.end {
+        Some(end) => {
+            about.blind = record::blind_spots(&end.blind);
+            match end.how {
+                Ended::Exited(0) => {}
+                Ended::Exited(code) => about
+                    .warnings
+                    .push(format!("the workload failed with exit status {code}")),
+                Ended::Signalled(signal) => about
+                    .warnings
+                    .push(format!("signal {signal} ended the workload")),
+                Ended::TimeLimit => about
+                    .warnings
+                    .push("the workload was ended at its time limit".to_owned()),
+                Ended::Interrupted => about
+                    .warnings
+                    .push("the recording was interrupted".to_owned()),
+            }
+            if end.left_over > 0 {
+                about.warnings.push(format!(
+                    "{} processes were left when the workload had ended, and were killed",
+                    end.left_over
+                ));
+            }
+        }
+        None => about.warnings.push(
+            "the trace is cut off: what the workload did after its last whole frame is missing"
+                .to_owned(),
+        ),
+    }
+    about
+}
+
+/// A check that refuses the files as the workload left them says nothing about power cuts; one that refuses the files before it blames
+/// the workload for having begun.
+fn sanity(checker: &Checker, run: &Run, models: &[Model]) -> Result<Option<String>, Failure> {
+    let Some(model) = models.first() else {
+        return Err(usage("--fs names no model"));
+    };
+    let effects = Effects::new(run, model);
+    let former = Former::new(&effects);
+    let judge = |steps: usize| -> Result<Verdict, Failure> {
+        let disk = former.disk(&effects.prefix(steps), None);
+        let acks = &effects.acks[..effects.acked.get(steps).copied().unwrap_or(0)];
+        checker.judge(&disk, acks, acks).map_err(not_run)
+    };
+    match judge(effects.steps())? {
+        Verdict::Broken { line, .. } => {
+            return Err(not_run(format!(
+                "the check refuses the files as the workload left them, without any power cut: \"{line}\"; mend the check or the workload"
+            )));
+        }
+        Verdict::Error(why) => return Err(not_run(why)),
+        Verdict::Fine | Verdict::None => {}
+    }
+    Ok(match judge(0)? {
+        Verdict::Broken { line, .. } => Some(format!(
+            "the check refuses the files as they were before the workload began: \"{line}\"; it should accept that nothing was done yet"
+        )),
+        _ => None,
+    })
+}
+
+/// Writes the report in all forms that are asked for.
+pub(super) fn tell(how: &ExploreOptions, report: &Report) -> Result<(), Failure> {
+    let write = |path: &Option<PathBuf>, text: &dyn Fn() -> String| match path {
+        Some(path) => {
+            std::fs::write(path, text()).map_err(|e| Failure::at(path, e).with_code(Code::NotRun))
+        }
+        None => Ok(()),
+    };
+    write(&how.html, &|| report::html(report))?;
+    write(&how.junit, &|| report::junit(report))?;
+    write(&how.sarif, &|| format!("{:#}\n", report::sarif(report)))?;
+    match how.json {
+        true => text::print_json(report),
+        false => text::print(&report::text(report)),
+    }
+}

@@ -1,0 +1,62 @@
+//! `steadfast crash test`: records a program and explores the recording.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::{explore, not_run, record, report_of};
+use crate::failure::{Failure, notice};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    record: record::RecordOptions,
+    #[command(flatten)]
+    explore: explore::ExploreOptions,
+    /// Keep the trace here. Default: a file for temporary use, which is kept if something was found
+    #[arg(short, long, value_name = "TRACE")]
+    output: Option<PathBuf>,
+    /// The program and its arguments. Each line that it writes to standard output acknowledges something, as does 'crash ack'
+    #[arg(last = true, required = true, value_name = "WORKLOAD")]
+    workload: Vec<OsString>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    let prepared = explore::prepare(&args.explore)?;
+    let stop = super::stopped_by_signals()?;
+    let trace = match &args.output {
+        Some(path) => path.clone(),
+        None => {
+            let name = format!("steadfast-crash.{}.trace", std::process::id());
+            std::env::temp_dir().join(name)
+        }
+    };
+    record::record(&args.record, &args.workload, &trace, &stop)?;
+    let kept = |failure: Failure| Failure {
+        message: format!(
+            "{}; the trace is kept in {}",
+            failure.message,
+            trace.display()
+        ),
+        ..failure
+    };
+    let (report, code) = explore::explore(&args.explore, prepared, &trace, &stop).map_err(kept)?;
+    explore::tell(&args.explore, &report)?;
+    if args.output.is_some() {
+        return Ok(code);
+    }
+    match report.findings.first() {
+        Some(finding) => notice(&format!(
+            "the trace is kept: 'steadfast crash show {} {} DIR' lays a state out, 'crash explain' says more",
+            trace.display(),
+            finding.id
+        )),
+        None => {
+            for path in [report_of(&trace), trace] {
+                std::fs::remove_file(&path)
+                    .map_err(|e| not_run(format!("{}: {e}", path.display())))?;
+            }
+        }
+    }
+    Ok(code)
+}

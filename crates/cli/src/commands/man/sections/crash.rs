@@ -1,0 +1,116 @@
+//! The pages of `steadfast crash`.
+
+use super::{Sections, USUAL, usual};
+
+/// Exit codes of what judges programs.
+const JUDGES: &str = "0 nothing was found; 1 findings that count; 2 the command line, or a file that it names for its options, is wrong; 3 it \
+    could not run, and standard error says why; 4 the budget ended, or a signal came, before all states with one lost effect were judged, and \
+    nothing was found until then.";
+/// Of the steps that find nothing by themselves.
+const STEPS: &str = "0 done; 1 failed; 2 the command line is wrong; 3 it could not run, and standard error says why.";
+
+pub(super) const SECTIONS: &[Sections] = &[
+    Sections {
+        name: "steadfast-crash",
+        exit: USUAL,
+        examples: &[
+            (
+                "steadfast crash test --check ./check.sh -- ./save.sh",
+                "Find out what a power cut can do to a program.",
+            ),
+            (
+                "steadfast crash self --images 1000",
+                "Explore a thousand crash images of this stack.",
+            ),
+        ],
+    },
+    Sections {
+        name: "steadfast-crash-test",
+        exit: JUDGES,
+        examples: &[
+            (
+                "steadfast crash test --check ./check.sh -- ./save.sh",
+                "Record save.sh in an empty directory, and run check.sh in each state that a power cut could leave.",
+            ),
+            (
+                "steadfast crash test --fs ext4,ordered --from seed --recover ./repair --check ./check.sh --html report.html -- ./save.sh",
+                "Begin with a copy of a directory, run a recovery before the check, and write an HTML report.",
+            ),
+            (
+                "steadfast crash test --check ./check.sh --baseline known.json --fail-on ext4 --junit out.xml -- ./save.sh",
+                "In a test suite: only new findings count, and only those on ext4.",
+            ),
+        ],
+    },
+    Sections {
+        name: "steadfast-crash-record",
+        exit: STEPS,
+        examples: &[(
+            "steadfast crash record -o trace -- ./save.sh",
+            "Record a program; the trace can be explored many times.",
+        )],
+    },
+    Sections {
+        name: "steadfast-crash-explore",
+        exit: JUDGES,
+        examples: &[(
+            "steadfast crash explore --fs xfs --check ./check.sh trace",
+            "Judge the states that xfs allows.",
+        )],
+    },
+    Sections {
+        name: "steadfast-crash-explain",
+        exit: STEPS,
+        examples: &[(
+            "steadfast crash explain trace V1",
+            "Show all that the check said, and the cause and the repair on each model.",
+        )],
+    },
+    Sections {
+        name: "steadfast-crash-show",
+        exit: STEPS,
+        examples: &[(
+            "steadfast crash show trace V1 state",
+            "Make the directory state with the files as a power cut could leave them.",
+        )],
+    },
+    usual(
+        "steadfast-crash-models",
+        &[
+            ("steadfast crash models", "List the models of file systems."),
+            (
+                "steadfast crash models ext4",
+                "Print one; with changes it is a model of your own.",
+            ),
+        ],
+    ),
+    usual(
+        "steadfast-crash-ack",
+        &[(
+            "steadfast crash ack order-17",
+            "Say, in a program under test, that order-17 is done and must survive.",
+        )],
+    ),
+    Sections {
+        name: "steadfast-crash-self",
+        exit: "0 no violation; 1 a contract was broken, or failed; 2 the command line is wrong.",
+        examples: &[
+            (
+                "steadfast crash self --seed 7 --images 10000",
+                "Explore crashes; the seed repeats a run.",
+            ),
+            (
+                "steadfast crash self --on flash --contract sync --json",
+                "The same on flash, under another contract.",
+            ),
+        ],
+    },
+    Sections {
+        name: "steadfast-crash-put",
+        exit: "0 replacing a file is safe; 1 it is not, or failed; 2 the command line is wrong.",
+        examples: &[(
+            "steadfast crash put --size 8K --tears",
+            "Explore how a file of 8 KiB is replaced, blocks torn.",
+        )],
+    },
+];

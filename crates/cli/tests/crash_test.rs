@@ -1,0 +1,375 @@
+//! `steadfast crash test` and its steps, on small programs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+#[path = "common/programs.rs"]
+mod programs;
+use programs::{PROGRAM, said};
+
+const NOT_EMPTY: &str = "test -s f || { echo 'f is empty'; exit 1; }";
+const FORGETS: &str = "echo new >tmp; mv tmp f; echo done";
+const SYNCS: &str = "echo new >tmp; sync tmp; mv tmp f; sync .; echo done";
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn dir(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new("timeout");
+        command.args(["100", PROGRAM, "crash"]).args(args);
+        command.current_dir(self.dir()).env("TMPDIR", self.dir());
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn crash(&self, args: &[&str]) -> Output {
+        let output = self.command(args).output().unwrap();
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let ours = self.dir().to_str().unwrap();
+        assert!(!mounts.contains(ours), "a mount is left: {mounts}");
+        output
+    }
+
+    /// The exit status and what was said.
+    fn said(&self, args: &[&str]) -> (i32, String) {
+        let output = self.crash(args);
+        (output.status.code().unwrap(), said(&output))
+    }
+
+    fn test(&self, options: &[&str], script: &str) -> (i32, String) {
+        let setup = ["test", "--setup", "echo old >f", "--check", NOT_EMPTY];
+        self.said(&[&setup, options, &["--", "sh", "-c", script]].concat())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let names = fs::read_dir(self.dir()).unwrap();
+        names
+            .map(|n| n.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+}
+
+#[test]
+fn a_forgotten_fsync_is_found_with_its_repair_and_the_repaired_program_is_clean() {
+    let place = Place::new();
+    let (status, text) = place.test(&[], FORGETS);
+    assert_eq!(status, 1, "{text}");
+    for part in [
+        "V1 broken on",
+        "\"f is empty\"",
+        "write tmp, 4 bytes",
+        "rename tmp → f",
+        "repair   fdatasync of the file of",
+        "the trace is kept",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let (status, text) = place.test(&[], SYNCS);
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("0 findings"), "{text}");
+}
+
+#[test]
+fn the_steps_say_the_same_and_lay_the_state_out() {
+    let place = Place::new();
+    let (status, text) = place.said(&[
+        "record",
+        "-o",
+        "trace",
+        "--setup",
+        "echo old >f",
+        "--",
+        "sh",
+        "-c",
+        FORGETS,
+    ]);
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("1 acknowledgements"), "{text}");
+    let (status, text) = place.said(&["explain", "trace", "V1"]);
+    assert_eq!(status, 3, "{text}");
+    assert!(text.contains("crash explore trace"), "{text}");
+    let (status, text) = place.said(&["explore", "--fs", "xfs", "--check", NOT_EMPTY, "trace"]);
+    assert_eq!(status, 1, "{text}");
+    let (status, text) = place.said(&["explain", "trace", "V1"]);
+    assert_eq!(status, 0, "{text}");
+    assert!(
+        text.contains("| f is empty") && text.contains("xfs: "),
+        "{text}"
+    );
+    let (status, text) = place.said(&["show", "trace", "V1", "state"]);
+    assert_eq!(status, 0, "{text}");
+    assert_eq!(fs::read(place.dir().join("state/f")).unwrap(), b"");
+    let (status, text) = place.said(&["show", "trace", "V7", "other"]);
+    assert_eq!(status, 2, "{text}");
+    assert!(text.contains("there are V1"), "{text}");
+}
+
+#[test]
+fn reports_are_written_in_all_forms_and_a_baseline_forgives() {
+    let place = Place::new();
+    let files = [
+        "--html", "r.html", "--junit", "r.xml", "--sarif", "r.sarif", "--json",
+    ];
+    let (status, text) = place.test(&files, FORGETS);
+    assert_eq!(status, 1, "{text}");
+    let from = text.find('{').unwrap();
+    let to = text.rfind('}').unwrap();
+    let report: Value = serde_json::from_str(&text[from..=to]).unwrap();
+    assert_eq!(report["findings"][0]["line"], "f is empty");
+    fs::write(place.dir().join("known.json"), &text[from..=to]).unwrap();
+    let read = |name: &str| fs::read_to_string(place.dir().join(name)).unwrap();
+    assert!(read("r.html").contains("f is empty"));
+    assert!(read("r.xml").contains("<failure"));
+    let sarif: Value = serde_json::from_str(&read("r.sarif")).unwrap();
+    assert_eq!(sarif["version"], "2.1.0");
+    let (status, text) = place.test(&["--baseline", "known.json"], FORGETS);
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("(known)"), "{text}");
+    // Models that do not count.
+    let (status, text) = place.test(&["--fs", "ext4,xfs", "--fail-on", "ext4"], FORGETS);
+    assert_eq!(status, 0, "{text}");
+}
+
+/// Exit status 2 or 3, one line that says what is wrong.
+#[test]
+fn what_is_wrong_is_said_in_one_line() {
+    let place = Place::new();
+    fs::write(
+        place.dir().join("wrong.toml"),
+        "data = { unit = 4096 }\norder = [\n \"entry befor data\"\n]\n",
+    )
+    .unwrap();
+    fs::write(place.dir().join("noise"), "not a trace").unwrap();
+    let script = |options: &[&str], script: &str| place.test(options, script);
+    for ((status, text), code, part) in [
+        (script(&["--fs", "ext5"], ":"), 2, "ext5"),
+        (script(&["--fs", "ext4,ext4"], ":"), 2, "twice"),
+        (script(&["--fs", "./wrong.toml"], ":"), 2, "wrong.toml:3:"),
+        (script(&["--fs", "./absent.toml"], ":"), 2, "absent.toml"),
+        (script(&["--fail-on", "zfs"], ":"), 2, "not explored"),
+        (script(&["--baseline", "noise"], ":"), 2, "no report"),
+        (script(&["--budget", "soon"], ":"), 2, "'soon' is no time"),
+        (script(&[], "exit 7"), 3, "exit status 7"),
+        (script(&[], "kill -9 $$"), 3, "signal 9"),
+        (script(&[], ":"), 3, "no call that changes a file"),
+        (script(&[], "echo new >f; : >f"), 3, "without any power cut"),
+        (
+            place.said(&["test", "--check", "true", "--", "./absent"]),
+            3,
+            "absent",
+        ),
+        (
+            place.said(&["test", "--setup", "exit 3", "--check", "true", "--", "true"]),
+            3,
+            "setup failed",
+        ),
+        (
+            place.said(&["test", "--from", "absent", "--check", "true", "--", "true"]),
+            3,
+            "absent",
+        ),
+        (
+            place.said(&["test", "--at", "absent", "--check", "true", "--", "true"]),
+            3,
+            "absent",
+        ),
+        (
+            place.said(&["test", "--check", "no-such-program", "--", "touch", "a"]),
+            3,
+            "could not be run",
+        ),
+        (place.said(&["test", "--", "true"]), 2, "--check"),
+        (
+            place.said(&["explore", "--check", "true", "noise"]),
+            3,
+            "no trace",
+        ),
+        (
+            place.said(&["explore", "--check", "true", "absent"]),
+            3,
+            "absent",
+        ),
+        (place.said(&["explain", "absent", "V1"]), 3, "absent"),
+        (place.said(&["ack", "x"]), 1, "STEADFAST_CRASH_ACK"),
+        (place.said(&["models", "ext5"]), 2, "ext5"),
+    ] {
+        assert_eq!(status, code, "{part}: {text}");
+        let lines = text
+            .lines()
+            .filter(|l| l.starts_with("steadfast: ") || l.starts_with("error: "));
+        let lines: Vec<&str> = lines.collect();
+        assert!(lines.len() == 1 && text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn a_trace_that_is_cut_off_is_explored_as_far_as_it_goes_and_a_damaged_one_is_refused() {
+    let place = Place::new();
+    let (status, text) = place.said(&[
+        "record",
+        "-o",
+        "trace",
+        "--",
+        "sh",
+        "-c",
+        "echo 1 >a; echo 2 >b",
+    ]);
+    assert_eq!(status, 0, "{text}");
+    let mut bytes = fs::read(place.dir().join("trace")).unwrap();
+    let half = bytes.len() - 40;
+    fs::write(place.dir().join("cut"), &bytes[..half]).unwrap();
+    let (status, text) = place.said(&["explore", "--check", "true", "cut"]);
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("the trace is cut off"), "{text}");
+    bytes[half] ^= 1;
+    fs::write(place.dir().join("damaged"), &bytes).unwrap();
+    let (status, text) = place.said(&["explore", "--check", "true", "damaged"]);
+    assert_eq!(status, 3, "{text}");
+    assert!(text.contains("is damaged"), "{text}");
+}
+
+#[test]
+fn acknowledgements_come_from_standard_output_and_from_the_command() {
+    let place = Place::new();
+    let check =
+        "grep -qx one \"$CRASH_ACKED\" || exit 0; test -s a || { echo 'one is lost'; exit 1; }";
+    for script in [
+        "echo 1 >a; echo one".to_owned(),
+        format!("echo 1 >a; {PROGRAM} crash ack one"),
+    ] {
+        let (status, text) = place.said(&["test", "--check", check, "--", "sh", "-c", &script]);
+        assert_eq!(status, 1, "{text}");
+        assert!(text.contains("acknowledged and lost"), "{text}");
+        assert!(text.contains("told     'one'"), "{text}");
+    }
+}
+
+#[test]
+fn a_budget_that_ends_at_once_gives_its_own_exit_status() {
+    let place = Place::new();
+    let (status, text) = place.test(&["--budget", "0.000001s"], SYNCS);
+    assert_eq!(status, 4, "{text}");
+    assert!(text.contains("the budget ended"), "{text}");
+}
+
+#[test]
+fn nothing_is_left_in_the_directory_for_temporary_files_when_nothing_was_found() {
+    let place = Place::new();
+    let (status, text) = place.test(&[], SYNCS);
+    assert_eq!((status, place.names()), (0, Vec::new()), "{text}");
+    let (status, text) = place.test(&["-o", "kept"], SYNCS);
+    let mut names = place.names();
+    names.sort();
+    assert_eq!(
+        (status, names),
+        (0, vec!["kept".to_owned(), "kept.report.json".to_owned()]),
+        "{text}"
+    );
+}
+
+#[test]
+fn an_interrupt_gives_what_was_found_so_far() {
+    let place = Place::new();
+    let fifo = |name: &str| {
+        let path = place.dir().join(name);
+        assert!(
+            Command::new("mkfifo")
+                .arg(&path)
+                .status()
+                .unwrap()
+                .success()
+        );
+        path
+    };
+    let (ready, go) = (fifo("ready"), fifo("go"));
+    // The fifth check waits until the signal has been sent.
+    let check = "n=$(cat \"$COUNT\" 2>/dev/null || echo 0); echo $((n + 1)) >\"$COUNT\"; \
+                 if test $n = 5; then echo >\"$READY\"; read -r line <\"$GO\"; fi; exit 0";
+    let workload = "for i in 1 2 3 4 5 6 7 8; do echo $i >f$i; done";
+    let mut command = Command::new(PROGRAM);
+    command.args([
+        "crash", "test", "--jobs", "1", "--check", check, "--", "sh", "-c", workload,
+    ]);
+    command
+        .env("TMPDIR", place.dir())
+        .env("COUNT", place.dir().join("count"));
+    command.env("READY", &ready).env("GO", &go);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    fs::read(&ready).unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    fs::write(&go, "on\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(4), "{text}");
+    assert!(text.contains("interrupted"), "{text}");
+}
+
+#[test]
+fn a_user_who_is_not_root_has_a_mount_of_their_own() {
+    if !rustix::process::geteuid().is_root() {
+        // All other tests are this one.
+        return;
+    }
+    let place = Place::new();
+    let free = Command::new("unshare").args(["--user", "true"]).status();
+    if !free.is_ok_and(|s| s.success()) {
+        return;
+    }
+    // The device may be root's: a namespace with one for all.
+    let device = "mount --make-rprivate / && mkdir dev && mount -t tmpfs none dev && mknod -m 666 dev/fuse c 10 229 && \
+                  mount --bind dev/fuse /dev/fuse";
+    let inner = format!(
+        "{device} && chmod 1777 . && exec setpriv --reuid 4711 --regid 4711 --clear-groups {PROGRAM} crash test --at /mnt --setup 'echo old >f' --check '{}' -- sh -c 'cd /mnt && {FORGETS}'",
+        NOT_EMPTY.replace('\'', "'\\''")
+    );
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", &inner])
+        .current_dir(place.dir());
+    let home = place.dir().to_owned();
+    fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    command.env("TMPDIR", &home).process_group(0);
+    let output = command.output().unwrap();
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("repair   fdatasync"), "{text}");
+}
+
+/// Calls that FUSE does not see: without the filter, this program would lose what it acknowledged.
+#[test]
+fn sync_and_syncfs_are_seen() {
+    let place = Place::new();
+    let check =
+        "grep -qx one \"$CRASH_ACKED\" || exit 0; test -s a || { echo 'one is lost'; exit 1; }";
+    for call in ["sync", "sync -f ."] {
+        let script = format!("echo 1 >a; {call}; echo one");
+        let (status, text) = place.said(&["test", "--check", check, "--", "sh", "-c", &script]);
+        assert_eq!(status, 0, "{call}: {text}");
+        assert!(!text.contains("not watched"), "{text}");
+    }
+    let (status, text) = place.said(&[
+        "test",
+        "--check",
+        check,
+        "--",
+        "sh",
+        "-c",
+        "sync; echo 1 >a; echo one",
+    ]);
+    assert_eq!(status, 1, "{text}");
+}

@@ -1,0 +1,319 @@
+//! Where in the program a call comes from.
+//!
+//! While a request is served its caller sleeps in the kernel: `/proc/TID/syscall` gives its stack pointer and program counter,
+//! `/proc/TID/mem` its stack, which is unwound here. Nothing is loaded into the program. The frame pointer is not among what the
+//! kernel shows; where code needs it, the nearest frame record on the stack stands in.
+//!
+//! Threads of the server read these files, so none of them may be on the mount itself: objects there are not opened.
+
+mod objects;
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder};
+
+use crate::trace::{Frame, Stack};
+use objects::{Bytes, Objects};
+
+/// Most bytes of a stack that are read.
+const STACK_BYTES: usize = 48 << 10;
+/// Most frames of a stack.
+const FRAMES_MAX: usize = 48;
+/// How often a caller that does not sleep yet is looked at again.
+const LOOKS_MAX: usize = 200;
+/// Most processes whose objects are remembered.
+const PROCESSES_MAX: usize = 256;
+
+/// A stack, and its number among those that differ.
+#[derive(Clone, Debug)]
+pub(super) struct Captured {
+    pub(super) key: u32,
+    pub(super) stack: Arc<Stack>,
+}
+
+/// Takes stacks, each different one once.
+pub(super) struct Stacks {
+    on: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+/// A file that is mapped with the right to execute.
+#[derive(Clone)]
+struct Mapping {
+    start: u64,
+    end: u64,
+    /// Where the file would begin, by its own addresses: added to them it gives those in memory.
+    bias: u64,
+    object: Option<usize>,
+}
+
+struct Process {
+    program: PathBuf,
+    mappings: Vec<Mapping>,
+    unwinder: UnwinderX86_64<Bytes>,
+}
+
+struct Inner {
+    /// Device number of the mount, as `/proc/PID/maps` writes it.
+    mount: Option<String>,
+    processes: HashMap<u32, Process>,
+    objects: Objects,
+    cache: CacheX86_64,
+    known: HashMap<Vec<(usize, u64)>, Captured>,
+}
+
+impl Stacks {
+    pub(super) fn new() -> Stacks {
+        Stacks {
+            on: AtomicBool::new(false),
+            inner: Mutex::new(Inner {
+                mount: None,
+                processes: HashMap::new(),
+                objects: Objects::default(),
+                cache: CacheX86_64::new(),
+                known: HashMap::new(),
+            }),
+        }
+    }
+
+    /// Takes stacks from now on. `device` is that of the mount.
+    pub(super) fn begin(&self, device: u64) {
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        self.inner().mount = Some(format!("{major:02x}:{minor:02x}"));
+        self.on.store(true, Ordering::Release);
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The stack of a thread that sleeps in a call.
+    pub(super) fn of(&self, thread: u32, process: u32) -> Option<Captured> {
+        if thread == 0 || !self.on.load(Ordering::Acquire) {
+            return None;
+        }
+        let (sp, pc) = registers(thread)?;
+        let memory = StackMemory::read(thread, sp)?;
+        self.inner().capture(process, pc, &memory)
+    }
+}
+
+/// Stack pointer and program counter, once the thread sleeps.
+fn registers(thread: u32) -> Option<(u64, u64)> {
+    let path = format!("/proc/{thread}/syscall");
+    for _ in 0..LOOKS_MAX {
+        let text = fs::read_to_string(&path).ok()?;
+        let mut words = text.split_whitespace().rev();
+        match (words.next(), words.next()) {
+            (Some("running"), _) => std::thread::yield_now(),
+            (Some(pc), Some(sp)) => {
+                let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+                return Some((number(sp)?, number(pc)?));
+            }
+            _ => return None,
+        }
+    }
+    None
+}
+
+struct StackMemory {
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl StackMemory {
+    fn read(thread: u32, sp: u64) -> Option<StackMemory> {
+        let file = File::open(format!("/proc/{thread}/mem")).ok()?;
+        let mut bytes = vec![0; STACK_BYTES];
+        // Less at the end of the stack.
+        let n = file.read_at(&mut bytes, sp).ok()?;
+        bytes.truncate(n);
+        Some(StackMemory { start: sp, bytes })
+    }
+
+    fn word(&self, address: u64) -> Option<u64> {
+        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
+        let bytes = self.bytes.get(at..at.checked_add(8)?)?;
+        Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    }
+
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+impl Process {
+    fn mapping(&self, address: u64) -> Option<&Mapping> {
+        let at = self.mappings.partition_point(|m| m.end <= address);
+        self.mappings.get(at).filter(|m| m.start <= address)
+    }
+
+    /// Where the nearest frame record is: the frame pointer of a caller, then an address in code.
+    fn frame_pointer(&self, memory: &StackMemory) -> u64 {
+        let mut at = memory.start.next_multiple_of(8);
+        while at + 16 <= memory.end() {
+            let (next, back) = (
+                memory.word(at).unwrap_or(0),
+                memory.word(at + 8).unwrap_or(0),
+            );
+            if next > at && next < memory.end() && next % 8 == 0 && self.mapping(back).is_some() {
+                return at;
+            }
+            at += 8;
+        }
+        0
+    }
+}
+
+impl Inner {
+    fn capture(&mut self, process: u32, pc: u64, memory: &StackMemory) -> Option<Captured> {
+        self.know(process, pc)?;
+        let known = self.processes.get(&process)?;
+        let mut read = |address: u64| memory.word(address).ok_or(());
+        let registers = UnwindRegsX86_64::new(pc, memory.start, known.frame_pointer(memory));
+        let mut frames = known
+            .unwinder
+            .iter_frames(pc, registers, &mut self.cache, &mut read);
+        let mut addresses = Vec::new();
+        // A stack that cannot be unwound to its end is worth what it has.
+        while let Ok(Some(frame)) = frames.next() {
+            let address = match frame {
+                FrameAddress::InstructionPointer(at) => at,
+                // The call is before the address that it returns to.
+                FrameAddress::ReturnAddress(at) => at.get() - 1,
+            };
+            if let Some(mapping) = known.mapping(address)
+                && let Some(object) = mapping.object
+            {
+                addresses.push((object, address.wrapping_sub(mapping.bias)));
+            }
+            if addresses.len() >= FRAMES_MAX {
+                break;
+            }
+        }
+        if addresses.is_empty() {
+            return None;
+        }
+        if let Some(captured) = self.known.get(&addresses) {
+            return Some(captured.clone());
+        }
+        let frames: Vec<Frame> = addresses
+            .iter()
+            .flat_map(|(object, address)| self.objects.frames(*object, *address))
+            .collect();
+        let captured = Captured {
+            key: self.known.len() as u32,
+            stack: Arc::new(Stack { frames }),
+        };
+        self.known.insert(addresses, captured.clone());
+        Some(captured)
+    }
+
+    /// Reads what a process has mapped, unless it is known: another program, or code at a new address, is.
+    fn know(&mut self, process: u32, pc: u64) -> Option<()> {
+        let program = fs::read_link(format!("/proc/{process}/exe")).ok()?;
+        if let Some(known) = self.processes.get(&process)
+            && known.program == program
+            && known.mapping(pc).is_some()
+        {
+            return Some(());
+        }
+        if self.processes.len() >= PROCESSES_MAX {
+            self.processes.clear();
+        }
+        let maps = fs::read(format!("/proc/{process}/maps")).ok()?;
+        let mut known = Process {
+            program,
+            mappings: Vec::new(),
+            unwinder: UnwinderX86_64::new(),
+        };
+        for line in maps.split(|&b| b == b'\n') {
+            self.map(line, &mut known);
+        }
+        self.processes.insert(process, known);
+        Some(())
+    }
+
+    /// One line of `/proc/PID/maps`: `start-end rwxp offset device inode path`.
+    fn map(&mut self, line: &[u8], process: &mut Process) -> Option<()> {
+        let mut words = line.splitn(6, |&b| b == b' ');
+        let mut word = || std::str::from_utf8(words.next()?).ok();
+        let (start, end) = word()?.split_once('-')?;
+        let (rights, offset, device, _inode) = (word()?, word()?, word()?, word()?);
+        let number = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (start, end, offset) = (number(start)?, number(end)?, number(offset)?);
+        if !rights.contains('x') {
+            return None;
+        }
+        let path = words.next().unwrap_or_default().trim_ascii_start();
+        let file = path.starts_with(b"/") && self.mount.as_deref() != Some(device);
+        let object = file
+            .then(|| {
+                self.objects
+                    .open(Path::new(std::ffi::OsStr::from_bytes(path)))
+            })
+            .flatten();
+        let mut mapping = Mapping {
+            start,
+            end,
+            bias: 0,
+            object,
+        };
+        if let Some(index) = object
+            && let Some(of_file) = self.objects.get(index)
+        {
+            mapping.bias = start.wrapping_sub(of_file.address_of(offset)?);
+            let info: ExplicitModuleSectionInfo<Bytes> = of_file.sections();
+            let name = path.escape_ascii().to_string();
+            process
+                .unwinder
+                .add_module(Module::new(name, start..end, mapping.bias, info));
+        }
+        process.mappings.push(mapping);
+        Some(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The frame record nearest to the stack pointer is found; what only looks like one is passed over.
+    #[test]
+    fn a_frame_record_points_up_the_stack_and_into_code() {
+        let process = Process {
+            program: PathBuf::new(),
+            mappings: vec![Mapping {
+                start: 0x40_0000,
+                end: 0x50_0000,
+                bias: 0,
+                object: None,
+            }],
+            unwinder: UnwinderX86_64::new(),
+        };
+        let words: [u64; 8] = [
+            7, 0x40_0001, // 7 is no address of the stack
+            0x1038, 0x60_0000, // no code
+            0x1030, 0x45_0000, // a record
+            0x1038, 0x45_0000,
+        ];
+        let bytes = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let memory = StackMemory {
+            start: 0x1000,
+            bytes,
+        };
+        assert_eq!(process.frame_pointer(&memory), 0x1020);
+        let none = StackMemory {
+            start: 0x1000,
+            bytes: vec![0; 64],
+        };
+        assert_eq!(process.frame_pointer(&none), 0);
+    }
+}

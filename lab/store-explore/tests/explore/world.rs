@@ -1,0 +1,310 @@
+//! One state: the store, the requests on their way, the lives of writers, and what was promised.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use steadfast_store::protocol::{
+    Answer, Body, Collector, Editor, Faults, Head, Lease, Nonce, ObjectName, Request, Settings,
+    Slot, SlotName, SlotSeen, Stamp, Term, Version, Writer,
+};
+
+/// How large a world is, and which trouble it has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bounds {
+    /// Writers, one after the other or at once. A writer that takes no more steps has crashed; one that goes on later was
+    /// paused; a machine that starts again is the next life.
+    pub(crate) lives: usize,
+    /// The first life begins with its term open.
+    pub(crate) begun: bool,
+    /// Epochs that each life appends at most.
+    pub(crate) epochs: u8,
+    pub(crate) window: u64,
+    /// Checkpoints of each life.
+    pub(crate) checkpoints: u8,
+    /// Each life's first epoch names a data object.
+    pub(crate) data: bool,
+    /// Calls of a client, each to be done once.
+    pub(crate) calls: u8,
+    /// Snapshots made by a machine that owns nothing.
+    pub(crate) edits: u8,
+    pub(crate) sweeps: u8,
+    /// Answers that are lost; the request may take effect before or after, or never.
+    pub(crate) unknowns: u8,
+    /// Requests that take effect once more.
+    pub(crate) doubles: u8,
+    /// How far the clock goes. With a clock, an old writer's reads end before a new writer's epochs, retired objects wait for
+    /// readers, and one machine reads along.
+    pub(crate) ticks: u64,
+    /// The third life is the first one's machine, with what its cache kept.
+    pub(crate) tail: bool,
+    /// Judge what is lost, deleted or mixed alone; not who claimed and why a writer stopped.
+    pub(crate) losses: bool,
+    /// A request is answered when it takes effect, and a read whose answer cannot change at once.
+    pub(crate) merged: bool,
+    pub(crate) faults: Faults,
+    pub(crate) outer: Option<Outer>,
+}
+
+impl Bounds {
+    pub(crate) fn new(lives: usize, epochs: u8) -> Bounds {
+        Bounds {
+            lives,
+            begun: true,
+            epochs,
+            window: 2,
+            checkpoints: 0,
+            data: false,
+            calls: 0,
+            edits: 0,
+            sweeps: 0,
+            unknowns: 0,
+            doubles: 0,
+            ticks: 0,
+            tail: false,
+            losses: false,
+            merged: false,
+            faults: Faults::default(),
+            outer: None,
+        }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            window: self.window,
+            scan_ahead: 2,
+            spans_max: 64,
+            faults: self.faults,
+        }
+    }
+
+    pub(crate) fn has(&self, outer: Outer) -> bool {
+        self.outer == Some(outer)
+    }
+}
+
+/// Faults outside of the protocol's machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Outer {
+    /// The store overwrites a slot that exists.
+    UnconditionalPut,
+    /// The store gives one ETag to all heads that one machine wrote.
+    EtagRepeated,
+    /// A successor does not read the notes of earlier terms.
+    NoteLost,
+    /// The sweep takes a seal below the first span for garbage.
+    SweepTakesSeal,
+    /// All machines have one nonce.
+    NonceShared,
+    /// A successor waits for the old writer's lease from its claim on, not from its seal.
+    WaitFromClaim,
+    /// A lease counts from the last attempt of a request, not from its first.
+    LeaseFromRepeat,
+}
+
+/// Time that a writer serves reads after a proof that it owns the volume, and that a reader uses a head.
+pub(crate) const LEASE: u64 = 2;
+
+/// Who waits for an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Who {
+    Life(usize),
+    Editor,
+    Reader,
+}
+
+/// A request on its way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Flight {
+    pub(crate) who: Who,
+    pub(crate) request: Request,
+    /// How many times it may still take effect.
+    pub(crate) due: u8,
+    /// Its first outcome.
+    pub(crate) result: Option<Answer>,
+    /// Its machine waits for the answer.
+    pub(crate) waiting: bool,
+    /// When it was sent.
+    pub(crate) sent: u64,
+}
+
+impl Flight {
+    pub(crate) fn reads(&self) -> bool {
+        matches!(
+            self.request,
+            Request::ReadHead | Request::ReadSlot(_) | Request::ReadObject(_)
+        )
+    }
+}
+
+/// What an object that others refer to contains.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Content {
+    /// A checkpoint: all epochs of the history so far.
+    Root(Vec<Stamp>),
+    /// Snapshots: the objects that they need.
+    Roots(BTreeSet<ObjectName>),
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Store {
+    pub(crate) head: Start,
+    pub(crate) slots: BTreeMap<SlotName, Body>,
+    pub(crate) objects: BTreeMap<ObjectName, Stamp>,
+}
+
+/// A head, of a new volume by default.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Start(pub(crate) Head);
+
+impl Default for Start {
+    fn default() -> Start {
+        Start(Head::new(Nonce(0)))
+    }
+}
+
+/// How far a life's checkpoint is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Checkpoint {
+    None,
+    Uploading(ObjectName, Stamp, Slot),
+    Publishing(ObjectName, Stamp, Slot),
+}
+
+/// One writer and its driver.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Life {
+    pub(crate) writer: Writer,
+    /// What recovery found. None: the checkpoint was gone when the life wanted to load it.
+    pub(crate) history: Option<Vec<Stamp>>,
+    pub(crate) opened: Option<(Term, Slot)>,
+    pub(crate) appended: Vec<Stamp>,
+    pub(crate) acknowledged: u64,
+    pub(crate) data: Option<ObjectName>,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) checkpoints: u8,
+    pub(crate) lease: Lease,
+    /// When each epoch was sent, first and last.
+    pub(crate) sent: Vec<(u64, u64)>,
+    /// When the life may open its term.
+    pub(crate) opens: Option<u64>,
+    pub(crate) collector: Collector,
+    /// Epochs of the cache that are to be appended first.
+    pub(crate) tail: Vec<Stamp>,
+}
+
+/// A machine that reads along without owning anything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Reader {
+    pub(crate) lease: Lease,
+    pub(crate) uses: BTreeSet<ObjectName>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) flights: Vec<Flight>,
+    pub(crate) lives: Vec<Life>,
+    pub(crate) editor: Option<Editor>,
+    pub(crate) reader: Option<Reader>,
+    pub(crate) clock: u64,
+    pub(crate) contents: BTreeMap<Stamp, Content>,
+    /// Retired objects whose deletion is on its way.
+    pub(crate) doomed: BTreeSet<ObjectName>,
+    /// What was acknowledged, by term and slot.
+    pub(crate) acknowledged: BTreeMap<(Term, Slot), Stamp>,
+    /// What each term opened with.
+    pub(crate) openings: BTreeMap<Term, Vec<Stamp>>,
+    /// Which life claimed a term.
+    pub(crate) owners: BTreeMap<Term, usize>,
+    pub(crate) answered: BTreeSet<u8>,
+    pub(crate) edits: u8,
+    pub(crate) sweeps: u8,
+    pub(crate) unknowns: u8,
+    pub(crate) doubles: u8,
+    /// What is wrong. A world in which something is wrong takes no more steps.
+    pub(crate) wrong: Option<String>,
+}
+
+/// An epoch's contents: the life, its number in that life, and the client's call that it carries.
+pub(crate) fn epoch(life: usize, index: usize, call: Option<u8>) -> Stamp {
+    Stamp(
+        ((life as u128 + 1) << 16)
+            | ((index as u128) << 8)
+            | call.map_or(0, |call| u128::from(call) + 1),
+    )
+}
+
+/// The call that an epoch carries.
+pub(crate) fn call_of(stamp: Stamp) -> Option<u8> {
+    u8::try_from(stamp.0 & 0xff).ok()?.checked_sub(1)
+}
+
+/// The data object that an epoch names: that of its life's first.
+pub(crate) fn data_stamp(life: usize) -> Stamp {
+    Stamp((life as u128 + 1) << 24)
+}
+
+impl Store {
+    /// Lets a request take effect.
+    pub(crate) fn execute(&mut self, request: &Request, bounds: &Bounds) -> Answer {
+        match request {
+            Request::ReadHead => Answer::Head(self.head.0.clone()),
+            Request::SwapHead { from, to } => {
+                if self.matches(*from, bounds) {
+                    self.head.0 = to.clone();
+                    Answer::Done
+                } else {
+                    Answer::Refused
+                }
+            }
+            Request::WriteHead(to) => {
+                self.head.0 = to.clone();
+                Answer::Done
+            }
+            Request::ReadSlot(at) => Answer::Slot(
+                self.slots
+                    .get(at)
+                    .map_or(SlotSeen::Absent, |body| SlotSeen::Holds(*body)),
+            ),
+            Request::PutSlot { at, body } => {
+                if self.slots.contains_key(at) && !bounds.has(Outer::UnconditionalPut) {
+                    Answer::Refused
+                } else {
+                    self.slots.insert(*at, *body);
+                    Answer::Done
+                }
+            }
+            Request::PutObject { name, stamp } => {
+                if self.objects.contains_key(name) {
+                    Answer::Refused
+                } else {
+                    self.objects.insert(*name, *stamp);
+                    Answer::Done
+                }
+            }
+            Request::ReadObject(name) => Answer::Object(self.objects.get(name).copied()),
+        }
+    }
+
+    fn matches(&self, from: Version, bounds: &Bounds) -> bool {
+        let now = self.head.0.version;
+        now == from || (bounds.has(Outer::EtagRepeated) && now.nonce == from.nonce)
+    }
+
+    pub(crate) fn exists(&self, name: ObjectName) -> bool {
+        match name {
+            ObjectName::Log(at) => self.slots.contains_key(&at),
+            other => self.objects.contains_key(&other),
+        }
+    }
+
+    pub(crate) fn delete(&mut self, name: ObjectName) {
+        match name {
+            ObjectName::Log(at) => {
+                self.slots.remove(&at);
+            }
+            other => {
+                self.objects.remove(&other);
+            }
+        }
+    }
+}
