@@ -16,70 +16,20 @@
 //!
 //! Else the write is a patch, of whole sectors: one that held only the bytes written would be put, by a replay,
 //! over what the sector was before an overwrite in place that is not durable. `fdatasync` commits metadata when the file's size or
-//! allocation changed or a patch of it is not durable ([`Book`]): only then are its blocks the
+//! allocation changed or a patch of it is not durable ([`InPlaceLedger`](crate::ledger::InPlaceLedger)): only then are its blocks the
 //! same in every tree, and all its data outside of transactions (*block stability*).
 
 use crate::contract::Contract;
 use crate::error::from_journal;
 use crate::mount::Fs;
 use crate::pages::Pages;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use steadfast_block::{Block, BlockNo, SECTOR_SIZE};
 use steadfast_journal::Ticket;
 use steadfast_vfs::{Ino, Result};
 
-/// The book is searched for what has become durable when it has grown to this many.
+/// The ledger is searched for what has become durable when it has grown to this many.
 const SWEEP_MIN: usize = 1024;
-
-/// What the last changes of a file were, as long as they are not durable.
-#[derive(Clone, Copy, Default)]
-struct Changes {
-    /// Of its size.
-    size: Option<Ticket>,
-    /// Of anything that `fdatasync` must commit: size, allocation, patches of its data.
-    any: Option<Ticket>,
-}
-
-/// Which files have overwrites that wait, and which have changes that are not durable. A file's
-/// part changes only under its inode's exclusive lock.
-#[derive(Default)]
-pub(crate) struct Book(Mutex<Entries>);
-
-#[derive(Default)]
-struct Entries {
-    /// Blocks that wait.
-    waiting: BTreeMap<Ino, u64>,
-    blocks: u64,
-    changes: HashMap<Ino, Changes>,
-    sweep_at: usize,
-}
-
-impl Book {
-    fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// So many blocks of a file wait now.
-    pub(crate) fn set_waiting(&self, ino: Ino, blocks: u64) {
-        let mut entries = self.lock();
-        let before = if blocks == 0 {
-            entries.waiting.remove(&ino)
-        } else {
-            entries.waiting.insert(ino, blocks)
-        };
-        entries.blocks = entries.blocks + blocks - before.unwrap_or(0);
-    }
-
-    /// Blocks that wait, of all files.
-    fn blocks(&self) -> u64 {
-        self.lock().blocks
-    }
-
-    fn waits(&self, ino: Ino) -> bool {
-        self.lock().waiting.contains_key(&ino)
-    }
-}
 
 /// What a change of a file concerns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -58,6 +58,7 @@ mod info;
 mod inode;
 mod inspect;
 pub mod layout;
+mod ledger;
 mod map;
 mod mkfs;
 mod mount;

@@ -11,7 +11,7 @@ use crate::contract::Contract;
 pub(crate) use crate::costs::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, COST_REVOKE};
 use crate::error::{damaged, from_journal, refused};
 use crate::gaps::Gaps;
-use crate::in_place::Book;
+use crate::ledger::InPlaceLedger;
 use crate::reader::{Image, Reader};
 use crate::superblock::Volume;
 use smallvec::SmallVec;
@@ -35,7 +35,7 @@ pub(crate) struct Store {
     /// Room in directories that only one stream may use.
     pub(crate) gaps: Gaps,
     /// What is written in place.
-    pub(crate) in_place: Book,
+    pub(crate) in_place: InPlaceLedger,
     /// Bytes of a file that may go into the record instead of to a place of their own.
     pub(crate) small_bytes_max: u64,
     /// Blocks of the smallest overwrite that goes out of place; 0: none does.
@@ -61,7 +61,7 @@ impl Store {
             journal,
             volume,
             gaps: Gaps::default(),
-            in_place: Book::default(),
+            in_place: InPlaceLedger::default(),
             // Without a log a block is written once, whoever writes it.
             small_bytes_max: if logs { small_bytes_max } else { 0 },
             overwrite_blocks: match moves {

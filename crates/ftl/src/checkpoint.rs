@@ -14,8 +14,8 @@
 
 use crate::blocks::BlockUse;
 use crate::error::{FtlError, Result};
-pub(crate) use crate::ftl::{DeltaPosition, Phase};
 use crate::ftl::{DELTA, Ftl, MAPS};
+pub(crate) use crate::ftl::{DeltaPosition, Phase};
 use crate::limits::{ANCHORS, pair_capacity};
 use crate::platform::{Erase, Page, Platform, Queue, Table, Word};
 use crate::policy::Policy;

@@ -23,14 +23,12 @@ mod room;
 mod settle;
 mod streams;
 
-use crate::lanes::LaneId;
-use crate::patch::{Edit, Patch};
-use crate::probe::{OpName, Probe};
+pub(crate) use crate::changes::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId, keys_within};
+use crate::changes::{LaneId, OpName};
+use crate::patch::Patch;
+use crate::probe::Probe;
 use crate::record::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
-use crate::{
-    Access, BLOCK_CREDIT, Credits, Error, Faults, Kind, Lay, Object, Result, Stats, StreamId,
-    Ticket, Together,
-};
+use crate::{BLOCK_CREDIT, Error, Faults, Kind, Lay, Result, Stats, StreamId, Ticket};
 use foldhash::fast::FixedState;
 use objects::{ObjectList, Objects};
 pub(crate) use room::Blocked;
@@ -42,14 +40,6 @@ use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 pub(crate) use streams::Request;
 use streams::{Share, Streams};
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct TxnId(pub(crate) u64);
-
-/// A run of consecutive blocks `(first, count)`.
-pub(crate) type Run = (BlockNo, u64);
-/// New data for consecutive blocks.
-pub(crate) type DataRun = (BlockNo, Vec<Arc<Block>>);
 
 /// Where a closed transaction's data blocks are.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,19 +111,6 @@ impl TxnBlock {
     }
 }
 
-/// Maps keyed by block addresses. The hash is the same in every run, so that runs repeat.
-pub(crate) type BlockMap<V> = HashMap<u64, V, FixedState>;
-
-/// The keys of `map` in `first .. first + count`. O(the smaller of `count` and the map).
-fn keys_within<V>(map: &BlockMap<V>, (first, count): Run) -> Vec<u64> {
-    let run = first.0..first.0 + count;
-    if count < map.len() as u64 {
-        run.filter(|at| map.contains_key(at)).collect()
-    } else {
-        map.keys().copied().filter(|at| run.contains(at)).collect()
-    }
-}
-
 pub(crate) struct Txn {
     lay: Lay,
     /// Its streams, and what each has in it.
@@ -190,67 +167,6 @@ impl Lay {
             Lay::Log => BLOCK_SIZE as u64,
             Lay::Home => BLOCK_CREDIT,
         }
-    }
-}
-
-/// What an operation brings to its transaction.
-pub(crate) struct OpChanges {
-    pub(crate) name: OpName,
-    pub(crate) stream: StreamId,
-    /// Set while the transaction closes: the changes go exactly there.
-    pub(crate) closing: Option<TxnId>,
-    /// Log blocks that were reserved for the operation.
-    pub(crate) reserved: u64,
-    /// The lane that it was admitted in, and its number there.
-    pub(crate) lane: Option<LaneId>,
-    pub(crate) number: u64,
-    /// When it was committed in memory, or a bit earlier.
-    pub(crate) since: Duration,
-    pub(crate) relations: Vec<(Object, Access)>,
-    pub(crate) blocks: Vec<OpBlock>,
-    pub(crate) frees: Vec<Run>,
-    pub(crate) data: Vec<DataRun>,
-    pub(crate) attached: Vec<(u64, Credits)>,
-}
-
-impl OpChanges {
-    /// Whether it can be put off until something freezes: see `lanes`.
-    pub(crate) fn commutes(&self) -> bool {
-        let plain = |block: &OpBlock| !block.zero && !block.revoke;
-        self.frees.is_empty()
-            && self.data.is_empty()
-            && self.attached.is_empty()
-            && self.blocks.iter().all(plain)
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-            && self.frees.is_empty()
-            && self.data.is_empty()
-            && self.attached.is_empty()
-    }
-}
-
-/// One block's part of an operation, which the cache's current image shows already. The
-/// operation's hold of the cache entry goes with it.
-pub(crate) struct OpBlock {
-    pub(crate) at: BlockNo,
-    pub(crate) kind: Kind,
-    /// The block begins a new life.
-    pub(crate) zero: bool,
-    /// The block was freed.
-    pub(crate) revoke: bool,
-    pub(crate) edits: SmallVec<[Edit; 2]>,
-}
-
-impl OpBlock {
-    /// Why it cannot be reordered with another owner's patch, if it cannot.
-    fn meets(&self, patch: &Patch) -> Option<Together> {
-        if self.zero || self.revoke || patch.zero || patch.revoke {
-            return Some(Together::Life(self.at));
-        }
-        let overlaps = self.edits.iter().any(|edit| patch.overlaps(edit));
-        overlaps.then_some(Together::Bytes(self.at))
     }
 }
 

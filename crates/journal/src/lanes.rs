@@ -14,38 +14,18 @@
 //!
 //! Order of locks: lanes, ascending; then the core. Nobody waits under a lane's lock.
 
+use crate::Clock;
 use crate::cache::Cache;
-use crate::core::{Core, OpChanges};
+pub(crate) use crate::changes::LaneId;
+use crate::changes::{LANES, OpChanges};
+use crate::core::Core;
 use crate::sync::{Mutex, MutexGuard};
-use crate::{Clock, StreamId};
 use std::time::Duration;
 
-const LANES: u8 = 8;
 /// Queued operations at which the core is told, if nobody holds it.
 const QUEUE_TARGET: usize = 32;
 /// Queued operations at which the core is told in any case.
 const QUEUE_MAX: usize = 128;
-
-/// Which lane; below [`LANES`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LaneId(u8);
-
-impl LaneId {
-    /// The lane of this thread's operations.
-    #[cfg(not(feature = "shuttle"))]
-    pub(crate) fn mine(_: StreamId) -> LaneId {
-        use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
-        static NEXT: AtomicU8 = AtomicU8::new(0);
-        thread_local!(static MINE: LaneId = LaneId(NEXT.fetch_add(1, Relaxed) % LANES));
-        MINE.with(|mine| *mine)
-    }
-
-    /// Explored threads are one thread to the system: streams tell them apart.
-    #[cfg(feature = "shuttle")]
-    pub(crate) fn mine(stream: StreamId) -> LaneId {
-        LaneId((stream.0 % u32::from(LANES)) as u8)
-    }
-}
 
 #[derive(Default)]
 pub(crate) struct Lane {

@@ -48,6 +48,7 @@
 //! | `admit` | admission, commit in memory |
 //! | `drive` | closing, syncing, flushing |
 //! | `commit` | the committer: one record, one flush |
+//! | `changes` | what an operation brings to its transaction |
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `home` | without a log: a batch is written home and flushed |
 //! | `waste` | freed blocks that the device was not told of |
@@ -61,6 +62,7 @@
 mod admit;
 mod around;
 mod cache;
+mod changes;
 mod checkpoint;
 mod clock;
 mod codec;

@@ -1,7 +1,8 @@
 //! What the core decides, told to whoever watches it: see `trace`. Without the feature of that
 //! name a probe is nothing, and telling it costs nothing.
 
-use crate::core::{OpChanges, Run};
+pub(crate) use crate::changes::OpName;
+use crate::changes::{OpChanges, Run};
 use crate::patch::Edit;
 use crate::{Access, Object, StreamId};
 use steadfast_block::BlockNo;
@@ -25,13 +26,6 @@ impl std::fmt::Debug for Probe {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Probe")
     }
-}
-
-/// The name of an operation, while somebody watches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct OpName {
-    #[cfg(feature = "trace")]
-    pub(crate) number: u64,
 }
 
 /// What two operations may have in common.

@@ -1,11 +1,11 @@
 //! Streams as the journal's callers see them: what each did, when it commits by itself, who
 //! changed what, and which of them became one (ccfs §3).
 
+pub use crate::changes::Together;
 use crate::core::Request;
 use crate::engine::{Inner, Journal};
 use crate::{Object, Result, StreamId};
 use std::time::Duration;
-use steadfast_block::BlockNo;
 
 /// How many merges are remembered.
 pub const MERGES_KEPT: usize = 256;
@@ -28,18 +28,6 @@ pub struct StreamCounts {
     pub waited_for: Vec<(StreamId, u64)>,
     /// Operations that are not durable.
     pub uncommitted: u64,
-}
-
-/// What two operations of different streams had in common.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum Together {
-    /// Both named the object ([`Op::relate`](crate::Op::relate)).
-    Object(Object),
-    /// Both changed the same bytes of the block.
-    Bytes(BlockNo),
-    /// One began or ended the block's life, or wrote it around the log; the other changed or freed it.
-    Life(BlockNo),
 }
 
 /// Two running transactions became one.

@@ -9,10 +9,10 @@
 //! the entry that is read, and shown for an arbitrary one. So no question to the solver has a quantifier.
 
 use crate::blocks::{BlockUse, Blocks};
-use crate::checkpoint::{Checkpoint, DeltaPosition, Phase};
+use crate::checkpoint::{DeltaPosition, Phase};
 pub use crate::events::{any_block, any_sector};
 use crate::events::{happens, map_is_set, use_is_set};
-use crate::ftl::{DELTA, Faults, Ftl, HOST, MAPS, MOVED};
+use crate::ftl::{Checkpoint, DELTA, Faults, Ftl, HOST, MAPS, MOVED};
 use crate::limits::Widths;
 use crate::shape::NONE;
 use crate::stream::{Buffer, Cursor, Stream};
