@@ -524,6 +524,7 @@ fn a_close_that_sends_nothing_or_too_late_is_found() {
         "open /new @1",
         "write @1 0 #2*9000",
         "close @1",
+        "fsync /",
         "rename /new /a replace",
         "fsync /",
         "sync",

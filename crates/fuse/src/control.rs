@@ -111,7 +111,6 @@ pub(crate) fn shutdown_named(name: &[u8]) -> Option<Shutdown> {
 /// # Errors
 /// EPERM if the caller is neither root nor who mounted; else as for [`sync`].
 pub fn shut_down(path: &Path, how: Shutdown) -> io::Result<()> {
-    if how != Shutdown::Nothing {}
     let name = SHUTDOWN_NAMES.iter().find(|(_, known)| *known == how);
     let name = name.map_or("", |(name, _)| name);
     let flags = rustix::fs::XattrFlags::empty();
