@@ -129,6 +129,7 @@ fn registers(thread: u32) -> Option<(u64, u64)> {
 }
 
 struct StackMemory {
+    file: File,
     start: u64,
     bytes: Vec<u8>,
 }
@@ -140,7 +141,40 @@ impl StackMemory {
         // Less at the end of the stack.
         let n = file.read_at(&mut bytes, sp).ok()?;
         bytes.truncate(n);
-        Some(StackMemory { start: sp, bytes })
+        Some(StackMemory {
+            file,
+            start: sp,
+            bytes,
+        })
+    }
+
+    /// A word that is not on the stack.
+    fn far_word(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, address).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    /// Where a call of `target` leads to: stubs of the dynamic linker jump through a slot.
+    fn through_stub(&self, target: u64) -> Option<u64> {
+        let mut code = [0; 16];
+        if self.file.read_exact_at(&mut code, target).is_err() {
+            return Some(target);
+        }
+        let begin = if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
+            4
+        } else {
+            0
+        };
+        let begin = begin + usize::from(code[begin] == 0xf2);
+        match code[begin..] {
+            [0xff, 0x25, a, b, c, d, ..] => {
+                let next = target.wrapping_add(begin as u64 + 6);
+                let slot = next.wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
+                self.far_word(slot)
+            }
+            _ => Some(target),
+        }
     }
 
     fn word(&self, address: u64) -> Option<u64> {
@@ -156,9 +190,14 @@ impl Process {
         self.mappings.get(at).filter(|m| m.start <= address)
     }
 
-    /// Whether an address follows a call, and if the call names its target, whether that is close before `function`, an address
-    /// in the function that was called.
-    fn follows_call(&self, back: u64, function: u64, objects: &Objects) -> Call {
+    /// What is before an address that may be a return address: a call of the function that `function` is an address in?
+    fn call_before(
+        &self,
+        back: u64,
+        function: u64,
+        memory: &StackMemory,
+        objects: &Objects,
+    ) -> Call {
         let Some(mapping) = self.mapping(back) else {
             return Call::None;
         };
@@ -167,18 +206,22 @@ impl Process {
         let Some([a, b, c, d, e, f, g]) = before else {
             return Call::None;
         };
-        if c == 0xe8 {
-            let target = back.wrapping_add_signed(i64::from(i32::from_le_bytes([d, e, f, g])));
-            return match function.wrapping_sub(target) < FUNCTION_BYTES {
-                true => Call::OfFunction,
-                false => Call::Other,
-            };
-        }
-        // call r/m64 is FF /2: with a register, or memory with a displacement of 0, 1 or 4 bytes.
-        let indirect = |opcode: u8, modrm: u8| opcode == 0xff && modrm >> 3 & 7 == 2;
-        match indirect(f, g) || indirect(e, f) || indirect(b, c) || indirect(a, b) {
-            true => Call::Other,
-            false => Call::None,
+        let relative =
+            |from: u64| from.wrapping_add_signed(i64::from(i32::from_le_bytes([d, e, f, g])));
+        let target = match (b, c) {
+            (_, 0xe8) => memory.through_stub(relative(back)),
+            // Through a slot whose distance from the code is known.
+            (0xff, 0x15) => memory.far_word(relative(back)),
+            _ => {
+                // FF /2 with a register, or memory with a displacement of 0, 1 or 4 bytes.
+                let indirect = |opcode: u8, modrm: u8| opcode == 0xff && modrm >> 3 & 7 == 2;
+                let any = indirect(f, g) || indirect(e, f) || indirect(b, c) || indirect(a, b);
+                return if any { Call::Other } else { Call::None };
+            }
+        };
+        match target {
+            Some(target) if function.wrapping_sub(target) < FUNCTION_BYTES => Call::OfFunction,
+            _ => Call::Other,
         }
     }
 
@@ -194,7 +237,7 @@ impl Process {
         let mut other = None;
         let mut at = sp.next_multiple_of(8);
         for _ in 0..SCANNED_MAX {
-            match self.follows_call(memory.word(at)?, address, objects) {
+            match self.call_before(memory.word(at)?, address, memory, objects) {
                 Call::OfFunction => return at.checked_sub(8),
                 Call::Other if other.is_none() => other = at.checked_sub(8),
                 _ => {}
