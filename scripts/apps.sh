@@ -15,6 +15,7 @@
 #                    and a prefix of the transactions. git with core.fsync=none: 'git fsck --strict', every commit that
 #                    'steadfast sync' returned after.
 #   metadata-prefix  SQLite with synchronous=EXTRA, git with core.fsync=all: the same.
+#   relaxed          SQLite with synchronous=EXTRA, git with core.fsync=none: the same.
 #   sync             SQLite with synchronous=OFF, git with core.fsync=none: integrity, and everything that was acknowledged.
 #
 # Every other cut kills the server (kill -9), every other one takes the power of the disk below, with all that was not flushed.
@@ -81,7 +82,7 @@ databases() {
   case $1 in
     ordered) printf '%s\n' "wal WAL EXTRA durable" "rollback DELETE EXTRA durable" "loose-wal WAL OFF prefix" \
       "loose-rollback DELETE OFF prefix" ;;
-    metadata-prefix) printf '%s\n' "wal WAL EXTRA durable" "rollback DELETE EXTRA durable" ;;
+    metadata-prefix|relaxed) printf '%s\n' "wal WAL EXTRA durable" "rollback DELETE EXTRA durable" ;;
     sync) printf '%s\n' "wal WAL OFF durable" "rollback DELETE OFF durable" ;;
   esac
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The whole story in one command: build, format, mount, work, lose power, mount again, check everything.
 #
-#   scripts/demo.sh [--rounds N] [--seconds S] [--keep]
+#   scripts/demo.sh [--rounds N] [--seconds S] [--contract NAME] [--keep]
 #
 #   --rounds N   power cuts (default 2: one kill -9, one loss of every write that was not flushed)
 #   --seconds S  how long the three programs work before each cut (default 6)
+#   --contract NAME  the volume's contract: 'ordered' (default) or 'relaxed', which keep the order of files that are closed
 #   --keep       keep the working directory for inspection
 #
 # Exits 0 if nothing acknowledged was lost and everything is sound, 1 if not, 3 if something needed is missing.
@@ -14,12 +15,14 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 
 rounds=2
 seconds=6
+contract=ordered
 while [ $# -gt 0 ]; do
   case $1 in
     --rounds)  rounds=${2:?"--rounds needs a number"}; shift 2 ;;
     --seconds) seconds=${2:?"--seconds needs a number"}; shift 2 ;;
+    --contract) contract=${2:?"--contract needs a name"}; shift 2 ;;
     --keep)    export KEEP_WORK=1; shift ;;
-    -h|--help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
@@ -199,7 +202,7 @@ prepare_source
 
 step "Format a volume of 512 MiB"
 write_image "$IMAGE" 512
-"$STEADFAST" mkfs --size 512M "$IMAGE"
+"$STEADFAST" mkfs --size 512M --contract "$contract" "$IMAGE"
 
 step "Mount it"
 serve

@@ -224,7 +224,7 @@ sf_fsck() {
   say "$found"
 }
 
-CONTRACTS=(ordered metadata-prefix sync)
+CONTRACTS=(ordered metadata-prefix sync relaxed)
 # What '--contract' takes: the contracts, or 'pm' for a volume in persistent memory, the contract of which is 'sync'.
 KINDS=("${CONTRACTS[@]}" pm)
 

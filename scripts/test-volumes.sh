@@ -59,7 +59,7 @@ volumes() {
   run "release build" build_with_trials
   [ -x "$STEADFAST" ] || return 0
   run "no planted faults in the release" no_faults
-  for contract in ordered metadata-prefix sync; do
+  for contract in "${CONTRACTS[@]}"; do
     run "crash exploration of '$contract', $crash_images images" \
       "$STEADFAST" crash self --contract "$contract" --images "$crash_images"
     run "the same without a log on flash, $flash_images images" \
@@ -74,6 +74,7 @@ volumes() {
     return 0
   fi
   run "power cut of a mounted volume" "$here/demo.sh" --rounds "$demo_rounds"
+  run "the same under 'relaxed'" "$here/demo.sh" --rounds "$demo_rounds" --contract relaxed
   if [ "$(id -u)" = 0 ]; then
     # PostgreSQL is installed for the long tier alone.
     if [ -n "$long" ]; then run "applications on volumes that lose power" "$here/apps.sh" --long

@@ -23,7 +23,7 @@ use clap::{Parser, Subcommand};
 
 use commands::{
     completions, crash, dump, freeze, fsck, ftl, grow, helper, info, man, metrics, mkfs, mount,
-    put, scrub, serve_disk, serve_nfs, shutdown, stat, stream, sync, trim, umount,
+    put, scrub, serve_disk, serve_nfs, shutdown, stat, store, stream, sync, trim, umount,
 };
 use failure::Failure;
 
@@ -83,6 +83,9 @@ enum Command {
     /// Explore what crashes can do
     #[command(subcommand)]
     Crash(crash::Command),
+    /// Volumes on object stores: try a store, look at a volume, check it, snapshots and clones
+    #[command(subcommand)]
+    Store(store::Command),
     /// Disks in emulated flash memory: make them, look at them, test and measure their layer
     #[command(subcommand)]
     Ftl(ftl::Command),
@@ -124,6 +127,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(Serve::Nfs(args)) => serve_nfs::run(&args),
         Command::Serve(Serve::Disk(args)) => serve_disk::run(&args),
         Command::Crash(command) => crash::run(&command),
+        Command::Store(command) => store::run(&command),
         Command::Ftl(command) => ftl::run(&command),
         Command::Completions(args) => completions::run(&args),
         Command::InstallHelper(args) => helper::install(&args),
@@ -306,6 +310,19 @@ mod tests {
             "steadfast crash show T V1 DIR",
             "steadfast crash models ext4",
             "steadfast crash ack TEXT",
+            "steadfast mkfs --size 100G --on s3://bucket/prefix --flush store --endpoint http://127.0.0.1:7070",
+            "steadfast mount -o take_over,store_timeout=60 s3://bucket/prefix DIR",
+            "steadfast serve nfs s3://bucket/prefix:/data",
+            "steadfast store probe s3://bucket/prefix --endpoint http://127.0.0.1:7070 --writers 8 --rounds 2 --json",
+            "steadfast store info --json s3://bucket/prefix",
+            "steadfast store check --progress file:///srv/volume",
+            "steadfast store gc --sweep --delete s3://bucket/prefix",
+            "steadfast store cost --json s3://bucket/prefix",
+            "steadfast store snapshot create s3://bucket/prefix NAME",
+            "steadfast store snapshot list s3://bucket/prefix",
+            "steadfast store snapshot delete s3://bucket/prefix NAME",
+            "steadfast store clone s3://bucket/prefix@NAME s3://bucket/other",
+            "steadfast store take-over s3://bucket/prefix",
             "steadfast ftl format --size 1G --epoch 8M --force IMAGE",
             "steadfast ftl mkfs --size 1G IMAGE",
             "steadfast ftl info --json IMAGE",

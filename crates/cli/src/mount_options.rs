@@ -62,6 +62,8 @@ pub(crate) struct Options {
     pub(crate) in_place: bool,
     /// The volume must run under this contract.
     pub(crate) contract: Option<String>,
+    /// For a volume on an object store.
+    pub(crate) store: crate::volume::store::Wishes,
     /// Where the server writes its messages.
     pub(crate) log: Option<PathBuf>,
     /// Where the server writes a line for each request.

@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Write};
 pub(crate) fn no_log(medium: &str) -> &'static str {
     match medium {
         "pm" => "none: in persistent memory each call is durable by the order of its stores",
+        "store" => "none: on an object store, a commit is one PUT",
         _ => "none: on flash, a commit is one flush of the disk",
     }
 }

@@ -4,6 +4,7 @@
 
 mod crashes;
 mod memory;
+pub(crate) mod store;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -108,7 +109,9 @@ pub(crate) fn open_device_within(
     let flash = ImageStore::is_image(image).unwrap_or(false);
     let memory = is_memory(image);
     loop {
-        let opened = if memory {
+        let opened = if let Some(url) = store::url(image) {
+            store::open(&url, access, &store::Wishes::default())
+        } else if memory {
             memory::open(image, access)
         } else if flash {
             open_flash(image, access)
@@ -134,13 +137,26 @@ pub(crate) fn open_device_within(
 
 /// What kind of medium an image is on, as `mkfs --on` names it.
 pub(crate) fn medium(image: &Path) -> &'static str {
-    if is_memory(image) {
+    if store::url(image).is_some() {
+        "store"
+    } else if is_memory(image) {
         "pm"
     } else if ImageStore::is_image(image).unwrap_or(false) {
         "flash"
     } else {
         "block"
     }
+}
+
+/// The path of an image as programs in other directories find it; of a URL, the URL.
+pub(crate) fn canonical(image: &Path) -> Result<PathBuf, Failure> {
+    if store::url(image).is_some() {
+        return Ok(image.to_owned());
+    }
+    image.canonicalize().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Failure::absent(image),
+        _ => Failure::at(image, e),
+    })
 }
 
 /// Why an image could not be opened.

@@ -347,6 +347,11 @@ fn every_byte_is_as_in_memory_under_metadata_prefix() {
 }
 
 #[test]
+fn every_byte_is_as_in_memory_under_relaxed() {
+    each("relaxed");
+}
+
+#[test]
 fn every_byte_is_as_in_memory_under_sync() {
     each("sync");
 }

@@ -86,6 +86,8 @@ fn chattr_and_lsattr_work_and_flags_hold_on_a_mount() {
     let file = File::options().read(true).write(true).open(&path).unwrap();
     assert_eq!(ioctl_getflags(&file), Ok(IFlags::empty()));
     ioctl_setflags(&file, IFlags::IMMUTABLE | IFlags::NODUMP).unwrap();
+    let stays = place.mnt().join("stays");
+    ioctl_setflags(File::create(&stays).unwrap(), IFlags::NOCOW).unwrap();
     let refused = Err(Errno::PERM.raw_os_error());
     let errno = |result: std::io::Result<()>| result.map_err(|e| e.raw_os_error().unwrap());
     assert_eq!(errno(file.write_all_at(b"x", 0)), refused);
@@ -100,8 +102,13 @@ fn chattr_and_lsattr_work_and_flags_hold_on_a_mount() {
         ioctl_getflags(&file),
         Ok(IFlags::IMMUTABLE | IFlags::NODUMP)
     );
-    // Neither copy-on-write nor anything else that is not kept.
-    assert_eq!(ioctl_setflags(&file, IFlags::NOCOW), Err(Errno::OPNOTSUPP));
+    let stays = File::open(&stays).unwrap();
+    assert_eq!(ioctl_getflags(&stays), Ok(IFlags::NOCOW));
+    // What is not kept is refused.
+    assert_eq!(
+        ioctl_setflags(&file, IFlags::COMPRESSED),
+        Err(Errno::OPNOTSUPP)
+    );
     let nobody = User {
         uid: 65_534,
         gid: 65_534,

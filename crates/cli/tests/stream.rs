@@ -428,7 +428,7 @@ fn where_there_is_no_stream_the_command_does_not_start() {
         "not on a mounted Steadfast volume",
     );
     not_started(&["x", "--mount", "nowhere"], "nowhere: ");
-    for contract in ["sync", "metadata-prefix"] {
+    for contract in ["sync", "metadata-prefix", "relaxed"] {
         place.must(&[
             "mkfs",
             "--force",

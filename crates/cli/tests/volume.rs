@@ -463,7 +463,7 @@ fn mkfs_makes_only_what_it_was_asked_for_and_overwrites_only_when_forced() {
     assert_eq!(made["volume_bytes"], 64 << 20);
     p.refused(&["mkfs", "img"], 1, &["volume 'one'", "--force"]);
     assert_eq!(p.json(&["info", "--json", "img"])["uuid"], made["uuid"]);
-    for contract in ["sync", "metadata-prefix"] {
+    for contract in ["sync", "metadata-prefix", "relaxed"] {
         p.ok(&["mkfs", "--force", "--contract", contract, "img"]);
         assert_eq!(p.json(&["info", "--json", "img"])["contract"], contract);
     }

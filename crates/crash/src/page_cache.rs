@@ -426,10 +426,12 @@ impl FileSystem for PageCache {
         if !self.is(Mutation::FsyncKeeps) {
             self.send_file(&mut self.state(), ino);
         }
-        match self.is(Mutation::FsyncUncommitted) {
+        let synced = match self.is(Mutation::FsyncUncommitted) {
             true => Ok(()),
             false => self.fs.fsync(caller, ino, data_only),
-        }
+        };
+        self.send_late();
+        synced
     }
 
     fn fallocate(

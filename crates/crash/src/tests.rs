@@ -515,14 +515,48 @@ fn both_forms_of_attributes_and_all_ways_between_them_are_explored() {
     }
 }
 
+/// A file is written under another name, closed, and renamed over the old one.
 #[test]
-fn a_close_that_sends_nothing_is_found() {
-    is_found(Mutation::CloseKeeps);
-}
-
-#[test]
-fn a_call_that_passes_what_a_close_sends_is_found() {
-    is_found(Mutation::CloseLate);
+fn a_close_that_sends_nothing_or_too_late_is_found() {
+    let parse = |line: &&str| line.parse().unwrap();
+    let lines = [
+        "mknod /new file 644 0",
+        "open /new @1",
+        "write @1 0 #2*9000",
+        "close @1",
+        "fsync /",
+        "rename /new /a replace",
+        "fsync /",
+        "sync",
+    ];
+    let steps = lines.iter().map(parse).map(|op| Step::new(0, op));
+    let scenario = Scenario {
+        name: "a file is replaced without a sync of it".into(),
+        setup: ["mknod /a file 644 0", "write /a 0 #1*5000"]
+            .iter()
+            .map(parse)
+            .collect(),
+        steps: steps.collect(),
+        small_bytes: SMALL_BYTES_FEW,
+        overwrite_bytes: OVERWRITE_BYTES_FEW,
+        trim_every: None,
+        side_by_side: false,
+    };
+    for medium in [Medium::Block, Medium::Flash] {
+        let mut options = Options {
+            medium,
+            contract: Contract::Relaxed,
+            images: 1000,
+            ..Options::default()
+        };
+        let images = explore::one(&options, &scenario).unwrap();
+        assert!(images > 20, "{images}");
+        for planted in [Mutation::CloseKeeps, Mutation::CloseLate] {
+            options.mutation = Some(planted);
+            let what = explore::one(&options, &scenario).unwrap_err();
+            println!("{planted:?} on {medium:?}: {what}");
+        }
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@
 //! blocks are freed in the same transaction.
 //!
 //! A unit is an aligned part of a file: [`OVERWRITE_BYTES_DEFAULT`], doubled until the file has at most [`UNITS_MAX`] of
-//! them, [`UNIT_BYTES_MAX`] at most; so overwriting cuts a file into that many extents at worst. The last unit may be shorter
+//! them, [`UNIT_BYTES_MAX`] at most, less where the log is small; so overwriting cuts a file into that many extents at worst. The last unit may be shorter
 //! if the one before it moves.
 //!
 //! A page over a written block is delayed if a write replaces all of it, and either the call has the smallest unit's bytes at least, or it
@@ -40,6 +40,8 @@ use steadfast_vfs::{InodeFlags, Result};
 pub(crate) const OVERWRITE_BYTES_DEFAULT: u64 = 64 << 10;
 /// The largest.
 const UNIT_BYTES_MAX: u64 = 1 << 20;
+/// A unit takes this part of the log at most (its reciprocal), while its pages are pending: a transaction may grow to four of them.
+const UNIT_LOG_SHARE: u64 = 16;
 /// Units of a file, until they have the largest size.
 const UNITS_MAX: u64 = 4096;
 /// Blocks that must stay free for others when a unit moves: a part of the volume (its reciprocal) …
@@ -219,18 +221,24 @@ impl Store {
         if self.overwrite_blocks == 0 || disk.flags().has(InodeFlags::NOCOW) {
             return 0;
         }
-        let largest = (UNIT_BYTES_MAX / PAGE).max(self.overwrite_blocks);
-        let mut unit = self.overwrite_blocks;
-        while unit < largest && disk.size.get().div_ceil(unit * PAGE) > UNITS_MAX {
-            unit *= 2;
-        }
-        unit.min(largest)
+        let largest = (UNIT_BYTES_MAX / PAGE).min(self.volume.log_blocks / UNIT_LOG_SHARE);
+        unit_for(self.overwrite_blocks, largest, disk.size.get())
     }
 
     /// Blocks that must stay free when a unit moves.
     pub(crate) fn overwrite_spare(&self) -> u64 {
         (self.volume.data_blocks() / SPARE_SHARE).min(SPARE_BLOCKS_MAX)
     }
+}
+
+/// Pages of a unit of a file of so many bytes.
+fn unit_for(smallest: u64, largest: u64, size: u64) -> u64 {
+    let largest = largest.max(smallest);
+    let mut unit = smallest;
+    while unit < largest && size.div_ceil(unit * PAGE) > UNITS_MAX {
+        unit *= 2;
+    }
+    unit.min(largest)
 }
 
 /// Lets pages over written blocks be delayed, and says which will move. `targets` are those of the pages from `first` on.
@@ -329,4 +337,53 @@ pub(crate) fn look_at_old_blocks(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_grow_with_the_file() {
+        const MIB: u64 = 1 << 20;
+        for (size, unit) in [
+            (0, 16),
+            (256 * MIB, 16),
+            (256 * MIB + 1, 32),
+            (1024 * MIB, 64),
+            (4096 * MIB, 256),
+            (u64::MAX / 2, 256),
+        ] {
+            assert_eq!(unit_for(16, 256, size), unit, "{size} bytes");
+        }
+        assert_eq!(unit_for(1, 256, 5000 * MIB), 256);
+        assert_eq!(unit_for(16, 40, 5000 * MIB), 40);
+        assert_eq!(unit_for(512, 256, 5000 * MIB), 512);
+    }
+
+    #[test]
+    fn small_writes_in_order_are_delayed_until_that_was_for_nothing() {
+        let mut overwrites = Overwrites::default();
+        let mut at = 0;
+        for turn in 0..8 {
+            assert_eq!(overwrites.pace.goes_on(at, 65_536), turn < WASTED_MAX);
+            overwrites.delay(at / PAGE);
+            overwrites.wrote(at, PAGE);
+            at += PAGE;
+            let decided = overwrites.take();
+            assert!(decided.moving.is_empty() && decided.pending.len() == 1);
+        }
+        for _ in 0..32 {
+            assert!(!overwrites.pace.goes_on(at, 65_536));
+            overwrites.wrote(at, PAGE);
+            at += PAGE;
+        }
+        assert!(overwrites.pace.goes_on(at, 65_536));
+        assert!(!overwrites.pace.goes_on(at + PAGE, 65_536));
+        overwrites.delay(7);
+        overwrites.delay(8);
+        overwrites.will_move(&[7, 8]);
+        assert_eq!(overwrites.take().moving.first(), Some(&(7..9)));
+        assert!(overwrites.pace.goes_on(0, 65_536), "it was for something");
+    }
 }

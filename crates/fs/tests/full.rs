@@ -105,7 +105,7 @@ fn assert_written(fs: &Fs, ino: Ino, pages: u64) {
 /// Pages over preallocated blocks reserved a second block each: 16,383 of 16,384 could be written.
 #[test]
 fn corner_71_preallocated_space_is_written_in_order_on_a_full_volume() {
-    for contract in [Contract::Ordered, Contract::MetadataPrefix, Contract::Sync] {
+    for contract in Contract::ALL {
         let (device, fs) = volume(4096, contract);
         let ino = create(&fs, "file");
         let pages = take_everything(&fs, ino) / PAGE;
@@ -133,7 +133,7 @@ fn corner_71_preallocated_space_is_written_in_order_on_a_full_volume() {
 /// Every other page, then the rest: the tree would need hundreds of nodes, and there is no block for one.
 #[test]
 fn corner_71_preallocated_space_is_written_in_any_order_on_a_full_volume() {
-    for contract in [Contract::Ordered, Contract::MetadataPrefix, Contract::Sync] {
+    for contract in Contract::ALL {
         let (device, fs) = volume(4096, contract);
         let ino = create(&fs, "file");
         let pages = take_everything(&fs, ino) / PAGE;

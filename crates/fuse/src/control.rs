@@ -4,7 +4,6 @@
 //! own: an ioctl without data, for C programs, and the same as an extended
 //! attribute, which a program without `ioctl` (or without `unsafe`) can ask for.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -52,31 +51,12 @@ pub const XATTR_WRITE_BACK: &str = "system.steadfast.write-back";
 /// Its value is the decimal process id of the server, as the server sees itself.
 pub const XATTR_SERVER: &str = "system.steadfast.server";
 
-/// Whether the kernel keeps what programs write to the volume mounted at (or above) `path`, and sends it later.
-///
-/// # Errors
-/// As for [`sync`].
-pub fn writes_back(path: &Path) -> io::Result<bool> {
-    let mut value = [0u8; 8];
-    let len = rustix::fs::getxattr(path, XATTR_WRITE_BACK, &mut value)?;
-    Ok(value[..len.min(value.len())] == *b"on")
-}
-
-/// Has the kernel send what it keeps of files that are open, and waits until it has arrived.
-fn send_kept(path: &Path) -> io::Result<()> {
-    if writes_back(path)? {
-        rustix::fs::syncfs(File::open(path)?)?;
-    }
-    Ok(())
-}
-
-/// Has the kernel send what it keeps of the volume mounted at (or above) `path`, and commits every stream of it; returns when
-/// that is durable.
+/// Commits every stream of the volume mounted at (or above) `path`; returns when
+/// that is durable. What the kernel keeps of open files is included after [`send_kept`](crate::send_kept).
 ///
 /// # Errors
 /// EOPNOTSUPP or ENODATA if `path` is on no Steadfast mount; else the volume's error.
 pub fn sync(path: &Path) -> io::Result<()> {
-    send_kept(path)?;
     let mut buf = [0u8; 8];
     rustix::fs::getxattr(path, XATTR_SYNC, &mut buf)?;
     Ok(())

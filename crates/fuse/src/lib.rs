@@ -40,6 +40,7 @@ mod data;
 mod fileattr;
 mod gate;
 mod identity;
+mod kept;
 mod listing;
 mod mount;
 pub mod mountinfo;
@@ -60,8 +61,9 @@ mod values;
 pub use control::{
     FREEZE_SECONDS_MAX, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_FREEZE, XATTR_HEALTH,
     XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_THAW, XATTR_TRIM,
-    XATTR_WRITE_BACK, freeze, health, server_pid, shut_down, stats, sync, thaw, trim, writes_back,
+    XATTR_WRITE_BACK, freeze, health, server_pid, shut_down, stats, sync, thaw, trim,
 };
+pub use kept::{Sent, send_kept, writes_back};
 pub use mount::{MountError, Unmount, check_mount_point, unmount};
 pub use options::{LogHook, MountOptions, THREADS_MAX};
 pub use ring::kernel_offers_io_uring;

@@ -135,19 +135,22 @@ fn a_set_uid_program_written_to_by_another_user_loses_its_privilege_at_once() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: other users need root");
     }
-    let change = |options: &mut steadfast_fuse::MountOptions| {
-        options.allow_other = true;
-        options.set_id = true;
-    };
-    let Some(m) = Mount::new(change) else { return };
-    for (name, way) in WAYS {
-        // A new file for each way: some leave it to the kernel to ask for the attributes again.
-        let path = m.join(name.replace(' ', "-"));
-        program(&path, 0o4777);
-        assert_eq!(runs_as(&path), 0, "{name}: before");
-        as_other(|| way(&path));
-        assert_eq!(runs_as(&path), OTHER, "{name}: still runs as root");
-        assert_eq!(mode_of(&path), 0o777, "{name}");
+    for write_back in [false, true] {
+        let change = |options: &mut steadfast_fuse::MountOptions| {
+            options.allow_other = true;
+            options.set_id = true;
+            options.write_back = write_back;
+        };
+        let Some(m) = Mount::new(change) else { return };
+        for (name, way) in WAYS {
+            // A new file for each way: some leave it to the kernel to ask for the attributes again.
+            let path = m.join(name.replace(' ', "-"));
+            program(&path, 0o4777);
+            assert_eq!(runs_as(&path), 0, "{name}: before");
+            as_other(|| way(&path));
+            assert_eq!(runs_as(&path), OTHER, "{name}: still runs as root");
+            assert_eq!(mode_of(&path), 0o777, "{name}");
+        }
     }
 }
 
@@ -157,21 +160,26 @@ fn root_without_the_capability_to_keep_set_id_bits_does_not_keep_them() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: other users need root");
     }
-    let change = |options: &mut steadfast_fuse::MountOptions| options.allow_other = true;
-    let Some(m) = Mount::new(change) else { return };
-    for (name, way) in &WAYS[..4] {
-        let path = m.join(name);
-        program(&path, 0o6777);
-        thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                let mut sets = rustix::thread::capabilities(None).unwrap();
-                sets.effective.remove(CapabilitySet::FSETID);
-                rustix::thread::set_capabilities(None, sets).unwrap();
-                way(&path);
+    for write_back in [false, true] {
+        let change = |options: &mut steadfast_fuse::MountOptions| {
+            options.allow_other = true;
+            options.write_back = write_back;
+        };
+        let Some(m) = Mount::new(change) else { return };
+        for (name, way) in &WAYS[..4] {
+            let path = m.join(name);
+            program(&path, 0o6777);
+            thread::scope(|scope| {
+                let thread = scope.spawn(|| {
+                    let mut sets = rustix::thread::capabilities(None).unwrap();
+                    sets.effective.remove(CapabilitySet::FSETID);
+                    rustix::thread::set_capabilities(None, sets).unwrap();
+                    way(&path);
+                });
+                thread.join().unwrap();
             });
-            thread.join().unwrap();
-        });
-        assert_eq!(mode_of(&path), 0o777, "{name}");
+            assert_eq!(mode_of(&path), 0o777, "{name}");
+        }
     }
 }
 

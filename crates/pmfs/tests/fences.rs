@@ -10,7 +10,7 @@ use common::*;
 use steadfast_pm::{Counts, thread_counts};
 use steadfast_vfs::acl::{Acl, Entry, Who, XATTR_ACCESS, XATTR_DEFAULT};
 use steadfast_vfs::{
-    AllocateMode, FileKind, FileSystem, Ino, InodeFlags, NewNode, RenameMode, Seek, SetAttr,
+    AllocateMode, Errno, FileKind, FileSystem, Ino, InodeFlags, NewNode, RenameMode, Seek, SetAttr,
     SetTime, Time, XattrMode,
 };
 
@@ -286,6 +286,11 @@ fn attributes_take_two_fences_and_so_does_what_inherits_them() {
     };
     fences(2, || v.setattr(&root(), f, &chmod).unwrap());
     fences(2, || v.set_flags(&root(), f, InodeFlags::NODUMP).unwrap());
+    // Overwrites get new pages here: a flag that forbids that is refused.
+    let refused = |flags| v.set_flags(&root(), f, flags).unwrap_err();
+    fences(0, || {
+        assert!(refused(InodeFlags::NOCOW) == Errno::OpNotSupp);
+    });
     let d = v.dir(r, "d");
     v.file(d, "first");
     set(d, XATTR_DEFAULT, &list());

@@ -2,8 +2,45 @@
 //!
 //! The log is a row of numbered objects, each created once: a commit is one PUT. `head` is the only object that is ever
 //! overwritten, and only by compare-and-swap. [`protocol`] decides who may write, what is acknowledged and what may be
-//! deleted. It does no I/O: it takes answers and returns requests.
+//! deleted. It does no I/O: it takes answers and returns requests. [`StoreDevice`] is the disk over it: a
+//! [`BlockDevice`](steadfast_block::BlockDevice) with the contract *snapshot*.
+//!
+//! ```
+//! use steadfast_block::{BlockDevice, BlockNo, BLOCK_SIZE};
+//! use steadfast_store::{Access, Found, Location, OpenOptions, create};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let options = OpenOptions::default();
+//! let place = Location::new("memory://example", &Access::default())?;
+//! create(place.clone(), 1024, options.patience)?;
+//! let disk = Found::new(place, &Access::default(), options.patience)?.open(&options)?;
+//! disk.write(BlockNo(7), &[&[1; BLOCK_SIZE]])?;
+//! disk.flush()?;
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod protocol;
 
+mod check;
+mod device;
+mod driver;
+mod io;
+mod local;
+mod map;
+mod object;
+mod owner;
+mod place;
+mod probe;
+mod snapshots;
+mod volume;
+
+pub use check::{Checked, Finding, Swept};
+pub use device::{CheckpointError, Counters, StoreDevice};
+pub use driver::Failed;
+pub use io::StoreError;
+pub use object::{Bad, FORMAT_VERSION, Parent, Pin, PinKind, Roots, VolumeId, VolumeObject};
+pub use owner::{NoOwner, Owner, OwnerState};
+pub use place::{Access, Location, PlaceError, is_url};
+pub use probe::{ProbeOptions, ProbeReport, Rule, probe};
 pub use protocol::{ObjectName, Slot, SlotName, Term};
+pub use volume::{Found, OpenError, OpenOptions, State, Usage, create, exists};

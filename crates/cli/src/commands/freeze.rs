@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use steadfast_fuse::FREEZE_SECONDS_MAX;
 
-use crate::commands::sync::mount_of;
+use crate::commands::sync::{mount_of, send_kept};
 use crate::failure::Failure;
 
 #[derive(Debug, clap::Args)]
@@ -76,6 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn freeze(args: &Args) -> Result<(), Failure> {
+    send_kept(&args.path, "freeze")?;
     steadfast_fuse::freeze(&args.path, args.limit).map_err(|e| {
         let busy = e.raw_os_error() == Some(Errno::BUSY.raw_os_error());
         match busy {

@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Print what udev(7) keeps of a volume, as KEY=VALUE; reads the superblock alone, and locks nothing
     #[arg(long, conflicts_with = "json")]
     udev: bool,
-    /// Image file, block device, or a directory of a mounted volume
+    /// Image file, block device, URL of a volume on an object store, or a directory of a mounted volume
     #[arg(value_name = "IMAGE|DIR")]
     target: PathBuf,
 }
@@ -34,7 +34,7 @@ struct Shown {
     uuid: String,
     label: String,
     contract: &'static str,
-    /// `block`, `flash` or `pm`.
+    /// `block`, `flash`, `pm` or `store`.
     medium: &'static str,
     format_version: u32,
     block_bytes: u64,
@@ -62,6 +62,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         text::print(&udev(&args.target)?)?;
         return Ok(ExitCode::SUCCESS);
     }
+    if volume::store::url(&args.target).is_some() {
+        let mounts = mountinfo::mounts().unwrap_or_default();
+        let mount = mounts
+            .into_iter()
+            .find(|m| m.is_ours() && m.source == args.target);
+        let shown = gather(args.target.clone(), mount.map(|m| m.mount_point))?;
+        return show(args, &shown);
+    }
     let metadata = std::fs::metadata(&args.target).map_err(|e| match e.kind() {
         ErrorKind::NotFound => Failure::absent(&args.target),
         ErrorKind::NotConnected => Failure::at(
@@ -84,11 +92,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             .find(|m| m.is_ours() && m.source == image);
         (image, mount.map(|m| m.mount_point))
     };
-    let shown = gather(image, mounted_at)?;
+    show(args, &gather(image, mounted_at)?)
+}
+
+fn show(args: &Args, shown: &Shown) -> Result<ExitCode, Failure> {
     if args.json {
-        text::print_json(&shown)?;
+        text::print_json(shown)?;
     } else {
-        text::print(&lines(&shown))?;
+        text::print(&lines(shown))?;
     }
     Ok(ExitCode::SUCCESS)
 }

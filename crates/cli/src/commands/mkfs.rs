@@ -4,6 +4,7 @@
 //! the image already (`content`) is only overwritten with `--force`; an image in use never is.
 
 mod memory;
+mod store;
 
 use std::ffi::OsStr;
 use std::fs::Metadata;
@@ -64,6 +65,9 @@ pub(crate) enum Kind {
     Flash,
     /// Persistent memory: a DAX device, a file on such a file system, or a file on tmpfs
     Pm,
+    /// An object store: the URL alone says so
+    #[value(skip)]
+    Store,
 }
 
 #[derive(Debug, clap::Args)]
@@ -74,8 +78,9 @@ pub(crate) struct Args {
     /// What a crash may lose (default: ordered; in persistent memory sync, the only one there)
     #[arg(long, value_enum)]
     contract: Option<Contract>,
-    /// The kind of medium; the image may follow it, as in flash:IMAGE
-    #[arg(long, value_name = "KIND[:IMAGE]", value_parser = OnParser, default_value = "block")]
+    /// The kind of medium; the image may follow it, as in flash:IMAGE. For an object store, its URL: s3://BUCKET/PREFIX, or
+    /// file:///DIRECTORY
+    #[arg(long, value_name = "KIND[:IMAGE]|URL", value_parser = OnParser, default_value = "block")]
     on: On,
     /// A name for the volume, at most 64 bytes
     #[arg(long, short = 'L', default_value = "")]
@@ -91,10 +96,16 @@ pub(crate) struct Args {
     /// and last MiB and 4096 places between them
     #[arg(long, short = 'f')]
     force: bool,
+    /// On an object store: when a flush is durable. 'store': when the store has acknowledged it
+    #[arg(long, value_enum, value_name = "WHERE", default_value = "store")]
+    flush: store::Flush,
+    /// On an object store: the address of an S3-compatible server (by default AWS_ENDPOINT_URL)
+    #[arg(long, value_name = "URL")]
+    endpoint: Option<String>,
     /// Show progress also where standard error is no terminal
     #[arg(long)]
     progress: bool,
-    /// Image file or block device
+    /// Image file or block device, or the URL of a volume on an object store
     #[arg(required_unless_present = "on")]
     image: Option<PathBuf>,
 }
@@ -119,6 +130,12 @@ impl TypedValueParser for OnParser {
         arg: Option<&clap::Arg>,
         value: &OsStr,
     ) -> Result<On, clap::Error> {
+        if volume::store::url(Path::new(value)).is_some() {
+            return Ok(On {
+                kind: Kind::Store,
+                image: Some(PathBuf::from(value)),
+            });
+        }
         let bytes = value.as_bytes();
         let (kind, image) = match bytes.iter().position(|byte| *byte == b':') {
             Some(colon) => (&bytes[..colon], Some(&bytes[colon + 1..])),
@@ -151,6 +168,9 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let image = args.image()?;
+    if let Some(url) = volume::store::url(image) {
+        return store::run(args, image, &url);
+    }
     if args.on.kind != Kind::Pm && args.bytes_per_inode.is_some() {
         return Err(Failure::usage(
             "--bytes-per-inode is for '--on pm': volumes on blocks make inodes as they are needed",
@@ -170,6 +190,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             (device, log.map_or(Log::Usual, Log::Blocks))
         }
         Kind::Pm => return memory::run(args, image),
+        Kind::Store => return Err(Failure::usage("the URL is missing")),
     };
     let meter = Meter::new(args.progress);
     let made = volume::make(
@@ -193,6 +214,15 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             return Err(Failure::at(image, why.message));
         }
     };
+    show(image, &made, contract)
+}
+
+/// Says what was made.
+fn show(
+    image: &Path,
+    made: &volume::Made,
+    contract: volume::Contract,
+) -> Result<ExitCode, Failure> {
     text::print(&format!(
         "{}: volume of {} made, {} free, {}\n  contract: {}\n  label:    {}\n  uuid:     {}",
         image.display(),
@@ -317,7 +347,7 @@ fn may_overwrite(args: &Args, image: &Path, device: &volume::Device) -> Result<(
             let mut show = |done, total| meter.show("looking for data", done, total);
             let held = match args.on.kind {
                 // The file has the page cache's view, whole to its last byte; the device ends with a whole block.
-                Kind::Block | Kind::Pm => {
+                Kind::Block | Kind::Pm | Kind::Store => {
                     content::held_by_file(image, &mut show).map_err(|e| Failure::at(image, e))
                 }
                 Kind::Flash => content::held_by_disk(&**device.block(image)?, &mut show)

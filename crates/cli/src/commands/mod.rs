@@ -21,6 +21,7 @@ pub(crate) mod serve_disk;
 pub(crate) mod serve_nfs;
 pub(crate) mod shutdown;
 pub(crate) mod stat;
+pub(crate) mod store;
 pub(crate) mod stream;
 pub(crate) mod sync;
 pub(crate) mod trim;

@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 use crate::commands::{serve, watch};
 use crate::failure::{Failure, notice};
 use crate::syslog::{self, Level};
+use crate::volume;
 use crate::{mount_options, source};
 
 #[derive(Debug, clap::Args)]
@@ -31,7 +32,8 @@ pub(crate) struct Args {
     /// Messages of the server go to the system's log from the beginning, as mount(8) has it
     #[arg(skip)]
     quiet: bool,
-    /// Image file or block device; or LABEL=NAME or UUID=NUMBER of a volume on a block device
+    /// Image file or block device; LABEL=NAME or UUID=NUMBER of a volume on a block device; or the URL of a volume on an object
+    /// store, with @SNAPSHOT to look at a snapshot (-o ro)
     image: PathBuf,
     /// Directory to mount at
     dir: PathBuf,
@@ -129,5 +131,8 @@ fn spawn_server(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+    if volume::store::url(path).is_some() {
+        return Ok(path.to_owned());
+    }
     std::path::absolute(path).map_err(|e| Failure::at(path, e))
 }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use steadfast_fuse::mountinfo::{self, MountEntry};
 
-use crate::commands::{helper, mount, umount};
+use crate::commands::{helper, mount, sync, umount};
 use crate::failure::Failure;
 use crate::mount_options;
 
@@ -68,6 +68,7 @@ pub(crate) fn run(dir: &Path, words: &[String]) -> Result<ExitCode, Failure> {
     }
     let after = apply(before, &words);
     if after.contains(MountFlags::RDONLY) {
+        sync::send_kept(&dir, "remount")?;
         steadfast_fuse::sync(&dir).map_err(|e| Failure::at(&dir, format!("sync failed: {e}")))?;
     }
     let change = |flags| rustix::mount::mount_remount(&dir, flags, c"");

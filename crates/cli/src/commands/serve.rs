@@ -6,7 +6,7 @@
 //! what is in memory is committed: the next mount recovers.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
@@ -51,10 +51,7 @@ pub(crate) fn run(
     // Cheap checks first: nothing is opened for a mount point that cannot be used.
     let dir = steadfast_fuse::check_mount_point(dir, options.over)
         .map_err(|e| Failure::new(e.to_string()))?;
-    let image = image.canonicalize().map_err(|e| match e.kind() {
-        ErrorKind::NotFound => Failure::absent(image),
-        _ => Failure::at(image, e),
-    })?;
+    let image = volume::canonical(image)?;
     let access = if options.read_only {
         Access::Look
     } else {
@@ -66,7 +63,10 @@ pub(crate) fn run(
         }
         Access::Change
     };
-    let device = volume::open_device(&image, access, options.direct)?;
+    let device = match volume::store::url(&image) {
+        Some(url) => volume::store::open_for_mount(&url, access, &options.store)?,
+        None => volume::open_device(&image, access, options.direct)?,
+    };
     // From here on a signal must not cut the closing short.
     let (tell, told) = channel();
     let signals = catch_signals(tell.clone())?;

@@ -38,6 +38,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         Flush::Log => Shutdown::Log,
         Flush::None => Shutdown::Nothing,
     };
+    if how != Shutdown::Nothing {
+        sync::send_kept(&args.path, "shutdown")?;
+    }
     steadfast_fuse::shut_down(&args.path, how)
         .map_err(|e| Failure::at(&args.path, format!("shutting down failed: {e}")))?;
     Ok(ExitCode::SUCCESS)

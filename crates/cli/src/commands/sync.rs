@@ -1,13 +1,15 @@
 //! `steadfast sync`: makes everything written to a mounted volume durable.
 //!
-//! sync(2) does not reach a FUSE server; this does.
+//! sync(2) does not reach a FUSE server; this does. Where the kernel keeps what programs write (contract `relaxed`), it is
+//! made to send that first.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use steadfast_fuse::Sent;
 use steadfast_fuse::mountinfo::{self, MountEntry};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, notice};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -18,6 +20,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     mount_of(&args.path)?;
+    send_kept(&args.path, "sync")?;
     steadfast_fuse::sync(&args.path).map_err(|e| {
         Failure::at(
             &args.path,
@@ -25,6 +28,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         )
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has the kernel send what it keeps of the mount, and says if not all of it may have arrived.
+pub(crate) fn send_kept(path: &Path, command: &str) -> Result<(), Failure> {
+    let sent = steadfast_fuse::send_kept(path).map_err(|e| {
+        Failure::at(
+            path,
+            format!("{command}: the kernel did not send what it keeps of open files: {e}"),
+        )
+    })?;
+    if let Sent::PerhapsUnderWay(why) = sent {
+        notice(&format!(
+            "{}: {command} may not include what was just written to files that are still open: {why}; fsync them",
+            path.display()
+        ));
+    }
+    Ok(())
 }
 
 /// The Steadfast mount that a file or directory belongs to.

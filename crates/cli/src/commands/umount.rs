@@ -115,6 +115,16 @@ fn after_death(mount: &MountEntry) -> Result<ExitCode, Failure> {
         return Ok(ExitCode::SUCCESS);
     }
     let image = &mount.source;
+    if volume::store::url(image).is_some() {
+        return Err(Failure::at(
+            &mount.mount_point,
+            format!(
+                "unmounted, but its server was dead: what was changed since the last sync, fsync or commit is lost; {}: the next \
+                 mount on this machine recovers it, one on another machine takes it over ('-o take_over')",
+                image.display()
+            ),
+        ));
+    }
     let summary = volume::open_device(image, Access::Peek, None)
         .and_then(|device| volume::summary(image, &device));
     let lost = match &summary {
@@ -255,6 +265,12 @@ fn check_closed(image: &Path, failed: Option<&str>) -> Result<(), Failure> {
         let text = format!("was not closed cleanly{why}: its last changes may be missing; {next}");
         Err(Failure::at(image, text))
     };
+    if volume::store::url(image).is_some() {
+        return match failed {
+            Some(_) => left_open("the next mount finds its last acknowledged flush"),
+            None => Ok(()),
+        };
+    }
     let summary = match volume::open_device(image, Access::Look, None) {
         Ok(device) => volume::summary(image, &device),
         // In use again, or removed: nothing to be said.

@@ -10,6 +10,8 @@ use crate::size;
 
 /// Longest commit interval.
 const COMMIT_SECONDS_MAX: u64 = 3600;
+/// Longest time that a store may take to answer.
+const STORE_SECONDS_MAX: u64 = 24 * 3600;
 /// Smallest page cache.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// Smallest budget of uncommitted data.
@@ -123,6 +125,33 @@ must allow it.",
 see
 .BR steadfast (7).
 A volume's contract is chosen when it is made.",
+    },
+    Row {
+        words: &[flag("take_over", |o| o.store.take_over = true)],
+        help: "on an object store: fence an owner that has not released the volume",
+        manual: "For a volume on an object store.
+An owner that has not released the volume, on another machine or in a process that runs, is fenced: its writes and flushes
+fail from then on, and it acknowledges nothing.
+Without this option such a volume is refused, unless its owner is a process of this machine that has ended.",
+    },
+    Row {
+        words: &[value("store_timeout", "SECONDS", |o, text| {
+            let seconds = number(text, 1, STORE_SECONDS_MAX)?;
+            o.store.timeout = Some(Duration::from_secs(seconds));
+            Ok(())
+        })],
+        help: "on an object store: fail when it has not answered for so long (by default, wait)",
+        manual: "For a volume on an object store.
+When the store has not answered for so long, the volume fails with EIO and turns read-only.
+By default an outage is waited out.",
+    },
+    Row {
+        words: &[value("endpoint", "URL", |o, text| {
+            o.store.endpoint = Some(text.to_owned());
+            Ok(())
+        })],
+        help: "the address of an S3-compatible server (default: AWS_ENDPOINT_URL)",
+        manual: "",
     },
     Row {
         words: &[value("cache", "SIZE", |o, text| {

@@ -14,7 +14,7 @@ const SIZES_MAX: usize = 16;
 
 /// A fault planted in the order or the demands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The model's rules bind nothing.
     NoRules,
     /// One more rule: everything goes by time.
@@ -116,6 +116,9 @@ struct Builder<'a> {
     /// What all later metadata waits for.
     floor: Bits,
     demanded: Bits,
+    /// Inodes that were synced, and the names that they got since.
+    synced: BTreeSet<Ino>,
+    renamed: Bits,
 }
 
 pub(super) fn build(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
@@ -135,6 +138,8 @@ pub(super) fn build(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
         bound: HashMap::new(),
         floor: Bits::new(),
         demanded: Bits::new(),
+        synced: BTreeSet::new(),
+        renamed: Bits::new(),
     };
     let mut effects = Effects {
         base,
@@ -481,6 +486,20 @@ impl Builder<'_> {
                 cells.insert(other);
             }
         }
+        // No log of syncs shows a size before the data that it covers: this order is one of cells, which nothing jumps.
+        let size_alone = proto.class == Classes::SIZE;
+        if size_alone && self.model.append == Append::DataBeforeSize && !self.has(Fault::SizeAlone)
+        {
+            let file = proto.file.and_then(|f| self.files.get(&f));
+            let covered = proto.part.map_or(u64::MAX, |(_, to)| to);
+            for id in file.map(|f| f.fresh.clone()).unwrap_or_default().iter() {
+                let data = &self.all[id];
+                if data.part.is_none_or(|(from, _)| from < covered) {
+                    cells.add(&data.cells);
+                    cells.insert(id);
+                }
+            }
+        }
         let mut before = cells.clone();
         for other in cells.iter() {
             before.add(&self.all[other].before);
@@ -488,21 +507,6 @@ impl Builder<'_> {
         before.add(&proto.extra);
         if proto.class.meets(Classes::METADATA) {
             before.add(&self.floor);
-        }
-        let size_alone = proto.class == Classes::SIZE;
-        if size_alone && self.model.append == Append::DataBeforeSize && !self.has(Fault::SizeAlone)
-        {
-            let fresh = proto
-                .file
-                .and_then(|f| self.files.get(&f))
-                .map(|f| f.fresh.clone());
-            let covered = proto.part.map_or(u64::MAX, |(_, to)| to);
-            let fresh: Bits = fresh
-                .unwrap_or_default()
-                .iter()
-                .filter(|e| self.all[*e].part.is_none_or(|(from, _)| from < covered))
-                .collect();
-            before.add(&self.closure(&fresh, false));
         }
         if !self.has(Fault::NoRules) {
             for (i, rule) in self.model.order.iter().enumerate() {
@@ -565,6 +569,10 @@ impl Builder<'_> {
         let Some(ino) = proto.file else {
             return;
         };
+        let named = |c: &Change| matches!(c, Change::Set { ino: i, .. } if *i == ino);
+        if self.synced.contains(&ino) && proto.changes.iter().any(named) {
+            self.renamed.insert(id);
+        }
         let size = self.now.size(ino);
         let file = self.files.entry(ino).or_default();
         if metadata {
@@ -631,6 +639,9 @@ impl Builder<'_> {
         }
         let wanted = self.closure(&wanted, model.sync_jumps);
         self.demanded.add(&wanted);
+        if let What::Fsync { ino, .. } = &step.what {
+            self.synced.insert(*ino);
+        }
     }
 
     fn demand(&self, ino: Option<Ino>, demand: Demand, wanted: &mut Bits) {
@@ -647,6 +658,7 @@ impl Builder<'_> {
             Demand::OfFile(classes) => {
                 wanted.add(&matching(classes, &|e| ino.is_some() && e.file == ino));
             }
+            Demand::NamesOfSynced => wanted.add(&self.renamed),
             Demand::EntriesOfDirectory => {
                 wanted.add(&matching(Classes::ENTRY, &|e| {
                     ino.is_some() && e.dir == ino

@@ -1,3 +1,4 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 use super::*;
 use crate::models::Model;
 use crate::script::Script;
@@ -220,6 +221,22 @@ fn closing_a_file_that_was_emptied_orders_its_data_before_later_metadata_on_ext4
     assert!(!trees(run(), "ext4", 0).contains(bad));
     assert!(trees(run(), "ext4-nodelalloc", 0).contains("/f="));
     assert!(trees(run(), "posix", 0).contains(bad));
+}
+
+#[test]
+fn btrfs_logs_the_new_name_of_a_synced_file_with_the_next_sync() {
+    let run = |synced: bool| {
+        let s = Script::new().make("tmp").write("tmp", 0, b"aa");
+        let s = if synced { s.fsync("tmp") } else { s };
+        s.rename("tmp", "f").make("other").fsync("other")
+    };
+    let named = |synced: bool, after: usize| {
+        let all = trees(run(synced), "btrfs", after);
+        all.iter().all(|tree| tree.contains("/f="))
+    };
+    assert!(named(true, 6));
+    assert!(!named(true, 5), "the sync has not returned");
+    assert!(!named(false, 5), "nothing of the file was in the log");
 }
 
 #[test]

@@ -41,6 +41,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
                 "volumes in persistent memory are explored store by store: 'cargo test -p steadfast-pmfs --test crash'",
             ));
         }
+        Kind::Store => {
+            return Err(Failure::usage(
+                "volumes on object stores are explored by the tests of their crate",
+            ));
+        }
     };
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let jobs = args.jobs.unwrap_or(processors).max(1);

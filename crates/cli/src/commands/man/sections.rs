@@ -57,6 +57,10 @@ const SECTIONS: &[Sections] = &[
                 "Make a volume on a partition, on which every call is durable when it returns.",
             ),
             (
+                "steadfast mkfs --size 1G --contract relaxed data.img",
+                "Make a volume for which the kernel keeps what programs write until a file is closed or synced.",
+            ),
+            (
                 "steadfast mkfs --size 1G --on pm /dev/shm/volume",
                 "Make a volume in persistent memory: a file on tmpfs, or on a file system mounted with DAX.",
             ),

@@ -4,7 +4,6 @@
 //! The file says for all exports what the command line says for those it names; where both speak of
 //! the server, the command line holds. The help of the command shows the file.
 
-use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -353,10 +352,7 @@ impl Plan {
                 "an [[export]] without its 'image': name the file or block device",
             ));
         };
-        let image = image.canonicalize().map_err(|e| match e.kind() {
-            ErrorKind::NotFound => Failure::absent(image),
-            _ => Failure::at(image, e),
-        })?;
+        let image = crate::volume::canonical(image)?;
         let path = entry.path.as_deref().unwrap_or("/");
         if self.exports.iter().any(|export| export.path == path) {
             return Err(Failure::usage(format!(
@@ -403,6 +399,16 @@ impl Plan {
 
 /// The parts of `IMAGE[:/PATH[:/DIRECTORY]]`.
 fn parts_of(text: &str) -> Result<(PathBuf, Option<String>, Option<String>), Failure> {
+    if let Some((scheme, rest)) = text.split_once("://")
+        && crate::volume::store::url(Path::new(text)).is_some()
+    {
+        let (place, path, directory) = parts_of(rest)?;
+        return Ok((
+            format!("{scheme}://{}", place.display()).into(),
+            path,
+            directory,
+        ));
+    }
     if let Some((image, path)) = text.split_once(":/") {
         let (path, directory) = match path.split_once(":/") {
             Some((path, directory)) => (path, Some(format!("/{directory}"))),

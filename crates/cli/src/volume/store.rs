@@ -1,0 +1,149 @@
+//! Volumes on object stores.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use steadfast_store::{
+    Access as StoreAccess, Found, Location, OpenError, OpenOptions, PlaceError, StoreDevice,
+};
+
+use super::{Access, Device, Unopened};
+use crate::failure::{Failure, Kind};
+
+/// How long a store may take to answer while a command begins.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the mount options say of a volume on an object store.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Wishes {
+    /// An owner that has not released the volume is fenced.
+    pub(crate) take_over: bool,
+    /// How long the store may take to answer before the volume fails.
+    pub(crate) timeout: Option<Duration>,
+    /// The address of the server.
+    pub(crate) endpoint: Option<String>,
+}
+
+/// A volume on an object store, as it is named: `URL` or `URL@SNAPSHOT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Url {
+    pub(crate) url: String,
+    pub(crate) snapshot: Option<String>,
+}
+
+/// The URL, if an image is one.
+pub(crate) fn url(image: &Path) -> Option<Url> {
+    let text = image
+        .to_str()
+        .filter(|text| steadfast_store::is_url(text))?;
+    let last = text.rfind('/').unwrap_or(0);
+    let (url, snapshot) = match text[last..].rfind('@') {
+        Some(at) => (&text[..last + at], Some(text[last + at + 1..].to_owned())),
+        None => (text, None),
+    };
+    let url = url.trim_end_matches('/').to_owned();
+    Some(Url { url, snapshot })
+}
+
+/// A failure, and of what kind it is.
+pub(crate) fn failure(error: OpenError) -> Failure {
+    let failure = Failure::new(error.to_string());
+    match error {
+        OpenError::InUse { .. } | OpenError::Elsewhere { .. } => failure.of_kind(Kind::InUse),
+        OpenError::Absent(_) | OpenError::NoSnapshot { .. } => failure.of_kind(Kind::NotFound),
+        OpenError::Exists(_) | OpenError::SnapshotExists { .. } => failure.of_kind(Kind::HoldsData),
+        OpenError::Place(PlaceError::Scheme(_) | PlaceError::Malformed { .. }) => {
+            Failure::usage(failure.message)
+        }
+        _ => failure,
+    }
+}
+
+/// The place that a URL names.
+pub(crate) fn location(url: &str, endpoint: Option<&str>) -> Result<Location, Failure> {
+    Location::new(url, &access(endpoint)).map_err(|e| failure(e.into()))
+}
+
+fn access(endpoint: Option<&str>) -> StoreAccess {
+    StoreAccess {
+        endpoint: endpoint.map(str::to_owned),
+    }
+}
+
+/// Finds a volume.
+pub(crate) fn find(url: &str, endpoint: Option<&str>) -> Result<Found, Failure> {
+    Found::new(location(url, endpoint)?, &access(endpoint), PATIENCE).map_err(failure)
+}
+
+/// How commands open volumes.
+pub(crate) fn options(wishes: &Wishes) -> OpenOptions {
+    OpenOptions {
+        access: access(wishes.endpoint.as_deref()),
+        take_over: wishes.take_over,
+        patience: PATIENCE,
+        store_timeout: wishes.timeout,
+        release_on_drop: true,
+        ..OpenOptions::default()
+    }
+}
+
+/// Opens the disk of a volume.
+pub(crate) fn open_disk(
+    url: &Url,
+    access: Access,
+    options: &OpenOptions,
+) -> Result<StoreDevice, Failure> {
+    let found = find(&url.url, options.access.endpoint.as_deref())?;
+    let opened = match (&url.snapshot, access) {
+        (Some(name), Access::Change) => {
+            let why = format!(
+                "{}@{name}: a snapshot can only be looked at ('-o ro'); 'steadfast store clone' makes a writable volume of it",
+                url.url
+            );
+            return Err(Failure::new(why));
+        }
+        (Some(name), _) => found.look_at(name, options),
+        (None, Access::Change) => found.open(options),
+        (None, _) => found.look(options),
+    };
+    opened.map_err(failure)
+}
+
+pub(super) fn open(url: &Url, access: Access, wishes: &Wishes) -> Result<Device, Unopened> {
+    match open_disk(url, access, &options(wishes)) {
+        Ok(device) => Ok(Device::Block(Arc::new(device))),
+        Err(failure) if failure.kind == Kind::InUse => Err(Unopened::InUse(failure)),
+        Err(failure) => Err(Unopened::Failed(failure)),
+    }
+}
+
+/// Opens a volume as the mount options say.
+pub(crate) fn open_for_mount(
+    url: &Url,
+    access: Access,
+    wishes: &Wishes,
+) -> Result<Device, Failure> {
+    open(url, access, wishes).map_err(|unopened| match unopened {
+        Unopened::InUse(failure) | Unopened::Failed(failure) => failure,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_may_name_a_snapshot_and_a_file_is_no_url() {
+        let parts = |text: &str| url(Path::new(text)).map(|url| (url.url, url.snapshot));
+        let some =
+            |url: &str, snapshot: Option<&str>| Some((url.to_owned(), snapshot.map(str::to_owned)));
+        assert_eq!(parts("s3://b/p"), some("s3://b/p", None));
+        assert_eq!(parts("s3://b/p/@day"), some("s3://b/p", Some("day")));
+        assert_eq!(parts("s3://b/a@b/p@1"), some("s3://b/a@b/p", Some("1")));
+        assert_eq!(parts("file:///srv/v@x"), some("file:///srv/v", Some("x")));
+        for file in ["image.img", "/srv/a@b", "file:x", "s3:/b/p", "https://x/y"] {
+            assert_eq!(parts(file), None, "{file}");
+        }
+    }
+}

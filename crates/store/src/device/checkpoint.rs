@@ -1,0 +1,403 @@
+//! Checkpoints: the map as it was at a slot, so that recovery begins there, and superseded objects can go.
+//!
+//! Order: the map's changed cells are taken at one moment, when the map has all slots up to S and no part of the open epoch;
+//! cells and root are sent and have landed; S is acknowledged; the swap of `head` publishes the root; then what neither it nor
+//! a snapshot names is retired. It is deleted when the store's clock has gone on by `keep-deleted`.
+
+use super::{Core, Shared, relock};
+use crate::driver::{Driver, Failed};
+use crate::map::Changed;
+use crate::object::{
+    CellKind, Directory, Draft, MapObject, Place, Root, encode_objects, encode_region, encode_root,
+    push_cell,
+};
+use crate::place::runtime;
+use crate::protocol::{Base, Event, Full, Head, Kind, ObjectName, Reference, Slot, StoreTime};
+use crate::volume::OpenError;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of a map object, about.
+const MAP_BYTES: usize = 8 << 20;
+/// A map object is written anew if less than this part of it is in use.
+const MAP_LIVE_PERCENT: u64 = 50;
+/// Regions that stay in memory unchanged: their extents take up to 1 MiB each when full.
+const REGIONS_KEPT: usize = 4096;
+
+/// Why a checkpoint was not published.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The volume cannot be written any more.
+    #[error(transparent)]
+    Failed(#[from] Failed),
+    /// The list of snapshots, or what it names, could not be read.
+    #[error("reading the snapshots: {0}")]
+    Snapshots(#[source] Box<OpenError>),
+}
+
+impl CheckpointError {
+    /// The sticky failure that a flush reports.
+    pub(super) fn failed(self) -> Failed {
+        match self {
+            CheckpointError::Failed(failed) => failed,
+            CheckpointError::Snapshots(error) => match *error {
+                OpenError::Store(error) => Failed::Store(error),
+                _ => Failed::Inconsistent("the list of snapshots cannot be read"),
+            },
+        }
+    }
+}
+
+type Pins = Arc<HashSet<ObjectName>>;
+
+/// What a checkpoint took from the core.
+struct Taken {
+    through: Slot,
+    cells: Vec<((CellKind, u64), Changed)>,
+    next_object: u32,
+    directory: Directory,
+    maps: Vec<MapObject>,
+    retires: Vec<ObjectName>,
+    kept: Vec<ObjectName>,
+    waiting: Vec<ObjectName>,
+    base: Base,
+}
+
+impl Shared {
+    /// The background thread: checkpoints when they are due, then collection.
+    pub(super) fn work(&self) {
+        loop {
+            {
+                let mut work = relock(&self.work);
+                while !work.wanted && !work.stop {
+                    let waited = self.work_changed.wait(work);
+                    work = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+                }
+                if work.stop {
+                    return;
+                }
+                work.wanted = false;
+            }
+            // A failure of the writer is sticky, and flushes report it. Snapshots that cannot be read are tried again with
+            // the next checkpoint; until then nothing is deleted.
+            if self.checkpoint(false).is_ok() {
+                let _ = self.collect_if_worth();
+            }
+        }
+    }
+
+    /// The names that snapshots need, as the newest known head lists them.
+    fn pins(&self, head: &Head) -> Result<Pins, CheckpointError> {
+        if let Some((reference, pins)) = &self.lock().pins
+            && *reference == head.roots
+        {
+            return Ok(Arc::clone(pins));
+        }
+        let pins = super::load_pins(&self.sources, head.roots);
+        let pins = Arc::new(pins.map_err(|e| CheckpointError::Snapshots(Box::new(e)))?);
+        self.lock().pins = Some((head.roots, Arc::clone(&pins)));
+        Ok(pins)
+    }
+
+    pub(super) fn checkpoint(&self, release: bool) -> Result<(), CheckpointError> {
+        let one_at_a_time = relock(&self.checkpointing);
+        let driver = self.driver()?;
+        let head = driver
+            .head()
+            .ok_or(Failed::Inconsistent("no head before a checkpoint"))?;
+        let pins = self.pins(&head)?;
+        let taken = {
+            let mut core = self.lock();
+            if core.closed == core.base.through && core.base.root.is_some() && !release {
+                return Ok(());
+            }
+            core.take(driver, &pins)
+        };
+        // Nothing changed: the published root is the checkpoint.
+        let same = taken.cells.is_empty()
+            && taken.base.root.is_some()
+            && taken.through == taken.base.through
+            && taken.retires.is_empty();
+        let published = match same {
+            true => self.release_only(driver, taken.base),
+            false => self.write_checkpoint(driver, taken, &pins, release),
+        };
+        drop(one_at_a_time);
+        published?;
+        self.delete_due()?;
+        Ok(())
+    }
+
+    /// Publishes the present checkpoint again, with the word that this machine serves nobody.
+    fn release_only(&self, driver: &Arc<Driver>, base: Base) -> Result<(), CheckpointError> {
+        self.publish(driver, base, Vec::new(), true).map(drop)
+    }
+
+    /// Sends cells and root, and publishes them.
+    fn write_checkpoint(
+        &self,
+        driver: &Arc<Driver>,
+        taken: Taken,
+        pins: &Pins,
+        release: bool,
+    ) -> Result<(), CheckpointError> {
+        let Taken {
+            through,
+            cells,
+            mut directory,
+            maps: old,
+            mut retires,
+            mut kept,
+            ..
+        } = taken;
+        // Cells that are written now leave their objects.
+        for (key, _) in &cells {
+            directory.remove(key);
+        }
+        let mut used: Vec<bool> = vec![false; old.len()];
+        for place in directory.values() {
+            used[place.map as usize] = true;
+        }
+        let listed: HashSet<ObjectName> = retires.iter().chain(&kept).copied().collect();
+        let mut maps = Vec::new();
+        let mut renumbered = HashMap::new();
+        for (index, map) in old.iter().enumerate() {
+            if used[index] {
+                renumbered.insert(index as u32, maps.len() as u32);
+                maps.push(*map);
+            } else if map.source == 0 && !listed.contains(&map.reference.name) {
+                let list = match pins.contains(&map.reference.name) {
+                    true => &mut kept,
+                    false => &mut retires,
+                };
+                list.push(map.reference.name);
+            }
+        }
+        for place in directory.values_mut() {
+            place.map = renumbered.get(&place.map).copied().unwrap_or(u32::MAX);
+        }
+        if let Some(root) = taken.base.root {
+            let list = match pins.contains(&root.name) {
+                true => &mut kept,
+                false => &mut retires,
+            };
+            list.push(root.name);
+        }
+        let mut sent = self.send_cells(driver, &cells, &mut directory, &mut maps)?;
+        drop(cells);
+        // Map objects that only a snapshot needs are listed, though no cell is in them.
+        for name in &kept {
+            let known = old.iter().find(|map| map.reference.name == *name);
+            let reference = Reference {
+                name: *name,
+                stamp: known.map_or_else(Default::default, |map| map.reference.stamp),
+            };
+            maps.push(MapObject {
+                source: 0,
+                reference,
+                bytes: known.map_or(0, |map| map.bytes),
+            });
+        }
+        let root = Root {
+            next_object: taken.next_object,
+            through,
+            maps,
+            directory,
+            retired: (taken.waiting.iter().chain(&retires)).copied().collect(),
+        };
+        let volume = self.volume();
+        let reference = driver.put(Kind::Map, |name| encode_root(volume, name, &root))?;
+        sent.push(reference.name);
+        driver.wait_landed(&sent)?;
+        driver.wait_acknowledged(through)?;
+        if release {
+            driver.wait_pending(0)?;
+        }
+        let base = Base {
+            through,
+            root: Some(reference),
+        };
+        let (retired, rescued) = self.publish(driver, base, retires, release)?;
+        kept.extend(rescued);
+        let mut core = self.lock();
+        core.directory = root.directory;
+        core.maps = root.maps;
+        core.kept = kept;
+        core.base = base;
+        core.collector.retire(retired);
+        core.map.shrink(REGIONS_KEPT);
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Packs cells into map objects, sends them, and notes where they are.
+    fn send_cells(
+        &self,
+        driver: &Arc<Driver>,
+        cells: &[((CellKind, u64), Changed)],
+        directory: &mut Directory,
+        maps: &mut Vec<MapObject>,
+    ) -> Result<Vec<ObjectName>, Failed> {
+        let volume = self.volume();
+        let encoded = cells.iter().filter_map(|(key, changed)| {
+            let bytes = match changed {
+                Changed::Region(region) if region.0.is_empty() => return None,
+                Changed::Objects(part) if part.is_empty() => return None,
+                Changed::Region(region) => encode_region(region.0.iter()),
+                Changed::Objects(part) => encode_objects(part.iter()),
+            };
+            Some((*key, bytes))
+        });
+        let mut encoded = encoded.peekable();
+        let mut sent = Vec::new();
+        while encoded.peek().is_some() {
+            let map = maps.len() as u32;
+            let mut places = Vec::new();
+            let mut length = 0;
+            let reference = driver.put(Kind::Map, |name| {
+                let mut draft = Draft::new(1 << 16);
+                while draft.len() < MAP_BYTES
+                    && let Some((key, bytes)) = encoded.next()
+                {
+                    let (at, len) = push_cell(&mut draft, volume, name, key.0, key.1, &[&bytes]);
+                    places.push((key, Place { map, at, len }));
+                }
+                length = draft.len() as u64;
+                draft.finish(volume, name)
+            })?;
+            directory.extend(places);
+            maps.push(MapObject {
+                source: 0,
+                reference,
+                bytes: length,
+            });
+            sent.push(reference.name);
+            driver.wait_pending(super::PENDING_MOST)?;
+        }
+        Ok(sent)
+    }
+
+    /// Publishes a checkpoint. If snapshots were made meanwhile, what they need is not retired: it is returned apart.
+    fn publish(
+        &self,
+        driver: &Arc<Driver>,
+        base: Base,
+        mut retires: Vec<ObjectName>,
+        release: bool,
+    ) -> Result<(Vec<ObjectName>, Vec<ObjectName>), CheckpointError> {
+        let mut rescued = Vec::new();
+        loop {
+            match driver.publish(base, retires.clone(), release)? {
+                Ok(()) => {}
+                Err(Full::Busy) if release => {
+                    driver.wait_pending(0)?;
+                    continue;
+                }
+                Err(_) => return Err(Failed::Inconsistent("a checkpoint was refused").into()),
+            }
+            loop {
+                match driver.next_event()? {
+                    Event::Published(retired) => return Ok((retired, rescued)),
+                    Event::Reconsider(head) => {
+                        let pins = self.pins(&head)?;
+                        let (needed, rest) =
+                            retires.into_iter().partition(|name| pins.contains(name));
+                        rescued.extend::<Vec<ObjectName>>(needed);
+                        retires = rest;
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Deletes retired objects that are due by the store's clock. What fails is tried with the next checkpoint.
+    pub(super) fn delete_due(&self) -> Result<(), Failed> {
+        if self.lock().collector.waiting().next().is_none() {
+            return Ok(());
+        }
+        let io = self.sources.own();
+        let runtime = runtime().map_err(|_| Failed::Inconsistent("no threads for requests"))?;
+        let Ok(now) = runtime.block_on(io.written_at(ObjectName::Head)) else {
+            return Ok(());
+        };
+        let due = self.lock().collector.tick(StoreTime(now));
+        for batch in due.chunks(64) {
+            let deletes = batch.iter().map(|name| io.delete(*name));
+            let results = runtime.block_on(futures_util::future::join_all(deletes));
+            let mut core = self.lock();
+            for (name, result) in batch.iter().zip(results) {
+                if result.is_ok() {
+                    core.collector.deleted(*name);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Takes all that a checkpoint needs, at one moment.
+    fn take(&mut self, driver: &Driver, pins: &Pins) -> Taken {
+        let through = self.closed;
+        let mut retires = Vec::new();
+        for id in self.map.dead() {
+            let Some(entry) = self.map.object(id).copied() else {
+                continue;
+            };
+            if entry.source == 0 && pins.contains(&entry.name) {
+                continue;
+            }
+            self.map.forget_object(id);
+            if entry.source == 0 {
+                retires.push(entry.name);
+            }
+        }
+        retires.extend(self.plain.drain(..).map(|(_, name)| name));
+        let (landed, flying) = std::mem::take(&mut self.orphans)
+            .into_iter()
+            .partition::<Vec<_>, _>(|name| !driver.is_uploading(*name));
+        self.orphans = flying;
+        retires.extend(landed);
+        let (kept, freed) = std::mem::take(&mut self.kept)
+            .into_iter()
+            .partition::<Vec<_>, _>(|name| pins.contains(name));
+        retires.extend(freed);
+        self.give_up_sparse_maps();
+        self.bytes_since = 0;
+        Taken {
+            through,
+            cells: self.map.take_changed(),
+            next_object: self.map.next_object,
+            directory: self.directory.clone(),
+            maps: self.maps.clone(),
+            retires,
+            kept,
+            waiting: self.collector.waiting().collect(),
+            base: self.base,
+        }
+    }
+
+    /// Cells of map objects that are mostly unused count as changed, so that the objects can go.
+    fn give_up_sparse_maps(&mut self) {
+        let mut used = vec![0; self.maps.len()];
+        for place in self.directory.values() {
+            used[place.map as usize] += u64::from(place.len);
+        }
+        let sparse = |map: u32| {
+            let (used, whole) = (used[map as usize], self.maps[map as usize].bytes);
+            used * 100 < whole * MAP_LIVE_PERCENT
+        };
+        let cells: Vec<(CellKind, u64)> = self
+            .directory
+            .iter()
+            .filter(|(key, place)| sparse(place.map) && self.map.is_loaded(**key))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in cells {
+            self.map.mark_changed(key);
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Collection: live blocks are moved out of objects that are mostly dead, so that the objects can be retired.
+//!
+//! Objects are chosen by what they free for what moving costs, the older ones first (cost-benefit). What is moved becomes
+//! data objects, which a slot of its own names; the slot has nothing of the open epoch. A block that was overwritten
+//! meanwhile is left out: the map decides at the moment when the slot is sent.
+
+use super::checkpoint::CheckpointError;
+use super::epoch::push_runs;
+use super::{CELL_BLOCKS, DATA_BLOCKS, Shared};
+use crate::driver::Failed;
+use crate::map::{ObjectEntry, REGION_BLOCKS, Spot};
+use crate::object::{
+    CELL_HEADER, CellKind, DataName, Draft, ENVELOPE, Entry, Epoch, SlotBody, decode_slot,
+    encode_epoch, open, read_cell,
+};
+use crate::place::runtime;
+use crate::protocol::{Full, Kind, ObjectName, Slot, SlotName};
+use bytes::Bytes;
+use std::sync::atomic::Ordering;
+use steadfast_block::BLOCK_SIZE;
+
+/// Collection begins when less than this part of what the objects hold is live.
+const LIVE_PERCENT: u64 = 70;
+/// Objects that are emptied at a time.
+const VICTIMS: usize = 64;
+/// Blocks that are moved at a time: 32 MiB, at most one object of that size.
+const MOVED_BLOCKS: u64 = 8192;
+
+/// A block that is to be moved, and where it is now.
+struct Move {
+    block: u64,
+    from: Spot,
+    bytes: Bytes,
+}
+
+impl Shared {
+    /// After a checkpoint: collects if enough is dead.
+    pub(super) fn collect_if_worth(&self) -> Result<(), CheckpointError> {
+        self.collect_to(LIVE_PERCENT).map(drop)
+    }
+
+    /// Empties objects until so much of what they hold is live. Returns how many were emptied.
+    pub(super) fn collect_to(&self, percent: u64) -> Result<u64, CheckpointError> {
+        let mut emptied = 0;
+        loop {
+            let victims = self.victims(percent);
+            if victims.is_empty() {
+                break;
+            }
+            let mut moves = Vec::new();
+            for (id, entry) in &victims {
+                self.live_blocks_of(*id, entry, &mut moves)?;
+            }
+            for batch in moves.chunks(MOVED_BLOCKS as usize) {
+                self.relocate(batch)?;
+            }
+            emptied += victims.len() as u64;
+            self.checkpoint(false)?;
+        }
+        // Deletes what has become due, also if nothing was to be moved.
+        self.delete_due()?;
+        Ok(emptied)
+    }
+
+    /// The objects that are worth most, if less than `percent` of all is live.
+    fn victims(&self, percent: u64) -> Vec<(u32, ObjectEntry)> {
+        let core = self.lock();
+        let own = |entry: &ObjectEntry| entry.source == 0;
+        let (mut live, mut held) = (0_u64, 0_u64);
+        for (_, entry) in core.map.objects().filter(|(_, entry)| own(entry)) {
+            live += u64::from(entry.live);
+            held += u64::from(entry.blocks);
+        }
+        if live * 100 >= held * percent {
+            return Vec::new();
+        }
+        // Numbers grow with time, so the distance to the newest is an age.
+        let newest = u64::from(core.map.next_object);
+        let worth = |id: u32, entry: &ObjectEntry| {
+            let used = u64::from(entry.live) * 1000 / u64::from(entry.blocks.max(1));
+            (1000 - used.min(1000)) * (newest - u64::from(id)) / (1000 + used)
+        };
+        let mut found: Vec<(u64, u32, ObjectEntry)> = core
+            .map
+            .objects()
+            .filter(|(_, entry)| own(entry) && entry.live > 0 && entry.live < entry.blocks)
+            .map(|(id, entry)| (worth(id, entry), id, *entry))
+            .collect();
+        found.sort_unstable_by_key(|(worth, id, _)| (std::cmp::Reverse(*worth), *id));
+        let mut moved = 0;
+        let fits = |(_, _, entry): &(u64, u32, ObjectEntry)| {
+            moved += u64::from(entry.live);
+            moved <= MOVED_BLOCKS
+        };
+        let victims = found.into_iter().take(VICTIMS).take_while(fits);
+        victims.map(|(_, id, entry)| (id, entry)).collect()
+    }
+
+    /// Reads an object and finds the blocks in it that the map still has.
+    fn live_blocks_of(
+        &self,
+        id: u32,
+        entry: &ObjectEntry,
+        moves: &mut Vec<Move>,
+    ) -> Result<(), CheckpointError> {
+        let io = self.sources.own();
+        let bytes = match self.driver()?.pending(entry.name) {
+            Some(bytes) => bytes,
+            None => {
+                let runtime =
+                    runtime().map_err(|_| Failed::Inconsistent("no threads for requests"))?;
+                let got = runtime.block_on(io.get(entry.name, None));
+                let got = got.map_err(Failed::Store)?;
+                got.ok_or_else(|| Failed::Store(io.missing(entry.name)))?
+                    .bytes
+            }
+        };
+        let damaged = |why| Failed::Store(io.damaged(entry.name, why));
+        open(io.volume, entry.name, &bytes).map_err(damaged)?;
+        let (mut at, end) = match entry.name {
+            ObjectName::Log(slot) => {
+                let (body, _) = decode_slot(io.volume, slot, &bytes).map_err(damaged)?;
+                let SlotBody::Epoch(epoch) = body else {
+                    return Err(Failed::Inconsistent("a seal has blocks").into());
+                };
+                let own = epoch.entries.iter().filter(|entry| entry.object == 0);
+                let end = own.map(|entry| (entry.at + entry.len) as usize).max();
+                (ENVELOPE + 8, end.unwrap_or(0))
+            }
+            _ => (ENVELOPE, bytes.len()),
+        };
+        while at < end {
+            let cell = read_cell(io.volume, entry.name, at as u32, &bytes.slice(at..));
+            let cell = cell.map_err(damaged)?;
+            let len = CELL_HEADER + cell.contents.len();
+            if cell.kind == CellKind::Blocks {
+                let count = (cell.contents.len() / BLOCK_SIZE) as u64;
+                self.still_live(id, at as u32, cell.index, count, &cell.contents, moves)?;
+            }
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn still_live(
+        &self,
+        id: u32,
+        at: u32,
+        block: u64,
+        count: u64,
+        contents: &Bytes,
+        moves: &mut Vec<Move>,
+    ) -> Result<(), Failed> {
+        let core = loop {
+            let core = self.lock();
+            match core.missing(block, count) {
+                Some(region) => {
+                    drop(core);
+                    self.load_region(region)?;
+                }
+                None => break core,
+            }
+        };
+        for (first, run, spot) in core.map.over(block, count) {
+            if spot.object != id || spot.at != at {
+                continue;
+            }
+            for i in 0..run {
+                let skip = spot.skip + i as u16;
+                let from = usize::from(skip) * BLOCK_SIZE;
+                moves.push(Move {
+                    block: first + u64::from(i),
+                    from: Spot { skip, ..spot },
+                    bytes: contents.slice(from..from + BLOCK_SIZE),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes blocks to new data objects, and commits a slot that says where they are now.
+    fn relocate(&self, moves: &[Move]) -> Result<(), Failed> {
+        let driver = self.driver()?;
+        let volume = self.volume();
+        let mut sorted: Vec<&Move> = moves.iter().collect();
+        sorted.sort_unstable_by_key(|one| one.block);
+        let mut epoch = Epoch::default();
+        let mut names = Vec::new();
+        for part in sorted.chunks(DATA_BLOCKS * 4) {
+            let mut runs: Vec<(u64, Vec<Bytes>)> = Vec::new();
+            for one in part {
+                match runs.last_mut() {
+                    Some((first, run))
+                        if *first + run.len() as u64 == one.block
+                            && run.len() < CELL_BLOCKS
+                            && !one.block.is_multiple_of(REGION_BLOCKS) =>
+                    {
+                        run.push(one.bytes.clone());
+                    }
+                    _ => runs.push((one.block, vec![one.bytes.clone()])),
+                }
+            }
+            let object = epoch.data.len() as u32 + 1;
+            let mut bytes = 0;
+            let reference = driver.put(Kind::Data, |name| {
+                let mut draft = Draft::new(part.len() * BLOCK_SIZE + runs.len() * CELL_HEADER);
+                push_runs(&mut draft, volume, name, &runs, |block, count, at, len| {
+                    epoch.entries.push(Entry {
+                        block,
+                        count: count as u16,
+                        skip: 0,
+                        object,
+                        at,
+                        len,
+                    });
+                });
+                bytes = draft.len() as u64;
+                draft.finish(volume, name)
+            })?;
+            let ObjectName::Data { number, .. } = reference.name else {
+                return Err(Failed::Inconsistent("a data object has another kind"));
+            };
+            epoch.data.push(DataName {
+                number,
+                stamp: reference.stamp,
+                bytes,
+                blocks: part.len() as u32,
+            });
+            names.push(reference.name);
+        }
+        let slot = self.append_moves(&sorted, &epoch, &names)?;
+        driver.wait_acknowledged(slot)?;
+        self.moved_blocks
+            .fetch_add(moves.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Sends a slot with the moves of blocks that are still where they were.
+    fn append_moves(
+        &self,
+        moves: &[&Move],
+        epoch: &Epoch,
+        names: &[ObjectName],
+    ) -> Result<Slot, Failed> {
+        let driver = self.driver()?;
+        loop {
+            let mut core = self.lock();
+            let missing = moves.iter().find_map(|one| core.missing(one.block, 1));
+            if let Some(region) = missing {
+                drop(core);
+                self.load_region(region)?;
+                continue;
+            }
+            let unmoved = |one: &&&Move| {
+                let now = core.map.over(one.block, 1);
+                matches!(now.first(), Some((_, _, spot)) if *spot == one.from)
+            };
+            let valid: std::collections::HashSet<u64> =
+                moves.iter().filter(unmoved).map(|one| one.block).collect();
+            let mut still = Epoch {
+                data: epoch.data.clone(),
+                ..Epoch::default()
+            };
+            for entry in &epoch.entries {
+                let mut skip = 0;
+                while skip < entry.count {
+                    let first = skip;
+                    while skip < entry.count && valid.contains(&(entry.block + u64::from(skip))) {
+                        skip += 1;
+                    }
+                    if skip > first {
+                        still.entries.push(Entry {
+                            block: entry.block + u64::from(first),
+                            count: skip - first,
+                            skip: first,
+                            ..*entry
+                        });
+                    }
+                    skip += u16::from(skip < entry.count);
+                }
+            }
+            let at = SlotName {
+                term: driver.term(),
+                slot: core.next_slot(),
+            };
+            let (bytes, stamp, still) = encode_epoch(self.volume(), at, still, |_, _| {});
+            let length = bytes.len() as u64;
+            match driver.append(at.slot, bytes, stamp, names)? {
+                Ok(()) => {
+                    core.apply(at, stamp, length, &still)?;
+                    return Ok(at.slot);
+                }
+                Err(Full::Window) => {
+                    let closed = core.closed;
+                    drop(core);
+                    driver.wait_window(closed)?;
+                }
+                Err(_) => return Err(Failed::Inconsistent("a move after the end")),
+            }
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! Reading what a volume was: checkpoints, regions of the map, the slots after a checkpoint, lists of snapshots.
+
+use super::{Core, Shared};
+use crate::driver::Failed;
+use crate::io::{Io, StoreError};
+use crate::map::{Extents, Map, ObjectEntry, regions};
+use crate::object::{
+    Bad, CellKind, Directory, MapObject, Place, Roots, SlotBody, VolumeObject, decode_head,
+    decode_objects, decode_region, decode_root, decode_roots, decode_slot, read_cell,
+};
+use crate::place::{Location, runtime};
+use crate::protocol::{Base, Head, ObjectName, Reference, Slot, SlotName, Stamp};
+use crate::volume::OpenError;
+use bytes::Bytes;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Slots that are read at a time.
+const SLOTS_AHEAD: u64 = 64;
+/// How often a reader begins again because a writer has published a checkpoint meanwhile.
+const BEGIN_AGAIN: u32 = 8;
+
+/// The volume and its parents.
+#[derive(Clone)]
+pub(crate) struct Sources(Arc<[Arc<Io>]>);
+
+impl Sources {
+    pub(crate) fn of(
+        location: Location,
+        volume: &VolumeObject,
+        parents: &[Location],
+        patience: Option<Duration>,
+    ) -> Sources {
+        let parents = volume.parents.iter().zip(parents);
+        let parents = parents.map(|(parent, at)| Io::new(at.clone(), parent.id, patience));
+        let own = std::iter::once(Io::new(location, volume.id, patience));
+        Sources(own.chain(parents).collect())
+    }
+
+    pub(crate) fn own(&self) -> &Arc<Io> {
+        &self.0[0]
+    }
+
+    pub(crate) fn all(&self) -> &[Arc<Io>] {
+        &self.0
+    }
+
+    pub(crate) fn get(&self, source: u16) -> Result<&Arc<Io>, StoreError> {
+        self.0.get(usize::from(source)).ok_or_else(|| {
+            let why = "it names a volume that is none of the parents";
+            self.own().damaged(ObjectName::Volume, Bad::Content(why))
+        })
+    }
+}
+
+/// A checkpoint in memory.
+#[derive(Default)]
+pub(crate) struct Loaded {
+    pub(crate) map: Map,
+    pub(crate) directory: Directory,
+    pub(crate) maps: Vec<MapObject>,
+    pub(crate) retired: Vec<ObjectName>,
+    /// Map objects that the root lists and no cell is in: snapshots need them.
+    pub(crate) kept: Vec<ObjectName>,
+}
+
+fn block_on<T>(future: impl Future<Output = Result<T, StoreError>>) -> Result<T, OpenError> {
+    Ok(runtime()?.block_on(future)?)
+}
+
+/// Reads an object that must be there, with these contents.
+async fn need(io: &Io, reference: Reference) -> Result<Bytes, StoreError> {
+    let got = io.get(reference.name, None).await?;
+    got.map(|got| got.bytes)
+        .ok_or_else(|| io.missing(reference.name))
+}
+
+/// Reads the root of a checkpoint, and the table of objects.
+pub(crate) fn load_root(
+    sources: &Sources,
+    base: Base,
+    first_base: Option<Base>,
+) -> Result<Loaded, OpenError> {
+    // A clone begins with a checkpoint of its parent.
+    let (source, root) = match (base.root, first_base.and_then(|base| base.root)) {
+        (Some(root), _) => (0, Some(root)),
+        (None, root) => (1, root),
+    };
+    let Some(reference) = root else {
+        return Ok(Loaded::default());
+    };
+    let io = sources.get(source)?;
+    let bytes = block_on(need(io, reference))?;
+    let damaged = |why| -> OpenError { io.damaged(reference.name, why).into() };
+    let (root, stamp) = decode_root(io.volume, reference.name, &bytes).map_err(damaged)?;
+    if stamp != reference.stamp {
+        return Err(damaged(Bad::Content(
+            "it is not the one that was referred to",
+        )));
+    }
+    let mut loaded = Loaded {
+        directory: root.directory,
+        ..Loaded::default()
+    };
+    loaded.map.next_object = root.next_object;
+    loaded.maps = root.maps;
+    for map in &mut loaded.maps {
+        map.source += source;
+    }
+    if source == 0 {
+        loaded.retired = root.retired;
+        let named: HashSet<u32> = loaded.directory.values().map(|place| place.map).collect();
+        let maps = loaded.maps.iter().enumerate();
+        loaded.kept = maps
+            .filter(|(index, map)| map.source == 0 && !named.contains(&(*index as u32)))
+            .map(|(_, map)| map.reference.name)
+            .collect();
+    }
+    let parts = loaded.directory.iter();
+    let parts: Vec<Place> = parts
+        .filter(|((kind, _), _)| *kind == CellKind::Objects)
+        .map(|(_, place)| *place)
+        .collect();
+    for place in parts {
+        let entries = block_on(load_objects(sources, &loaded.maps, place))?;
+        loaded.map.load_objects(entries);
+    }
+    Ok(loaded)
+}
+
+/// Reads a cell of a map object; also which volume wrote it.
+async fn load_cell(
+    sources: &Sources,
+    maps: &[MapObject],
+    place: Place,
+) -> Result<(u16, ObjectName, Bytes), StoreError> {
+    let unnamed = || {
+        let why = Bad::Content("a cell is in no object of the checkpoint");
+        sources.own().damaged(ObjectName::Head, why)
+    };
+    let map = maps.get(place.map as usize).ok_or_else(unnamed)?;
+    let io = sources.get(map.source)?;
+    let name = map.reference.name;
+    let (from, to) = (
+        u64::from(place.at),
+        u64::from(place.at) + u64::from(place.len),
+    );
+    let got = io.get(name, Some(from..to)).await?;
+    let got = got.ok_or_else(|| io.missing(name))?;
+    let cell = read_cell(io.volume, name, place.at, &got.bytes);
+    let cell = cell.map_err(|why| io.damaged(name, why))?;
+    Ok((map.source, name, cell.contents))
+}
+
+async fn load_objects(
+    sources: &Sources,
+    maps: &[MapObject],
+    place: Place,
+) -> Result<Vec<(u32, ObjectEntry)>, StoreError> {
+    let (source, name, contents) = load_cell(sources, maps, place).await?;
+    let entries = decode_objects(&contents);
+    let mut entries = entries.map_err(|why| sources.own().damaged(name, why))?;
+    for (_, entry) in &mut entries {
+        entry.source += source;
+    }
+    Ok(entries)
+}
+
+pub(super) async fn read_region(
+    sources: &Sources,
+    maps: &[MapObject],
+    place: Place,
+) -> Result<Extents<crate::map::Spot>, StoreError> {
+    let (_, name, contents) = load_cell(sources, maps, place).await?;
+    let extents = decode_region(&contents);
+    let extents = extents.map_err(|why| sources.own().damaged(name, why))?;
+    Ok(Extents(extents.into_iter().collect()))
+}
+
+impl Core {
+    /// A region that these blocks need and that is not in memory.
+    pub(super) fn missing(&self, block: u64, count: u64) -> Option<u64> {
+        regions(block, count).find(|region| {
+            let key = (CellKind::Region, *region);
+            !self.map.is_loaded(key) && self.directory.contains_key(&key)
+        })
+    }
+
+    /// Loads the regions of these blocks.
+    pub(crate) fn load_regions(
+        &mut self,
+        sources: &Sources,
+        block: u64,
+        count: u64,
+    ) -> Result<(), OpenError> {
+        while let Some(region) = self.missing(block, count) {
+            if let Some(place) = self.directory.get(&(CellKind::Region, region)) {
+                let extents = block_on(read_region(sources, &self.maps, *place))?;
+                self.map.load_region(region, extents);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Loads a region, without holding the core's lock meanwhile.
+    pub(super) fn load_region(&self, region: u64) -> Result<(), Failed> {
+        let found = {
+            let core = self.lock();
+            let place = core.directory.get(&(CellKind::Region, region)).copied();
+            place.map(|place| (place, core.maps.clone()))
+        };
+        let Some((place, maps)) = found else {
+            return Ok(());
+        };
+        let runtime = runtime().map_err(|_| Failed::Inconsistent("no threads for requests"))?;
+        let extents = runtime.block_on(read_region(&self.sources, &maps, place))?;
+        let mut core = self.lock();
+        core.map.load_region(region, extents);
+        Ok(())
+    }
+}
+
+/// The checkpoint and the slots after it, as `head` has them at some moment, without a claim.
+pub(crate) fn read_history(
+    sources: &Sources,
+    first_base: Option<Base>,
+    keep: Duration,
+) -> Result<(Head, String, Core), OpenError> {
+    let mut last = None;
+    for _ in 0..BEGIN_AGAIN {
+        let (head, owner) = read_head(sources.own())?;
+        match read_slots(sources, &head, first_base, keep) {
+            Ok(core) => return Ok((head, owner, core)),
+            // A writer may have published a checkpoint, and deleted what it supersedes.
+            Err(error) if last.as_ref() != Some(&head) => {
+                last = Some(head);
+                drop(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(OpenError::Restless(sources.own().location.url.clone()))
+}
+
+pub(crate) fn read_head(io: &Io) -> Result<(Head, String), OpenError> {
+    let got = block_on(io.get(ObjectName::Head, None))?;
+    let got = got.ok_or_else(|| io.missing(ObjectName::Head))?;
+    let object = decode_head(io.volume, &got.bytes);
+    let object = object.map_err(|why| io.damaged(ObjectName::Head, why))?;
+    Ok((object.head, object.owner))
+}
+
+fn read_slots(
+    sources: &Sources,
+    head: &Head,
+    first_base: Option<Base>,
+    keep: Duration,
+) -> Result<Core, OpenError> {
+    let io = sources.own();
+    let loaded = load_root(sources, head.base, first_base)?;
+    let mut core = Core::of(loaded, head.base, keep);
+    let mut next = head.base.through.next();
+    loop {
+        let batch: Vec<SlotName> = (next.0..next.0 + SLOTS_AHEAD)
+            .filter_map(|slot| head.slot_name(Slot(slot)))
+            .collect();
+        let reads = batch.iter().map(|at| io.get(ObjectName::Log(*at), None));
+        let found = block_on(async { Ok(futures_util::future::join_all(reads).await) })?;
+        for (at, got) in batch.into_iter().zip(found) {
+            let open = head.open_term() == Some(at.term);
+            let name = ObjectName::Log(at);
+            let Some(got) = got? else {
+                match open {
+                    true => return Ok(core),
+                    false => return Err(io.missing(name).into()),
+                }
+            };
+            match decode_slot(io.volume, at, &got.bytes) {
+                Ok((SlotBody::Seal(_), _)) if open => return Ok(core),
+                Ok((SlotBody::Epoch(_), stamp)) => {
+                    core.replay(sources, at, stamp, &got.bytes)?;
+                }
+                Ok(_) => return Err(io.missing(name).into()),
+                Err(why) => return Err(io.damaged(name, why).into()),
+            }
+            next = at.slot.next();
+        }
+    }
+}
+
+/// Reads a list of snapshots.
+pub(crate) fn read_roots(io: &Io, reference: Option<Reference>) -> Result<Roots, OpenError> {
+    let Some(reference) = reference else {
+        return Ok(Roots::default());
+    };
+    let bytes = block_on(need(io, reference))?;
+    let (roots, _): (Roots, Stamp) = decode_roots(io.volume, reference.name, &bytes)
+        .map_err(|why| io.damaged(reference.name, why))?;
+    Ok(roots)
+}
+
+/// The names of all objects of this volume that snapshots and clones need.
+pub(crate) fn load_pins(
+    sources: &Sources,
+    reference: Option<Reference>,
+) -> Result<HashSet<ObjectName>, OpenError> {
+    let roots = read_roots(sources.own(), reference)?;
+    let mut names = HashSet::new();
+    for pin in &roots.pins {
+        let Some(root) = pin.base.root else { continue };
+        names.insert(root.name);
+        let loaded = load_root(sources, pin.base, None)?;
+        let named: HashSet<u32> = loaded.directory.values().map(|place| place.map).collect();
+        for (index, map) in loaded.maps.iter().enumerate() {
+            if map.source == 0 && named.contains(&(index as u32)) {
+                names.insert(map.reference.name);
+            }
+        }
+        for (_, entry) in loaded.map.objects() {
+            if entry.source == 0 && entry.live > 0 {
+                names.insert(entry.name);
+            }
+        }
+    }
+    Ok(names)
+}
+
+impl Core {
+    /// The last slot that the map has.
+    pub(crate) fn last_slot(&self) -> Slot {
+        self.closed
+    }
+
+    /// Objects that are retired and not deleted.
+    pub(crate) fn retired(&self) -> usize {
+        self.collector.waiting().count()
+    }
+
+    /// Names of this volume's objects that it needs after the checkpoint, or has retired: the slots without blocks.
+    pub(crate) fn other_names(&self) -> impl Iterator<Item = ObjectName> + '_ {
+        let plain = self.plain.iter().map(|(_, name)| *name);
+        plain
+            .chain(self.collector.waiting())
+            .chain(self.kept.iter().copied())
+    }
+}

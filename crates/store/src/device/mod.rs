@@ -1,0 +1,491 @@
+//! The disk: blocks of 4 KiB over the objects of a volume, contract *snapshot*.
+//!
+//! Writes gather in the *open epoch*. A flush closes it: what it holds becomes one slot object, and what is more than 1 MiB
+//! of it lies in data objects, which are sent while the epoch is still being written. The flush returns when the slot is
+//! acknowledged. The map has all closed epochs; the open one lies over it, so that [`rollback`](Snapshot::rollback) is to
+//! forget it, and a checkpoint never has a part of it.
+//!
+//! Order of locks: the device's core before the driver's state. No request is waited for under the core's lock.
+
+mod cache;
+mod checkpoint;
+mod collect;
+mod epoch;
+mod load;
+mod read;
+mod write;
+
+pub use checkpoint::CheckpointError;
+pub(crate) use load::{Loaded, Sources, load_pins, load_root, read_head, read_history, read_roots};
+
+use crate::driver::{Driver, Failed};
+use crate::io::Io;
+use crate::map::Map;
+use crate::object::{Directory, MapObject, VolumeId};
+use crate::owner::Owner;
+use crate::protocol::{
+    Base, Collector, Event, Faults, Nonce, ObjectName, Reference, Settings, Slot,
+};
+use crate::volume::{OpenError, OpenOptions};
+use cache::Cache;
+use epoch::OpenEpoch;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use steadfast_block::{
+    BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Snapshot, check_count,
+    check_range, check_segments,
+};
+
+/// Blocks that an epoch may have: 256 MiB.
+pub(crate) const EPOCH_BLOCKS: u64 = 1 << 16;
+/// Blocks that a slot holds itself: 1 MiB. An epoch with more puts all of them into data objects.
+pub(crate) const INLINE_BLOCKS: usize = 256;
+/// Blocks of a data object: 8 MiB.
+pub(crate) const DATA_BLOCKS: usize = 2048;
+/// Blocks of a cell: 64 KiB.
+pub(crate) const CELL_BLOCKS: usize = 16;
+/// Bytes on their way to the store before writers wait.
+const PENDING_MOST: u64 = 64 << 20;
+/// A checkpoint is due after so many slots or bytes of them; at the second numbers, flushes wait for it.
+const DUE_SLOTS: u64 = 1024;
+const DUE_BYTES: u64 = 256 << 20;
+const LATE_SLOTS: u64 = 4096;
+const LATE_BYTES: u64 = 1 << 30;
+
+/// What the device knows of the volume.
+pub(crate) struct Core {
+    pub(crate) map: Map,
+    /// Where the cells of the last checkpoint are.
+    pub(crate) directory: Directory,
+    pub(crate) maps: Vec<MapObject>,
+    open: OpenEpoch,
+    /// The last slot that was sent; the map has all up to it.
+    closed: Slot,
+    /// The last published checkpoint.
+    base: Base,
+    bytes_since: u64,
+    /// Slots after the checkpoint without blocks of their own: a checkpoint makes them superfluous.
+    plain: Vec<(Slot, ObjectName)>,
+    /// Data objects of epochs that were rolled back.
+    orphans: Vec<ObjectName>,
+    /// Map objects that only a snapshot needs.
+    kept: Vec<ObjectName>,
+    /// The names that snapshots need, by the list of snapshots that was read.
+    pins: Option<(Option<Reference>, Arc<HashSet<ObjectName>>)>,
+    collector: Collector,
+}
+
+/// What the background thread is to do.
+#[derive(Default)]
+struct Work {
+    wanted: bool,
+    stop: bool,
+}
+
+/// Counters of a device since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// GET and HEAD requests, and the bytes that they brought.
+    pub gets: (u64, u64),
+    /// PUT requests, and the bytes that they carried.
+    pub puts: (u64, u64),
+    /// DELETE requests.
+    pub deletes: u64,
+    /// Epochs that recovery replayed.
+    pub replayed: u64,
+    /// Checkpoints that were published.
+    pub checkpoints: u64,
+    /// Blocks that collection moved.
+    pub moved_blocks: u64,
+}
+
+pub(crate) struct Shared {
+    pub(crate) sources: Sources,
+    /// None: the device is only read.
+    driver: Option<Arc<Driver>>,
+    blocks: u64,
+    core: Mutex<Core>,
+    cache: Mutex<Cache>,
+    work: Mutex<Work>,
+    work_changed: Condvar,
+    /// One checkpoint or collection at a time.
+    checkpointing: Mutex<()>,
+    released: AtomicBool,
+    flush_when_full: bool,
+    release_on_drop: bool,
+    replayed: u64,
+    checkpoints: AtomicU64,
+    moved_blocks: AtomicU64,
+}
+
+/// See the module's header.
+pub struct StoreDevice {
+    shared: Arc<Shared>,
+    worker: Option<std::thread::JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for StoreDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoreDevice")
+            .field("url", &self.shared.sources.own().location.url)
+            .field("blocks", &self.shared.blocks)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn relock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        relock(&self.core)
+    }
+
+    fn driver(&self) -> Result<&Arc<Driver>, Failed> {
+        self.driver.as_ref().ok_or(Failed::Inconsistent(
+            "a device for reading is asked to write",
+        ))
+    }
+
+    fn volume(&self) -> VolumeId {
+        self.sources.own().volume
+    }
+
+    fn ask_for_checkpoint(&self) {
+        relock(&self.work).wanted = true;
+        self.work_changed.notify_all();
+    }
+}
+
+impl StoreDevice {
+    /// Takes the volume over and recovers it.
+    pub(crate) fn open(
+        sources: Sources,
+        blocks: u64,
+        first_base: Option<Base>,
+        after_release: bool,
+        options: &OpenOptions,
+    ) -> Result<StoreDevice, OpenError> {
+        let nonce = Nonce(crate::place::random()?);
+        let io: Arc<Io> = Arc::clone(sources.own());
+        let mut settings = Settings::default();
+        if after_release {
+            // Nothing follows the checkpoint.
+            settings.scan_ahead = 1;
+        }
+        let driver = Driver::start(io, settings, nonce, Owner::current().to_string())?;
+        let opened = Self::recover(&sources, &driver, first_base, options);
+        let (core, replayed) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                driver.close();
+                return Err(error);
+            }
+        };
+        sources.own().set_patience(options.store_timeout);
+        let due = replayed >= DUE_SLOTS;
+        let device = Self::make(sources, Some(driver), blocks, core, replayed, options)?;
+        if due {
+            device.shared.ask_for_checkpoint();
+        }
+        Ok(device)
+    }
+
+    fn recover(
+        sources: &Sources,
+        driver: &Arc<Driver>,
+        first_base: Option<Base>,
+        options: &OpenOptions,
+    ) -> Result<(Core, u64), OpenError> {
+        let mut core = None;
+        let mut replayed = 0;
+        loop {
+            match driver.next_event()? {
+                Event::Claimed(head) => {
+                    let loaded = load_root(sources, head.base, first_base)?;
+                    core = Some(Core::of(loaded, head.base, options.keep_deleted));
+                }
+                Event::Found { at, stamp } => {
+                    let core = core.as_mut().ok_or(Failed::Inconsistent("no checkpoint"))?;
+                    let bytes = driver.take_found(at);
+                    let bytes = bytes.ok_or(Failed::Inconsistent("a found slot is gone"))?;
+                    core.replay(sources, at, stamp, &bytes)?;
+                    replayed += 1;
+                }
+                Event::Sealed { .. } => driver.open(),
+                Event::Opened { first, .. } => {
+                    let mut core = core.ok_or(Failed::Inconsistent("no checkpoint"))?;
+                    core.closed = first.before();
+                    return Ok((core, replayed));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Looks at the volume as it is now, without claiming it; or at a checkpoint of it.
+    pub(crate) fn look(
+        sources: Sources,
+        blocks: u64,
+        core: Core,
+        options: &OpenOptions,
+    ) -> Result<StoreDevice, OpenError> {
+        Self::make(sources, None, blocks, core, 0, options)
+    }
+
+    fn make(
+        sources: Sources,
+        driver: Option<Arc<Driver>>,
+        blocks: u64,
+        core: Core,
+        replayed: u64,
+        options: &OpenOptions,
+    ) -> Result<StoreDevice, OpenError> {
+        let writes = driver.is_some();
+        let shared = Arc::new(Shared {
+            sources,
+            driver,
+            blocks,
+            core: Mutex::new(core),
+            cache: Mutex::new(Cache::new(options.cache_bytes)),
+            work: Mutex::default(),
+            work_changed: Condvar::new(),
+            checkpointing: Mutex::new(()),
+            released: AtomicBool::new(false),
+            flush_when_full: options.flush_when_full,
+            release_on_drop: options.release_on_drop,
+            replayed,
+            checkpoints: AtomicU64::new(0),
+            moved_blocks: AtomicU64::new(0),
+        });
+        let worker = writes.then(|| {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new()
+                .name("store-checkpoint".to_owned())
+                .spawn(move || shared.work())
+        });
+        let worker = worker
+            .transpose()
+            .map_err(crate::place::PlaceError::Threads)?;
+        Ok(StoreDevice { shared, worker })
+    }
+
+    /// Counters since the device was opened.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let mut counters = Counters {
+            replayed: self.shared.replayed,
+            checkpoints: self.shared.checkpoints.load(Ordering::Relaxed),
+            moved_blocks: self.shared.moved_blocks.load(Ordering::Relaxed),
+            ..Counters::default()
+        };
+        for io in self.shared.sources.all() {
+            let load = |tally: &crate::io::Tally| {
+                (
+                    tally.requests.load(Ordering::Relaxed),
+                    tally.bytes.load(Ordering::Relaxed),
+                )
+            };
+            let add = |sum: &mut (u64, u64), (requests, bytes): (u64, u64)| {
+                sum.0 += requests;
+                sum.1 += bytes;
+            };
+            add(&mut counters.gets, load(&io.counters.gets));
+            add(&mut counters.puts, load(&io.counters.puts));
+            counters.deletes += load(&io.counters.deletes).0;
+        }
+        counters
+    }
+
+    /// Why nothing can be written any more, if that is so.
+    #[must_use]
+    pub fn failed(&self) -> Option<Failed> {
+        self.shared.driver.as_ref()?.failed()
+    }
+
+    /// Publishes a checkpoint of what was flushed. The next opening begins with it.
+    ///
+    /// # Errors
+    /// [`CheckpointError`].
+    pub fn checkpoint(&self) -> Result<(), CheckpointError> {
+        self.shared.checkpoint(false)
+    }
+
+    /// Moves what is live out of objects that are mostly dead, until `percent` of what the objects hold is live, or
+    /// nothing is left to gain; then deletes what is due. Returns how many objects were emptied.
+    ///
+    /// # Errors
+    /// [`CheckpointError`].
+    pub fn collect(&self, percent: u64) -> Result<u64, CheckpointError> {
+        self.shared.collect_to(percent)
+    }
+
+    /// The run of blocks from `at` on, `count` at most, that all are mapped, or all are not (and read as zeros): how many,
+    /// and which.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`], or the store's, where a part of the map has to be read.
+    pub fn run(&self, at: BlockNo, count: u64) -> steadfast_block::Result<(u64, bool)> {
+        check_count(DeviceOp::Read, at, count, self.shared.blocks)?;
+        (self.shared.run(at.0, count)).map_err(|e| StoreDevice::error(DeviceOp::Read, at, count, e))
+    }
+
+    /// Ends the ownership: publishes a checkpoint, and says in `head` that this machine serves nobody any more. What was not
+    /// flushed is lost. Nothing can be written afterwards.
+    ///
+    /// # Errors
+    /// [`CheckpointError`]. A successor then has to replay what the last checkpoint lacks.
+    pub fn release(&self) -> Result<(), CheckpointError> {
+        if self.shared.driver.is_none() || self.shared.released.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.shared.checkpoint(true)?;
+        self.shared.released.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn error(op: DeviceOp, at: BlockNo, count: u64, error: impl std::fmt::Display) -> DeviceError {
+        DeviceError::Io {
+            op,
+            at,
+            count,
+            source: Arc::new(std::io::Error::other(error.to_string())),
+        }
+    }
+
+    fn refuse_if_read_only(&self, op: DeviceOp) -> steadfast_block::Result<()> {
+        let released = self.shared.released.load(Ordering::Acquire);
+        if self.shared.driver.is_none() || released {
+            return Err(DeviceError::ReadOnly { op });
+        }
+        Ok(())
+    }
+}
+
+impl Drop for StoreDevice {
+    fn drop(&mut self) {
+        if self.shared.release_on_drop && self.failed().is_none() {
+            // Without it the next opening replays.
+            let _ = self.release();
+        }
+        relock(&self.shared.work).stop = true;
+        self.shared.work_changed.notify_all();
+        if let Some(driver) = &self.shared.driver {
+            driver.close();
+        }
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+    }
+}
+
+impl BlockDevice for StoreDevice {
+    fn geometry(&self) -> Geometry {
+        Geometry {
+            blocks: self.shared.blocks,
+            volatile_cache: true,
+            read_only: self.shared.driver.is_none(),
+        }
+    }
+
+    fn read(&self, at: BlockNo, buf: &mut [u8]) -> steadfast_block::Result<()> {
+        let count = check_range(DeviceOp::Read, at, buf.len(), self.shared.blocks)?;
+        self.shared
+            .read(at.0, buf)
+            .map_err(|e| StoreDevice::error(DeviceOp::Read, at, count, e))
+    }
+
+    fn write(&self, at: BlockNo, segments: &[&[u8]]) -> steadfast_block::Result<()> {
+        self.write_scattered(&[(at, segments)])
+    }
+
+    fn write_scattered(&self, writes: &[(BlockNo, &[&[u8]])]) -> steadfast_block::Result<()> {
+        self.refuse_if_read_only(DeviceOp::Write)?;
+        let mut count = 0;
+        for (at, segments) in writes {
+            count += check_segments(*at, segments, self.shared.blocks)?;
+        }
+        let Some((first, _)) = writes.first().filter(|_| count > 0) else {
+            return Ok(());
+        };
+        let blocks = writes.iter().flat_map(|(at, segments)| {
+            let blocks = segments.iter().flat_map(|s| s.chunks_exact(BLOCK_SIZE));
+            (at.0..).zip(blocks)
+        });
+        self.shared
+            .write(count, blocks)
+            .map_err(|e| e.into_device(DeviceOp::Write, *first, count))
+    }
+
+    fn flush(&self) -> steadfast_block::Result<()> {
+        if self.shared.driver.is_none() || self.shared.released.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.shared
+            .flush()
+            .map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, e))
+    }
+
+    /// Discarded blocks read as zeros. A request of any length counts as one write of the epoch.
+    fn discard(&self, at: BlockNo, count: u64) -> steadfast_block::Result<()> {
+        self.refuse_if_read_only(DeviceOp::Discard)?;
+        check_count(DeviceOp::Discard, at, count, self.shared.blocks)?;
+        if count == 0 {
+            return Ok(());
+        }
+        self.shared
+            .discard(at.0, count)
+            .map_err(|e| e.into_device(DeviceOp::Discard, at, count))
+    }
+
+    fn finish(&self) {
+        // The caller learns by the next opening, which replays.
+        let _ = self.release();
+    }
+
+    fn snapshot(&self) -> Option<&dyn Snapshot> {
+        (!self.shared.flush_when_full).then_some(self)
+    }
+}
+
+impl Snapshot for StoreDevice {
+    fn epoch_blocks(&self) -> u64 {
+        EPOCH_BLOCKS
+    }
+
+    fn room(&self) -> u64 {
+        EPOCH_BLOCKS - self.shared.lock().open.written
+    }
+
+    fn rollback(&self) -> steadfast_block::Result<()> {
+        self.shared
+            .rollback()
+            .map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, e))
+    }
+}
+
+impl Core {
+    pub(crate) fn of(loaded: Loaded, base: Base, keep: Duration) -> Core {
+        // The store's clock is read in whole seconds.
+        let keep_ms = keep.as_millis() as u64 + 2000;
+        let mut collector = Collector::new(keep_ms, Faults::default());
+        collector.retire(loaded.retired);
+        Core {
+            map: loaded.map,
+            directory: loaded.directory,
+            maps: loaded.maps,
+            open: OpenEpoch::default(),
+            closed: base.through,
+            base,
+            bytes_since: 0,
+            plain: Vec::new(),
+            orphans: Vec::new(),
+            kept: loaded.kept,
+            pins: None,
+            collector,
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! Reading: from the open epoch, from objects on their way, from the cache, from the store.
+//!
+//! Cells that lie side by side in an object are read with one request. A read that goes on where the last one ended reads
+//! ahead, twice as far each time, up to 8 MiB.
+
+use super::cache::{Held, Key, Reading};
+use super::epoch::Target;
+use super::{EPOCH_BLOCKS, Shared, relock};
+use crate::driver::Failed;
+use crate::io::{Io, StoreError};
+use crate::map::Spot;
+use crate::object::{CELL_HEADER, CellKind, read_cell};
+use crate::place::runtime;
+use crate::protocol::ObjectName;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use std::collections::HashMap;
+use std::sync::Arc;
+use steadfast_block::BLOCK_SIZE;
+
+/// Bytes of one request for cells, at most.
+const REQUEST_MOST: u64 = 8 << 20;
+/// Blocks that are read ahead, at first and at most.
+const AHEAD_FIRST: u64 = 64;
+const AHEAD_MOST: u64 = 4096;
+
+/// A cell that a read needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Wanted {
+    source: u16,
+    name: ObjectName,
+    at: u32,
+    len: u32,
+}
+
+impl Wanted {
+    fn key(&self) -> Key {
+        (self.source, self.name, self.at)
+    }
+}
+
+/// Where the bytes of one block come from.
+#[derive(Clone)]
+enum Origin {
+    Zeros,
+    Memory(Bytes),
+    Cell(Wanted, u16),
+}
+
+impl Shared {
+    pub(super) fn read(&self, block: u64, buf: &mut [u8]) -> Result<(), Failed> {
+        let count = (buf.len() / BLOCK_SIZE) as u64;
+        if count == 0 {
+            return Ok(());
+        }
+        let origins = self.plan(block, count)?;
+        let mut wanted: Vec<Wanted> = origins
+            .iter()
+            .filter_map(|origin| match origin {
+                Origin::Cell(wanted, _) => Some(*wanted),
+                _ => None,
+            })
+            .collect();
+        wanted.dedup();
+        let cells = self.cells(&wanted, block, count)?;
+        for (origin, out) in origins.iter().zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
+            match origin {
+                Origin::Zeros => out.fill(0),
+                Origin::Memory(bytes) => out.copy_from_slice(bytes),
+                Origin::Cell(wanted, skip) => {
+                    let from = usize::from(*skip) * BLOCK_SIZE;
+                    let cell = cells.get(&wanted.key());
+                    let bytes = cell.and_then(|cell| cell.get(from..from + BLOCK_SIZE));
+                    let why = "a cell is shorter than the map says";
+                    out.copy_from_slice(bytes.ok_or(Failed::Inconsistent(why))?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The run of blocks from `block` on that all are mapped, or all are not.
+    pub(super) fn run(&self, block: u64, count: u64) -> Result<(u64, bool), Failed> {
+        // A part at a time: the answer may be short.
+        let origins = self.plan(block, count.min(EPOCH_BLOCKS))?;
+        let mapped = |origin: &Origin| !matches!(origin, Origin::Zeros);
+        let Some(first) = origins.first().map(mapped) else {
+            return Ok((0, false));
+        };
+        let run = origins.iter().take_while(|one| mapped(one) == first);
+        Ok((run.count() as u64, first))
+    }
+
+    /// Where each block comes from.
+    fn plan(&self, block: u64, count: u64) -> Result<Vec<Origin>, Failed> {
+        loop {
+            let core = self.lock();
+            if let Some(region) = core.missing(block, count) {
+                drop(core);
+                self.load_region(region)?;
+                continue;
+            }
+            let mut origins = vec![Origin::Zeros; count as usize];
+            for (first, run, spot) in core.map.over(block, count) {
+                let wanted = self.wanted(&core, spot)?;
+                for i in 0..u64::from(run) {
+                    let skip = spot.skip + i as u16;
+                    origins[(first + i - block) as usize] = Origin::Cell(wanted, skip);
+                }
+            }
+            for (first, run, target) in core.open.placed.over(block, count) {
+                for i in 0..u64::from(run) {
+                    origins[(first + i - block) as usize] = match target {
+                        Target::Hole => Origin::Zeros,
+                        Target::Data(spot) => {
+                            let data = core.open.data.get(spot.object as usize);
+                            let why = Failed::Inconsistent("a block is in no object");
+                            let (name, _) = data.ok_or(why)?;
+                            let wanted = Wanted {
+                                source: 0,
+                                name: *name,
+                                at: spot.at,
+                                len: spot.len,
+                            };
+                            Origin::Cell(wanted, spot.skip + i as u16)
+                        }
+                    };
+                }
+            }
+            for (at, bytes) in core.open.buffer.range(block..block + count) {
+                origins[(at - block) as usize] = Origin::Memory(bytes.clone());
+            }
+            return Ok(origins);
+        }
+    }
+
+    fn wanted(&self, core: &super::Core, spot: Spot) -> Result<Wanted, Failed> {
+        let entry = core.map.object(spot.object);
+        let entry = entry.ok_or(Failed::Inconsistent("a block is in no object"))?;
+        Ok(Wanted {
+            source: entry.source,
+            name: entry.name,
+            at: spot.at,
+            len: spot.len,
+        })
+    }
+
+    /// The contents of cells.
+    fn cells(
+        &self,
+        wanted: &[Wanted],
+        block: u64,
+        count: u64,
+    ) -> Result<HashMap<Key, Bytes>, Failed> {
+        let mut cells = HashMap::new();
+        let mut misses = Vec::new();
+        let mut coming: Vec<(Wanted, Reading)> = Vec::new();
+        {
+            let mut cache = relock(&self.cache);
+            for cell in wanted {
+                match cache.get(&cell.key()) {
+                    Some(Held::Here(bytes)) => {
+                        cells.insert(cell.key(), bytes);
+                    }
+                    Some(Held::Coming(reading)) => coming.push((*cell, reading)),
+                    None => misses.push(*cell),
+                }
+            }
+        }
+        // What has not landed is in memory.
+        let mut absent = Vec::new();
+        for cell in misses {
+            match self.pending(&cell)? {
+                Some(bytes) => {
+                    cells.insert(cell.key(), bytes);
+                }
+                None => absent.push(cell),
+            }
+        }
+        coming.extend(self.begin(&absent)?);
+        if !wanted.is_empty() {
+            self.read_ahead(block, count)?;
+        }
+        let runtime = runtime().map_err(|_| Failed::Inconsistent("no threads for requests"))?;
+        for (cell, reading) in coming {
+            let found = match runtime.block_on(reading) {
+                Ok(found) => found,
+                Err(error) => {
+                    // The next read asks again.
+                    relock(&self.cache).remove(&cell.key());
+                    return Err(error.into());
+                }
+            };
+            let bytes = found.get(&cell.at).cloned();
+            let bytes = bytes.ok_or(Failed::Inconsistent("a request lacks a cell"))?;
+            relock(&self.cache).put(cell.key(), Held::Here(bytes.clone()));
+            cells.insert(cell.key(), bytes);
+        }
+        Ok(cells)
+    }
+
+    fn pending(&self, cell: &Wanted) -> Result<Option<Bytes>, Failed> {
+        let Some(driver) = self.driver.as_ref().filter(|_| cell.source == 0) else {
+            return Ok(None);
+        };
+        let Some(object) = driver.pending(cell.name) else {
+            return Ok(None);
+        };
+        let from = cell.at as usize + CELL_HEADER;
+        let to = cell.at as usize + cell.len as usize;
+        match to <= object.len() && from <= to {
+            true => Ok(Some(object.slice(from..to))),
+            false => Err(Failed::Inconsistent("a cell lies outside of its object")),
+        }
+    }
+
+    /// Begins to read cells, those side by side with one request.
+    fn begin(&self, cells: &[Wanted]) -> Result<Vec<(Wanted, Reading)>, Failed> {
+        let mut sorted = cells.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let mut groups: Vec<Vec<Wanted>> = Vec::new();
+        for cell in sorted {
+            let joins = |group: &Vec<Wanted>| {
+                let (Some(first), Some(last)) = (group.first(), group.last()) else {
+                    return false;
+                };
+                (last.source, last.name) == (cell.source, cell.name)
+                    && last.at + last.len == cell.at
+                    && u64::from(cell.at + cell.len - first.at) <= REQUEST_MOST
+            };
+            match groups.last_mut().filter(|group| joins(group)) {
+                Some(group) => group.push(cell),
+                None => groups.push(vec![cell]),
+            }
+        }
+        let runtime = runtime().map_err(|_| Failed::Inconsistent("no threads for requests"))?;
+        let mut begun = Vec::with_capacity(cells.len());
+        for group in groups {
+            let Some(first) = group.first() else { continue };
+            let io = Arc::clone(self.sources.get(first.source)?);
+            let reading: Reading = read_cells(io, group.clone()).boxed().shared();
+            runtime.spawn(reading.clone().map(drop));
+            let mut cache = relock(&self.cache);
+            for cell in group {
+                cache.put(cell.key(), Held::Coming(reading.clone()));
+                begun.push((cell, reading.clone()));
+            }
+        }
+        Ok(begun)
+    }
+
+    /// After a read that went on where the last one ended: begins to read what follows.
+    fn read_ahead(&self, block: u64, count: u64) -> Result<(), Failed> {
+        let end = block + count;
+        let (from, to) = {
+            let mut cache = relock(&self.cache);
+            let goes_on = cache.last_end == block && block > 0;
+            cache.last_end = end;
+            if !goes_on {
+                (cache.window, cache.ahead_until) = (0, 0);
+                return Ok(());
+            }
+            // A large request now and then, instead of a small one after each read.
+            if cache.ahead_until > end + cache.window / 2 {
+                return Ok(());
+            }
+            cache.window = (cache.window * 2).clamp(AHEAD_FIRST, AHEAD_MOST);
+            let from = cache.ahead_until.max(end);
+            cache.ahead_until = end.saturating_add(cache.window).min(self.blocks);
+            (from, cache.ahead_until)
+        };
+        if from >= to {
+            return Ok(());
+        }
+        let ahead = {
+            let core = self.lock();
+            // Regions that would have to be loaded first are not worth it.
+            if core.missing(from, to - from).is_some() {
+                return Ok(());
+            }
+            let mut ahead = Vec::new();
+            for (_, _, spot) in core.map.over(from, to - from) {
+                ahead.push(self.wanted(&core, spot)?);
+            }
+            ahead
+        };
+        let mut absent = Vec::new();
+        for cell in ahead {
+            let known = relock(&self.cache).has(&cell.key());
+            if !known && self.pending(&cell)?.is_none() {
+                absent.push(cell);
+            }
+        }
+        self.begin(&absent).map(drop)
+    }
+}
+
+/// Reads cells that lie side by side, and checks each.
+async fn read_cells(
+    io: Arc<Io>,
+    group: Vec<Wanted>,
+) -> Result<Arc<HashMap<u32, Bytes>>, StoreError> {
+    let mut cells = HashMap::with_capacity(group.len());
+    let (Some(first), Some(last)) = (group.first(), group.last()) else {
+        return Ok(Arc::new(cells));
+    };
+    let (from, to) = (
+        u64::from(first.at),
+        u64::from(last.at) + u64::from(last.len),
+    );
+    let name = first.name;
+    let got = io.get(name, Some(from..to)).await?;
+    let got = got.ok_or_else(|| io.missing(name))?;
+    for cell in &group {
+        let begin = (cell.at - first.at) as usize;
+        let bytes = got.bytes.slice(begin..begin + cell.len as usize);
+        let found = read_cell(io.volume, name, cell.at, &bytes);
+        let found = found.map_err(|why| io.damaged(name, why))?;
+        if found.kind != CellKind::Blocks {
+            let why = crate::object::Bad::Content("a cell of the map stands for blocks");
+            return Err(io.damaged(name, why));
+        }
+        cells.insert(cell.at, found.contents);
+    }
+    Ok(Arc::new(cells))
+}

@@ -1,0 +1,512 @@
+//! The writer's state machine, over a store.
+//!
+//! Each request of the [`Writer`] becomes a task; its outcome goes back to the machine under one lock, and what the machine
+//! wants next becomes tasks again. The bytes of objects on their way stay here until they have landed, and reads are served
+//! from them. Nothing here decides what is durable: the machine does.
+
+use crate::io::{Got, Io, Put, StoreError, pause};
+use crate::object::{
+    HeadObject, SlotBody, decode_head, decode_slot, encode_head, encode_seal, open,
+};
+use crate::place::{PlaceError, runtime};
+use crate::protocol::{
+    Answer, Base, Body, Event, Full, Head, Kind, Nonce, ObjectName, Output, Reference, Request,
+    Settings, Slot, SlotName, SlotSeen, Stamp, Stop, Term, Version, Writer,
+};
+use bytes::Bytes;
+use object_store::{PutMode, UpdateVersion};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// ETags that are remembered: of the versions of `head` seen last.
+const TAGS: usize = 8;
+
+/// Why a volume cannot be written any more. Sticky.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Failed {
+    /// The protocol's verdict.
+    #[error("{0}")]
+    Stopped(Stop),
+    /// The store's.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// A slot has another number than was expected, or a checkpoint was refused: a defect of this program.
+    #[error("the writer's state is inconsistent: {0}")]
+    Inconsistent(&'static str),
+}
+
+struct State {
+    writer: Writer,
+    /// Bytes of objects that have not landed.
+    pending: HashMap<ObjectName, Bytes>,
+    pending_bytes: u64,
+    /// The open heads' ETags.
+    tags: VecDeque<(Version, UpdateVersion)>,
+    /// Slots that recovery has read.
+    found: HashMap<SlotName, Bytes>,
+    events: VecDeque<Event>,
+    acknowledged: Slot,
+    uploads: HashSet<ObjectName>,
+    /// Unanswered attempts of a PUT.
+    attempts: HashMap<ObjectName, u32>,
+    /// Who owned the volume before.
+    owner_before: String,
+    failed: Option<Failed>,
+    /// Nothing is sent any more.
+    closed: bool,
+}
+
+/// See the module's header.
+pub(crate) struct Driver {
+    pub(crate) io: Arc<Io>,
+    owner: String,
+    /// The number of the next object, held while one is being made: names and numbers come in the same order.
+    numbers: Mutex<u64>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Driver {
+    /// Begins to claim the volume.
+    pub(crate) fn start(
+        io: Arc<Io>,
+        settings: Settings,
+        nonce: Nonce,
+        owner: String,
+    ) -> Result<Arc<Driver>, PlaceError> {
+        runtime()?;
+        let (writer, output) = Writer::new(settings, nonce);
+        let driver = Arc::new(Driver {
+            io,
+            owner,
+            numbers: Mutex::new(0),
+            state: Mutex::new(State {
+                writer,
+                pending: HashMap::new(),
+                pending_bytes: 0,
+                tags: VecDeque::new(),
+                found: HashMap::new(),
+                events: VecDeque::new(),
+                acknowledged: Slot(0),
+                uploads: HashSet::new(),
+                attempts: HashMap::new(),
+                owner_before: String::new(),
+                failed: None,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+        });
+        let mut state = driver.lock();
+        driver.dispatch(&mut state, output);
+        drop(state);
+        Ok(driver)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait(state);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Handles the machine's output.
+    fn dispatch(self: &Arc<Self>, state: &mut State, output: Output) {
+        for event in output.events {
+            match &event {
+                Event::Landed(name) => {
+                    state.uploads.remove(name);
+                    state.forget(*name);
+                }
+                Event::Acknowledged(slot) => {
+                    state.acknowledged = state.acknowledged.max(*slot);
+                    let term = state.writer.term();
+                    state.forget(ObjectName::Log(SlotName { term, slot: *slot }));
+                }
+                Event::Opened { first, .. } => {
+                    state.acknowledged = first.before();
+                    state.found.clear();
+                    state.events.push_back(event);
+                }
+                Event::Stopped(stop) => state.fail(Failed::Stopped(*stop)),
+                _ => state.events.push_back(event),
+            }
+        }
+        self.changed.notify_all();
+        if state.closed || state.failed.is_some() {
+            return;
+        }
+        let Ok(runtime) = runtime() else { return };
+        for request in output.requests {
+            let attempt = state.attempts.get(&target(&request)).copied().unwrap_or(0);
+            let driver = Arc::clone(self);
+            runtime.spawn(async move { driver.carry_out(request, attempt).await });
+        }
+    }
+
+    /// Sends a request, and tells the machine of its outcome.
+    async fn carry_out(self: Arc<Self>, request: Request, attempt: u32) {
+        if attempt > 0 && is_put(&request) {
+            tokio::time::sleep(pause(attempt)).await;
+        }
+        let answer = self.execute(&request).await;
+        let mut state = self.lock();
+        if state.closed {
+            return;
+        }
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(failed) => {
+                state.fail(failed);
+                self.changed.notify_all();
+                return;
+            }
+        };
+        if is_put(&request) {
+            match answer {
+                Answer::Unknown => *state.attempts.entry(target(&request)).or_default() += 1,
+                _ => {
+                    state.attempts.remove(&target(&request));
+                }
+            }
+        }
+        let output = state.writer.answer(&request, answer);
+        self.dispatch(&mut state, output);
+    }
+
+    async fn execute(&self, request: &Request) -> Result<Answer, Failed> {
+        let io = &self.io;
+        Ok(match request {
+            Request::ReadHead => {
+                let got = io.get(ObjectName::Head, None).await?;
+                let got = got.ok_or_else(|| io.missing(ObjectName::Head))?;
+                let object = decode_head(io.volume, &got.bytes)
+                    .map_err(|why| io.damaged(ObjectName::Head, why))?;
+                let mut state = self.lock();
+                state.remember(object.head.version, got.version);
+                state.owner_before = object.owner;
+                Answer::Head(object.head)
+            }
+            Request::SwapHead { from, to } => self.swap_head(*from, to).await,
+            #[cfg(feature = "faults")]
+            Request::WriteHead(to) => {
+                let bytes = self.encode_head(to);
+                match io.put(ObjectName::Head, bytes, PutMode::Overwrite).await {
+                    Put::Done(_) => Answer::Done,
+                    _ => Answer::Unknown,
+                }
+            }
+            Request::ReadSlot(at) => Answer::Slot(self.read_slot(*at).await?),
+            Request::PutSlot { at, body } => {
+                let bytes = match body {
+                    Body::Seal(nonce) => Some(encode_seal(io.volume, *at, *nonce).0),
+                    Body::Epoch(_) => self.pending(ObjectName::Log(*at)),
+                };
+                let bytes = bytes.ok_or(Failed::Inconsistent("a slot has no bytes"))?;
+                self.create(ObjectName::Log(*at), bytes).await
+            }
+            Request::PutObject { name, .. } => {
+                let bytes = self.pending(*name);
+                let bytes = bytes.ok_or(Failed::Inconsistent("an object has no bytes"))?;
+                self.create(*name, bytes).await
+            }
+            Request::ReadObject(name) => {
+                let got = io.get(*name, None).await?;
+                // An object that fails its checks has no contents that this writer could have put there.
+                let stamp =
+                    |got: Got| open(io.volume, *name, &got.bytes).map_or(Stamp(0), |(_, s)| s);
+                Answer::Object(got.map(stamp))
+            }
+        })
+    }
+
+    async fn create(&self, name: ObjectName, bytes: Bytes) -> Answer {
+        match self.io.put(name, bytes, PutMode::Create).await {
+            Put::Done(_) => Answer::Done,
+            Put::Refused => Answer::Refused,
+            Put::Unknown(_) => Answer::Unknown,
+        }
+    }
+
+    fn encode_head(&self, to: &Head) -> Bytes {
+        let state = self.lock();
+        // Whoever else changes `head` keeps the owner's name as it keeps the claim.
+        let owner = match to.claim.term == state.writer.term() {
+            true => self.owner.clone(),
+            false => state.owner_before.clone(),
+        };
+        encode_head(
+            self.io.volume,
+            &HeadObject {
+                head: to.clone(),
+                owner,
+            },
+        )
+    }
+
+    async fn swap_head(&self, from: Version, to: &Head) -> Answer {
+        let tag = self.lock().tag(from);
+        // Without an ETag the version is read again, which shows it.
+        let Some(tag) = tag else {
+            return Answer::Refused;
+        };
+        let bytes = self.encode_head(to);
+        match self
+            .io
+            .put(ObjectName::Head, bytes, PutMode::Update(tag))
+            .await
+        {
+            Put::Done(version) => {
+                self.lock().remember(to.version, version);
+                Answer::Done
+            }
+            Put::Refused => Answer::Refused,
+            Put::Unknown(_) => Answer::Unknown,
+        }
+    }
+
+    async fn read_slot(&self, at: SlotName) -> Result<SlotSeen, Failed> {
+        // A body may have been cut on its way: what fails its checks is read once more.
+        for last in [false, true] {
+            let Some(got) = self.io.get(ObjectName::Log(at), None).await? else {
+                return Ok(SlotSeen::Absent);
+            };
+            match decode_slot(self.io.volume, at, &got.bytes) {
+                Ok((SlotBody::Seal(nonce), _)) => return Ok(SlotSeen::Holds(Body::Seal(nonce))),
+                Ok((SlotBody::Epoch(_), stamp)) => {
+                    let mut state = self.lock();
+                    if at.term != state.writer.term() {
+                        state.found.insert(at, got.bytes);
+                    }
+                    return Ok(SlotSeen::Holds(Body::Epoch(stamp)));
+                }
+                Err(_) if !last => {}
+                Err(_) => return Ok(SlotSeen::Damaged),
+            }
+        }
+        Ok(SlotSeen::Damaged)
+    }
+
+    /// The bytes of an object that has not landed.
+    pub(crate) fn pending(&self, name: ObjectName) -> Option<Bytes> {
+        self.lock().pending.get(&name).cloned()
+    }
+
+    /// The next event of an opening or a checkpoint.
+    pub(crate) fn next_event(&self) -> Result<Event, Failed> {
+        let mut state = self.lock();
+        loop {
+            if let Some(failed) = &state.failed {
+                return Err(failed.clone());
+            }
+            match state.events.pop_front() {
+                Some(event) => return Ok(event),
+                None => state = self.wait(state),
+            }
+        }
+    }
+
+    /// The bytes of a slot that recovery found.
+    pub(crate) fn take_found(&self, at: SlotName) -> Option<Bytes> {
+        self.lock().found.remove(&at)
+    }
+
+    /// Opens the term, after [`Event::Sealed`].
+    pub(crate) fn open(self: &Arc<Self>) {
+        let mut state = self.lock();
+        let output = state.writer.open();
+        self.dispatch(&mut state, output);
+    }
+
+    pub(crate) fn term(&self) -> Term {
+        self.lock().writer.term()
+    }
+
+    /// The newest head that the writer knows.
+    pub(crate) fn head(&self) -> Option<Head> {
+        self.lock().writer.head().cloned()
+    }
+
+    /// Why nothing can be written any more.
+    pub(crate) fn failed(&self) -> Option<Failed> {
+        self.lock().failed.clone()
+    }
+
+    fn check(state: &State) -> Result<(), Failed> {
+        match &state.failed {
+            Some(failed) => Err(failed.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends an object that `make` encodes under the name that it gets.
+    pub(crate) fn put(
+        self: &Arc<Self>,
+        kind: Kind,
+        make: impl FnOnce(ObjectName) -> (Bytes, Stamp),
+    ) -> Result<Reference, Failed> {
+        let mut next = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let (term, number) = (self.term(), *next);
+        let expected = match kind {
+            Kind::Data => ObjectName::Data { term, number },
+            Kind::Map => ObjectName::Map { term, number },
+        };
+        let (bytes, stamp) = make(expected);
+        let mut state = self.lock();
+        Driver::check(&state)?;
+        let (name, output) = (state.writer.put(kind, stamp))
+            .map_err(|_| Failed::Inconsistent("an object before the term is open"))?;
+        if name != expected {
+            return Err(Failed::Inconsistent("an object has another number"));
+        }
+        *next += 1;
+        state.pending_bytes += bytes.len() as u64;
+        state.pending.insert(name, bytes);
+        state.uploads.insert(name);
+        self.dispatch(&mut state, output);
+        Ok(Reference { name, stamp })
+    }
+
+    /// Commits a slot, whose number the caller knows. `Ok(false)`: a checkpoint comes first.
+    pub(crate) fn append(
+        self: &Arc<Self>,
+        slot: Slot,
+        bytes: Bytes,
+        stamp: Stamp,
+        names: &[ObjectName],
+    ) -> Result<Result<(), Full>, Failed> {
+        let mut state = self.lock();
+        Driver::check(&state)?;
+        let term = state.writer.term();
+        let name = ObjectName::Log(SlotName { term, slot });
+        // The request takes its bytes from there.
+        state.pending_bytes += bytes.len() as u64;
+        state.pending.insert(name, bytes);
+        match state.writer.append(stamp, names) {
+            Ok((got, _)) if got != slot => Err(Failed::Inconsistent("a slot has another number")),
+            Ok((_, output)) => {
+                self.dispatch(&mut state, output);
+                Ok(Ok(()))
+            }
+            Err(full) => {
+                state.forget(name);
+                Ok(Err(full))
+            }
+        }
+    }
+
+    /// Waits until a slot and all before it are durable.
+    pub(crate) fn wait_acknowledged(&self, slot: Slot) -> Result<(), Failed> {
+        let mut state = self.lock();
+        while state.acknowledged < slot {
+            Driver::check(&state)?;
+            state = self.wait(state);
+        }
+        Ok(())
+    }
+
+    /// Waits until the window has room for the slot after `closed`.
+    pub(crate) fn wait_window(&self, closed: Slot) -> Result<(), Failed> {
+        let mut state = self.lock();
+        while closed.0.saturating_sub(state.acknowledged.0) >= Settings::default().window {
+            Driver::check(&state)?;
+            state = self.wait(state);
+        }
+        Ok(())
+    }
+
+    /// Waits until at most so many bytes are on their way.
+    pub(crate) fn wait_pending(&self, most: u64) -> Result<(), Failed> {
+        let mut state = self.lock();
+        while state.pending_bytes > most {
+            Driver::check(&state)?;
+            state = self.wait(state);
+        }
+        Ok(())
+    }
+
+    /// Waits until these objects have landed.
+    pub(crate) fn wait_landed(&self, names: &[ObjectName]) -> Result<(), Failed> {
+        let mut state = self.lock();
+        while names.iter().any(|name| state.uploads.contains(name)) {
+            Driver::check(&state)?;
+            state = self.wait(state);
+        }
+        Ok(())
+    }
+
+    /// Whether an object is still on its way.
+    pub(crate) fn is_uploading(&self, name: ObjectName) -> bool {
+        self.lock().uploads.contains(&name)
+    }
+
+    /// Publishes a checkpoint. Its outcome is an event.
+    pub(crate) fn publish(
+        self: &Arc<Self>,
+        base: Base,
+        retires: Vec<ObjectName>,
+        release: bool,
+    ) -> Result<Result<(), Full>, Failed> {
+        let mut state = self.lock();
+        Driver::check(&state)?;
+        match state.writer.publish(base, retires, release) {
+            Ok(output) => {
+                self.dispatch(&mut state, output);
+                Ok(Ok(()))
+            }
+            Err(full) => Ok(Err(full)),
+        }
+    }
+
+    /// Sends nothing any more. What is on its way may still take effect.
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+}
+
+fn is_put(request: &Request) -> bool {
+    !matches!(
+        request,
+        Request::ReadHead | Request::ReadSlot(_) | Request::ReadObject(_)
+    )
+}
+
+/// The object that a request is about.
+fn target(request: &Request) -> ObjectName {
+    match request {
+        Request::ReadSlot(at) | Request::PutSlot { at, .. } => ObjectName::Log(*at),
+        Request::PutObject { name, .. } | Request::ReadObject(name) => *name,
+        _ => ObjectName::Head,
+    }
+}
+
+impl State {
+    fn fail(&mut self, failed: Failed) {
+        // The first reason is the one that is reported.
+        self.failed.get_or_insert(failed);
+    }
+
+    fn forget(&mut self, name: ObjectName) {
+        if let Some(bytes) = self.pending.remove(&name) {
+            self.pending_bytes -= bytes.len() as u64;
+        }
+    }
+
+    fn remember(&mut self, version: Version, tag: UpdateVersion) {
+        if tag.e_tag.is_none() && tag.version.is_none() {
+            return;
+        }
+        self.tags.retain(|(other, _)| *other != version);
+        self.tags.push_back((version, tag));
+        if self.tags.len() > TAGS {
+            self.tags.pop_front();
+        }
+    }
+
+    fn tag(&self, version: Version) -> Option<UpdateVersion> {
+        let found = self.tags.iter().find(|(other, _)| *other == version);
+        found.map(|(_, tag)| tag.clone())
+    }
+}

@@ -1,0 +1,307 @@
+//! Requests to the store: deadlines, retries of reads, and what an error means.
+//!
+//! A read is sent again until it is answered, with growing pauses of random length. A PUT is sent once: what came of it if
+//! the answer is lost is for the protocol to find out. A request whose deadline passes is given up; it may take effect later.
+
+use crate::object::{Bad, VolumeId};
+use crate::place::Location;
+use crate::protocol::ObjectName;
+use bytes::Bytes;
+use object_store::{GetOptions, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A request has this long, and a second more for each MiB.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// The pause before a request is repeated, at first and at most.
+const PAUSE_FIRST: Duration = Duration::from_millis(20);
+const PAUSE_MOST: Duration = Duration::from_secs(5);
+
+/// Why the store did not do what it was asked to.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StoreError {
+    /// An object is not there.
+    #[error("{name} is missing in {url}: it was deleted, by hand or by a rule of the bucket")]
+    Missing {
+        /// Where.
+        url: String,
+        /// Which.
+        name: String,
+    },
+    /// An object is not what it must be.
+    #[error("{name} in {url} {why}")]
+    Damaged {
+        /// Where.
+        url: String,
+        /// Which.
+        name: String,
+        /// What is wrong.
+        why: Bad,
+    },
+    /// The store did not answer, or refused, for as long as the caller waits.
+    #[error("{url}: {what} {name}: {why}")]
+    Refused {
+        /// Where.
+        url: String,
+        /// What was attempted.
+        what: &'static str,
+        /// On what.
+        name: String,
+        /// The store's answer.
+        why: String,
+    },
+}
+
+/// How many requests of a kind there were, and the bytes that they carried.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) requests: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
+impl Tally {
+    fn count(&self, bytes: usize) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+/// Counters of requests.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) gets: Tally,
+    pub(crate) puts: Tally,
+    pub(crate) deletes: Tally,
+}
+
+/// What was read, and under which ETag.
+#[derive(Clone, Debug)]
+pub(crate) struct Got {
+    pub(crate) bytes: Bytes,
+    pub(crate) version: UpdateVersion,
+}
+
+/// The outcome of a PUT.
+#[derive(Clone, Debug)]
+pub(crate) enum Put {
+    /// It took effect. The new ETag, if the store says it.
+    Done(UpdateVersion),
+    /// The store says that the condition does not hold.
+    Refused,
+    /// Nobody knows.
+    Unknown(String),
+}
+
+/// One volume's requests.
+#[derive(Debug)]
+pub(crate) struct Io {
+    pub(crate) location: Location,
+    pub(crate) volume: VolumeId,
+    pub(crate) counters: Counters,
+    /// A store that has not answered for this long has failed; without it, it is waited for.
+    patience_ms: AtomicU64,
+}
+
+/// A pause before the `attempt`-th repetition: random, between half and all of a bound that doubles.
+pub(crate) fn pause(attempt: u32) -> Duration {
+    let most = PAUSE_FIRST
+        .saturating_mul(1 << attempt.min(10))
+        .min(PAUSE_MOST);
+    let share = crate::place::random().map_or(1.0, |random| f64::from(random as u8) / 255.0);
+    most.mul_f64(0.5 + share / 2.0)
+}
+
+fn deadline(bytes: u64) -> Duration {
+    DEADLINE + Duration::from_secs(bytes >> 20)
+}
+
+impl Io {
+    pub(crate) fn new(location: Location, volume: VolumeId, patience: Option<Duration>) -> Arc<Io> {
+        let io = Io {
+            location,
+            volume,
+            counters: Counters::default(),
+            patience_ms: AtomicU64::new(0),
+        };
+        io.set_patience(patience);
+        Arc::new(io)
+    }
+
+    /// Sets how long the store may take to answer.
+    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+        let ms = patience.map_or(u64::MAX, |patience| patience.as_millis() as u64);
+        self.patience_ms.store(ms, Ordering::Relaxed);
+    }
+
+    fn is_patient(&self, begun: Instant) -> bool {
+        (begun.elapsed().as_millis() as u64) < self.patience_ms.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn refused(&self, what: &'static str, name: &str, why: &str) -> StoreError {
+        StoreError::Refused {
+            url: self.location.url.clone(),
+            what,
+            name: name.to_owned(),
+            why: why.to_owned(),
+        }
+    }
+
+    pub(crate) fn missing(&self, name: ObjectName) -> StoreError {
+        StoreError::Missing {
+            url: self.location.url.clone(),
+            name: name.to_string(),
+        }
+    }
+
+    pub(crate) fn damaged(&self, name: ObjectName, why: Bad) -> StoreError {
+        StoreError::Damaged {
+            url: self.location.url.clone(),
+            name: name.to_string(),
+            why,
+        }
+    }
+
+    /// Reads an object, or a part of it; none if there is none. Repeats until the store answers.
+    pub(crate) async fn get(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+    ) -> Result<Option<Got>, StoreError> {
+        let begun = Instant::now();
+        let bytes = range
+            .as_ref()
+            .map_or(8 << 20, |range| range.end - range.start);
+        for attempt in 0.. {
+            let why = match self.get_once(name, range.clone(), deadline(bytes)).await {
+                Ok(got) => return Ok(got),
+                Err(why) => why,
+            };
+            if !self.is_patient(begun) {
+                return Err(self.refused("reading", &name.to_string(), &why));
+            }
+            tokio::time::sleep(pause(attempt)).await;
+        }
+        Ok(None)
+    }
+
+    async fn get_once(
+        &self,
+        name: ObjectName,
+        range: Option<Range<u64>>,
+        deadline: Duration,
+    ) -> Result<Option<Got>, String> {
+        let path = self.location.path(&name.to_string());
+        let options = GetOptions {
+            range: range.clone().map(Into::into),
+            ..GetOptions::default()
+        };
+        let request = async {
+            let found = self.location.store.get_opts(&path, options).await?;
+            let version = UpdateVersion {
+                e_tag: found.meta.e_tag.clone(),
+                version: found.meta.version.clone(),
+            };
+            let bytes = found.bytes().await?;
+            Ok::<Got, object_store::Error>(Got { bytes, version })
+        };
+        let answer = tokio::time::timeout(deadline, request).await;
+        match answer {
+            Ok(Ok(got)) => {
+                self.counters.gets.count(got.bytes.len());
+                let wanted = range.map(|range| range.end - range.start);
+                match wanted.is_none_or(|wanted| wanted == got.bytes.len() as u64) {
+                    true => Ok(Some(got)),
+                    false => Err(format!("{} bytes came instead of a range", got.bytes.len())),
+                }
+            }
+            Ok(Err(object_store::Error::NotFound { .. })) => {
+                self.counters.gets.count(0);
+                Ok(None)
+            }
+            Ok(Err(error)) => Err(first_line(&error)),
+            Err(_) => Err(format!("no answer within {} s", deadline.as_secs())),
+        }
+    }
+
+    /// Sends a PUT once.
+    pub(crate) async fn put(&self, name: ObjectName, bytes: Bytes, mode: PutMode) -> Put {
+        let path = self.location.path(&name.to_string());
+        let length = bytes.len();
+        let request = self
+            .location
+            .store
+            .put_opts(&path, bytes.into(), PutOptions::from(mode));
+        let answer = tokio::time::timeout(deadline(length as u64), request).await;
+        self.counters.puts.count(length);
+        match answer {
+            Ok(Ok(done)) => Put::Done(done.into()),
+            Ok(Err(
+                object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. }
+                | object_store::Error::NotModified { .. },
+            )) => Put::Refused,
+            Ok(Err(error)) => Put::Unknown(first_line(&error)),
+            Err(_) => Put::Unknown("no answer in time".to_owned()),
+        }
+    }
+
+    /// Creates an object of this caller's own name, and reads back what came of it until that is known. True if it holds
+    /// these bytes; false if it holds others.
+    pub(crate) async fn create(&self, name: ObjectName, bytes: Bytes) -> Result<bool, StoreError> {
+        let begun = Instant::now();
+        for attempt in 0.. {
+            let why = match self.put(name, bytes.clone(), PutMode::Create).await {
+                Put::Done(_) => return Ok(true),
+                Put::Refused => "the name is taken".to_owned(),
+                Put::Unknown(why) => why,
+            };
+            if let Some(found) = self.get(name, None).await? {
+                return Ok(found.bytes == bytes);
+            }
+            if !self.is_patient(begun) {
+                return Err(self.refused("writing", &name.to_string(), &why));
+            }
+            tokio::time::sleep(pause(attempt)).await;
+        }
+        Ok(false)
+    }
+
+    /// Deletes an object. One that is not there is deleted.
+    pub(crate) async fn delete(&self, name: ObjectName) -> Result<(), StoreError> {
+        let path = self.location.path(&name.to_string());
+        let request = self.location.store.delete(&path);
+        let answer = tokio::time::timeout(deadline(0), request).await;
+        self.counters.deletes.count(0);
+        match answer {
+            Ok(Ok(()) | Err(object_store::Error::NotFound { .. })) => Ok(()),
+            Ok(Err(error)) => Err(self.refused("deleting", &name.to_string(), &first_line(&error))),
+            Err(_) => Err(self.refused("deleting", &name.to_string(), "no answer in time")),
+        }
+    }
+
+    /// The time at which the store says that an object was written, in milliseconds since 1970.
+    pub(crate) async fn written_at(&self, name: ObjectName) -> Result<u64, StoreError> {
+        let path = self.location.path(&name.to_string());
+        let answer = tokio::time::timeout(deadline(0), self.location.store.head(&path)).await;
+        self.counters.gets.count(0);
+        match answer {
+            Ok(Ok(meta)) => Ok(meta.last_modified.timestamp_millis().max(0) as u64),
+            Ok(Err(error)) => {
+                Err(self.refused("asking for", &name.to_string(), &first_line(&error)))
+            }
+            Err(_) => Err(self.refused("asking for", &name.to_string(), "no answer in time")),
+        }
+    }
+}
+
+/// The store's answer in a line: the crate's errors quote whole bodies.
+pub(crate) fn first_line(error: &object_store::Error) -> String {
+    let mut text = error.to_string().replace(['\n', '\r'], " ");
+    if let Some((end, _)) = text.char_indices().nth(400) {
+        text.truncate(end);
+        text.push_str(" …");
+    }
+    text
+}

@@ -1,0 +1,233 @@
+//! The bytes of the objects. `docs/formats.md` has the byte maps.
+//!
+//! Every object begins with an *envelope* that says which volume and which name it belongs to, how long it is and what it
+//! hashes to. [`open`] checks all of that before anything is used, so an object that was swapped, cut, flipped, or copied
+//! from another volume is found by its envelope. Large objects consist of *cells*, which can be read and checked one by one.
+//! Nothing here does I/O, and no bytes make it panic.
+
+mod cell;
+mod checkpoint;
+mod epoch;
+mod head;
+mod reader;
+mod roots;
+mod volume;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use cell::{CELL_HEADER, CellKind, cell_offset, push_cell, read_cell};
+pub(crate) use checkpoint::{
+    Directory, MapObject, Place, Root, decode_objects, decode_region, decode_root, encode_objects,
+    encode_region, encode_root,
+};
+pub(crate) use epoch::{DataName, Entry, Epoch, SlotBody, decode_slot, encode_epoch, encode_seal};
+pub(crate) use head::{HeadObject, decode_head, encode_head};
+pub use roots::{Pin, PinKind, Roots};
+pub(crate) use roots::{decode_roots, encode_roots};
+pub use volume::{Parent, VolumeObject};
+pub(crate) use volume::{decode_volume, encode_volume};
+
+use crate::protocol::{ObjectName, Stamp};
+use bytes::{Bytes, BytesMut};
+
+/// The identity of a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct VolumeId(pub [u8; 16]);
+
+impl std::fmt::Display for VolumeId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of an envelope.
+pub(crate) const ENVELOPE: usize = 128;
+/// The version of the format.
+pub const FORMAT_VERSION: u32 = 1;
+/// Bytes of `head`, at most.
+pub(crate) const HEAD_MAX: usize = 4096;
+
+const MAGIC: [u8; 8] = *b"SFSTORE\x01";
+/// Where the hash stands. It covers all before it and all after it.
+const HASH_AT: usize = 96;
+
+/// Why an object is not what its name says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Bad {
+    /// Shorter than an envelope.
+    #[error("has {0} bytes, fewer than an envelope: it was cut, or is no object of a volume")]
+    Short(usize),
+    /// Not written by this program.
+    #[error("is no object of a volume")]
+    Magic,
+    /// A newer program wrote it.
+    #[error("has format version {0}, this program knows {FORMAT_VERSION}: use a newer program")]
+    Version(u32),
+    /// Of another volume.
+    #[error("belongs to the volume {0}: it was copied or swapped")]
+    OtherVolume(VolumeId),
+    /// Of another name.
+    #[error("was written under another name: it was copied or swapped")]
+    OtherName,
+    /// Cut or extended.
+    #[error("has {has} bytes after its envelope, {says} were written")]
+    Length {
+        /// Bytes that are there.
+        has: u64,
+        /// Bytes that the envelope says.
+        says: u64,
+    },
+    /// Its bytes were changed.
+    #[error("fails its checksum")]
+    Hash,
+    /// The bytes are those that were written, but they make no sense.
+    #[error("is malformed: {0}")]
+    Content(&'static str),
+}
+
+/// The kind, the term and the number in an object's name.
+pub(crate) fn identity(name: ObjectName) -> (u32, u64, u128) {
+    match name {
+        ObjectName::Volume => (1, 0, 0),
+        ObjectName::Head => (2, 0, 0),
+        ObjectName::Log(at) => (3, at.term.0, u128::from(at.slot.0)),
+        ObjectName::Data { term, number } => (4, term.0, u128::from(number)),
+        ObjectName::Map { term, number } => (5, term.0, u128::from(number)),
+        ObjectName::Roots { term, nonce } => (6, term.0, nonce.0),
+        ObjectName::Reader(id) => (7, 0, id.0),
+    }
+}
+
+/// An object that is being made: room for its envelope, then its body.
+pub(crate) struct Draft {
+    pub(crate) bytes: BytesMut,
+}
+
+impl Draft {
+    pub(crate) fn new(body_bytes: usize) -> Draft {
+        let mut bytes = BytesMut::with_capacity(ENVELOPE + body_bytes);
+        bytes.resize(ENVELOPE, 0);
+        Draft { bytes }
+    }
+
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn put_u8(&mut self, value: u8) {
+        self.put(&[value]);
+    }
+
+    pub(crate) fn put_u16(&mut self, value: u16) {
+        self.put(&value.to_le_bytes());
+    }
+
+    pub(crate) fn put_u32(&mut self, value: u32) {
+        self.put(&value.to_le_bytes());
+    }
+
+    pub(crate) fn put_u64(&mut self, value: u64) {
+        self.put(&value.to_le_bytes());
+    }
+
+    pub(crate) fn put_u128(&mut self, value: u128) {
+        self.put(&value.to_le_bytes());
+    }
+
+    /// A text of at most 64 KiB, with its length.
+    pub(crate) fn put_text(&mut self, text: &str) {
+        let text = &text.as_bytes()[..text.len().min(usize::from(u16::MAX))];
+        self.put_u16(text.len() as u16);
+        self.put(text);
+    }
+
+    /// Bytes so far, the envelope included: where the next byte will be.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Fills in the envelope.
+    pub(crate) fn finish(mut self, volume: VolumeId, name: ObjectName) -> (Bytes, Stamp) {
+        let body = (self.bytes.len() - ENVELOPE) as u64;
+        let (kind, term, number) = identity(name);
+        let head = &mut self.bytes[..ENVELOPE];
+        head[..8].copy_from_slice(&MAGIC);
+        head[8..12].copy_from_slice(&kind.to_le_bytes());
+        head[12..16].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        head[16..32].copy_from_slice(&volume.0);
+        head[32..40].copy_from_slice(&term.to_le_bytes());
+        head[40..56].copy_from_slice(&number.to_le_bytes());
+        head[56..64].copy_from_slice(&body.to_le_bytes());
+        let hash = hash_of(&self.bytes);
+        self.bytes[HASH_AT..ENVELOPE].copy_from_slice(&hash);
+        (self.bytes.freeze(), stamp_of(&hash))
+    }
+}
+
+fn hash_of(bytes: &[u8]) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&bytes[..HASH_AT]);
+    hasher.update(&bytes[ENVELOPE..]);
+    *hasher.finalize().as_bytes()
+}
+
+fn stamp_of(hash: &[u8; 32]) -> Stamp {
+    let mut first = [0; 16];
+    first.copy_from_slice(&hash[..16]);
+    Stamp(u128::from_le_bytes(first))
+}
+
+/// What an envelope says, before the name and the hash are compared.
+fn envelope(bytes: &[u8]) -> Result<(VolumeId, u32, u64, u128, u64), Bad> {
+    if bytes.len() < ENVELOPE {
+        return Err(Bad::Short(bytes.len()));
+    }
+    if bytes[..8] != MAGIC {
+        return Err(Bad::Magic);
+    }
+    let mut reader = reader::Reader::new(&bytes[8..ENVELOPE]);
+    let (kind, version) = (reader.u32()?, reader.u32()?);
+    if version != FORMAT_VERSION {
+        return Err(Bad::Version(version));
+    }
+    let mut volume = [0; 16];
+    volume.copy_from_slice(reader.take(16)?);
+    let (term, number, body) = (reader.u64()?, reader.u128()?, reader.u64()?);
+    Ok((VolumeId(volume), kind, term, number, body))
+}
+
+/// Checks an object that was read under a name; its body, and its stamp.
+pub(crate) fn open(
+    volume: VolumeId,
+    name: ObjectName,
+    bytes: &Bytes,
+) -> Result<(Bytes, Stamp), Bad> {
+    let (found, kind, term, number, body) = envelope(bytes)?;
+    let has = (bytes.len() - ENVELOPE) as u64;
+    if has != body {
+        return Err(Bad::Length { has, says: body });
+    }
+    let hash = hash_of(bytes);
+    if bytes[HASH_AT..ENVELOPE] != hash {
+        return Err(Bad::Hash);
+    }
+    if found != volume {
+        return Err(Bad::OtherVolume(found));
+    }
+    if (kind, term, number) != identity(name) {
+        return Err(Bad::OtherName);
+    }
+    Ok((bytes.slice(ENVELOPE..), stamp_of(&hash)))
+}
+
+/// Which volume the object `volume` is of. All else is checked by [`open`].
+pub(crate) fn volume_of(bytes: &[u8]) -> Result<VolumeId, Bad> {
+    envelope(bytes).map(|(volume, ..)| volume)
+}

@@ -1,0 +1,88 @@
+//! `roots/TERM-NONCE`: snapshots, and pins of clones.
+
+use super::reader::{REFERENCE, Reader, put_reference};
+use super::{Bad, Draft, VolumeId, open};
+use crate::protocol::{Base, ObjectName, Slot, Stamp};
+use bytes::Bytes;
+
+/// Why a root is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PinKind {
+    /// A snapshot that a user made.
+    Snapshot,
+    /// A clone reads from it.
+    Clone,
+}
+
+/// A checkpoint that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pin {
+    /// Why.
+    pub kind: PinKind,
+    /// Its name: of a snapshot as the user gave it, of a clone its URL.
+    pub name: String,
+    /// When it was made, in seconds since 1970, by the clock of the machine that made it.
+    pub made: i64,
+    /// The checkpoint.
+    pub base: Base,
+    /// Of a clone, its identity; of a snapshot, a random number of its own.
+    pub id: VolumeId,
+}
+
+/// All that are kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Roots {
+    /// In the order in which they were made.
+    pub pins: Vec<Pin>,
+}
+
+pub(crate) fn encode_roots(volume: VolumeId, name: ObjectName, roots: &Roots) -> (Bytes, Stamp) {
+    let mut draft = Draft::new(128 * roots.pins.len());
+    draft.put_u32(roots.pins.len() as u32);
+    for pin in &roots.pins {
+        draft.put_u8(match pin.kind {
+            PinKind::Snapshot => 1,
+            PinKind::Clone => 2,
+        });
+        draft.put_u64(pin.made as u64);
+        draft.put_u64(pin.base.through.0);
+        put_reference(&mut draft, pin.base.root);
+        draft.put(&pin.id.0);
+        draft.put_text(&pin.name);
+    }
+    draft.finish(volume, name)
+}
+
+pub(crate) fn decode_roots(
+    volume: VolumeId,
+    name: ObjectName,
+    bytes: &Bytes,
+) -> Result<(Roots, Stamp), Bad> {
+    let (body, stamp) = open(volume, name, bytes)?;
+    let mut reader = Reader::new(&body);
+    let mut roots = Roots::default();
+    for _ in 0..reader.count(35 + REFERENCE)? {
+        let kind = match reader.u8()? {
+            1 => PinKind::Snapshot,
+            2 => PinKind::Clone,
+            _ => return Err(Bad::Content("a root is kept for no known reason")),
+        };
+        let made = reader.u64()? as i64;
+        let base = Base {
+            through: Slot(reader.u64()?),
+            root: reader.reference()?,
+        };
+        let mut id = VolumeId([0; 16]);
+        id.0.copy_from_slice(reader.take(16)?);
+        let name = reader.text()?;
+        roots.pins.push(Pin {
+            kind,
+            name,
+            made,
+            base,
+            id,
+        });
+    }
+    reader.end()?;
+    Ok((roots, stamp))
+}

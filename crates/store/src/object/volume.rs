@@ -1,0 +1,81 @@
+//! `volume`: what never changes.
+
+use super::reader::{Reader, put_reference};
+use super::{Bad, Draft, VolumeId, open};
+use crate::protocol::{Base, ObjectName, Slot};
+use bytes::Bytes;
+
+/// The volume that a clone was made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// Where it is.
+    pub url: String,
+    /// Which it is.
+    pub id: VolumeId,
+}
+
+/// The contents of `volume`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeObject {
+    /// Its identity.
+    pub id: VolumeId,
+    /// Blocks of the disk.
+    pub blocks: u64,
+    /// When it was made, in seconds since 1970, by the clock of the machine that made it.
+    pub made: i64,
+    /// Of a clone: the volumes whose objects it reads, the nearest first.
+    pub parents: Vec<Parent>,
+    /// Of a clone: the checkpoint of the nearest parent that it begins with.
+    pub base: Option<Base>,
+}
+
+pub(crate) fn encode_volume(volume: &VolumeObject) -> Bytes {
+    let mut draft = Draft::new(256);
+    draft.put_u64(volume.blocks);
+    draft.put_u64(volume.made as u64);
+    draft.put_u8(u8::from(volume.base.is_some()));
+    let base = volume.base.unwrap_or_default();
+    draft.put_u64(base.through.0);
+    put_reference(&mut draft, base.root);
+    draft.put_u32(volume.parents.len() as u32);
+    for parent in &volume.parents {
+        draft.put(&parent.id.0);
+        draft.put_text(&parent.url);
+    }
+    draft.finish(volume.id, ObjectName::Volume).0
+}
+
+pub(crate) fn decode_volume(bytes: &Bytes) -> Result<VolumeObject, Bad> {
+    let id = super::volume_of(bytes)?;
+    let (body, _) = open(id, ObjectName::Volume, bytes)?;
+    let mut reader = Reader::new(&body);
+    let (blocks, made) = (reader.u64()?, reader.u64()? as i64);
+    let has_base = reader.flag()?;
+    let base = Base {
+        through: Slot(reader.u64()?),
+        root: reader.reference()?,
+    };
+    let mut parents = Vec::new();
+    for _ in 0..reader.count(18)? {
+        let mut id = VolumeId([0; 16]);
+        id.0.copy_from_slice(reader.take(16)?);
+        let url = reader.text()?;
+        parents.push(Parent { url, id });
+    }
+    reader.end()?;
+    if has_base == parents.is_empty() {
+        return Err(Bad::Content(
+            "a clone needs a parent, and only a clone has one",
+        ));
+    }
+    if blocks == 0 || blocks > u64::MAX / steadfast_block::BLOCK_SIZE as u64 {
+        return Err(Bad::Content("it has no possible size"));
+    }
+    Ok(VolumeObject {
+        id,
+        blocks,
+        made,
+        parents,
+        base: has_base.then_some(base),
+    })
+}

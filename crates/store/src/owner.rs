@@ -1,0 +1,137 @@
+//! The process that owns a volume, as it is named in `head`: for messages, and so that a restart on the same machine needs no
+//! word of the user. What is durable never depends on it.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// See the module's header.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    /// The machine's name.
+    pub host: String,
+    /// Its identity, and that of its present run.
+    machine: String,
+    boot: String,
+    /// The process, and when it started.
+    pub pid: u32,
+    start: String,
+}
+
+/// Whether an owner may still be at work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnerState {
+    /// It is a process of this machine that has ended.
+    Ended,
+    /// It is a process of this machine that runs.
+    Runs,
+    /// It is on another machine: nobody here can know.
+    Elsewhere,
+}
+
+fn read(path: &str) -> String {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.trim().replace('|', "_")
+}
+
+/// When a process started, in ticks since the machine did; empty if there is none.
+fn start_of(pid: u32) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Fields are counted after the name, which may hold anything but ends with the last ')'.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
+    match fields.starts_with(['Z', 'X']) {
+        true => String::new(),
+        false => fields.split(' ').nth(19).unwrap_or_default().to_owned(),
+    }
+}
+
+impl Owner {
+    /// This process.
+    #[must_use]
+    pub fn current() -> Owner {
+        let pid = std::process::id();
+        Owner {
+            host: read("/proc/sys/kernel/hostname"),
+            machine: read("/etc/machine-id"),
+            boot: read("/proc/sys/kernel/random/boot_id"),
+            pid,
+            start: start_of(pid),
+        }
+    }
+
+    /// Whether it may still be at work.
+    #[must_use]
+    pub fn state(&self) -> OwnerState {
+        let here = Owner::current();
+        if (&self.host, &self.machine) != (&here.host, &here.machine) || self.host.is_empty() {
+            OwnerState::Elsewhere
+        } else if self.boot != here.boot || start_of(self.pid) != self.start {
+            OwnerState::Ended
+        } else {
+            OwnerState::Runs
+        }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Owner {
+            host,
+            machine,
+            boot,
+            pid,
+            start,
+        } = self;
+        write!(f, "{host}|{machine}|{boot}|{pid}|{start}")
+    }
+}
+
+/// A text that names no owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it names no owner")]
+pub struct NoOwner;
+
+impl FromStr for Owner {
+    type Err = NoOwner;
+
+    fn from_str(text: &str) -> Result<Owner, NoOwner> {
+        let mut parts = text.split('|');
+        let mut next = || parts.next().map(str::to_owned).ok_or(NoOwner);
+        Ok(Owner {
+            host: next()?,
+            machine: next()?,
+            boot: next()?,
+            pid: next()?.parse().map_err(|_| NoOwner)?,
+            start: next()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_runs_and_a_later_one_of_its_number_does_not_count() {
+        let here = Owner::current();
+        assert_eq!(here.to_string().parse(), Ok(here.clone()));
+        if here.host.is_empty() || here.start.is_empty() {
+            return println!("skipped: there is no /proc");
+        }
+        assert_eq!(here.state(), OwnerState::Runs);
+        let later = Owner {
+            start: "1".into(),
+            ..here.clone()
+        };
+        assert_eq!(later.state(), OwnerState::Ended);
+        let before_boot = Owner {
+            boot: "other".into(),
+            ..here.clone()
+        };
+        assert_eq!(before_boot.state(), OwnerState::Ended);
+        let other = Owner {
+            host: "other".into(),
+            ..here
+        };
+        assert_eq!(other.state(), OwnerState::Elsewhere);
+    }
+}

@@ -1,0 +1,462 @@
+//! Trying a store before it is trusted.
+//!
+//! First rules that one client can check: create-only and compare-and-swap PUTs refuse when they must, bodies come back whole,
+//! ranges are right, ETags differ, deleted objects are gone. Then races: many writers create the same name, or swap the same
+//! version, at the same time. Exactly one may win, and its bytes must be there. Stores that check the condition and write in
+//! two steps pass the first part and fail the second.
+
+use crate::io::first_line;
+use crate::place::{Location, PlaceError, random, runtime};
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::path::Path;
+use object_store::{GetOptions, ObjectStoreExt, PutMode, PutOptions, UpdateVersion};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::Barrier;
+
+/// A request of the probe has this long.
+const DEADLINE: Duration = Duration::from_secs(20);
+/// How far the store's clock may be from this machine's before that is reported.
+const SKEW: u64 = 15 * 60;
+
+/// What a store must do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// It answers, with rights to write, read, list and delete.
+    Answers,
+    /// A create-only PUT fails if the name is taken.
+    Create,
+    /// A PUT on condition of a version fails if the version is another one, or if there is no object.
+    Swap,
+    /// What is read is what was written.
+    Bodies,
+    /// A part of an object is that part.
+    Ranges,
+    /// No two versions have the same ETag.
+    Tags,
+    /// A list has what was written before.
+    Lists,
+    /// A deleted object is gone.
+    Deletes,
+    /// Of writers that create the same name at once, one wins, and its bytes are there.
+    CreateRace,
+    /// Of writers that swap the same version at once, one wins, and its bytes are there.
+    SwapRace,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Rule::Answers => "answers",
+            Rule::Create => "create",
+            Rule::Swap => "swap",
+            Rule::Bodies => "bodies",
+            Rule::Ranges => "ranges",
+            Rule::Tags => "etags",
+            Rule::Lists => "lists",
+            Rule::Deletes => "deletes",
+            Rule::CreateRace => "create-race",
+            Rule::SwapRace => "swap-race",
+        })
+    }
+}
+
+/// How thoroughly a store is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProbeOptions {
+    /// Writers that race.
+    pub writers: usize,
+    /// Races of each kind.
+    pub rounds: usize,
+}
+
+impl Default for ProbeOptions {
+    fn default() -> ProbeOptions {
+        ProbeOptions {
+            writers: 32,
+            rounds: 50,
+        }
+    }
+}
+
+/// What a probe came to.
+#[derive(Clone, Debug, Default)]
+pub struct ProbeReport {
+    /// Rules that the store breaks, with what it did.
+    pub broken: Vec<(Rule, String)>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    /// Races of each kind that were run.
+    pub rounds: usize,
+    /// Writers in each.
+    pub writers: usize,
+    /// Races with several winners: of creates, and of swaps.
+    pub lost_races: (usize, usize),
+    /// Median time of a create-only PUT of 8 KiB without a race.
+    pub put_ms: f64,
+}
+
+impl ProbeReport {
+    /// Whether the store can be trusted with a volume.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.broken.is_empty()
+    }
+
+    fn break_rule(&mut self, rule: Rule, what: impl Into<String>) {
+        if self
+            .broken
+            .iter()
+            .filter(|(other, _)| *other == rule)
+            .count()
+            < 3
+        {
+            self.broken.push((rule, what.into()));
+        }
+    }
+}
+
+enum Outcome {
+    Done,
+    Refused(String),
+    Unknown(String),
+}
+
+/// A name for one probe, so that several can run at once.
+struct Trial<'a> {
+    /// One client for each endpoint of the store.
+    places: &'a [Location],
+    dir: String,
+    report: ProbeReport,
+}
+
+async fn put(place: &Location, path: &Path, body: Bytes, mode: PutMode) -> Outcome {
+    let request = place
+        .store
+        .put_opts(path, body.into(), PutOptions::from(mode));
+    match tokio::time::timeout(DEADLINE, request).await {
+        Ok(Ok(_)) => Outcome::Done,
+        Ok(Err(
+            error @ (object_store::Error::AlreadyExists { .. }
+            | object_store::Error::Precondition { .. }
+            | object_store::Error::NotModified { .. }
+            | object_store::Error::NotFound { .. }),
+        )) => Outcome::Refused(first_line(&error)),
+        Ok(Err(error)) => Outcome::Unknown(first_line(&error)),
+        Err(_) => Outcome::Unknown(format!("no answer within {} s", DEADLINE.as_secs())),
+    }
+}
+
+async fn get(place: &Location, path: &Path) -> Result<Option<(Bytes, UpdateVersion)>, String> {
+    let request = async {
+        let found = place.store.get_opts(path, GetOptions::default()).await?;
+        let version = UpdateVersion {
+            e_tag: found.meta.e_tag.clone(),
+            version: found.meta.version.clone(),
+        };
+        Ok::<_, object_store::Error>((found.bytes().await?, version))
+    };
+    match tokio::time::timeout(DEADLINE, request).await {
+        Ok(Ok(found)) => Ok(Some(found)),
+        Ok(Err(object_store::Error::NotFound { .. })) => Ok(None),
+        Ok(Err(error)) => Err(first_line(&error)),
+        Err(_) => Err(format!("no answer within {} s", DEADLINE.as_secs())),
+    }
+}
+
+/// Tries a store. `places` are the same prefix over each of its endpoints. Objects of the probe lie below `probe-…/` and are
+/// deleted at the end. `progress` is told how many races were run, and of how many.
+///
+/// # Errors
+/// Only if this machine cannot send requests; what the store does wrong is in the report.
+pub fn probe(
+    places: &[Location],
+    options: ProbeOptions,
+    progress: &mut (dyn FnMut(u64, u64) + Send),
+) -> Result<ProbeReport, PlaceError> {
+    let mut trial = Trial {
+        places,
+        dir: format!("probe-{:032x}", random()?),
+        report: ProbeReport {
+            writers: options.writers,
+            ..ProbeReport::default()
+        },
+    };
+    if places.is_empty() {
+        return Ok(trial.report);
+    }
+    runtime()?.block_on(async {
+        if trial.rules().await {
+            trial.races(options, progress).await;
+        }
+        trial.clean_up().await;
+    });
+    Ok(trial.report)
+}
+
+impl Trial<'_> {
+    fn place(&self, number: usize) -> &Location {
+        &self.places[number % self.places.len()]
+    }
+
+    fn path(&self, name: &str) -> Path {
+        self.places[0].path(&format!("{}/{name}", self.dir))
+    }
+
+    /// The rules that one client can check. False if there is no sense in going on.
+    async fn rules(&mut self) -> bool {
+        let path = self.path("rules");
+        let (first, second) = (Bytes::from(vec![1; 8192]), Bytes::from(vec![2; 8192]));
+        let place = &self.places[0];
+        match put(place, &path, first.clone(), PutMode::Create).await {
+            Outcome::Done => {}
+            Outcome::Refused(why) | Outcome::Unknown(why) => {
+                self.report
+                    .break_rule(Rule::Answers, format!("creating an object: {why}"));
+                return false;
+            }
+        }
+        match put(place, &path, second.clone(), PutMode::Create).await {
+            Outcome::Refused(_) => {}
+            Outcome::Done => self.report.break_rule(
+                Rule::Create,
+                "a PUT with 'If-None-Match: *' succeeded though the object was there",
+            ),
+            Outcome::Unknown(why) => self.report.break_rule(
+                Rule::Create,
+                format!(
+                    "a PUT with 'If-None-Match: *' of a name that is taken was answered: {why}"
+                ),
+            ),
+        }
+        let tag = match get(place, &path).await {
+            Ok(Some((body, tag))) => {
+                if body != first {
+                    self.report
+                        .break_rule(Rule::Bodies, "an object does not hold what was written");
+                }
+                tag
+            }
+            Ok(None) => {
+                let what = "an object that was written is not there";
+                self.report.break_rule(Rule::Bodies, what);
+                return false;
+            }
+            Err(why) => {
+                self.report
+                    .break_rule(Rule::Answers, format!("reading an object: {why}"));
+                return false;
+            }
+        };
+        if tag.e_tag.is_none() {
+            self.report
+                .break_rule(Rule::Tags, "an object has no ETag, so it cannot be swapped");
+            return false;
+        }
+        self.swaps(&path, &tag, first, second).await;
+        self.ranges_and_lists(&path).await;
+        true
+    }
+
+    async fn swaps(&mut self, path: &Path, tag: &UpdateVersion, first: Bytes, second: Bytes) {
+        let place = &self.places[0];
+        let swap = PutMode::Update(tag.clone());
+        match put(place, path, second.clone(), swap.clone()).await {
+            Outcome::Done => {}
+            Outcome::Refused(why) | Outcome::Unknown(why) => {
+                let what = format!("a PUT with 'If-Match' of the present version: {why}");
+                self.report.break_rule(Rule::Swap, what);
+                return;
+            }
+        }
+        match put(place, path, first.clone(), swap).await {
+            Outcome::Refused(_) => {}
+            Outcome::Done => self.report.break_rule(
+                Rule::Swap,
+                "a PUT with 'If-Match' of an old version succeeded",
+            ),
+            Outcome::Unknown(why) => self.report.break_rule(
+                Rule::Swap,
+                format!("a PUT with 'If-Match' of an old version was answered: {why}"),
+            ),
+        }
+        match get(place, path).await {
+            Ok(Some((body, now))) => {
+                if body != second {
+                    let what = "a refused PUT changed the object, or a swap did not";
+                    self.report.break_rule(Rule::Bodies, what);
+                }
+                if now == *tag {
+                    let what = "two versions of an object have the same ETag";
+                    self.report.break_rule(Rule::Tags, what);
+                }
+            }
+            Ok(None) => self
+                .report
+                .break_rule(Rule::Bodies, "an object is gone after a swap"),
+            Err(why) => self
+                .report
+                .break_rule(Rule::Answers, format!("reading an object: {why}")),
+        }
+        let absent = self.path("absent");
+        let swap = PutMode::Update(tag.clone());
+        if let Outcome::Done = put(place, &absent, first, swap).await {
+            self.report.break_rule(
+                Rule::Swap,
+                "a PUT with 'If-Match' created an object that was not there",
+            );
+        }
+    }
+
+    async fn ranges_and_lists(&mut self, path: &Path) {
+        let place = &self.places[0];
+        let path_of_ranges = self.path("ranges");
+        let pattern: Vec<u8> = (0..8192_u32).map(|i| (i % 251) as u8).collect();
+        let body = Bytes::from(pattern);
+        let _ = put(place, &path_of_ranges, body.clone(), PutMode::Create).await;
+        match place.store.get_range(&path_of_ranges, 1000..3000).await {
+            Ok(part) if part == body.slice(1000..3000) => {}
+            Ok(part) => {
+                let what = format!("2000 bytes from 1000 on came as {} others", part.len());
+                self.report.break_rule(Rule::Ranges, what);
+            }
+            Err(error) => self.report.break_rule(Rule::Ranges, first_line(&error)),
+        }
+        let dir = place.path(&self.dir);
+        let listed = place.store.list(Some(&dir));
+        match listed
+            .map_ok(|meta| meta.location)
+            .try_collect::<Vec<_>>()
+            .await
+        {
+            Ok(names) if names.contains(path) && names.contains(&path_of_ranges) => {}
+            Ok(_) => self
+                .report
+                .break_rule(Rule::Lists, "a list lacks objects that were written before"),
+            Err(error) => self.report.break_rule(Rule::Lists, first_line(&error)),
+        }
+        let now = std::time::SystemTime::now();
+        if let Ok(meta) = place.store.head(path).await {
+            let here = now
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(0, |since| since.as_secs());
+            let there = meta.last_modified.timestamp().max(0) as u64;
+            if here.abs_diff(there) > SKEW {
+                self.report.notes.push(format!(
+                    "the clocks of the store and of this machine are {} s apart; some stores refuse signatures then",
+                    here.abs_diff(there)
+                ));
+            }
+        }
+        if let Err(error) = place.store.delete(&path_of_ranges).await {
+            let what = format!("deleting an object: {}", first_line(&error));
+            self.report.break_rule(Rule::Deletes, what);
+        } else if !matches!(get(place, &path_of_ranges).await, Ok(None)) {
+            self.report
+                .break_rule(Rule::Deletes, "a deleted object is still there");
+        }
+    }
+
+    async fn races(&mut self, options: ProbeOptions, progress: &mut (dyn FnMut(u64, u64) + Send)) {
+        let total = options.rounds as u64 * 2;
+        let mut times = Vec::with_capacity(options.rounds);
+        for round in 0..options.rounds {
+            let calm = self.path(&format!("calm-{round}"));
+            let begun = Instant::now();
+            let body = Bytes::from(vec![3; 8192]);
+            let _ = put(self.place(round), &calm, body, PutMode::Create).await;
+            times.push(begun.elapsed());
+            let path = self.path(&format!("create-{round}"));
+            let lost = self
+                .race(options.writers, &path, PutMode::Create, Rule::CreateRace)
+                .await;
+            self.report.lost_races.0 += usize::from(lost);
+            progress(round as u64 * 2 + 1, total);
+            // The present version is the one that everybody swaps.
+            let tag = match get(self.place(round), &path).await {
+                Ok(Some((_, tag))) => tag,
+                _ => continue,
+            };
+            let swap = PutMode::Update(tag);
+            let lost = self
+                .race(options.writers, &path, swap, Rule::SwapRace)
+                .await;
+            self.report.lost_races.1 += usize::from(lost);
+            self.report.rounds += 1;
+            progress(round as u64 * 2 + 2, total);
+        }
+        times.sort_unstable();
+        let median = times.get(times.len() / 2).copied().unwrap_or_default();
+        self.report.put_ms = median.as_secs_f64() * 1000.0;
+    }
+
+    /// One race. True if the store let several win, or kept other bytes than the winner's.
+    async fn race(&mut self, writers: usize, path: &Path, mode: PutMode, rule: Rule) -> bool {
+        let barrier = Arc::new(Barrier::new(writers));
+        let mut tasks = Vec::with_capacity(writers);
+        for writer in 0..writers {
+            let (place, path, mode) = (self.place(writer).clone(), path.clone(), mode.clone());
+            let barrier = Arc::clone(&barrier);
+            tasks.push(tokio::spawn(async move {
+                // Different bodies of different lengths: a mixture shows.
+                let body = Bytes::from(vec![writer as u8; 4096 + writer]);
+                barrier.wait().await;
+                put(&place, &path, body, mode).await
+            }));
+        }
+        let (mut winners, mut unknown) = (Vec::new(), Vec::new());
+        for (writer, task) in tasks.into_iter().enumerate() {
+            match task.await {
+                Ok(Outcome::Done) => winners.push(writer),
+                Ok(Outcome::Refused(_)) => {}
+                Ok(Outcome::Unknown(_)) | Err(_) => unknown.push(writer),
+            }
+        }
+        let found = get(self.place(0), path).await;
+        let holds = match &found {
+            Ok(Some((body, _))) => body
+                .first()
+                .map(|first| usize::from(*first))
+                .filter(|writer| {
+                    body.len() == 4096 + writer && body.iter().all(|b| usize::from(*b) == *writer)
+                }),
+            _ => None,
+        };
+        let what = match (&winners[..], holds) {
+            ([], Some(writer)) if unknown.contains(&writer) => return false,
+            ([], _) => format!(
+                "of {writers} writers at once none won, {} got no clear answer",
+                unknown.len()
+            ),
+            ([winner], Some(writer)) if writer == *winner => return false,
+            ([winner], _) => format!(
+                "of {writers} writers at once one won (number {winner}), but its bytes are not there"
+            ),
+            (several, _) => format!(
+                "of {writers} writers at once {} were told that they won",
+                several.len()
+            ),
+        };
+        self.report.break_rule(rule, what);
+        true
+    }
+
+    async fn clean_up(&mut self) {
+        let place = &self.places[0];
+        let dir = place.path(&self.dir);
+        let names = place.store.list(Some(&dir)).map_ok(|meta| meta.location);
+        let store = Arc::clone(&place.store);
+        let deleted = names
+            .try_for_each_concurrent(16, |name| {
+                let store = Arc::clone(&store);
+                async move { store.delete(&name).await }
+            })
+            .await;
+        if let Err(error) = deleted {
+            let what = format!("deleting the probe's objects: {}", first_line(&error));
+            self.report.break_rule(Rule::Deletes, what);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Changing the list of snapshots, without owning the volume.
+
+use crate::device::read_roots;
+use crate::driver::Failed;
+use crate::io::{Io, Put};
+use crate::object::{
+    HeadObject, Pin, PinKind, Roots, decode_head, encode_head, encode_roots, open,
+};
+use crate::place::{random, runtime};
+use crate::protocol::{Answer, Edit, Editor, Head, Nonce, ObjectName, Request};
+use crate::volume::{Found, OpenError};
+use bytes::Bytes;
+use object_store::{PutMode, UpdateVersion};
+
+/// A change of the list: the new one, or why there is none.
+type Change<'a> = dyn FnMut(&Head, Roots) -> Result<Roots, OpenError> + 'a;
+
+/// Carries out what an [`Editor`] asks for, one request at a time.
+struct Session<'a> {
+    io: &'a Io,
+    /// The bytes of the list under the name that it gets.
+    list: Option<Bytes>,
+    /// The ETag of the head that was read last, and the owner in it.
+    tag: Option<UpdateVersion>,
+    owner: String,
+}
+
+impl Session<'_> {
+    async fn execute(&mut self, request: &Request) -> Result<Answer, OpenError> {
+        let io = self.io;
+        Ok(match request {
+            Request::ReadHead => {
+                let got = io.get(ObjectName::Head, None).await?;
+                let got = got.ok_or_else(|| io.missing(ObjectName::Head))?;
+                let object = decode_head(io.volume, &got.bytes);
+                let object = object.map_err(|why| io.damaged(ObjectName::Head, why))?;
+                self.tag = Some(got.version);
+                self.owner = object.owner;
+                Answer::Head(object.head)
+            }
+            Request::PutObject { name, .. } => {
+                let bytes = self.list.clone().unwrap_or_default();
+                outcome(io.put(*name, bytes, PutMode::Create).await)
+            }
+            Request::ReadObject(name) => {
+                let got = io.get(*name, None).await?;
+                Answer::Object(got.map(|got| {
+                    open(io.volume, *name, &got.bytes)
+                        .map_or_else(|_| Default::default(), |(_, s)| s)
+                }))
+            }
+            Request::SwapHead { to, .. } => {
+                let Some(tag) = self.tag.clone() else {
+                    return Ok(Answer::Refused);
+                };
+                let object = HeadObject {
+                    head: to.clone(),
+                    owner: self.owner.clone(),
+                };
+                let bytes = encode_head(io.volume, &object);
+                outcome(io.put(ObjectName::Head, bytes, PutMode::Update(tag)).await)
+            }
+            _ => return Err(Failed::Inconsistent("an editor asks for what it must not").into()),
+        })
+    }
+}
+
+fn outcome(put: Put) -> Answer {
+    match put {
+        Put::Done(_) => Answer::Done,
+        Put::Refused => Answer::Refused,
+        Put::Unknown(_) => Answer::Unknown,
+    }
+}
+
+impl Found {
+    /// Changes the list of snapshots: `change` makes the new list of the present one, and is asked again if another machine
+    /// was faster.
+    fn edit(&self, change: &mut Change<'_>) -> Result<(), OpenError> {
+        let io = self.sources.own();
+        let runtime = runtime()?;
+        let (mut editor, mut request) = Editor::new();
+        let mut session = Session {
+            io,
+            list: None,
+            tag: None,
+            owner: String::new(),
+        };
+        loop {
+            let answer = runtime.block_on(session.execute(&request))?;
+            match editor.answer(&request, answer) {
+                Edit::Send(next) => request = next,
+                Edit::Read(head) => {
+                    let present = read_roots(io, head.roots)?;
+                    let before = present.clone();
+                    let roots = change(&head, present)?;
+                    if roots == before {
+                        return Ok(());
+                    }
+                    let nonce = Nonce(random()?);
+                    let name = ObjectName::Roots {
+                        term: head.claim.term,
+                        nonce,
+                    };
+                    let (bytes, stamp) = encode_roots(io.volume, name, &roots);
+                    session.list = Some(bytes);
+                    request = editor.write(head, stamp, nonce);
+                }
+                Edit::Done(_) => return Ok(()),
+                Edit::Doubled(_) => {
+                    return Err(Failed::Inconsistent("a random name was taken").into());
+                }
+                Edit::Nothing => return Err(Failed::Inconsistent("an editor stands still").into()),
+            }
+        }
+    }
+
+    /// Adds a snapshot or a pin of a clone.
+    pub(crate) fn add_pin(&self, pin: Pin) -> Result<Pin, OpenError> {
+        let url = self.sources.own().location.url.clone();
+        let mut added = pin;
+        self.edit(&mut |head, mut roots| {
+            if roots.pins.contains(&added) {
+                // An earlier attempt took effect.
+                return Ok(roots);
+            }
+            let same = |other: &Pin| {
+                other.kind == PinKind::Snapshot
+                    && added.kind == PinKind::Snapshot
+                    && other.name == added.name
+            };
+            if roots.pins.iter().any(same) {
+                return Err(OpenError::SnapshotExists {
+                    url: url.clone(),
+                    name: added.name.clone(),
+                });
+            }
+            match added.kind {
+                // Nobody retires a checkpoint while it is this head's.
+                PinKind::Snapshot => added.base = head.base,
+                // What a clone needs is pinned by its snapshot, unless that was deleted meanwhile.
+                PinKind::Clone => {
+                    let pinned = |pin: &Pin| pin.base == added.base;
+                    if !roots.pins.iter().any(pinned) {
+                        return Err(OpenError::NoSnapshot {
+                            url: url.clone(),
+                            name: added.name.clone(),
+                        });
+                    }
+                }
+            }
+            roots.pins.push(added.clone());
+            Ok(roots)
+        })?;
+        Ok(added)
+    }
+
+    /// Deletes a snapshot. What it alone needs goes with a later checkpoint of a writer.
+    ///
+    /// # Errors
+    /// [`OpenError::NoSnapshot`], the store's.
+    pub fn delete_snapshot(&self, name: &str) -> Result<(), OpenError> {
+        self.remove_pin(PinKind::Snapshot, name)
+    }
+
+    /// Takes a clone that was deleted, or is to be given up, from the list.
+    ///
+    /// # Errors
+    /// [`OpenError::NoSnapshot`], the store's.
+    pub fn forget_clone(&self, url: &str) -> Result<(), OpenError> {
+        self.remove_pin(PinKind::Clone, url)
+    }
+
+    fn remove_pin(&self, kind: PinKind, name: &str) -> Result<(), OpenError> {
+        let url = self.sources.own().location.url.clone();
+        let mut removed = false;
+        self.edit(&mut |_, mut roots| {
+            let before = roots.pins.len();
+            roots
+                .pins
+                .retain(|pin| pin.kind != kind || pin.name != name);
+            if roots.pins.len() == before && !removed {
+                return Err(OpenError::NoSnapshot {
+                    url: url.clone(),
+                    name: name.to_owned(),
+                });
+            }
+            removed = true;
+            Ok(roots)
+        })
+    }
+}

@@ -1,0 +1,445 @@
+//! Volumes as a whole: making, opening, looking.
+
+use crate::device::{Core, Sources, StoreDevice, load_root, read_head, read_history, read_roots};
+use crate::driver::Failed;
+use crate::io::{Io, StoreError};
+use crate::object::{
+    HeadObject, Parent, Pin, PinKind, Roots, VolumeId, VolumeObject, decode_volume, encode_head,
+    encode_volume,
+};
+use crate::owner::{Owner, OwnerState};
+use crate::place::{Access, Location, PlaceError, random, random_volume, runtime};
+use crate::protocol::{Head, Nonce, ObjectName, Slot, Term};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use steadfast_block::BLOCK_SIZE;
+
+/// Why a volume could not be made, opened or looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL, or this machine.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The protocol.
+    #[error(transparent)]
+    Failed(#[from] Failed),
+    /// Nothing is there.
+    #[error("{0}: no volume is there; check the URL, or make one with 'steadfast mkfs --on {0}'")]
+    Absent(String),
+    /// Something is there.
+    #[error("{0}: a volume is there already; choose another prefix, or delete its objects first")]
+    Exists(String),
+    /// Another process has it.
+    #[error(
+        "{url}: process {pid} of this machine has it open; end that first, or take the volume over ('-o take_over', \
+         'steadfast store take-over'): the other is then fenced"
+    )]
+    InUse {
+        /// The volume.
+        url: String,
+        /// The process.
+        pid: u32,
+    },
+    /// Another machine has it, or has died with it.
+    #[error(
+        "{url}: process {pid} on {host} has not released it, and nobody here can know whether it runs; if it is gone, or is to \
+         be fenced, take the volume over ('-o take_over', 'steadfast store take-over')"
+    )]
+    Elsewhere {
+        /// The volume.
+        url: String,
+        /// The machine.
+        host: String,
+        /// The process.
+        pid: u32,
+    },
+    /// A writer changes it faster than it can be read.
+    #[error("{0}: a writer goes on faster than it can be read; try again")]
+    Restless(String),
+    /// No snapshot has the name.
+    #[error(
+        "{url}: there is no snapshot '{name}'; 'steadfast store snapshot list {url}' lists them"
+    )]
+    NoSnapshot {
+        /// The volume.
+        url: String,
+        /// The name.
+        name: String,
+    },
+    /// Another snapshot has the name.
+    #[error("{url}: there is a snapshot '{name}' already")]
+    SnapshotExists {
+        /// The volume.
+        url: String,
+        /// The name.
+        name: String,
+    },
+    /// Nothing was flushed to the volume yet.
+    #[error("{0}: no checkpoint was published yet: mount it once")]
+    NoCheckpoint(String),
+}
+
+/// How a volume is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// How the store is reached.
+    pub access: Access,
+    /// Fence an owner that has not released the volume.
+    pub take_over: bool,
+    /// How long the store may take to answer while the volume is opened.
+    pub patience: Duration,
+    /// How long the store may take to answer afterwards, before the volume fails; without it, an outage is waited out.
+    pub store_timeout: Option<Duration>,
+    /// Memory for what was read.
+    pub cache_bytes: u64,
+    /// How long a retired object stays in the store, for readers that still use it.
+    pub keep_deleted: Duration,
+    /// A full epoch is flushed, instead of refusing what does not fit: for clients that know of no epochs.
+    pub flush_when_full: bool,
+    /// A device that is dropped is released: for commands that end in many ways.
+    pub release_on_drop: bool,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            access: Access::default(),
+            take_over: false,
+            patience: Duration::from_secs(20),
+            store_timeout: None,
+            cache_bytes: 64 << 20,
+            keep_deleted: Duration::from_secs(600),
+            flush_when_full: false,
+            release_on_drop: false,
+        }
+    }
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() as i64)
+}
+
+fn block_on<T>(future: impl Future<Output = Result<T, StoreError>>) -> Result<T, OpenError> {
+    Ok(runtime()?.block_on(future)?)
+}
+
+/// A volume that was found.
+#[derive(Clone)]
+pub struct Found {
+    pub(crate) object: VolumeObject,
+    pub(crate) sources: Sources,
+}
+
+impl std::fmt::Debug for Found {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.object.fmt(f)
+    }
+}
+
+/// What `head` says of a volume.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The version of `head`.
+    pub version: u64,
+    /// The highest term that was claimed.
+    pub term: Term,
+    /// The last writer has said that it serves nobody any more.
+    pub released: bool,
+    /// The last writer, as far as it is known.
+    pub owner: Option<Owner>,
+    /// The last slot that the published checkpoint has.
+    pub checkpoint: Slot,
+    /// Snapshots and pins of clones.
+    pub roots: Roots,
+}
+
+/// What a volume holds, and in how many objects.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Objects of this volume that hold blocks, and their bytes.
+    pub objects: u64,
+    /// Their bytes.
+    pub object_bytes: u64,
+    /// Objects with the map, and their bytes.
+    pub map_objects: u64,
+    /// Their bytes.
+    pub map_bytes: u64,
+    /// Bytes of blocks that are in use.
+    pub live_bytes: u64,
+    /// Bytes of blocks that the objects were written with, parents included.
+    pub held_bytes: u64,
+    /// Slots after the checkpoint.
+    pub slots: u64,
+    /// Objects that are retired and not deleted.
+    pub retired: u64,
+}
+
+/// Makes an empty volume of so many blocks.
+///
+/// # Errors
+/// [`OpenError::Exists`], or the store's.
+pub fn create(location: Location, blocks: u64, patience: Duration) -> Result<VolumeId, OpenError> {
+    let object = VolumeObject {
+        id: random_volume()?,
+        blocks,
+        made: now(),
+        parents: Vec::new(),
+        base: None,
+    };
+    create_as(location, &object, patience)?;
+    Ok(object.id)
+}
+
+fn create_as(
+    location: Location,
+    object: &VolumeObject,
+    patience: Duration,
+) -> Result<(), OpenError> {
+    let url = location.url.clone();
+    let io = Io::new(location, object.id, Some(patience));
+    if !block_on(io.create(ObjectName::Volume, encode_volume(object)))? {
+        return Err(OpenError::Exists(url));
+    }
+    let head = HeadObject {
+        head: Head::new(Nonce(random()?)),
+        owner: String::new(),
+    };
+    if !block_on(io.create(ObjectName::Head, encode_head(object.id, &head)))? {
+        return Err(OpenError::Exists(url));
+    }
+    Ok(())
+}
+
+/// Whether a volume is there.
+///
+/// # Errors
+/// The store's.
+pub fn exists(location: &Location, patience: Duration) -> Result<bool, OpenError> {
+    let io = Io::new(location.clone(), VolumeId([0; 16]), Some(patience));
+    let found = block_on(io.get(ObjectName::Volume, None))?;
+    Ok(found.is_some())
+}
+
+impl Found {
+    /// Finds a volume.
+    ///
+    /// # Errors
+    /// [`OpenError::Absent`], or the store's.
+    pub fn new(
+        location: Location,
+        access: &Access,
+        patience: Duration,
+    ) -> Result<Found, OpenError> {
+        let mut found = Found::read(&location, patience)?;
+        let parents = found.object.parents.iter();
+        let parents: Result<Vec<Location>, PlaceError> = parents
+            .map(|parent| Location::new(&parent.url, access))
+            .collect();
+        found.sources = Sources::of(location, &found.object, &parents?, Some(patience));
+        Ok(found)
+    }
+
+    fn read(location: &Location, patience: Duration) -> Result<Found, OpenError> {
+        let io = Io::new(location.clone(), VolumeId([0; 16]), Some(patience));
+        let got = block_on(io.get(ObjectName::Volume, None))?;
+        let got = got.ok_or_else(|| OpenError::Absent(location.url.clone()))?;
+        let object = decode_volume(&got.bytes);
+        let object = object.map_err(|why| io.damaged(ObjectName::Volume, why))?;
+        let sources = Sources::of(location.clone(), &object, &[], Some(patience));
+        Ok(Found { object, sources })
+    }
+
+    /// Finds a volume whose parents are at these places, whatever their URLs were when it was cloned.
+    ///
+    /// # Errors
+    /// As of [`Found::new`].
+    pub fn with_parents(
+        location: Location,
+        parents: &[Location],
+        patience: Duration,
+    ) -> Result<Found, OpenError> {
+        let mut found = Found::read(&location, patience)?;
+        found.sources = Sources::of(location, &found.object, parents, Some(patience));
+        Ok(found)
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn id(&self) -> VolumeId {
+        self.object.id
+    }
+
+    /// What never changes.
+    #[must_use]
+    pub fn object(&self) -> &VolumeObject {
+        &self.object
+    }
+
+    fn url(&self) -> String {
+        self.sources.own().location.url.clone()
+    }
+
+    /// What `head` says now.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn state(&self) -> Result<State, OpenError> {
+        let (head, owner) = read_head(self.sources.own())?;
+        Ok(State {
+            version: head.version.counter,
+            term: head.claim.term,
+            released: head.released,
+            owner: owner.parse().ok(),
+            checkpoint: head.base.through,
+            roots: read_roots(self.sources.own(), head.roots)?,
+        })
+    }
+
+    /// Takes the volume over and opens it for writing. A previous owner is fenced.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`] and [`OpenError::Elsewhere`] unless it is to be taken over; the store's; damage.
+    pub fn open(&self, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
+        let (head, owner) = read_head(self.sources.own())?;
+        if !head.released && !options.take_over {
+            let owner: Owner = owner.parse().unwrap_or_default();
+            let (url, pid) = (self.url(), owner.pid);
+            match owner.state() {
+                OwnerState::Ended => {}
+                OwnerState::Runs => return Err(OpenError::InUse { url, pid }),
+                OwnerState::Elsewhere => {
+                    let host = match owner.host.is_empty() {
+                        true => "an unknown machine".to_owned(),
+                        false => owner.host,
+                    };
+                    return Err(OpenError::Elsewhere { url, host, pid });
+                }
+            }
+        }
+        self.sources.own().set_patience(Some(options.patience));
+        let (blocks, base) = (self.object.blocks, self.object.base);
+        StoreDevice::open(self.sources.clone(), blocks, base, head.released, options)
+    }
+
+    /// Looks at the volume as it is now, without a claim: its last acknowledged flush, or a later one.
+    ///
+    /// # Errors
+    /// The store's; damage.
+    pub fn look(&self, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
+        let (_, _, core) = read_history(&self.sources, self.object.base, options.keep_deleted)?;
+        StoreDevice::look(self.sources.clone(), self.object.blocks, core, options)
+    }
+
+    /// Looks at a snapshot.
+    ///
+    /// # Errors
+    /// [`OpenError::NoSnapshot`]; the store's; damage.
+    pub fn look_at(&self, name: &str, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
+        let pin = self.snapshot(name)?;
+        let loaded = load_root(&self.sources, pin.base, None)?;
+        let core = Core::of(loaded, pin.base, options.keep_deleted);
+        StoreDevice::look(self.sources.clone(), self.object.blocks, core, options)
+    }
+
+    pub(crate) fn snapshot(&self, name: &str) -> Result<Pin, OpenError> {
+        let roots = self.state()?.roots;
+        let is = |pin: &&Pin| pin.kind == PinKind::Snapshot && pin.name == name;
+        let found = roots.pins.iter().find(is).cloned();
+        found.ok_or_else(|| OpenError::NoSnapshot {
+            url: self.url(),
+            name: name.to_owned(),
+        })
+    }
+
+    /// What the volume holds now.
+    ///
+    /// # Errors
+    /// The store's; damage.
+    pub fn usage(&self) -> Result<Usage, OpenError> {
+        let keep = Duration::ZERO;
+        let (head, _, core) = read_history(&self.sources, self.object.base, keep)?;
+        Ok(core.usage(&head))
+    }
+
+    /// Makes a clone of a snapshot at another place: a writable volume that begins with what the snapshot has. The snapshot's
+    /// objects stay as long as the clone is not deleted from this volume's list.
+    ///
+    /// # Errors
+    /// [`OpenError::NoSnapshot`], [`OpenError::Exists`], the store's.
+    pub fn clone_to(
+        &self,
+        snapshot: &str,
+        location: Location,
+        patience: Duration,
+    ) -> Result<VolumeId, OpenError> {
+        let pin = self.snapshot(snapshot)?;
+        if exists(&location, patience)? {
+            return Err(OpenError::Exists(location.url));
+        }
+        let id = random_volume()?;
+        // The pin comes first: a clone without a pin could lose what it reads.
+        self.add_pin(Pin {
+            kind: PinKind::Clone,
+            name: location.url.clone(),
+            made: now(),
+            base: pin.base,
+            id,
+        })?;
+        let mut parents = vec![Parent {
+            url: self.url(),
+            id: self.object.id,
+        }];
+        parents.extend(self.object.parents.iter().cloned());
+        let object = VolumeObject {
+            id,
+            blocks: self.object.blocks,
+            made: now(),
+            parents,
+            base: Some(pin.base),
+        };
+        create_as(location, &object, patience)?;
+        Ok(id)
+    }
+
+    /// Makes a snapshot of the last published checkpoint.
+    ///
+    /// # Errors
+    /// [`OpenError::SnapshotExists`], [`OpenError::NoCheckpoint`], the store's.
+    pub fn make_snapshot(&self, name: &str) -> Result<Pin, OpenError> {
+        let (head, _) = read_head(self.sources.own())?;
+        if head.base.root.is_none() {
+            return Err(OpenError::NoCheckpoint(self.url()));
+        }
+        self.add_pin(Pin {
+            kind: PinKind::Snapshot,
+            name: name.to_owned(),
+            made: now(),
+            base: head.base,
+            id: random_volume()?,
+        })
+    }
+}
+
+impl Core {
+    pub(crate) fn usage(&self, head: &Head) -> Usage {
+        let mut usage = Usage {
+            live_bytes: self.map.live_blocks * BLOCK_SIZE as u64,
+            held_bytes: self.map.held_blocks * BLOCK_SIZE as u64,
+            slots: self.last_slot().0.saturating_sub(head.base.through.0),
+            retired: self.retired() as u64,
+            ..Usage::default()
+        };
+        for (_, entry) in self.map.objects().filter(|(_, entry)| entry.source == 0) {
+            usage.objects += 1;
+            usage.object_bytes += entry.bytes;
+        }
+        for map in self.maps.iter().filter(|map| map.source == 0) {
+            usage.map_objects += 1;
+            usage.map_bytes += map.bytes;
+        }
+        usage
+    }
+}

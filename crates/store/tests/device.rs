@@ -1,0 +1,412 @@
+//! The disk over a store that misbehaves: after any death of the machine it is a flush, and no older than the last
+//! acknowledged one; a fenced writer acknowledges nothing.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use object_store::memory::InMemory;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, Snapshot};
+use steadfast_store::{OpenOptions, StoreDevice, create};
+use support::{Client, Random, names, options};
+
+const BLOCKS: u64 = 1 << 14;
+
+fn fresh(client: &Arc<Client>) {
+    create(client.location("v"), BLOCKS, Duration::from_secs(5)).unwrap();
+}
+
+/// What a block holds that was written with this number; 0 is never written.
+fn block(at: u64, number: u64) -> Vec<u8> {
+    if number == 0 {
+        return vec![0; BLOCK_SIZE];
+    }
+    let word = (at << 32 | number).to_le_bytes();
+    word.iter().copied().cycle().take(BLOCK_SIZE).collect()
+}
+
+fn number_of(at: u64, bytes: &[u8]) -> u64 {
+    if bytes.iter().all(|byte| *byte == 0) {
+        return 0;
+    }
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[..8]);
+    let word = u64::from_le_bytes(word);
+    assert_eq!(word >> 32, at, "block {at} holds another block's bytes");
+    let number = word & 0xffff_ffff;
+    assert_eq!(bytes, block(at, number), "block {at} is a mixture");
+    number
+}
+
+/// The whole disk, as numbers.
+fn contents(disk: &StoreDevice) -> Vec<u64> {
+    let mut all = Vec::with_capacity(BLOCKS as usize);
+    let mut buf = vec![0; 256 * BLOCK_SIZE];
+    for at in (0..BLOCKS).step_by(256) {
+        disk.read(BlockNo(at), &mut buf).unwrap();
+        for (i, bytes) in buf.chunks_exact(BLOCK_SIZE).enumerate() {
+            all.push(number_of(at + i as u64, bytes));
+        }
+    }
+    all
+}
+
+fn write(disk: &StoreDevice, model: &mut [u64], at: u64, count: u64, number: u64) -> bool {
+    let bytes: Vec<u8> = (at..at + count).flat_map(|at| block(at, number)).collect();
+    let done = disk.write(BlockNo(at), &[&bytes]).is_ok();
+    if done {
+        model[at as usize..(at + count) as usize].fill(number);
+    }
+    done
+}
+
+/// One life of a machine: random requests until it dies, or so many. `flushed` becomes the contents that a flush
+/// acknowledged; `allowed`, further ones that may survive: of flushes under way.
+struct Life<'a> {
+    random: &'a mut Random,
+    number: &'a mut u64,
+    flushed: &'a mut Vec<u64>,
+    steps: u64,
+}
+
+impl Life<'_> {
+    fn live(&mut self, disk: &StoreDevice) -> Vec<Vec<u64>> {
+        let mut model = self.flushed.clone();
+        for _ in 0..self.steps {
+            *self.number += 1;
+            let at = self.random.below(BLOCKS - 4000);
+            let alive = match self.random.below(20) {
+                // A large epoch: several data objects.
+                0 => write(
+                    disk,
+                    &mut model,
+                    at,
+                    2100 + self.random.below(1500),
+                    *self.number,
+                ),
+                1..=8 => {
+                    let count = 1 + self.random.below(40);
+                    write(disk, &mut model, at, count, *self.number)
+                }
+                9 | 10 => {
+                    let count = 1 + self.random.below(3000);
+                    let done = disk.discard(BlockNo(at), count).is_ok();
+                    if done {
+                        model[at as usize..(at + count) as usize].fill(0);
+                    }
+                    done
+                }
+                11 => {
+                    let done = disk.rollback().is_ok();
+                    model.clone_from(self.flushed);
+                    done
+                }
+                12 => disk.checkpoint().is_ok(),
+                13 => disk.collect(90).is_ok(),
+                14 => {
+                    // What is read is what was written, flushed or not.
+                    let mut buf = vec![0; 64 * BLOCK_SIZE];
+                    match disk.read(BlockNo(at), &mut buf) {
+                        Ok(()) => {
+                            for (i, bytes) in buf.chunks_exact(BLOCK_SIZE).enumerate() {
+                                let at = at + i as u64;
+                                assert_eq!(number_of(at, bytes), model[at as usize], "block {at}");
+                            }
+                            true
+                        }
+                        Err(_) => false,
+                    }
+                }
+                _ => match disk.flush() {
+                    Ok(()) => {
+                        self.flushed.clone_from(&model);
+                        true
+                    }
+                    // The flush under way may survive.
+                    Err(_) => return vec![model],
+                },
+            };
+            if !alive {
+                return Vec::new();
+            }
+        }
+        Vec::new()
+    }
+}
+
+/// The power goes at any PUT, which takes effect or not; the next machine finds the last flush, or the one under way.
+#[test]
+fn after_a_death_at_any_request_the_disk_is_the_last_flush() {
+    let (mut deaths, mut unclean) = (0, 0);
+    for seed in 0..5 {
+        let mut random = Random(seed);
+        let store = Arc::new(InMemory::new());
+        let first = Client::of(&store);
+        fresh(&first);
+        let (mut flushed, mut number) = (vec![0; BLOCKS as usize], 0);
+        let clock = Arc::clone(&first.clock);
+        for life in 0..6 {
+            let client = Arc::new(Client {
+                store: Arc::clone(&store),
+                clock: Arc::clone(&clock),
+                ..Client::default()
+            });
+            client.die_at.store(1 + random.below(30), SeqCst);
+            client.die_after_effect.store(random.below(2) == 0, SeqCst);
+            if random.below(3) == 0 {
+                client.lose_every.store(2 + random.below(4), SeqCst);
+            }
+            let dying = OpenOptions {
+                store_timeout: Some(Duration::ZERO),
+                patience: Duration::ZERO,
+                ..options()
+            };
+            let Ok(found) = steadfast_store::Found::new(
+                client.location("v"),
+                &Default::default(),
+                Duration::ZERO,
+            ) else {
+                continue;
+            };
+            let mut allowed = Vec::new();
+            if let Ok(disk) = found.open(&dying) {
+                assert_eq!(
+                    contents(&disk),
+                    flushed,
+                    "seed {seed}, life {life}: reopened"
+                );
+                let mut life = Life {
+                    random: &mut random,
+                    number: &mut number,
+                    flushed: &mut flushed,
+                    steps: 60,
+                };
+                allowed = life.live(&disk);
+            }
+            deaths += u64::from(client.dead.load(SeqCst));
+            allowed.push(flushed.clone());
+            // Another machine, which the store serves well.
+            let other = Client::of(&store);
+            let disk = other.volume().open(&options()).unwrap();
+            let found = contents(&disk);
+            let which = allowed.iter().position(|allowed| *allowed == found);
+            let which = which.unwrap_or_else(|| panic!("seed {seed}, life {life}: no flush"));
+            unclean += u64::from(which + 1 < allowed.len());
+            flushed = found;
+            let look = other.volume().look(&options()).unwrap();
+            assert_eq!(
+                contents(&look),
+                flushed,
+                "seed {seed}, life {life}: looked at"
+            );
+            if random.below(2) == 0 {
+                disk.release().unwrap();
+            }
+            drop(disk);
+            let checked = other.volume().check(&mut |_, _| {}).unwrap();
+            assert_eq!(checked.findings, [], "seed {seed}, life {life}");
+        }
+    }
+    assert!(deaths > 6 && unclean > 0, "{deaths} deaths, {unclean}");
+}
+
+/// The old writer goes on after a take-over: it is fenced, and nothing of it shows.
+#[test]
+fn a_fenced_writer_acknowledges_nothing() {
+    let store = Arc::new(InMemory::new());
+    let (one, two) = (Client::of(&store), Client::of(&store));
+    fresh(&one);
+    let old = one.volume().open(&options()).unwrap();
+    let mut model = vec![0; BLOCKS as usize];
+    assert!(write(&old, &mut model, 10, 5, 1));
+    old.flush().unwrap();
+    assert!(write(&old, &mut model.clone(), 11, 1, 2));
+    let new = two.volume().open(&options()).unwrap();
+    assert_eq!(contents(&new), model);
+    let error = old.flush().unwrap_err().to_string();
+    assert!(error.contains("taken over"), "{error}");
+    // For good: later writes and flushes fail, too.
+    assert!(old.flush().is_err() && old.checkpoint().is_err());
+    assert!(!write(&old, &mut model.clone(), 12, 1, 3));
+    assert!(write(&new, &mut model, 20, 1, 4));
+    new.flush().unwrap();
+    drop(old);
+    drop(new);
+    let third = Client::of(&store).volume().open(&options()).unwrap();
+    assert_eq!(contents(&third), model);
+}
+
+/// Answers are lost and requests fail: all is repeated or recognised, nothing is done twice.
+#[test]
+fn lost_answers_and_errors_end_by_themselves() {
+    let store = Arc::new(InMemory::new());
+    let client = Client::of(&store);
+    fresh(&client);
+    client.lose_every.store(3, SeqCst);
+    client.fail_every.store(4, SeqCst);
+    let disk = client.volume().open(&options()).unwrap();
+    let mut model = vec![0; BLOCKS as usize];
+    for number in 1..15 {
+        assert!(write(&disk, &mut model, number * 100, 30, number));
+        disk.flush().unwrap();
+    }
+    disk.checkpoint().unwrap();
+    assert_eq!(contents(&disk), model);
+    drop(disk);
+    let disk = Client::of(&store).volume().open(&options()).unwrap();
+    assert_eq!(contents(&disk), model);
+}
+
+#[test]
+fn rollback_forgets_what_was_not_flushed_and_its_objects_go() {
+    let store = Arc::new(InMemory::new());
+    let client = Client::of(&store);
+    fresh(&client);
+    let disk = client.volume().open(&options()).unwrap();
+    let mut model = vec![0; BLOCKS as usize];
+    assert!(write(&disk, &mut model, 0, 3000, 1));
+    disk.flush().unwrap();
+    let mut lost = model.clone();
+    assert!(write(&disk, &mut lost, 1000, 5000, 2));
+    disk.discard(BlockNo(0), 500).unwrap();
+    assert_eq!(disk.room(), disk.epoch_blocks() - 5001);
+    disk.rollback().unwrap();
+    assert_eq!(disk.room(), disk.epoch_blocks());
+    assert_eq!(contents(&disk), model);
+    assert!(write(&disk, &mut model, 9, 1, 3));
+    disk.flush().unwrap();
+    disk.checkpoint().unwrap();
+    disk.collect(0).unwrap();
+    disk.collect(0).unwrap();
+    let left = names(&store)
+        .iter()
+        .filter(|name| name.contains("data/"))
+        .count();
+    assert_eq!(left, 2, "{:?}", names(&store));
+    assert_eq!(contents(&disk), model);
+}
+
+/// Requests are money: none when idle, one for a flush, a few for a mount.
+#[test]
+fn requests_are_as_few_as_stated() {
+    let store = Arc::new(InMemory::new());
+    let client = Client::of(&store);
+    fresh(&client);
+    let disk = client.volume().open(&options()).unwrap();
+    let mut model = vec![0; BLOCKS as usize];
+    let puts = |client: &Client| client.puts.load(SeqCst);
+    let before = puts(&client);
+    for number in 1..=20 {
+        assert!(write(&disk, &mut model, number * 7, 3, number));
+        disk.flush().unwrap();
+        // With nothing new there is nothing to send.
+        disk.flush().unwrap();
+    }
+    assert_eq!(puts(&client) - before, 20);
+    // 64 MiB: eight data objects and a slot.
+    let (before, bytes) = (puts(&client), client.put_bytes.load(SeqCst));
+    for part in 0..4 {
+        assert!(write(&disk, &mut model, part * 4096, 4096, 50 + part));
+    }
+    disk.flush().unwrap();
+    assert_eq!(puts(&client) - before, 9);
+    let sent = client.put_bytes.load(SeqCst) - bytes;
+    assert!(sent < (64 << 20) * 102 / 100, "{sent} bytes for 64 MiB");
+    disk.release().unwrap();
+    drop(disk);
+    let client = Client::of(&store);
+    let disk = client.volume().open(&options()).unwrap();
+    let gets = client.gets.load(SeqCst);
+    assert!(gets <= 6, "{gets} GETs for a clean mount");
+    assert_eq!(puts(&client), 3, "PUTs for a clean mount");
+    assert_eq!(contents(&disk), model);
+    // Read in order, cells come many at a time: 64 MiB in fewer than 30 requests.
+    let gets = client.gets.load(SeqCst) - gets;
+    assert!(gets < 30, "{gets} GETs for all of the disk");
+}
+
+/// Overwriting again and again does not fill the store, snapshots keep what they have, and clones live on.
+#[test]
+fn collection_frees_what_is_dead_and_snapshots_keep_theirs() {
+    let store = Arc::new(InMemory::new());
+    let client = Client::of(&store);
+    fresh(&client);
+    let disk = client.volume().open(&options()).unwrap();
+    let mut model = vec![0; BLOCKS as usize];
+    let mut random = Random(5);
+    let mut round = |model: &mut Vec<u64>, disk: &StoreDevice, number: u64| {
+        for _ in 0..40 {
+            let at = random.below(4000);
+            assert!(write(disk, model, at, 1 + random.below(20), number));
+        }
+        disk.flush().unwrap();
+    };
+    for number in 1..60 {
+        round(&mut model, &disk, number);
+    }
+    disk.checkpoint().unwrap();
+    let volume = client.volume();
+    volume.make_snapshot("one").unwrap();
+    assert!(volume.make_snapshot("one").is_err());
+    let kept = model.clone();
+    let place = client.location("clone");
+    volume
+        .clone_to("one", place.clone(), Duration::from_secs(5))
+        .unwrap();
+    for number in 60..160 {
+        round(&mut model, &disk, number);
+        if number % 20 == 0 {
+            disk.collect(70).unwrap();
+        }
+    }
+    for _ in 0..3 {
+        disk.collect(70).unwrap();
+    }
+    assert!(disk.counters().moved_blocks > 0 && disk.counters().deletes > 50);
+    assert_eq!(contents(&disk), model);
+    assert_eq!(contents(&volume.look_at("one", &options()).unwrap()), kept);
+    let usage = volume.usage().unwrap();
+    assert!(
+        usage.live_bytes * 100 >= 60 * usage.held_bytes.min(usage.live_bytes * 2),
+        "{usage:?}"
+    );
+    assert_eq!(volume.check(&mut |_, _| {}).unwrap().findings, []);
+    // The clone begins with the snapshot, is written by itself, and the original does not notice.
+    drop(disk);
+    let clone = || Client::of(&store).location("clone");
+    let open = |place| {
+        // Its parent is found under the URL of this test's store.
+        steadfast_store::Found::with_parents(place, &[client.location("v")], Duration::from_secs(5))
+            .unwrap()
+    };
+    let copy = open(clone()).open(&options()).unwrap();
+    let mut copied = kept.clone();
+    assert_eq!(contents(&copy), copied);
+    assert!(write(&copy, &mut copied, 5, 100, 1000));
+    copy.flush().unwrap();
+    copy.release().unwrap();
+    drop(copy);
+    let copy = open(clone()).open(&options()).unwrap();
+    assert_eq!(contents(&copy), copied);
+    assert_eq!(open(clone()).check(&mut |_, _| {}).unwrap().findings, []);
+    // Without snapshot and clone, what they alone had goes.
+    let objects = names(&store).len();
+    volume.forget_clone("memory://clone").unwrap();
+    volume.delete_snapshot("one").unwrap();
+    let disk = Client {
+        clock: Arc::clone(&client.clock),
+        ..Client::default()
+    };
+    drop(disk);
+    let disk = client.volume().open(&options()).unwrap();
+    for number in 200..210 {
+        round(&mut model, &disk, number);
+        disk.checkpoint().unwrap();
+    }
+    assert!(names(&store).len() < objects, "{objects}");
+    assert_eq!(contents(&disk), model);
+    assert_eq!(volume.check(&mut |_, _| {}).unwrap().findings, []);
+}
