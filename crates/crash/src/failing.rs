@@ -11,13 +11,13 @@
 use crate::Contract;
 use crate::check;
 use crate::promise::Promise;
-use crate::record::{SetClock, Template};
+use crate::record::Template;
 use crate::scenario::{Scenario, pair, pairs, random};
 use std::sync::Arc;
 use steadfast_block::DeviceOp;
 use steadfast_block::sim::{CrashImage, Fault, Limits, SimDevice};
 use steadfast_fs::Fs;
-use steadfast_model::{Handles, Op, Snapshot, Step, ordered};
+use steadfast_model::{Handles, Op, Snapshot, Step, TestClock, ordered};
 use steadfast_vfs::{Caller, Errno, FileSystem, NewNode};
 
 /// What was counted.
@@ -105,7 +105,7 @@ fn run(
     failure: Failure,
     counts: &mut Counts,
 ) -> Result<bool, String> {
-    let clock = Arc::new(SetClock::default());
+    let clock = Arc::new(TestClock::default());
     let (image, tree) = template.set_up(scenario)?;
     let sim = Arc::new(SimDevice::from_image(image));
     sim.set_seed(failure.nth);

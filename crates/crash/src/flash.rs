@@ -16,7 +16,7 @@ use crate::check::{self, Counts, Depth, make_orphan};
 use crate::explore::Options;
 use crate::page_cache::PageCache;
 use crate::promise::Promise;
-use crate::record::{Mutation, SetClock, VOLUME_BLOCKS, mount_options};
+use crate::record::{Mutation, VOLUME_BLOCKS, mount_options};
 use crate::scenario::Scenario;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use steadfast_block::{
 use steadfast_flash::{Latency, MemoryStore, Nand, Rng};
 use steadfast_fs::{Fs, MkfsOptions, TrimRange, mkfs};
 use steadfast_ftl::{Disk, WhenFull, geometry_for};
-use steadfast_model::{Handles, Op, Snapshot as Shown, Step, Tree, ordered};
+use steadfast_model::{Handles, Op, Snapshot as Shown, Step, TestClock, Tree, ordered};
 use steadfast_vfs::{Caller, FileSystem, Time};
 
 /// Blocks of an epoch: the fewest that a volume without a log can do with.
@@ -207,7 +207,7 @@ impl Chip {
         };
         mkfs(&*disk, &options, &mut |_, _| {}).map_err(|e| format!("mkfs: {e}"))?;
         let empty = with_memory(&disk, |memory| memory.clone())?;
-        let clock = Arc::new(SetClock::default());
+        let clock = Arc::new(TestClock::default());
         let (fs, _) = Fs::mount(disk.clone(), &mount_options(clock, None))
             .map_err(|e| format!("mount: {e}"))?;
         let call = |e: steadfast_vfs::Error| format!("using an empty volume: {e}");
@@ -253,7 +253,7 @@ impl Chip {
     fn mount(
         &self,
         device: Arc<dyn BlockDevice>,
-        clock: Arc<SetClock>,
+        clock: Arc<TestClock>,
         scenario: &Scenario,
         mutation: Option<Mutation>,
     ) -> Result<Arc<Fs>, String> {
@@ -301,7 +301,7 @@ impl Chip {
     ) -> Result<Whole, String> {
         let disk = disk_of(memory.clone())?;
         let client = Client::new(disk.clone(), u64::MAX);
-        let clock = Arc::new(SetClock::default());
+        let clock = Arc::new(TestClock::default());
         let fs = self.mount(client.clone(), clock.clone(), scenario, mutation)?;
         let (operations, sent) = (operations_of(&disk)?, client.sent());
         let kernel = PageCache::new(fs.clone(), self.contract, scenario, mutation);
@@ -354,7 +354,7 @@ impl Chip {
     ) -> Result<(), String> {
         let disk = disk_of(memory.clone())?;
         let client = Client::new(disk.clone(), u64::MAX);
-        let clock = Arc::new(SetClock::default());
+        let clock = Arc::new(TestClock::default());
         let fs = self.mount(client.clone(), clock.clone(), scenario, options.mutation)?;
         match end {
             End::Power(n) => with_memory(&disk, |memory| memory.cut_after(n))?,
@@ -412,7 +412,7 @@ fn run_until_end(
     (fs, kernel): (&Fs, &PageCache),
     disk: &Disk<MemoryStore>,
     client: &Client,
-    clock: &SetClock,
+    clock: &TestClock,
     scenario: &Scenario,
 ) -> Result<ordered::Cut, String> {
     let ended = || {
@@ -468,7 +468,7 @@ fn cut_mount(
     let mut rng = Rng::new(!seed);
     // The mount returns the disk to its last flush, which takes the planned cut away: it is the
     // volume's own work that is cut here.
-    let options = mount_options(Arc::new(SetClock::default()), None);
+    let options = mount_options(Arc::new(TestClock::default()), None);
     let client = Client::new(disk.clone(), rng.below(40));
     if let Ok((fs, _)) = Fs::mount(client, &options) {
         let _ = fs.trim(&TrimRange::default(), &mut |_, _| {});

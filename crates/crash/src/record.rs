@@ -5,12 +5,12 @@ use crate::check::make_orphan;
 use crate::page_cache::PageCache;
 use crate::promise::Promise;
 use crate::scenario::{SMALL_BYTES_FEW, Scenario};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use steadfast_block::BlockDevice;
 use steadfast_block::sim::{Image, SimDevice};
 use steadfast_fs::{Contract, Faults, Fs, MkfsOptions, MountOptions, TrimRange, mkfs};
-use steadfast_model::{Handles, Op, Snapshot, Step, Tree, ordered};
+use steadfast_model::{Handles, Op, Snapshot, Step, TestClock, Tree, ordered};
 use steadfast_vfs::{Caller, Clock, FileSystem, Time};
 
 /// Blocks of the volumes that are explored.
@@ -269,22 +269,6 @@ impl Mutation {
     }
 }
 
-/// A clock that stands where the harness sets it.
-#[derive(Default)]
-pub(crate) struct SetClock(Mutex<Time>);
-
-impl SetClock {
-    pub(crate) fn set(&self, time: Time) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
-    }
-}
-
-impl Clock for SetClock {
-    fn now(&self) -> Time {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// A run whose trace can be cut.
 pub(crate) struct Recording {
     pub(crate) sim: Arc<SimDevice>,
@@ -325,7 +309,7 @@ impl Template {
         };
         mkfs(&*sim, &options, &mut |_, _| {}).map_err(|e| format!("mkfs: {e}"))?;
         let device: Arc<dyn BlockDevice> = sim.clone();
-        let clock = Arc::new(SetClock::default());
+        let clock = Arc::new(TestClock::default());
         let (fs, _) =
             Fs::mount(device, &mount_options(clock, None)).map_err(|e| format!("mount: {e}"))?;
         let empty = sim.image();
@@ -347,7 +331,7 @@ impl Template {
         scenario: &Scenario,
         mutation: Option<Mutation>,
     ) -> Result<Recording, String> {
-        let clock = Arc::new(SetClock::default());
+        let clock = Arc::new(TestClock::default());
         let (image, tree) = self.set_up(scenario)?;
         let sim = Arc::new(SimDevice::from_image(image));
         let fs = self.mount(sim.clone(), clock.clone(), scenario, mutation)?;
@@ -429,7 +413,7 @@ impl Template {
     pub(crate) fn mount(
         &self,
         sim: Arc<SimDevice>,
-        clock: Arc<SetClock>,
+        clock: Arc<TestClock>,
         scenario: &Scenario,
         mutation: Option<Mutation>,
     ) -> Result<Arc<Fs>, String> {

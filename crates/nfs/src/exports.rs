@@ -184,7 +184,7 @@ pub enum ExportError {
     NoTls(String),
     /// It wants certificates of clients, and nobody certifies them.
     #[error(
-        "export '{0}' wants certificates of clients (mtls), and nobody is named who certifies them (--tls-ca)"
+        "export '{0}' requires client certificates (mtls), but no certificate authority for clients is given (--tls-ca)"
     )]
     NoAuthority(String),
     /// The directory to export cannot be had.

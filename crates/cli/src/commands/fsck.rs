@@ -20,8 +20,8 @@ pub(crate) struct Args {
     /// Write nothing, which is the default
     #[arg(short = 'n')]
     no: bool,
-    /// As at boot: a volume that is clean, or whose log the next mount replays, is not checked (unless -f is given);
-    /// another one is, and repaired if no content is concerned
+    /// As at boot: skip a volume that is clean, or that the next mount recovers from its log (unless -f is given);
+    /// check any other, and repair it if that changes no content
     #[arg(short = 'p', visible_short_alias = 'a', conflicts_with = "no")]
     preen: bool,
     /// With -p: check the volume in any case

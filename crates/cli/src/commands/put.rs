@@ -20,7 +20,7 @@ const READ_BYTES: usize = 1 << 20;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Only remove temporary files that writers of FILE left behind when the power failed
+    /// Replace nothing; remove the temporary files that earlier writers of FILE left when the power failed
     #[arg(long)]
     recover: bool,
     /// File to replace, or to make, with what standard input holds

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Read the content of files, too: it has no checksums, but the medium may fail to give it back
     #[arg(long)]
     data: bool,
-    /// Read at most so many bytes a second, such as 100M
+    /// Limit of the reading rate in bytes per second, such as 100M
     #[arg(long, value_name = "SIZE")]
     rate: Option<String>,
     /// Show progress also where standard error is no terminal

@@ -78,7 +78,7 @@ With a 'directory', clients see that directory of the volume as the export's roo
 itself, handles of other exports and of directories that were moved out are refused. A file that was moved out stays open for
 clients that have its handle.
 
-Names of hosts are looked up when the file is read: whoever answers for your DNS then decides which address may use the
+Names of hosts are looked up when the file is read: your DNS then decides which address may use the
 export. Signal SIGHUP reads file and certificates again, and keeps what is served if they cannot be read; clients of exports that stay
 notice nothing, handles of an export that is gone are stale. Options of the server, and write access to an image that was served
 for reading only, take a new start.

@@ -18,11 +18,11 @@ pub(crate) struct Args {
     /// Print it as JSON (with --watch, one object by line)
     #[arg(long)]
     json: bool,
-    /// Print what has changed every so many seconds, until interrupted
+    /// Print the changes every SECONDS [default: 1], until interrupted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
           value_parser = clap::value_parser!(u64).range(1..=86400))]
     watch: Option<u64>,
-    /// Stop watching after so many times
+    /// Stop after printing this often
     #[arg(long, value_name = "TIMES", requires = "watch")]
     count: Option<u64>,
     /// Any file or directory of the mounted volume, or the socket that 'steadfast serve nfs' names

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Dependencies that no source names, and why they are there.
-const UNNAMED: [(&str, &str, &str); 2] = [
+const UNNAMED: [(&str, &str, &str); 3] = [
     (
         "crates/cli/Cargo.toml",
         "steadfast-nbdkit",
@@ -15,8 +15,13 @@ const UNNAMED: [(&str, &str, &str); 2] = [
     ),
     (
         "crates/store/Cargo.toml",
-        "object_store",
-        "the protocol has no I/O; what carries it out is built on this",
+        "reqwest",
+        "named for its features: TLS with ring",
+    ),
+    (
+        "crates/store/Cargo.toml",
+        "tempfile",
+        "its tests on directories come with the command",
     ),
 ];
 

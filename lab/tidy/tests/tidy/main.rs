@@ -5,6 +5,7 @@
 mod dependencies;
 mod documents;
 mod modules;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

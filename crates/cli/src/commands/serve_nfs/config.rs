@@ -151,7 +151,7 @@ pub(crate) struct ExportOptions {
     /// Host or network that may use the exports, such as 10.0.0.0/8, server.example.org, or * for all; may be repeated [default: this host]
     #[arg(long = "client", value_name = "CLIENT")]
     clients: Option<Vec<String>>,
-    /// Let nobody change anything, and leave the images as they are
+    /// Refuse all changes, and leave the images unchanged
     #[arg(long, num_args = 0, default_missing_value = "true")]
     read_only: Option<bool>,
     /// Let clients use ports that every user of theirs may use: 1024 and up
