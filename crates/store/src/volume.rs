@@ -33,7 +33,7 @@ pub enum OpenError {
     Exists(String),
     /// Another process has it.
     #[error(
-        "{url}: process {pid} of this machine has it open; end that first, or take the volume over ('-o take_over', \
+        "{url}: is in use by process {pid} of this machine; end that first, or take the volume over ('-o take_over', \
          'steadfast store take-over'): the other is then fenced"
     )]
     InUse {
