@@ -8,6 +8,7 @@ use super::checkpoint::CheckpointError;
 use super::epoch::push_runs;
 use super::{CELL_BLOCKS, DATA_BLOCKS, Shared};
 use crate::driver::Failed;
+use crate::fault::DeviceFault;
 use crate::map::{ObjectEntry, REGION_BLOCKS, Spot};
 use crate::object::{
     CELL_HEADER, CellKind, DataName, Draft, ENVELOPE, Entry, Epoch, SlotBody, decode_slot,
@@ -67,7 +68,12 @@ impl Shared {
         let core = self.lock();
         let own = |entry: &ObjectEntry| entry.source == 0;
         let (mut live, mut held) = (0_u64, 0_u64);
-        for (_, entry) in core.map.objects().filter(|(_, entry)| own(entry)) {
+        // Those without a live block go by themselves, or a snapshot needs them.
+        for (_, entry) in core
+            .map
+            .objects()
+            .filter(|(_, entry)| own(entry) && entry.live > 0)
+        {
             live += u64::from(entry.live);
             held += u64::from(entry.blocks);
         }
@@ -227,6 +233,9 @@ impl Shared {
                 blocks: part.len() as u32,
             });
             names.push(reference.name);
+        }
+        if self.has(DeviceFault::MoveFlushes) {
+            self.flush()?;
         }
         let slot = self.append_moves(&sorted, &epoch, &names)?;
         driver.wait_acknowledged(slot)?;

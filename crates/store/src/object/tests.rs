@@ -140,8 +140,11 @@ fn roots() -> Roots {
     }
 }
 
-/// One object of each kind, and what it should decode to: true if these bytes decode to it.
-fn kinds() -> Vec<(&'static str, Bytes, fn(&Bytes) -> Result<bool, Bad>)> {
+/// Says whether bytes decode to what they should.
+type Decode = fn(&Bytes) -> Result<bool, Bad>;
+
+/// One object of each kind.
+fn kinds() -> Vec<(&'static str, Bytes, Decode)> {
     vec![
         ("head", encode_head(VOLUME, &head()), |bytes| {
             decode_head(VOLUME, bytes).map(|found| found == head())
