@@ -13,12 +13,15 @@ pub mod check;
 pub mod effects;
 pub mod explore;
 pub mod models;
+pub mod planted;
 pub mod record;
 pub mod report;
 pub mod states;
 pub mod trace;
 pub mod why;
 
+#[cfg(test)]
+mod planted_tests;
 #[cfg(test)]
 mod script;
 #[cfg(test)]
