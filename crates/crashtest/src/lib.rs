@@ -14,6 +14,7 @@ pub mod check;
 pub mod effects;
 pub mod explore;
 pub mod models;
+pub mod planted;
 pub mod real;
 pub mod record;
 pub mod report;
@@ -21,6 +22,8 @@ pub mod states;
 pub mod trace;
 pub mod why;
 
+#[cfg(test)]
+mod planted_tests;
 #[cfg(test)]
 mod script;
 #[cfg(test)]

@@ -240,6 +240,25 @@ fn btrfs_logs_the_new_name_of_a_synced_file_with_the_next_sync() {
 }
 
 #[test]
+fn a_sync_of_btrfs_that_is_in_flight_has_logged_all_of_its_names_or_none() {
+    let run = Script::new().mkdir("d").durable();
+    let run = run.make("d/a").make("d/b").fsync("d");
+    let trees = trees(run, "btrfs", 0);
+    assert!(
+        trees.contains("/d= /d/a=")
+            || trees
+                .iter()
+                .any(|t| t.contains("d/a") && !t.contains("d/b"))
+    );
+    assert!(
+        trees
+            .iter()
+            .all(|t| t.contains("d/a") || !t.contains("d/b")),
+        "{trees:?}"
+    );
+}
+
+#[test]
 fn killed_leaves_every_call_that_returned_and_a_lying_disk_demands_nothing() {
     let run = || Script::new().make("a").write("a", 0, b"aa").make("b");
     assert_eq!(

@@ -13,6 +13,7 @@ use steadfast_model::Tree;
 use steadfast_vfs::{Caller, Errno, Ino};
 
 use super::stacks::{Captured, Stacks};
+use crate::planted::{self, Planted};
 use crate::trace::{
     AckSource, Begin, BlindSpots, End, Ended, Header, Moment, Op, Outcome, Root, StackId,
     TraceError, TraceWriter, Wall, Who, replay,
@@ -65,6 +66,8 @@ struct State {
     blind: BlindSpots,
     /// Stacks that are in the trace, by their keys.
     stacks: HashMap<u32, StackId>,
+    /// An acknowledgement that a planted fault holds back.
+    late: Vec<u8>,
 }
 
 /// See the module's header.
@@ -101,6 +104,7 @@ impl Calls {
                 counts: Counts::default(),
                 blind: BlindSpots::default(),
                 stacks: HashMap::new(),
+                late: Vec::new(),
             }),
             released: Condvar::new(),
             since: Instant::now(),
@@ -343,6 +347,9 @@ impl State {
         bytes: &[u8],
     ) -> Result<Outcome, Errno> {
         self.ready()?;
+        if self.begun && forgotten(&op) {
+            return Ok(Outcome::Done);
+        }
         let Some(writer) = &mut self.writer else {
             return Err(Errno::Io);
         };
@@ -435,8 +442,23 @@ impl State {
         if !self.begun {
             return Ok(());
         }
+        let late = planted::is(Planted::LateAcknowledgement);
+        let text = match late {
+            true => std::mem::replace(&mut self.late, text),
+            false => text,
+        };
         self.perform(calls, from, begin, Op::Ack { source, text }, &[])?;
         Ok(())
+    }
+}
+
+/// Calls that a planted fault leaves out.
+fn forgotten(op: &Op) -> bool {
+    match op {
+        Op::Write { .. } => planted::is(Planted::LostReply),
+        Op::Close { .. } => planted::is(Planted::CloseForgotten),
+        Op::Sync | Op::Syncfs => planted::is(Planted::SyncUnseen),
+        _ => false,
     }
 }
 
