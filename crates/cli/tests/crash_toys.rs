@@ -336,7 +336,7 @@ fn is_in(toy: &Toy, location: &Value) -> bool {
             // Helpers above the programs make files and open them.
             file.ends_with("crash_toys.rs") && (line < 45 || (first..=last).contains(&line))
         }
-        None => file.contains("crash_toys"),
+        None => file.contains("crash_toys::"),
     }
 }
 

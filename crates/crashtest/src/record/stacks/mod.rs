@@ -2,7 +2,8 @@
 //!
 //! While a request is served its caller sleeps in the kernel: `/proc/TID/syscall` gives its stack pointer and program counter,
 //! `/proc/TID/mem` its stack, which is unwound here. Nothing is loaded into the program. The frame pointer is not among what the
-//! kernel shows; where code needs it, the nearest frame record on the stack stands in.
+//! kernel shows: where a function needs it, the nearest return address above the stack pointer that follows a call of this function
+//! says where its frame is.
 //!
 //! Threads of the server read these files, so none of them may be on the mount itself: objects there are not opened.
 
@@ -26,6 +27,10 @@ use objects::{Bytes, Objects};
 const STACK_BYTES: usize = 48 << 10;
 /// Most frames of a stack.
 const FRAMES_MAX: usize = 48;
+/// Most words of a stack that are searched for one return address.
+const SCANNED_MAX: usize = 2048;
+/// Longest distance from the begin of a function to a call in it.
+const FUNCTION_BYTES: u64 = 1 << 16;
 /// How often a caller that does not sleep yet is looked at again.
 const LOOKS_MAX: usize = 200;
 /// Most processes whose objects are remembered.
@@ -124,6 +129,7 @@ fn registers(thread: u32) -> Option<(u64, u64)> {
 }
 
 struct StackMemory {
+    file: File,
     start: u64,
     bytes: Vec<u8>,
 }
@@ -135,17 +141,46 @@ impl StackMemory {
         // Less at the end of the stack.
         let n = file.read_at(&mut bytes, sp).ok()?;
         bytes.truncate(n);
-        Some(StackMemory { start: sp, bytes })
+        Some(StackMemory {
+            file,
+            start: sp,
+            bytes,
+        })
+    }
+
+    /// A word that is not on the stack.
+    fn far_word(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.file.read_exact_at(&mut bytes, address).ok()?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    /// Where a call of `target` leads to: stubs of the dynamic linker jump through a slot.
+    fn through_stub(&self, target: u64) -> Option<u64> {
+        let mut code = [0; 16];
+        if self.file.read_exact_at(&mut code, target).is_err() {
+            return Some(target);
+        }
+        let begin = if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
+            4
+        } else {
+            0
+        };
+        let begin = begin + usize::from(code[begin] == 0xf2);
+        match code[begin..] {
+            [0xff, 0x25, a, b, c, d, ..] => {
+                let next = target.wrapping_add(begin as u64 + 6);
+                let slot = next.wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
+                self.far_word(slot)
+            }
+            _ => Some(target),
+        }
     }
 
     fn word(&self, address: u64) -> Option<u64> {
         let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
         let bytes = self.bytes.get(at..at.checked_add(8)?)?;
         Some(u64::from_le_bytes(bytes.try_into().ok()?))
-    }
-
-    fn end(&self) -> u64 {
-        self.start + self.bytes.len() as u64
     }
 }
 
@@ -155,47 +190,125 @@ impl Process {
         self.mappings.get(at).filter(|m| m.start <= address)
     }
 
-    /// Where the nearest frame record is: the frame pointer of a caller, then an address in code.
-    fn frame_pointer(&self, memory: &StackMemory) -> u64 {
-        let mut at = memory.start.next_multiple_of(8);
-        while at + 16 <= memory.end() {
-            let (next, back) = (
-                memory.word(at).unwrap_or(0),
-                memory.word(at + 8).unwrap_or(0),
-            );
-            if next > at && next < memory.end() && next % 8 == 0 && self.mapping(back).is_some() {
-                return at;
+    /// What is before an address that may be a return address: a call of the function that `function` is an address in?
+    fn call_before(
+        &self,
+        back: u64,
+        function: u64,
+        memory: &StackMemory,
+        objects: &Objects,
+    ) -> Call {
+        let Some(mapping) = self.mapping(back) else {
+            return Call::None;
+        };
+        let object = mapping.object.and_then(|o| objects.get(o));
+        let before = object.and_then(|o| o.code_before(back.wrapping_sub(mapping.bias)));
+        let Some([a, b, c, d, e, f, g]) = before else {
+            return Call::None;
+        };
+        let relative =
+            |from: u64| from.wrapping_add_signed(i64::from(i32::from_le_bytes([d, e, f, g])));
+        let target = match (b, c) {
+            (_, 0xe8) => memory.through_stub(relative(back)),
+            // Through a slot whose distance from the code is known.
+            (0xff, 0x15) => memory.far_word(relative(back)),
+            _ => {
+                // FF /2 with a register, or memory with a displacement of 0, 1 or 4 bytes.
+                let indirect = |opcode: u8, modrm: u8| opcode == 0xff && modrm >> 3 & 7 == 2;
+                let any = indirect(f, g) || indirect(e, f) || indirect(b, c) || indirect(a, b);
+                return if any { Call::Other } else { Call::None };
+            }
+        };
+        match target {
+            Some(target) if function.wrapping_sub(target) < FUNCTION_BYTES => Call::OfFunction,
+            _ => Call::Other,
+        }
+    }
+
+    /// The frame pointer of the function of `address`, by its return address: a call of this function, else the nearest other
+    /// call.
+    fn frame_pointer(
+        &self,
+        address: u64,
+        sp: u64,
+        memory: &StackMemory,
+        objects: &Objects,
+    ) -> Option<u64> {
+        let mut other = None;
+        let mut at = sp.next_multiple_of(8);
+        for _ in 0..SCANNED_MAX {
+            match self.call_before(memory.word(at)?, address, memory, objects) {
+                Call::OfFunction => return at.checked_sub(8),
+                Call::Other if other.is_none() => other = at.checked_sub(8),
+                _ => {}
             }
             at += 8;
         }
-        0
+        other
     }
+
+    /// The addresses of the frames, the innermost first; those of callers lie in the call.
+    fn unwind(
+        &self,
+        pc: u64,
+        memory: &StackMemory,
+        cache: &mut CacheX86_64,
+        objects: &Objects,
+    ) -> Vec<u64> {
+        let mut read = |address: u64| memory.word(address).ok_or(());
+        let mut found = vec![pc];
+        let mut frame = FrameAddress::InstructionPointer(pc);
+        let mut registers = UnwindRegsX86_64::new(pc, memory.start, 0);
+        while found.len() < FRAMES_MAX {
+            let mut next = registers;
+            let mut back = self
+                .unwinder
+                .unwind_frame(frame, &mut next, cache, &mut read);
+            // Without a frame pointer the function that needs one looks like the first of the stack.
+            if !matches!(back, Ok(Some(_)))
+                && registers.bp() == 0
+                && let Some(bp) =
+                    self.frame_pointer(frame.address_for_lookup(), registers.sp(), memory, objects)
+            {
+                next = UnwindRegsX86_64::new(registers.ip(), registers.sp(), bp);
+                back = self
+                    .unwinder
+                    .unwind_frame(frame, &mut next, cache, &mut read);
+            }
+            // A stack that cannot be unwound to its end is worth what it has.
+            let Some(caller) = back
+                .ok()
+                .flatten()
+                .and_then(FrameAddress::from_return_address)
+            else {
+                break;
+            };
+            registers = next;
+            frame = caller;
+            found.push(caller.address_for_lookup());
+        }
+        found
+    }
+}
+
+/// What is before an address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    None,
+    Other,
+    OfFunction,
 }
 
 impl Inner {
     fn capture(&mut self, process: u32, pc: u64, memory: &StackMemory) -> Option<Captured> {
         self.know(process, pc)?;
         let known = self.processes.get(&process)?;
-        let mut read = |address: u64| memory.word(address).ok_or(());
-        let registers = UnwindRegsX86_64::new(pc, memory.start, known.frame_pointer(memory));
-        let mut frames = known
-            .unwinder
-            .iter_frames(pc, registers, &mut self.cache, &mut read);
         let mut addresses = Vec::new();
-        // A stack that cannot be unwound to its end is worth what it has.
-        while let Ok(Some(frame)) = frames.next() {
-            let address = match frame {
-                FrameAddress::InstructionPointer(at) => at,
-                // The call is before the address that it returns to.
-                FrameAddress::ReturnAddress(at) => at.get() - 1,
-            };
+        for address in known.unwind(pc, memory, &mut self.cache, &self.objects) {
             if let Some(mapping) = known.mapping(address)
                 && let Some(object) = mapping.object
             {
                 addresses.push((object, address.wrapping_sub(mapping.bias)));
-            }
-            if addresses.len() >= FRAMES_MAX {
-                break;
             }
         }
         if addresses.is_empty() {
@@ -278,42 +391,5 @@ impl Inner {
         }
         process.mappings.push(mapping);
         Some(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The frame record nearest to the stack pointer is found; what only looks like one is passed over.
-    #[test]
-    fn a_frame_record_points_up_the_stack_and_into_code() {
-        let process = Process {
-            program: PathBuf::new(),
-            mappings: vec![Mapping {
-                start: 0x40_0000,
-                end: 0x50_0000,
-                bias: 0,
-                object: None,
-            }],
-            unwinder: UnwinderX86_64::new(),
-        };
-        let words: [u64; 8] = [
-            7, 0x40_0001, // 7 is no address of the stack
-            0x1038, 0x60_0000, // no code
-            0x1030, 0x45_0000, // a record
-            0x1038, 0x45_0000,
-        ];
-        let bytes = words.iter().flat_map(|w| w.to_le_bytes()).collect();
-        let memory = StackMemory {
-            start: 0x1000,
-            bytes,
-        };
-        assert_eq!(process.frame_pointer(&memory), 0x1020);
-        let none = StackMemory {
-            start: 0x1000,
-            bytes: vec![0; 64],
-        };
-        assert_eq!(process.frame_pointer(&none), 0);
     }
 }

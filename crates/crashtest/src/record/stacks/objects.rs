@@ -85,6 +85,13 @@ impl Object {
         Some(address.wrapping_add(position).wrapping_sub(*at))
     }
 
+    /// The seven bytes of code before an address.
+    pub(super) fn code_before(&self, address: u64) -> Option<[u8; 7]> {
+        let (range, bytes) = self.text.as_ref()?;
+        let end = usize::try_from(address.checked_sub(range.start)?).ok()?;
+        bytes.get(end.checked_sub(7)?..end)?.try_into().ok()
+    }
+
     pub(super) fn sections(&self) -> ExplicitModuleSectionInfo<Bytes> {
         let range = |s: &Option<Section>| s.as_ref().map(|s| s.0.clone());
         let bytes = |s: &Option<Section>| s.as_ref().map(|s| s.1.clone());
