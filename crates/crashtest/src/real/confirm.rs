@@ -268,8 +268,8 @@ impl Work<'_> {
         let mut player = Player::new(&root.join(DIR), self.run);
         let events = self.events(repetition, chance);
         disk.returned(0);
-        for i in 0..=self.run.steps.len() {
-            for event in &events[i] {
+        for (i, before) in events.iter().enumerate() {
+            for event in before {
                 match event {
                     Event::WriteBack => {
                         let files = player.files();
