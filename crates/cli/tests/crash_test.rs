@@ -129,6 +129,12 @@ fn reports_are_written_in_all_forms_and_a_baseline_forgives() {
     let to = text.rfind('}').unwrap();
     let report: Value = serde_json::from_str(&text[from..=to]).unwrap();
     assert_eq!(report["findings"][0]["line"], "f is empty");
+    let schema: Value =
+        serde_json::from_str(include_str!("../../../docs/crash-test.schema.json")).unwrap();
+    assert_eq!(differs(&schema, &schema, &report, "report"), None);
+    let mut other = report.clone();
+    other["findings"][0]["under"][0]["repair"]["result"] = "perhaps".into();
+    assert!(differs(&schema, &schema, &other, "report").is_some());
     fs::write(place.dir().join("known.json"), &text[from..=to]).unwrap();
     let read = |name: &str| fs::read_to_string(place.dir().join(name)).unwrap();
     assert!(read("r.html").contains("f is empty"));
@@ -141,6 +147,54 @@ fn reports_are_written_in_all_forms_and_a_baseline_forgives() {
     // Models that do not count.
     let (status, text) = place.test(&["--fs", "ext4,xfs", "--fail-on", "ext4"], FORGETS);
     assert_eq!(status, 0, "{text}");
+}
+
+/// Where a value is not as the schema says, in the words that the schema uses; fields that it does not name count, too.
+fn differs(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<String> {
+    if let Some(name) = schema["$ref"].as_str() {
+        let name = name.strip_prefix("#/$defs/")?;
+        return differs(root, &root["$defs"][name], value, at);
+    }
+    if let Some(any) = schema["anyOf"].as_array() {
+        let all: Option<Vec<String>> = any.iter().map(|s| differs(root, s, value, at)).collect();
+        return all.map(|all| all.join(" and "));
+    }
+    if let Some(all) = schema["enum"].as_array() {
+        return (!all.contains(value)).then(|| format!("{at}: {value}"));
+    }
+    let wrong = |fits: bool| (!fits).then(|| format!("{at}: {value}"));
+    match schema["type"].as_str() {
+        Some("string") => wrong(value.is_string()),
+        Some("integer") => wrong(value.is_u64()),
+        Some("boolean") => wrong(value.is_boolean()),
+        Some("null") => wrong(value.is_null()),
+        Some("array") => match value.as_array() {
+            None => wrong(false),
+            Some(all) => all
+                .iter()
+                .find_map(|v| differs(root, &schema["items"], v, at)),
+        },
+        Some("object") => {
+            let Some(fields) = value.as_object() else {
+                return wrong(false);
+            };
+            let required = schema["required"].as_array()?;
+            let missing = required
+                .iter()
+                .filter_map(Value::as_str)
+                .find(|r| !fields.contains_key(*r));
+            if let Some(missing) = missing {
+                return Some(format!("{at}: no {missing}"));
+            }
+            fields
+                .iter()
+                .find_map(|(name, v)| match &schema["properties"][name] {
+                    Value::Null => Some(format!("{at}: {name} is not in the schema")),
+                    known => differs(root, known, v, &format!("{at}.{name}")),
+                })
+        }
+        _ => Some(format!("{at}: the schema says nothing")),
+    }
 }
 
 /// Exit status 2 or 3, one line that says what is wrong.

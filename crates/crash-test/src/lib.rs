@@ -131,7 +131,7 @@ impl std::fmt::Display for Report {
                 finding.line
             )?;
             if let Some(under) = finding.under.first() {
-                for durable in &under.durable {
+                if let Some(durable) = &under.durable {
                     writeln!(f, "  durable  #{} {}", durable.call, durable.text)?;
                 }
                 for lost in &under.lost {

@@ -1,4 +1,5 @@
 //! Runs for tests, written call by call, with names in place of numbers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::effects::{Ino, Node, ROOT, Run, Step, What};
 use std::collections::HashMap;

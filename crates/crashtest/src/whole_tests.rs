@@ -1,4 +1,5 @@
 //! From a run to a report, with real checkers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use crate::check::{Checker, Verdict};
 use crate::effects::{Effects, Run};

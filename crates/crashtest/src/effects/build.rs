@@ -14,7 +14,7 @@ const SIZES_MAX: usize = 16;
 
 /// A fault planted in the order or the demands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// The model's rules bind nothing.
     NoRules,
     /// One more rule: everything goes by time.
@@ -481,6 +481,20 @@ impl Builder<'_> {
                 cells.insert(other);
             }
         }
+        // No log of syncs shows a size before the data that it covers: this order is one of cells, which nothing jumps.
+        let size_alone = proto.class == Classes::SIZE;
+        if size_alone && self.model.append == Append::DataBeforeSize && !self.has(Fault::SizeAlone)
+        {
+            let file = proto.file.and_then(|f| self.files.get(&f));
+            let covered = proto.part.map_or(u64::MAX, |(_, to)| to);
+            for id in file.map(|f| f.fresh.clone()).unwrap_or_default().iter() {
+                let data = &self.all[id];
+                if data.part.is_none_or(|(from, _)| from < covered) {
+                    cells.add(&data.cells);
+                    cells.insert(id);
+                }
+            }
+        }
         let mut before = cells.clone();
         for other in cells.iter() {
             before.add(&self.all[other].before);
@@ -488,21 +502,6 @@ impl Builder<'_> {
         before.add(&proto.extra);
         if proto.class.meets(Classes::METADATA) {
             before.add(&self.floor);
-        }
-        let size_alone = proto.class == Classes::SIZE;
-        if size_alone && self.model.append == Append::DataBeforeSize && !self.has(Fault::SizeAlone)
-        {
-            let fresh = proto
-                .file
-                .and_then(|f| self.files.get(&f))
-                .map(|f| f.fresh.clone());
-            let covered = proto.part.map_or(u64::MAX, |(_, to)| to);
-            let fresh: Bits = fresh
-                .unwrap_or_default()
-                .iter()
-                .filter(|e| self.all[*e].part.is_none_or(|(from, _)| from < covered))
-                .collect();
-            before.add(&self.closure(&fresh, false));
         }
         if !self.has(Fault::NoRules) {
             for (i, rule) in self.model.order.iter().enumerate() {

@@ -15,7 +15,8 @@ mod recorded;
 mod tests;
 
 pub use bits::Bits;
-pub use build::Fault;
+#[cfg(test)]
+pub(crate) use build::Fault;
 pub(crate) use build::garbage;
 pub use disk::{Body, Change, Disk, Ino, Node, ROOT, Seen};
 pub(crate) use recorded::{Names, scan, steps_of};
@@ -234,8 +235,8 @@ impl Effects {
     }
 
     /// The same with a planted fault, which tests of this crate must notice.
-    #[must_use]
-    pub fn with_fault(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
+    #[cfg(test)]
+    pub(crate) fn with_fault(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
         build::build(run, model, fault)
     }
 
