@@ -20,14 +20,16 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use steadfast_model::Tree;
 use steadfast_vfs::{Errno, Ino};
 
 /// How often the end of the mount is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long an answer may take to go out when the mount has ended.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// Most lines of a status.
 const STATUS_MAX: usize = 1000;
 
@@ -223,6 +225,8 @@ pub struct Session {
     live: Arc<Live>,
     power: Mutex<Power>,
     stop: AtomicBool,
+    /// Requests whose answers are not sent yet.
+    open: AtomicUsize,
 }
 
 impl Session {
@@ -249,6 +253,7 @@ impl Session {
                 cuts: 0,
             }),
             stop: AtomicBool::new(false),
+            open: AtomicUsize::new(0),
         };
         let mount = session.up(from)?;
         session.power().mount = Some(mount);
@@ -288,10 +293,28 @@ impl Session {
             std::thread::sleep(LOOK_EVERY);
         }
         let mount = self.power().mount.take();
-        match mount {
-            Some(mount) if !mount.is_gone() => Ok(mount.unmount()?),
+        let ended = match mount {
+            Some(mount) if !mount.is_gone() => mount.unmount(),
             _ => Ok(()),
+        };
+        // The process ends next: answers go out first.
+        let until = Instant::now() + ANSWER_LIMIT;
+        while self.open.load(Ordering::Acquire) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
         }
+        Ok(ended?)
+    }
+
+    /// Does what is asked, and sends the answer; the mount's process does not end in between.
+    pub(crate) fn serve(
+        &self,
+        request: Request,
+        send: impl FnOnce(&Answer) -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.open.fetch_add(1, Ordering::AcqRel);
+        let sent = send(&self.answer(request));
+        self.open.fetch_sub(1, Ordering::AcqRel);
+        sent
     }
 
     /// Does what is asked.

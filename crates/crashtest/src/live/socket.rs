@@ -98,17 +98,19 @@ fn serve(stream: &UnixStream, session: &Session) -> io::Result<()> {
         if reader.by_ref().take(LINE_MAX).read_line(&mut line)? == 0 {
             return Ok(());
         }
-        let answer = match serde_json::from_str::<Request>(&line) {
-            Ok(request) => session.answer(request),
-            Err(e) => Answer {
+        let send = |answer: &Answer| {
+            let mut text = serde_json::to_string(answer).map_err(io::Error::other)?;
+            text.push('\n');
+            let mut out = stream;
+            out.write_all(text.as_bytes())
+        };
+        match serde_json::from_str::<Request>(&line) {
+            Ok(request) => session.serve(request, send)?,
+            Err(e) => send(&Answer {
                 error: Some(format!("not understood: {e}")),
                 ..Answer::default()
-            },
-        };
-        let mut text = serde_json::to_string(&answer).map_err(io::Error::other)?;
-        text.push('\n');
-        let mut out = stream;
-        out.write_all(text.as_bytes())?;
+            })?,
+        }
     }
 }
 
