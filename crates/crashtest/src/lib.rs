@@ -8,11 +8,13 @@
 //! - [`check`]: the commands that judge them;
 //! - [`explore`]: all of it for one run, findings with their causes and repairs (`why`);
 //! - [`report`]: what is told of them, as text, JSON, JUnit, SARIF and HTML;
+//! - [`live`]: a mount whose power can be cut while programs use it;
 //! - [`real`]: the same calls on real file systems: models calibrated, findings confirmed.
 
 pub mod check;
 pub mod effects;
 pub mod explore;
+pub mod live;
 pub mod models;
 pub mod planted;
 pub mod real;

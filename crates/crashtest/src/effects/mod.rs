@@ -19,6 +19,7 @@ pub use bits::Bits;
 pub(crate) use build::Fault;
 pub(crate) use build::garbage;
 pub use disk::{Body, Change, Disk, Ino, Node, ROOT, Seen};
+pub(crate) use recorded::{Names, scan, steps_of};
 pub use recorded::{disk_of, readable};
 
 use crate::models::{Classes, Model};

@@ -14,7 +14,8 @@ const LIBRARIES: &[&str] = &["/libc.so", "/libc-", "/ld-", "/libpthread", "/libs
 const BATCH: usize = 1024;
 
 /// Names of inodes, for reports.
-struct Names(HashMap<Ino, (Ino, Vec<u8>)>);
+#[derive(Default)]
+pub(crate) struct Names(HashMap<Ino, (Ino, Vec<u8>)>);
 
 /// Bytes as text: control characters and what is not UTF-8 are escaped.
 #[must_use]
@@ -35,7 +36,7 @@ pub fn readable(bytes: &[u8]) -> String {
 }
 
 impl Names {
-    fn path(&self, ino: Ino) -> String {
+    pub(crate) fn path(&self, ino: Ino) -> String {
         let mut parts = Vec::new();
         let mut at = ino;
         // A bound: names of removed directories may be stale.
@@ -54,7 +55,7 @@ impl Names {
         parts.join("/")
     }
 
-    fn entry(&self, parent: Ino, name: &[u8]) -> String {
+    pub(crate) fn entry(&self, parent: Ino, name: &[u8]) -> String {
         match parent {
             ROOT => readable(name),
             _ => format!("{}/{}", self.path(parent), readable(name)),
@@ -69,7 +70,7 @@ pub fn disk_of(tree: &Tree) -> Disk {
     scan(tree, &mut names)
 }
 
-fn scan(tree: &Tree, names: &mut Names) -> Disk {
+pub(crate) fn scan(tree: &Tree, names: &mut Names) -> Disk {
     let mut disk = Disk::default();
     let mut todo = vec![ROOT];
     while let Some(dir) = todo.pop() {
@@ -201,27 +202,34 @@ impl Run {
             let before = call.outcome.is_done();
             if before {
                 trace.replay(&mut tree, call)?;
-                steps_of(trace, call, &tree, &mut names, &mut run.steps)?;
+                let bytes = match &call.op {
+                    Op::Write { data, .. } => trace.bytes(*data)?,
+                    _ => Vec::new(),
+                };
+                let location = location(trace.stack(call));
+                steps_of(call, &bytes, location, &tree, &mut names, &mut run.steps);
             }
         }
         Ok(run)
     }
 }
 
-fn steps_of(
-    trace: &Trace,
+/// The steps of a call that was done; `tree` is the one after it, `bytes` are those of a write.
+pub(crate) fn steps_of(
     call: &Call,
+    bytes: &[u8],
+    location: Option<Location>,
     tree: &Tree,
     names: &mut Names,
     steps: &mut Vec<Step>,
-) -> Result<(), TraceError> {
+) {
     let word = call.op.word();
     let mut add = |what: What, text: String| {
         steps.push(Step {
             number: call.number,
             what,
             text,
-            location: location(trace.stack(call)),
+            location: location.clone(),
             stack: call.stack.map_or(0, |s| u64::from(s.0) + 1),
         });
     };
@@ -232,7 +240,7 @@ fn steps_of(
         | Op::Mkdir { parent, name, .. }
         | Op::Symlink { parent, name, .. } => {
             let Some(ino) = call.outcome.made() else {
-                return Ok(());
+                return;
             };
             names.0.insert(ino, (*parent, name.clone()));
             let node = node_of(tree, ino);
@@ -305,7 +313,7 @@ fn steps_of(
             data,
             how,
         } => {
-            let bytes = Arc::from(trace.bytes(*data)?);
+            let bytes = Arc::from(bytes);
             let text = format!("write {}, {} bytes at {offset}", names.path(*ino), data.len);
             add(
                 What::Write {
@@ -447,5 +455,4 @@ fn steps_of(
             );
         }
     }
-    Ok(())
 }

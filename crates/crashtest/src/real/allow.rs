@@ -439,10 +439,8 @@ fn structure(ours: &Disk, theirs: &Disk) -> Result<Vec<(Ino, Ino)>, (usize, Stri
                     todo.push((format!("{path}/{text}"), ino, *other));
                 }
             }
-            (Body::File { size, .. }, Body::File { size: other, .. }) => {
-                if size != other {
-                    return Err((done, format!("{path}: {other} bytes, not {size}")));
-                }
+            (Body::File { size, .. }, Body::File { size: other, .. }) if size != other => {
+                return Err((done, format!("{path}: {other} bytes, not {size}")));
             }
             (Body::Link(one), Body::Link(two)) if one != two => return fail("another target"),
             _ => {}

@@ -12,6 +12,7 @@ use super::stage::{Stage, unable};
 use super::{RealError, kernel};
 use crate::check::{Checker, Verdict};
 use crate::effects::{Disk, Run, What};
+use crate::explore::kin;
 use crate::states::Chance;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -268,8 +269,8 @@ impl Work<'_> {
         let mut player = Player::new(&root.join(DIR), self.run);
         let events = self.events(repetition, chance);
         disk.returned(0);
-        for i in 0..=self.run.steps.len() {
-            for event in &events[i] {
+        for (i, before) in events.iter().enumerate() {
+            for event in before {
                 match event {
                     Event::WriteBack => {
                         let files = player.files();
@@ -371,7 +372,9 @@ impl Work<'_> {
         result.same_tree += usize::from(same);
         if let Some(line) = refused {
             result.refused += 1;
-            result.same_line += usize::from(self.options.line.as_ref().is_none_or(|l| *l == line));
+            // Names and hashes differ from run to run.
+            let wanted = self.options.line.as_ref();
+            result.same_line += usize::from(wanted.is_none_or(|l| kin(l) == kin(&line)));
             *result.lines.entry(line).or_insert(0) += 1;
         }
         if same && result.example.is_none() {

@@ -6,16 +6,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use steadfast_model::Tree;
 use steadfast_vfs::{Caller, Errno, Ino};
 
+use super::live::{Admitted, Mark, Tap};
 use super::stacks::{Captured, Stacks};
 use crate::planted::{self, Planted};
 use crate::trace::{
-    AckSource, Begin, BlindSpots, End, Ended, Header, Moment, Op, Outcome, Root, StackId,
+    AckSource, Begin, BlindSpots, Call, End, Ended, Header, Moment, Op, Outcome, Root, StackId,
     TraceError, TraceWriter, Wall, Who, replay,
 };
 
@@ -79,6 +81,9 @@ pub(super) struct Calls {
     bytes_max: u64,
     threads: Mutex<HashMap<u32, (u32, Instant)>>,
     stacks: Option<Stacks>,
+    tap: Option<Arc<dyn Tap>>,
+    /// The power is off.
+    off: AtomicBool,
     output: Mutex<Option<Box<dyn Write + Send>>>,
 }
 
@@ -112,7 +117,24 @@ impl Calls {
             bytes_max,
             threads: Mutex::default(),
             stacks,
+            tap: None,
+            off: AtomicBool::new(false),
             output: Mutex::new(output),
+        }
+    }
+
+    /// Puts something between the program and the tree.
+    pub(super) fn tap(&mut self, tap: Arc<dyn Tap>) {
+        self.tap = Some(tap);
+    }
+
+    fn admit(&self, op: &Op, bytes: usize) -> Result<Admitted, Errno> {
+        match &self.tap {
+            Some(tap) => tap.admit(op, bytes),
+            None => Ok(Admitted {
+                bytes,
+                mark: Mark::None,
+            }),
         }
     }
 
@@ -128,6 +150,20 @@ impl Calls {
     /// The tree as it is now.
     pub(super) fn tree(&self) -> Tree {
         self.state().tree.clone()
+    }
+
+    /// The same for requests: after a power cut they fail.
+    pub(super) fn seen(&self) -> Result<Tree, Errno> {
+        match self.off.load(Ordering::Relaxed) {
+            true => Err(Errno::Io),
+            false => Ok(self.tree()),
+        }
+    }
+
+    /// The power is off: every later request fails.
+    pub(super) fn power_off(&self) {
+        self.close();
+        self.off.store(true, Ordering::Relaxed);
     }
 
     /// The caller of a request that waits: its thread is known, its process and its stack are looked up.
@@ -178,8 +214,24 @@ impl Calls {
         op: Op,
         bytes: &[u8],
     ) -> Result<Outcome, Errno> {
+        let admitted = self.admit(&op, bytes.len())?;
         let mut state = self.state();
-        state.perform(self, &from, begin, op, bytes)
+        state.perform(self, &from, begin, op, bytes, admitted.mark)
+    }
+
+    /// Writes; returns how many bytes were written.
+    pub(super) fn write(
+        &self,
+        from: Requester,
+        begin: Moment,
+        op: Op,
+        bytes: &[u8],
+    ) -> Result<usize, Errno> {
+        let admitted = self.admit(&op, bytes.len())?;
+        let bytes = bytes.get(..admitted.bytes).unwrap_or(bytes);
+        let mut state = self.state();
+        state.perform(self, &from, begin, op, bytes, admitted.mark)?;
+        Ok(bytes.len())
     }
 
     /// As [`Calls::perform`], with the call made from the tree of the moment.
@@ -193,7 +245,8 @@ impl Calls {
     ) -> Result<T, Errno> {
         let mut state = self.state();
         let op = make(&state.tree);
-        let outcome = state.perform(self, &from, begin, op, bytes)?;
+        let admitted = self.admit(&op, bytes.len())?;
+        let outcome = state.perform(self, &from, begin, op, bytes, admitted.mark)?;
         Ok(look(&state.tree, outcome))
     }
 
@@ -345,6 +398,7 @@ impl State {
         begin: Moment,
         mut op: Op,
         bytes: &[u8],
+        mark: Mark,
     ) -> Result<Outcome, Errno> {
         self.ready()?;
         if self.begun && forgotten(&op) {
@@ -369,6 +423,18 @@ impl State {
             written = writer.data(bytes).map(|span| *data = span);
         }
         let kind = op.counted();
+        if let (Some(tap), true) = (&calls.tap, outcome.is_done()) {
+            let call = Call {
+                number: 0,
+                who: from.who,
+                begin,
+                end,
+                op: op.clone(),
+                outcome,
+                stack: None,
+            };
+            tap.done(&call, bytes, mark, &tree);
+        }
         let stacks = &mut self.stacks;
         let written = written
             .and_then(|()| stack_id(stacks, writer, from))
@@ -447,7 +513,14 @@ impl State {
             true => std::mem::replace(&mut self.late, text),
             false => text,
         };
-        self.perform(calls, from, begin, Op::Ack { source, text }, &[])?;
+        self.perform(
+            calls,
+            from,
+            begin,
+            Op::Ack { source, text },
+            &[],
+            Mark::None,
+        )?;
         Ok(())
     }
 }

@@ -14,6 +14,7 @@
 mod calls;
 mod convert;
 mod filter;
+pub(crate) mod live;
 mod place;
 mod program;
 mod server;

@@ -87,6 +87,29 @@ impl Place {
         })
     }
 
+    /// In the mount namespace of this process.
+    pub(super) fn seen_by_all(at: &Path) -> Result<Place, RecordError> {
+        let wrong = |source| RecordError::Mount {
+            path: at.to_owned(),
+            source,
+        };
+        // The last part may be a mount that answers no longer.
+        let above = at.parent().filter(|p| !p.as_os_str().is_empty());
+        let above = above.unwrap_or(Path::new("."));
+        let name = at
+            .file_name()
+            .ok_or_else(|| wrong(io::ErrorKind::InvalidInput.into()))?;
+        let path = above.canonicalize().map_err(wrong)?.join(name);
+        if !std::fs::metadata(&path).map_err(wrong)?.is_dir() {
+            return Err(wrong(io::ErrorKind::NotADirectory.into()));
+        }
+        Ok(Place {
+            path,
+            ours: false,
+            private: false,
+        })
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -103,7 +126,7 @@ impl Place {
             MountOption::NoSuid,
         ];
         // In a namespace of its own: programs that become another user still see their files.
-        config.acl = match self.private {
+        config.acl = match self.private || rustix::process::geteuid().is_root() {
             true => SessionACL::All,
             false => SessionACL::Owner,
         };
@@ -152,12 +175,30 @@ impl Mounted {
         })
     }
 
+    /// Whether the kernel has let go of it.
+    pub(super) fn is_gone(&self) -> bool {
+        let session = self.session.as_ref();
+        session.is_none_or(|s| s.guard.is_finished())
+    }
+
+    /// Has the kernel forget what it remembers of inodes: it asks again.
+    pub(super) fn forget(&self, known: &[u64]) {
+        let Some(session) = &self.session else {
+            return;
+        };
+        let notifier = session.notifier();
+        for ino in known {
+            // One that the kernel does not know is no error to mind.
+            let _ = notifier.inval_inode(fuser::INodeNo(*ino), 0, 0);
+        }
+    }
+
     fn end(&mut self) -> io::Result<()> {
         let Some(session) = self.session.take() else {
             return Ok(());
         };
         let path = &self.place.path;
-        if self.place.private {
+        if self.place.private || rustix::process::geteuid().is_root() {
             let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
             rustix::mount::unmount(path, flags)?;
         } else {

@@ -42,6 +42,16 @@ const O_DIRECT: u32 = 0o40000;
 const O_DSYNC: u32 = 0o10000;
 const O_SYNC: u32 = 0o4010000;
 
+/// The tree of the moment; after a power cut the request fails.
+macro_rules! seen {
+    ($self:ident, $reply:ident) => {
+        match $self.calls.seen() {
+            Ok(tree) => tree,
+            Err(e) => return $reply.error(code(e)),
+        }
+    };
+}
+
 /// Serves a recorded tree.
 pub(super) struct Server {
     calls: Arc<Calls>,
@@ -179,7 +189,7 @@ impl Filesystem for Server {
         if let Some(ino) = special_name(parent, name) {
             return reply.entry(&Duration::ZERO, &self.special_attr(ino), Generation(1));
         }
-        let tree = self.calls.tree();
+        let tree = seen!(self, reply);
         let found = tree
             .lookup(&Caller::root(), parent.0, name.as_bytes())
             .and_then(|ino| tree.getattr(ino));
@@ -193,7 +203,7 @@ impl Filesystem for Server {
         if special(ino).is_some() {
             return reply.attr(&Duration::ZERO, &self.special_attr(ino.0));
         }
-        match self.calls.tree().getattr(ino.0) {
+        match seen!(self, reply).getattr(ino.0) {
             Ok(attr) => reply.attr(&KEEP, &convert::attr(&attr)),
             Err(e) => reply.error(code(e)),
         }
@@ -251,7 +261,7 @@ impl Filesystem for Server {
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        match self.calls.tree().readlink(ino.0) {
+        match seen!(self, reply).readlink(ino.0) {
             Ok(target) => reply.data(target),
             Err(e) => reply.error(code(e)),
         }
@@ -470,7 +480,7 @@ impl Filesystem for Server {
             return reply.data(&[]);
         }
         let mut buffer = vec![0; size as usize];
-        match self.calls.tree().read(ino.0, offset, &mut buffer) {
+        match seen!(self, reply).read(ino.0, offset, &mut buffer) {
             Ok(n) => reply.data(buffer.get(..n).unwrap_or_default()),
             Err(e) => reply.error(code(e)),
         }
@@ -494,10 +504,9 @@ impl Filesystem for Server {
             true => Requester::default(),
             false => self.who(req),
         };
-        let len = data.len() as u32;
         if let Some(source) = special(ino) {
             return match self.calls.output(who, begin, source, data) {
-                Ok(()) => reply.written(len),
+                Ok(()) => reply.written(data.len() as u32),
                 Err(e) => reply.error(code(e)),
             };
         }
@@ -515,8 +524,8 @@ impl Filesystem for Server {
                 sync: has(O_SYNC),
             },
         };
-        match self.calls.perform(who, begin, op, data) {
-            Ok(_) => reply.written(len),
+        match self.calls.write(who, begin, op, data) {
+            Ok(n) => reply.written(n as u32),
             Err(e) => reply.error(code(e)),
         }
     }
@@ -601,7 +610,7 @@ impl Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        match self.calls.tree().readdir(ino.0, offset, 512) {
+        match seen!(self, reply).readdir(ino.0, offset, 512) {
             Ok(entries) => {
                 for e in &entries {
                     let name = OsStr::from_bytes(&e.name);
@@ -616,7 +625,7 @@ impl Filesystem for Server {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let used = self.calls.tree().inodes() as u64;
+        let used = seen!(self, reply).inodes() as u64;
         let free = 1 << 20;
         reply.statfs(
             1 << 28,
@@ -656,7 +665,7 @@ impl Filesystem for Server {
         if special(ino).is_some() {
             return reply.error(Code::ENODATA);
         }
-        let tree = self.calls.tree();
+        let tree = seen!(self, reply);
         match tree.getxattr(&Caller::root(), ino.0, name.as_bytes()) {
             Ok(value) => sized(reply, size, value),
             Err(e) => reply.error(code(e)),
@@ -667,7 +676,7 @@ impl Filesystem for Server {
         if special(ino).is_some() {
             return sized(reply, size, &[]);
         }
-        match self.calls.tree().listxattr(&Caller::root(), ino.0) {
+        match seen!(self, reply).listxattr(&Caller::root(), ino.0) {
             Ok(names) => {
                 let mut list = Vec::new();
                 for name in names {
@@ -728,7 +737,7 @@ impl Filesystem for Server {
         let Ok(offset) = u64::try_from(offset) else {
             return reply.error(Code::ENXIO);
         };
-        match self.calls.tree().seek(ino.0, offset, whence) {
+        match seen!(self, reply).seek(ino.0, offset, whence) {
             Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
             Err(e) => reply.error(code(e)),
         }

@@ -203,7 +203,7 @@ pub(super) fn explore(
     Ok((report, code))
 }
 
-fn processors() -> usize {
+pub(super) fn processors() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
 }
 

@@ -4,8 +4,11 @@
 //! budget ended before all states with one lost effect were judged.
 
 mod ack;
+mod calibrate;
+mod confirm;
 mod explain;
 mod explore;
+mod live;
 mod models;
 mod own;
 mod put;
@@ -37,6 +40,25 @@ pub(crate) enum Command {
     Explain(explain::Args),
     /// Lay the state of a finding out as a directory
     Show(show::Args),
+    /// Look for a finding on the real file system: carry the recorded run out there, cut the power, compare (needs root)
+    Confirm(confirm::Args),
+    /// Hold a model against the real file system: short sequences of calls, power cuts, and whether the model allows what is left
+    /// (needs root)
+    Calibrate(calibrate::Args),
+    /// Mount a directory whose power can be cut while programs use it
+    Mount(live::MountArgs),
+    /// Cut the power of such a mount: every later call fails until 'power-on'
+    Cut(live::CutArgs),
+    /// Switch the power of such a mount on again: it shows what survived
+    PowerOn(live::PlainArgs),
+    /// Make calls on such a mount fail, or do less than they say
+    Fail(live::FailArgs),
+    /// Let all calls on such a mount be as they are again
+    Heal(live::PlainArgs),
+    /// Unmount such a mount, whether its power is on or not
+    Stop(live::PlainArgs),
+    /// Tell what is not durable on such a mount, by file, range and name
+    Status(live::PlainArgs),
     /// List the models of file systems, or print one
     Models(models::Args),
     /// Say, within a recorded program, that something is done and must survive
@@ -56,6 +78,15 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
         Command::Explore(args) => explore::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Show(args) => show::run(args),
+        Command::Confirm(args) => confirm::run(args),
+        Command::Calibrate(args) => calibrate::run(args),
+        Command::Mount(args) => live::mount(args),
+        Command::Cut(args) => live::cut(args),
+        Command::PowerOn(args) => live::power_on(args),
+        Command::Fail(args) => live::fail(args),
+        Command::Heal(args) => live::heal(args),
+        Command::Stop(args) => live::stop(args),
+        Command::Status(args) => live::status(args),
         Command::Models(args) => models::run(args),
         Command::Ack(args) => ack::run(args),
         Command::Own(args) => own::run(args),

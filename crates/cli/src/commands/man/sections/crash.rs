@@ -84,6 +84,89 @@ pub(super) const SECTIONS: &[Sections] = &[
             ),
         ],
     ),
+    Sections {
+        name: "steadfast-crash-confirm",
+        exit: "0 not seen; 1 confirmed, or failed; 2 the command line is wrong; 3 it could not run (root, FUSE, loop devices, this file system).",
+        examples: &[(
+            "steadfast crash confirm trace V1 --fs xfs --check ./check.sh",
+            "Carry the recorded run out on a real XFS, cut the power 400 times, and look for the finding.",
+        )],
+    },
+    Sections {
+        name: "steadfast-crash-calibrate",
+        exit: "0 the model allows every tree that was seen; 1 it does not, or failed; 2 the command line is wrong; 3 it could not run (root, \
+            FUSE, loop devices, this file system).",
+        examples: &[
+            (
+                "steadfast crash calibrate ext4 --cuts 5000",
+                "Hold the model of ext4 against this kernel's.",
+            ),
+            (
+                "steadfast crash calibrate ext4 -o data=journal --write ext4-journal.toml",
+                "With other mount options; write the model with the result.",
+            ),
+        ],
+    },
+    Sections {
+        name: "steadfast-crash-mount",
+        exit: STEPS,
+        examples: &[(
+            "steadfast crash mount --fs xfs seed /mnt/test",
+            "Mount a copy of the directory seed whose power can be cut.",
+        )],
+    },
+    Sections {
+        name: "steadfast-crash-cut",
+        exit: STEPS,
+        examples: &[(
+            "steadfast crash cut /mnt/test --policy random --seed 7",
+            "Cut the power: what is durable survives, and a part of the rest by chance.",
+        )],
+    },
+    Sections {
+        name: "steadfast-crash-power-on",
+        exit: STEPS,
+        examples: &[("steadfast crash power-on /mnt/test", "Mount what survived.")],
+    },
+    Sections {
+        name: "steadfast-crash-fail",
+        exit: STEPS,
+        examples: &[
+            (
+                "steadfast crash fail /mnt/test --call fsync --path 'wal/*' --errno EIO --nth 3 --then drop",
+                "The third fsync in wal fails, and its data is dropped, as Linux does.",
+            ),
+            (
+                "steadfast crash fail /mnt/test --errno ENOSPC --after 10M",
+                "The disk is full after 10 MiB.",
+            ),
+            (
+                "steadfast crash fail /mnt/test --call fsync --how slow --time 2s",
+                "Each fsync takes two seconds.",
+            ),
+        ],
+    },
+    Sections {
+        name: "steadfast-crash-heal",
+        exit: STEPS,
+        examples: &[("steadfast crash heal /mnt/test", "End all of 'crash fail'.")],
+    },
+    Sections {
+        name: "steadfast-crash-stop",
+        exit: STEPS,
+        examples: &[(
+            "steadfast crash stop /mnt/test",
+            "Unmount; what the mount held is gone.",
+        )],
+    },
+    Sections {
+        name: "steadfast-crash-status",
+        exit: STEPS,
+        examples: &[(
+            "steadfast crash status /mnt/test",
+            "List what a power cut could still take.",
+        )],
+    },
     usual(
         "steadfast-crash-ack",
         &[(

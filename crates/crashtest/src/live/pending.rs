@@ -1,0 +1,398 @@
+//! What a live mount has done and a power cut may still undo.
+//!
+//! Invariants: `base` is durable; `run.steps` is every call since, in the order of effect. When a sync leaves nothing that is
+//! not durable, or more is pending than can be kept, the steps go into the base: a kernel writes old changes back by itself, too.
+
+use crate::effects::{Bits, Disk, Effects, Ino, Run, Step, What};
+use crate::models::{Classes, Model};
+use crate::states::{Chance, Former, Tear};
+use std::sync::Arc;
+
+/// Most effects that are pending, by an estimate.
+const EFFECTS_MAX: usize = 16_000;
+
+/// What a cut chooses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// What is durable, and no more.
+    Durable,
+    /// That, and of the rest a part by chance.
+    Random,
+    /// That, and all names and sizes that may be there without their data.
+    Worst,
+}
+
+impl Policy {
+    /// By name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Policy> {
+        Some(match name {
+            "durable" => Policy::Durable,
+            "random" => Policy::Random,
+            "worst" => Policy::Worst,
+            _ => return None,
+        })
+    }
+}
+
+/// What a cut leaves.
+#[derive(Clone, Debug)]
+pub struct Cut {
+    /// The tree.
+    pub disk: Disk,
+    /// Effects that were pending, and of these how many are lost.
+    pub pending: usize,
+    /// Lost ones.
+    pub lost: usize,
+    /// Bytes of data among them.
+    pub lost_bytes: u64,
+}
+
+/// One thing that is not durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Volatile {
+    /// The inode that is changed, or named.
+    pub ino: Option<Ino>,
+    /// The kind of change.
+    pub class: Classes,
+    /// Of data and sizes: from where to where.
+    pub part: Option<(u64, u64)>,
+    /// The step that did it.
+    pub step: usize,
+}
+
+/// See the module's header.
+#[derive(Clone, Debug)]
+pub struct Pending {
+    model: Model,
+    run: Run,
+    effects: usize,
+    /// Steps at which it is asked next whether all is durable.
+    ask_at: usize,
+    /// Calls since the beginning.
+    number: u64,
+}
+
+impl Pending {
+    /// All of `base` is durable.
+    #[must_use]
+    pub fn new(model: Model, base: Disk) -> Pending {
+        Pending {
+            model,
+            run: Run {
+                base,
+                steps: Vec::new(),
+            },
+            effects: 0,
+            ask_at: 0,
+            number: 0,
+        }
+    }
+
+    /// The run since all was durable.
+    #[must_use]
+    pub fn run(&self) -> &Run {
+        &self.run
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Takes a call in.
+    pub fn push(&mut self, what: What) {
+        self.number += 1;
+        self.effects += match &what {
+            What::Write { bytes, .. } => {
+                let parts = (bytes.len() as u64 / self.model.unit).min(64) as usize;
+                2 + parts + parts.min(16)
+            }
+            _ => 2,
+        };
+        let is_sync = matches!(
+            what,
+            What::Fsync { .. } | What::Sync | What::SyncRange { .. }
+        );
+        self.run.steps.push(Step {
+            number: self.number,
+            what,
+            text: String::new(),
+            location: None,
+            stack: 0,
+        });
+        let steps = self.run.steps.len();
+        if self.effects > EFFECTS_MAX {
+            self.write_back();
+        } else if (is_sync || !self.model.call.is_empty()) && steps >= self.ask_at {
+            self.settle();
+        }
+    }
+
+    /// Makes all of it durable.
+    pub fn write_back(&mut self) {
+        let effects = Effects::new(&self.run, &self.model);
+        self.run.base = effects.disk(&Bits::first(effects.all.len()));
+        self.run.steps.clear();
+        (self.effects, self.ask_at) = (0, 0);
+    }
+
+    fn settle(&mut self) {
+        let effects = Effects::new(&self.run, &self.model);
+        let durable = effects.demanded.last().map_or(0, |d| d.len());
+        if durable == effects.all.len() {
+            self.write_back();
+        } else {
+            // Asked again after as many steps: the cost stays in proportion.
+            self.ask_at = self.run.steps.len() * 2;
+        }
+    }
+
+    /// The data of a file that is not durable never will be.
+    pub fn drop_data(&mut self, ino: Ino) {
+        let effects = Effects::new(&self.run, &self.model);
+        let durable = effects.demanded.last().cloned().unwrap_or_default();
+        let is_durable = |step: usize| {
+            let of_step = effects
+                .all
+                .iter()
+                .enumerate()
+                .filter(|(_, e)| e.step == step);
+            let mut data = of_step.filter(|(_, e)| e.class.meets(Classes::DATA));
+            data.all(|(i, _)| durable.get(i))
+        };
+        let steps = std::mem::take(&mut self.run.steps);
+        let kept = steps.into_iter().enumerate().filter(|(i, step)| {
+            !matches!(&step.what, What::Write { ino: of, .. } if *of == ino) || is_durable(*i)
+        });
+        self.run.steps = kept.map(|(_, step)| step).collect();
+    }
+
+    /// What a power cut now leaves. A call in flight counts as not made.
+    #[must_use]
+    pub fn cut(&self, policy: Policy, seed: u64) -> Cut {
+        let effects = Effects::new(&self.run, &self.model);
+        let floor: Arc<Bits> = effects.demanded.last().cloned().unwrap_or_default();
+        let mut bits = floor.as_ref().clone();
+        let mut tear = None;
+        let mut chance = Chance::new(seed);
+        let likely = [1, 3, 6, 9][chance.below(4)];
+        for (i, effect) in effects.all.iter().enumerate() {
+            if floor.get(i) || !bits.contains(&effect.before) {
+                continue;
+            }
+            let kept = match policy {
+                Policy::Durable => false,
+                Policy::Random => chance.below(10) < likely,
+                Policy::Worst => !effect.class.meets(Classes::DATA),
+            };
+            if kept {
+                bits.insert(i);
+            } else if policy == Policy::Random
+                && effect.tears
+                && tear.is_none()
+                && chance.below(4) == 0
+                && let Some((from, to)) = effect.part
+            {
+                let first = (from / self.model.tear + 1) * self.model.tear;
+                let inside = to.saturating_sub(first).div_ceil(self.model.tear);
+                if inside > 0 {
+                    let at = first + chance.below(inside as usize) as u64 * self.model.tear;
+                    tear = Some(Tear {
+                        effect: i,
+                        kept: (from, at),
+                    });
+                }
+            }
+        }
+        let all = effects.all.iter().enumerate();
+        let lost: Vec<_> = all.filter(|(i, _)| !bits.get(*i)).collect();
+        let data = lost.iter().filter(|(_, e)| e.class.meets(Classes::DATA));
+        Cut {
+            disk: Former::new(&effects).disk(&bits, tear),
+            pending: effects.all.len() - floor.len(),
+            lost: lost.len(),
+            lost_bytes: data.filter_map(|(_, e)| e.part).map(|(a, b)| b - a).sum(),
+        }
+    }
+
+    /// What is not durable, in the order of the calls.
+    #[must_use]
+    pub fn status(&self) -> Vec<Volatile> {
+        let effects = Effects::new(&self.run, &self.model);
+        let floor = effects.demanded.last().cloned().unwrap_or_default();
+        let all = effects.all.iter().enumerate();
+        all.filter(|(i, _)| !floor.get(*i))
+            .map(|(_, e)| Volatile {
+                ino: e.file,
+                class: e.class,
+                part: e.part,
+                step: e.step,
+            })
+            .collect()
+    }
+
+    /// The name that a step gave or took, for reports.
+    #[must_use]
+    pub fn name_of(&self, step: usize) -> Option<&crate::effects::Entry> {
+        match &self.run.steps.get(step)?.what {
+            What::Make { at, .. } | What::Link { at, .. } | What::Remove { at } => Some(at),
+            What::Rename { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+}
+
+/// A write of which only the first half reaches the medium, whatever is synced.
+#[must_use]
+pub fn half(what: What) -> What {
+    match what {
+        What::Write { ino, offset, bytes } => {
+            let half = (bytes.len() / 2).next_multiple_of(512).min(bytes.len());
+            let bytes = Arc::from(&bytes[..half]);
+            What::Write { ino, offset, bytes }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
+mod tests {
+    use super::*;
+    use crate::effects::{Node, ROOT};
+    use crate::real::allow::{Answer, Moment, allowed, describe};
+    use steadfast_vfs::FileKind;
+
+    /// A workload by chance on four names.
+    fn step(pending: &Pending, chance: &mut Chance, next: &mut Ino) -> What {
+        let effects = Effects::new(pending.run(), pending.model());
+        let now = effects.disk(&Bits::first(effects.all.len()));
+        let name = |n: usize| -> Arc<[u8]> { Arc::from(vec![b'a' + n as u8]) };
+        let at = (ROOT, name(chance.below(4)));
+        let Some(ino) = now.lookup(ROOT, &at.1) else {
+            *next += 1;
+            let node = Node::new(FileKind::Regular, 0o644);
+            return What::Make {
+                at,
+                ino: *next,
+                node,
+            };
+        };
+        let bytes: Arc<[u8]> = Arc::from(vec![b'A' + chance.below(26) as u8; 6000]);
+        match chance.below(9) {
+            0 => What::Remove { at },
+            1 => What::Rename {
+                from: at,
+                to: (ROOT, name(chance.below(4))),
+                exchange: false,
+            },
+            2 => What::Truncate {
+                ino,
+                size: chance.below(9000) as u64,
+            },
+            3 => What::Attr {
+                ino,
+                perm: Some(0o600 + chance.below(8) as u16),
+                uid: None,
+                gid: None,
+            },
+            4 => What::Fsync {
+                ino,
+                data_only: chance.below(2) == 0,
+            },
+            5 => What::Fsync {
+                ino: ROOT,
+                data_only: false,
+            },
+            _ => What::Write {
+                ino,
+                offset: chance.below(8000) as u64,
+                bytes,
+            },
+        }
+    }
+
+    #[test]
+    fn a_thousand_cuts_leave_states_that_the_model_allows() {
+        let mut cuts = 0;
+        for name in ["ext4", "xfs", "btrfs", "posix"] {
+            let model = Model::shipped(name).unwrap();
+            for seed in 0..14 {
+                let mut chance = Chance::new(seed);
+                let mut pending = Pending::new(model.clone(), Disk::default());
+                let mut next = ROOT;
+                for _ in 0..6 {
+                    let what = step(&pending, &mut chance, &mut next);
+                    pending.push(what);
+                    let effects = Effects::new(pending.run(), &model);
+                    let returned = effects.steps();
+                    for policy in [Policy::Durable, Policy::Random, Policy::Worst] {
+                        let cut = pending.cut(policy, seed + returned as u64);
+                        let answer = allowed(&effects, &model, Moment { returned }, &cut.disk);
+                        assert!(
+                            matches!(answer, Answer::Allowed(_)),
+                            "{name}, seed {seed}, {policy:?}: {}: {answer:?}\n{:?}",
+                            describe(&cut.disk),
+                            pending.run().steps
+                        );
+                        cuts += 1;
+                    }
+                }
+            }
+        }
+        assert!(cuts >= 1000, "{cuts}");
+    }
+
+    #[test]
+    fn what_was_synced_survives_and_what_was_not_is_lost_at_the_policies_word() {
+        let mut pending = Pending::new(Model::shipped("ext4").unwrap(), Disk::default());
+        let at = |n: &str| (ROOT, Arc::<[u8]>::from(n.as_bytes()));
+        let make = |n: &str, ino: Ino| What::Make {
+            at: at(n),
+            ino,
+            node: Node::new(FileKind::Regular, 0o644),
+        };
+        let write = |ino: Ino| What::Write {
+            ino,
+            offset: 0,
+            bytes: Arc::from(vec![b'x'; 100]),
+        };
+        pending.push(make("a", 2));
+        pending.push(write(2));
+        pending.push(What::Fsync {
+            ino: 2,
+            data_only: false,
+        });
+        assert_eq!(pending.status(), [], "all is durable");
+        pending.push(make("b", 3));
+        pending.push(write(3));
+        assert!(pending.status().iter().any(|v| v.ino == Some(3)));
+        let durable = pending.cut(Policy::Durable, 1).disk;
+        assert_eq!(describe(&durable), "a 100 xx1");
+        let worst = pending.cut(Policy::Worst, 1).disk;
+        assert_eq!(describe(&worst), "a 100 xx1, b 100 0x1");
+    }
+
+    #[test]
+    fn data_that_a_failed_fsync_dropped_is_lost_although_the_next_one_succeeds() {
+        let mut pending = Pending::new(Model::shipped("ext4").unwrap(), Disk::default());
+        let at = (ROOT, Arc::<[u8]>::from(b"a".as_slice()));
+        let node = Node::new(FileKind::Regular, 0o644);
+        let fsync = || What::Fsync {
+            ino: 2,
+            data_only: false,
+        };
+        pending.push(What::Make { at, ino: 2, node });
+        pending.push(fsync());
+        pending.push(What::Write {
+            ino: 2,
+            offset: 0,
+            bytes: Arc::from(vec![b'x'; 100]),
+        });
+        pending.drop_data(2);
+        pending.push(fsync());
+        assert_eq!(describe(&pending.cut(Policy::Worst, 1).disk), "a 0");
+    }
+}

@@ -1,0 +1,92 @@
+//! The recorder's tree served at a place that all see, with a [`Tap`] between program and tree. No trace is kept.
+
+use super::RecordError;
+use super::calls::Calls;
+use super::place::{Mounted, Place};
+use super::server::Server;
+use super::source;
+use crate::trace::{Call, Header, Op, Root, TraceWriter};
+use std::path::Path;
+use std::sync::Arc;
+use steadfast_model::Tree;
+use steadfast_vfs::Errno;
+
+/// What a [`Tap`] says to a call before it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Admitted {
+    /// How many of its bytes are written.
+    pub(crate) bytes: usize,
+    /// Told again when the call was made.
+    pub(crate) mark: Mark,
+}
+
+/// A call that does less than it says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    None,
+    Torn,
+    Lost,
+}
+
+/// Stands between the program and the tree.
+pub(crate) trait Tap: Send + Sync {
+    /// Before a call that changes something or syncs; it may take its time.
+    fn admit(&self, op: &Op, bytes: usize) -> Result<Admitted, Errno>;
+    /// After it, in the order of effect; `tree` is the new one.
+    fn done(&self, call: &Call, bytes: &[u8], mark: Mark, tree: &Tree);
+}
+
+/// A live mount.
+pub(crate) struct LiveMount {
+    calls: Arc<Calls>,
+    mounted: Mounted,
+}
+
+impl LiveMount {
+    /// Mounts a copy of `from` at `at`; `ready` gets the tree before the first call.
+    pub(crate) fn mount(
+        from: &Path,
+        at: &Path,
+        tap: Arc<dyn Tap>,
+        ready: impl FnOnce(&Tree),
+    ) -> Result<LiveMount, RecordError> {
+        let place = Place::seen_by_all(at)?;
+        let header = Header {
+            command: Vec::new(),
+            setup: None,
+            mount: Vec::new(),
+            started: super::convert::time(std::time::SystemTime::now()).into(),
+            recorder: String::new(),
+            kernel: String::new(),
+            root: Root {
+                perm: 0o755,
+                uid: rustix::process::getuid().as_raw(),
+                gid: rustix::process::getgid().as_raw(),
+            },
+        };
+        let writer = TraceWriter::create(Path::new("/dev/null"), &header)?;
+        let mut calls = Calls::new(writer, &header, u64::MAX, None, None);
+        source::copy(from, &calls)?;
+        calls.tap(tap);
+        ready(&calls.tree());
+        let calls = Arc::new(calls);
+        let mounted = place.mount(Server::new(Arc::clone(&calls)))?;
+        Ok(LiveMount { calls, mounted })
+    }
+
+    /// From now on every call fails. What the kernel remembers of the tree is forgotten.
+    pub(crate) fn cut(&self, known: &[u64]) {
+        self.calls.power_off();
+        self.mounted.forget(known);
+    }
+
+    /// Somebody has unmounted it.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.mounted.is_gone()
+    }
+
+    pub(crate) fn unmount(self) -> Result<(), RecordError> {
+        self.calls.close();
+        self.mounted.unmount()
+    }
+}

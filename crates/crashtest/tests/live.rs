@@ -1,0 +1,194 @@
+//! Live mounts: needs root and FUSE, and is passed over without them.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use steadfast_crashtest::live::faults::Rule;
+use steadfast_crashtest::live::socket::{Listener, ask};
+use steadfast_crashtest::live::{Answer, Request, Session};
+use steadfast_crashtest::models::Model;
+
+struct Live {
+    session: Arc<Session>,
+    _listener: Listener,
+    mnt: PathBuf,
+    _place: tempfile::TempDir,
+}
+
+impl Live {
+    fn new(model: &str) -> Option<Live> {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
+            eprintln!("passed over: live mounts need root and FUSE");
+            return None;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let (dir, mnt) = (place.path().join("dir"), place.path().join("mnt"));
+        fs::create_dir(&dir).unwrap();
+        fs::create_dir(&mnt).unwrap();
+        fs::write(dir.join("seed"), "seed").unwrap();
+        let model = Model::shipped(model).unwrap();
+        let session = Arc::new(Session::mount(&dir, &mnt, model).unwrap());
+        let listener = Listener::new(&mnt, &session).unwrap();
+        Some(Live {
+            session,
+            _listener: listener,
+            mnt,
+            _place: place,
+        })
+    }
+
+    fn ask(&self, request: &Request) -> Answer {
+        let answer = ask(&self.mnt, request).unwrap();
+        assert_eq!(answer.error, None, "{request:?}");
+        answer
+    }
+
+    fn cut(&self, policy: &str) -> Answer {
+        self.ask(&Request::Cut {
+            policy: Some(policy.to_owned()),
+            seed: Some(7),
+        })
+    }
+
+    fn names(&self) -> Vec<String> {
+        let all = fs::read_dir(&self.mnt).unwrap();
+        let mut names: Vec<String> = all
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        let _ = self.session.answer(Request::Stop);
+        let _ = self.session.wait(&AtomicBool::new(true));
+    }
+}
+
+fn synced(path: &Path, text: &str) {
+    let mut file = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file.sync_all().unwrap();
+}
+
+#[test]
+fn after_a_cut_every_call_fails_and_power_on_shows_what_survived() {
+    let Some(live) = Live::new("ext4") else {
+        return;
+    };
+    synced(&live.mnt.join("kept"), "kept");
+    fs::write(live.mnt.join("lost"), "lost").unwrap();
+    let held = File::open(live.mnt.join("kept")).unwrap();
+    let status = live.ask(&Request::Status);
+    let lost: Vec<&str> = status.not_durable.iter().map(|v| v.path.as_str()).collect();
+    assert_eq!(lost, ["lost", "lost", "lost"], "{status:?}");
+    let cut = live.cut("durable");
+    assert!(
+        !cut.on && cut.lost == cut.pending && cut.lost_bytes == 4,
+        "{cut:?}"
+    );
+    assert!(fs::read(live.mnt.join("kept")).is_err());
+    assert!(fs::read_dir(&live.mnt).is_err());
+    assert!(fs::write(live.mnt.join("new"), "").is_err());
+    assert!(held.sync_all().is_err());
+    live.ask(&Request::PowerOn);
+    assert_eq!(live.names(), ["kept", "seed"]);
+    assert_eq!(fs::read(live.mnt.join("kept")).unwrap(), b"kept");
+    // The worst that ext4 allows: name and size, and no data.
+    fs::write(live.mnt.join("new"), "data").unwrap();
+    live.cut("worst");
+    live.ask(&Request::PowerOn);
+    assert_eq!(fs::read(live.mnt.join("new")).unwrap(), [0; 4]);
+}
+
+#[test]
+fn an_fsync_fails_once_and_its_data_is_gone_after_the_next_one_succeeded() {
+    let Some(live) = Live::new("ext4") else {
+        return;
+    };
+    fs::create_dir(live.mnt.join("wal")).unwrap();
+    let path = live.mnt.join("wal/1");
+    synced(&path, "one");
+    live.ask(&Request::Fail(Rule {
+        call: Some("fsync".to_owned()),
+        path: Some("wal/*".to_owned()),
+        errno: Some("EIO".to_owned()),
+        nth: Some(1),
+        then: Some("drop".to_owned()),
+        ..Rule::default()
+    }));
+    let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+    file.write_all(b"two").unwrap();
+    assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(5));
+    file.sync_all().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"onetwo");
+    live.cut("worst");
+    live.ask(&Request::PowerOn);
+    assert_eq!(fs::read(&path).unwrap(), b"one");
+}
+
+#[test]
+fn disks_are_full_writes_are_short_and_syncs_are_ignored_when_asked() {
+    let Some(live) = Live::new("posix") else {
+        return;
+    };
+    let rule = |rule: Rule| {
+        live.ask(&Request::Heal);
+        live.ask(&Request::Fail(rule));
+    };
+    rule(Rule {
+        errno: Some("ENOSPC".to_owned()),
+        after: Some(10),
+        ..Rule::default()
+    });
+    let mut file = File::create(live.mnt.join("a")).unwrap();
+    assert_eq!(file.write(b"12345678").unwrap(), 8);
+    assert_eq!(file.write(b"12345678").unwrap(), 2);
+    assert_eq!(file.write(b"1").unwrap_err().raw_os_error(), Some(28));
+    rule(Rule {
+        how: Some("ignored".to_owned()),
+        ..Rule::default()
+    });
+    synced(&live.mnt.join("b"), "b");
+    File::open(&live.mnt).unwrap().sync_all().unwrap();
+    live.cut("durable");
+    live.ask(&Request::PowerOn);
+    assert_eq!(live.names(), ["seed"]);
+}
+
+#[test]
+fn wrong_requests_are_answered_with_what_is_wrong() {
+    let Some(live) = Live::new("xfs") else {
+        return;
+    };
+    for request in [
+        Request::PowerOn,
+        Request::Fail(Rule::default()),
+        Request::Cut {
+            policy: Some("odd".to_owned()),
+            seed: None,
+        },
+    ] {
+        let answer = ask(&live.mnt, &request).unwrap();
+        assert!(
+            answer.error.is_some() && answer.on,
+            "{request:?}: {answer:?}"
+        );
+    }
+    live.cut("durable");
+    let again = Request::Cut {
+        policy: None,
+        seed: None,
+    };
+    let answer = ask(&live.mnt, &again).unwrap();
+    assert!(answer.error.unwrap().contains("power is off"));
+}

@@ -1,0 +1,3 @@
+module steadfast.example/crashtest
+
+go 1.21
