@@ -30,6 +30,9 @@ pub enum Failed {
     /// The store's.
     #[error("{0}")]
     Store(#[from] StoreError),
+    /// The device was closed meanwhile.
+    #[error("the volume is closed")]
+    Closed,
     /// A slot has another number than was expected, or a checkpoint was refused: a defect of this program.
     #[error("the writer's state is inconsistent: {0}")]
     Inconsistent(&'static str),
@@ -459,9 +462,12 @@ impl Driver {
         }
     }
 
-    /// Sends nothing any more. What is on its way may still take effect.
+    /// Sends nothing any more, and ends all waiting. What is on its way may still take effect.
     pub(crate) fn close(&self) {
-        self.lock().closed = true;
+        let mut state = self.lock();
+        state.closed = true;
+        state.fail(Failed::Closed);
+        drop(state);
         self.changed.notify_all();
     }
 }

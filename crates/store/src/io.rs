@@ -135,6 +135,11 @@ impl Io {
         self.patience_ms.store(ms, Ordering::Relaxed);
     }
 
+    /// Whether somebody waits for an end: then what is refused for want of rights is not repeated.
+    fn is_bounded(&self) -> bool {
+        self.patience_ms.load(Ordering::Relaxed) != u64::MAX
+    }
+
     fn is_patient(&self, begun: Instant) -> bool {
         (begun.elapsed().as_millis() as u64) < self.patience_ms.load(Ordering::Relaxed)
     }
@@ -174,11 +179,11 @@ impl Io {
             .as_ref()
             .map_or(8 << 20, |range| range.end - range.start);
         for attempt in 0.. {
-            let why = match self.get_once(name, range.clone(), deadline(bytes)).await {
+            let (why, hopeless) = match self.get_once(name, range.clone(), deadline(bytes)).await {
                 Ok(got) => return Ok(got),
                 Err(why) => why,
             };
-            if !self.is_patient(begun) {
+            if hopeless && self.is_bounded() || !self.is_patient(begun) {
                 return Err(self.refused("reading", &name.to_string(), &why));
             }
             tokio::time::sleep(pause(attempt)).await;
@@ -186,12 +191,13 @@ impl Io {
         Ok(None)
     }
 
+    /// Asks once. An error has the store's answer, and whether asking again is hopeless.
     async fn get_once(
         &self,
         name: ObjectName,
         range: Option<Range<u64>>,
         deadline: Duration,
-    ) -> Result<Option<Got>, String> {
+    ) -> Result<Option<Got>, (String, bool)> {
         let path = self.location.path(&name.to_string());
         let options = GetOptions {
             range: range.clone().map(Into::into),
@@ -213,15 +219,25 @@ impl Io {
                 let wanted = range.map(|range| range.end - range.start);
                 match wanted.is_none_or(|wanted| wanted == got.bytes.len() as u64) {
                     true => Ok(Some(got)),
-                    false => Err(format!("{} bytes came instead of a range", got.bytes.len())),
+                    false => {
+                        let why = format!("{} bytes came instead of a range", got.bytes.len());
+                        Err((why, false))
+                    }
                 }
             }
             Ok(Err(object_store::Error::NotFound { .. })) => {
                 self.counters.gets.count(0);
                 Ok(None)
             }
-            Ok(Err(error)) => Err(first_line(&error)),
-            Err(_) => Err(format!("no answer within {} s", deadline.as_secs())),
+            Ok(Err(error)) => {
+                let hopeless = matches!(
+                    error,
+                    object_store::Error::PermissionDenied { .. }
+                        | object_store::Error::Unauthenticated { .. }
+                );
+                Err((first_line(&error), hopeless))
+            }
+            Err(_) => Err((format!("no answer within {} s", deadline.as_secs()), false)),
         }
     }
 
@@ -298,10 +314,56 @@ impl Io {
 
 /// The store's answer in a line: the crate's errors quote whole bodies.
 pub(crate) fn first_line(error: &object_store::Error) -> String {
-    let mut text = error.to_string().replace(['\n', '\r'], " ");
+    shortened(&error.to_string())
+}
+
+fn shortened(text: &str) -> String {
+    let between = |begin: &str, end: &str| {
+        let (_, rest) = text.split_once(begin)?;
+        rest.split_once(end).map(|(found, _)| found)
+    };
+    if let Some(code) = between("<Code>", "</Code>") {
+        let message = between("<Message>", "</Message>").unwrap_or_default();
+        return format!("the store answers {code}: {message}");
+    }
+    let mut text = text.replace(['\n', '\r'], " ");
+    if text.contains("http://169.254.169.254") {
+        text.push_str(
+            "; no credentials were found in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), so the machine's role was asked for",
+        );
+    }
     if let Some((end, _)) = text.char_indices().nth(400) {
         text.truncate(end);
         text.push_str(" …");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_the_store_is_quoted_in_a_line() {
+        let body = "Server returned 403: <?xml?>\n<Error><Code>AccessDenied</Code><Message>No.</Message></Error>";
+        assert_eq!(shortened(body), "the store answers AccessDenied: No.");
+        assert_eq!(shortened("two\nlines"), "two lines");
+        assert!(shortened(&"x".repeat(1000)).len() < 410);
+        assert!(shortened("GET http://169.254.169.254/x").contains("AWS_ACCESS_KEY_ID"));
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_bound() {
+        for attempt in 0..40 {
+            let least = PAUSE_FIRST
+                .saturating_mul(1 << attempt.min(10))
+                .min(PAUSE_MOST)
+                / 2;
+            let pause = pause(attempt);
+            assert!(
+                pause >= least && pause <= PAUSE_MOST,
+                "{attempt}: {pause:?}"
+            );
+        }
+    }
 }

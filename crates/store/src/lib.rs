@@ -24,6 +24,7 @@ pub mod protocol;
 mod check;
 mod device;
 mod driver;
+mod fault;
 mod io;
 mod local;
 mod map;
@@ -37,6 +38,8 @@ mod volume;
 pub use check::{Checked, Finding, Swept};
 pub use device::{CheckpointError, Counters, StoreDevice};
 pub use driver::Failed;
+#[cfg(feature = "faults")]
+pub use fault::DeviceFault;
 pub use io::StoreError;
 pub use object::{Bad, FORMAT_VERSION, Parent, Pin, PinKind, Roots, VolumeId, VolumeObject};
 pub use owner::{NoOwner, Owner, OwnerState};

@@ -19,7 +19,7 @@ use object_store::{
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Objects up to this size get an ETag.
 const TAGGED_BYTES: u64 = 64 << 10;
@@ -27,7 +27,8 @@ const TAGGED_BYTES: u64 = 64 << 10;
 /// See the module's header.
 #[derive(Debug)]
 pub(crate) struct DirStore {
-    inner: LocalFileSystem,
+    /// None before the directory is there: the first PUT makes it.
+    inner: OnceLock<LocalFileSystem>,
     root: Arc<PathBuf>,
 }
 
@@ -48,12 +49,28 @@ fn tag(contents: &[u8]) -> String {
 }
 
 impl DirStore {
-    /// The store in a directory, which is made if there is none.
-    pub(crate) fn new(root: &std::path::Path) -> Result<DirStore> {
-        std::fs::create_dir_all(root).map_err(generic)?;
-        Ok(DirStore {
-            inner: LocalFileSystem::new_with_prefix(root)?.with_automatic_cleanup(false),
+    /// The store in a directory, which need not be there yet.
+    pub(crate) fn new(root: &std::path::Path) -> DirStore {
+        DirStore {
+            inner: OnceLock::new(),
             root: Arc::new(root.to_owned()),
+        }
+    }
+
+    /// What reads and lists, once there is a directory.
+    fn inner(&self) -> Result<Option<&LocalFileSystem>> {
+        if self.inner.get().is_none() && self.root.is_dir() {
+            let inner = LocalFileSystem::new_with_prefix(self.root.as_path())?;
+            // Another thread may have been faster: the two are alike.
+            let _ = self.inner.set(inner.with_automatic_cleanup(false));
+        }
+        Ok(self.inner.get())
+    }
+
+    fn needed(&self, location: &Path) -> Result<&LocalFileSystem> {
+        self.inner()?.ok_or_else(|| Error::NotFound {
+            path: location.to_string(),
+            source: "there is no such directory".into(),
         })
     }
 }
@@ -80,7 +97,7 @@ fn put(
 ) -> Result<PutResult> {
     let target = root.join(location.as_ref());
     let dir = target.parent().unwrap_or(root);
-    let new_dir = !dir.exists();
+    let (new_root, new_dir) = (!root.exists(), !dir.exists());
     std::fs::create_dir_all(dir).map_err(generic)?;
     let temporary = root.join(format!(".new-{:032x}", random()?));
     let made = (|| {
@@ -133,6 +150,9 @@ fn put(
     placed?;
     let dirs = if new_dir { root } else { dir };
     sync_dirs(dirs, dir).map_err(generic)?;
+    if let Some(above) = root.parent().filter(|_| new_root) {
+        sync_dirs(above, above).map_err(generic)?;
+    }
     let contents: Bytes = payload.clone().into();
     Ok(PutResult {
         e_tag: Some(tag(&contents)),
@@ -165,12 +185,13 @@ impl ObjectStore for DirStore {
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, options).await
+        let inner = self.needed(location)?;
+        inner.put_multipart_opts(location, options).await
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let whole = options.range.is_none() && !options.head;
-        let mut found = self.inner.get_opts(location, options).await?;
+        let mut found = self.needed(location)?.get_opts(location, options).await?;
         if !whole || found.meta.size > TAGGED_BYTES {
             return Ok(found);
         }
@@ -198,18 +219,29 @@ impl ObjectStore for DirStore {
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
-        self.inner.delete_stream(locations)
+        match self.inner() {
+            Ok(Some(inner)) => inner.delete_stream(locations),
+            // What is not there is deleted.
+            Ok(None) => locations,
+            Err(error) => stream::iter([Err(error)]).boxed(),
+        }
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        self.inner.list(prefix)
+        match self.inner() {
+            Ok(Some(inner)) => inner.list(prefix),
+            Ok(None) => stream::empty().boxed(),
+            Err(error) => stream::iter([Err(error)]).boxed(),
+        }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
+        self.needed(&Path::default())?
+            .list_with_delimiter(prefix)
+            .await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
+        self.needed(from)?.copy_opts(from, to, options).await
     }
 }

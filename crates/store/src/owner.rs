@@ -9,9 +9,10 @@ use std::str::FromStr;
 pub struct Owner {
     /// The machine's name.
     pub host: String,
-    /// Its identity, and that of its present run.
+    /// Its identity, that of its present run, and the processes that see one another.
     machine: String,
     boot: String,
+    namespace: String,
     /// The process, and when it started.
     pub pid: u32,
     start: String,
@@ -53,6 +54,8 @@ impl Owner {
             host: read("/proc/sys/kernel/hostname"),
             machine: read("/etc/machine-id"),
             boot: read("/proc/sys/kernel/random/boot_id"),
+            namespace: std::fs::read_link("/proc/self/ns/pid")
+                .map_or_else(|_| String::new(), |link| link.display().to_string()),
             pid,
             start: start_of(pid),
         }
@@ -63,11 +66,22 @@ impl Owner {
     pub fn state(&self) -> OwnerState {
         let here = Owner::current();
         if (&self.host, &self.machine) != (&here.host, &here.machine) || self.host.is_empty() {
-            OwnerState::Elsewhere
-        } else if self.boot != here.boot || start_of(self.pid) != self.start {
-            OwnerState::Ended
-        } else {
-            OwnerState::Runs
+            return OwnerState::Elsewhere;
+        }
+        if self.boot != here.boot {
+            // This machine was started again, if it is this one.
+            return match self.machine.is_empty() {
+                true => OwnerState::Elsewhere,
+                false => OwnerState::Ended,
+            };
+        }
+        if self.namespace != here.namespace {
+            // In another container: its processes have other numbers.
+            return OwnerState::Elsewhere;
+        }
+        match start_of(self.pid) == self.start {
+            true => OwnerState::Runs,
+            false => OwnerState::Ended,
         }
     }
 }
@@ -78,10 +92,11 @@ impl fmt::Display for Owner {
             host,
             machine,
             boot,
+            namespace,
             pid,
             start,
         } = self;
-        write!(f, "{host}|{machine}|{boot}|{pid}|{start}")
+        write!(f, "{host}|{machine}|{boot}|{namespace}|{pid}|{start}")
     }
 }
 
@@ -100,6 +115,7 @@ impl FromStr for Owner {
             host: next()?,
             machine: next()?,
             boot: next()?,
+            namespace: next()?,
             pid: next()?.parse().map_err(|_| NoOwner)?,
             start: next()?,
         })
@@ -127,7 +143,16 @@ mod tests {
             boot: "other".into(),
             ..here.clone()
         };
-        assert_eq!(before_boot.state(), OwnerState::Ended);
+        let expected = match here.machine.is_empty() {
+            true => OwnerState::Elsewhere,
+            false => OwnerState::Ended,
+        };
+        assert_eq!(before_boot.state(), expected);
+        let container = Owner {
+            namespace: "pid:[1]".into(),
+            ..here.clone()
+        };
+        assert_eq!(container.state(), OwnerState::Elsewhere);
         let other = Owner {
             host: "other".into(),
             ..here

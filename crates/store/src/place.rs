@@ -86,7 +86,7 @@ impl Location {
                         "the directory must be absolute: file:///DIRECTORY",
                     ));
                 }
-                (Arc::new(DirStore::new(path).map_err(failed)?), "")
+                (Arc::new(DirStore::new(path)), "")
             }
             "memory" => (memory(), rest),
             "s3" => {

@@ -33,7 +33,7 @@ pub enum OpenError {
     Exists(String),
     /// Another process has it.
     #[error(
-        "{url}: process {pid} of this machine has it open; end that first, or take the volume over ('-o take_over', \
+        "{url}: is in use by process {pid} of this machine; end that first, or take the volume over ('-o take_over', \
          'steadfast store take-over'): the other is then fenced"
     )]
     InUse {
@@ -100,6 +100,9 @@ pub struct OpenOptions {
     pub flush_when_full: bool,
     /// A device that is dropped is released: for commands that end in many ways.
     pub release_on_drop: bool,
+    /// A rule that the disk leaves out, and one of the protocol.
+    #[cfg(feature = "faults")]
+    pub faults: (Option<crate::DeviceFault>, crate::protocol::Faults),
 }
 
 impl Default for OpenOptions {
@@ -113,6 +116,8 @@ impl Default for OpenOptions {
             keep_deleted: Duration::from_secs(600),
             flush_when_full: false,
             release_on_drop: false,
+            #[cfg(feature = "faults")]
+            faults: Default::default(),
         }
     }
 }

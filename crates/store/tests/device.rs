@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, Snapshot};
-use steadfast_store::{OpenOptions, StoreDevice, create};
+use steadfast_store::protocol::Faults;
+use steadfast_store::{DeviceFault, OpenOptions, StoreDevice, create};
 use support::{Client, Random, names, options};
 
 const BLOCKS: u64 = 1 << 14;
@@ -137,11 +138,14 @@ impl Life<'_> {
     }
 }
 
-/// The power goes at any PUT, which takes effect or not; the next machine finds the last flush, or the one under way.
-#[test]
-fn after_a_death_at_any_request_the_disk_is_the_last_flush() {
+/// What a rule that is left out looks like.
+type Fault = (Option<DeviceFault>, Faults);
+
+/// The power goes at any PUT, which takes effect or not; the next machine finds the last flush, or the one under way. Returns
+/// how many machines died, and how many flushes under way survived.
+fn deaths(seeds: std::ops::Range<u64>, faults: Fault) -> (u64, u64) {
     let (mut deaths, mut unclean) = (0, 0);
-    for seed in 0..5 {
+    for seed in seeds {
         let mut random = Random(seed);
         let store = Arc::new(InMemory::new());
         let first = Client::of(&store);
@@ -162,6 +166,7 @@ fn after_a_death_at_any_request_the_disk_is_the_last_flush() {
             let dying = OpenOptions {
                 store_timeout: Some(Duration::ZERO),
                 patience: Duration::ZERO,
+                faults,
                 ..options()
             };
             let Ok(found) = steadfast_store::Found::new(
@@ -210,12 +215,49 @@ fn after_a_death_at_any_request_the_disk_is_the_last_flush() {
             assert_eq!(checked.findings, [], "seed {seed}, life {life}");
         }
     }
+    (deaths, unclean)
+}
+
+#[test]
+fn after_a_death_at_any_request_the_disk_is_the_last_flush() {
+    let (deaths, unclean) = deaths(0..5, Fault::default());
     assert!(deaths > 6 && unclean > 0, "{deaths} deaths, {unclean}");
+}
+
+/// A trial that cannot fail proves nothing: with a rule left out, it does.
+#[test]
+fn a_rule_that_is_left_out_is_found() {
+    for fault in [
+        DeviceFault::FlushUnacknowledged,
+        DeviceFault::RollbackPartial,
+        DeviceFault::CellLeftOut,
+        DeviceFault::MoveFlushes,
+    ] {
+        let found = std::panic::catch_unwind(|| deaths(0..12, (Some(fault), Faults::default())));
+        assert!(found.is_err(), "{fault:?} was not found");
+    }
+    let found =
+        std::panic::catch_unwind(|| snapshots((Some(DeviceFault::PinsIgnored), Faults::default())));
+    assert!(
+        found.is_err(),
+        "a snapshot that is not pinned was not found"
+    );
+    let taken = Faults::only(steadfast_store::protocol::Fault::ForeignTakenForOwn);
+    let found = std::panic::catch_unwind(|| fencing((None, taken)));
+    assert!(found.is_err(), "a fenced writer that goes on was not found");
 }
 
 /// The old writer goes on after a take-over: it is fenced, and nothing of it shows.
 #[test]
 fn a_fenced_writer_acknowledges_nothing() {
+    fencing(Fault::default());
+}
+
+fn fencing(faults: Fault) {
+    let options = || OpenOptions {
+        faults,
+        ..options()
+    };
     let store = Arc::new(InMemory::new());
     let (one, two) = (Client::of(&store), Client::of(&store));
     fresh(&one);
@@ -331,6 +373,14 @@ fn requests_are_as_few_as_stated() {
 /// Overwriting again and again does not fill the store, snapshots keep what they have, and clones live on.
 #[test]
 fn collection_frees_what_is_dead_and_snapshots_keep_theirs() {
+    snapshots(Fault::default());
+}
+
+fn snapshots(faults: Fault) {
+    let options = || OpenOptions {
+        faults,
+        ..options()
+    };
     let store = Arc::new(InMemory::new());
     let client = Client::of(&store);
     fresh(&client);

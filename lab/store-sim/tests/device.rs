@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
+use steadfast_store::protocol::{Fault, Faults};
 use steadfast_store::{Access, Found, Location, OpenOptions, StoreDevice, create};
 use steadfast_store_sim::{Clock, Pace, Random, SimStore, Trouble};
 
@@ -91,6 +92,7 @@ fn read(disk: &StoreDevice) -> Option<Disk> {
 }
 
 struct Machine {
+    faults: Faults,
     store: SimStore,
     random: Random,
 }
@@ -105,6 +107,7 @@ impl Machine {
             take_over: true,
             patience: Duration::from_secs(60),
             keep_deleted: Duration::ZERO,
+            faults: (None, self.faults),
             ..OpenOptions::default()
         };
         let found = Found::new(self.place(), &Access::default(), options.patience).ok()?;
@@ -155,11 +158,12 @@ impl Machine {
 }
 
 /// Machines under a seed's trouble, then one more without any.
-fn run(seed: u64, trouble: Trouble) -> Judge {
+fn run(seed: u64, trouble: Trouble, faults: Faults) -> Judge {
     let clock = Clock::new();
     let store = SimStore::new(clock.clone(), seed, Trouble::default());
     let _pace = Pace::start(clock, 500);
     let machine = |number: u64| Machine {
+        faults,
         store: store.clone(),
         random: Random::new(seed * 100 + number),
     };
@@ -202,7 +206,7 @@ fn a_disk_that_machines_take_from_one_another_is_always_a_flush() {
     };
     let (mut opened, mut acknowledged) = (0, 0);
     for seed in 1..=seeds {
-        let judge = run(seed, trouble);
+        let judge = run(seed, trouble, Faults::default());
         if let Some(wrong) = judge.wrong {
             panic!("seed {seed}: {wrong}");
         }
@@ -219,9 +223,29 @@ fn a_store_that_ignores_conditions_is_found() {
         careless: true,
         ..Trouble::default()
     };
-    let found = (1..=40).find_map(|seed| Some((seed, run(seed, trouble).wrong?)));
+    let wrong = |seed| run(seed, trouble, Faults::default()).wrong;
+    let found = (1..=40).find_map(|seed| Some((seed, wrong(seed)?)));
     match found {
         Some((seed, wrong)) => println!("seed {seed}: {wrong}"),
         None => panic!("a store that ignores conditions was not found in 40 seeds"),
+    }
+}
+
+#[test]
+fn planted_faults_of_the_protocol_are_found_under_the_disk() {
+    let trouble = Trouble {
+        resets: true,
+        ..Trouble::plenty()
+    };
+    for fault in [
+        Fault::NoSeal,
+        Fault::ForeignTakenForOwn,
+        Fault::StaleListBelieved,
+    ] {
+        let wrong = |seed| Some((seed, run(seed, trouble, Faults::only(fault)).wrong?));
+        match (1..=60).find_map(wrong) {
+            Some((seed, wrong)) => println!("{fault:?}: seed {seed}: {wrong}"),
+            None => panic!("{fault:?} was not found in 60 seeds"),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `steadfast serve disk`: serves the disk in a flash image until a signal asks for the end: over
+//! `steadfast serve disk`: serves the disk in a flash image, or that of a volume on an object store, until a signal asks for the end: over
 //! NBD, by nbdkit with our plugin in it; or as a file in a directory of its own, through FUSE.
 //!
 //! Invariants: the image is open in one process alone, nbdkit or this one; when a signal has asked for
@@ -6,6 +6,7 @@
 //! and the exit code says whether it was. nbdkit ends with this process, however that comes about.
 
 mod nbd;
+mod store;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use steadfast_block::BlockDevice;
-use steadfast_disk::{DISK_NAME, DiskFile, Full, Gone, Served, Settings};
+use steadfast_disk::{DISK_NAME, DiskFile, Full, Gone, Medium, Served, Settings};
 use steadfast_flash::ImageError;
 use steadfast_ftl::{Disk, DiskError};
 use steadfast_fuse::{Ended, MountOptions};
@@ -84,7 +85,7 @@ pub(crate) struct Args {
     #[cfg(feature = "trial")]
     #[command(flatten)]
     trial: TrialArgs,
-    /// Flash image, made by 'steadfast ftl format'
+    /// Flash image, made by 'steadfast ftl format'; or, with --fuse, the URL of a volume on an object store
     image: PathBuf,
     /// Further options for nbdkit, such as filters or TLS
     #[arg(last = true, value_name = "NBDKIT-OPTION", conflicts_with = "fuse")]
@@ -127,6 +128,9 @@ struct Announced {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
+    if let Some(url) = crate::volume::store::url(&args.image) {
+        return store::run(args, &url);
+    }
     let image = args.image.canonicalize().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => absent(&args.image),
         _ => Failure::at(&args.image, e),
@@ -181,8 +185,7 @@ fn run_nbd(args: &Args, image: &Path, settings: Settings) -> Result<ExitCode, Fa
         file: None,
         bytes: disk.geometry().blocks * steadfast_block::BLOCK_SIZE as u64,
         contract: "snapshot",
-        epoch_bytes: steadfast_disk::Medium::epoch_blocks(&disk)
-            * steadfast_block::BLOCK_SIZE as u64,
+        epoch_bytes: Medium::epoch_blocks(&disk) * steadfast_block::BLOCK_SIZE as u64,
         full: settings.full.to_string(),
         read_only: settings.read_only,
     };
@@ -217,6 +220,17 @@ fn run_fuse(
     let dir =
         steadfast_fuse::check_mount_point(dir, false).map_err(|e| Failure::new(e.to_string()))?;
     let medium = patiently(image, || settings.open())?;
+    serve_fuse(args, image, &dir, medium, settings.full)
+}
+
+/// Serves a medium as a file, and closes it.
+fn serve_fuse(
+    args: &Args,
+    image: &Path,
+    dir: &Path,
+    medium: Arc<dyn Medium>,
+    full: Full,
+) -> Result<ExitCode, Failure> {
     // From here on a signal must not cut the closing short.
     let (tell, told) = channel();
     let signals = catch_signals(tell.clone())?;
@@ -225,7 +239,7 @@ fn run_fuse(
     let mut options = MountOptions::new(image);
     options.read_only = args.read_only;
     options.log = Some(logger(image));
-    let session = steadfast_fuse::mount(file, &dir, &options);
+    let session = steadfast_fuse::mount(file, dir, &options);
     let session = session.map_err(|e| Failure::new(e.to_string()))?;
     let path = session.mount_point().join(DISK_NAME);
     let announced = Announced {
@@ -235,7 +249,7 @@ fn run_fuse(
         bytes: served.bytes(),
         contract: "snapshot",
         epoch_bytes: served.epoch_bytes(),
-        full: settings.full.to_string(),
+        full: full.to_string(),
         read_only: args.read_only,
     };
     let shown = path.display();

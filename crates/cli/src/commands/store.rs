@@ -80,7 +80,7 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "URL")]
     endpoint: Vec<String>,
     /// Writers that race
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(2..=200))]
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(2..=128))]
     writers: u16,
     /// Races of each kind
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=10000))]

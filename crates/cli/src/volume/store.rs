@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_store::{
-    Access as StoreAccess, Found, Location, OpenError, OpenOptions, PlaceError, StoreDevice,
+    Access as StoreAccess, Found, Location, OpenError, OpenOptions, PlaceError, ProbeOptions,
+    StoreDevice,
 };
 
 use super::{Access, Device, Unopened};
@@ -13,6 +14,12 @@ use crate::failure::{Failure, Kind};
 
 /// How long a store may take to answer while a command begins.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How a mount tries a store.
+const SHORT_TRIAL: ProbeOptions = ProbeOptions {
+    writers: 8,
+    rounds: 1,
+};
 
 /// What the mount options say of a volume on an object store.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -118,12 +125,29 @@ pub(super) fn open(url: &Url, access: Access, wishes: &Wishes) -> Result<Device,
     }
 }
 
+/// A short trial: the endpoint may be another than the one that mkfs tried.
+fn try_store(url: &Url, wishes: &Wishes) -> Result<(), Failure> {
+    let place = location(&url.url, wishes.endpoint.as_deref())?;
+    if !steadfast_store::exists(&place, PATIENCE).map_err(failure)? {
+        return Err(failure(OpenError::Absent(url.url.clone())));
+    }
+    let report = steadfast_store::probe(&[place], SHORT_TRIAL, &mut |_, _| {});
+    let report = report.map_err(|e| failure(e.into()))?;
+    match report.is_good() {
+        true => Ok(()),
+        false => Err(crate::commands::store::refusal(&url.url, &report)),
+    }
+}
+
 /// Opens a volume as the mount options say.
 pub(crate) fn open_for_mount(
     url: &Url,
     access: Access,
     wishes: &Wishes,
 ) -> Result<Device, Failure> {
+    if access == Access::Change && url.snapshot.is_none() {
+        try_store(url, wishes)?;
+    }
     open(url, access, wishes).map_err(|unopened| match unopened {
         Unopened::InUse(failure) | Unopened::Failed(failure) => failure,
     })

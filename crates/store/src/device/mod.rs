@@ -19,6 +19,7 @@ pub use checkpoint::CheckpointError;
 pub(crate) use load::{Loaded, Sources, load_pins, load_root, read_head, read_history, read_roots};
 
 use crate::driver::{Driver, Failed};
+use crate::fault::DeviceFault;
 use crate::io::Io;
 use crate::map::Map;
 use crate::object::{Directory, MapObject, VolumeId};
@@ -115,6 +116,8 @@ pub(crate) struct Shared {
     released: AtomicBool,
     flush_when_full: bool,
     release_on_drop: bool,
+    #[cfg(feature = "faults")]
+    fault: Option<DeviceFault>,
     replayed: u64,
     checkpoints: AtomicU64,
     moved_blocks: AtomicU64,
@@ -150,6 +153,20 @@ impl Shared {
         ))
     }
 
+    #[cfg(feature = "faults")]
+    fn has(&self, fault: DeviceFault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    #[cfg(not(feature = "faults"))]
+    #[expect(
+        clippy::unused_self,
+        reason = "the same call with and without the feature"
+    )]
+    const fn has(&self, _: DeviceFault) -> bool {
+        false
+    }
+
     fn volume(&self) -> VolumeId {
         self.sources.own().volume
     }
@@ -172,6 +189,10 @@ impl StoreDevice {
         let nonce = Nonce(crate::place::random()?);
         let io: Arc<Io> = Arc::clone(sources.own());
         let mut settings = Settings::default();
+        #[cfg(feature = "faults")]
+        {
+            settings.faults = options.faults.1;
+        }
         if after_release {
             // Nothing follows the checkpoint.
             settings.scan_ahead = 1;
@@ -257,6 +278,8 @@ impl StoreDevice {
             released: AtomicBool::new(false),
             flush_when_full: options.flush_when_full,
             release_on_drop: options.release_on_drop,
+            #[cfg(feature = "faults")]
+            fault: options.faults.0,
             replayed,
             checkpoints: AtomicU64::new(0),
             moved_blocks: AtomicU64::new(0),

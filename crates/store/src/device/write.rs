@@ -6,6 +6,7 @@ use super::{
     PENDING_MOST, Shared, StoreDevice,
 };
 use crate::driver::{Driver, Failed};
+use crate::fault::DeviceFault;
 use crate::map::{Spot, by_region};
 use crate::object::{CELL_HEADER, DataName, Draft, Entry, encode_epoch};
 use crate::protocol::{Full, Kind, ObjectName, Slot, SlotName};
@@ -154,6 +155,9 @@ impl Shared {
     pub(super) fn flush(&self) -> Result<(), Failed> {
         let driver = self.driver()?;
         let slot = self.close_epoch(driver)?;
+        if self.has(DeviceFault::FlushUnacknowledged) {
+            return Ok(());
+        }
         driver.wait_acknowledged(slot)
     }
 
@@ -206,7 +210,11 @@ impl Shared {
     }
 
     /// Sends the open epoch as the next slot, and lets the map have it.
-    fn append(&self, core: &mut Core, driver: &Arc<Driver>) -> Result<Result<Slot, Full>, Failed> {
+    pub(super) fn append(
+        &self,
+        core: &mut Core,
+        driver: &Arc<Driver>,
+    ) -> Result<Result<Slot, Full>, Failed> {
         if core.open.buffer.len() > INLINE_BLOCKS {
             while !core.open.buffer.is_empty() {
                 self.spill(core)?;
@@ -255,6 +263,9 @@ impl Shared {
         driver.wait_acknowledged(closed)?;
         let mut core = self.lock();
         let open = std::mem::take(&mut core.open);
+        if self.has(DeviceFault::RollbackPartial) {
+            core.open.buffer = open.buffer;
+        }
         core.orphans.extend(open.data.iter().map(|(name, _)| *name));
         Ok(())
     }

@@ -1,0 +1,303 @@
+//! Volumes on an object store, through the program: a directory as the store, mounts, a killed server, a take-over.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+#[path = "common/programs.rs"]
+mod programs;
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Option<Place> {
+        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+            println!("skipped: mounting needs /dev/fuse and root here");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        for mount in ["mnt", "other"] {
+            fs::create_dir(dir.path().join(mount)).unwrap();
+        }
+        Some(Place { dir })
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("file://{}/{name}", self.dir.path().display())
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        programs::run(self.dir.path(), programs::PROGRAM, args)
+    }
+
+    #[track_caller]
+    fn must(&self, args: &[&str]) -> String {
+        let output = programs::run_when_free(|| self.run(args));
+        let said = programs::said(&output);
+        assert!(output.status.success(), "{args:?}: {said}");
+        said
+    }
+
+    /// Looks until the volume is in this state: a neighbour's mount namespace keeps a server for a while.
+    #[track_caller]
+    fn must_become(&self, url: &str, state: &str) {
+        let words = format!("state:      {state}");
+        let mut said = String::new();
+        for _ in 0..600 {
+            said = self.must(&["store", "info", url]);
+            if said.contains(&words) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        panic!("{said}");
+    }
+
+    /// A server that is this process's child, so that it can be killed.
+    fn serve(&self, url: &str, mount: &str, options: &str) -> Child {
+        let mut server = Command::new(programs::PROGRAM)
+            .current_dir(self.dir.path())
+            .args(["mount", "--foreground", "-o", options, url, mount])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(server.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("mounted at") {
+            line.clear();
+            let read = said.read_line(&mut line).unwrap();
+            assert!(read > 0, "the server ended before the mount answered");
+        }
+        server
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for mount in ["mnt", "other"] {
+            let _ = steadfast_fuse::unmount(&self.at(mount), steadfast_fuse::Unmount::Detach);
+        }
+    }
+}
+
+fn synced(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[test]
+fn a_volume_in_a_directory_lives_through_mounts_and_a_killed_server() {
+    let Some(place) = Place::new() else { return };
+    let url = place.url("store");
+    let said = place.must(&["mkfs", "--size", "1G", "--on", &url, "-L", "far"]);
+    assert!(said.contains("no log") && said.contains("far"), "{said}");
+    let again = place.run(&["mkfs", "--size", "1G", "--on", &url]);
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        programs::said(&again).contains("there already"),
+        "{}",
+        programs::said(&again)
+    );
+    place.must(&["mount", &url, "mnt"]);
+    let mut buf = [0; 4];
+    synced(&place.at("mnt/kept"), "kept").unwrap();
+    let info = place.must(&["info", "--json", &url]);
+    assert!(
+        info.contains("\"store\"") && info.contains("\"mounted\""),
+        "{info}"
+    );
+    // In use: a second mount is refused, and says by which process.
+    let second = place.run(&["mount", &url, "other"]);
+    assert!(
+        programs::said(&second).contains("is in use by process"),
+        "{}",
+        programs::said(&second)
+    );
+    place.must(&["umount", "mnt"]);
+    place.must_become(&url, "released");
+    place.must(&["fsck", &url]);
+    // Killed: what fsync acknowledged is there after the next mount.
+    let mut server = place.serve(&url, "mnt", "rw");
+    synced(&place.at("mnt/last"), "last").unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let _ = place.run(&["umount", "mnt"]);
+    place.must_become(&url, "not-released");
+    place.must(&["mount", &url, "mnt"]);
+    for (name, text) in [("kept", b"kept"), ("last", b"last")] {
+        let file = fs::File::open(place.at("mnt").join(name)).unwrap();
+        file.read_exact_at(&mut buf, 0).unwrap();
+        assert_eq!(&buf, text);
+    }
+    place.must(&["umount", "mnt"]);
+    place.must(&["fsck", &url]);
+    let checked = place.must(&["store", "check", &url]);
+    assert!(checked.contains("clean"), "{checked}");
+    let cost = place.must(&["store", "cost", "--json", &url]);
+    assert!(cost.contains("\"log\""), "{cost}");
+}
+
+/// Another mount takes the volume over. The first gets EIO, acknowledges nothing, and its umount says that it failed.
+#[test]
+fn a_writer_that_was_taken_over_gets_eio() {
+    let Some(place) = Place::new() else { return };
+    let url = place.url("store");
+    place.must(&["mkfs", "--size", "1G", "--on", &url]);
+    place.must(&["mount", &url, "mnt"]);
+    synced(&place.at("mnt/before"), "before").unwrap();
+    place.must(&["mount", "-o", "take_over", &url, "other"]);
+    let late = synced(&place.at("mnt/late"), "late");
+    let code = late.unwrap_err().raw_os_error();
+    let (io, read_only) = (rustix::io::Errno::IO, rustix::io::Errno::ROFS);
+    assert!(
+        [io, read_only]
+            .map(rustix::io::Errno::raw_os_error)
+            .contains(&code.unwrap()),
+        "{code:?}"
+    );
+    synced(&place.at("other/after"), "after").unwrap();
+    let umount = place.run(&["umount", "mnt"]);
+    let said = programs::said(&umount);
+    let elsewhere = said.contains("mount namespace");
+    assert!(
+        !umount.status.success() || elsewhere,
+        "it closed as if nothing were: {said}"
+    );
+    place.must(&["umount", "other"]);
+    place.must_become(&url, "released");
+    place.must(&["mount", &url, "mnt"]);
+    assert!(place.at("mnt/before").exists() && place.at("mnt/after").exists());
+    assert!(!place.at("mnt/late").exists());
+    place.must(&["umount", "mnt"]);
+    place.must(&["fsck", &url]);
+}
+
+#[test]
+fn snapshots_and_clones_are_volumes_of_their_own() {
+    let Some(place) = Place::new() else { return };
+    let (url, copy) = (place.url("store"), place.url("copy"));
+    place.must(&["mkfs", "--size", "1G", "--on", &url]);
+    place.must(&["mount", &url, "mnt"]);
+    synced(&place.at("mnt/file"), "one").unwrap();
+    place.must(&["umount", "mnt"]);
+    place.must_become(&url, "released");
+    place.must(&["store", "snapshot", "create", &url, "monday"]);
+    assert!(
+        place
+            .must(&["store", "snapshot", "list", &url])
+            .contains("monday")
+    );
+    place.must(&["store", "clone", &format!("{url}@monday"), &copy]);
+    place.must(&["mount", &url, "mnt"]);
+    synced(&place.at("mnt/file"), "two").unwrap();
+    place.must(&["umount", "mnt"]);
+    place.must(&["store", "gc", &url]);
+    let snapshot = format!("{url}@monday");
+    let refused = place.run(&["mount", &snapshot, "mnt"]);
+    assert!(
+        programs::said(&refused).contains("clone"),
+        "{}",
+        programs::said(&refused)
+    );
+    place.must(&["mount", "-o", "ro", &snapshot, "mnt"]);
+    assert_eq!(fs::read(place.at("mnt/file")).unwrap(), b"one");
+    place.must(&["umount", "mnt"]);
+    place.must(&["mount", &copy, "mnt"]);
+    assert_eq!(fs::read(place.at("mnt/file")).unwrap(), b"one");
+    synced(&place.at("mnt/more"), "more").unwrap();
+    place.must(&["umount", "mnt"]);
+    for url in [&url, &copy] {
+        place.must(&["fsck", url]);
+        place.must(&["store", "check", url]);
+    }
+    place.must(&["store", "snapshot", "delete", &url, "monday"]);
+    let gone = place.run(&["mount", "-o", "ro", &snapshot, "mnt"]);
+    assert!(
+        programs::said(&gone).contains("no snapshot"),
+        "{}",
+        programs::said(&gone)
+    );
+}
+
+/// The bare disk as a file: what fsync acknowledged is there, and a volume is none of its business.
+#[test]
+fn the_bare_disk_is_served_as_a_file() {
+    let Some(place) = Place::new() else { return };
+    let url = place.url("store");
+    place.must(&["mkfs", "--size", "64M", "--on", &url]);
+    let serve = || {
+        let mut server = Command::new(programs::PROGRAM)
+            .current_dir(place.dir.path())
+            .args(["serve", "disk", "--fuse", "mnt", &url])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let mut said = BufReader::new(server.stdout.take().unwrap());
+        assert!(said.read_line(&mut line).unwrap() > 0, "the server ended");
+        server
+    };
+    let mut server = serve();
+    let disk = fs::File::options()
+        .read(true)
+        .write(true)
+        .open(place.at("mnt/disk"))
+        .unwrap();
+    disk.write_all_at(b"bytes", 12_345).unwrap();
+    disk.sync_all().unwrap();
+    drop(disk);
+    place.must(&["umount", "mnt"]);
+    assert!(server.wait().unwrap().success());
+    let mut server = serve();
+    let mut buf = [0; 5];
+    let disk = fs::File::open(place.at("mnt/disk")).unwrap();
+    disk.read_exact_at(&mut buf, 12_345).unwrap();
+    assert_eq!(&buf, b"bytes");
+    drop(disk);
+    place.must(&["umount", "mnt"]);
+    assert!(server.wait().unwrap().success());
+}
+
+#[test]
+fn wrong_urls_and_options_are_explained() {
+    let Some(place) = Place::new() else { return };
+    for (args, words) in [
+        (
+            &["mount", "file:///nowhere-at-all/x", "mnt"][..],
+            "no volume is there",
+        ),
+        (&["mkfs", "--on", "file:///tmp/x"][..], "--size is missing"),
+        (
+            &["mkfs", "--size", "1G", "--force", "--on", "file:///tmp/x"][..],
+            "--force",
+        ),
+        (&["store", "info", "https://a/b"][..], "s3://"),
+        (
+            &["store", "clone", "file:///tmp/x", "file:///tmp/y"][..],
+            "URL@SNAPSHOT",
+        ),
+        (&["serve", "disk", "file:///tmp/x"][..], "--fuse"),
+    ] {
+        let output = place.run(args);
+        assert!(!output.status.success());
+        assert!(
+            programs::said(&output).contains(words),
+            "{args:?}: {}",
+            programs::said(&output)
+        );
+    }
+    assert!(
+        !Path::new("/nowhere-at-all").exists(),
+        "looking makes nothing"
+    );
+}

@@ -1,0 +1,20 @@
+//! Rules of the disk that can be left out on purpose. In a release there are none.
+
+/// A rule that a disk leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "faults"),
+    allow(dead_code, unreachable_pub, reason = "only tests plant faults")
+)]
+pub enum DeviceFault {
+    /// A flush returns before its slot is acknowledged.
+    FlushUnacknowledged,
+    /// What snapshots need is retired.
+    PinsIgnored,
+    /// A rollback keeps blocks in memory.
+    RollbackPartial,
+    /// A checkpoint leaves out a cell that changed.
+    CellLeftOut,
+    /// A move takes blocks of the open epoch along.
+    MoveFlushes,
+}

@@ -1,0 +1,173 @@
+//! Stores that only look right are refused.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use object_store::memory::InMemory;
+use std::sync::Arc;
+use std::time::Duration;
+use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
+use steadfast_store::{
+    Access, Found, Location, OpenError, OpenOptions, ProbeOptions, ProbeReport, Rule, create,
+    is_url, probe,
+};
+use support::{Client, names, options};
+
+const OPTIONS: ProbeOptions = ProbeOptions {
+    writers: 8,
+    rounds: 10,
+};
+
+fn tried(client: Client) -> ProbeReport {
+    let client = Arc::new(client);
+    let report = probe(&[client.location("p")], OPTIONS, &mut |_, _| {}).unwrap();
+    assert_eq!(
+        names(&client.store),
+        [] as [String; 0],
+        "it leaves nothing there"
+    );
+    report
+}
+
+#[test]
+fn memory_and_a_directory_keep_the_rules() {
+    let report = tried(Client::default());
+    assert!(report.is_good(), "{:?}", report.broken);
+    assert_eq!((report.rounds, report.lost_races), (10, (0, 0)));
+    let dir = tempfile::tempdir().unwrap();
+    let place = Location::new(
+        &format!("file://{}", dir.path().display()),
+        &Access::default(),
+    );
+    let report = probe(&[place.unwrap()], OPTIONS, &mut |_, _| {}).unwrap();
+    assert!(report.is_good(), "{:?}", report.broken);
+}
+
+/// Conditions are checked, then the write follows: right in sequence, wrong when writers race.
+#[test]
+fn a_store_whose_conditions_race_is_refused() {
+    let report = tried(Client {
+        racy: true,
+        ..Client::default()
+    });
+    let rules: Vec<Rule> = report.broken.iter().map(|(rule, _)| *rule).collect();
+    assert!(
+        rules.contains(&Rule::CreateRace) && rules.contains(&Rule::SwapRace),
+        "{rules:?}"
+    );
+    assert!(
+        !rules.contains(&Rule::Create) && !rules.contains(&Rule::Swap),
+        "{rules:?}"
+    );
+}
+
+#[test]
+fn a_store_that_ignores_conditions_is_refused() {
+    let report = tried(Client {
+        careless: true,
+        ..Client::default()
+    });
+    let rules: Vec<Rule> = report.broken.iter().map(|(rule, _)| *rule).collect();
+    assert!(
+        rules.contains(&Rule::Create) && rules.contains(&Rule::Swap),
+        "{rules:?}"
+    );
+}
+
+/// A volume in a directory, over two lives; damage in it is named.
+#[test]
+fn a_volume_in_a_directory_is_found_again_and_damage_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/v", dir.path().display());
+    assert!(is_url(&url));
+    let place = || Location::new(&url, &Access::default()).unwrap();
+    let patience = Duration::from_secs(5);
+    let find = || Found::new(place(), &Access::default(), patience);
+    assert!(matches!(find(), Err(OpenError::Absent(_))));
+    create(place(), 5000, patience).unwrap();
+    assert!(matches!(
+        create(place(), 1, patience),
+        Err(OpenError::Exists(_))
+    ));
+    let disk = find().unwrap().open(&OpenOptions::default()).unwrap();
+    disk.write(BlockNo(4999), &[&[7; BLOCK_SIZE]]).unwrap();
+    disk.flush().unwrap();
+    // A second opening in this process, or another, is refused while the first lives.
+    let second = find().unwrap().open(&OpenOptions::default());
+    assert!(matches!(second, Err(OpenError::InUse { .. })), "{second:?}");
+    disk.release().unwrap();
+    drop(disk);
+    let look = find().unwrap().look(&options()).unwrap();
+    let mut buf = [0; BLOCK_SIZE];
+    look.read(BlockNo(4999), &mut buf).unwrap();
+    assert_eq!(buf, [7; BLOCK_SIZE]);
+    assert_eq!(find().unwrap().check(&mut |_, _| {}).unwrap().findings, []);
+    // One byte of the slot that holds the block.
+    let terms = std::fs::read_dir(dir.path().join("v/log")).unwrap();
+    let slots = terms.flat_map(|term| std::fs::read_dir(term.unwrap().path()).unwrap());
+    let slot = slots.map(|slot| slot.unwrap().path());
+    let slot = slot
+        .max_by_key(|path| path.metadata().unwrap().len())
+        .unwrap();
+    let mut bytes = std::fs::read(&slot).unwrap();
+    bytes[3000] ^= 4;
+    std::fs::write(&slot, &bytes).unwrap();
+    let checked = find().unwrap().check(&mut |_, _| {}).unwrap();
+    assert_eq!(checked.findings.len(), 1);
+    assert!(checked.findings[0].what.contains("checksum"), "{checked:?}");
+    let look = find().unwrap().look(&options()).unwrap();
+    let error = look.read(BlockNo(4999), &mut buf).unwrap_err().to_string();
+    assert!(
+        error.contains("checksum") && error.contains("log/"),
+        "{error}"
+    );
+    std::fs::remove_file(&slot).unwrap();
+    let error = look.read(BlockNo(4999), &mut buf).unwrap_err().to_string();
+    assert!(error.contains("missing"), "{error}");
+}
+
+/// What a machine left that died is found by a sweep, and the seal of its term is not.
+#[test]
+fn a_sweep_finds_what_nothing_names() {
+    let store = Arc::new(InMemory::new());
+    let client = Client::of(&store);
+    create(client.location("v"), 20_000, Duration::from_secs(5)).unwrap();
+    let disk = client.volume().open(&options()).unwrap();
+    disk.write(BlockNo(0), &[&vec![1; 2100 * BLOCK_SIZE]])
+        .unwrap();
+    // Its data object lands, and no slot names it.
+    drop(disk);
+    for _ in 0..100 {
+        if names(&store).iter().any(|name| name.contains("data/")) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // Two terms later the first is closed, and none of its slots is needed.
+    for _ in 0..2 {
+        let disk = client.volume().open(&options()).unwrap();
+        disk.write(BlockNo(9), &[&[2; BLOCK_SIZE]]).unwrap();
+        disk.flush().unwrap();
+        disk.release().unwrap();
+    }
+    let volume = client.volume();
+    let seals = |store| {
+        names(store)
+            .iter()
+            .filter(|name| name.contains("log/"))
+            .count()
+    };
+    let before = seals(&store);
+    let swept = volume.sweep(false).unwrap();
+    assert_eq!(
+        (swept.garbage, swept.deleted),
+        (1, 0),
+        "{:?}",
+        names(&store)
+    );
+    assert_eq!(volume.sweep(true).unwrap().deleted, 1);
+    assert_eq!(seals(&store), before);
+    assert_eq!(volume.sweep(true).unwrap().garbage, 0);
+    assert_eq!(volume.check(&mut |_, _| {}).unwrap().findings, []);
+}
