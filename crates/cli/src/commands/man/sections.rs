@@ -1,6 +1,7 @@
 //! What a page says beside the options: exit codes and examples. Every command has both; the examples are parsed by a
 //! test, so that none is out of date.
 
+mod store;
 mod streams;
 
 /// Exit codes of most commands.
@@ -54,6 +55,10 @@ const SECTIONS: &[Sections] = &[
             (
                 "steadfast mkfs --contract sync /dev/sdb1",
                 "Make a volume on a partition, on which every call is durable when it returns.",
+            ),
+            (
+                "steadfast mkfs --size 100G --on s3://bucket/prefix",
+                "Make a volume on an object store, which is tried first.",
             ),
             (
                 "steadfast mkfs --size 1G --on pm /dev/shm/volume",
@@ -384,7 +389,10 @@ const SECTIONS: &[Sections] = &[
 
 /// Those of all pages.
 pub(super) fn all() -> impl Iterator<Item = &'static Sections> {
-    SECTIONS.iter().chain(streams::SECTIONS)
+    SECTIONS
+        .iter()
+        .chain(streams::SECTIONS)
+        .chain(store::SECTIONS)
 }
 
 /// The sections of a page in roff; none if the command has none.
