@@ -236,7 +236,7 @@ rm -f "$socket" "$socket.log"
 exit $status
 SH
 if [ -z "$quick" ]; then
-  slow=1 program redis 'redis-server --version' 'ext4=clean xfs=clean btrfs=clean posix=lost ordered=clean' \
+  slow=1 program redis 'redis-server --version' 'ext4=clean xfs=clean btrfs=clean posix=broken ordered=clean' \
     --check "sh $WORK/redis.sh check \$CRASH_ACKED" -- sh "$WORK/redis.sh" write one two
 fi
 
@@ -246,10 +246,11 @@ cat >"$WORK/hg.check" <<'SH'
 out=$(hg verify -q 2>&1) || { printf '%s\n' "$out" | grep -m 1 -v '^$'; exit 1; }
 out=$(hg status 2>&1) || { printf '%s\n' "$out" | grep -m 1 -v '^$'; exit 1; }
 SH
+# A lock of a process that is gone is broken by Mercurial, but not in another process namespace: the recovery does it.
 if [ -z "$quick" ]; then
   slow=1 program mercurial 'hg --version' 'ext4=broken xfs=broken ordered=clean' \
     --setup 'hg init . && echo 1 >a && hg add -q a && hg commit -q -m 1' \
-    --recover 'hg recover -q >/dev/null 2>&1; exit 0' --check "sh $WORK/hg.check" \
+    --recover 'rm -f .hg/store/lock .hg/wlock; hg recover -q >/dev/null 2>&1; exit 0' --check "sh $WORK/hg.check" \
     -- sh -c 'echo 2 >b && hg add -q b && hg commit -q -m 2'
 fi
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the commands of the documents as they stand: each block marked `sh` of README.md and docs/start.md, the blocks of one
+# Runs the commands of the documents as they stand: each block marked `sh` of README.md, docs/start.md and docs/crash-test.md, the blocks of one
 # document one after the other, in a directory of its own, with the release build of `steadfast` on the path.
 #
 #   scripts/docs.sh [DOCUMENT…]
@@ -14,7 +14,7 @@ case ${1:-} in
   -*) warn "unknown option '$1' (see --help)"; exit 2 ;;
 esac
 documents=("$@")
-if [ $# = 0 ]; then documents=("$ROOT/README.md" "$ROOT/docs/start.md"); fi
+if [ $# = 0 ]; then documents=("$ROOT/README.md" "$ROOT/docs/start.md" "$ROOT/docs/crash-test.md"); fi
 
 reason=$(fuse_reason)
 if [ -n "$reason" ]; then unable "nothing can be mounted, because $reason"; fi

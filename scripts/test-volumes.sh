@@ -67,6 +67,8 @@ volumes() {
     return 0
   fi
   run "power cut of a mounted volume" "$here/demo.sh" --rounds "$demo_rounds"
+  if [ -n "$long" ]; then run "what a power cut does to known programs" "$here/crash-programs.sh"
+  else run "what a power cut does to git and SQLite" "$here/crash-programs.sh" --quick; fi
   if [ "$(id -u)" = 0 ]; then
     # PostgreSQL is installed for the long tier alone.
     if [ -n "$long" ]; then run "applications on volumes that lose power" "$here/apps.sh" --long

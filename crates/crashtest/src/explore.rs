@@ -6,6 +6,7 @@
 use crate::check::{Checker, Verdict};
 use crate::effects::{Effects, Run};
 use crate::models::Model;
+use crate::planted::{self, Planted};
 use crate::states::{Coverage, Former, Limits, State, Way, enumerate};
 use crate::why::{self, Cause, Repair};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -205,7 +206,10 @@ impl<'a> Judge<'a> {
         state: &State,
         (acked, may): (usize, usize),
     ) -> io::Result<Option<Verdict>> {
-        let key = (state.digest, acked, may);
+        let key = match planted::is(Planted::LookAlike) {
+            true => (state.digest, 0, 0),
+            false => (state.digest, acked, may),
+        };
         let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if self.prune
             && let Some(verdict) = lock().get(&key)
@@ -222,7 +226,7 @@ impl<'a> Judge<'a> {
         if self.is_new(&verdict) || count.is_multiple_of(TWICE) {
             let again = self.checker.judge(&disk, must, may)?;
             self.checks.fetch_add(1, Ordering::Relaxed);
-            if again.is_broken() != verdict.is_broken() {
+            if again.is_broken() != verdict.is_broken() && !planted::is(Planted::FlakyUnsaid) {
                 let line = match (&verdict, &again) {
                     (Verdict::Broken { line, .. }, _) | (_, Verdict::Broken { line, .. }) => {
                         line.clone()
@@ -260,7 +264,9 @@ impl<'a> Judge<'a> {
     ) -> io::Result<Vec<Option<Verdict>>> {
         let former = Former::new(effects);
         let next = AtomicUsize::new(0);
+        let fault = planted::here();
         let work = || -> io::Result<Judged> {
+            planted::plant_here(fault);
             let mut mine = Vec::new();
             loop {
                 let i = next.fetch_add(1, Ordering::Relaxed);
@@ -270,7 +276,11 @@ impl<'a> Judge<'a> {
                 if let Some((what, progress)) = &self.told {
                     progress(what, i, states.len());
                 }
-                let verdict = self.at(effects, &former, state, state.moments.1)?;
+                let moment = match planted::is(Planted::FirstMoment) {
+                    true => state.moments.0,
+                    false => state.moments.1,
+                };
+                let verdict = self.at(effects, &former, state, moment)?;
                 if matches!(verdict, Some(Verdict::Error(_))) {
                     next.store(states.len(), Ordering::Relaxed);
                 }
@@ -491,6 +501,9 @@ pub(crate) fn still_broken(
 ) -> io::Result<Option<(usize, usize)>> {
     let effects = Effects::new(run, model);
     let states = states_of(&effects, model, options.limits);
+    if planted::is(Planted::RepairBelieved) {
+        return Ok(Some((0, states.all.len())));
+    }
     let verdicts = judge.all(&effects, &states.all, options.jobs)?;
     if verdicts.iter().any(Option::is_none) {
         return Ok(None);

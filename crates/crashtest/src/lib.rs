@@ -16,6 +16,7 @@ pub mod effects;
 pub mod explore;
 pub mod live;
 pub mod models;
+pub mod planted;
 pub mod real;
 pub mod record;
 pub mod report;
@@ -23,6 +24,8 @@ pub mod states;
 pub mod trace;
 pub mod why;
 
+#[cfg(test)]
+mod planted_tests;
 #[cfg(test)]
 mod script;
 #[cfg(test)]

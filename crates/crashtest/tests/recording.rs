@@ -11,12 +11,20 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use steadfast_crashtest::planted::{Planted, plant};
 use steadfast_crashtest::record::{Options, record};
 use steadfast_crashtest::trace::{Call, Ended, Names, Op, Outcome, Trace};
 use steadfast_model::{Tree, tree::ROOT};
 use steadfast_vfs::Caller;
 
 const ROLE: &str = "STEADFAST_TEST_RECORDER";
+
+const FAULTS: [Planted; 4] = [
+    Planted::LostReply,
+    Planted::LateAcknowledgement,
+    Planted::SyncUnseen,
+    Planted::CloseForgotten,
+];
 
 /// Not a test by itself: records as the environment says.
 #[test]
@@ -32,6 +40,11 @@ fn recorder() {
     options.from = variable("FROM").map(PathBuf::from);
     options.at = variable("AT").map(PathBuf::from);
     options.setup = variable("SETUP");
+    for fault in FAULTS {
+        if variable("FAULT").is_some_and(|name| name == *format!("{fault:?}")) {
+            plant(fault);
+        }
+    }
     if let Some(limit) = variable("LIMIT") {
         options.time_limit = Duration::from_millis(limit.to_str().unwrap().parse().unwrap());
     }
@@ -391,4 +404,49 @@ fn as_root_a_program_with_a_fixed_path_is_recorded_there_and_nobody_else_sees_it
     let trace = run.words(&[b"/usr/bin/touch", path.as_os_str().as_bytes()]);
     assert_eq!(listed(&trace)[0], "create made");
     assert!(!path.exists() && place.path().join("real").exists());
+}
+
+/// What a trace must say of a program that writes, closes, syncs and acknowledges: a fault of the recorder says something else.
+#[test]
+fn each_fault_of_the_recorder_is_noticed() {
+    let script = "echo one >a; sync; echo first; echo two >b; echo second";
+    let told = |run: Run| {
+        let trace = run.sh(script);
+        let mut names = Names::default();
+        let mut lines = Vec::new();
+        for call in &trace.calls {
+            if !matches!(call.op, Op::Release { .. } | Op::Open { .. }) {
+                lines.push(names.describe(call));
+            }
+            names.note(call);
+        }
+        lines.join("\n")
+    };
+    let right = told(Run::new());
+    for part in [
+        "write a, 4 bytes at 0\nclose a\nsync\nacknowledge \"first\"\ncreate b",
+        "write b, 4 bytes at 0\nclose b\nacknowledge \"second\"",
+    ] {
+        let calls: Vec<&str> = right.lines().collect();
+        // The shell closes its copies of descriptors, too.
+        let mut plain: Vec<&str> = Vec::new();
+        for line in calls {
+            if plain.last() != Some(&line) {
+                plain.push(line);
+            }
+        }
+        let plain: Vec<&str> = plain
+            .iter()
+            .enumerate()
+            .filter(|(i, l)| {
+                !(l.starts_with("close") && *i > 0 && plain[i - 1].starts_with("create"))
+            })
+            .map(|(_, l)| *l)
+            .collect();
+        assert!(plain.join("\n").contains(part), "{right}");
+    }
+    for fault in FAULTS {
+        let wrong = told(Run::new().with("FAULT", format!("{fault:?}")));
+        assert_ne!(wrong, right, "{fault:?} is not noticed");
+    }
 }

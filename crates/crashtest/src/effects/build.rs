@@ -116,6 +116,9 @@ struct Builder<'a> {
     /// What all later metadata waits for.
     floor: Bits,
     demanded: Bits,
+    /// Inodes that were synced, and the names that they got since.
+    synced: BTreeSet<Ino>,
+    renamed: Bits,
 }
 
 pub(super) fn build(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
@@ -135,6 +138,8 @@ pub(super) fn build(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
         bound: HashMap::new(),
         floor: Bits::new(),
         demanded: Bits::new(),
+        synced: BTreeSet::new(),
+        renamed: Bits::new(),
     };
     let mut effects = Effects {
         base,
@@ -564,6 +569,10 @@ impl Builder<'_> {
         let Some(ino) = proto.file else {
             return;
         };
+        let named = |c: &Change| matches!(c, Change::Set { ino: i, .. } if *i == ino);
+        if self.synced.contains(&ino) && proto.changes.iter().any(named) {
+            self.renamed.insert(id);
+        }
         let size = self.now.size(ino);
         let file = self.files.entry(ino).or_default();
         if metadata {
@@ -630,6 +639,9 @@ impl Builder<'_> {
         }
         let wanted = self.closure(&wanted, model.sync_jumps);
         self.demanded.add(&wanted);
+        if let What::Fsync { ino, .. } = &step.what {
+            self.synced.insert(*ino);
+        }
     }
 
     fn demand(&self, ino: Option<Ino>, demand: Demand, wanted: &mut Bits) {
@@ -646,6 +658,7 @@ impl Builder<'_> {
             Demand::OfFile(classes) => {
                 wanted.add(&matching(classes, &|e| ino.is_some() && e.file == ino));
             }
+            Demand::NamesOfSynced => wanted.add(&self.renamed),
             Demand::EntriesOfDirectory => {
                 wanted.add(&matching(Classes::ENTRY, &|e| {
                     ino.is_some() && e.dir == ino

@@ -224,6 +224,41 @@ fn closing_a_file_that_was_emptied_orders_its_data_before_later_metadata_on_ext4
 }
 
 #[test]
+fn btrfs_logs_the_new_name_of_a_synced_file_with_the_next_sync() {
+    let run = |synced: bool| {
+        let s = Script::new().make("tmp").write("tmp", 0, b"aa");
+        let s = if synced { s.fsync("tmp") } else { s };
+        s.rename("tmp", "f").make("other").fsync("other")
+    };
+    let named = |synced: bool, after: usize| {
+        let all = trees(run(synced), "btrfs", after);
+        all.iter().all(|tree| tree.contains("/f="))
+    };
+    assert!(named(true, 6));
+    assert!(!named(true, 5), "the sync has not returned");
+    assert!(!named(false, 5), "nothing of the file was in the log");
+}
+
+#[test]
+fn a_sync_of_btrfs_that_is_in_flight_has_logged_all_of_its_names_or_none() {
+    let run = Script::new().mkdir("d").durable();
+    let run = run.make("d/a").make("d/b").fsync("d");
+    let trees = trees(run, "btrfs", 0);
+    assert!(
+        trees.contains("/d= /d/a=")
+            || trees
+                .iter()
+                .any(|t| t.contains("d/a") && !t.contains("d/b"))
+    );
+    assert!(
+        trees
+            .iter()
+            .all(|t| t.contains("d/a") || !t.contains("d/b")),
+        "{trees:?}"
+    );
+}
+
+#[test]
 fn killed_leaves_every_call_that_returned_and_a_lying_disk_demands_nothing() {
     let run = || Script::new().make("a").write("a", 0, b"aa").make("b");
     assert_eq!(

@@ -83,6 +83,8 @@ pub enum Demand {
     OfFile(Classes),
     /// The names of the synced file: its latest entries.
     NamesOfFile,
+    /// Names that inodes got after they had been synced, of all inodes.
+    NamesOfSynced,
     /// Entries of the synced directory.
     EntriesOfDirectory,
     /// Everything of these kinds that came before.
@@ -157,6 +159,7 @@ pub(super) const DEMANDS: Vocabulary<Demand> = &[
     ),
     ("attributes of file", Demand::OfFile(Classes::ATTR)),
     ("names of file", Demand::NamesOfFile),
+    ("new names of synced files", Demand::NamesOfSynced),
     ("entries of directory", Demand::EntriesOfDirectory),
     ("all earlier metadata", Demand::Earlier(Classes::METADATA)),
     ("metadata up to its last change", Demand::UpToLastChange),

@@ -15,6 +15,7 @@ use steadfast_vfs::{Caller, Errno, Ino};
 
 use super::live::{Admitted, Mark, Tap};
 use super::stacks::{Captured, Stacks};
+use crate::planted::{self, Planted};
 use crate::trace::{
     AckSource, Begin, BlindSpots, Call, End, Ended, Header, Moment, Op, Outcome, Root, StackId,
     TraceError, TraceWriter, Wall, Who, replay,
@@ -67,6 +68,8 @@ struct State {
     blind: BlindSpots,
     /// Stacks that are in the trace, by their keys.
     stacks: HashMap<u32, StackId>,
+    /// An acknowledgement that a planted fault holds back.
+    late: Vec<u8>,
 }
 
 /// See the module's header.
@@ -106,6 +109,7 @@ impl Calls {
                 counts: Counts::default(),
                 blind: BlindSpots::default(),
                 stacks: HashMap::new(),
+                late: Vec::new(),
             }),
             released: Condvar::new(),
             since: Instant::now(),
@@ -397,6 +401,9 @@ impl State {
         mark: Mark,
     ) -> Result<Outcome, Errno> {
         self.ready()?;
+        if self.begun && forgotten(&op) {
+            return Ok(Outcome::Done);
+        }
         let Some(writer) = &mut self.writer else {
             return Err(Errno::Io);
         };
@@ -501,15 +508,24 @@ impl State {
         if !self.begun {
             return Ok(());
         }
-        self.perform(
-            calls,
-            from,
-            begin,
-            Op::Ack { source, text },
-            &[],
-            Mark::None,
-        )?;
+        let late = planted::is(Planted::LateAcknowledgement);
+        let text = match late {
+            true => std::mem::replace(&mut self.late, text),
+            false => text,
+        };
+        let op = Op::Ack { source, text };
+        self.perform(calls, from, begin, op, &[], Mark::None)?;
         Ok(())
+    }
+}
+
+/// Calls that a planted fault leaves out.
+fn forgotten(op: &Op) -> bool {
+    match op {
+        Op::Write { .. } => planted::is(Planted::LostReply),
+        Op::Close { .. } => planted::is(Planted::CloseForgotten),
+        Op::Sync | Op::Syncfs => planted::is(Planted::SyncUnseen),
+        _ => false,
     }
 }
 

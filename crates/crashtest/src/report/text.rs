@@ -8,6 +8,10 @@ const LINES_MAX: usize = 40;
 /// Longest line of a checker's that is shown.
 const SHOWN_MAX: usize = 100;
 
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 fn shown(line: &str) -> String {
     let mut text = readable(line.as_bytes());
     if text.chars().count() > SHOWN_MAX {
@@ -157,9 +161,11 @@ pub fn text(report: &Report) -> String {
     }
     let (calls, acks) = (report.calls, report.acknowledged);
     tail.push(format!(
-        "{} findings; {calls} calls, {acks} acknowledgements, {} runs of the checker",
-        report.findings.len(),
-        report.checks
+        "{}; {}, {}, {}",
+        counted(report.findings.len(), "finding"),
+        counted(calls, "call"),
+        counted(acks, "acknowledgement"),
+        counted(report.checks, "check"),
     ));
     tail.truncate(LINES_MAX / 2);
     let room = LINES_MAX - tail.len();

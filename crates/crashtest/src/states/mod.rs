@@ -280,8 +280,12 @@ impl Collector<'_> {
         let mut bits = self.effects.prefix(steps);
         let count = self.effects.upto[steps];
         let demanded = &self.effects.demanded[steps.saturating_sub(1)];
-        // A sync in flight may have put out what it names.
+        // A sync in flight has put out all that it names, or nothing: its log becomes valid at once.
         let named = &self.effects.demanded[steps];
+        let named = match lost.iter().any(|e| named.get(*e)) {
+            true => demanded,
+            false => named,
+        };
         for e in lost {
             if *e >= count || demanded.get(*e) {
                 return None;

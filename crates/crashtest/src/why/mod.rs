@@ -4,6 +4,7 @@ use crate::check::Verdict;
 use crate::effects::{Effects, Ino, Run, Step, What, is_dir_of};
 use crate::explore::{Finding, Judge, Kind, Options, kin, still_broken};
 use crate::models::{Classes, Model};
+use crate::planted::{self, Planted};
 use crate::states::{Former, State, Way};
 use std::io;
 
@@ -125,7 +126,7 @@ pub fn reduce(
     let mut best = state.clone();
     let mut left = REDUCE_MAX;
     let mut same = |candidate: &State| -> io::Result<bool> {
-        if left == 0 {
+        if left == 0 || planted::is(Planted::NotReduced) {
             return Ok(false);
         }
         left -= 1;
@@ -157,28 +158,6 @@ pub fn reduce(
     {
         best = whole;
     }
-    // Later effects that do not matter go, the last first.
-    while let Some(last) = best.bits.last() {
-        let mut bits = best.bits.clone();
-        bits.remove(last);
-        match of(bits, best.tear) {
-            Some(smaller) if same(&smaller)? => best = smaller,
-            _ => break,
-        }
-    }
-    // Lost effects that do not matter come back.
-    let mut missing = missing(effects, &best);
-    while let Some(e) = missing.pop() {
-        let mut bits = best.bits.clone();
-        bits.add(&effects.all[e].before);
-        bits.insert(e);
-        if let Some(fuller) = of(bits, best.tear)
-            && same(&fuller)?
-        {
-            best = fuller;
-            missing.retain(|m| !best.bits.get(*m));
-        }
-    }
     let mut moment = best.moments.1;
     if kind == Kind::Lost {
         // The first acknowledgement that does not hold: more of them demand more.
@@ -193,13 +172,39 @@ pub fn reduce(
         }
         moment = effects.acked.partition_point(|n| *n < lost);
     }
+    // Later effects that do not matter go, the last first; of what was acknowledged, those after the acknowledgement.
+    let keep = match kind {
+        Kind::Lost => effects.upto.get(moment).copied().unwrap_or(0),
+        Kind::Broken => 0,
+    };
+    while let Some(last) = best.bits.last().filter(|l| *l >= keep) {
+        let mut bits = best.bits.clone();
+        bits.remove(last);
+        match of(bits, best.tear) {
+            Some(smaller) if same(&smaller)? => best = smaller,
+            _ => break,
+        }
+    }
+    // Lost effects that do not matter come back.
+    let mut missing = missing(effects, &best, keep);
+    while let Some(e) = missing.pop() {
+        let mut bits = best.bits.clone();
+        bits.add(&effects.all[e].before);
+        bits.insert(e);
+        if let Some(fuller) = of(bits, best.tear)
+            && same(&fuller)?
+        {
+            best = fuller;
+            missing.retain(|m| !best.bits.get(*m));
+        }
+    }
     let cause = cause(effects, &best, kind, moment);
     Ok((best, cause))
 }
 
-/// Effects before the last durable one that are not durable.
-fn missing(effects: &Effects, state: &State) -> Vec<usize> {
-    let last = state.bits.last().unwrap_or(0);
+/// Effects before the last durable one, and of the first `count`, that are not durable.
+fn missing(effects: &Effects, state: &State, count: usize) -> Vec<usize> {
+    let last = state.bits.last().unwrap_or(0).max(count);
     let torn = state.tear.map(|t| t.effect);
     (0..last.min(effects.all.len()))
         .filter(|e| !state.bits.get(*e) && Some(*e) != torn)
@@ -208,26 +213,21 @@ fn missing(effects: &Effects, state: &State) -> Vec<usize> {
 
 /// `moment`: when the lost acknowledgement was there.
 fn cause(effects: &Effects, state: &State, kind: Kind, moment: usize) -> Cause {
-    let missing = missing(effects, state);
+    let count = match kind {
+        Kind::Lost => effects.upto.get(moment).copied().unwrap_or(0),
+        Kind::Broken => 0,
+    };
+    let missing = missing(effects, state, count);
     let torn = state.tear.map(|t| t.effect);
     // Those that are lost only because another is are not told.
     let roots = missing.iter().filter(|e| {
         let before = &effects.all[**e].before;
         !missing.iter().any(|m| m < *e && before.get(*m)) && torn.is_none_or(|t| !before.get(t))
     });
-    let mut lost: Vec<Told> = roots.map(|e| told(effects, *e)).collect();
+    let lost: Vec<Told> = roots.map(|e| told(effects, *e)).collect();
     let durable = state.bits.last().map(|e| told(effects, e));
     let is_prefix = missing.is_empty() && state.tear.is_none();
     let acked = effects.acked_at(moment);
-    let mut is_killed = is_prefix;
-    if kind == Kind::Lost && lost.is_empty() && state.tear.is_none() {
-        // What was acknowledged lies behind the prefix: the first effects that are missing.
-        let from = state.bits.last().map_or(0, |l| l + 1);
-        let to = effects.upto[moment].min(effects.all.len());
-        let behind: Vec<usize> = (from..to).collect();
-        is_killed = behind.is_empty();
-        lost = behind.iter().take(4).map(|e| told(effects, *e)).collect();
-    }
     Cause {
         durable,
         lost,
@@ -236,7 +236,7 @@ fn cause(effects: &Effects, state: &State, kind: Kind, moment: usize) -> Cause {
             .checked_sub(1)
             .filter(|_| kind == Kind::Lost)
             .map(|i| (effects.acks[i].clone(), moment.saturating_sub(1))),
-        is_prefix: is_killed,
+        is_prefix,
     }
 }
 

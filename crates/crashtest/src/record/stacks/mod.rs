@@ -29,8 +29,10 @@ const STACK_BYTES: usize = 48 << 10;
 const FRAMES_MAX: usize = 48;
 /// Most words of a stack that are searched for one return address.
 const SCANNED_MAX: usize = 2048;
-/// Longest distance from the begin of a function to a call in it.
-const FUNCTION_BYTES: u64 = 1 << 16;
+/// Most return addresses of other functions that are tried.
+const OTHERS_MAX: usize = 32;
+/// How many frames must be unwound from one of them.
+const AHEAD: usize = 3;
 /// How often a caller that does not sleep yet is looked at again.
 const LOOKS_MAX: usize = 200;
 /// Most processes whose objects are remembered.
@@ -190,11 +192,20 @@ impl Process {
         self.mappings.get(at).filter(|m| m.start <= address)
     }
 
-    /// What is before an address that may be a return address: a call of the function that `function` is an address in?
+    /// Where the function of an address begins, if that is known.
+    fn function(&self, address: u64, objects: &Objects) -> Option<u64> {
+        let mapping = self.mapping(address)?;
+        let begin = objects
+            .get(mapping.object?)?
+            .function(address.wrapping_sub(mapping.bias))?;
+        Some(begin.wrapping_add(mapping.bias))
+    }
+
+    /// What is before an address that may be a return address: a call of this function?
     fn call_before(
         &self,
         back: u64,
-        function: u64,
+        function: Option<u64>,
         memory: &StackMemory,
         objects: &Objects,
     ) -> Call {
@@ -220,31 +231,57 @@ impl Process {
             }
         };
         match target {
-            Some(target) if function.wrapping_sub(target) < FUNCTION_BYTES => Call::OfFunction,
+            Some(_) if target == function => Call::OfFunction,
             _ => Call::Other,
         }
     }
 
-    /// The frame pointer of the function of `address`, by its return address: a call of this function, else the nearest other
-    /// call.
+    /// The frame pointer of a frame, by its return address: it follows a call of the frame's function, or it is the nearest one
+    /// from which the stack can be unwound on.
     fn frame_pointer(
         &self,
-        address: u64,
+        frame: FrameAddress,
         sp: u64,
         memory: &StackMemory,
+        cache: &mut CacheX86_64,
         objects: &Objects,
     ) -> Option<u64> {
-        let mut other = None;
+        let function = self.function(frame.address_for_lookup(), objects);
+        let mut others = Vec::new();
         let mut at = sp.next_multiple_of(8);
         for _ in 0..SCANNED_MAX {
-            match self.call_before(memory.word(at)?, address, memory, objects) {
+            let Some(word) = memory.word(at) else {
+                break;
+            };
+            match self.call_before(word, function, memory, objects) {
                 Call::OfFunction => return at.checked_sub(8),
-                Call::Other if other.is_none() => other = at.checked_sub(8),
+                Call::Other if others.len() < OTHERS_MAX => others.extend(at.checked_sub(8)),
                 _ => {}
             }
             at += 8;
         }
-        other
+        let mut goes_on = |bp: &u64| {
+            let mut read = |address: u64| memory.word(address).ok_or(());
+            let mut registers = UnwindRegsX86_64::new(0, sp, *bp);
+            let mut frame = frame;
+            for _ in 0..AHEAD {
+                let back = self
+                    .unwinder
+                    .unwind_frame(frame, &mut registers, cache, &mut read);
+                let Some(back) = back.ok().flatten() else {
+                    return false;
+                };
+                if self.call_before(back, None, memory, objects) == Call::None {
+                    return false;
+                }
+                let Some(next) = FrameAddress::from_return_address(back) else {
+                    return false;
+                };
+                frame = next;
+            }
+            true
+        };
+        others.into_iter().find(|bp| goes_on(bp))
     }
 
     /// The addresses of the frames, the innermost first; those of callers lie in the call.
@@ -267,8 +304,7 @@ impl Process {
             // Without a frame pointer the function that needs one looks like the first of the stack.
             if !matches!(back, Ok(Some(_)))
                 && registers.bp() == 0
-                && let Some(bp) =
-                    self.frame_pointer(frame.address_for_lookup(), registers.sp(), memory, objects)
+                && let Some(bp) = self.frame_pointer(frame, registers.sp(), memory, cache, objects)
             {
                 next = UnwindRegsX86_64::new(registers.ip(), registers.sp(), bp);
                 back = self

@@ -92,6 +92,24 @@ impl Object {
         bytes.get(end.checked_sub(7)?..end)?.try_into().ok()
     }
 
+    /// Where the function of an address begins, by the index of the unwind table.
+    pub(super) fn function(&self, address: u64) -> Option<u64> {
+        let (range, bytes) = self.eh_frame_hdr.as_ref()?;
+        // The usual form: 4-byte values, entries relative to the section, sorted.
+        let [1, _, 0x03, 0x3b, ..] = **bytes else {
+            return None;
+        };
+        let entries = bytes.get(12..)?.as_chunks::<8>().0;
+        let begin = |entry: &[u8; 8]| {
+            let [a, b, c, d, ..] = *entry;
+            range
+                .start
+                .wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])))
+        };
+        let after = entries.partition_point(|e| begin(e) <= address);
+        entries.get(after.checked_sub(1)?).map(begin)
+    }
+
     pub(super) fn sections(&self) -> ExplicitModuleSectionInfo<Bytes> {
         let range = |s: &Option<Section>| s.as_ref().map(|s| s.0.clone());
         let bytes = |s: &Option<Section>| s.as_ref().map(|s| s.1.clone());
