@@ -295,6 +295,53 @@ fn a_trace_that_is_cut_off_is_explored_as_far_as_it_goes_and_a_damaged_one_is_re
     assert!(text.contains("is damaged"), "{text}");
 }
 
+/// Each ends with its own status, and leaves neither a process nor a file.
+#[test]
+fn workloads_and_checks_that_misbehave_are_ended() {
+    let place = Place::new();
+    let run = |options: &[&str], workload: &str| {
+        let base = ["test", "--fs", "ext4"];
+        place.said(&[&base, options, &["--", "sh", "-c", workload]].concat())
+    };
+    let (status, text) = run(
+        &["--check", "true", "--time-limit", "4s"],
+        "touch a; sleep 100",
+    );
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("ended at its time limit"), "{text}");
+    let daemon = "touch a; (setsid sleep 100 &)";
+    let (status, text) = run(&["--check", "true"], daemon);
+    assert_eq!(status, 0, "{text}");
+    assert!(
+        text.contains("were left when the workload had ended"),
+        "{text}"
+    );
+    let endless = "test ! -e a || test -e b || sleep 100";
+    let (status, text) = run(
+        &["--check", endless, "--check-time", "3s"],
+        "touch a; touch b",
+    );
+    assert_eq!(status, 1, "{text}");
+    assert!(text.contains("does not end within 3 s"), "{text}");
+    for name in place.names() {
+        fs::remove_file(place.dir().join(name)).unwrap();
+    }
+    // Nothing was recorded: nothing is kept.
+    let (status, text) = run(&["--check", "true", "--setup", "exit 1"], "touch a");
+    assert_eq!((status, place.names()), (3, Vec::new()), "{text}");
+    let big = "head -c 1000000 /dev/zero >a";
+    let (status, text) = run(&["--check", "true", "--trace-limit", "100K"], big);
+    assert_eq!(status, 3, "{text}");
+    assert!(text.contains("--trace-limit"), "{text}");
+    // What a check prints does not reach the terminal as it is.
+    let escape = "test -e b || { printf 'bad\\033[31m\\n'; exit 1; }";
+    let (_, text) = run(&["--check", escape], "touch b; touch a");
+    assert!(
+        text.contains("bad\\u{1b}") && !text.contains('\u{1b}'),
+        "{text}"
+    );
+}
+
 #[test]
 fn acknowledgements_come_from_standard_output_and_from_the_command() {
     let place = Place::new();
