@@ -474,3 +474,52 @@ fn sync_and_syncfs_are_seen() {
     ]);
     assert_eq!(status, 1, "{text}");
 }
+
+/// The same run, seen by the recorder and by strace.
+#[test]
+fn a_log_of_strace_gives_the_calls_that_were_recorded() {
+    let place = Place::new();
+    if Command::new("strace").arg("-V").output().is_err() {
+        // The cross-check needs it; CI has it.
+        return;
+    }
+    let scripts = [
+        "echo one >a; echo two >>a; mv a b; sync b; echo done",
+        "mkdir d; echo 1 >d/f; ln d/f d/g; rm d/f; sync d; rmdir d 2>/dev/null; sync",
+        "printf abc >f; (printf d; printf e) >>f; cp f g; chmod 600 g; ln -s g h; truncate -s 2 f",
+        "dd if=/dev/zero of=z bs=4096 count=3 conv=fsync 2>/dev/null; mv z y; mkdir -p p/q; mv y p/q/z; echo moved",
+    ];
+    for script in scripts {
+        let traced = [
+            "record", "-o", "recorded", "--at", "/mnt", "--", "strace", "-f", "-y", "-xx", "-ttt",
+            "-s", "100000", "-o",
+        ];
+        let log = place.dir().join("log");
+        let log = log.to_str().unwrap();
+        let (status, text) = place.said(&[&traced, &[log, "sh", "-c", script][..]].concat());
+        assert_eq!(status, 0, "{text}");
+        let (status, text) = place.said(&[
+            "import", "--strace", log, "--root", "/mnt", "-o", "imported",
+        ]);
+        assert_eq!(status, 0, "{text}");
+        let steps = |trace: &str| {
+            let (status, text) = place.said(&[
+                "explore", "--fs", "sync", "--check", "true", "--json", trace,
+            ]);
+            assert_eq!(status, 0, "{text}");
+            let report: Value = serde_json::from_str(&text).unwrap();
+            let steps = report["steps"].as_array().unwrap().clone();
+            let texts = steps.iter().map(|s| s["text"].as_str().unwrap().to_owned());
+            // A shell that runs another program closes descriptors without a call.
+            let texts = texts.filter(|t| !t.starts_with("close"));
+            texts.collect::<Vec<String>>()
+        };
+        assert_eq!(steps("recorded"), steps("imported"), "{script}");
+    }
+    fs::write(place.dir().join("other"), "openat(AT_FDCWD, \"x\") = 3\n").unwrap();
+    let (status, text) = place.said(&[
+        "import", "--strace", "other", "--root", "/mnt", "-o", "imported",
+    ]);
+    assert_eq!(status, 3, "{text}");
+    assert!(text.contains("other:1: "), "{text}");
+}
