@@ -194,6 +194,7 @@ bench_fs() {
       each sqlite-delete tx/s higher "$rows" sqlite DIR delete "$rows"
       each sqlite-wal tx/s higher "$rows" sqlite DIR wal "$rows"
       each append MiB/s higher "$mib" append DIR "$mib"
+      each append-4k MiB/s higher "$mib" append-4k DIR "$mib"
       each largefile MiB/s higher "$overwritten" largefile DIR "$overwritten"
       each read-sequential MiB/s higher "$mib" read-sequential DIR "$mib"
       each read-random reads/s higher "$reads" read-random DIR "$mib" "$reads"

@@ -11,8 +11,8 @@
 # volume     mkfs, mount, files, SQLite and git on top, umount, fsck, store check.
 # cuts       a loop of write, fsync and note; the writer is killed (SIGKILL) in the middle of it. After the next mount every noted
 #            file is there and whole, fsck and store check find nothing.
-# takeover   a second machine takes the volume over while the first has it: the first is fenced, gets EIO, and what it was told is
-#            durable is there.
+# takeover   a second machine takes the volume over while the first stands still (SIGSTOP) in the middle of its writes: when it goes
+#            on it is fenced, gets EIO, and what it was told is durable is there.
 # snapshots  a snapshot and a clone stay what they were while the volume goes on and is collected; deleted, their space is freed.
 # bad        stores that only look right (moto, s3s-fs) are refused by the probe, where they are installed.
 #
@@ -192,6 +192,9 @@ part_cuts() {
   store_check "$url"
 }
 
+# shellcheck disable=SC2317 # called by its name
+resume() { kill -CONT "$1" 2>/dev/null || true; }
+
 part_takeover() {
   step "takeover: the old writer is fenced"
   local url=s3://bucket/takeover writer status=0
@@ -201,10 +204,15 @@ part_takeover() {
   write_loop "$MNT" "$WORK/notes" &
   writer=$!
   await --alive "$writer" has_notes "$WORK/notes" 30 || wrong "the writer ended early"
+  # The first machine stands still, as a suspended one does, and wakes up fenced.
+  kill -STOP "$SERVER"
+  on_exit resume "$SERVER"
   # The second machine: the other endpoint, another mount.
   mkdir -p "$WORK/second"
   on_exit detach "$WORK/second"
   "$STEADFAST" mount -o "take_over,endpoint=$other" "$url" "$WORK/second" || die "the take-over failed"
+  echo second >"$WORK/second/second"
+  kill -CONT "$SERVER"
   await_process "$writer" 60
   grep -q '^error 5$' "$WORK/notes" || wrong "the fenced writer got no EIO: $(tail -1 "$WORK/notes")"
   if (: >"$MNT/late") 2>/dev/null && sync -f "$MNT/late" 2>/dev/null; then wrong "the fenced writer acknowledged a file"; fi

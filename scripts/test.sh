@@ -193,7 +193,7 @@ start_group explored >"$WORK/explored" 2>&1
 explored=$GROUP
 run "tests" tests
 run "packages for Rust, Python and Go" "$here/crash-packages.sh"
-if [ -n "$long" ]; then run "models against real file systems" "$here/crash-real.sh" --cuts 5000; fi
+if [ -n "$long" ]; then run "models against real file systems" "$here/crash-real.sh" --cuts 6000; fi
 if [ -n "$obligations" ]; then run "obligations on the source" shown "$obligations" "$WORK/obligations"; fi
 shown "$explored" "$WORK/explored" || say "the steps beside the tests were cut short" | tee -a "$FAILED_STEPS"
 shown "$volumes" "$WORK/volumes" || say "the steps about volumes were cut short" | tee -a "$FAILED_STEPS"

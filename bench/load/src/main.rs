@@ -11,6 +11,7 @@
 //! load log DIR COUNT                  append 1 KiB to a new file, fdatasync; COUNT times
 //! load overwrites DIR COUNT           overwrite 4 KiB anywhere in a file of 16 MiB, fdatasync; COUNT times
 //! load append DIR MIB                 append MIB mebibytes in pieces of 1 MiB to a new file, then one fsync
+//! load append-4k DIR MIB              the same in pieces of 4 KiB
 //! load largefile DIR MIB              overwrite MIB mebibytes in pieces of 4 KiB, an fsync for each 10 MiB
 //! load read-sequential DIR MIB        read a file that is not cached, from the beginning to the end
 //! load read-random DIR MIB COUNT      read COUNT blocks of 4 KiB anywhere in it
@@ -44,7 +45,7 @@ use std::process::ExitCode;
 use workload::{Delivery, Mix};
 
 const USAGE: &str = "usage: load WORKLOAD ARGUMENTS... | report [--json] --subject NAME [KEY=VALUE...]; \
-                     WORKLOAD: smallfile, varmail, fileserver, webserver, webproxy, log, overwrites, append, \
+                     WORKLOAD: smallfile, varmail, fileserver, webserver, webproxy, log, overwrites, append, append-4k, \
                      largefile, read-sequential, read-random, sqlite, untar, remove, clone, checkout, \
                      createfiles, randwrite, mail, fill, truncate, byte, bytes, paced, lone-getattr, lone-lookup, \
                      lone-write";
@@ -92,6 +93,7 @@ fn run(args: &[String]) -> Result<String, String> {
         ["log", dir, count] => workload::log(Path::new(dir), number(count)?)?,
         ["overwrites", dir, count] => workload::overwrites(Path::new(dir), number(count)?)?,
         ["append", dir, mib] => workload::append(Path::new(dir), number(mib)?)?,
+        ["append-4k", dir, mib] => workload::append_pages(Path::new(dir), number(mib)?)?,
         ["largefile", dir, mib] => workload::largefile(Path::new(dir), number(mib)?)?,
         ["read-sequential", dir, mib] => workload::sequential_reads(Path::new(dir), number(mib)?)?,
         ["read-random", dir, mib, count] => {

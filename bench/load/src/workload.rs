@@ -9,7 +9,9 @@ mod programs;
 mod spool;
 
 pub(crate) use beside::{byte, bytes, fill, paced, randwrite, truncate};
-pub(crate) use files::{append, largefile, log, overwrites, random_reads, sequential_reads};
+pub(crate) use files::{
+    append, append_pages, largefile, log, overwrites, random_reads, sequential_reads,
+};
 pub(crate) use lone::{attributes, lookups, writes};
 pub(crate) use mixes::{Mix, mix};
 pub(crate) use programs::{checkout, clone, remove, sqlite, untar};
@@ -72,6 +74,9 @@ mod tests {
         assert!(overwrites(dir, 3).unwrap() > 0.0);
         assert_eq!(fs::metadata(dir.join("log")).unwrap().len(), 3 << 10);
         assert_eq!(fs::metadata(dir.join("append")).unwrap().len(), 2 << 20);
+        fs::remove_file(dir.join("append")).unwrap();
+        assert!(append_pages(dir, 1).unwrap() > 0.0);
+        assert_eq!(fs::metadata(dir.join("append")).unwrap().len(), 1 << 20);
         assert_eq!(fs::metadata(dir.join("large")).unwrap().len(), 11 << 20);
         let again = smallfile(dir, 3, 1);
         assert!(again.unwrap_err().contains("small-0-000000"));

@@ -306,6 +306,7 @@ mod tests {
             "steadfast crash test --fs ext4,xfs --setup S --recover R --budget 10m --jobs 2 --json -- W",
             "steadfast crash record -o T --no-stacks -- W",
             "steadfast crash explore --check C --html F --baseline B --fail-on posix --lying-disk T",
+            "steadfast crash import --strace LOG --root DIR --from DIR -o T",
             "steadfast crash explain T V1",
             "steadfast crash show T V1 DIR",
             "steadfast crash models ext4",

@@ -295,6 +295,53 @@ fn a_trace_that_is_cut_off_is_explored_as_far_as_it_goes_and_a_damaged_one_is_re
     assert!(text.contains("is damaged"), "{text}");
 }
 
+/// Each ends with its own status, and leaves neither a process nor a file.
+#[test]
+fn workloads_and_checks_that_misbehave_are_ended() {
+    let place = Place::new();
+    let run = |options: &[&str], workload: &str| {
+        let base = ["test", "--fs", "ext4"];
+        place.said(&[&base, options, &["--", "sh", "-c", workload]].concat())
+    };
+    let (status, text) = run(
+        &["--check", "true", "--time-limit", "4s"],
+        "touch a; sleep 100",
+    );
+    assert_eq!(status, 0, "{text}");
+    assert!(text.contains("ended at its time limit"), "{text}");
+    let daemon = "touch a; (setsid sleep 100 &)";
+    let (status, text) = run(&["--check", "true"], daemon);
+    assert_eq!(status, 0, "{text}");
+    assert!(
+        text.contains("were left when the workload had ended"),
+        "{text}"
+    );
+    let endless = "test ! -e a || test -e b || sleep 100";
+    let (status, text) = run(
+        &["--check", endless, "--check-time", "3s"],
+        "touch a; touch b",
+    );
+    assert_eq!(status, 1, "{text}");
+    assert!(text.contains("does not end within 3 s"), "{text}");
+    for name in place.names() {
+        fs::remove_file(place.dir().join(name)).unwrap();
+    }
+    // Nothing was recorded: nothing is kept.
+    let (status, text) = run(&["--check", "true", "--setup", "exit 1"], "touch a");
+    assert_eq!((status, place.names()), (3, Vec::new()), "{text}");
+    let big = "head -c 1000000 /dev/zero >a";
+    let (status, text) = run(&["--check", "true", "--trace-limit", "100K"], big);
+    assert_eq!(status, 3, "{text}");
+    assert!(text.contains("--trace-limit"), "{text}");
+    // What a check prints does not reach the terminal as it is.
+    let escape = "test -e b || { printf 'bad\\033[31m\\n'; exit 1; }";
+    let (_, text) = run(&["--check", escape], "touch b; touch a");
+    assert!(
+        text.contains("bad\\u{1b}") && !text.contains('\u{1b}'),
+        "{text}"
+    );
+}
+
 #[test]
 fn acknowledgements_come_from_standard_output_and_from_the_command() {
     let place = Place::new();
@@ -426,4 +473,53 @@ fn sync_and_syncfs_are_seen() {
         "sync; echo 1 >a; echo one",
     ]);
     assert_eq!(status, 1, "{text}");
+}
+
+/// The same run, seen by the recorder and by strace.
+#[test]
+fn a_log_of_strace_gives_the_calls_that_were_recorded() {
+    let place = Place::new();
+    if Command::new("strace").arg("-V").output().is_err() {
+        // The cross-check needs it; CI has it.
+        return;
+    }
+    let scripts = [
+        "echo one >a; echo two >>a; mv a b; sync b; echo done",
+        "mkdir d; echo 1 >d/f; ln d/f d/g; rm d/f; sync d; rmdir d 2>/dev/null; sync",
+        "printf abc >f; (printf d; printf e) >>f; cp f g; chmod 600 g; ln -s g h; truncate -s 2 f",
+        "dd if=/dev/zero of=z bs=4096 count=3 conv=fsync 2>/dev/null; mv z y; mkdir -p p/q; mv y p/q/z; echo moved",
+    ];
+    for script in scripts {
+        let traced = [
+            "record", "-o", "recorded", "--at", "/mnt", "--", "strace", "-f", "-y", "-xx", "-ttt",
+            "-s", "100000", "-o",
+        ];
+        let log = place.dir().join("log");
+        let log = log.to_str().unwrap();
+        let (status, text) = place.said(&[&traced, &[log, "sh", "-c", script][..]].concat());
+        assert_eq!(status, 0, "{text}");
+        let (status, text) = place.said(&[
+            "import", "--strace", log, "--root", "/mnt", "-o", "imported",
+        ]);
+        assert_eq!(status, 0, "{text}");
+        let steps = |trace: &str| {
+            let (status, text) = place.said(&[
+                "explore", "--fs", "sync", "--check", "true", "--json", trace,
+            ]);
+            assert_eq!(status, 0, "{text}");
+            let report: Value = serde_json::from_str(&text).unwrap();
+            let steps = report["steps"].as_array().unwrap().clone();
+            let texts = steps.iter().map(|s| s["text"].as_str().unwrap().to_owned());
+            // A shell that runs another program closes descriptors without a call.
+            let texts = texts.filter(|t| !t.starts_with("close"));
+            texts.collect::<Vec<String>>()
+        };
+        assert_eq!(steps("recorded"), steps("imported"), "{script}");
+    }
+    fs::write(place.dir().join("other"), "openat(AT_FDCWD, \"x\") = 3\n").unwrap();
+    let (status, text) = place.said(&[
+        "import", "--strace", "other", "--root", "/mnt", "-o", "imported",
+    ]);
+    assert_eq!(status, 3, "{text}");
+    assert!(text.contains("other:1: "), "{text}");
 }

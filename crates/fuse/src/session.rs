@@ -8,7 +8,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use crate::convert::NodeNumbers;
 use crate::counters::Counters;
 use crate::gate::Gate;
 use crate::identity::{Identity, Resolver};
+use crate::kept;
 use crate::mount::{self, MountError, Mounted, Unmount};
 use crate::nodes::Nodes;
 use crate::options::{MountOptions, THREADS_MAX};
@@ -105,6 +106,7 @@ pub struct Session {
     shared: Arc<Shared>,
     readers: Arc<Readers>,
     through_device: Option<String>,
+    write_back: bool,
     finish: Arc<Finish>,
     threads: Option<JoinHandle<()>>,
     on_end: Option<EndCallback>,
@@ -241,6 +243,7 @@ pub fn mount(
             shared,
             readers,
             through_device: through_device.map(|why| why.to_string()),
+            write_back: server.policy.write_back(),
             finish,
             threads: Some(handle),
             on_end: None,
@@ -324,11 +327,30 @@ impl Session {
     fn stop(&mut self, grace: Duration) -> Ended {
         // Requests that wait for the end of a freeze would be waited for.
         self.shared.fs.thaw();
+        self.send_kept(grace);
         if self.mounted.unmount(Unmount::IfIdle).is_err() {
             let _ = self.mounted.unmount(Unmount::Detach);
         }
         let result = self.finish.wait(Some(grace));
         self.end(result)
+    }
+
+    /// Has the kernel send what it keeps of files that are still open: nothing is accepted after the end.
+    fn send_kept(&self, limit: Duration) {
+        if !self.write_back || !self.mounted.listed() {
+            return;
+        }
+        let path = self.mounted.path.clone();
+        let (tell, told) = mpsc::channel();
+        let sending = thread::Builder::new()
+            .name("fuse-send-kept".to_owned())
+            .spawn(move || {
+                let _ = kept::send_kept(&path);
+                let _ = tell.send(());
+            });
+        if sending.is_ok() {
+            let _ = told.recv_timeout(limit);
+        }
     }
 
     fn end(&mut self, result: Option<Result<(), String>>) -> Ended {

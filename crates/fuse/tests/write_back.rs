@@ -361,6 +361,21 @@ fn an_unmount_sends_what_is_left() {
     assert_eq!(content[30_000..30_010], *b"yyyyyyyyyy");
 }
 
+/// A server that is asked to end while programs have files open.
+#[test]
+fn the_end_of_a_server_takes_what_open_files_have_not_sent() {
+    let Some(mut m) = Mount::new(write_back) else {
+        return;
+    };
+    let mut file = File::create(m.join("f")).unwrap();
+    file.write_all(&[6; 50_000]).unwrap();
+    let session = m.session.take().unwrap();
+    let ended = session.shutdown(Duration::from_millis(200));
+    assert_eq!(ended, steadfast_fuse::Ended::Abandoned);
+    assert_eq!(arrived(&m, "f"), [6; 50_000]);
+    drop(file);
+}
+
 /// O_DIRECT goes past the cache, and what the cache has of the range goes first.
 #[test]
 fn direct_writes_and_cached_ones_see_each_other() {

@@ -314,10 +314,56 @@ impl Io {
 
 /// The store's answer in a line: the crate's errors quote whole bodies.
 pub(crate) fn first_line(error: &object_store::Error) -> String {
-    let mut text = error.to_string().replace(['\n', '\r'], " ");
+    shortened(&error.to_string())
+}
+
+fn shortened(text: &str) -> String {
+    let between = |begin: &str, end: &str| {
+        let (_, rest) = text.split_once(begin)?;
+        rest.split_once(end).map(|(found, _)| found)
+    };
+    if let Some(code) = between("<Code>", "</Code>") {
+        let message = between("<Message>", "</Message>").unwrap_or_default();
+        return format!("the store answers {code}: {message}");
+    }
+    let mut text = text.replace(['\n', '\r'], " ");
+    if text.contains("http://169.254.169.254") {
+        text.push_str(
+            "; no credentials were found in the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), so the machine's role was asked for",
+        );
+    }
     if let Some((end, _)) = text.char_indices().nth(400) {
         text.truncate(end);
         text.push_str(" …");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_of_the_store_is_quoted_in_a_line() {
+        let body = "Server returned 403: <?xml?>\n<Error><Code>AccessDenied</Code><Message>No.</Message></Error>";
+        assert_eq!(shortened(body), "the store answers AccessDenied: No.");
+        assert_eq!(shortened("two\nlines"), "two lines");
+        assert!(shortened(&"x".repeat(1000)).len() < 410);
+        assert!(shortened("GET http://169.254.169.254/x").contains("AWS_ACCESS_KEY_ID"));
+    }
+
+    #[test]
+    fn pauses_grow_up_to_a_bound() {
+        for attempt in 0..40 {
+            let least = PAUSE_FIRST
+                .saturating_mul(1 << attempt.min(10))
+                .min(PAUSE_MOST)
+                / 2;
+            let pause = pause(attempt);
+            assert!(
+                pause >= least && pause <= PAUSE_MOST,
+                "{attempt}: {pause:?}"
+            );
+        }
+    }
 }

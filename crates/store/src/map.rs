@@ -208,7 +208,7 @@ impl Map {
     /// Adds an object, none of whose blocks is in the map yet.
     pub(crate) fn add_object(&mut self, entry: ObjectEntry) -> u32 {
         let id = self.next_object;
-        self.next_object += 1;
+        self.next_object = self.next_object.saturating_add(1);
         self.held_blocks += u64::from(entry.blocks);
         self.dead.insert(id);
         self.change_object(id, |part| {
@@ -243,7 +243,7 @@ impl Map {
         let mut live = None;
         self.change_object(id, |part| {
             if let Some(entry) = part.get_mut(&id) {
-                entry.live = (entry.live + more).saturating_sub(fewer);
+                entry.live = entry.live.saturating_add(more).saturating_sub(fewer);
                 live = Some(entry.live);
             }
         });

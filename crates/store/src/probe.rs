@@ -132,6 +132,8 @@ struct Trial<'a> {
     /// One client for each endpoint of the store.
     places: &'a [Location],
     dir: String,
+    /// There is something to clean up.
+    wrote: bool,
     report: ProbeReport,
 }
 
@@ -190,6 +192,7 @@ pub fn probe(
     let mut trial = Trial {
         places,
         dir: format!("probe-{:032x}", random()?),
+        wrote: false,
         report: ProbeReport {
             writers: options.writers.min(WRITERS_MOST),
             ..ProbeReport::default()
@@ -206,7 +209,9 @@ pub fn probe(
         if trial.rules().await {
             trial.races(options, progress).await;
         }
-        trial.clean_up().await;
+        if trial.wrote {
+            trial.clean_up().await;
+        }
     });
     Ok(trial.report)
 }
@@ -226,7 +231,7 @@ impl Trial<'_> {
         let (first, second) = (Bytes::from(vec![1; 8192]), Bytes::from(vec![2; 8192]));
         let place = &self.places[0];
         match put(place, &path, first.clone(), PutMode::Create).await {
-            Outcome::Done => {}
+            Outcome::Done => self.wrote = true,
             Outcome::Refused(why) | Outcome::Unknown(why) => {
                 self.report
                     .break_rule(Rule::Answers, format!("creating an object: {why}"));

@@ -5,8 +5,11 @@ use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -83,7 +86,7 @@ impl Clock {
         }
     }
 
-    /// Runs all tasks until none can go on, or the clock shows `until_us`. Returns the number of polls.
+    /// Runs all tasks until the clock shows `until_us`. Returns the number of polls.
     pub fn run(&self, until_us: u64) -> u64 {
         let mut polls = 0;
         loop {
@@ -110,7 +113,10 @@ impl Clock {
             let mut inner = self.lock();
             let due = match inner.timers.peek() {
                 Some(Reverse((at, _))) if *at <= until_us => inner.timers.pop(),
-                _ => return polls,
+                _ => {
+                    inner.now_us = inner.now_us.max(until_us);
+                    return polls;
+                }
             };
             if let Some(Reverse((at, id))) = due {
                 inner.now_us = inner.now_us.max(at);
@@ -120,6 +126,45 @@ impl Clock {
                     waker.wake();
                 }
             }
+        }
+    }
+}
+
+/// Runs a clock in a thread of its own, so many times as fast as real time, for callers that have threads of their own. Such runs
+/// do not repeat exactly. Ends when it is dropped.
+#[derive(Debug)]
+pub struct Pace {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pace {
+    /// Starts the thread.
+    #[must_use]
+    pub fn start(clock: Clock, speed: u64) -> Pace {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            let begun = Instant::now();
+            while !stopped.load(Ordering::Relaxed) {
+                let real_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+                clock.run(real_us.saturating_mul(speed));
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        Pace {
+            stop,
+            thread: Some(thread),
+        }
+    }
+}
+
+impl Drop for Pace {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It ends without a result; a panic in it has been reported.
+            let _ = thread.join();
         }
     }
 }

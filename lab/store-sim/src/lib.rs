@@ -8,6 +8,6 @@ mod clock;
 mod random;
 mod store;
 
-pub use clock::{Clock, Sleep};
+pub use clock::{Clock, Pace, Sleep};
 pub use random::Random;
 pub use store::{SimStore, Trouble};

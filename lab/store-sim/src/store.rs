@@ -43,6 +43,10 @@ pub struct Trouble {
     pub cut: u64,
     /// A list shows the store as it was up to 30 s ago.
     pub stale_list: u64,
+    /// Where no answer comes in time, the connection is reset: for callers whose deadlines are in real time.
+    pub resets: bool,
+    /// The store ignores conditions: no store for a volume.
+    pub careless: bool,
 }
 
 impl Trouble {
@@ -60,6 +64,8 @@ impl Trouble {
             throttled: 20,
             cut: 10,
             stale_list: 500,
+            resets: false,
+            careless: false,
         }
     }
 }
@@ -133,9 +139,13 @@ struct Fate {
     status: Option<&'static str>,
     /// A client library has sent it twice and reports the second outcome.
     repeated: bool,
+    /// Instead of an answer, the connection is reset after a while.
+    reset: bool,
 }
 
 const SECOND: u64 = 1_000_000;
+/// After this, a connection is reset on which no answer came.
+const RESET_US: u64 = SECOND / 2;
 
 impl SimStore {
     /// An empty store.
@@ -203,6 +213,7 @@ impl SimStore {
             answer_us: Some(random.between(500, 20_000)),
             status: None,
             repeated: false,
+            reset: false,
         };
         let period = Random::new(now / (2 * SECOND)).permille(trouble.throttled);
         if period || random.permille(trouble.failed_before) {
@@ -229,7 +240,9 @@ impl SimStore {
         }
         if fate.effect_us.is_some() && random.permille(trouble.late) {
             fate.effect_us = Some(random.between(SECOND, 60 * SECOND));
+            fate.answer_us = fate.answer_us.filter(|_| !trouble.resets);
         }
+        fate.reset = trouble.resets && fate.answer_us.is_none();
         if changes && fate.effect_us.is_some() && random.permille(trouble.twice) {
             fate.again_us = Some(random.between(1_000, 60 * SECOND));
         }
@@ -248,6 +261,7 @@ impl SimStore {
             }
             Change::Put(mode, data) => {
                 let refusal = match (mode, &before) {
+                    _ if inner.trouble.careless => None,
                     (PutMode::Create, Some(_)) => Some(exists(location)),
                     (PutMode::Update(version), before)
                         if version.e_tag.as_ref()
@@ -289,6 +303,17 @@ impl SimStore {
         let fate = self.fate(true);
         let (answer, heard) = oneshot::channel();
         let (store, path) = (self.clone(), location.clone());
+        if fate.reset {
+            let (store, path, change) = (self.clone(), location.clone(), change);
+            self.clock.spawn(async move {
+                if let Some(us) = fate.effect_us {
+                    store.clock.sleep(us).await;
+                    let _ = store.execute(&path, &change);
+                }
+            });
+            self.clock.sleep(RESET_US).await;
+            return Err(generic("the connection was reset"));
+        }
         let swaps = matches!(change, Change::Put(PutMode::Update(_), _));
         self.clock.spawn(async move {
             let mut outcome = None;
@@ -410,6 +435,10 @@ impl ObjectStore for SimStore {
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let fate = self.fate(false);
+        if fate.reset {
+            self.clock.sleep(RESET_US).await;
+            return Err(generic("the connection was reset"));
+        }
         self.clock.sleep(fate.effect_us.unwrap_or(1_000)).await;
         let (seen, cut) = {
             let mut inner = self.lock();

@@ -19,13 +19,22 @@ const READ_PIECE_BYTES: usize = 64 << 10;
 /// Overwritten between two fsyncs.
 const SYNC_EVERY_BYTES: u64 = 10 * MIB;
 
-/// Appends `mib` mebibytes to a new file in `dir`, then makes it durable.
+/// Appends `mib` mebibytes to a new file in `dir`, in pieces of 1 MiB, then makes it durable.
 pub(crate) fn append(dir: &Path, mib: u32) -> Result<f64, String> {
-    let data = pattern(APPEND_PIECE_BYTES);
+    append_in(dir, mib, APPEND_PIECE_BYTES)
+}
+
+/// The same in pieces of 4 KiB.
+pub(crate) fn append_pages(dir: &Path, mib: u32) -> Result<f64, String> {
+    append_in(dir, mib, PAGE)
+}
+
+fn append_in(dir: &Path, mib: u32, piece_bytes: usize) -> Result<f64, String> {
+    let data = pattern(piece_bytes);
     let path = dir.join("append");
     let start = Instant::now();
     let written = create_new(&path).and_then(|mut file| {
-        for _ in 0..mib {
+        for _ in 0..u64::from(mib) * MIB / piece_bytes as u64 {
             file.write_all(&data)?;
         }
         file.sync_all()

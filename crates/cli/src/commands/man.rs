@@ -142,7 +142,8 @@ mod tests {
                 let command = sections
                     .name
                     .replace('-', " ")
-                    .replace("install helper", "install-helper");
+                    .replace("install helper", "install-helper")
+                    .replace("take over", "take-over");
                 assert!(line.starts_with(&command), "{}: {line}", sections.name);
             }
         }

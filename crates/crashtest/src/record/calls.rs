@@ -513,14 +513,8 @@ impl State {
             true => std::mem::replace(&mut self.late, text),
             false => text,
         };
-        self.perform(
-            calls,
-            from,
-            begin,
-            Op::Ack { source, text },
-            &[],
-            Mark::None,
-        )?;
+        let op = Op::Ack { source, text };
+        self.perform(calls, from, begin, op, &[], Mark::None)?;
         Ok(())
     }
 }

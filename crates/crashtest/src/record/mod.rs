@@ -6,6 +6,7 @@
 //!
 //! - [`calls`](self): the lock under which a call changes the tree and is written down;
 //! - `watch`: calls that FUSE does not see, by a seccomp filter (`filter`); `stacks`: where in the program a call comes from;
+//! - `import`: a log of strace in place of a recording;
 //! - `server`: the protocol; `place`: the mount; `program`: the program and what it leaves behind; `source`: the initial tree.
 //!
 //! Promises: when [`record`] has returned, nothing is mounted and no process that the program started is left. A trace is
@@ -14,6 +15,7 @@
 mod calls;
 mod convert;
 mod filter;
+mod import;
 pub(crate) mod live;
 mod place;
 mod program;
@@ -40,6 +42,7 @@ use std::time::Duration;
 use crate::trace::{End, Ended, Header, Root, TraceError, TraceWriter};
 use calls::Calls;
 pub use calls::Counts;
+pub use import::{Import, Imported, import};
 pub use user::enter_user_namespace;
 
 /// The environment variable that names the file for `steadfast crash ack`.

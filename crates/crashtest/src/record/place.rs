@@ -143,6 +143,12 @@ impl Place {
                         e.kind(),
                         "there is no /dev/fuse; load the kernel module 'fuse', or give the container the device",
                     ),
+                    io::ErrorKind::PermissionDenied => io::Error::new(
+                        e.kind(),
+                        format!(
+                            "{e}; this user may not open /dev/fuse, or not mount: give the user the device, or install fusermount3"
+                        ),
+                    ),
                     _ => e,
                 };
                 Err(RecordError::Mount {

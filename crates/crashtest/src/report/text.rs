@@ -155,7 +155,8 @@ pub fn text(report: &Report) -> String {
             m.calibration,
         ));
     }
-    tail.extend(report.warnings.iter().map(|w| format!("warning: {w}")));
+    let warnings = report.warnings.iter();
+    tail.extend(warnings.map(|w| format!("warning: {}", readable(w.as_bytes()))));
     if !report.blind.is_empty() {
         tail.push(format!("not seen: {}", report.blind.join("; ")));
     }

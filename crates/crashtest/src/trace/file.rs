@@ -332,7 +332,8 @@ impl TraceWriter {
 
     /// The error of a trace that has grown to its limit.
     pub(crate) fn full(&self, limit: u64) -> TraceError {
-        let what = format!("it has reached its limit of {limit} bytes");
+        let what =
+            format!("it has reached its limit of {limit} bytes; --trace-limit sets another one");
         self.wrong(io::Error::new(io::ErrorKind::FileTooLarge, what))
     }
 

@@ -23,9 +23,23 @@ use steadfast_block::BLOCK_SIZE;
 /// Collection begins when less than this part of what the objects hold is live.
 const LIVE_PERCENT: u64 = 70;
 /// Objects that are emptied at a time.
-const VICTIMS: usize = 64;
+const VICTIMS: usize = 512;
+/// Objects that are read at once, and their bytes.
+const READ_AT_ONCE: usize = 16;
+const READ_BYTES: u64 = 64 << 20;
 /// Blocks that are moved at a time: 32 MiB, at most one object of that size.
 const MOVED_BLOCKS: u64 = 8192;
+
+/// How many of these objects are read at once: one at least.
+fn batch_of(objects: &[(u32, ObjectEntry)]) -> usize {
+    let mut bytes = 0;
+    let fits = |(_, entry): &&(u32, ObjectEntry)| {
+        bytes += entry.bytes;
+        bytes <= READ_BYTES
+    };
+    let fitting = objects.iter().take(READ_AT_ONCE).take_while(fits).count();
+    fitting.clamp(1, objects.len().max(1))
+}
 
 /// A block that is to be moved, and where it is now.
 struct Move {
@@ -49,8 +63,17 @@ impl Shared {
                 break;
             }
             let mut moves = Vec::new();
-            for (id, entry) in &victims {
-                self.live_blocks_of(*id, entry, &mut moves)?;
+            let mut rest = &victims[..];
+            while !rest.is_empty() {
+                let (batch, others) = rest.split_at(batch_of(rest));
+                rest = others;
+                let reads = batch.iter().map(|(_, entry)| self.object_bytes(entry));
+                let runtime =
+                    runtime().map_err(|_| Failed::Inconsistent("no threads for requests"))?;
+                let found = runtime.block_on(futures_util::future::join_all(reads));
+                for ((id, entry), bytes) in batch.iter().zip(found) {
+                    self.live_blocks_of(*id, entry, &bytes?, &mut moves)?;
+                }
             }
             for batch in moves.chunks(MOVED_BLOCKS as usize) {
                 self.relocate(batch)?;
@@ -102,30 +125,30 @@ impl Shared {
         victims.map(|(_, id, entry)| (id, entry)).collect()
     }
 
-    /// Reads an object and finds the blocks in it that the map still has.
+    /// The bytes of an object of this volume.
+    async fn object_bytes(&self, entry: &ObjectEntry) -> Result<Bytes, Failed> {
+        if let Some(bytes) = self.driver()?.pending(entry.name) {
+            return Ok(bytes);
+        }
+        let io = self.sources.own();
+        let got = io.get(entry.name, None).await?;
+        Ok(got.ok_or_else(|| io.missing(entry.name))?.bytes)
+    }
+
+    /// Finds the blocks in an object that the map still has.
     fn live_blocks_of(
         &self,
         id: u32,
         entry: &ObjectEntry,
+        bytes: &Bytes,
         moves: &mut Vec<Move>,
     ) -> Result<(), CheckpointError> {
         let io = self.sources.own();
-        let bytes = match self.driver()?.pending(entry.name) {
-            Some(bytes) => bytes,
-            None => {
-                let runtime =
-                    runtime().map_err(|_| Failed::Inconsistent("no threads for requests"))?;
-                let got = runtime.block_on(io.get(entry.name, None));
-                let got = got.map_err(Failed::Store)?;
-                got.ok_or_else(|| Failed::Store(io.missing(entry.name)))?
-                    .bytes
-            }
-        };
         let damaged = |why| Failed::Store(io.damaged(entry.name, why));
-        open(io.volume, entry.name, &bytes).map_err(damaged)?;
+        open(io.volume, entry.name, bytes).map_err(damaged)?;
         let (mut at, end) = match entry.name {
             ObjectName::Log(slot) => {
-                let (body, _) = decode_slot(io.volume, slot, &bytes).map_err(damaged)?;
+                let (body, _) = decode_slot(io.volume, slot, bytes).map_err(damaged)?;
                 let SlotBody::Epoch(epoch) = body else {
                     return Err(Failed::Inconsistent("a seal has blocks").into());
                 };
@@ -172,12 +195,16 @@ impl Shared {
                 continue;
             }
             for i in 0..run {
-                let skip = spot.skip + i as u16;
+                let skip = spot.skip.wrapping_add(i as u16);
                 let from = usize::from(skip) * BLOCK_SIZE;
+                let why = "a cell is shorter than the map says";
+                let bytes = contents.get(from..from + BLOCK_SIZE);
+                let bytes = bytes.ok_or(Failed::Inconsistent(why))?;
                 moves.push(Move {
                     block: first + u64::from(i),
                     from: Spot { skip, ..spot },
-                    bytes: contents.slice(from..from + BLOCK_SIZE),
+                    // A copy: a slice would keep all of the object in memory.
+                    bytes: Bytes::copy_from_slice(bytes),
                 });
             }
         }

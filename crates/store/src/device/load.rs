@@ -106,7 +106,7 @@ pub(crate) fn load_root(
     loaded.map.next_object = root.next_object;
     loaded.maps = root.maps;
     for map in &mut loaded.maps {
-        map.source += source;
+        map.source = map.source.saturating_add(source);
     }
     if source == 0 {
         loaded.retired = root.retired;
@@ -162,7 +162,7 @@ async fn load_objects(
     let entries = decode_objects(&contents);
     let mut entries = entries.map_err(|why| sources.own().damaged(name, why))?;
     for (_, entry) in &mut entries {
-        entry.source += source;
+        entry.source = entry.source.saturating_add(source);
     }
     Ok(entries)
 }

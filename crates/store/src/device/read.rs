@@ -104,7 +104,7 @@ impl Shared {
             for (first, run, spot) in core.map.over(block, count) {
                 let wanted = self.wanted(&core, spot)?;
                 for i in 0..u64::from(run) {
-                    let skip = spot.skip + i as u16;
+                    let skip = spot.skip.wrapping_add(i as u16);
                     origins[(first + i - block) as usize] = Origin::Cell(wanted, skip);
                 }
             }
@@ -122,7 +122,7 @@ impl Shared {
                                 at: spot.at,
                                 len: spot.len,
                             };
-                            Origin::Cell(wanted, spot.skip + i as u16)
+                            Origin::Cell(wanted, spot.skip.wrapping_add(i as u16))
                         }
                     };
                 }

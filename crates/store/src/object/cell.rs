@@ -65,6 +65,13 @@ fn hash(volume: VolumeId, name: ObjectName, at: u32, header: &[u8], contents: &[
     first
 }
 
+/// Whether `count` blocks after the first `skip` lie in a cell of blocks of this length with header, at this place.
+pub(super) fn holds(at: u32, len: u32, skip: u16, count: u32) -> bool {
+    let blocks =
+        u64::from(len).saturating_sub(CELL_HEADER as u64) / steadfast_block::BLOCK_SIZE as u64;
+    at.checked_add(len).is_some() && u64::from(skip) + u64::from(count) <= blocks
+}
+
 /// The place of the next cell in a draft; none if the object is too long for one.
 pub(crate) fn cell_offset(draft: &Draft) -> Option<u32> {
     u32::try_from(draft.len()).ok()

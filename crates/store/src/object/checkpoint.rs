@@ -152,6 +152,9 @@ pub(crate) fn decode_region(contents: &[u8]) -> Result<Vec<Extent>, Bad> {
         if block < end || count == 0 || next.is_none() {
             return Err(Bad::Content("its extents are out of order"));
         }
+        if !super::cell::holds(spot.at, spot.len, spot.skip, count) {
+            return Err(Bad::Content("an extent lies outside of its cell"));
+        }
         end = next.unwrap_or(u64::MAX);
         extents.push((block, (count, spot)));
     }

@@ -168,6 +168,9 @@ fn decode_tables(mut reader: Reader<'_>, cells_end: usize) -> Result<Epoch, Bad>
         if u64::from(entry.at) + u64::from(entry.len) > object_bytes || entry.count == 0 {
             return Err(Bad::Content("an entry lies outside of its object"));
         }
+        if !super::cell::holds(entry.at, entry.len, entry.skip, u32::from(entry.count)) {
+            return Err(Bad::Content("an entry lies outside of its cell"));
+        }
         epoch.entries.push(entry);
     }
     reader.end()?;

@@ -15,6 +15,9 @@ use super::{Faults, Head, ObjectName, Term};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StoreTime(pub u64);
 
+/// `Last-Modified` counts whole seconds: two of them may be this much farther apart than their objects.
+const COARSE_MS: u64 = 1000;
+
 /// Objects that are retired and not yet deleted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Collector {
@@ -25,7 +28,7 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// A collector that keeps retired objects for `keep_ms` of the store's time.
+    /// A collector that keeps retired objects for at least `keep_ms` of the store's time; with 0, they are due at once.
     #[must_use]
     pub fn new(keep_ms: u64, faults: Faults) -> Collector {
         Collector {
@@ -43,13 +46,15 @@ impl Collector {
         }
     }
 
-    /// The store's clock shows `now`, by an object that was written after the last call of [`retire`](Self::retire). Returns
+    /// The store's clock shows `now`, by an object that was written after the swap that retired the newest of them, or by the
+    /// head that this swap wrote. Returns
     /// what may be deleted. The driver calls [`deleted`](Self::deleted) for what is gone.
     pub fn tick(&mut self, now: StoreTime) -> Vec<ObjectName> {
-        let keep = if self.faults.has(Fault::ReaderOutlived) {
-            0
-        } else {
-            self.keep_ms
+        let keep = match self.keep_ms {
+            _ if self.faults.has(Fault::ReaderOutlived) => 0,
+            0 => 0,
+            keep if self.faults.has(Fault::CoarseClockTrusted) => keep,
+            keep => keep.saturating_add(COARSE_MS),
         };
         let mut due = Vec::new();
         for (name, since) in &mut self.waiting {

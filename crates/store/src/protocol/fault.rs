@@ -39,6 +39,8 @@ pub enum Fault {
     LeaseFromAnswer,
     /// A retired object is deleted while a reader may still use it.
     ReaderOutlived,
+    /// The store's clock, which counts seconds, is taken for exact.
+    CoarseClockTrusted,
     /// A claim is recognised by its term alone.
     NonceRepeated,
     /// The end of the log is taken from a list, which may be old.

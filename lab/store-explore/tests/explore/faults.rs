@@ -116,6 +116,7 @@ planted! {
     lease_from_repeated_attempt: Outer::LeaseFromRepeat, clocked(), "still serves reads";
     lease_waited_for_from_claim: Outer::WaitFromClaim, clocked(), "still serves reads";
     reader_outlived: Fault::ReaderOutlived, Bounds { lives: 1, epochs: 2, checkpoints: 2, ..clocked() }, "while a reader may use it";
+    coarse_clock_trusted: Fault::CoarseClockTrusted, Bounds { lives: 1, epochs: 2, checkpoints: 2, unknowns: 0, ticks: 3, ..clocked() }, "while a reader may use it";
     claim_known_by_term_alone: Fault::NonceRepeated, everything(), "both claimed";
     nonce_repeated: Outer::NonceShared, Bounds { lives: 3, ..losses() }, "opened twice";
     stale_list_believed: Fault::StaleListBelieved, losses(), "acknowledged";

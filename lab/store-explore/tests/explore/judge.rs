@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use steadfast_store::protocol::{Body, LocalTime, ObjectName, Slot, SlotName, Stamp, Stop, Term};
 
-use crate::world::{Bounds, Content, Outer, World, call_of};
+use crate::world::{Bounds, Content, Outer, TICK_MS, World, call_of};
 
 impl World {
     fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
@@ -108,7 +108,8 @@ impl World {
             first_sent
         };
         if bounds.ticks > 0 {
-            life.lease.renewed(LocalTime(sent), LocalTime(self.clock));
+            life.lease
+                .renewed(LocalTime(sent * TICK_MS), LocalTime(self.clock * TICK_MS));
         }
         self.answered.extend(call_of(stamp));
         let lost = self
@@ -136,7 +137,7 @@ impl World {
     /// No writer serves reads after a later one has acknowledged an epoch.
     pub(crate) fn judge_leases(&mut self) {
         let newest = self.acknowledged.keys().next_back().map(|(term, _)| *term);
-        let now = LocalTime(self.clock);
+        let now = LocalTime(self.clock * TICK_MS);
         let late = self.lives.iter().position(|life| {
             life.opened.is_some_and(|(term, _)| Some(term) < newest) && life.lease.holds(now)
         });
@@ -150,7 +151,7 @@ impl World {
 
     /// A reader's objects are there as long as it may use them.
     pub(crate) fn judge_reader(&mut self, deleted: ObjectName) {
-        let now = LocalTime(self.clock);
+        let now = LocalTime(self.clock * TICK_MS);
         let used = self
             .reader
             .as_ref()

@@ -9,8 +9,8 @@ use steadfast_store::protocol::{
 };
 
 use crate::world::{
-    Bounds, Checkpoint, Content, Flight, LEASE, Life, Outer, Reader, Store, Who, World, call_of,
-    data_stamp, epoch,
+    Bounds, Checkpoint, Content, Flight, LEASE, Life, Outer, Reader, Store, TICK_MS, Who, World,
+    call_of, data_stamp, epoch,
 };
 
 /// One step. Flights and doomed objects are named by their place in the world that the step was listed for.
@@ -244,13 +244,13 @@ impl World {
             }
             Step::Collect(i) => {
                 let collector = &mut self.lives[i].collector;
-                let due = collector.tick(StoreTime(self.clock));
+                let due = collector.tick(StoreTime(self.clock * TICK_MS / 1000 * 1000));
                 due.iter().for_each(|name| collector.deleted(*name));
                 self.doomed.extend(due);
             }
             Step::ReadAlong => {
                 self.reader = Some(Reader {
-                    lease: Lease::new(LEASE, bounds.faults),
+                    lease: Lease::new(LEASE * TICK_MS, bounds.faults),
                     uses: BTreeSet::new(),
                 });
                 self.send(Who::Reader, Request::ReadHead);
@@ -300,10 +300,10 @@ impl World {
             data: None,
             checkpoint: Checkpoint::None,
             checkpoints: 0,
-            lease: Lease::new(LEASE, bounds.faults),
+            lease: Lease::new(LEASE * TICK_MS, bounds.faults),
             sent: Vec::new(),
             opens: None,
-            collector: Collector::new(LEASE, bounds.faults),
+            collector: Collector::new(LEASE * TICK_MS, bounds.faults),
             tail: Vec::new(),
         });
         self.handle(bounds, who, out);
@@ -433,7 +433,9 @@ impl World {
         match who {
             Who::Reader => {
                 if let (Answer::Head(head), Some(reader)) = (answer, &mut self.reader) {
-                    reader.lease.renewed(LocalTime(sent), LocalTime(self.clock));
+                    reader
+                        .lease
+                        .renewed(LocalTime(sent * TICK_MS), LocalTime(self.clock * TICK_MS));
                     let roots = head.base.root.map(|root| root.name);
                     let closed = head
                         .spans

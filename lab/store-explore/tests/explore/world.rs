@@ -100,8 +100,10 @@ pub(crate) enum Outer {
     LeaseFromRepeat,
 }
 
-/// Time that a writer serves reads after a proof that it owns the volume, and that a reader uses a head.
+/// Ticks that a writer serves reads after a proof that it owns the volume, and that a reader uses a head.
 pub(crate) const LEASE: u64 = 2;
+/// Milliseconds of a tick. The store's clock shows whole seconds.
+pub(crate) const TICK_MS: u64 = 500;
 
 /// Who waits for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use steadfast_crashtest::check::{Checker, Verdict};
-use steadfast_crashtest::effects::{Effects, Run};
+use steadfast_crashtest::effects::{Effects, Run, readable};
 use steadfast_crashtest::explore::{self, Options};
 use steadfast_crashtest::models::Model;
 use steadfast_crashtest::report::{self, About, Report};
@@ -265,7 +265,8 @@ fn sanity(checker: &Checker, run: &Run, models: &[Model]) -> Result<Option<Strin
     match judge(effects.steps())? {
         Verdict::Broken { line, .. } => {
             return Err(not_run(format!(
-                "the check refuses the files as the workload left them, without any power cut: \"{line}\"; mend the check or the workload"
+                "the check refuses the files as the workload left them, without any power cut: \"{}\"; mend the check or the workload",
+                readable(line.as_bytes())
             )));
         }
         Verdict::Error(why) => return Err(not_run(why)),

@@ -8,6 +8,7 @@ mod calibrate;
 mod confirm;
 mod explain;
 mod explore;
+mod import;
 mod live;
 mod models;
 mod own;
@@ -34,6 +35,8 @@ pub(crate) enum Command {
     Test(Box<test::Args>),
     /// Run a program and write every call on its files down
     Record(record::Args),
+    /// Make a trace of a log of strace, where nothing can be mounted
+    Import(import::Args),
     /// Judge the states that a power cut in a recorded run could leave
     Explore(Box<explore::Args>),
     /// Show a finding in full, for each model
@@ -75,6 +78,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Test(args) => test::run(args),
         Command::Record(args) => record::run(args),
+        Command::Import(args) => import::run(args),
         Command::Explore(args) => explore::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Show(args) => show::run(args),

@@ -109,7 +109,10 @@ pub(super) fn record(
     options.interrupted = Arc::clone(stop);
     options.output = Some(Box::new(std::io::stderr()));
     let recorded = record::record(options).map_err(not_run)?;
-    let kept = format!("the trace is kept in {}", trace.display());
+    let kept = match recorded.counts.calls {
+        0 => "it made no call until then".to_owned(),
+        _ => format!("the trace is kept in {}", trace.display()),
+    };
     match recorded.end.how {
         Ended::Interrupted => Err(not_run(format!("interrupted while it recorded; {kept}"))),
         Ended::Exited(0) | Ended::TimeLimit => Ok(recorded),

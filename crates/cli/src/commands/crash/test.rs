@@ -1,8 +1,10 @@
 //! `steadfast crash test`: records a program and explores the recording.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+use steadfast_crashtest::trace::Trace;
 
 use super::{explore, not_run, record, report_of};
 use crate::failure::{Failure, notice};
@@ -31,7 +33,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             std::env::temp_dir().join(name)
         }
     };
-    record::record(&args.record, &args.workload, &trace, &stop)?;
+    let recorded = record::record(&args.record, &args.workload, &trace, &stop);
+    if recorded.is_err() && args.output.is_none() && is_empty(&trace) {
+        // Nothing was mounted or started: there is nothing to keep, and the failure is told anyway.
+        let _ = std::fs::remove_file(&trace);
+    }
+    recorded?;
     let kept = |failure: Failure| Failure {
         message: format!(
             "{}; the trace is kept in {}",
@@ -59,4 +66,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
         }
     }
     Ok(code)
+}
+
+/// Whether a trace holds no call.
+fn is_empty(trace: &Path) -> bool {
+    Trace::open(trace).is_ok_and(|t| t.calls.is_empty() && t.setup.is_empty())
 }

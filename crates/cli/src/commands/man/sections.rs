@@ -2,6 +2,7 @@
 //! test, so that none is out of date.
 
 mod crash;
+mod store;
 mod streams;
 
 /// Exit codes of most commands.
@@ -59,6 +60,10 @@ const SECTIONS: &[Sections] = &[
             (
                 "steadfast mkfs --size 1G --contract relaxed data.img",
                 "Make a volume for which the kernel keeps what programs write until a file is closed or synced.",
+            ),
+            (
+                "steadfast mkfs --size 100G --on s3://bucket/prefix",
+                "Make a volume on an object store, which is tried first.",
             ),
             (
                 "steadfast mkfs --size 1G --on pm /dev/shm/volume",
@@ -364,6 +369,7 @@ pub(super) fn all() -> impl Iterator<Item = &'static Sections> {
         .iter()
         .chain(streams::SECTIONS)
         .chain(crash::SECTIONS)
+        .chain(store::SECTIONS)
 }
 
 /// The sections of a page in roff; none if the command has none.

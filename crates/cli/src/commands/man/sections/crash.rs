@@ -51,6 +51,14 @@ pub(super) const SECTIONS: &[Sections] = &[
         )],
     },
     Sections {
+        name: "steadfast-crash-import",
+        exit: STEPS,
+        examples: &[(
+            "steadfast crash import --strace log --root /srv/data -o trace",
+            "Make a trace of what a program did in /srv/data, by a log of 'strace -f -y -xx -ttt -s 10000000 -o log'.",
+        )],
+    },
+    Sections {
         name: "steadfast-crash-explore",
         exit: JUDGES,
         examples: &[(

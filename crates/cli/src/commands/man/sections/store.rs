@@ -1,0 +1,104 @@
+//! The pages of `steadfast store`.
+
+use super::{Sections, usual};
+
+pub(super) const SECTIONS: &[Sections] = &[
+    usual(
+        "steadfast-store",
+        &[(
+            "steadfast store info s3://bucket/prefix",
+            "Show what a volume is, which process has it, and what it holds.",
+        )],
+    ),
+    Sections {
+        name: "steadfast-store-probe",
+        exit: "0 the store keeps the rules; 1 it breaks one, or the probe failed; 2 the command line is wrong.",
+        examples: &[
+            (
+                "steadfast store probe s3://bucket/prefix",
+                "Try the store of the environment's endpoint.",
+            ),
+            (
+                "steadfast store probe --endpoint http://10.0.0.1:7070 --endpoint http://10.0.0.2:7070 s3://bucket/prefix",
+                "Let writers race over two endpoints of one store.",
+            ),
+        ],
+    },
+    usual(
+        "steadfast-store-info",
+        &[(
+            "steadfast store info --json s3://bucket/prefix",
+            "The same for scripts.",
+        )],
+    ),
+    Sections {
+        name: "steadfast-store-check",
+        exit: "0 clean; 2 the command line is wrong; 4 objects are missing or damaged; 8 could not run.",
+        examples: &[(
+            "steadfast store check --progress s3://bucket/prefix",
+            "Read all objects and compare their hashes.",
+        )],
+    },
+    usual(
+        "steadfast-store-gc",
+        &[
+            (
+                "steadfast store gc s3://bucket/prefix",
+                "Move live blocks together, and delete what is due.",
+            ),
+            (
+                "steadfast store gc --sweep --delete s3://bucket/prefix",
+                "Also delete what nothing names.",
+            ),
+        ],
+    ),
+    usual(
+        "steadfast-store-cost",
+        &[(
+            "steadfast store cost --price gib-month=0.01,puts=0.005,gets=0 s3://bucket/prefix",
+            "What the volume costs at these prices.",
+        )],
+    ),
+    usual(
+        "steadfast-store-snapshot",
+        &[(
+            "steadfast store snapshot list s3://bucket/prefix",
+            "List snapshots and clones.",
+        )],
+    ),
+    usual(
+        "steadfast-store-snapshot-create",
+        &[(
+            "steadfast store snapshot create s3://bucket/prefix monday",
+            "Keep the last checkpoint; of an unmounted volume that is all of it.",
+        )],
+    ),
+    usual(
+        "steadfast-store-snapshot-list",
+        &[(
+            "steadfast store snapshot list --json s3://bucket/prefix",
+            "List snapshots and clones for scripts.",
+        )],
+    ),
+    usual(
+        "steadfast-store-snapshot-delete",
+        &[(
+            "steadfast store snapshot delete s3://bucket/prefix monday",
+            "Delete a snapshot; the next writer frees what it alone needs.",
+        )],
+    ),
+    usual(
+        "steadfast-store-clone",
+        &[(
+            "steadfast store clone s3://bucket/prefix@monday s3://bucket/test",
+            "Make a writable volume that begins with what the snapshot has.",
+        )],
+    ),
+    usual(
+        "steadfast-store-take-over",
+        &[(
+            "steadfast store take-over s3://bucket/prefix",
+            "Fence the owner: it acknowledges nothing more. Any machine may then mount the volume.",
+        )],
+    ),
+];
