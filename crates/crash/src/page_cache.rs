@@ -23,6 +23,17 @@ use steadfast_vfs::{
     RenameMode, Result, Seek, SetAttr, StatFs, XattrMode,
 };
 
+/// Whether this bug is planted. Without the feature `faults` there is none to name.
+macro_rules! planted {
+    ($cache:expr, $bug:ident) => {{
+        #[cfg(feature = "faults")]
+        let planted = $cache.mutation == Some(Mutation::$bug);
+        #[cfg(not(feature = "faults"))]
+        let planted = $cache.mutation.is_some();
+        planted
+    }};
+}
+
 const PAGE: u64 = 4096;
 /// Writes that end past this are the volume's to refuse.
 const KEPT_END_MAX: u64 = 1 << 30;
@@ -98,10 +109,6 @@ impl PageCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn is(&self, mutation: Mutation) -> bool {
-        self.mutation == Some(mutation)
-    }
-
     /// Between two calls, some pages are sent.
     pub(crate) fn pass_time(&self) {
         let mut state = self.state();
@@ -159,7 +166,7 @@ impl PageCache {
         }
         let at = first * PAGE;
         // What a faulty kernel keeps past the end goes as well.
-        let inside = match self.is(Mutation::TruncateKeeps) {
+        let inside = match planted!(self, TruncateKeeps) {
             true => u64::MAX,
             false => kept.size.saturating_sub(at),
         };
@@ -249,7 +256,7 @@ impl PageCache {
             && kept.size < end
         {
             kept.size = end;
-            if self.is(Mutation::SizeAhead) {
+            if planted!(self, SizeAhead) {
                 let set = SetAttr {
                     size: Some(end),
                     ..SetAttr::default()
@@ -262,7 +269,7 @@ impl PageCache {
 
     /// The end of a file was put at `size`.
     fn resized(&self, ino: Ino, size: u64) {
-        let keeps = self.is(Mutation::TruncateKeeps);
+        let keeps = planted!(self, TruncateKeeps);
         let mut state = self.state();
         let Some(kept) = state.kept.get_mut(&ino) else {
             return;
@@ -376,9 +383,9 @@ impl FileSystem for PageCache {
     }
 
     fn release(&self, ino: Ino) {
-        if self.is(Mutation::CloseLate) {
+        if planted!(self, CloseLate) {
             self.state().late = Some(ino);
-        } else if !self.is(Mutation::CloseKeeps) {
+        } else if !planted!(self, CloseKeeps) {
             self.send_file(&mut self.state(), ino);
         }
         self.fs.release(ino);
@@ -423,10 +430,10 @@ impl FileSystem for PageCache {
     }
 
     fn fsync(&self, caller: &Caller, ino: Ino, data_only: bool) -> Result<()> {
-        if !self.is(Mutation::FsyncKeeps) {
+        if !planted!(self, FsyncKeeps) {
             self.send_file(&mut self.state(), ino);
         }
-        let synced = match self.is(Mutation::FsyncUncommitted) {
+        let synced = match planted!(self, FsyncUncommitted) {
             true => Ok(()),
             false => self.fs.fsync(caller, ino, data_only),
         };
@@ -490,7 +497,7 @@ impl FileSystem for PageCache {
     }
 
     fn sync(&self) -> Result<()> {
-        if !self.is(Mutation::SyncKeeps) {
+        if !planted!(self, SyncKeeps) {
             self.send_all(&mut self.state());
         }
         self.fs.sync()

@@ -29,6 +29,7 @@ mod io;
 mod local;
 mod map;
 mod object;
+mod opening;
 mod owner;
 mod place;
 mod probe;

@@ -26,6 +26,7 @@ mod stacks;
 #[cfg(not(target_arch = "x86_64"))]
 #[path = "no_stacks.rs"]
 mod stacks;
+mod tap;
 mod user;
 mod watch;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// Dependencies that no source names, and why they are there.
-const UNNAMED: [(&str, &str, &str); 3] = [
+const UNNAMED: [(&str, &str, &str); 2] = [
     (
         "crates/cli/Cargo.toml",
         "steadfast-nbdkit",
@@ -17,11 +17,6 @@ const UNNAMED: [(&str, &str, &str); 3] = [
         "crates/store/Cargo.toml",
         "reqwest",
         "named for its features: TLS with ring",
-    ),
-    (
-        "crates/store/Cargo.toml",
-        "tempfile",
-        "its tests on directories come with the command",
     ),
 ];
 

@@ -1,0 +1,115 @@
+//! How a volume is opened, and why that may fail.
+
+use crate::driver::Failed;
+use crate::io::StoreError;
+use crate::place::{Access, PlaceError};
+use std::time::Duration;
+
+/// Why a volume could not be made, opened or looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL, or this machine.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The protocol.
+    #[error(transparent)]
+    Failed(#[from] Failed),
+    /// Nothing is there.
+    #[error("{0}: no volume is there; check the URL, or make one with 'steadfast mkfs --on {0}'")]
+    Absent(String),
+    /// Something is there.
+    #[error("{0}: a volume is there already; choose another prefix, or delete its objects first")]
+    Exists(String),
+    /// Another process has it.
+    #[error(
+        "{url}: is in use by process {pid} of this machine; end that first, or take the volume over ('-o take_over', \
+         'steadfast store take-over'): the other is then fenced"
+    )]
+    InUse {
+        /// The volume.
+        url: String,
+        /// The process.
+        pid: u32,
+    },
+    /// Another machine has it, or has died with it.
+    #[error(
+        "{url}: process {pid} on {host} has not released it, and nobody here can know whether it runs; if it is gone, or is to \
+         be fenced, take the volume over ('-o take_over', 'steadfast store take-over')"
+    )]
+    Elsewhere {
+        /// The volume.
+        url: String,
+        /// The machine.
+        host: String,
+        /// The process.
+        pid: u32,
+    },
+    /// A writer changes it faster than it can be read.
+    #[error("{0}: a writer goes on faster than it can be read; try again")]
+    Restless(String),
+    /// No snapshot has the name.
+    #[error(
+        "{url}: there is no snapshot '{name}'; 'steadfast store snapshot list {url}' lists them"
+    )]
+    NoSnapshot {
+        /// The volume.
+        url: String,
+        /// The name.
+        name: String,
+    },
+    /// Another snapshot has the name.
+    #[error("{url}: there is a snapshot '{name}' already")]
+    SnapshotExists {
+        /// The volume.
+        url: String,
+        /// The name.
+        name: String,
+    },
+    /// Nothing was flushed to the volume yet.
+    #[error("{0}: no checkpoint was published yet: mount it once")]
+    NoCheckpoint(String),
+}
+
+/// How a volume is opened.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// How the store is reached.
+    pub access: Access,
+    /// Fence an owner that has not released the volume.
+    pub take_over: bool,
+    /// How long the store may take to answer while the volume is opened.
+    pub patience: Duration,
+    /// How long the store may take to answer afterwards, before the volume fails; without it, an outage is waited out.
+    pub store_timeout: Option<Duration>,
+    /// Memory for what was read.
+    pub cache_bytes: u64,
+    /// How long a retired object stays in the store, for readers that still use it.
+    pub keep_deleted: Duration,
+    /// A full epoch is flushed, instead of refusing what does not fit: for clients that know of no epochs.
+    pub flush_when_full: bool,
+    /// A device that is dropped is released: for commands that end in many ways.
+    pub release_on_drop: bool,
+    /// A rule that the disk leaves out, and one of the protocol.
+    #[cfg(feature = "faults")]
+    pub faults: (Option<crate::DeviceFault>, crate::protocol::Faults),
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            access: Access::default(),
+            take_over: false,
+            patience: Duration::from_secs(20),
+            store_timeout: None,
+            cache_bytes: 64 << 20,
+            keep_deleted: Duration::from_secs(600),
+            flush_when_full: false,
+            release_on_drop: false,
+            #[cfg(feature = "faults")]
+            faults: Default::default(),
+        }
+    }
+}
