@@ -577,6 +577,7 @@ mutation!(
     1,
     skip_covered_check
 );
+mutation!(data_that_no_record_covers_is_caught, 1, data_uncovered);
 mutation!(
     corner_20_foreign_uncommitted_bytes_are_caught,
     2,
