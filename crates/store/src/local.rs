@@ -21,8 +21,8 @@ use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
-/// Objects up to this size get an ETag.
-const TAGGED_BYTES: u64 = 64 << 10;
+/// Objects up to this size are tagged by their contents when they are read: all that is ever swapped is smaller.
+const TAGGED_BYTES: u64 = 1 << 20;
 
 /// See the module's header.
 #[derive(Debug)]

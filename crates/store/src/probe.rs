@@ -24,6 +24,11 @@ const SKEW: u64 = 15 * 60;
 /// Writers in a race, at most: each has a byte of its own for each kind of race.
 const WRITERS_MOST: usize = 128;
 
+/// Some races are of fewer writers with larger bodies: a store that checks, then reads the body, has a wider gap there.
+const LARGE_EVERY: usize = 5;
+const LARGE_WRITERS: usize = 8;
+const LARGE_BYTES: usize = 128 << 10;
+
 /// What a store must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
@@ -173,10 +178,10 @@ async fn get(place: &Location, path: &Path) -> Result<Option<(Bytes, UpdateVersi
 
 /// The bytes of a writer, of a length of its own, so that a mixture shows. Those of a swap are other ones than those of a
 /// create: a swap for the same bytes would leave the ETag, and a second swap would be right.
-fn body_of(writer: usize, rule: Rule) -> Bytes {
+fn body_of(writer: usize, rule: Rule, bytes: usize) -> Bytes {
     let swap = usize::from(rule == Rule::SwapRace);
     let value = (writer + swap * WRITERS_MOST) as u8;
-    Bytes::from(vec![value; 4096 * (1 + swap) + writer])
+    Bytes::from(vec![value; bytes * (1 + swap) + writer])
 }
 
 /// Tries a store. `places` are the same prefix over each of its endpoints. Objects of the probe lie below `probe-…/` and are
@@ -389,8 +394,12 @@ impl Trial<'_> {
             let _ = put(self.place(round), &calm, body, PutMode::Create).await;
             times.push(begun.elapsed());
             let path = self.path(&format!("create-{round}"));
+            let size = match round % LARGE_EVERY {
+                1 => (options.writers.min(LARGE_WRITERS), LARGE_BYTES),
+                _ => (options.writers, 4096),
+            };
             let lost = self
-                .race(options.writers, &path, PutMode::Create, Rule::CreateRace)
+                .race(size, &path, PutMode::Create, Rule::CreateRace)
                 .await;
             self.report.lost_races.0 += usize::from(lost);
             progress(round as u64 * 2 + 1, total);
@@ -400,9 +409,7 @@ impl Trial<'_> {
                 _ => continue,
             };
             let swap = PutMode::Update(tag);
-            let lost = self
-                .race(options.writers, &path, swap, Rule::SwapRace)
-                .await;
+            let lost = self.race(size, &path, swap, Rule::SwapRace).await;
             self.report.lost_races.1 += usize::from(lost);
             self.report.rounds += 1;
             progress(round as u64 * 2 + 2, total);
@@ -413,14 +420,20 @@ impl Trial<'_> {
     }
 
     /// One race, of writers with different bodies. True if the store let several win, or kept other bytes than the winner's.
-    async fn race(&mut self, writers: usize, path: &Path, mode: PutMode, rule: Rule) -> bool {
+    async fn race(
+        &mut self,
+        (writers, bytes): (usize, usize),
+        path: &Path,
+        mode: PutMode,
+        rule: Rule,
+    ) -> bool {
         let barrier = Arc::new(Barrier::new(writers));
         let mut tasks = Vec::with_capacity(writers);
         for writer in 0..writers {
             let (place, path, mode) = (self.place(writer).clone(), path.clone(), mode.clone());
             let barrier = Arc::clone(&barrier);
             tasks.push(tokio::spawn(async move {
-                let body = body_of(writer, rule);
+                let body = body_of(writer, rule, bytes);
                 barrier.wait().await;
                 put(&place, &path, body, mode).await
             }));
@@ -439,7 +452,7 @@ impl Trial<'_> {
                 .first()
                 .map(|first| usize::from(*first))
                 .map(|first| first % WRITERS_MOST)
-                .filter(|writer| *body == body_of(*writer, rule)),
+                .filter(|writer| *body == body_of(*writer, rule, bytes)),
             _ => None,
         };
         let what = match (&winners[..], holds) {

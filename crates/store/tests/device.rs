@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, Snapshot};
-use steadfast_store::protocol::Faults;
+use steadfast_store::protocol::{self, Faults};
 use steadfast_store::{DeviceFault, OpenOptions, StoreDevice, create};
 use support::{Client, Random, names, options};
 
@@ -242,7 +242,10 @@ fn a_rule_that_is_left_out_is_found() {
         found.is_err(),
         "a snapshot that is not pinned was not found"
     );
-    let taken = Faults::only(steadfast_store::protocol::Fault::ForeignTakenForOwn);
+    let unconditional = Faults::only(protocol::Fault::CheckpointWithoutSwap);
+    let found = std::panic::catch_unwind(|| deposed(0..1, (None, unconditional)));
+    assert!(found.is_err(), "a checkpoint without a swap was not found");
+    let taken = Faults::only(protocol::Fault::ForeignTakenForOwn);
     let found = std::panic::catch_unwind(|| fencing((None, taken)));
     assert!(found.is_err(), "a fenced writer that goes on was not found");
 }
@@ -279,6 +282,79 @@ fn fencing(faults: Fault) {
     drop(new);
     let third = Client::of(&store).volume().open(&options()).unwrap();
     assert_eq!(contents(&third), model);
+}
+
+/// A machine that was taken over does not know it yet: whatever it does first, checkpoints and collection included, its
+/// successor loses nothing, and nothing new of it is acknowledged.
+fn deposed(seeds: std::ops::Range<u64>, faults: Fault) {
+    for seed in seeds {
+        let mut random = Random(seed);
+        let store = Arc::new(InMemory::new());
+        let (one, two) = (Client::of(&store), Client::of(&store));
+        fresh(&one);
+        let options = || OpenOptions {
+            faults,
+            ..options()
+        };
+        let old = one.volume().open(&options()).unwrap();
+        let (mut flushed, mut number) = (vec![0; BLOCKS as usize], 0);
+        let mut life = Life {
+            random: &mut random,
+            number: &mut number,
+            flushed: &mut flushed,
+            steps: 25,
+        };
+        assert_eq!(life.live(&old), [] as [Vec<u64>; 0], "seed {seed}");
+        old.rollback().unwrap();
+        assert!(write(&old, &mut flushed, 1, 40, 1 << 20), "seed {seed}");
+        old.flush().unwrap();
+        let new = two.volume().open(&options()).unwrap();
+        assert_eq!(contents(&new), flushed, "seed {seed}");
+        let mut act = |disk: &StoreDevice, fenced: bool| {
+            for _ in 0..6 {
+                match random.below(3) {
+                    0 => drop(disk.checkpoint()),
+                    1 => drop(disk.collect(95)),
+                    _ if fenced => {
+                        let at = random.below(BLOCKS - 10);
+                        let written = disk.write(BlockNo(at), &[&block(at, 7)]).is_ok();
+                        let acknowledged = written && disk.flush().is_ok();
+                        assert!(!acknowledged, "seed {seed}: a fenced flush");
+                    }
+                    _ => {
+                        number += 1;
+                        let at = random.below(BLOCKS - 3000);
+                        let count = 1 + random.below(2500);
+                        assert!(write(disk, &mut flushed, at, count, number), "seed {seed}");
+                        disk.flush().unwrap();
+                    }
+                }
+            }
+        };
+        if seed % 2 == 0 {
+            // Its first deed that the successor could notice.
+            assert!(
+                old.checkpoint().is_err(),
+                "seed {seed}: a fenced checkpoint"
+            );
+        }
+        act(&old, true);
+        act(&new, false);
+        act(&old, true);
+        act(&new, false);
+        assert_eq!(contents(&new), flushed, "seed {seed}");
+        assert!(new.failed().is_none(), "seed {seed}: {:?}", new.failed());
+        drop((old, new));
+        let checked = two.volume().check(&mut |_, _| {}).unwrap();
+        assert_eq!(checked.findings, [], "seed {seed}");
+        let third = Client::of(&store).volume().open(&options()).unwrap();
+        assert_eq!(contents(&third), flushed, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_machine_that_was_taken_over_harms_nothing() {
+    deposed(0..6, Fault::default());
 }
 
 /// Answers are lost and requests fail: all is repeated or recognised, nothing is done twice.
