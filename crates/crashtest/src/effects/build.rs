@@ -373,6 +373,12 @@ impl Builder<'_> {
             return vec![first];
         }
         match self.model.rename {
+            // A sync of the new directory logs its entry alone: a real Btrfs then shows both names.
+            Rename::Atomic if self.model.sync_jumps && from.0 != to.0 => {
+                let mut gone = self.named(from, ino, vec![gone]);
+                gone.cells.push(Cell::Name(to.0, Arc::clone(&to.1)));
+                vec![first, gone]
+            }
             Rename::Atomic => {
                 first.changes.insert(0, gone);
                 first.cells.push(Cell::Name(from.0, Arc::clone(&from.1)));
@@ -480,7 +486,12 @@ impl Builder<'_> {
         let id = self.all.len();
         let mut cells = Bits::new();
         if !self.has(Fault::NoCells) {
+            // Copy on write: a truncation sets the size, whatever written sizes wait for their data.
+            let overtakes = proto.range.is_some()
+                && self.model.truncate == Truncate::Atomic
+                && self.model.append == Append::DataBeforeSize;
             let last = proto.cells.iter().filter_map(|c| self.last.get(c).copied());
+            let last = last.filter(|e| !overtakes || self.all[*e].class != Classes::SIZE);
             for other in last.chain(self.cuts_before(&proto)) {
                 cells.add(&self.all[other].cells);
                 cells.insert(other);
@@ -638,9 +649,14 @@ impl Builder<'_> {
             self.demand(ino, *demand, &mut wanted);
         }
         let wanted = self.closure(&wanted, model.sync_jumps);
+        let before = self.demanded.clone();
         self.demanded.add(&wanted);
         if let What::Fsync { ino, .. } = &step.what {
-            self.synced.insert(*ino);
+            // What had nothing to sync is in no log.
+            let mut all = self.all.iter().enumerate();
+            if all.any(|(i, e)| e.file == Some(*ino) && !before.get(i)) {
+                self.synced.insert(*ino);
+            }
         }
     }
 

@@ -344,3 +344,30 @@ fn every_planted_fault_is_noticed() {
     let right = Effects::new(&chained().run(), &Model::shipped("ext4").unwrap());
     assert_ne!(late.acked, right.acked);
 }
+
+/// A real Btrfs showed all three.
+#[test]
+fn btrfs_shows_two_names_after_a_sync_of_the_new_directory_and_sizes_that_overtake_data() {
+    let base = || {
+        Script::new()
+            .make("a")
+            .write("a", 0, b"aaaa")
+            .mkdir("d")
+            .durable()
+    };
+    let moved = trees(base().rename("a", "d/a").fsync("d"), "btrfs", 2);
+    assert!(moved.contains("/a=a4 /d/ /d/a=a4"), "{moved:?}");
+    assert!(moved.iter().all(|t| t.contains("/d/a=a4")), "{moved:?}");
+    let grown = trees(base().write("a", 4, b"bb").truncate("a", 8), "btrfs", 0);
+    assert!(grown.contains("/a=a4+04 /d/"), "{grown:?}");
+    // A file that had nothing to sync is in no log: its new name waits for a commit.
+    let renamed = || base().make("o").fsync("a").rename("a", "b").fsync("o");
+    assert!(
+        trees(renamed(), "btrfs", 4)
+            .iter()
+            .any(|t| t.contains("/a=a4"))
+    );
+    let logged = base().make("o").write("a", 0, b"b").fsync("a");
+    let logged = trees(logged.rename("a", "b").fsync("o"), "btrfs", 5);
+    assert!(logged.iter().all(|t| t.contains("/b=b1+a3")), "{logged:?}");
+}

@@ -210,7 +210,7 @@ impl Pending {
         let lost: Vec<_> = all.filter(|(i, _)| !bits.get(*i)).collect();
         let data = lost.iter().filter(|(_, e)| e.class.meets(Classes::DATA));
         Cut {
-            disk: Former::new(&effects).disk(&bits, tear),
+            disk: Former::once(&effects, &bits, tear),
             pending: effects.all.len() - floor.len(),
             lost: lost.len(),
             lost_bytes: data.filter_map(|(_, e)| e.part).map(|(a, b)| b - a).sum(),

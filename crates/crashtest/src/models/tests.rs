@@ -6,11 +6,26 @@ fn wrong(text: &str) -> String {
 }
 
 #[test]
-fn every_shipped_model_is_understood_named_as_listed_and_not_calibrated() {
+fn every_shipped_model_is_understood_and_named_as_listed() {
     for name in Model::names() {
         let model = Model::shipped(name).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!(model.name, name);
-        assert_eq!(model.calibration(), "not calibrated");
+        // No kernel has these: nothing to hold them against.
+        let imagined = [
+            "posix",
+            "zfs",
+            "ordered",
+            "metadata-prefix",
+            "sync",
+            "killed",
+        ];
+        if imagined.contains(&name) {
+            assert_eq!(model.calibration(), "not calibrated");
+        }
+        if ["ext4", "xfs", "btrfs"].contains(&name) {
+            let said = model.calibration();
+            assert!(said.contains("none outside the model"), "{name}: {said}");
+        }
         assert!(!model.about.is_empty(), "{name}");
         assert!(
             !model.sync.is_empty(),

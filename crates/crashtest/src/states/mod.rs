@@ -162,6 +162,17 @@ impl<'a> Former<'a> {
         }
     }
 
+    /// The tree of one state, without keeping prefixes: for large files each costs a copy.
+    #[must_use]
+    pub fn once(effects: &'a Effects, bits: &Bits, tear: Option<Tear>) -> Disk {
+        let former = Former {
+            effects,
+            every: usize::MAX,
+            kept: vec![effects.base.clone()],
+        };
+        former.disk(bits, tear)
+    }
+
     /// The tree of a state.
     #[must_use]
     pub fn disk(&self, bits: &Bits, tear: Option<Tear>) -> Disk {
