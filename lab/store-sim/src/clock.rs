@@ -86,6 +86,19 @@ impl Clock {
         }
     }
 
+    /// Drops all tasks and timers. Tasks hold their clock, so without this an unfinished simulation is never freed.
+    pub fn end(&self) {
+        let mut inner = self.lock();
+        let tasks = std::mem::take(&mut inner.tasks);
+        let wakers = std::mem::take(&mut inner.wakers);
+        inner.timers.clear();
+        inner.ready.clear();
+        // Tasks that are dropped lock the clock.
+        drop(inner);
+        drop(tasks);
+        drop(wakers);
+    }
+
     /// Runs all tasks until the clock shows `until_us`. Returns the number of polls.
     pub fn run(&self, until_us: u64) -> u64 {
         let mut polls = 0;

@@ -65,6 +65,7 @@ fn run(seed: u64, faults: Faults) -> Run {
         *locked(&told) = live(&last, 10 * SECOND, false).await;
     });
     clock.run(300 * SECOND);
+    clock.end();
     look_at_snapshots(&world);
     let mut judge = locked(&world.judge);
     if !*locked(&opened) {
