@@ -104,6 +104,7 @@ fn chattr_and_lsattr_work_and_flags_hold_on_a_mount() {
     );
     let stays = File::open(&stays).unwrap();
     assert_eq!(ioctl_getflags(&stays), Ok(IFlags::NOCOW));
+    drop(stays);
     // What is not kept is refused.
     assert_eq!(
         ioctl_setflags(&file, IFlags::COMPRESSED),

@@ -118,7 +118,7 @@ fn finding(f: &FindingReport) -> Vec<String> {
     lines
 }
 
-/// The report, in [`LINES_MAX`] lines at most.
+/// The report, in 40 lines at most.
 #[must_use]
 pub fn text(report: &Report) -> String {
     let mut tail = Vec::new();
