@@ -54,7 +54,7 @@ postgres() {
 }
 if [ "$only" = postgres ]; then postgres; exit; fi
 
-make_workdir "$(fast_base 2000)"
+make_workdir "$(fast_base 2500)"
 HOST=$WORK/host
 export GIT_CONFIG_GLOBAL=$WORK/gitconfig GIT_CONFIG_NOSYSTEM=1
 for setting in user.name=Steadfast user.email=apps@localhost safe.directory='*' init.defaultBranch=main gc.auto=0 \
@@ -253,7 +253,7 @@ check_all() {
 
 # ---------------------------------------------------------------- the story
 
-power_disk "$HOST" 800M
+power_disk "$HOST" 1000M
 mkdir "$WORK/acks"
 for contract in "${CONTRACTS[@]}"; do
   write_image "$HOST/$contract.img" 192
