@@ -20,7 +20,7 @@ impl FileDevice {
     /// left alone.
     ///
     /// # Errors
-    /// [`DeviceError::Locked`] if the device is in use; [`DeviceError::Open`] if it cannot
+    /// [`Locked`](crate::DeviceError::Locked) if the device is in use; [`Open`](crate::DeviceError::Open) if it cannot
     /// be opened, is neither a file nor a block device, cannot be locked, or cannot be
     /// accessed directly though [`Direct::Require`] was asked for.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<FileDevice> {
