@@ -192,7 +192,8 @@ if [ -n "$proofs" ]; then run "proofs" shown "$proofs" "$WORK/proofs"; fi
 start_group explored >"$WORK/explored" 2>&1
 explored=$GROUP
 run "tests" tests
-run "packages for Rust, Python and Go" "$here/crash-packages.sh"
+# With the program that the tests made.
+run "packages for Rust, Python and Go" env STEADFAST="$TARGET/debug/steadfast" "$here/crash-packages.sh"
 if [ -n "$long" ]; then run "models against real file systems" "$here/crash-real.sh" --cuts 6000; fi
 if [ -n "$obligations" ]; then run "obligations on the source" shown "$obligations" "$WORK/obligations"; fi
 shown "$explored" "$WORK/explored" || say "the steps beside the tests were cut short" | tee -a "$FAILED_STEPS"
