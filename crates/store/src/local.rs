@@ -16,10 +16,11 @@ use object_store::{
     ObjectMeta, ObjectStore, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
     Result,
 };
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Objects up to this size are tagged by their contents when they are read: all that is ever swapped is smaller.
 const TAGGED_BYTES: u64 = 1 << 20;
@@ -30,6 +31,9 @@ pub(crate) struct DirStore {
     /// None before the directory is there: the first PUT makes it.
     inner: OnceLock<LocalFileSystem>,
     root: Arc<PathBuf>,
+    /// Directories whose names this process has synced. That one is there is no proof: another PUT may have made it and not
+    /// synced it yet, or have died before it did.
+    named: Arc<Mutex<HashSet<PathBuf>>>,
 }
 
 fn random() -> Result<u128> {
@@ -54,6 +58,7 @@ impl DirStore {
         DirStore {
             inner: OnceLock::new(),
             root: Arc::new(root.to_owned()),
+            named: Arc::default(),
         }
     }
 
@@ -91,13 +96,13 @@ fn sync_dirs(root: &std::path::Path, mut dir: &std::path::Path) -> std::io::Resu
 
 fn put(
     root: &std::path::Path,
+    named: &Mutex<HashSet<PathBuf>>,
     location: &Path,
     payload: &PutPayload,
     mode: &PutMode,
 ) -> Result<PutResult> {
     let target = root.join(location.as_ref());
     let dir = target.parent().unwrap_or(root);
-    let (new_root, new_dir) = (!root.exists(), !dir.exists());
     std::fs::create_dir_all(dir).map_err(generic)?;
     let temporary = root.join(format!(".new-{:032x}", random()?));
     let made = (|| {
@@ -148,10 +153,19 @@ fn put(
     });
     let _ = std::fs::remove_file(&temporary);
     placed?;
-    let dirs = if new_dir { root } else { dir };
-    sync_dirs(dirs, dir).map_err(generic)?;
-    if let Some(above) = root.parent().filter(|_| new_root) {
-        sync_dirs(above, above).map_err(generic)?;
+    let named = || named.lock().unwrap_or_else(PoisonError::into_inner);
+    if named().contains(dir) {
+        sync_dirs(dir, dir).map_err(generic)?;
+    } else {
+        sync_dirs(root, dir).map_err(generic)?;
+        if let Some(above) = root.parent() {
+            match sync_dirs(above, above) {
+                // It was made by somebody else, who may write there.
+                Err(e) if e.kind() == ErrorKind::PermissionDenied => {}
+                done => done.map_err(generic)?,
+            }
+        }
+        named().insert(dir.to_owned());
     }
     let contents: Bytes = payload.clone().into();
     Ok(PutResult {
@@ -175,8 +189,9 @@ impl ObjectStore for DirStore {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
-        let (root, location) = (Arc::clone(&self.root), location.clone());
-        let put = move || put(&root, &location, &payload, &options.mode);
+        let (root, named) = (Arc::clone(&self.root), Arc::clone(&self.named));
+        let location = location.clone();
+        let put = move || put(&root, &named, &location, &payload, &options.mode);
         tokio::task::spawn_blocking(put).await?
     }
 
