@@ -18,6 +18,8 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// The pause before a request is repeated, at first and at most.
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MOST: Duration = Duration::from_secs(5);
+/// After so many attempts to read a part of an object, its length is asked for: an object that ends before the part never has it.
+const SIZE_EVERY: u32 = 3;
 
 /// Why the store did not do what it was asked to.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -186,9 +188,25 @@ impl Io {
             if hopeless && self.is_bounded() || !self.is_patient(begun) {
                 return Err(self.refused("reading", &name.to_string(), &why));
             }
+            if let Some(range) = &range
+                && attempt % SIZE_EVERY == SIZE_EVERY - 1
+                && let Some(has) = self.size(name).await
+                && has < range.end
+            {
+                let needs = range.end;
+                return Err(self.damaged(name, Bad::Cut { has, needs }));
+            }
             tokio::time::sleep(pause(attempt)).await;
         }
         Ok(None)
+    }
+
+    /// An object's length, if the store says it.
+    async fn size(&self, name: ObjectName) -> Option<u64> {
+        let path = self.location.path(&name.to_string());
+        let answer = tokio::time::timeout(deadline(0), self.location.store.head(&path)).await;
+        self.counters.gets.count(0);
+        Some(answer.ok()?.ok()?.size)
     }
 
     /// Asks once. An error has the store's answer, and whether asking again is hopeless.
@@ -350,6 +368,37 @@ mod tests {
         assert_eq!(shortened("two\nlines"), "two lines");
         assert!(shortened(&"x".repeat(1000)).len() < 410);
         assert!(shortened("GET http://169.254.169.254/x").contains("AWS_ACCESS_KEY_ID"));
+    }
+
+    /// A read of an object that another writer had replaced by a shorter one was repeated for ever.
+    #[test]
+    fn a_part_that_an_object_does_not_have_is_an_error_without_a_limit_of_time() {
+        let runtime = crate::place::runtime().expect("threads");
+        runtime.block_on(part_that_is_not_there());
+    }
+
+    async fn part_that_is_not_there() {
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let location = Location::within(store, "volume", "memory://volume");
+        let io = Io::new(location, VolumeId([1; 16]), None);
+        let name = ObjectName::Volume;
+        let put = io.put(name, Bytes::from_static(b"short"), PutMode::Create);
+        assert!(matches!(put.await, Put::Done(_)));
+        assert_eq!(
+            io.get(name, Some(0..5)).await.unwrap().unwrap().bytes,
+            "short"
+        );
+        for range in [0..6, 100..200] {
+            let needs = range.end;
+            let read = io.get(name, Some(range));
+            let read = tokio::time::timeout(Duration::from_secs(60), read).await;
+            match read.expect("the read ends") {
+                Err(StoreError::Damaged { why, .. }) => {
+                    assert_eq!(why, Bad::Cut { has: 5, needs });
+                }
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[test]

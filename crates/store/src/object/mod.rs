@@ -84,6 +84,14 @@ pub enum Bad {
         /// Bytes that the envelope says.
         says: u64,
     },
+    /// Shorter than what other objects say of it.
+    #[error("has {has} bytes, {needs} are needed: it was cut or written over")]
+    Cut {
+        /// Bytes that are there.
+        has: u64,
+        /// Bytes up to the end of what was wanted.
+        needs: u64,
+    },
     /// Its bytes were changed.
     #[error("fails its checksum")]
     Hash,
