@@ -358,6 +358,7 @@ fn shortened(text: &str) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -373,31 +374,25 @@ mod tests {
     /// A read of an object that another writer had replaced by a shorter one was repeated for ever.
     #[test]
     fn a_part_that_an_object_does_not_have_is_an_error_without_a_limit_of_time() {
-        let runtime = crate::place::runtime().expect("threads");
-        runtime.block_on(part_that_is_not_there());
-    }
-
-    async fn part_that_is_not_there() {
         let store = Arc::new(object_store::memory::InMemory::new());
         let location = Location::within(store, "volume", "memory://volume");
         let io = Io::new(location, VolumeId([1; 16]), None);
         let name = ObjectName::Volume;
+        let runtime = crate::place::runtime().unwrap();
+        let read = |range| {
+            let limited = async {
+                tokio::time::timeout(Duration::from_secs(600), io.get(name, Some(range))).await
+            };
+            runtime.block_on(limited).unwrap()
+        };
         let put = io.put(name, Bytes::from_static(b"short"), PutMode::Create);
-        assert!(matches!(put.await, Put::Done(_)));
-        assert_eq!(
-            io.get(name, Some(0..5)).await.unwrap().unwrap().bytes,
-            "short"
-        );
+        assert!(matches!(runtime.block_on(put), Put::Done(_)));
+        assert_eq!(read(0..5).unwrap().unwrap().bytes, "short");
         for range in [0..6, 100..200] {
             let needs = range.end;
-            let read = io.get(name, Some(range));
-            let read = tokio::time::timeout(Duration::from_secs(60), read).await;
-            match read.expect("the read ends") {
-                Err(StoreError::Damaged { why, .. }) => {
-                    assert_eq!(why, Bad::Cut { has: 5, needs });
-                }
-                other => panic!("{other:?}"),
-            }
+            let wrong = read(range).unwrap_err();
+            let why = Bad::Cut { has: 5, needs };
+            assert!(matches!(wrong, StoreError::Damaged { why: found, .. } if found == why));
         }
     }
 
