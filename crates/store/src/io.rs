@@ -3,6 +3,7 @@
 //! A read is sent again until it is answered, with growing pauses of random length. A PUT is sent once: what came of it if
 //! the answer is lost is for the protocol to find out. A request whose deadline passes is given up; it may take effect later.
 
+use crate::local::is_sync_failure;
 use crate::object::{Bad, VolumeId};
 use crate::place::Location;
 use crate::protocol::ObjectName;
@@ -185,7 +186,7 @@ impl Io {
                 Ok(got) => return Ok(got),
                 Err(why) => why,
             };
-            if hopeless && self.is_bounded() || !self.is_patient(begun) {
+            if hopeless || !self.is_patient(begun) {
                 return Err(self.refused("reading", &name.to_string(), &why));
             }
             if let Some(range) = &range
@@ -248,11 +249,12 @@ impl Io {
                 Ok(None)
             }
             Ok(Err(error)) => {
-                let hopeless = matches!(
+                let refused = matches!(
                     error,
                     object_store::Error::PermissionDenied { .. }
                         | object_store::Error::Unauthenticated { .. }
                 );
+                let hopeless = refused && self.is_bounded() || is_sync_failure(&error);
                 Err((first_line(&error), hopeless))
             }
             Err(_) => Err((format!("no answer within {} s", deadline.as_secs()), false)),
@@ -358,7 +360,7 @@ fn shortened(text: &str) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 

@@ -49,6 +49,8 @@ pub struct Access {
 pub struct Location {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) prefix: Path,
+    /// The store, if it is a directory.
+    pub(crate) directory: Option<DirStore>,
     /// As it was given.
     pub url: String,
 }
@@ -78,6 +80,7 @@ impl Location {
             url: url.to_owned(),
             source: Box::new(source),
         };
+        let mut directory = None;
         let (store, prefix): (Arc<dyn ObjectStore>, &str) = match scheme {
             "file" => {
                 let path = std::path::Path::new(rest);
@@ -86,7 +89,8 @@ impl Location {
                         "the directory must be absolute: file:///DIRECTORY",
                     ));
                 }
-                (Arc::new(DirStore::new(path)), "")
+                let store = directory.insert(DirStore::new(path)).clone();
+                (Arc::new(store), "")
             }
             "memory" => (memory(), rest),
             "s3" => {
@@ -103,6 +107,7 @@ impl Location {
         Ok(Location {
             store,
             prefix,
+            directory,
             url: url.trim_end_matches('/').to_owned(),
         })
     }
@@ -113,6 +118,7 @@ impl Location {
         Location {
             store,
             prefix: Path::from(prefix),
+            directory: None,
             url: url.to_owned(),
         }
     }

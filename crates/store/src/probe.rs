@@ -6,6 +6,7 @@
 //! two steps pass the first part and fail the second.
 
 use crate::io::first_line;
+use crate::local::DirStore;
 use crate::place::{Location, PlaceError, random, runtime};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
@@ -137,6 +138,8 @@ struct Trial<'a> {
     /// One client for each endpoint of the store.
     places: &'a [Location],
     dir: String,
+    /// Directories that the first PUT makes, if the store is one.
+    made: Vec<std::path::PathBuf>,
     /// There is something to clean up.
     wrote: bool,
     report: ProbeReport,
@@ -197,6 +200,8 @@ pub fn probe(
     let mut trial = Trial {
         places,
         dir: format!("probe-{:032x}", random()?),
+        made: (places.iter().find_map(|place| place.directory.as_ref()))
+            .map_or_else(Vec::new, DirStore::absent),
         wrote: false,
         report: ProbeReport {
             writers: options.writers.min(WRITERS_MOST),
@@ -487,6 +492,13 @@ impl Trial<'_> {
             .await;
         if let Err(error) = deleted {
             let what = format!("deleting the probe's objects: {}", first_line(&error));
+            self.report.break_rule(Rule::Deletes, what);
+            return;
+        }
+        if let Some(Err(error)) = (place.directory.as_ref())
+            .map(|directory| directory.remove_empty(&self.dir, &self.made))
+        {
+            let what = format!("removing the probe's directory: {error}");
             self.report.break_rule(Rule::Deletes, what);
         }
     }

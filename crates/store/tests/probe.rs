@@ -42,6 +42,22 @@ fn memory_and_a_directory_keep_the_rules() {
     );
     let report = probe(&[place.unwrap()], OPTIONS, &mut |_, _| {}).unwrap();
     assert!(report.is_good(), "{:?}", report.broken);
+    // Of a directory that the probe made nothing stays.
+    let new = format!("file://{}/new/place", dir.path().display());
+    let place = Location::new(&new, &Access::default()).unwrap();
+    let report = probe(std::slice::from_ref(&place), OPTIONS, &mut |_, _| {}).unwrap();
+    assert!(report.is_good(), "{:?}", report.broken);
+    assert!(!dir.path().join("new").exists());
+    // A volume can be made there all the same.
+    create(place.clone(), 5000, Duration::from_secs(5)).unwrap();
+    let report = probe(&[place], OPTIONS, &mut |_, _| {}).unwrap();
+    assert!(report.is_good(), "{:?}", report.broken);
+    let mut left: Vec<_> = std::fs::read_dir(dir.path().join("new/place"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name())
+        .collect();
+    left.sort();
+    assert_eq!(left, [".lock", "head", "volume"]);
 }
 
 /// Conditions are checked, then the write follows: right in sequence, wrong when writers race.
@@ -112,6 +128,8 @@ fn a_volume_in_a_directory_is_found_again_and_damage_is_named() {
         .unwrap();
     let mut bytes = std::fs::read(&slot).unwrap();
     bytes[3000] ^= 4;
+    // Settled files cannot be written.
+    std::fs::remove_file(&slot).unwrap();
     std::fs::write(&slot, &bytes).unwrap();
     let checked = find().unwrap().check(&mut |_, _| {}).unwrap();
     assert_eq!(checked.findings.len(), 1);

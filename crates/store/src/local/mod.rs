@@ -1,0 +1,241 @@
+//! A directory as a store, with what `LocalFileSystem` lacks: objects that are durable when a PUT returns or a GET shows
+//! them, and compare-and-swap.
+//!
+//! **What is read is durable.** A name is visible before it is durable, so each file says whether it is *settled*: a file
+//! without write permission is.
+//!
+//! A *PUT* (1) writes a file of another name; (2) syncs it; (3) gives it its name: a create by a hard link, which fails if the
+//! name is taken; a swap by a rename, under a lock on the file `.lock`, if the hash of the present contents is the ETag;
+//! (4) syncs the directory and, the first time, all above it; (5) marks the file as settled; (6) returns. A swap keeps its
+//! lock up to there.
+//!
+//! A *GET* returns a settled file as it is. Another one has a PUT that is under way, or that has failed or died after (3). The
+//! reader settles it: it takes the lock, looks again, and does (1) to (5) with the same contents as a swap.
+//!
+//! **A sync that failed is never repeated and then believed**: the second one may succeed without the data. If (2) fails, the
+//! file never gets its name, and whoever sends the PUT again writes a fresh file. If (4) fails, the process neither writes nor
+//! settles anything in the store any more ([`SyncFailed`]); a PUT that was under way at that moment fails, too. A later
+//! process finds files that are not settled, and writes fresh ones. So a file is synced once, by the one who wrote it.
+//!
+//! Directories in the store are changed before they are synced for the first time, for the same reason; those above the
+//! store's parent are synced alone.
+//!
+//! A reader without the right to write syncs the file and its directory instead of settling them.
+//!
+//! Deleting is not synced: an object is deleted after the `head` that no longer needs it is durable.
+
+mod directory;
+mod disk;
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use directory::SyncFailed;
+
+use directory::{Directory, Trouble, tag};
+use disk::{Contents, RealDisk};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, GetResultPayload, ListResult, MultipartUpload,
+    ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+/// Objects up to this size are tagged by their contents when they are read: all that is ever swapped is smaller.
+const TAGGED_BYTES: u64 = 1 << 20;
+
+/// See the module's header.
+#[derive(Clone, Debug)]
+pub(crate) struct DirStore {
+    directory: Arc<Directory<RealDisk>>,
+    /// Lists and deletes. None before the directory is there: the first PUT makes it.
+    inner: Arc<OnceLock<LocalFileSystem>>,
+}
+
+fn generic(error: impl std::error::Error + Send + Sync + 'static) -> Error {
+    Error::Generic {
+        store: "directory",
+        source: Box::new(error),
+    }
+}
+
+fn error_of(location: &Path, trouble: Trouble) -> Error {
+    let path = location.to_string();
+    match trouble {
+        Trouble::Taken => Error::AlreadyExists {
+            path,
+            source: Box::new(trouble),
+        },
+        Trouble::Changed { .. } => Error::Precondition {
+            path,
+            source: Box::new(trouble),
+        },
+        Trouble::Io(e) if e.kind() == ErrorKind::NotFound => Error::NotFound {
+            path,
+            source: Box::new(e),
+        },
+        Trouble::Io(e) if e.kind() == ErrorKind::PermissionDenied => Error::PermissionDenied {
+            path,
+            source: Box::new(e),
+        },
+        Trouble::Io(e) => generic(e),
+        Trouble::Sync(failed) => generic(failed),
+    }
+}
+
+/// Whether an error is the sticky one of a directory that could not be synced.
+pub(crate) fn is_sync_failure(error: &Error) -> bool {
+    matches!(error, Error::Generic { source, .. } if source.is::<SyncFailed>())
+}
+
+impl DirStore {
+    /// The store in a directory, which need not be there yet.
+    pub(crate) fn new(root: &std::path::Path) -> DirStore {
+        DirStore {
+            directory: Arc::new(Directory::new(root, RealDisk)),
+            inner: Arc::default(),
+        }
+    }
+
+    /// The store's directory and those above it, as far as they are not there.
+    pub(crate) fn absent(&self) -> Vec<PathBuf> {
+        self.directory.absent()
+    }
+
+    /// Removes an empty directory of the store, and those that were made for it.
+    ///
+    /// # Errors
+    /// The file system's.
+    pub(crate) fn remove_empty(&self, name: &str, made: &[PathBuf]) -> std::io::Result<()> {
+        self.directory.remove_empty(name, made)
+    }
+
+    /// What lists and deletes, once there is a directory.
+    fn inner(&self) -> Result<Option<&LocalFileSystem>> {
+        let root = &self.directory.root;
+        if self.inner.get().is_none() && root.is_dir() {
+            let inner = LocalFileSystem::new_with_prefix(root)?;
+            // Another thread may have been faster: the two are alike.
+            let _ = self.inner.set(inner.with_automatic_cleanup(false));
+        }
+        Ok(self.inner.get())
+    }
+
+    fn needed(&self, location: &Path) -> Result<&LocalFileSystem> {
+        self.inner()?.ok_or_else(|| Error::NotFound {
+            path: location.to_string(),
+            source: "there is no such directory".into(),
+        })
+    }
+}
+
+fn found(location: Path, contents: Contents) -> GetResult {
+    let whole = contents.range == (0..contents.length);
+    let tagged = whole && contents.length <= TAGGED_BYTES;
+    let meta = ObjectMeta {
+        location,
+        last_modified: contents.modified.into(),
+        size: contents.length,
+        e_tag: tagged.then(|| tag(&contents.bytes)),
+        version: None,
+    };
+    let bytes = Bytes::from(contents.bytes);
+    GetResult {
+        payload: GetResultPayload::Stream(stream::once(async move { Ok(bytes) }).boxed()),
+        meta,
+        range: contents.range,
+        attributes: Default::default(),
+        extensions: Default::default(),
+    }
+}
+
+impl std::fmt::Display for DirStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "directory {}", self.directory.root.display())
+    }
+}
+
+#[async_trait]
+impl ObjectStore for DirStore {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        let (directory, at) = (Arc::clone(&self.directory), location.clone());
+        let put = move || {
+            let parts: Vec<&[u8]> = payload.iter().map(|part| &part[..]).collect();
+            directory.put(at.as_ref(), &parts, &options.mode)
+        };
+        let put = tokio::task::spawn_blocking(put).await?;
+        let e_tag = put.map_err(|trouble| error_of(location, trouble))?;
+        Ok(PutResult {
+            e_tag: Some(e_tag),
+            version: None,
+            extensions: Default::default(),
+        })
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        let inner = self.needed(location)?;
+        inner.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        if options.head {
+            return self.needed(location)?.get_opts(location, options).await;
+        }
+        let (directory, at) = (Arc::clone(&self.directory), location.clone());
+        let range = options.range.clone();
+        let get = move || directory.get(at.as_ref(), range.as_ref());
+        let get = tokio::task::spawn_blocking(get).await?;
+        let contents = get.map_err(|trouble| error_of(location, trouble))?;
+        let found = found(location.clone(), contents);
+        options.check_preconditions(&found.meta)?;
+        Ok(found)
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        match self.inner() {
+            Ok(Some(inner)) => inner.delete_stream(locations),
+            // What is not there is deleted.
+            Ok(None) => locations,
+            Err(error) => stream::iter([Err(error)]).boxed(),
+        }
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        match self.inner() {
+            Ok(Some(inner)) => inner.list(prefix),
+            Ok(None) => stream::empty().boxed(),
+            Err(error) => stream::iter([Err(error)]).boxed(),
+        }
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.needed(&Path::default())?
+            .list_with_delimiter(prefix)
+            .await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.needed(from)?.copy_opts(from, to, options).await
+    }
+}
