@@ -5,58 +5,17 @@
 //! contents have equal digests, whichever pages happen to be present.
 
 use crate::hash::Hasher128;
-use std::collections::BTreeMap;
+use crate::pages::{PAGE, Pages};
 use std::fmt;
-use std::sync::{Arc, OnceLock};
 
 /// Unit of sharing between versions, and of a write's atomicity under `ordered`.
-pub const PAGE_BYTES: u64 = 4096;
-const PAGE: usize = PAGE_BYTES as usize;
-
-struct Page {
-    bytes: [u8; PAGE],
-    digest: OnceLock<Option<u128>>,
-}
-
-impl Clone for Page {
-    fn clone(&self) -> Page {
-        Page {
-            bytes: self.bytes,
-            digest: OnceLock::new(),
-        }
-    }
-}
-
-impl Page {
-    /// `None` if all bytes are zero.
-    fn digest(&self) -> Option<u128> {
-        *self.digest.get_or_init(|| {
-            let zero = self.bytes.iter().all(|b| *b == 0);
-            (!zero).then(|| Hasher128::new(11).bytes(&self.bytes).finish())
-        })
-    }
-}
-
-#[derive(Default)]
-struct Inner {
-    pages: BTreeMap<u64, Arc<Page>>,
-    digest: OnceLock<u128>,
-}
-
-impl Clone for Inner {
-    fn clone(&self) -> Inner {
-        Inner {
-            pages: self.pages.clone(),
-            digest: OnceLock::new(),
-        }
-    }
-}
+pub const PAGE_BYTES: u64 = PAGE as u64;
 
 /// A file's content.
 #[derive(Clone, Default)]
 pub struct FileData {
     size: u64,
-    inner: Arc<Inner>,
+    pages: Pages,
 }
 
 impl fmt::Debug for FileData {
@@ -68,7 +27,7 @@ impl fmt::Debug for FileData {
 impl PartialEq for FileData {
     fn eq(&self, other: &FileData) -> bool {
         self.size == other.size
-            && (Arc::ptr_eq(&self.inner, &other.inner) || self.digest() == other.digest())
+            && (self.pages.is_same(&other.pages) || self.digest() == other.digest())
     }
 }
 
@@ -90,13 +49,7 @@ impl FileData {
     /// Pages that are present.
     #[must_use]
     pub fn pages(&self) -> u64 {
-        self.inner.pages.len() as u64
-    }
-
-    fn change(&mut self) -> &mut BTreeMap<u64, Arc<Page>> {
-        let inner = Arc::make_mut(&mut self.inner);
-        inner.digest = OnceLock::new();
-        &mut inner.pages
+        self.pages.len()
     }
 
     /// Reads at `offset`; returns how many bytes, short only at the end.
@@ -108,8 +61,8 @@ impl FileData {
             let (page, from) = (at / PAGE_BYTES, (at % PAGE_BYTES) as usize);
             let n = (PAGE - from).min(len - done);
             let out = &mut buf[done..done + n];
-            match self.inner.pages.get(&page) {
-                Some(p) => out.copy_from_slice(&p.bytes[from..from + n]),
+            match self.pages.get(page) {
+                Some(p) => out.copy_from_slice(&p.bytes()[from..from + n]),
                 None => out.fill(0),
             }
             done += n;
@@ -123,20 +76,11 @@ impl FileData {
             return;
         }
         let mut done = 0;
-        let pages = self.change();
         while done < data.len() {
             let at = offset + done as u64;
             let (page, from) = (at / PAGE_BYTES, (at % PAGE_BYTES) as usize);
             let n = (PAGE - from).min(data.len() - done);
-            let slot = pages.entry(page).or_insert_with(|| {
-                Arc::new(Page {
-                    bytes: [0; PAGE],
-                    digest: OnceLock::new(),
-                })
-            });
-            let p = Arc::make_mut(slot);
-            p.digest = OnceLock::new();
-            p.bytes[from..from + n].copy_from_slice(&data[done..done + n]);
+            self.pages.write(page, from, &data[done..done + n]);
             done += n;
         }
         self.size = self.size.max(offset + data.len() as u64);
@@ -164,26 +108,15 @@ impl FileData {
             end / PAGE_BYTES
         };
         let whole_start = offset.div_ceil(PAGE_BYTES);
-        let pages = self.change();
         if whole_start < whole_end {
-            let gone: Vec<u64> = pages
-                .range(whole_start..whole_end)
-                .map(|(k, _)| *k)
-                .collect();
-            for k in gone {
-                pages.remove(&k);
-            }
+            self.pages.remove(whole_start, whole_end);
         }
         for page in [offset / PAGE_BYTES, end / PAGE_BYTES] {
-            if let Some(slot) = pages.get_mut(&page) {
-                let base = page * PAGE_BYTES;
-                let from = offset.max(base) - base;
-                let to = end.min(base + PAGE_BYTES).saturating_sub(base);
-                if from < to {
-                    let p = Arc::make_mut(slot);
-                    p.digest = OnceLock::new();
-                    p.bytes[from as usize..to as usize].fill(0);
-                }
+            let base = page * PAGE_BYTES;
+            let from = offset.max(base) - base;
+            let to = end.min(base + PAGE_BYTES).saturating_sub(base);
+            if from < to {
+                self.pages.zero(page, from as usize, to as usize);
             }
         }
     }
@@ -191,7 +124,7 @@ impl FileData {
     /// The next offset at or after `offset` that is in a present page, if any.
     #[must_use]
     pub fn next_data(&self, offset: u64) -> Option<u64> {
-        let (page, _) = self.inner.pages.range(offset / PAGE_BYTES..).next()?;
+        let page = self.pages.next(offset / PAGE_BYTES)?;
         let at = (page * PAGE_BYTES).max(offset);
         (at < self.size).then_some(at)
     }
@@ -200,7 +133,7 @@ impl FileData {
     #[must_use]
     pub fn next_hole(&self, offset: u64) -> u64 {
         let mut page = offset / PAGE_BYTES;
-        while self.inner.pages.contains_key(&page) {
+        while self.pages.get(page).is_some() {
             page += 1;
         }
         (page * PAGE_BYTES).max(offset).min(self.size.max(offset))
@@ -209,15 +142,7 @@ impl FileData {
     /// Hash of size and content.
     #[must_use]
     pub fn digest(&self) -> u128 {
-        let sum = *self.inner.digest.get_or_init(|| {
-            let mut sum = 0u128;
-            for (index, page) in &self.inner.pages {
-                if let Some(d) = page.digest() {
-                    sum = sum.wrapping_add(Hasher128::new(12).u64(*index).u128(d).finish());
-                }
-            }
-            sum
-        });
+        let sum = self.pages.sum();
         Hasher128::new(13).u64(self.size).u128(sum).finish()
     }
 
@@ -227,13 +152,7 @@ impl FileData {
         if self == other {
             return None;
         }
-        let mut pages: Vec<u64> = self
-            .inner
-            .pages
-            .keys()
-            .chain(other.inner.pages.keys())
-            .copied()
-            .collect();
+        let mut pages: Vec<u64> = self.pages.numbers().chain(other.pages.numbers()).collect();
         pages.sort_unstable();
         pages.dedup();
         let common = self.size.min(other.size);

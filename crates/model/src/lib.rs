@@ -22,6 +22,7 @@ pub mod log;
 pub mod memfs;
 pub mod op;
 pub mod ordered;
+mod pages;
 mod pmap;
 pub mod prefix;
 pub mod relaxed;

@@ -106,6 +106,8 @@ impl Proto {
 
 struct Builder<'a> {
     model: &'a Model,
+    /// The model's unit of data, or a coarser one.
+    unit: u64,
     fault: Option<Fault>,
     now: Disk,
     all: Vec<Effect>,
@@ -121,7 +123,8 @@ struct Builder<'a> {
     renamed: Bits,
 }
 
-pub(super) fn build(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
+/// `coarse`: the least size of a part of a write. Units of the model become one, so there are fewer states, all of them allowed.
+pub(super) fn build(run: &Run, model: &Model, coarse: u64, fault: Option<Fault>) -> Effects {
     let mut base = run.base.clone();
     for step in &run.steps {
         if let What::Make { ino, node, .. } = &step.what {
@@ -130,6 +133,7 @@ pub(super) fn build(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
     }
     let mut b = Builder {
         model,
+        unit: coarse.max(model.unit).next_multiple_of(model.unit),
         fault,
         now: base.clone(),
         all: Vec::new(),
@@ -334,7 +338,7 @@ impl Builder<'_> {
         proto.file = Some(ino);
         proto.part = Some((size, end));
         proto.tears = self.model.tear < unit;
-        proto.cells = vec![Cell::Unit(ino, size / unit)];
+        proto.cells = vec![Cell::Unit(ino, size / self.unit)];
         Some(proto)
     }
 
@@ -395,7 +399,7 @@ impl Builder<'_> {
         }
         let end = offset.saturating_add(len);
         let old = self.now.size(ino);
-        let mut unit = self.model.unit;
+        let mut unit = self.unit;
         while len / unit >= PARTS_MAX {
             unit = unit.saturating_mul(2);
         }
@@ -415,8 +419,8 @@ impl Builder<'_> {
             proto.file = Some(ino);
             proto.part = Some((at, to));
             proto.tears = self.model.tear < self.model.unit;
-            // Cells are the model's units, whatever the parts are.
-            let units = at / self.model.unit..=(to - 1) / self.model.unit;
+            // Cells are units, whatever the parts are.
+            let units = at / self.unit..=(to - 1) / self.unit;
             proto.cells = units.map(|u| Cell::Unit(ino, u)).collect();
             if to > old {
                 ends.push(to);
@@ -485,6 +489,8 @@ impl Builder<'_> {
     fn push(&mut self, step: usize, mut proto: Proto) {
         let id = self.all.len();
         let mut cells = Bits::new();
+        // Each brings everything before it.
+        let mut direct: Vec<usize> = Vec::new();
         if !self.has(Fault::NoCells) {
             // Copy on write: a truncation sets the size, whatever written sizes wait for their data.
             let overtakes = proto.range.is_some()
@@ -495,6 +501,7 @@ impl Builder<'_> {
             for other in last.chain(self.cuts_before(&proto)) {
                 cells.add(&self.all[other].cells);
                 cells.insert(other);
+                direct.push(other);
             }
         }
         // No log of syncs shows a size before the data that it covers: this order is one of cells, which nothing jumps.
@@ -503,16 +510,19 @@ impl Builder<'_> {
         {
             let file = proto.file.and_then(|f| self.files.get(&f));
             let covered = proto.part.map_or(u64::MAX, |(_, to)| to);
-            for id in file.map(|f| f.fresh.clone()).unwrap_or_default().iter() {
+            let mut fresh = file.map(|f| f.fresh.clone()).unwrap_or_default();
+            fresh.subtract(&cells);
+            for id in fresh.iter() {
                 let data = &self.all[id];
                 if data.part.is_none_or(|(from, _)| from < covered) {
                     cells.add(&data.cells);
                     cells.insert(id);
+                    direct.push(id);
                 }
             }
         }
         let mut before = cells.clone();
-        for other in cells.iter() {
+        for other in direct {
             before.add(&self.all[other].before);
         }
         before.add(&proto.extra);
@@ -545,7 +555,8 @@ impl Builder<'_> {
             self.last.insert(cell, id);
         }
         self.note(id, &proto);
-        for change in &proto.changes {
+        // Names and sizes are asked for, content is not.
+        for change in proto.changes.iter().filter(|c| !c.is_content()) {
             self.now.apply(change);
         }
         self.all.push(Effect {

@@ -153,6 +153,16 @@ pub enum Change {
     },
 }
 
+impl Change {
+    /// Whether it changes neither names nor sizes.
+    pub(super) fn is_content(&self) -> bool {
+        matches!(
+            self,
+            Change::Data { .. } | Change::Zero { .. } | Change::Attr { .. } | Change::Xattr { .. }
+        )
+    }
+}
+
 /// What one path shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {

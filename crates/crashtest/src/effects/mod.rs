@@ -231,13 +231,19 @@ impl Effects {
     /// The effects of a run under a model.
     #[must_use]
     pub fn new(run: &Run, model: &Model) -> Effects {
-        build::build(run, model, None)
+        build::build(run, model, 0, None)
+    }
+
+    /// The same with writes in parts of at least `unit` bytes: fewer effects, and of the states that the model allows fewer.
+    #[must_use]
+    pub fn coarse(run: &Run, model: &Model, unit: u64) -> Effects {
+        build::build(run, model, unit, None)
     }
 
     /// The same with a planted fault, which tests of this crate must notice.
     #[cfg(test)]
     pub(crate) fn with_fault(run: &Run, model: &Model, fault: Option<Fault>) -> Effects {
-        build::build(run, model, fault)
+        build::build(run, model, 0, fault)
     }
 
     /// The tree that a set of effects leaves.

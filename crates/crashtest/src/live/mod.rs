@@ -15,7 +15,7 @@ use crate::record::RecordError;
 use crate::record::live::{Admitted, LiveMount, Mark, Tap};
 use crate::trace::{Call, Op};
 use faults::{Fate, Fault, Rule};
-use pending::{Pending, Policy, half};
+use pending::{Cut, Pending, Policy, half};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -214,7 +214,7 @@ impl Tap for Live {
 struct Power {
     mount: Option<LiveMount>,
     /// What the last cut left, while the power is off.
-    next: Option<Disk>,
+    next: Option<Cut>,
     cuts: u64,
 }
 
@@ -356,19 +356,20 @@ impl Session {
         mount.cut(&known);
         let seed = seed.unwrap_or(power.cuts + 1);
         let cut = self.live.state().pending.cut(policy, seed);
-        power.next = Some(cut.disk);
-        power.cuts += 1;
-        Ok(Answer {
+        let answer = Answer {
             pending: cut.pending,
             lost: cut.lost,
             lost_bytes: cut.lost_bytes,
             ..Answer::default()
-        })
+        };
+        power.next = Some(cut);
+        power.cuts += 1;
+        Ok(answer)
     }
 
     fn power_on(&self) -> Result<Answer, String> {
         let mut power = self.power();
-        let Some(disk) = power.next.clone() else {
+        let Some(disk) = power.next.as_ref().map(Cut::disk) else {
             return Err("the power is on".to_owned());
         };
         let place = tempfile::Builder::new()

@@ -2,6 +2,9 @@
 //!
 //! Invariants: `base` is durable; `run.steps` is every call since, in the order of effect. When a sync leaves nothing that is
 //! not durable, or more is pending than can be kept, the steps go into the base: a kernel writes old changes back by itself, too.
+//!
+//! The cost of a cut follows the number of pending effects, which is bounded; the bytes are not touched before the power is on again.
+//! When much is pending, adjacent writes become one, and their parts larger ([`Effects::coarse`]).
 
 use crate::effects::{Bits, Disk, Effects, Ino, Run, Step, What};
 use crate::models::{Classes, Model};
@@ -9,7 +12,13 @@ use crate::states::{Chance, Former, Tear};
 use std::sync::Arc;
 
 /// Most effects that are pending, by an estimate.
-const EFFECTS_MAX: usize = 16_000;
+const EFFECTS_MAX: usize = 9_000;
+/// Most bytes of pending writes.
+const BYTES_MAX: u64 = 2 << 30;
+/// Largest least part of a write.
+const PART_MAX: u64 = 1 << 20;
+/// Longest write that adjacent ones become.
+const WRITE_MAX: usize = 1 << 20;
 
 /// What a cut chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,14 +47,23 @@ impl Policy {
 /// What a cut leaves.
 #[derive(Clone, Debug)]
 pub struct Cut {
-    /// The tree.
-    pub disk: Disk,
+    effects: Effects,
+    bits: Bits,
+    tear: Option<Tear>,
     /// Effects that were pending, and of these how many are lost.
     pub pending: usize,
     /// Lost ones.
     pub lost: usize,
     /// Bytes of data among them.
     pub lost_bytes: u64,
+}
+
+impl Cut {
+    /// The tree.
+    #[must_use]
+    pub fn disk(&self) -> Disk {
+        Former::once(&self.effects, &self.bits, self.tear)
+    }
 }
 
 /// One thing that is not durable.
@@ -66,7 +84,12 @@ pub struct Volatile {
 pub struct Pending {
     model: Model,
     run: Run,
+    /// How many effects these are, by an estimate.
     effects: usize,
+    /// Bytes of their writes.
+    bytes: u64,
+    /// Least size of a part of a write; 0: the model's unit.
+    part: u64,
     /// Steps at which it is asked next whether all is durable.
     ask_at: usize,
     /// Calls since the beginning.
@@ -84,6 +107,8 @@ impl Pending {
                 steps: Vec::new(),
             },
             effects: 0,
+            bytes: 0,
+            part: 0,
             ask_at: 0,
             number: 0,
         }
@@ -101,16 +126,26 @@ impl Pending {
         &self.model
     }
 
+    fn effects(&self) -> Effects {
+        Effects::coarse(&self.run, &self.model, self.part)
+    }
+
+    /// Effects of a step, by an estimate, and bytes that it writes.
+    fn weight(&self, what: &What) -> (usize, u64) {
+        let What::Write { bytes, .. } = what else {
+            return (2, 0);
+        };
+        let len = bytes.len() as u64;
+        let parts = len.div_ceil(self.part.max(self.model.unit)).min(64) as usize;
+        (1 + parts + parts.min(16), len)
+    }
+
     /// Takes a call in.
     pub fn push(&mut self, what: What) {
         self.number += 1;
-        self.effects += match &what {
-            What::Write { bytes, .. } => {
-                let parts = (bytes.len() as u64 / self.model.unit).min(64) as usize;
-                2 + parts + parts.min(16)
-            }
-            _ => 2,
-        };
+        let (effects, bytes) = self.weight(&what);
+        self.effects += effects;
+        self.bytes += bytes;
         let is_sync = matches!(
             what,
             What::Fsync { .. } | What::Sync | What::SyncRange { .. }
@@ -123,23 +158,83 @@ impl Pending {
             stack: 0,
         });
         let steps = self.run.steps.len();
-        if self.effects > EFFECTS_MAX {
-            self.write_back();
+        if self.effects > EFFECTS_MAX || self.bytes > BYTES_MAX {
+            self.shrink();
         } else if (is_sync || !self.model.call.is_empty()) && steps >= self.ask_at {
             self.settle();
         }
     }
 
+    /// Fewer effects by larger parts; if that does not help, all become durable.
+    fn shrink(&mut self) {
+        self.merge();
+        while self.bytes <= BYTES_MAX {
+            let weights = self.run.steps.iter().map(|s| self.weight(&s.what).0);
+            self.effects = weights.sum();
+            // Half, so that the cost of this stays in proportion.
+            if self.effects <= EFFECTS_MAX / 2 {
+                return;
+            }
+            if self.part >= PART_MAX {
+                break;
+            }
+            self.part = (self.part.max(self.model.unit) * 4).min(PART_MAX);
+        }
+        self.write_back();
+    }
+
+    /// Writes that go on where the one before has ended become one.
+    fn merge(&mut self) {
+        let mut merged: Vec<Step> = Vec::new();
+        let mut joined: Vec<u8> = Vec::new();
+        let flush = |merged: &mut Vec<Step>, joined: &mut Vec<u8>| {
+            if let Some(Step {
+                what: What::Write { bytes, .. },
+                ..
+            }) = merged.last_mut()
+                && !joined.is_empty()
+            {
+                *bytes = Arc::from(joined.as_slice());
+            }
+            joined.clear();
+        };
+        for step in self.run.steps.drain(..) {
+            if let (
+                What::Write { ino, offset, bytes },
+                Some(What::Write {
+                    ino: of,
+                    offset: from,
+                    bytes: before,
+                }),
+            ) = (&step.what, merged.last().map(|s| &s.what))
+            {
+                let len = before.len().max(joined.len());
+                let follows = ino == of && *offset == from.saturating_add(len as u64);
+                if follows && len + bytes.len() <= WRITE_MAX {
+                    if joined.is_empty() {
+                        joined.extend_from_slice(before);
+                    }
+                    joined.extend_from_slice(bytes);
+                    continue;
+                }
+            }
+            flush(&mut merged, &mut joined);
+            merged.push(step);
+        }
+        flush(&mut merged, &mut joined);
+        self.run.steps = merged;
+    }
+
     /// Makes all of it durable.
     pub fn write_back(&mut self) {
-        let effects = Effects::new(&self.run, &self.model);
+        let effects = self.effects();
         self.run.base = effects.disk(&Bits::first(effects.all.len()));
         self.run.steps.clear();
-        (self.effects, self.ask_at) = (0, 0);
+        (self.effects, self.bytes, self.part, self.ask_at) = (0, 0, 0, 0);
     }
 
     fn settle(&mut self) {
-        let effects = Effects::new(&self.run, &self.model);
+        let effects = self.effects();
         let durable = effects.demanded.last().map_or(0, |d| d.len());
         if durable == effects.all.len() {
             self.write_back();
@@ -151,7 +246,7 @@ impl Pending {
 
     /// The data of a file that is not durable never will be.
     pub fn drop_data(&mut self, ino: Ino) {
-        let effects = Effects::new(&self.run, &self.model);
+        let effects = self.effects();
         let durable = effects.demanded.last().cloned().unwrap_or_default();
         let is_durable = |step: usize| {
             let of_step = effects
@@ -172,7 +267,7 @@ impl Pending {
     /// What a power cut now leaves. A call in flight counts as not made.
     #[must_use]
     pub fn cut(&self, policy: Policy, seed: u64) -> Cut {
-        let effects = Effects::new(&self.run, &self.model);
+        let effects = self.effects();
         let floor: Arc<Bits> = effects.demanded.last().cloned().unwrap_or_default();
         let mut bits = floor.as_ref().clone();
         let mut tear = None;
@@ -210,17 +305,19 @@ impl Pending {
         let lost: Vec<_> = all.filter(|(i, _)| !bits.get(*i)).collect();
         let data = lost.iter().filter(|(_, e)| e.class.meets(Classes::DATA));
         Cut {
-            disk: Former::once(&effects, &bits, tear),
             pending: effects.all.len() - floor.len(),
             lost: lost.len(),
             lost_bytes: data.filter_map(|(_, e)| e.part).map(|(a, b)| b - a).sum(),
+            effects,
+            bits,
+            tear,
         }
     }
 
     /// What is not durable, in the order of the calls.
     #[must_use]
     pub fn status(&self) -> Vec<Volatile> {
-        let effects = Effects::new(&self.run, &self.model);
+        let effects = self.effects();
         let floor = effects.demanded.last().cloned().unwrap_or_default();
         let all = effects.all.iter().enumerate();
         all.filter(|(i, _)| !floor.get(*i))
@@ -329,12 +426,12 @@ mod tests {
                     let effects = Effects::new(pending.run(), &model);
                     let returned = effects.steps();
                     for policy in [Policy::Durable, Policy::Random, Policy::Worst] {
-                        let cut = pending.cut(policy, seed + returned as u64);
-                        let answer = allowed(&effects, &model, Moment { returned }, &cut.disk);
+                        let disk = pending.cut(policy, seed + returned as u64).disk();
+                        let answer = allowed(&effects, &model, Moment { returned }, &disk);
                         assert!(
                             matches!(answer, Answer::Allowed(_)),
                             "{name}, seed {seed}, {policy:?}: {}: {answer:?}\n{:?}",
-                            describe(&cut.disk),
+                            describe(&disk),
                             pending.run().steps
                         );
                         cuts += 1;
@@ -343,6 +440,95 @@ mod tests {
             }
         }
         assert!(cuts >= 1000, "{cuts}");
+    }
+
+    #[test]
+    fn merged_writes_and_larger_parts_leave_states_that_the_model_allows() {
+        for name in ["ext4", "xfs", "btrfs", "posix"] {
+            let model = Model::shipped(name).unwrap();
+            for seed in 0..10 {
+                let mut chance = Chance::new(seed);
+                let mut fine = Pending::new(model.clone(), Disk::default());
+                fine.ask_at = usize::MAX;
+                let mut next = ROOT;
+                for _ in 0..7 {
+                    let what = step(&fine, &mut chance, &mut next);
+                    if let What::Write { ino, offset, bytes } = &what {
+                        // In two pieces.
+                        let half = bytes.len() / 2;
+                        for (from, part) in [(0, &bytes[..half]), (half, &bytes[half..])] {
+                            let (ino, offset) = (*ino, offset + from as u64);
+                            let bytes = Arc::from(part);
+                            fine.push(What::Write { ino, offset, bytes });
+                        }
+                    } else {
+                        fine.push(what);
+                    }
+                }
+                let effects = fine.effects();
+                let returned = effects.steps();
+                let mut coarse = fine.clone();
+                coarse.merge();
+                coarse.part = 16_384;
+                assert!(coarse.run.steps.len() <= fine.run.steps.len());
+                assert!(coarse.effects().all.len() <= effects.all.len());
+                let whole = |p: &Pending| {
+                    let effects = p.effects();
+                    describe(&effects.disk(&Bits::first(effects.all.len())))
+                };
+                assert_eq!(whole(&fine), whole(&coarse));
+                for round in 0..20 {
+                    let disk = coarse.cut(Policy::Random, seed * 100 + round).disk();
+                    let answer = allowed(&effects, &model, Moment { returned }, &disk);
+                    assert!(
+                        matches!(answer, Answer::Allowed(_)),
+                        "{name}, seed {seed}: {}: {answer:?}\n{:?}",
+                        describe(&disk),
+                        fine.run().steps
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_gibibyte_may_be_pending_and_a_cut_takes_no_byte_of_it() {
+        let mut pending = Pending::new(Model::shipped("ext4").unwrap(), Disk::default());
+        let at = (ROOT, Arc::<[u8]>::from(b"a".as_slice()));
+        let node = Node::new(FileKind::Regular, 0o644);
+        pending.push(What::Make { at, ino: 2, node });
+        // One buffer stands for all: what counts is how many effects they are.
+        let bytes: Arc<[u8]> = Arc::from(vec![1; 1 << 20]);
+        for i in 0..1024 {
+            let (offset, bytes) = (i << 20, Arc::clone(&bytes));
+            pending.push(What::Write {
+                ino: 2,
+                offset,
+                bytes,
+            });
+        }
+        assert_eq!(pending.run().steps.len(), 1025, "none became durable");
+        assert!(pending.effects().all.len() <= EFFECTS_MAX);
+        let cut = pending.cut(Policy::Durable, 1);
+        assert_eq!(cut.lost_bytes, 1 << 30);
+        // Small adjacent writes count as one.
+        let mut small = Pending::new(Model::shipped("ext4").unwrap(), Disk::default());
+        let bytes: Arc<[u8]> = Arc::from(vec![1; 4096]);
+        for i in 0..20_000 {
+            let (offset, bytes) = (i << 12, Arc::clone(&bytes));
+            small.push(What::Write {
+                ino: 2,
+                offset,
+                bytes,
+            });
+        }
+        let pending: u64 = small
+            .run()
+            .steps
+            .iter()
+            .map(|s| small.weight(&s.what).1)
+            .sum();
+        assert_eq!(pending, 20_000 << 12, "none became durable");
     }
 
     #[test]
@@ -369,9 +555,9 @@ mod tests {
         pending.push(make("b", 3));
         pending.push(write(3));
         assert!(pending.status().iter().any(|v| v.ino == Some(3)));
-        let durable = pending.cut(Policy::Durable, 1).disk;
+        let durable = pending.cut(Policy::Durable, 1).disk();
         assert_eq!(describe(&durable), "a 100 xx1");
-        let worst = pending.cut(Policy::Worst, 1).disk;
+        let worst = pending.cut(Policy::Worst, 1).disk();
         assert_eq!(describe(&worst), "a 100 xx1, b 100 0x1");
     }
 
@@ -393,6 +579,6 @@ mod tests {
         });
         pending.drop_data(2);
         pending.push(fsync());
-        assert_eq!(describe(&pending.cut(Policy::Worst, 1).disk), "a 0");
+        assert_eq!(describe(&pending.cut(Policy::Worst, 1).disk()), "a 0");
     }
 }
