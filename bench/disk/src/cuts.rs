@@ -13,6 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::files;
 use crate::record::{Event, Reader};
+use steadfast_testkit::Random;
 
 const SECTOR: usize = 512;
 
@@ -37,20 +38,8 @@ pub(crate) struct Disk {
     state: Mutex<State>,
 }
 
-/// A generator of the middle quality that this takes (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    fn coin(&mut self) -> bool {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 63 == 1
-    }
+fn coin(random: &mut Random) -> bool {
+    random.below(2) == 1
 }
 
 /// Which of the pending writes survive.
@@ -119,10 +108,10 @@ impl State {
         let kind = [Kind::All, Kind::Some, Kind::Torn][(seed % 3) as usize];
         let pending = std::mem::take(&mut self.pending);
         for event in &pending {
-            let survives = matches!(kind, Kind::All) || random.coin();
+            let survives = matches!(kind, Kind::All) || coin(&mut random);
             match event {
                 Event::Write(at, bytes) if matches!(kind, Kind::Torn) && !survives => {
-                    self.put(*at, bytes, || random.coin())?;
+                    self.put(*at, bytes, || coin(&mut random))?;
                 }
                 Event::Write(at, bytes) if survives => self.put(*at, bytes, || true)?,
                 Event::Trim(at, len) if survives => self.zero(*at, *len),

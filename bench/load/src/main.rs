@@ -31,10 +31,13 @@
 //! load lone-getattr|lone-lookup|lone-write DIR COUNT
 //!                                     one client's calls, one after the other: attributes, absent names, 4 KiB
 //! load report [--json] --subject NAME [KEY=VALUE…] <RESULTS
+//! load figures --describe FILE --out DIR RESULTS-DIRECTORY...
 //! ```
 //!
-//! `RESULTS` has one line per run: row, unit, `higher` or `lower` (which is better), system, value; separated by tabs.
+//! `RESULTS` has one line per run: row, unit, `higher` or `lower` (which is better), system, value; separated by tabs. Lines that
+//! begin with `#` say something about them.
 
+mod figures;
 mod report;
 mod workload;
 
@@ -44,7 +47,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use workload::{Delivery, Mix};
 
-const USAGE: &str = "usage: load WORKLOAD ARGUMENTS... | report [--json] --subject NAME [KEY=VALUE...]; \
+const USAGE: &str = "usage: load WORKLOAD ARGUMENTS... | report [--json] --subject NAME [KEY=VALUE...] | \
+                     figures --describe FILE --out DIR RESULTS-DIRECTORY...; \
                      WORKLOAD: smallfile, varmail, fileserver, webserver, webproxy, log, overwrites, append, append-4k, \
                      largefile, read-sequential, read-random, sqlite, untar, remove, clone, checkout, \
                      createfiles, randwrite, mail, fill, truncate, byte, bytes, paced, lone-getattr, lone-lookup, \
@@ -128,6 +132,7 @@ fn run(args: &[String]) -> Result<String, String> {
         ["paced", file, rate, seconds] => {
             workload::paced(Path::new(file), number(rate)?, number(seconds)?)?
         }
+        ["figures", options @ ..] => return figures::run(options),
         ["report", options @ ..] => return report::run(options, io::stdin().lock()),
         _ => return Err(USAGE.to_owned()),
     };

@@ -13,8 +13,8 @@ struct Options<'a> {
     about: Vec<(&'a str, &'a str)>,
 }
 
-struct Row {
-    name: String,
+pub(crate) struct Row {
+    pub(crate) name: String,
     unit: String,
     higher_is_better: bool,
     /// Systems in the order of their first result, each with its values in the order of the runs.
@@ -33,6 +33,16 @@ impl Row {
             .iter()
             .find(|(name, _)| name == system)
             .map_or(&[], |(_, values)| values)
+    }
+
+    /// The median of a system's values.
+    pub(crate) fn median(&self, system: &str) -> Option<f64> {
+        median(self.values(system))
+    }
+
+    /// How many times as good the subject is as a peer.
+    pub(crate) fn ratio_of_medians(&self, subject: &str, peer: &str) -> Option<f64> {
+        self.ratio(subject, peer).map(|ratio| ratio.of_medians)
     }
 
     /// The subject against one of its peers.
@@ -88,11 +98,15 @@ fn parse_options<'a>(words: &[&'a str]) -> Result<Options<'a>, String> {
     Ok(options)
 }
 
-fn parse_rows(input: impl BufRead) -> Result<Vec<Row>, String> {
+/// Reads results. A line that begins with `#` says something about them.
+pub(crate) fn parse_rows(input: impl BufRead) -> Result<Vec<Row>, String> {
     let mut rows: Vec<Row> = Vec::new();
     for (index, line) in input.lines().enumerate() {
         let number = index + 1;
         let line = line.map_err(|e| format!("results, line {number}: {e}"))?;
+        if line.starts_with('#') {
+            continue;
+        }
         let fields: Vec<&str> = line.split('\t').collect();
         let [name, unit, better, system, value] = fields.as_slice() else {
             return Err(format!(

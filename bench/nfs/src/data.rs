@@ -1,9 +1,9 @@
 //! Contents that say where they belong: every byte follows from a tag and its position, so that a byte of another file, of
 //! another version, or of another place is seen.
 
-/// Random numbers in a fixed sequence per seed, and the mixing behind all content.
-pub(crate) struct Random(u64);
+pub(crate) use steadfast_testkit::Random;
 
+/// The mixing behind all content.
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -11,22 +11,6 @@ fn mix(mut x: u64) -> u64 {
 }
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(mix(seed.wrapping_add(GOLDEN)))
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(GOLDEN);
-        mix(self.0)
-    }
-
-    /// A number below `bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        (self.next() >> 11) % bound
-    }
-}
 
 /// A tag for one version of one thing.
 pub(crate) fn tag(parts: &[u64]) -> u64 {

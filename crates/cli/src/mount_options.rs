@@ -56,7 +56,7 @@ pub(crate) struct Options {
     pub(crate) defer_commits: bool,
     /// Longest time that a change stays uncommitted.
     pub(crate) commit: Option<Duration>,
-    /// The environment of a process names its stream, also while nobody has set one.
+    /// The environment of a process names its stream, unless one was set.
     pub(crate) stream_environment: bool,
     /// In persistent memory: overwrites go to their place.
     pub(crate) in_place: bool,

@@ -511,9 +511,9 @@ impl Volume {
     }
 
     /// It, to be served over NFS.
-    pub(crate) fn served(&self, image: &Path) -> steadfast_nfs::Served {
+    pub(crate) fn served(&self, image: &Path) -> steadfast_nfs::ExportedVolume {
         let mut served =
-            steadfast_nfs::Served::new(self.file_system(), image.display().to_string());
+            steadfast_nfs::ExportedVolume::new(self.file_system(), image.display().to_string());
         served.limits = match &self.fs {
             Mounted::Block(_) => steadfast_nfs::Limits {
                 file_bytes_max: steadfast_fs::layout::FILE_BYTES_MAX,

@@ -10,35 +10,23 @@ use std::path::PathBuf;
 
 use common::Place;
 use rustix::fs::{FallocateFlags as F, Mode, OFlags, SeekFrom};
+use steadfast_testkit::Random;
 
 const FILE_BYTES_MAX: u64 = 400_000;
 const OP_BYTES_MAX: u64 = 70_000;
 const BLOCK: u64 = 4096;
 
-/// Numbers that a seed repeats.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (self.0 >> 33) % n.max(1)
+/// An offset and a length, often at the edges of blocks.
+fn range(random: &mut Random, limit: u64) -> (u64, u64) {
+    let mut at = random.below(limit);
+    let mut len = 1 + random.below(OP_BYTES_MAX);
+    if random.below(3) == 0 {
+        at -= at % BLOCK;
     }
-
-    /// An offset and a length, often at the edges of blocks.
-    fn range(&mut self, limit: u64) -> (u64, u64) {
-        let mut at = self.below(limit);
-        let mut len = 1 + self.below(OP_BYTES_MAX);
-        if self.below(3) == 0 {
-            at -= at % BLOCK;
-        }
-        if self.below(3) == 0 {
-            len = len.next_multiple_of(BLOCK);
-        }
-        (at, len)
+    if random.below(3) == 0 {
+        len = len.next_multiple_of(BLOCK);
     }
+    (at, len)
 }
 
 struct Exercise {
@@ -66,7 +54,7 @@ fn open(path: &PathBuf) -> (File, File) {
 impl Exercise {
     fn new(path: PathBuf, seed: u64) -> Exercise {
         let (file, direct) = open(&path);
-        let random = Random(seed);
+        let random = Random::new(seed);
         Exercise {
             path,
             file,
@@ -110,7 +98,7 @@ impl Exercise {
     }
 
     fn write(&mut self) {
-        let (at, len) = self.random.range(FILE_BYTES_MAX - OP_BYTES_MAX);
+        let (at, len) = range(&mut self.random, FILE_BYTES_MAX - OP_BYTES_MAX);
         let bytes = self.bytes(len);
         self.note(format!("write {at} +{len}"));
         self.file.write_all_at(&bytes, at).unwrap();
@@ -146,8 +134,8 @@ impl Exercise {
             F::ZERO_RANGE,
             F::ZERO_RANGE | F::KEEP_SIZE,
         ];
-        let mode = modes[self.random.below(modes.len() as u64) as usize];
-        let (at, len) = self.random.range(FILE_BYTES_MAX - OP_BYTES_MAX - BLOCK);
+        let mode = *self.random.pick(&modes);
+        let (at, len) = range(&mut self.random, FILE_BYTES_MAX - OP_BYTES_MAX - BLOCK);
         self.note(format!("fallocate {mode:?} {at} +{len}"));
         rustix::fs::fallocate(&self.file, mode, at, len).unwrap();
         if !mode.contains(F::KEEP_SIZE) {
@@ -162,8 +150,9 @@ impl Exercise {
     }
 
     fn copy(&mut self) {
-        let (from, len) = self.random.range(self.size().max(1));
-        let (to, _) = self.random.range(FILE_BYTES_MAX - OP_BYTES_MAX - BLOCK);
+        let size = self.size();
+        let (from, len) = range(&mut self.random, size.max(1));
+        let (to, _) = range(&mut self.random, FILE_BYTES_MAX - OP_BYTES_MAX - BLOCK);
         let len = len.min(self.size().saturating_sub(from));
         if len == 0 || from < to + len && to < from + len {
             return;
@@ -187,7 +176,7 @@ impl Exercise {
     }
 
     fn read(&mut self) {
-        let (at, len) = self.random.range(FILE_BYTES_MAX);
+        let (at, len) = range(&mut self.random, FILE_BYTES_MAX);
         let mut bytes = vec![0xee; len as usize];
         let mut done = 0;
         while let n @ 1.. = self

@@ -7,17 +7,12 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_steadfast");
+#[path = "common/programs.rs"]
+mod programs;
+use programs::{PROGRAM, said};
 
 fn steadfast(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(PROGRAM);
-    command.args(args).current_dir(dir).stdin(Stdio::null());
-    command.output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    let out = String::from_utf8_lossy(&output.stdout);
-    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
+    programs::run(dir, PROGRAM, args)
 }
 
 /// A directory with a volume `img`, a mount point `mnt`, and the helpers in `sbin`.

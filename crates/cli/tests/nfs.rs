@@ -5,31 +5,24 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_steadfast");
+#[path = "common/programs.rs"]
+mod programs;
+use programs::{PROGRAM, Running, said};
 
 fn steadfast(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new("timeout");
-    command.arg("60").arg(PROGRAM).args(args).current_dir(dir);
-    command.stdin(Stdio::null()).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    let out = String::from_utf8_lossy(&output.stdout);
-    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
+    programs::run(dir, PROGRAM, args)
 }
 
 fn must(dir: &Path, args: &[&str]) -> String {
-    let output = steadfast(dir, args);
-    assert!(output.status.success(), "{args:?}: {}", said(&output));
-    said(&output)
+    programs::must(dir, PROGRAM, args)
 }
 
 /// A server in a directory with a volume `img`.
 struct Serving {
-    child: Child,
+    child: Running,
     address: String,
     lines: Vec<String>,
 }
@@ -53,38 +46,19 @@ impl Serving {
         let address = lines[0].split(" at ").nth(1).unwrap();
         let address = address.split(';').next().unwrap().to_owned();
         Serving {
-            child,
+            child: Running(child),
             address,
             lines,
         }
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
+        self.child.signal(signal);
     }
 
     /// Asks for the end by a signal: the exit code.
-    fn end(mut self) -> Option<i32> {
-        self.signal(rustix::process::Signal::TERM);
-        let start = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(
-                start.elapsed() < Duration::from_secs(300),
-                "it does not end"
-            );
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn end(self) -> Option<i32> {
+        self.child.end(rustix::process::Signal::TERM)
     }
 }
 
@@ -199,8 +173,8 @@ fn a_server_waits_a_moment_for_the_image_of_one_that_was_killed() {
             .spawn(|| Serving::start(dir.path(), &["--insecure", "--control", "second", "img"]));
         std::thread::sleep(Duration::from_millis(500));
         assert!(!second.is_finished(), "two servers of one image");
-        first.child.kill().unwrap();
-        first.child.wait().unwrap();
+        first.child.0.kill().unwrap();
+        first.child.0.wait().unwrap();
         let second = second.join().unwrap();
         assert_eq!(mnt(&second.address), 0);
         assert_eq!(second.end(), Some(0));

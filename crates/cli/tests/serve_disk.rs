@@ -6,18 +6,18 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::Value;
 use steadfast_block::{BlockDevice, BlockNo};
 use steadfast_ftl::{Disk, WhenFull};
 
 #[path = "common/programs.rs"]
 mod programs;
-use programs::{PROGRAM, must, refused, run, run_when_free, said};
+use programs::{PROGRAM, Running, must, refused, run, run_when_free, said};
 
 /// Far beyond what a sound run takes: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -65,7 +65,7 @@ fn place() -> tempfile::TempDir {
 
 /// A server of the disk.
 struct Serving {
-    child: Child,
+    child: Running,
     told: Value,
 }
 
@@ -88,7 +88,7 @@ impl Serving {
         out.read_line(&mut line).unwrap();
         Serving {
             told: serde_json::from_str(&line).unwrap(),
-            child,
+            child: Running(child),
         }
     }
 
@@ -96,24 +96,8 @@ impl Serving {
         self.told["uri"].as_str().unwrap()
     }
 
-    /// Asks for the end by a signal: the exit code.
-    fn end(mut self, signal: Signal) -> Option<i32> {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
-        let begun = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(begun.elapsed() < PATIENCE, "it does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn end(self, signal: Signal) -> Option<i32> {
+        self.child.end(signal)
     }
 }
 
@@ -494,7 +478,7 @@ fn the_disk_is_a_file_that_is_written_flushed_and_punched() {
             .success()
     );
     let mut serving = serving;
-    assert_eq!(serving.child.wait().unwrap().code(), Some(0));
+    assert_eq!(serving.child.0.wait().unwrap().code(), Some(0));
     assert!(block(dir, 0) == [2; 4096]);
 
     // So does a signal.

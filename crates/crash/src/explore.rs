@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use steadfast_block::sim::Limits;
+use steadfast_flash::Rng;
 use steadfast_model::Op;
 
 /// The recovery is cut, and the volume used, for one image in so many.
@@ -210,12 +211,9 @@ pub fn explore(options: &Options, progress: &(dyn Fn(Progress) + Sync)) -> Resul
 
 fn shuffled(n: usize, seed: u64) -> Vec<usize> {
     let mut order: Vec<usize> = (0..n).collect();
-    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut random = Rng::new(seed);
     for i in (1..n).rev() {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        order.swap(i, (x >> 16) as usize % (i + 1));
+        order.swap(i, random.below(i as u64 + 1) as usize);
     }
     order
 }

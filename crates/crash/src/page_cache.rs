@@ -19,8 +19,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use steadfast_flash::Rng;
 use steadfast_vfs::{
-    AllocateMode, Attr, Caller, Cookie, DirEntry, Error, FileKind, FileSystem, Ino, NewNode,
-    RenameMode, Result, Seek, SetAttr, StatFs, XattrMode,
+    AllocateMode, Attr, Caller, Error, FileKind, FileSystem, Ino, NewNode, RenameMode, Result,
+    Seek, SetAttr,
 };
 
 /// Whether this bug is planted. Without the feature `faults` there is none to name.
@@ -314,8 +314,8 @@ fn pick<T: Copy>(rng: &mut Rng, of: &[T]) -> Option<T> {
 }
 
 impl FileSystem for PageCache {
-    fn root(&self) -> Ino {
-        self.fs.root()
+    steadfast_vfs::pass_through! { fs:
+        root, access, readlink, open, readdir, getxattr, setxattr, listxattr, removexattr, statfs
     }
 
     fn lookup(&self, caller: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -335,10 +335,6 @@ impl FileSystem for PageCache {
         self.seen(attr)
     }
 
-    fn access(&self, caller: &Caller, ino: Ino, mask: u8) -> Result<()> {
-        self.fs.access(caller, ino, mask)
-    }
-
     fn mknod(&self, caller: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
         self.naming(|fs| fs.mknod(caller, parent, name, node))
     }
@@ -349,10 +345,6 @@ impl FileSystem for PageCache {
 
     fn symlink(&self, caller: &Caller, parent: Ino, name: &[u8], target: &[u8]) -> Result<Attr> {
         self.naming(|fs| fs.symlink(caller, parent, name, target))
-    }
-
-    fn readlink(&self, caller: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        self.fs.readlink(caller, ino)
     }
 
     fn link(&self, caller: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
@@ -376,10 +368,6 @@ impl FileSystem for PageCache {
         mode: RenameMode,
     ) -> Result<()> {
         self.naming(|fs| fs.rename(caller, from, to, mode))
-    }
-
-    fn open(&self, caller: &Caller, ino: Ino) -> Result<()> {
-        self.fs.open(caller, ino)
     }
 
     fn release(&self, ino: Ino) {
@@ -457,43 +445,6 @@ impl FileSystem for PageCache {
     fn seek(&self, caller: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
         self.send_file(&mut self.state(), ino);
         self.fs.seek(caller, ino, offset, whence)
-    }
-
-    fn readdir(
-        &self,
-        caller: &Caller,
-        dir: Ino,
-        cookie: Cookie,
-        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
-    ) -> Result<()> {
-        self.fs.readdir(caller, dir, cookie, sink)
-    }
-
-    fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.fs.getxattr(caller, ino, name)
-    }
-
-    fn setxattr(
-        &self,
-        caller: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.fs.setxattr(caller, ino, name, value, mode)
-    }
-
-    fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.fs.listxattr(caller, ino)
-    }
-
-    fn removexattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.fs.removexattr(caller, ino, name)
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.fs.statfs()
     }
 
     fn sync(&self) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What is run: a set-up that is durable, and steps whose crash states are explored.
 
 use std::fmt;
+use steadfast_flash::Rng;
 use steadfast_fs::MountOptions;
 use steadfast_model::workload::{Shape, Workload, small_space};
 use steadfast_model::{Op, Step, Target};
@@ -213,13 +214,8 @@ pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
 
 /// Numbers below what is asked for, the same for the same seed.
 fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed | 1;
-    move |n| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % n
-    }
+    let mut random = Rng::new(seed);
+    move |n| random.below(n)
 }
 
 fn time(i: usize) -> Time {

@@ -11,7 +11,7 @@ use steadfast_vfs::{
     NewNode, RenameMode, Result, Seek, SetAttr, StatFs, SystemClock, Time, XattrMode,
 };
 
-use crate::served::{Refusal, Served};
+use crate::served::{Refusal, ServedDisk};
 
 /// Name of the file.
 pub const DISK_NAME: &str = "disk";
@@ -23,7 +23,7 @@ const BLOCK: u64 = steadfast_block::BLOCK_SIZE as u64;
 /// See the module's header.
 #[derive(Debug)]
 pub struct DiskFile {
-    served: Arc<Served>,
+    served: Arc<ServedDisk>,
     owner: (u32, u32),
     begun: Time,
 }
@@ -39,7 +39,7 @@ fn refused(refusal: &Refusal) -> Error {
 impl DiskFile {
     /// The disk as a file of this process's user.
     #[must_use]
-    pub fn new(served: Arc<Served>) -> DiskFile {
+    pub fn new(served: Arc<ServedDisk>) -> DiskFile {
         DiskFile {
             served,
             owner: (
@@ -83,7 +83,7 @@ impl DiskFile {
         })
     }
 
-    fn disk(&self, ino: Ino) -> Result<&Served> {
+    fn disk(&self, ino: Ino) -> Result<&ServedDisk> {
         match ino {
             DISK => Ok(&self.served),
             ROOT => Err(Errno::IsDir.into()),

@@ -11,7 +11,7 @@ use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, DeviceError};
 use steadfast_flash::{Address, Geometry, ImageStore, Rng};
 use steadfast_ftl::{Bytes, Disk, DiskError, Options, Page, WhenFull};
 
-use crate::served::Served;
+use crate::served::ServedDisk;
 
 const BLOCKS: u64 = 48;
 const EPOCH: u64 = 8;
@@ -281,7 +281,7 @@ pub fn open_and_use(dir: &Path, mut input: &[u8]) -> bool {
         "block {found:?} shows what it never held"
     );
     // It is used, to its end or to an error; then what it has become is opened again.
-    let served = Served::new(std::sync::Arc::new(disk));
+    let served = ServedDisk::new(std::sync::Arc::new(disk));
     for _ in 0..60 {
         let [what, long] = take(&mut input);
         let offset = number(&mut input, served.bytes() as usize + 4096) as u64;

@@ -1,7 +1,7 @@
 //! Disks in flash images, as servers offer them. The front ends (the nbdkit plugin, the mounted
 //! file) have no storage logic: what they share is here.
 //!
-//! A [`Served`] disk takes requests for any bytes. Order, and what a crash leaves:
+//! A [`ServedDisk`] disk takes requests for any bytes. Order, and what a crash leaves:
 //!
 //! * the unit below is the block of 4 KiB. A request that begins or ends inside a block reads
 //!   the rest of it first, while no other write is under way, and writes whole blocks: so two
@@ -37,7 +37,7 @@ mod verdict;
 
 pub use file::{DISK_NAME, DiskFile};
 pub use medium::{Medium, Run};
-pub use served::{Refusal, Served};
+pub use served::{Refusal, ServedDisk};
 pub use settings::{Full, Gone, Settings};
 #[cfg(feature = "trial")]
 pub use trial::{Fault, Trial, TrialOptions};

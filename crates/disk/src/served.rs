@@ -59,7 +59,7 @@ impl Refusal {
 }
 
 /// A disk that takes requests for any bytes, from any number of threads.
-pub struct Served {
+pub struct ServedDisk {
     disk: Arc<dyn Medium>,
     bytes: u64,
     edges: RwLock<()>,
@@ -89,11 +89,11 @@ impl Cover {
     }
 }
 
-impl Served {
+impl ServedDisk {
     /// Serves a disk.
     #[must_use]
-    pub fn new(disk: Arc<dyn Medium>) -> Served {
-        Served {
+    pub fn new(disk: Arc<dyn Medium>) -> ServedDisk {
+        ServedDisk {
             bytes: disk.geometry().blocks * BLOCK,
             disk,
             edges: RwLock::new(()),
@@ -195,7 +195,7 @@ impl Served {
     /// hole's room cannot be taken by another. Parts of blocks are written. Three requests at most.
     ///
     /// # Errors
-    /// As for [`write`](Served::write); some of it may have been done.
+    /// As for [`write`](ServedDisk::write); some of it may have been done.
     pub fn zero(&self, offset: u64, count: u64) -> Result<(), Refusal> {
         self.check(offset, count)?;
         if count == 0 {
@@ -287,9 +287,9 @@ impl Served {
     }
 }
 
-impl std::fmt::Debug for Served {
+impl std::fmt::Debug for ServedDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Served")
+        f.debug_struct("ServedDisk")
             .field("bytes", &self.bytes)
             .finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_block::BLOCK_SIZE;
-use steadfast_disk::{Fault, Refusal, Served, Trial, TrialOptions, Verdict, verify_disk};
+use steadfast_disk::{Fault, Refusal, ServedDisk, Trial, TrialOptions, Verdict, verify_disk};
 use steadfast_flash::{Geometry, Latency, MemoryStore, Nand, Rng};
 use steadfast_ftl::{Disk, Options, WhenFull};
 use steadfast_vfs::Errno;
@@ -47,7 +47,7 @@ struct Found {
 }
 
 /// All of the disk. `None` if the power is gone.
-fn content(served: &Served) -> Option<Vec<u8>> {
+fn content(served: &ServedDisk) -> Option<Vec<u8>> {
     let mut bytes = vec![0; BYTES as usize];
     served.read(0, &mut bytes).ok().map(|()| bytes)
 }
@@ -64,7 +64,7 @@ enum Went {
 /// One request, of bytes anywhere; what the disk then holds.
 fn request(
     rng: &mut Rng,
-    served: &Served,
+    served: &ServedDisk,
     golden: &mut Vec<u8>,
     [faulty, whole]: [bool; 2],
 ) -> Went {
@@ -139,7 +139,7 @@ fn histories(when_full: WhenFull, fault: Option<Fault>, cuts: u64, seed: u64) ->
     let mut disk = format(when_full);
     for cut in 0..cuts {
         let trial = Trial::new(disk, exact, &options).unwrap();
-        let served = Served::new(Arc::clone(&trial) as Arc<_>);
+        let served = ServedDisk::new(Arc::clone(&trial) as Arc<_>);
         let mut golden = content(&served).unwrap();
         let mut flushed = golden.clone();
         // After each request since the last flush, for disks that flush on their own.
@@ -187,13 +187,13 @@ fn histories(when_full: WhenFull, fault: Option<Fault>, cuts: u64, seed: u64) ->
         let verdict = verify_disk(&record, &found_disk).unwrap();
         let found_disk = Arc::new(found_disk);
         if exact && fault.is_none() {
-            let held = content(&Served::new(Arc::clone(&found_disk) as Arc<_>)).unwrap();
+            let held = content(&ServedDisk::new(Arc::clone(&found_disk) as Arc<_>)).unwrap();
             let fits = held == flushed || (under_way && held == golden);
             assert!(fits, "cut {cut} of seed {seed}: {verdict:?}");
         }
         if !exact {
             // No request is there in part.
-            let held = content(&Served::new(Arc::clone(&found_disk) as Arc<_>)).unwrap();
+            let held = content(&ServedDisk::new(Arc::clone(&found_disk) as Arc<_>)).unwrap();
             let is_one = held == flushed || moments.contains(&hash(&held));
             assert!(is_one, "cut {cut} of seed {seed}: {verdict:?}");
         }
@@ -245,7 +245,7 @@ fn every_planted_fault_is_found() {
 #[test]
 fn clients_that_write_parts_of_one_block_both_find_their_bytes() {
     let disk = Arc::new(format(WhenFull::Flush));
-    let served = Served::new(Arc::clone(&disk) as Arc<_>);
+    let served = ServedDisk::new(Arc::clone(&disk) as Arc<_>);
     const PART: usize = 700;
     std::thread::scope(|scope| {
         for thread in 0..4u8 {
@@ -273,7 +273,7 @@ fn clients_that_write_parts_of_one_block_both_find_their_bytes() {
 
 #[test]
 fn requests_past_the_end_are_refused_and_change_nothing() {
-    let served = Served::new(Arc::new(format(EXACT)));
+    let served = ServedDisk::new(Arc::new(format(EXACT)));
     served.write(BYTES - 1, &[7]).unwrap();
     let refusals = [
         served.write(BYTES - 1, &[1, 2]),
@@ -307,7 +307,7 @@ fn requests_past_the_end_are_refused_and_change_nothing() {
 
 #[test]
 fn holes_are_told_from_data() {
-    let served = Served::new(Arc::new(format(EXACT)));
+    let served = ServedDisk::new(Arc::new(format(EXACT)));
     assert_eq!(served.run(0, BYTES).unwrap(), (BYTES, true));
     served.write(4096 * 3 + 5, &[1; 4096]).unwrap();
     assert_eq!(served.run(0, BYTES).unwrap(), (4096 * 3, true));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use steadfast_block::MemDevice;
-use steadfast_disk::{DISK_NAME, DiskFile, Medium, Run, Served};
+use steadfast_disk::{DISK_NAME, DiskFile, Medium, Run, ServedDisk};
 use steadfast_vfs::{AllocateMode, Caller, Errno, FileKind, FileSystem, Ino, Seek, SetAttr};
 
 const BLOCKS: u64 = 8;
@@ -55,7 +55,7 @@ impl Medium for Plain {
 }
 
 fn file() -> (DiskFile, Ino, Caller) {
-    let served = Served::new(Arc::new(Plain(MemDevice::new(BLOCKS))));
+    let served = ServedDisk::new(Arc::new(Plain(MemDevice::new(BLOCKS))));
     let fs = DiskFile::new(Arc::new(served));
     let me = Caller::root();
     let disk = fs.lookup(&me, fs.root(), DISK_NAME.as_bytes()).unwrap();

@@ -40,6 +40,29 @@ impl Contract {
         }
     }
 
+    /// What it keeps, in one sentence for users.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Contract::Ordered => {
+                "For each stream, the newest of its requests: always a prefix survives, data included"
+            }
+            Contract::MetadataPrefix => {
+                "Metadata is a prefix of the requests, data written in place may be torn"
+            }
+            Contract::Sync => "Nothing: each call is durable when it returns",
+            Contract::Relaxed => {
+                "Metadata is a prefix; a file's content is in that order once it is closed or synced. The kernel may keep written pages"
+            }
+        }
+    }
+
+    /// The contract of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Contract> {
+        Contract::ALL.into_iter().find(|one| one.name() == name)
+    }
+
     /// What the superblock holds.
     pub(crate) fn number(self) -> u32 {
         match self {

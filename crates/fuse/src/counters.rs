@@ -2,15 +2,15 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-macro_rules! asked {
+macro_rules! requests {
     ($($name:ident = $text:literal;)*) => {
         /// What the kernel asks for.
         #[derive(Clone, Copy, Debug)]
-        pub(crate) enum Asked { $($name,)* }
+        pub(crate) enum RequestKind { $($name,)* }
 
         const NAMES: &[&str] = &[$($text,)*];
 
-        impl Asked {
+        impl RequestKind {
             /// The protocol's word for it.
             pub(crate) fn name(self) -> String {
                 let text = NAMES[self as usize];
@@ -20,7 +20,7 @@ macro_rules! asked {
     };
 }
 
-asked! {
+requests! {
     Lookup = "requests_lookup";
     Forget = "requests_forget";
     Getattr = "requests_getattr";
@@ -63,10 +63,10 @@ asked! {
     IgnoredSyncs = "stream_ignored_syncs";
 }
 
-impl Asked {
+impl RequestKind {
     /// It changes content, names or attributes.
     pub(crate) fn changes(self) -> bool {
-        use Asked::{
+        use RequestKind::{
             Create, Fallocate, Ioctl, Link, Mkdir, Mknod, Open, Removexattr, Rename, Rmdir,
             Setattr, Setxattr, Symlink, Unlink, Write,
         };
@@ -103,7 +103,7 @@ impl Default for Counters {
 }
 
 impl Counters {
-    pub(crate) fn add(&self, asked: Asked, n: u64) {
+    pub(crate) fn add(&self, asked: RequestKind, n: u64) {
         self.0[asked as usize].fetch_add(n, Ordering::Relaxed);
     }
 

@@ -20,8 +20,8 @@ use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenAccMode, OpenFlags, Writ
 use steadfast_vfs::{Attr, Caller, FileKind, FileSystem, Ino, NewNode, Seek, SetAttr};
 
 use crate::convert;
-use crate::counters::Asked;
-use crate::identity::Asker;
+use crate::counters::RequestKind;
+use crate::identity::Requester;
 use crate::readers::For;
 use crate::server::Server;
 use crate::values::{CACHED, NewMode};
@@ -71,7 +71,7 @@ fn access_of(flags: OpenFlags) -> u8 {
 
 impl Server {
     /// Asks for access where the kernel has not.
-    pub(crate) fn ask(&self, request: &Asker, node: INodeNo, mask: u8) -> Result<(), Errno> {
+    pub(crate) fn ask(&self, request: &Requester, node: INodeNo, mask: u8) -> Result<(), Errno> {
         if self.identity.checked() || mask == 0 {
             return Ok(());
         }
@@ -83,7 +83,7 @@ impl Server {
     /// Opens a file: what the kernel may keep in its caches.
     pub(crate) fn opened(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         flags: OpenFlags,
     ) -> Result<FopenFlags, Errno> {
@@ -116,7 +116,7 @@ impl Server {
     /// Opens a directory: what the kernel may keep in its caches.
     pub(crate) fn opened_directory(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
     ) -> Result<FopenFlags, Errno> {
         if self.policy.stateless_open() {
@@ -130,7 +130,7 @@ impl Server {
     /// Creates a file and opens it.
     pub(crate) fn created(
         &self,
-        request: &Asker,
+        request: &Requester,
         parent: INodeNo,
         name: &[u8],
         mode: NewMode,
@@ -167,7 +167,7 @@ impl Server {
     /// Reads to `target`; how much.
     pub(crate) fn read(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         (offset, flags): (u64, OpenFlags),
         target: &mut [u8],
@@ -178,7 +178,7 @@ impl Server {
             .shared
             .call("read", |fs| fs.read(&caller, ino, offset, target))?;
         let len = read.min(target.len());
-        self.counters.add(Asked::BytesRead, len as u64);
+        self.counters.add(RequestKind::BytesRead, len as u64);
         if flags.0 & NO_ACCESS_TIME == 0 {
             self.accessed(&caller, ino);
         }
@@ -188,7 +188,7 @@ impl Server {
     /// Reads, and has the bytes sent.
     pub(crate) fn read_to(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         (offset, size): (u64, u32),
         flags: OpenFlags,
@@ -207,7 +207,7 @@ impl Server {
     /// Writes all of `data`; how much that is.
     pub(crate) fn written(
         &self,
-        request: &Asker,
+        request: &Requester,
         (node, handle): (INodeNo, FileHandle),
         offset: u64,
         data: &[u8],
@@ -232,7 +232,7 @@ impl Server {
             self.shared
                 .call("write", |fs| fs.write(&caller, ino, offset, data))?
         };
-        self.counters.add(Asked::BytesWritten, len as u64);
+        self.counters.add(RequestKind::BytesWritten, len as u64);
         if handle == DIRECT && (self.policy.sync || flags.0 & (SYNC_DATA | SYNC_ALL) != 0) {
             let data_only = !self.policy.sync && flags.0 & SYNC_ALL == 0;
             match self.policy.sync {
@@ -252,7 +252,7 @@ impl Server {
         data: &[u8],
     ) -> Result<usize, Errno> {
         self.counters
-            .add(Asked::BytesWrittenBack, data.len() as u64);
+            .add(RequestKind::BytesWrittenBack, data.len() as u64);
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
@@ -288,13 +288,13 @@ impl Server {
     /// fsync of a file or directory, unless the caller's stream ignores it. A volume that has failed says so in any case.
     pub(crate) fn sync_node(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         data_only: bool,
     ) -> Result<(), Errno> {
         let placement = self.identity.streams().of(request);
         if placement.ignores_fsync_of(request) {
-            self.counters.add(Asked::IgnoredSyncs, 1);
+            self.counters.add(RequestKind::IgnoredSyncs, 1);
             return self.shared.call("fsync", |fs| match fs.health().failed {
                 None => Ok(()),
                 Some(why) => Err(steadfast_vfs::Error::new(steadfast_vfs::Errno::Io, why)),
@@ -322,7 +322,7 @@ impl Server {
     /// Changes the allocation of a range.
     pub(crate) fn allocated(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         (offset, length): (u64, u64),
         mode: i32,
@@ -338,7 +338,7 @@ impl Server {
     /// Finds data or a hole.
     pub(crate) fn sought(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         offset: i64,
         whence: i32,

@@ -5,7 +5,7 @@
 use fuser::{Errno, INodeNo};
 use steadfast_vfs::{Caller, InodeFlags};
 
-use crate::identity::Asker;
+use crate::identity::Requester;
 use crate::server::Server;
 
 const GET_FLAGS: u32 = 0x8008_6601;
@@ -78,7 +78,7 @@ impl Server {
     /// Does it; what is answered.
     pub(crate) fn flag_command(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         command: Command,
     ) -> Result<Vec<u8>, Errno> {

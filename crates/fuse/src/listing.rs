@@ -7,7 +7,7 @@ use fuser::{Errno, FileAttr, Generation, INodeNo};
 use steadfast_vfs::{Caller, FileKind, FileSystem, Ino};
 
 use crate::convert;
-use crate::identity::Asker;
+use crate::identity::Requester;
 use crate::server::Server;
 use crate::values::NOTHING;
 
@@ -35,7 +35,7 @@ impl Server {
     /// Lists a directory with attributes, from `cookie` on, until `take` refuses an entry.
     pub(crate) fn listed_with_attributes(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         cookie: u64,
         take: &mut dyn FnMut(&WithAttributes<'_>) -> bool,

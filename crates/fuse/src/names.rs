@@ -9,7 +9,7 @@ use steadfast_vfs::acl;
 use steadfast_vfs::{Attr, Caller, DirEntry, FileSystem, Ino, NewNode, SetAttr};
 
 use crate::convert;
-use crate::identity::Asker;
+use crate::identity::Requester;
 use crate::server::Server;
 use crate::values::{Changes, NewMode};
 
@@ -35,7 +35,7 @@ impl Server {
     }
 
     /// The caller of a call that makes an inode of this mode.
-    pub(crate) fn maker(&self, request: &Asker, new: NewMode) -> Caller {
+    pub(crate) fn maker(&self, request: &Requester, new: NewMode) -> Caller {
         const S_ISGID: u32 = 0o2000;
         let caller = if new.mode & S_ISGID != 0 {
             self.identity.owner(request)
@@ -61,7 +61,7 @@ impl Server {
 
     pub(crate) fn found(
         &self,
-        request: &Asker,
+        request: &Requester,
         parent: INodeNo,
         name: &OsStr,
     ) -> Result<Attr, Errno> {
@@ -79,7 +79,7 @@ impl Server {
 
     pub(crate) fn made(
         &self,
-        request: &Asker,
+        request: &Requester,
         parent: INodeNo,
         name: &OsStr,
         mode: NewMode,
@@ -101,7 +101,7 @@ impl Server {
 
     pub(crate) fn made_directory(
         &self,
-        request: &Asker,
+        request: &Requester,
         parent: INodeNo,
         name: &OsStr,
         mode: NewMode,
@@ -117,7 +117,7 @@ impl Server {
 
     pub(crate) fn made_symlink(
         &self,
-        request: &Asker,
+        request: &Requester,
         parent: INodeNo,
         name: &OsStr,
         target: &[u8],
@@ -130,7 +130,7 @@ impl Server {
         })
     }
 
-    pub(crate) fn target(&self, request: &Asker, node: INodeNo) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn target(&self, request: &Requester, node: INodeNo) -> Result<Vec<u8>, Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let target = self
             .shared
@@ -141,7 +141,7 @@ impl Server {
 
     pub(crate) fn linked(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         (parent, name): (INodeNo, &OsStr),
     ) -> Result<Attr, Errno> {
@@ -157,7 +157,7 @@ impl Server {
 
     pub(crate) fn unlinked(
         &self,
-        request: &Asker,
+        request: &Requester,
         parent: INodeNo,
         name: &OsStr,
     ) -> Result<(), Errno> {
@@ -170,7 +170,7 @@ impl Server {
 
     pub(crate) fn removed_directory(
         &self,
-        request: &Asker,
+        request: &Requester,
         parent: INodeNo,
         name: &OsStr,
     ) -> Result<(), Errno> {
@@ -183,7 +183,7 @@ impl Server {
 
     pub(crate) fn renamed(
         &self,
-        request: &Asker,
+        request: &Requester,
         (parent, name): (INodeNo, &OsStr),
         (new_parent, new_name): (INodeNo, &OsStr),
         flags: RenameFlags,
@@ -205,14 +205,14 @@ impl Server {
         })
     }
 
-    pub(crate) fn attributes(&self, request: &Asker, node: INodeNo) -> Result<Attr, Errno> {
+    pub(crate) fn attributes(&self, request: &Requester, node: INodeNo) -> Result<Attr, Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared.call("getattr", |fs| fs.getattr(&caller, ino))
     }
 
     pub(crate) fn changed(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         changes: &Changes,
     ) -> Result<Attr, Errno> {
@@ -241,7 +241,7 @@ impl Server {
         })
     }
 
-    pub(crate) fn may(&self, request: &Asker, node: INodeNo, mask: u8) -> Result<(), Errno> {
+    pub(crate) fn may(&self, request: &Requester, node: INodeNo, mask: u8) -> Result<(), Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         self.shared
             .call("access", |fs| fs.access(&caller, ino, mask))
@@ -250,7 +250,7 @@ impl Server {
     /// Lists a directory from `offset` on, until `take` refuses an entry.
     pub(crate) fn listed(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         offset: u64,
         mut take: impl FnMut(DirEntry<'_>) -> bool,
@@ -264,7 +264,7 @@ impl Server {
 
     pub(crate) fn xattr(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         name: &OsStr,
     ) -> Result<Vec<u8>, Errno> {
@@ -279,7 +279,7 @@ impl Server {
 
     pub(crate) fn set_xattr(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         (name, value): (&OsStr, &[u8]),
         flags: i32,
@@ -299,7 +299,7 @@ impl Server {
     }
 
     /// All names, a NUL behind each.
-    pub(crate) fn xattrs(&self, request: &Asker, node: INodeNo) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn xattrs(&self, request: &Requester, node: INodeNo) -> Result<Vec<u8>, Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let names = self
             .shared
@@ -314,7 +314,7 @@ impl Server {
 
     pub(crate) fn removed_xattr(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         name: &OsStr,
     ) -> Result<(), Errno> {

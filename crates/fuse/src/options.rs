@@ -68,7 +68,7 @@ pub struct MountOptions {
     pub entry_timeout: Duration,
     /// How long the kernel may trust attributes. Zero if there is another front end.
     pub attr_timeout: Duration,
-    /// The variable `STEADFAST_STREAM` of a process names its stream, also while nobody has set one here: the first change of
+    /// The variable `STEADFAST_STREAM` of a process names its stream, unless one was set here: the first change of
     /// each process costs a look at it.
     pub stream_environment: bool,
     /// Hears of errors that carry an explanation.

@@ -14,10 +14,10 @@ use crate::control::{
     XATTR_WRITE_BACK,
 };
 use crate::fileattr;
-use crate::identity::Asker;
-use crate::pointed;
+use crate::identity::Requester;
+use crate::ioctl_arg;
 use crate::readers::For;
-use crate::scrub;
+use crate::scrub::{self, ScrubRequest};
 use crate::server::Server;
 
 /// The kernel makes EOPNOTSUPP of EAGAIN where an attribute is set: the limit of a user is told as that of a quota.
@@ -32,7 +32,7 @@ impl Server {
     /// The value of one of the server's own attributes; `None` if the name is none of them.
     pub(crate) fn own_attribute(
         &self,
-        request: &Asker,
+        request: &Requester,
         name: &[u8],
     ) -> Option<Result<Vec<u8>, Errno>> {
         let is = |own: &str| name == own.as_bytes();
@@ -67,7 +67,7 @@ impl Server {
     }
 
     /// The value of an attribute about streams; `None` if the name is none of them.
-    fn stream_attribute(&self, request: &Asker, name: &[u8]) -> Option<Result<Vec<u8>, Errno>> {
+    fn stream_attribute(&self, request: &Requester, name: &[u8]) -> Option<Result<Vec<u8>, Errno>> {
         let rest = name.strip_prefix(wire::XATTR_STREAM.as_bytes())?;
         let streams = self.identity.streams();
         if rest.is_empty() {
@@ -93,7 +93,7 @@ impl Server {
         streams.list(request, name, self.may_administer(request).is_ok())
     }
 
-    fn sync_own_stream(&self, request: &Asker) -> Result<(), Errno> {
+    fn sync_own_stream(&self, request: &Requester) -> Result<(), Errno> {
         let streams = self.identity.streams();
         streams.offered()?;
         self.sync_stream(streams.own(request)?.stream)
@@ -107,7 +107,7 @@ impl Server {
     /// The server's own commands by ioctl(2): what the caller's argument becomes, if it is passed on.
     pub(crate) fn own_command(
         &self,
-        request: &Asker,
+        request: &Requester,
         node: INodeNo,
         command: u32,
         argument: &[u8],
@@ -123,7 +123,7 @@ impl Server {
             }
             IOCTL_SHUTDOWN => {
                 self.may_administer(request)?;
-                let number = pointed::number(request.thread, command).map_err(|e| {
+                let number = ioctl_arg::number(request.thread, command).map_err(|e| {
                     self.tell(&format!("shutdown: the caller's flags cannot be read: {e}"));
                     Errno::EOPNOTSUPP
                 })?;
@@ -151,7 +151,7 @@ impl Server {
     /// Sets one of the server's own attributes; `None` if the name is none of them.
     pub(crate) fn set_own_attribute(
         &self,
-        request: &Asker,
+        request: &Requester,
         name: &OsStr,
         value: &[u8],
     ) -> Option<Result<(), Errno>> {
@@ -171,13 +171,13 @@ impl Server {
     }
 
     /// A shutdown asked for by attribute.
-    fn shut_down_by_name(&self, request: &Asker, how: &[u8]) -> Result<(), Errno> {
+    fn shut_down_by_name(&self, request: &Requester, how: &[u8]) -> Result<(), Errno> {
         self.may_administer(request)?;
         self.shut_down(control::shutdown_named(how).ok_or(Errno::EINVAL)?)
     }
 
     /// Freezes the volume for so many seconds at most.
-    fn freeze(&self, request: &Asker, value: &[u8]) -> Result<(), Errno> {
+    fn freeze(&self, request: &Requester, value: &[u8]) -> Result<(), Errno> {
         self.may_administer(request)?;
         let seconds = control::freeze_of(value).ok_or(Errno::EINVAL)?;
         let _waiting = self.readers.waits(For::Commit);
@@ -187,7 +187,7 @@ impl Server {
     }
 
     /// Ends a freeze. EINVAL if there is none.
-    fn thaw(&self, request: &Asker) -> Result<(), Errno> {
+    fn thaw(&self, request: &Requester) -> Result<(), Errno> {
         self.may_administer(request)?;
         let thawed = self.shared.call("thaw", |fs| Ok(fs.thaw()))?;
         *self.frozen_until() = None;
@@ -198,7 +198,7 @@ impl Server {
     }
 
     /// Root and the user who mounted may shut down, freeze and trim.
-    fn may_administer(&self, request: &Asker) -> Result<(), Errno> {
+    fn may_administer(&self, request: &Requester) -> Result<(), Errno> {
         let owner = rustix::process::geteuid().as_raw();
         match request.uid {
             0 => Ok(()),
@@ -208,10 +208,10 @@ impl Server {
     }
 
     /// Looks at a piece of the medium.
-    fn scrub(&self, request: &Asker, asked: &scrub::Asked) -> Result<Vec<u8>, Errno> {
+    fn scrub(&self, request: &Requester, asked: &ScrubRequest) -> Result<Vec<u8>, Errno> {
         self.may_administer(request)?;
         let _waiting = self.readers.waits(For::Content);
-        let scrub::Asked { from, blocks, data } = *asked;
+        let ScrubRequest { from, blocks, data } = *asked;
         let piece = self
             .shared
             .call("scrub", |fs| fs.scrub(from, blocks, data))?;
@@ -219,7 +219,7 @@ impl Server {
     }
 
     /// Tells the device of free space.
-    fn trim(&self, request: &Asker, bytes: Range<u64>, min: u64) -> Result<u64, Errno> {
+    fn trim(&self, request: &Requester, bytes: Range<u64>, min: u64) -> Result<u64, Errno> {
         self.may_administer(request)?;
         let _waiting = self.readers.waits(For::Commit);
         self.shared.call("trim", |fs| fs.trim(bytes.clone(), min))

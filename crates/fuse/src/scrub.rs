@@ -19,18 +19,18 @@ const WHAT_BYTES_MAX: usize = 400;
 
 /// What is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ScrubRequest {
     pub(crate) from: ScrubCursor,
     pub(crate) blocks: u64,
     pub(crate) data: bool,
 }
 
 /// The request that a name is; `None` if it is none.
-pub(crate) fn asked(name: &[u8]) -> Option<Asked> {
+pub(crate) fn asked(name: &[u8]) -> Option<ScrubRequest> {
     let numbers = std::str::from_utf8(name).ok()?.strip_prefix(PREFIX)?;
     let numbers: Option<Vec<u64>> = numbers.split('.').map(|n| n.parse().ok()).collect();
     match numbers?[..] {
-        [ino, key, blocks, data @ 0..=1] => Some(Asked {
+        [ino, key, blocks, data @ 0..=1] => Some(ScrubRequest {
             from: ScrubCursor { ino, key },
             blocks,
             data: data == 1,
@@ -39,8 +39,8 @@ pub(crate) fn asked(name: &[u8]) -> Option<Asked> {
     }
 }
 
-fn name(asked: &Asked) -> String {
-    let Asked { from, blocks, data } = asked;
+fn name(asked: &ScrubRequest) -> String {
+    let ScrubRequest { from, blocks, data } = asked;
     format!(
         "{PREFIX}{}.{}.{blocks}.{}",
         from.ino,
@@ -116,7 +116,7 @@ fn decode(text: &str) -> Option<ScrubPiece> {
 /// EPERM if the caller is neither root nor who mounted; EOPNOTSUPP if `path` is on no Steadfast mount, or on that of
 /// an older server.
 pub fn scrub(path: &Path, from: ScrubCursor, blocks: u64, data: bool) -> io::Result<ScrubPiece> {
-    let name = name(&Asked { from, blocks, data });
+    let name = name(&ScrubRequest { from, blocks, data });
     let mut buf = vec![0u8; VALUE_BYTES_MAX];
     let len = rustix::fs::getxattr(path, name, &mut buf[..])?;
     let piece = std::str::from_utf8(&buf[..len]).ok().and_then(decode);
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn requests_and_answers_come_through_whole() {
-        let sent = Asked {
+        let sent = ScrubRequest {
             from: ScrubCursor { ino: 7, key: 9 },
             blocks: 100,
             data: true,

@@ -35,8 +35,8 @@ use fuser::{
 use steadfast_vfs::{Attr, Caller, FileSystem, Ino};
 
 use crate::convert::{self, NodeNumbers};
-use crate::counters::{Asked, Counters};
-use crate::identity::{Asker, Identity};
+use crate::counters::{Counters, RequestKind};
+use crate::identity::{Identity, Requester};
 use crate::readers::{For, Readers, Serving};
 use crate::shared::{Policy, Shared};
 use crate::trace::Trace;
@@ -67,17 +67,23 @@ impl Server {
     fn begin(
         &self,
         request: &Request,
-        asked: Asked,
+        asked: RequestKind,
         node: INodeNo,
         name: Option<&OsStr>,
-    ) -> (Serving<'_>, Asker) {
-        let request = Asker::new(request, asked, self.ino(node));
+    ) -> (Serving<'_>, Requester) {
+        let request = Requester::new(request, asked, self.ino(node));
         let serving = self.readers.begin(request.thread);
         self.note(&request, asked, node, name);
         (serving, request)
     }
 
-    pub(crate) fn note(&self, request: &Asker, asked: Asked, node: INodeNo, name: Option<&OsStr>) {
+    pub(crate) fn note(
+        &self,
+        request: &Requester,
+        asked: RequestKind,
+        node: INodeNo,
+        name: Option<&OsStr>,
+    ) {
         self.counters.add(asked, 1);
         if let Some(trace) = &self.trace {
             trace.arrived(request, asked, node, name);
@@ -262,7 +268,7 @@ impl fuser::Filesystem for Front {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let (_serving, ref request) = self.begin(request, Asked::Lookup, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Lookup, parent, Some(name));
         match self.found(request, parent, name) {
             // A name that is not there may be remembered, too: node number 0 says so.
             Err(errno) if errno.code() == Errno::ENOENT.code() => {
@@ -281,8 +287,8 @@ impl fuser::Filesystem for Front {
         // The protocol crate hands over a batch one by one.
         let _serving = self.readers.begin_some();
         let ino = self.ino(node);
-        let request = Asker::new(request, Asked::Forget, ino);
-        self.note(&request, Asked::Forget, node, None);
+        let request = Requester::new(request, RequestKind::Forget, ino);
+        self.note(&request, RequestKind::Forget, node, None);
         let _ = self
             .shared
             .gate
@@ -296,7 +302,7 @@ impl fuser::Filesystem for Front {
         _handle: Option<FileHandle>,
         reply: ReplyAttr,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Getattr, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Getattr, node, None);
         self.reply_attr(reply, self.attributes(request, node));
     }
 
@@ -318,7 +324,7 @@ impl fuser::Filesystem for Front {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Setattr, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Setattr, node, None);
         let changes = Changes {
             mode,
             uid,
@@ -332,7 +338,7 @@ impl fuser::Filesystem for Front {
     }
 
     fn readlink(&self, request: &Request, node: INodeNo, reply: ReplyData) {
-        let (_serving, ref request) = self.begin(request, Asked::Readlink, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Readlink, node, None);
         match self.target(request, node) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
@@ -349,7 +355,7 @@ impl fuser::Filesystem for Front {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Mknod, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Mknod, parent, Some(name));
         self.reply_entry(
             reply,
             self.made(request, parent, name, NewMode { mode, umask }, rdev),
@@ -365,7 +371,7 @@ impl fuser::Filesystem for Front {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Mkdir, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Mkdir, parent, Some(name));
         self.reply_entry(
             reply,
             self.made_directory(request, parent, name, NewMode { mode, umask }),
@@ -373,12 +379,12 @@ impl fuser::Filesystem for Front {
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (_serving, ref request) = self.begin(request, Asked::Unlink, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Unlink, parent, Some(name));
         reply_empty(reply, self.unlinked(request, parent, name));
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (_serving, ref request) = self.begin(request, Asked::Rmdir, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Rmdir, parent, Some(name));
         reply_empty(reply, self.removed_directory(request, parent, name));
     }
 
@@ -390,7 +396,7 @@ impl fuser::Filesystem for Front {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Symlink, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Symlink, parent, Some(name));
         let target = target.as_os_str().as_bytes();
         self.reply_entry(reply, self.made_symlink(request, parent, name, target));
     }
@@ -405,7 +411,7 @@ impl fuser::Filesystem for Front {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Rename, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Rename, parent, Some(name));
         let (from, to) = ((parent, name), (new_parent, new_name));
         reply_empty(reply, self.renamed(request, from, to, flags));
     }
@@ -418,12 +424,12 @@ impl fuser::Filesystem for Front {
         new_name: &OsStr,
         reply: ReplyEntry,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Link, node, Some(new_name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Link, node, Some(new_name));
         self.reply_entry(reply, self.linked(request, node, (new_parent, new_name)));
     }
 
     fn open(&self, request: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (_serving, ref request) = self.begin(request, Asked::Open, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Open, node, None);
         match self.opened(request, node, flags) {
             Ok(cache) => reply.opened(CACHED, cache),
             Err(errno) => reply.error(errno),
@@ -440,7 +446,7 @@ impl fuser::Filesystem for Front {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Create, parent, Some(name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Create, parent, Some(name));
         let (new, flags) = (NewMode { mode, umask }, OpenFlags(flags));
         match self.created(request, parent, name.as_bytes(), new, flags) {
             Ok((made, handle, cache)) => {
@@ -463,7 +469,7 @@ impl fuser::Filesystem for Front {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Read, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Read, node, None);
         self.read_to(request, node, (offset, size), flags, |read| match read {
             Ok(data) => reply.data(data),
             Err(errno) => reply.error(errno),
@@ -482,7 +488,7 @@ impl fuser::Filesystem for Front {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Write, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Write, node, None);
         match self.written(request, (node, handle), offset, data, how, flags) {
             Ok(len) => reply.written(len),
             Err(errno) => reply.error(errno),
@@ -497,7 +503,7 @@ impl fuser::Filesystem for Front {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        let _begun = self.begin(request, Asked::Flush, node, None);
+        let _begun = self.begin(request, RequestKind::Flush, node, None);
         // Nothing happens at close(2): the kernel writes back stores made through mmap
         // by itself, and stops asking after this answer.
         reply.error(Errno::ENOSYS);
@@ -513,7 +519,7 @@ impl fuser::Filesystem for Front {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let _begun = self.begin(request, Asked::Release, node, None);
+        let _begun = self.begin(request, RequestKind::Release, node, None);
         // A file lives as long as the kernel knows its inode: open or not decides nothing.
         reply.ok();
     }
@@ -526,7 +532,7 @@ impl fuser::Filesystem for Front {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Fsync, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Fsync, node, None);
         reply_empty(reply, self.sync_node(request, node, data_only));
     }
 
@@ -538,12 +544,12 @@ impl fuser::Filesystem for Front {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Fsyncdir, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Fsyncdir, node, None);
         reply_empty(reply, self.sync_node(request, node, data_only));
     }
 
     fn opendir(&self, request: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let (_serving, ref request) = self.begin(request, Asked::Opendir, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Opendir, node, None);
         match self.opened_directory(request, node) {
             Ok(cache) => reply.opened(CACHED, cache),
             Err(errno) => reply.error(errno),
@@ -558,7 +564,7 @@ impl fuser::Filesystem for Front {
         _flags: OpenFlags,
         reply: ReplyEmpty,
     ) {
-        let _begun = self.begin(request, Asked::Releasedir, node, None);
+        let _begun = self.begin(request, RequestKind::Releasedir, node, None);
         reply.ok();
     }
 
@@ -570,7 +576,7 @@ impl fuser::Filesystem for Front {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Readdir, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Readdir, node, None);
         let listed = self.listed(request, node, offset, |entry| {
             let (node, kind) = (self.numbers.node(entry.ino), convert::file_type(entry.kind));
             !reply.add(node, entry.next, kind, OsStr::from_bytes(entry.name))
@@ -589,7 +595,7 @@ impl fuser::Filesystem for Front {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Readdirplus, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Readdirplus, node, None);
         let listed = self.listed_with_attributes(request, node, offset, &mut |entry| {
             let name = OsStr::from_bytes(entry.name);
             let (attr, generation) = (&entry.attr, entry.generation);
@@ -603,7 +609,7 @@ impl fuser::Filesystem for Front {
     }
 
     fn statfs(&self, request: &Request, node: INodeNo, reply: ReplyStatfs) {
-        let _begun = self.begin(request, Asked::Statfs, node, None);
+        let _begun = self.begin(request, RequestKind::Statfs, node, None);
         match self.shared.call("statfs", |fs| fs.statfs()) {
             Ok(s) => reply.statfs(
                 s.blocks,
@@ -629,7 +635,7 @@ impl fuser::Filesystem for Front {
         position: u32,
         reply: ReplyEmpty,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Setxattr, node, Some(name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Setxattr, node, Some(name));
         let set = match self.set_own_attribute(request, name, value) {
             Some(set) => set,
             None if position != 0 => Err(Errno::EINVAL),
@@ -646,22 +652,23 @@ impl fuser::Filesystem for Front {
         size: u32,
         reply: ReplyXattr,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Getxattr, node, Some(name));
+        let (_serving, ref request) = self.begin(request, RequestKind::Getxattr, node, Some(name));
         reply_xattr(reply, size, self.xattr(request, node, name));
     }
 
     fn listxattr(&self, request: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        let (_serving, ref request) = self.begin(request, Asked::Listxattr, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Listxattr, node, None);
         reply_xattr(reply, size, self.xattrs(request, node));
     }
 
     fn removexattr(&self, request: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let (_serving, ref request) = self.begin(request, Asked::Removexattr, node, Some(name));
+        let (_serving, ref request) =
+            self.begin(request, RequestKind::Removexattr, node, Some(name));
         reply_empty(reply, self.removed_xattr(request, node, name));
     }
 
     fn access(&self, request: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let (_serving, ref request) = self.begin(request, Asked::Access, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Access, node, None);
         let mask = (mask.bits() & 0o7) as u8;
         reply_empty(reply, self.may(request, node, mask));
     }
@@ -677,7 +684,7 @@ impl fuser::Filesystem for Front {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Ioctl, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Ioctl, node, None);
         match self.own_command(request, node, command, in_data) {
             Ok(answer) => reply.ioctl(0, &answer),
             Err(errno) => reply.error(errno),
@@ -694,7 +701,7 @@ impl fuser::Filesystem for Front {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Fallocate, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Fallocate, node, None);
         reply_empty(reply, self.allocated(request, node, (offset, length), mode));
     }
 
@@ -707,7 +714,7 @@ impl fuser::Filesystem for Front {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let (_serving, ref request) = self.begin(request, Asked::Lseek, node, None);
+        let (_serving, ref request) = self.begin(request, RequestKind::Lseek, node, None);
         match self.sought(request, node, offset, whence) {
             Ok(at) => reply.offset(at),
             Err(errno) => reply.error(errno),

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use fuser::INodeNo;
 
-use crate::counters::Asked;
-use crate::identity::Asker;
+use crate::counters::RequestKind;
+use crate::identity::Requester;
 use crate::options::LogHook;
 
 /// See the module's header.
@@ -29,8 +29,8 @@ impl Trace {
 
     pub(crate) fn arrived(
         &self,
-        request: &Asker,
-        asked: Asked,
+        request: &Requester,
+        asked: RequestKind,
         node: INodeNo,
         name: Option<&OsStr>,
     ) {

@@ -1,7 +1,7 @@
 //! Operations at the core's door: admission, what to do when there is no room, commit and
 //! abort in memory.
 
-use crate::checkpoint::Asker;
+use crate::checkpoint::Requester;
 use crate::core::{Blocked, Core, OpChanges, Request, TxnId};
 use crate::engine::Inner;
 use crate::lanes::{AllLanes, Lane, LaneId};
@@ -14,9 +14,9 @@ impl Inner {
     /// Admits an operation; returns its lane.
     pub(crate) fn admit(&self, stream: StreamId, credits: Credits) -> Result<LaneId> {
         if !self.has_workers() && self.core.lock().wants_checkpoint() {
-            self.checkpoint(Asker::Caller)?;
+            self.checkpoint(Requester::Caller)?;
         }
-        let need = self.config.lay.need_blocks(credits.log_bytes);
+        let need = self.config.commit_mode.need_blocks(credits.log_bytes);
         let id = LaneId::mine(stream);
         let mut held_back = false;
         loop {
@@ -104,7 +104,7 @@ impl Inner {
             let past = core.positions().0 + 1;
             drop(core);
             drop(lanes);
-            return self.checkpoint_past(past, Asker::Caller);
+            return self.checkpoint_past(past, Requester::Caller);
         }
         if core.uncommitted_transactions() > 0 {
             drop(core);

@@ -59,7 +59,7 @@ pub(crate) fn write_home(device: &dyn BlockDevice, images: &[HomeImage]) -> Resu
 
 /// Who wants a checkpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Asker {
+pub(crate) enum Requester {
     /// Nobody waits for it: it may use the flushes of commits.
     Background,
     /// Somebody does.
@@ -70,17 +70,17 @@ pub(crate) enum Asker {
 
 impl Inner {
     /// Everything that is acknowledged now goes home.
-    pub(crate) fn checkpoint(&self, asker: Asker) -> Result<()> {
+    pub(crate) fn checkpoint(&self, requester: Requester) -> Result<()> {
         let core = self.core.lock();
         core.check()?;
         let upto = core.acked_pos();
         drop(core);
-        self.checkpoint_past(upto, asker)
+        self.checkpoint_past(upto, requester)
     }
 
     /// Runs rounds, or waits for the one under way, until the durable tail is at `upto` or
     /// nothing is left to do.
-    pub(crate) fn checkpoint_past(&self, upto: u64, asker: Asker) -> Result<()> {
+    pub(crate) fn checkpoint_past(&self, upto: u64, requester: Requester) -> Result<()> {
         let mut core = self.core.lock();
         loop {
             // Done is done, also when somebody closes the journal right after.
@@ -101,13 +101,13 @@ impl Inner {
             }
             if let Some(round) = core.begin_round(&self.cache, &self.config.faults) {
                 drop(core);
-                self.run_round(round, asker)
+                self.run_round(round, requester)
                     .map_err(|error| self.fail(&error))?;
                 core = self.core.lock();
                 continue;
             }
             // Something to be written home is covered by a record that is not proved yet.
-            if asker == Asker::Committer {
+            if requester == Requester::Committer {
                 return Ok(());
             }
             if let Some(batch) = self.lead(&mut core, &[], true) {
@@ -122,10 +122,10 @@ impl Inner {
         }
     }
 
-    fn run_round(&self, round: Round, asker: Asker) -> Result<()> {
-        let flush = || match asker {
-            Asker::Background => self.flush_with_others(),
-            Asker::Caller | Asker::Committer => self.flush(),
+    fn run_round(&self, round: Round, requester: Requester) -> Result<()> {
+        let flush = || match requester {
+            Requester::Background => self.flush_with_others(),
+            Requester::Caller | Requester::Committer => self.flush(),
         };
         write_home(&*self.device, &round.images)?;
         if !self.config.faults.skip_home_flush {
@@ -179,7 +179,7 @@ impl Inner {
                 core = self.wait(core);
             } else if core.can_checkpoint() {
                 drop(core);
-                self.checkpoint(Asker::Caller)?;
+                self.checkpoint(Requester::Caller)?;
                 core = self.core.lock();
             } else {
                 break;

@@ -6,7 +6,7 @@
 //! No step reads the device or waits for other streams' data.
 
 use crate::cache::Entry;
-use crate::checkpoint::{Asker, log_runs};
+use crate::checkpoint::{Requester, log_runs};
 use crate::core::{Batch, PostImage, Run, TxnBlock};
 use crate::engine::Inner;
 use crate::patch::{Edit, Patch};
@@ -100,7 +100,7 @@ impl Inner {
                 return Ok(());
             }
             let past = self.core.lock().acked_pos();
-            self.checkpoint_past(past, Asker::Committer)?;
+            self.checkpoint_past(past, Requester::Committer)?;
         }
         let limit = self.config.region.log_blocks * BLOCK_SIZE as u64;
         Err(Error::TooLarge {

@@ -28,7 +28,7 @@ use crate::changes::{LaneId, OpName};
 use crate::patch::Patch;
 use crate::probe::Probe;
 use crate::record::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
-use crate::{BLOCK_CREDIT, Error, Faults, Kind, Lay, Result, Stats, StreamId, Ticket};
+use crate::{BLOCK_CREDIT, CommitMode, Error, Faults, Kind, Result, Stats, StreamId, Ticket};
 use foldhash::fast::FixedState;
 use objects::{ObjectList, Objects};
 pub(crate) use room::Blocked;
@@ -79,14 +79,14 @@ pub(crate) struct TxnBlock {
 }
 
 impl TxnBlock {
-    fn new(kind: Kind, lay: Lay) -> TxnBlock {
+    fn new(kind: Kind, commit_mode: CommitMode) -> TxnBlock {
         TxnBlock {
             kind,
             patch: Patch::default(),
             log_bytes: ENTRY_BYTES as u64,
-            recount_at: match lay {
-                Lay::Log => BLOCK_SIZE as u64,
-                Lay::Home => 0,
+            recount_at: match commit_mode {
+                CommitMode::Log => BLOCK_SIZE as u64,
+                CommitMode::Home => 0,
             },
             holds: 0,
             stream: StreamId::default(),
@@ -97,26 +97,26 @@ impl TxnBlock {
 
     /// Makes the bound of the log bytes exact. It doubles before the next time, so that
     /// counting costs little per edit.
-    fn recount(&mut self, lay: Lay) {
-        self.log_bytes = match lay {
-            Lay::Log => self.patch.log_bytes(),
+    fn recount(&mut self, commit_mode: CommitMode) {
+        self.log_bytes = match commit_mode {
+            CommitMode::Log => self.patch.log_bytes(),
             // One write of the epoch; none, if the block was freed.
-            Lay::Home if self.patch.revoke => 0,
-            Lay::Home => BLOCK_CREDIT,
+            CommitMode::Home if self.patch.revoke => 0,
+            CommitMode::Home => BLOCK_CREDIT,
         };
-        self.recount_at = match lay {
-            Lay::Log => self.log_bytes * 2,
-            Lay::Home => 0,
+        self.recount_at = match commit_mode {
+            CommitMode::Log => self.log_bytes * 2,
+            CommitMode::Home => 0,
         };
     }
 }
 
 pub(crate) struct Txn {
-    lay: Lay,
+    commit_mode: CommitMode,
     /// Its streams, and what each has in it.
     streams: BTreeMap<StreamId, Share>,
     /// Streams that asked for its commit.
-    askers: SmallVec<[StreamId; 1]>,
+    requesters: SmallVec<[StreamId; 1]>,
     phase: Phase,
     pub(crate) blocks: BlockMap<Box<TxnBlock>>,
     pub(crate) data: Vec<DataRun>,
@@ -148,24 +148,25 @@ impl Txn {
     }
 
     pub(crate) fn need_blocks(&self) -> u64 {
-        self.lay.need_blocks(self.log_bytes + self.held_bytes)
+        self.commit_mode
+            .need_blocks(self.log_bytes + self.held_bytes)
     }
 }
 
-impl Lay {
+impl CommitMode {
     /// Blocks of the log that these bytes may take, or writes of an epoch that they pay for.
     pub(crate) fn need_blocks(self, log_bytes: u64) -> u64 {
         match self {
-            Lay::Log => (log_bytes + RECORD_HEADER_BYTES as u64).div_ceil(BLOCK_SIZE as u64),
-            Lay::Home => log_bytes.div_ceil(BLOCK_CREDIT),
+            CommitMode::Log => (log_bytes + RECORD_HEADER_BYTES as u64).div_ceil(BLOCK_SIZE as u64),
+            CommitMode::Home => log_bytes.div_ceil(BLOCK_CREDIT),
         }
     }
 
     /// Bytes that a block of the log, or a write of an epoch, is worth.
     pub(crate) fn block_bytes(self) -> u64 {
         match self {
-            Lay::Log => BLOCK_SIZE as u64,
-            Lay::Home => BLOCK_CREDIT,
+            CommitMode::Log => BLOCK_SIZE as u64,
+            CommitMode::Home => BLOCK_CREDIT,
         }
     }
 }
@@ -245,7 +246,7 @@ const TXN_BLOCKS_MAX: usize = 16_384;
 const TXN_OBJECTS_MAX: usize = 1 << 20;
 
 pub(crate) struct Limits {
-    pub(crate) lay: Lay,
+    pub(crate) commit_mode: CommitMode,
     /// Blocks of the log; without one, of an epoch.
     pub(crate) log_blocks: u64,
     pub(crate) txn_bytes_max: u64,
@@ -296,7 +297,7 @@ pub(crate) struct Core {
     /// Threads that wait for the end of a batch, by the parity of its sequence number.
     pub(crate) batch_waiters: [u32; 2],
     /// How many threads seem to commit side by side.
-    crowd: u32,
+    pub(crate) crowd: u32,
     /// Sequence of the batch under way, and how many blocks its record, or its images, take.
     in_flight: u64,
     laid_blocks: u64,
@@ -458,12 +459,6 @@ impl Core {
     /// The newest flush that has begun.
     pub(crate) fn newest_flush(&self) -> u64 {
         self.next_flush
-    }
-
-    /// Whether threads that commit side by side with the caller, who is about to lead, are
-    /// still missing.
-    pub(crate) fn expects_company(&self) -> bool {
-        !self.committing && self.committers() < self.crowd
     }
 
     /// Threads that commit: those that wait for a batch, and the one that leads.

@@ -11,10 +11,11 @@
 //! 2. its data blocks are written to their places, and hashed, or flushed if they are many;
 //! 3. the committer lays and writes the record, flushes, acknowledges.
 
-use crate::checkpoint::Asker;
+use crate::checkpoint::Requester;
 use crate::core::{Batch, Core, DataRun, Request, TxnId};
 use crate::engine::Inner;
 use crate::lanes::AllLanes;
+use crate::policy::Patience;
 use crate::record::Covered;
 use crate::sync::{MutexGuard, thread, wait_timeout};
 use crate::{COVERED_BLOCKS_MAX, Credits, Error, Op, Result, StreamId};
@@ -24,8 +25,6 @@ use std::time::{Duration, Instant};
 const FLUSH_PATIENCE: Duration = Duration::from_millis(5);
 /// Keys of delayed work that are closed while operations are held back once: a few milliseconds' work.
 pub(crate) const HOLD_KEYS_MAX: usize = if cfg!(feature = "shuttle") { 1 } else { 256 };
-/// Turns that a leader gives others without seeing anybody come.
-const IDLE_TURNS_MAX: u32 = 8;
 
 impl Inner {
     // ---- closing ---------------------------------------------------------------------------
@@ -130,7 +129,7 @@ impl Inner {
             // What the client put off is lost: the transaction can never be whole.
             return Err(Error::Closed);
         };
-        let _gate = Gate(self);
+        let _guard = PanicGuard(self);
         let op = Op::new(self, stream, Err(id), Credits::default());
         client.close(op, keys).map(|_| ())
     }
@@ -163,7 +162,7 @@ impl Inner {
             if let Some((id, data)) = core.claim_data(ids) {
                 drop(core);
                 self.write_data(id, &data)?;
-            } else if patience.expects_more(&core) {
+            } else if !core.committing && patience.expects_more(core.committers(), core.crowd) {
                 drop(core);
                 thread::yield_now();
             } else if let Some(batch) = self.lead(&mut core, ids, false) {
@@ -305,7 +304,7 @@ impl Inner {
             } else if core.can_checkpoint() {
                 // No room for a record: the next tail header proves as well.
                 drop(core);
-                self.checkpoint(Asker::Caller)?;
+                self.checkpoint(Requester::Caller)?;
                 core = self.core.lock();
             } else {
                 break;
@@ -315,34 +314,10 @@ impl Inner {
     }
 }
 
-/// How long one who could lead a batch waits for the threads that the last batch let go: they
-/// probably commit again, and share the record then.
-#[derive(Default)]
-struct Patience {
-    seen: u32,
-    idle_turns: u32,
-}
-
-impl Patience {
-    fn expects_more(&mut self, core: &Core) -> bool {
-        if !core.expects_company() || self.idle_turns >= IDLE_TURNS_MAX {
-            return false;
-        }
-        let here = core.committers();
-        self.idle_turns = if here > self.seen {
-            0
-        } else {
-            self.idle_turns + 1
-        };
-        self.seen = here;
-        true
-    }
-}
-
 /// Opens the gate and stops the journal if the client panics in it, so that nobody waits for ever.
-struct Gate<'a>(&'a Inner);
+struct PanicGuard<'a>(&'a Inner);
 
-impl Drop for Gate<'_> {
+impl Drop for PanicGuard<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
             let mut core = self.0.core.lock();

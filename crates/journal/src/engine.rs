@@ -2,7 +2,7 @@
 //! cache, the core under its lock, and who is woken by what.
 
 use crate::cache::{Cache, Look};
-use crate::checkpoint::Asker;
+use crate::checkpoint::Requester;
 use crate::core::{Core, Limits, Request, Run, TxnId};
 use crate::home::Epoch;
 use crate::in_memory::may_wait;
@@ -12,9 +12,9 @@ use crate::recover::{self, HeaderState, Recovery, Salvage};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait};
 use crate::workers::{checkpointer, flusher, timekeeper};
 use crate::{
-    COMMIT_INTERVAL_MIN, Client, Config, Credits, EPOCH_SHARE, Error, Kind, LOG_BLOCKS_MAX,
-    LOG_BLOCKS_MIN, Lay, OP_DATA_BLOCKS_MAX, OP_LOG_SHARE, Object, Op, Region, Result, Stats,
-    StreamId, TXN_LOG_SHARE, Ticket, seal_holds,
+    COMMIT_INTERVAL_MIN, Client, CommitMode, Config, Credits, EPOCH_SHARE, Error, Kind,
+    LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, OP_DATA_BLOCKS_MAX, OP_LOG_SHARE, Object, Op, Region, Result,
+    Stats, StreamId, TXN_LOG_SHARE, Ticket, seal_holds,
 };
 use std::ops::Deref;
 use std::sync::atomic::AtomicBool;
@@ -186,31 +186,31 @@ impl Journal {
     ) -> Result<(Journal, Recovery)> {
         let identity = Identity::new(config.volume);
         let cache = Cache::new(config.cache_blocks_max);
-        let (epoch, log_blocks, (recovery, start)) = match config.lay {
-            Lay::Log => {
+        let (epoch, log_blocks, (recovery, start)) = match config.commit_mode {
+            CommitMode::Log => {
                 check_region(&config.region, device.geometry().blocks)?;
                 let found = recover::recover(&device, &config, &identity, &cache, salvage)?;
                 (None, config.region.log_blocks, found)
             }
-            Lay::Home => {
+            CommitMode::Home => {
                 let epoch = Epoch::of(&*device)?;
                 let blocks = epoch.blocks();
                 (Some(epoch), blocks, recover::nothing())
             }
         };
-        let lay = config.lay;
-        let (op_share, txn_share) = match lay {
-            Lay::Log => (OP_LOG_SHARE, TXN_LOG_SHARE),
-            Lay::Home => (EPOCH_SHARE, EPOCH_SHARE),
+        let commit_mode = config.commit_mode;
+        let (op_share, txn_share) = match commit_mode {
+            CommitMode::Log => (OP_LOG_SHARE, TXN_LOG_SHARE),
+            CommitMode::Home => (EPOCH_SHARE, EPOCH_SHARE),
         };
-        let op_bytes_max = log_blocks / op_share * lay.block_bytes();
-        let boundless = lay == Lay::Home && config.faults.ignore_epoch;
+        let op_bytes_max = log_blocks / op_share * commit_mode.block_bytes();
+        let boundless = commit_mode == CommitMode::Home && config.faults.ignore_epoch;
         let limits = Limits {
-            lay,
+            commit_mode,
             log_blocks: if boundless { 1 << 40 } else { log_blocks },
             txn_bytes_max: match boundless {
                 true => u64::MAX / 2,
-                false => log_blocks / txn_share * lay.block_bytes(),
+                false => log_blocks / txn_share * commit_mode.block_bytes(),
             },
             dirty_blocks: config.dirty_blocks,
             // Without workers nobody would write it meanwhile.
@@ -505,7 +505,7 @@ impl Journal {
     /// # Errors
     /// The sticky failure.
     pub fn checkpoint(&self) -> Result<()> {
-        self.inner.checkpoint(Asker::Caller)
+        self.inner.checkpoint(Requester::Caller)
     }
 }
 
@@ -599,7 +599,7 @@ impl Inner {
                 blocks,
             });
         }
-        if self.config.lay == Lay::Home {
+        if self.config.commit_mode == CommitMode::Home {
             return Ok(());
         }
         let region = &self.config.region;
@@ -712,7 +712,7 @@ impl Inner {
             self.flush_in_place()?;
             return self.trim_rest().map_err(|error| self.fail(&error));
         }
-        self.checkpoint(Asker::Caller)?;
+        self.checkpoint(Requester::Caller)?;
         self.mark_clean()
     }
 

@@ -6,13 +6,13 @@
 //! before; then it is acknowledged. A crash before the flush has ended leaves the device at an
 //! earlier flush, and that is the end of an earlier batch, because
 //!
-//! * nobody flushes between the first write of a batch and its flush: the book is locked;
+//! * nobody flushes between the first write of a batch and its flush: the ledger is locked;
 //! * a batch fits an epoch: credits are writes of an epoch, and what all transactions have
 //!   reserved is never more than one;
 //! * of what is written outside of batches nothing is seen before a batch says so: new blocks, which
 //!   no committed image names; or it may be seen at any time: data in place (`place`). So if the
 //!   epoch has no room for what comes next, a flush *between* batches leaves the tree of the last one;
-//! * a batch that fails half-way leaves the book torn, and nobody flushes any more. The next
+//! * a batch that fails half-way leaves the ledger torn, and nobody flushes any more. The next
 //!   mount returns the device to its last flush.
 //!
 //! Committed images are never ahead of their homes, so blocks need no place in memory afterwards,
@@ -25,14 +25,14 @@
 //! * a crash before the flush has ended takes the trim back together with the batch that frees the block; behind
 //!   it no tree has the block;
 //! * a block is reused only behind the batch that frees it, and what is written to it takes it out of
-//!   the waste under the book's lock; so no trim follows the new bytes;
+//!   the waste under the ledger's lock; so no trim follows the new bytes;
 //! * trims get what room the epoch has left. Without room, or if the device refuses one, they wait for a later batch;
 //!   those that a crash forgets are only waste (`Journal::trim` finds them).
 
 use crate::core::{Batch, DataRun, HomeImage, PostImage};
+use crate::discards::PendingDiscards;
 use crate::engine::{Inner, WRITE_BLOCKS_MAX};
 use crate::sync::{Mutex, MutexGuard};
-use crate::waste::Waste;
 use crate::{EPOCH_BLOCKS_MIN, Error, Journal, Kind, Result, checkpoint::write_home};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
@@ -45,16 +45,16 @@ const PIECES_AT_ONCE: usize = 8;
 /// What may be written until the next flush, and what has been.
 pub(crate) struct Epoch {
     blocks: u64,
-    book: Mutex<Book>,
+    ledger: Mutex<EpochLedger>,
 }
 
 /// The epoch under way. Its lock is held while anything is written or flushed.
 #[derive(Default)]
-struct Book {
+struct EpochLedger {
     written: u64,
     /// A part of a batch may have been written.
     torn: bool,
-    waste: Waste,
+    discards: PendingDiscards,
 }
 
 /// Whether two pieces share a block.
@@ -63,7 +63,7 @@ fn meet(one: (BlockNo, &[Arc<Block>]), other: (BlockNo, &[Arc<Block>])) -> bool 
     ends_after(one, other) && ends_after(other, one)
 }
 
-impl Book {
+impl EpochLedger {
     fn check(&self) -> Result<()> {
         if self.torn {
             let what = "a batch was written in part".into();
@@ -89,8 +89,8 @@ impl Epoch {
                 "the device takes {blocks} blocks from one flush to the next, {EPOCH_BLOCKS_MIN} are needed"
             ));
         }
-        let book = Mutex::default();
-        Ok(Epoch { blocks, book })
+        let ledger = Mutex::default();
+        Ok(Epoch { blocks, ledger })
     }
 
     pub(crate) fn blocks(&self) -> u64 {
@@ -112,9 +112,9 @@ impl Journal {
         inner.check_run(at, count)?;
         inner.core.lock().check()?;
         if let Some(epoch) = &inner.epoch {
-            let mut book = inner.with_room(epoch, 1)?;
-            book.waste.remove((at, count));
-            book.written += 1;
+            let mut ledger = inner.with_room(epoch, 1)?;
+            ledger.discards.remove((at, count));
+            ledger.written += 1;
             inner.device.discard(at, count)?;
         } else {
             inner.device.discard(at, count)?;
@@ -152,8 +152,8 @@ impl Inner {
         if self.config.faults.trim_before {
             self.trim_before(&batch)?;
         }
-        let mut book = self.with_room(epoch, blocks)?;
-        book.torn = true;
+        let mut ledger = self.with_room(epoch, blocks)?;
+        ledger.torn = true;
         let half = match self.config.faults.flush_between {
             true => images.len() / 2,
             false => 0,
@@ -165,20 +165,20 @@ impl Inner {
         }
         write_home(&*self.device, rest)?;
         for run in batch.frees() {
-            book.waste.add(run);
+            ledger.discards.add(run);
         }
         for image in &images {
             // Never there: it would live again in the batch that frees it.
-            book.waste.remove((image.at, 1));
+            ledger.discards.remove((image.at, 1));
         }
-        if book.waste.blocks() >= self.config.trim_blocks {
-            let room = epoch.blocks.saturating_sub(book.written + blocks);
-            self.trim_some(&mut book, room);
+        if ledger.discards.blocks() >= self.config.trim_blocks {
+            let room = epoch.blocks.saturating_sub(ledger.written + blocks);
+            self.trim_some(&mut ledger, room);
         }
         self.flush()?;
-        book.written = 0;
-        book.torn = false;
-        drop(book);
+        ledger.written = 0;
+        ledger.torn = false;
+        drop(ledger);
         if self.config.faults.data_late {
             for (_, txn) in &batch.txns {
                 self.write_runs(&txn.data)?;
@@ -208,15 +208,15 @@ impl Inner {
         (post, images)
     }
 
-    /// The book, and so many writes of room in the epoch.
-    fn with_room<'a>(&self, epoch: &'a Epoch, blocks: u64) -> Result<MutexGuard<'a, Book>> {
-        let mut book = epoch.book.lock();
-        book.check()?;
-        if book.written + blocks > epoch.blocks && !self.config.faults.ignore_epoch {
+    /// The ledger, and so many writes of room in the epoch.
+    fn with_room<'a>(&self, epoch: &'a Epoch, blocks: u64) -> Result<MutexGuard<'a, EpochLedger>> {
+        let mut ledger = epoch.ledger.lock();
+        ledger.check()?;
+        if ledger.written + blocks > epoch.blocks && !self.config.faults.ignore_epoch {
             self.flush()?;
-            book.written = 0;
+            ledger.written = 0;
         }
-        Ok(book)
+        Ok(ledger)
     }
 
     /// Writes data that belongs to no batch under way to its place: a block for each segment.
@@ -225,12 +225,12 @@ impl Inner {
             return Ok(self.device.write(at, segments)?);
         };
         debug_assert!(segments.len() <= WRITE_BLOCKS_MAX);
-        let mut book = self.with_room(epoch, segments.len() as u64)?;
+        let mut ledger = self.with_room(epoch, segments.len() as u64)?;
         if !self.config.faults.trim_again {
-            book.waste.remove((at, segments.len() as u64));
+            ledger.discards.remove((at, segments.len() as u64));
         }
         self.device.write(at, segments)?;
-        book.written += segments.len() as u64;
+        ledger.written += segments.len() as u64;
         Ok(())
     }
 
@@ -273,23 +273,23 @@ impl Inner {
     }
 
     /// Tells the device of waste, a write of the epoch for each run; of as much as there is room for.
-    fn trim_some(&self, book: &mut Book, room: u64) {
+    fn trim_some(&self, ledger: &mut EpochLedger, room: u64) {
         let (mut runs, mut blocks) = (0, 0);
         let room = match self.device.snapshot() {
             Some(snapshot) => room.min(snapshot.room()),
             None => room,
         };
         while runs < room
-            && let Some((at, count)) = book.waste.take()
+            && let Some((at, count)) = ledger.discards.take()
         {
             if self.device.discard(at, count).is_err() {
                 // What has stopped the device, the flush will say.
-                book.waste.add((at, count));
+                ledger.discards.add((at, count));
                 break;
             }
             (runs, blocks) = (runs + 1, blocks + count);
         }
-        book.written += runs;
+        ledger.written += runs;
         let stats = &mut self.core.lock().stats;
         stats.trims += runs;
         stats.trimmed_blocks += blocks;
@@ -300,15 +300,15 @@ impl Inner {
         let Some(epoch) = &self.epoch else {
             return Ok(());
         };
-        let mut book = epoch.book.lock();
-        book.check()?;
-        while book.waste.blocks() > 0 {
-            let (before, room) = (book.waste.blocks(), epoch.blocks - book.written);
-            self.trim_some(&mut book, room);
-            let stuck = book.waste.blocks() == before && book.written == 0;
-            if book.written > 0 {
+        let mut ledger = epoch.ledger.lock();
+        ledger.check()?;
+        while ledger.discards.blocks() > 0 {
+            let (before, room) = (ledger.discards.blocks(), epoch.blocks - ledger.written);
+            self.trim_some(&mut ledger, room);
+            let stuck = ledger.discards.blocks() == before && ledger.written == 0;
+            if ledger.written > 0 {
                 self.flush()?;
-                book.written = 0;
+                ledger.written = 0;
             }
             if stuck {
                 break;
@@ -330,10 +330,10 @@ impl Inner {
         let Some(epoch) = &self.epoch else {
             return self.flush();
         };
-        let mut book = epoch.book.lock();
-        book.check()?;
+        let mut ledger = epoch.ledger.lock();
+        ledger.check()?;
         self.flush()?;
-        book.written = 0;
+        ledger.written = 0;
         Ok(())
     }
 }

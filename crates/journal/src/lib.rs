@@ -51,7 +51,7 @@
 //! | `changes` | what an operation brings to its transaction |
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `home` | without a log: a batch is written home and flushed |
-//! | `waste` | freed blocks that the device was not told of |
+//! | `discards` | freed blocks that the device was not told of |
 //! | `workers` | commit interval and checkpoints in the background |
 //! | `place` | data written in place, outside of transactions |
 //! | `recover`, `replay` | scan, verdict, replay |
@@ -68,6 +68,7 @@ mod clock;
 mod codec;
 mod commit;
 mod core;
+mod discards;
 mod drive;
 mod dump;
 mod engine;
@@ -85,6 +86,7 @@ mod memory;
 mod op;
 mod patch;
 mod place;
+mod policy;
 mod probe;
 mod record;
 mod recover;
@@ -96,7 +98,6 @@ mod sync;
 #[cfg(feature = "trace")]
 #[doc(hidden)]
 pub mod trace;
-mod waste;
 mod workers;
 
 pub use clock::Clock;
@@ -241,7 +242,7 @@ pub struct Region {
 
 /// How a batch is made durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Lay {
+pub enum CommitMode {
     /// As a record in the log; its blocks go home later. Any device will do.
     #[default]
     Log,
@@ -258,7 +259,7 @@ pub enum Lay {
 #[non_exhaustive]
 pub struct Config {
     /// How batches are made durable.
-    pub lay: Lay,
+    pub commit_mode: CommitMode,
     /// Where it lies; means nothing without a log.
     pub region: Region,
     /// Identity of the volume; keys every hash.
@@ -293,7 +294,7 @@ impl Config {
     #[must_use]
     pub fn new(region: Region, volume: [u8; 16]) -> Config {
         Config {
-            lay: Lay::Log,
+            commit_mode: CommitMode::Log,
             region,
             volume,
             read_only: false,
@@ -322,7 +323,7 @@ impl Config {
         self.with(|config| config.workers = false)
     }
 
-    /// The same without a log; see [`Lay::Home`].
+    /// The same without a log; see [`CommitMode::Home`].
     #[must_use]
     pub fn without_log(volume: [u8; 16]) -> Config {
         let nowhere = Region {
@@ -331,7 +332,7 @@ impl Config {
             log_blocks: 0,
         };
         Config {
-            lay: Lay::Home,
+            commit_mode: CommitMode::Home,
             ..Config::new(nowhere, volume)
         }
     }

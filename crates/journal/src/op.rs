@@ -8,7 +8,8 @@ use crate::patch::{Edit, Patch};
 use crate::probe::OpName;
 use crate::record::{COVERED_BYTES, ENTRY_BYTES};
 use crate::{
-    Access, BLOCK_CREDIT, Credits, Error, Kind, Lay, META_BYTES, Object, Result, StreamId, Ticket,
+    Access, BLOCK_CREDIT, CommitMode, Credits, Error, Kind, META_BYTES, Object, Result, StreamId,
+    Ticket,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -162,13 +163,13 @@ impl<'a> Op<'a> {
     /// Upper bound of what an edit adds to the log.
     fn bytes_of(&self, (at, edit): (BlockNo, Option<Edit>)) -> u64 {
         let known = (self.find(at)).is_some_and(|i| self.blocks[i].is_changed());
-        match self.inner.config.lay {
-            Lay::Log => {
+        match self.inner.config.commit_mode {
+            CommitMode::Log => {
                 let header = if known { 0 } else { ENTRY_BYTES as u64 };
                 header + edit.map_or(0, |edit| edit.log_bytes())
             }
-            Lay::Home if known => 0,
-            Lay::Home => BLOCK_CREDIT,
+            CommitMode::Home if known => 0,
+            CommitMode::Home => BLOCK_CREDIT,
         }
     }
 
@@ -181,8 +182,8 @@ impl<'a> Op<'a> {
         };
         let changed = |i: usize| known == Some(i) || self.blocks[i].is_changed();
         let blocks = (0..self.blocks.len()).filter(|i| changed(*i));
-        let bytes: u64 = match self.inner.config.lay {
-            Lay::Log => blocks
+        let bytes: u64 = match self.inner.config.commit_mode {
+            CommitMode::Log => blocks
                 .map(|i| {
                     let further = further
                         .filter(|_| known == Some(i))
@@ -190,7 +191,7 @@ impl<'a> Op<'a> {
                     self.blocks[i].log_bytes(further)
                 })
                 .sum(),
-            Lay::Home => blocks.count() as u64 * BLOCK_CREDIT,
+            CommitMode::Home => blocks.count() as u64 * BLOCK_CREDIT,
         };
         bytes + new
     }
@@ -411,9 +412,9 @@ impl<'a> Op<'a> {
     pub fn free(&mut self, at: BlockNo, count: u64) -> Result<()> {
         self.inner.check_run(at, count)?;
         let revokes = |blocks: u64| Credits {
-            log_bytes: match self.inner.config.lay {
-                Lay::Log => blocks.saturating_mul(ENTRY_BYTES as u64),
-                Lay::Home => 0,
+            log_bytes: match self.inner.config.commit_mode {
+                CommitMode::Log => blocks.saturating_mul(ENTRY_BYTES as u64),
+                CommitMode::Home => 0,
             },
             data_blocks: 0,
         };
@@ -446,9 +447,9 @@ impl<'a> Op<'a> {
         {
             return Err(Error::Logged { at });
         }
-        let log_bytes = match self.inner.config.lay {
-            Lay::Log => COVERED_BYTES as u64,
-            Lay::Home => 0,
+        let log_bytes = match self.inner.config.commit_mode {
+            CommitMode::Log => COVERED_BYTES as u64,
+            CommitMode::Home => 0,
         };
         let data_blocks = data.len() as u64;
         self.charge(
@@ -549,7 +550,10 @@ impl<'a> Op<'a> {
 
     /// What was reserved for it: blocks of the log, or writes of an epoch.
     fn reserved(&self) -> u64 {
-        self.inner.config.lay.need_blocks(self.credits.log_bytes)
+        self.inner
+            .config
+            .commit_mode
+            .need_blocks(self.credits.log_bytes)
     }
 }
 

@@ -5,7 +5,7 @@
 //! The timekeeper leaves transactions with much data to the flusher, so that a stream with little
 //! does not wait for one with much.
 
-use crate::checkpoint::Asker;
+use crate::checkpoint::Requester;
 use crate::core::Request;
 use crate::engine::Inner;
 use crate::sync::{MutexGuard, wait_timeout};
@@ -84,7 +84,7 @@ pub(crate) fn checkpointer(inner: &Inner) {
         let wanted = core.wants_checkpoint();
         drop(core);
         if wanted {
-            let _ = inner.checkpoint(Asker::Background);
+            let _ = inner.checkpoint(Requester::Background);
         }
     }
 }

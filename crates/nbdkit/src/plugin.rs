@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, getpid, kill_process};
 
-use steadfast_disk::{Full, Gone, Refusal, Served, Settings};
+use steadfast_disk::{Full, Gone, Refusal, ServedDisk, Settings};
 
 /// An error number, and what to say.
 pub(crate) struct Failed {
@@ -56,7 +56,7 @@ impl Failed {
 }
 
 static SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
-static SERVED: RwLock<Option<Arc<Served>>> = RwLock::new(None);
+static SERVED: RwLock<Option<Arc<ServedDisk>>> = RwLock::new(None);
 /// Connections that are open. Held while the last one's end is acted on, so that nobody
 /// comes in between.
 static CLIENTS: Mutex<u64> = Mutex::new(0);
@@ -100,7 +100,7 @@ pub(crate) fn get_ready() -> Result<()> {
             false => invalid(format!("{}: {text}", image.display())),
         }
     })?;
-    let served = Arc::new(Served::new(disk));
+    let served = Arc::new(ServedDisk::new(disk));
     *SERVED.write().unwrap_or_else(PoisonError::into_inner) = Some(served);
     Ok(())
 }
@@ -155,7 +155,7 @@ pub(crate) fn cleanup() -> Result<()> {
 }
 
 /// The last flush; tells how it went.
-fn finish(served: &Served) -> Result<()> {
+fn finish(served: &ServedDisk) -> Result<()> {
     if served.read_only() {
         tell("closed");
         return Ok(());
@@ -177,7 +177,7 @@ fn finish(served: &Served) -> Result<()> {
 }
 
 /// The disk.
-pub(crate) fn served() -> Result<Arc<Served>> {
+pub(crate) fn served() -> Result<Arc<ServedDisk>> {
     let served = SERVED.read().unwrap_or_else(PoisonError::into_inner);
     served.clone().ok_or_else(|| Failed {
         errno: ESHUTDOWN,

@@ -20,10 +20,10 @@
 //! # fn serve(
 //! #     fs: std::sync::Arc<dyn steadfast_vfs::FileSystem>,
 //! # ) -> Result<(), Box<dyn std::error::Error>> {
-//! use steadfast_nfs::{Export, Options, Served, Server};
+//! use steadfast_nfs::{Export, Options, ExportedVolume, Server};
 //! let mut options = Options::default();
 //! options.listen = vec!["127.0.0.1:2049".parse()?];
-//! let server = Server::start(vec![Served::new(fs, "data")], vec![Export::new()], &options)?;
+//! let server = Server::start(vec![ExportedVolume::new(fs, "data")], vec![Export::new()], &options)?;
 //! server.wait(); // until a `Stopper` is used
 //! let how = server.stop();
 //! # Ok(())
@@ -76,4 +76,4 @@ pub use reload::{Reloaded, Reloader, Retired, Source};
 pub use rpcbind::Registration;
 pub use server::{Counters, Ended, Error, Options, Server, Stopper, THREADS_DEFAULT, THREADS_MAX};
 pub use tls::{Security, Tls, TlsError};
-pub use volume::{Limits, Served};
+pub use volume::{ExportedVolume, Limits};

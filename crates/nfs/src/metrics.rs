@@ -78,14 +78,14 @@ fn class_us(class: usize) -> u64 {
 
 /// Of one procedure.
 #[derive(Debug, Default)]
-struct Asked {
+struct CallStats {
     count: AtomicU64,
     errors: AtomicU64,
     total_ns: AtomicU64,
     classes: [AtomicU64; CLASSES],
 }
 
-impl Asked {
+impl CallStats {
     /// The latency that so much of a thousand does not exceed, in microseconds.
     fn quantile_us(&self, per_mille: u64) -> u64 {
         let counts = self.classes.each_ref().map(|class| class.load(Relaxed));
@@ -106,7 +106,7 @@ macro_rules! counters {
         /// See the module's header.
         #[derive(Debug, Default)]
         pub(crate) struct Metrics {
-            asked: [Asked; PROCEDURES],
+            asked: [CallStats; PROCEDURES],
             $($(#[doc = $text])* pub(crate) $name: AtomicU64,)*
         }
 

@@ -13,7 +13,7 @@ use crate::exports::{Export, Table};
 use crate::handles::Lasting;
 use crate::server::Error;
 use crate::tls::Tls;
-use crate::volume::{Served, Volume};
+use crate::volume::{ExportedVolume, Volume};
 
 /// A volume of the next table.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub enum Source {
     /// The one of this name that is served now.
     Kept(String),
     /// Another one.
-    New(Served),
+    New(ExportedVolume),
 }
 
 /// Exchanges the exports of a running server.
@@ -62,7 +62,7 @@ pub struct Reloaded {
 }
 
 /// Gets a volume ready. Adds what its user should know to `notes`.
-pub(crate) fn open(served: Served, notes: &mut Vec<String>) -> Result<Arc<Volume>, Error> {
+pub(crate) fn open(served: ExportedVolume, notes: &mut Vec<String>) -> Result<Arc<Volume>, Error> {
     let name = served.name.clone();
     let (volume, lasting) = Volume::open(served).map_err(|source| Error::Key {
         name: name.clone(),

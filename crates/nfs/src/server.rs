@@ -37,7 +37,7 @@ use crate::reactor::{Limits, Reactor, STOP};
 use crate::reload::{self, Reloader};
 use crate::slots::Slots;
 use crate::tls::Tls;
-use crate::volume::Served;
+use crate::volume::ExportedVolume;
 use crate::watch::Watch;
 use workers::Parked;
 
@@ -206,7 +206,7 @@ impl Server {
     /// # Errors
     /// See [`Error`]; nothing is served then.
     pub fn start(
-        volumes: Vec<Served>,
+        volumes: Vec<ExportedVolume>,
         exports: Vec<Export>,
         options: &Options,
     ) -> Result<Server, Error> {

@@ -18,7 +18,7 @@ use crate::commits::CommitQueue;
 use crate::handles::{Key, Lasting};
 
 /// Locks that stand for all objects.
-const TURNS: usize = 4096;
+const OBJECT_LOCKS: usize = 4096;
 /// Most objects of one change.
 const TURN_OBJECTS_MAX: usize = 3;
 
@@ -41,7 +41,7 @@ impl Default for Limits {
 }
 
 /// A file system to be served.
-pub struct Served {
+pub struct ExportedVolume {
     /// It.
     pub fs: Arc<dyn FileSystem>,
     /// What it is called in messages and metrics.
@@ -55,17 +55,17 @@ pub struct Served {
     pub sync: bool,
 }
 
-impl std::fmt::Debug for Served {
+impl std::fmt::Debug for ExportedVolume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Served({})", self.name)
+        write!(f, "ExportedVolume({})", self.name)
     }
 }
 
-impl Served {
+impl ExportedVolume {
     /// With default limits.
     #[must_use]
-    pub fn new(fs: Arc<dyn FileSystem>, name: impl Into<String>) -> Served {
-        Served {
+    pub fn new(fs: Arc<dyn FileSystem>, name: impl Into<String>) -> ExportedVolume {
+        ExportedVolume {
             fs,
             name: name.into(),
             limits: Limits::default(),
@@ -78,7 +78,7 @@ impl Served {
 /// See the module's header.
 #[derive(Debug)]
 pub(crate) struct Volume {
-    served: Served,
+    served: ExportedVolume,
     pub(crate) key: Key,
     verifier: AtomicU64,
     /// The last sync failed.
@@ -95,7 +95,7 @@ pub(crate) struct Volume {
 
 /// The turns that a change holds.
 #[derive(Debug)]
-pub(crate) struct Turns<'a> {
+pub(crate) struct ObjectLocks<'a> {
     _held: [Option<MutexGuard<'a, ()>>; TURN_OBJECTS_MAX],
 }
 
@@ -109,7 +109,7 @@ fn random() -> u64 {
 
 impl Volume {
     /// Gets a volume ready. Also says how long its handles live.
-    pub(crate) fn open(served: Served) -> steadfast_vfs::Result<(Volume, Lasting)> {
+    pub(crate) fn open(served: ExportedVolume) -> steadfast_vfs::Result<(Volume, Lasting)> {
         let (key, lasting) = Key::of(&*served.fs, served.read_only)?;
         let (in_use, ended) = mpsc::channel();
         let volume = Volume {
@@ -117,9 +117,9 @@ impl Volume {
             key,
             verifier: AtomicU64::new(random()),
             failed: AtomicBool::new(false),
-            turns: (0..TURNS).map(|_| Mutex::new(())).collect(),
+            turns: (0..OBJECT_LOCKS).map(|_| Mutex::new(())).collect(),
             commits: CommitQueue::default(),
-            unstable: (0..TURNS).map(|_| AtomicU32::new(0)).collect(),
+            unstable: (0..OBJECT_LOCKS).map(|_| AtomicU32::new(0)).collect(),
             _in_use: in_use,
             ended: Mutex::new(Some(ended)),
         };
@@ -200,7 +200,7 @@ impl Volume {
     }
 
     /// Waits for the turns of these objects.
-    pub(crate) fn turns<const N: usize>(&self, inos: [Ino; N]) -> Turns<'_> {
+    pub(crate) fn lock_objects<const N: usize>(&self, inos: [Ino; N]) -> ObjectLocks<'_> {
         const { assert!(N <= TURN_OBJECTS_MAX) };
         let mut held = [const { None }; TURN_OBJECTS_MAX];
         // In the order of their places, each once: two changes never wait for each other.
@@ -216,7 +216,7 @@ impl Volume {
                 );
             }
         }
-        Turns { _held: held }
+        ObjectLocks { _held: held }
     }
 
     /// A volume for tests.
@@ -224,14 +224,14 @@ impl Volume {
     #[allow(clippy::unwrap_used)]
     pub(crate) fn for_tests() -> Volume {
         let fs = Arc::new(steadfast_model::memfs::MemFs::default());
-        Volume::open(Served::new(fs, "test")).unwrap().0
+        Volume::open(ExportedVolume::new(fs, "test")).unwrap().0
     }
 }
 
 /// The place of an object's turn.
 fn place(ino: Ino) -> usize {
     // Inode numbers are addresses: neighbours shall lie apart.
-    (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % TURNS
+    (ino.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % OBJECT_LOCKS
 }
 
 #[cfg(test)]
@@ -249,10 +249,10 @@ mod tests {
             false => (2, 1),
         };
         for wanted in [[low, high], [high, low]] {
-            let held = volume.turns([low]);
+            let held = volume.lock_objects([low]);
             std::thread::scope(|scope| {
                 let (volume, held) = (&volume, held);
-                let waiting = scope.spawn(move || drop(volume.turns(wanted)));
+                let waiting = scope.spawn(move || drop(volume.lock_objects(wanted)));
                 std::thread::sleep(Duration::from_millis(50));
                 assert!(!waiting.is_finished());
                 let free = volume.turns[place(high)].try_lock().is_ok();
@@ -262,7 +262,7 @@ mod tests {
         }
         // Two objects of one place must not make a change wait for itself.
         let twin = (1..).find(|ino| place(*ino + 1) == place(1)).unwrap() + 1;
-        drop(volume.turns([1, twin, 1]));
+        drop(volume.lock_objects([1, twin, 1]));
         std::thread::scope(|scope| {
             for order in [
                 [1, 2, 3],
@@ -275,7 +275,7 @@ mod tests {
                 let volume = &volume;
                 scope.spawn(move || {
                     for _ in 0..2000 {
-                        drop(volume.turns(order));
+                        drop(volume.lock_objects(order));
                     }
                 });
             }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
-use steadfast_nfs::{Access, AccessLog, Export, Served, Source, Target};
+use steadfast_nfs::{Access, AccessLog, Export, ExportedVolume, Source, Target};
 
 /// A call of REMOVE.
 fn remove_call(client: &mut Client, dir: &nfs_fh3, name: &str) -> Vec<u8> {
@@ -154,7 +154,10 @@ fn named(path: &str, volume: usize) -> Export {
 #[test]
 fn exports_change_while_clients_of_others_write() {
     let (one, two) = (file_system(Kind::Real), file_system(Kind::Real));
-    let volumes = vec![Served::new(one, "one"), Served::new(two, "two")];
+    let volumes = vec![
+        ExportedVolume::new(one, "one"),
+        ExportedVolume::new(two, "two"),
+    ];
     let exports = vec![named("/one", 0), named("/two", 1)];
     let server = steadfast_nfs::Server::start(volumes, exports, &options()).unwrap();
     let (address, reloader) = (server.addresses()[0], server.reloader());
@@ -177,7 +180,7 @@ fn exports_change_while_clients_of_others_write() {
         let kept = |name: &str| Source::Kept(name.to_owned());
         for round in 0..20 {
             // The second goes, a third comes, and back.
-            let three = Served::new(file_system(Kind::Real), "three");
+            let three = ExportedVolume::new(file_system(Kind::Real), "three");
             let sources = vec![kept("one"), Source::New(three)];
             let exports = vec![named("/one", 0), named("/three", 1)];
             let mut reloaded = reloader.reload(sources, exports).unwrap();
@@ -192,7 +195,7 @@ fn exports_change_while_clients_of_others_write() {
             let wrong = reloader.reload(vec![kept("two")], vec![named("/two", 0)]);
             assert!(wrong.is_err());
             assert!(second.mnt("/three").is_ok());
-            let two = Served::new(file_system(Kind::Real), "two");
+            let two = ExportedVolume::new(file_system(Kind::Real), "two");
             let sources = vec![kept("one"), Source::New(two)];
             let exports = vec![named("/one", 0), named("/two", 1)];
             let reloaded = reloader.reload(sources, exports).unwrap();

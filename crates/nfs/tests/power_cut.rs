@@ -7,7 +7,7 @@ use common::*;
 use std::sync::Arc;
 use steadfast_block::sim::SimDevice;
 use steadfast_fs::{Contract, Fs, MountOptions};
-use steadfast_nfs::{Export, Served, Streams};
+use steadfast_nfs::{Export, ExportedVolume, Streams};
 use steadfast_vfs::{Caller, FileSystem};
 
 const UNSTABLE: stable_how = stable_how::UNSTABLE;
@@ -40,7 +40,7 @@ fn survives_a_power_cut(contract: Contract, streams: Streams) {
         streams,
         ..export()
     };
-    let mut served = Served::new(fs, "test");
+    let mut served = ExportedVolume::new(fs, "test");
     served.sync = contract == Contract::Sync;
     let site = Site::serving(served, vec![export_as], &options());
     let (mut c, root) = site.mounted();

@@ -8,7 +8,7 @@ use nfs3_types::rpc::{accept_stat_data, auth_flavor, auth_stat, opaque_auth, rej
 use nfs3_types::xdr_codec::{List, Opaque, Void};
 use nfsstat3::*;
 use std::sync::Arc;
-use steadfast_nfs::{Access, Anonymous, Export, Served, Server, Squash, this_host};
+use steadfast_nfs::{Access, Anonymous, Export, ExportedVolume, Server, Squash, this_host};
 use steadfast_vfs::acl::{self, Acl, Entry, Who};
 use steadfast_vfs::{Caller, XattrMode};
 
@@ -657,7 +657,10 @@ fn exports_are_kept_apart() {
         nobody,
         reserved,
     ];
-    let volumes = vec![Served::new(one, "one"), Served::new(two, "two")];
+    let volumes = vec![
+        ExportedVolume::new(one, "one"),
+        ExportedVolume::new(two, "two"),
+    ];
     let server = Server::start(volumes, exports, &options()).unwrap();
     let mut c = Client::connect(server.addresses()[0]);
     let (a, b) = (c.mnt("/one").unwrap(), c.mnt("/two").unwrap());
@@ -749,7 +752,7 @@ fn both_families_of_addresses_are_served_and_exports_on_all_volumes_found() {
     let mut options = options();
     options.listen.push("[::1]:0".parse().unwrap());
     let fs = file_system(Kind::Model);
-    let served = Served::new(Arc::clone(&fs), "test");
+    let served = ExportedVolume::new(Arc::clone(&fs), "test");
     let server = match Server::start(vec![served], vec![export()], &options) {
         Ok(server) => server,
         Err(e) => return println!("skipped: no IPv6 here ({e})"),

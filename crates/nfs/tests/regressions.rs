@@ -351,45 +351,12 @@ struct Watched {
     batches: AtomicUsize,
 }
 
-macro_rules! pass {
-    ($($name:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
-        $(fn $name(&self, $($arg: $kind),*) -> $out { self.inner.$name($($arg),*) })*
-    };
-}
-
-use steadfast_vfs::{
-    AllocateMode, Attr, Cookie, DirEntry, FileSystem, Ino, NewNode, RenameMode, Result, Seek,
-    SetAttr, StatFs, Wanted, XattrMode,
-};
+use steadfast_vfs::{FileSystem, Ino, NewNode, Result, Wanted};
 
 impl FileSystem for Watched {
-    pass! {
-        root() -> Ino;
-        lookup(c: &Caller, p: Ino, n: &[u8]) -> Result<Attr>;
-        getattr(c: &Caller, i: Ino) -> Result<Attr>;
-        setattr(c: &Caller, i: Ino, s: &SetAttr) -> Result<Attr>;
-        access(c: &Caller, i: Ino, m: u8) -> Result<()>;
-        mknod(c: &Caller, p: Ino, n: &[u8], k: &NewNode) -> Result<Attr>;
-        mkdir(c: &Caller, p: Ino, n: &[u8], m: u16) -> Result<Attr>;
-        symlink(c: &Caller, p: Ino, n: &[u8], t: &[u8]) -> Result<Attr>;
-        readlink(c: &Caller, i: Ino) -> Result<Vec<u8>>;
-        link(c: &Caller, i: Ino, p: Ino, n: &[u8]) -> Result<Attr>;
-        rmdir(c: &Caller, p: Ino, n: &[u8]) -> Result<()>;
-        rename(c: &Caller, f: (Ino, &[u8]), t: (Ino, &[u8]), m: RenameMode) -> Result<()>;
-        open(c: &Caller, i: Ino) -> Result<()>;
-        release(i: Ino) -> ();
-        read(c: &Caller, i: Ino, o: u64, b: &mut [u8]) -> Result<usize>;
-        write(c: &Caller, i: Ino, o: u64, d: &[u8]) -> Result<usize>;
-        append(c: &Caller, i: Ino, d: &[u8]) -> Result<(u64, usize)>;
-        fallocate(c: &Caller, i: Ino, m: AllocateMode, o: u64, l: u64) -> Result<()>;
-        seek(c: &Caller, i: Ino, o: u64, w: Seek) -> Result<u64>;
-        readdir(c: &Caller, d: Ino, k: Cookie, s: &mut dyn FnMut(DirEntry<'_>) -> bool) -> Result<()>;
-        getxattr(c: &Caller, i: Ino, n: &[u8]) -> Result<Vec<u8>>;
-        setxattr(c: &Caller, i: Ino, n: &[u8], v: &[u8], m: XattrMode) -> Result<()>;
-        listxattr(c: &Caller, i: Ino) -> Result<Vec<Vec<u8>>>;
-        removexattr(c: &Caller, i: Ino, n: &[u8]) -> Result<()>;
-        statfs() -> Result<StatFs>;
-        sync() -> Result<()>;
+    steadfast_vfs::pass_through! { inner:
+        root, lookup, getattr, setattr, access, mknod, mkdir, symlink, readlink, link, rmdir, rename, open, release, read,
+        write, append, fallocate, seek, readdir, getxattr, setxattr, listxattr, removexattr, statfs, sync
     }
     fn unlink(&self, c: &Caller, p: Ino, n: &[u8]) -> Result<()> {
         assert_ne!(n, b"panic", "as told to");
@@ -668,7 +635,7 @@ fn gonfs_08_a_full_volume_refuses_and_stays_whole() {
     assert_eq!(report.outcome(), steadfast_fs::Outcome::Clean);
 }
 
-/// It sorted the wrong slice before taking locks. Turns are taken in one order: `volume`'s own test takes them in all; here
+/// It sorted the wrong slice before taking locks. ObjectLocks are taken in one order: `volume`'s own test takes them in all; here
 /// LINK and RENAME do with the same objects in all roles.
 #[test]
 fn gonfs_09_objects_in_any_order_are_locked_in_one() {

@@ -16,7 +16,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use steadfast_nfs::{Access, Ended, ExportError, Security, Served, Server, Tls, TlsError};
+use steadfast_nfs::{Access, Ended, ExportError, ExportedVolume, Security, Server, Tls, TlsError};
 
 /// An authority, a server's certificate and a client's, in files.
 struct Papers {
@@ -567,7 +567,7 @@ fn files_that_make_no_tls_and_exports_that_want_too_much_are_refused_with_a_reas
             security,
             ..access()
         });
-        let served = Served::new(file_system(Kind::Model), "test");
+        let served = ExportedVolume::new(file_system(Kind::Model), "test");
         let error = Server::start(vec![served], vec![export], &options).err();
         let said = error.unwrap();
         assert!(

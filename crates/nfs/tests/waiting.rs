@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use steadfast_block::{BlockDevice, BlockNo, Geometry, MemDevice};
 use steadfast_fs::{Contract, Fs, MountOptions};
-use steadfast_nfs::{Options, Served};
+use steadfast_nfs::{ExportedVolume, Options};
 
 /// What a device lets pass, and what came and went.
 #[derive(Default)]
@@ -182,7 +182,7 @@ fn calls_that_wait_for_a_commit_hold_no_worker_and_share_it_under_every_contract
         format_for(&*inner, contract);
         let device = Gated::new(inner);
         let fs = mount(Arc::clone(&device));
-        let mut served = Served::new(fs.clone(), "test");
+        let mut served = ExportedVolume::new(fs.clone(), "test");
         served.sync = contract == Contract::Sync;
         let site = Site::serving(served, vec![export()], &small(4));
         let (mut c, root) = site.mounted();
@@ -259,7 +259,7 @@ fn an_unstable_write_under_sync_is_durable_when_it_is_answered() {
     let inner = Arc::new(MemDevice::new(8192));
     format_for(&*inner, Contract::Sync);
     let device = Gated::new(inner);
-    let mut served = Served::new(mount(Arc::clone(&device)), "test");
+    let mut served = ExportedVolume::new(mount(Arc::clone(&device)), "test");
     served.sync = true;
     let site = Site::serving(served, vec![export()], &options());
     let (mut c, root) = site.mounted();

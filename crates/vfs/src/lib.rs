@@ -30,13 +30,14 @@ pub mod acl;
 mod error;
 mod flags;
 pub mod metrics;
+mod pass_through;
 pub mod policy;
 mod scrub;
 mod streams;
 
 pub use error::{Errno, Error, Result};
 pub use flags::InodeFlags;
-pub use scrub::{ScrubCursor, ScrubFinding, ScrubPiece};
+pub use scrub::{ScrubCursor, ScrubFinding, ScrubPiece, Severity};
 pub use streams::{MERGES_KEPT, MergeCause, StreamMerge, StreamStats, Streams};
 
 use std::ops::Range;

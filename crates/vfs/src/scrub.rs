@@ -1,6 +1,7 @@
 //! What a scrub is asked for and answers: a look at everything on the medium, piece by piece.
 
 use crate::Ino;
+use std::fmt;
 
 /// Where a scrub goes on; the default is the beginning.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -39,4 +40,26 @@ pub struct ScrubPiece {
     pub data_blocks: u64,
     /// What is wrong.
     pub findings: Vec<ScrubFinding>,
+}
+
+/// How bad a finding of a check is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub enum Severity {
+    /// Nothing is wrong: a crash left it, and the next mount does what is left to do.
+    Note,
+    /// Space or a redundant copy is lost, or a value is impossible. No name, attribute or content is concerned.
+    Minor,
+    /// Reading or writing the volume can go wrong, or names, attributes or contents of files are concerned. No crash
+    /// leaves this.
+    Damage,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Note => "note",
+            Severity::Minor => "minor",
+            Severity::Damage => "damage",
+        })
+    }
 }

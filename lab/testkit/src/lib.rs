@@ -2,13 +2,18 @@
 //!
 //! * [`Random`]: numbers that a seed repeats, on every machine;
 //! * [`Ticks`]: a clock that goes on by itself and repeats, too;
-//! * [`each_input`]: seeded inputs for the body of a fuzz target.
+//! * [`each_input`]: seeded inputs for the body of a fuzz target;
+//! * [`calls`]: calls of a file system, by name;
+//! * [`retry_while`]: what fails as long as a mount is in use.
 //!
 //! A clock that stands until it is set is `steadfast_model::TestClock`; the products' own generators (of simulated devices, of
 //! the exploration) are theirs, because a user repeats a run by its seed.
 
+pub mod calls;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
 use steadfast_vfs::{Clock, Time};
 
 /// Numbers that look random and follow from a seed: Marsaglia's xorshift.
@@ -40,6 +45,14 @@ impl Random {
     pub fn below(&mut self, bound: u64) -> u64 {
         (self.number() >> 11) % bound.max(1)
     }
+
+    /// One of these.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.below(from.len() as u64) as usize]
+    }
 }
 
 /// A clock that ticks at each look: no two looks see the same time, and each run sees the same ones.
@@ -52,6 +65,19 @@ impl Clock for Ticks {
             secs: 1_000_000 + self.0.fetch_add(1, Ordering::Relaxed),
             nanos: 7,
         }
+    }
+}
+
+/// Runs `attempt` again while its result says that a mount or an image is in use: a child of a neighbouring test holds all
+/// files of this process until it executes its program. The limit of five minutes ends a test whose mount stays in use.
+pub fn retry_while<T>(in_use: impl Fn(&T) -> bool, mut attempt: impl FnMut() -> T) -> T {
+    let begun = Instant::now();
+    loop {
+        let result = attempt();
+        if !in_use(&result) || begun.elapsed() > Duration::from_secs(300) {
+            return result;
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -108,6 +134,16 @@ mod tests {
         assert_ne!(numbers(3), numbers(4));
         assert_ne!(Random::from_state(0).number(), 0, "a sequence of zeros");
         assert_eq!(Random::new(1).below(0), 0);
+    }
+
+    #[test]
+    fn what_is_in_use_is_tried_again_until_it_is_free() {
+        let mut tries = 0;
+        let attempt = || {
+            tries += 1;
+            tries
+        };
+        assert_eq!(retry_while(|tries| *tries < 3, attempt), 3);
     }
 
     #[test]

@@ -15,39 +15,21 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use clap::builder::{EnumValueParser, PossibleValue, TypedValueParser};
+use clap::builder::{EnumValueParser, PossibleValue, PossibleValuesParser, TypedValueParser};
 use steadfast_block::BLOCK_SIZE;
 use steadfast_flash::ImageStore;
 
 use crate::commands::ftl::{self, FormatArgs};
 use crate::failure::{Failure, Kind as Why};
 use crate::progress::Meter;
-use crate::volume::{self, Access, Held, Log};
+use crate::volume::{self, Access, Contract, Held, Log};
 use crate::{content, size, text};
 
-/// What a crash may lose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Contract {
-    /// For each stream, the newest of its requests: always a prefix survives, data included
-    Ordered,
-    /// Metadata is a prefix of the requests, data written in place may be torn
-    MetadataPrefix,
-    /// Nothing: each call is durable when it returns
-    Sync,
-    /// Metadata is a prefix; a file's content is in that order once it is closed or synced. The kernel may keep written pages
-    Relaxed,
-}
-
-impl Contract {
-    /// The contract as volumes have it.
-    pub(crate) fn of_volume(self) -> volume::Contract {
-        match self {
-            Contract::Ordered => volume::Contract::Ordered,
-            Contract::MetadataPrefix => volume::Contract::MetadataPrefix,
-            Contract::Sync => volume::Contract::Sync,
-            Contract::Relaxed => volume::Contract::Relaxed,
-        }
-    }
+/// Reads the name of a contract; help shows what each keeps.
+pub(crate) fn contract_parser() -> impl TypedValueParser<Value = Contract> {
+    let shown = |contract: Contract| PossibleValue::new(contract.name()).help(contract.about());
+    PossibleValuesParser::new(Contract::ALL.map(shown))
+        .try_map(|name| Contract::from_name(&name).ok_or("no such contract"))
 }
 
 /// A disk on flash takes as much from one flush to the next as a volume's log would hold: this part of
@@ -76,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, value_parser = size::parse)]
     size: Option<u64>,
     /// What a crash may lose (default: ordered; in persistent memory sync, the only one there)
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = contract_parser())]
     contract: Option<Contract>,
     /// The kind of medium; the image may follow it, as in flash:IMAGE. For an object store, its URL: s3://BUCKET/PREFIX, or
     /// file:///DIRECTORY
@@ -176,7 +158,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
             "--bytes-per-inode is for '--on pm': volumes on blocks make inodes as they are needed",
         ));
     }
-    let contract = args.contract.unwrap_or(Contract::Ordered).of_volume();
+    let contract = args.contract.unwrap_or_default();
     let before = match std::fs::metadata(image) {
         Ok(metadata) => Some(metadata),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
@@ -218,11 +200,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
 }
 
 /// Says what was made.
-fn show(
-    image: &Path,
-    made: &volume::Made,
-    contract: volume::Contract,
-) -> Result<ExitCode, Failure> {
+fn show(image: &Path, made: &volume::Made, contract: Contract) -> Result<ExitCode, Failure> {
     text::print(&format!(
         "{}: volume of {} made, {} free, {}\n  contract: {}\n  label:    {}\n  uuid:     {}",
         image.display(),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use steadfast_block::BlockDevice;
-use steadfast_disk::{DISK_NAME, DiskFile, Full, Gone, Medium, Served, Settings};
+use steadfast_disk::{DISK_NAME, DiskFile, Full, Gone, Medium, ServedDisk, Settings};
 use steadfast_flash::ImageError;
 use steadfast_ftl::{Disk, DiskError};
 use steadfast_fuse::{Ended, MountOptions};
@@ -234,7 +234,7 @@ fn serve_fuse(
     // From here on a signal must not cut the closing short.
     let (tell, told) = channel();
     let signals = catch_signals(tell.clone())?;
-    let served = Arc::new(Served::new(medium));
+    let served = Arc::new(ServedDisk::new(medium));
     let file = Arc::new(DiskFile::new(Arc::clone(&served)));
     let mut options = MountOptions::new(image);
     options.read_only = args.read_only;
@@ -282,7 +282,7 @@ fn patiently<T>(image: &Path, open: impl Fn() -> Result<T, DiskError>) -> Result
 }
 
 /// The last flush. After a request that panicked nothing is committed.
-fn close(image: &Path, served: &Served, ended: &Ended) -> Result<(), Failure> {
+fn close(image: &Path, served: &ServedDisk, ended: &Ended) -> Result<(), Failure> {
     if let Ended::Failed(said) = ended {
         let why = format!(
             "a request failed inside the server ({said}); the disk was not closed, a crash returned it to its last flush"

@@ -27,7 +27,7 @@ use steadfast_nfs::{
 
 use crate::commands::serve::tell_service_manager;
 use crate::failure::{Failure, notice};
-use config::{Asked, Plan};
+use config::{CommandLine, Plan};
 use volumes::Opened;
 
 /// Connections where the system allows as many descriptors.
@@ -105,8 +105,8 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    fn asked(&self) -> Asked<'_> {
-        Asked {
+    fn asked(&self) -> CommandLine<'_> {
+        CommandLine {
             config: self.config.as_deref(),
             settings: &self.settings,
             export: &self.export,

@@ -7,6 +7,7 @@ use steadfast_fuse::THREADS_MAX;
 
 use super::Options;
 use crate::size;
+use crate::volume::Contract;
 
 /// Longest commit interval.
 const COMMIT_SECONDS_MAX: u64 = 3600;
@@ -16,8 +17,6 @@ const STORE_SECONDS_MAX: u64 = 24 * 3600;
 const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// Smallest budget of uncommitted data.
 const DIRTY_BYTES_MIN: u64 = 1 << 20;
-/// Contracts that volumes may have.
-const CONTRACTS: [&str; 4] = ["ordered", "metadata-prefix", "sync", "relaxed"];
 
 /// What a word does.
 #[derive(Clone, Copy)]
@@ -201,7 +200,7 @@ Without this option each write that the kernel sends, of at most 1 MiB, is there
     },
     Row {
         words: &[flag("stream_environment", |o| o.stream_environment = true)],
-        help: "STEADFAST_STREAM in a process's environment names its stream, also while nobody has set one",
+        help: "STEADFAST_STREAM in a process's environment names its stream, unless one was set",
         manual: "The variable
 .B STEADFAST_STREAM
 in the environment of a process names its stream, from its first change on, also while no stream has been set on this mount.
@@ -441,7 +440,7 @@ are refused.",
             nothing("owner", ""),
             nothing("group", ""),
         ],
-        help: "who may mount, and when, is for mount(8)",
+        help: "which users may mount, and when, is for mount(8)",
         manual: "",
     },
     Row {
@@ -548,8 +547,9 @@ are refused.",
 ];
 
 fn contract(options: &mut Options, name: &str) -> Result<(), String> {
-    if !CONTRACTS.contains(&name) {
-        return Err(format!("'{name}' is none of {}", CONTRACTS.join(", ")));
+    if Contract::from_name(name).is_none() {
+        let names = Contract::ALL.map(Contract::name).join(", ");
+        return Err(format!("'{name}' is none of {names}"));
     }
     options.contract = Some(name.to_owned());
     Ok(())

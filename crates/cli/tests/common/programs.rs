@@ -2,8 +2,10 @@
 #![allow(dead_code, reason = "no program of tests uses all of it")]
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_steadfast");
 
@@ -15,19 +17,14 @@ pub(crate) fn run(dir: &Path, program: &str, args: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-/// Runs a program, again for as long as it finds the mount or the image in use: a child of a neighbouring test holds all
-/// files of this process until it executes its program. The limit ends a test whose mount stays in use.
-pub(crate) fn run_when_free(mut run: impl FnMut() -> Output) -> Output {
-    let begun = Instant::now();
-    loop {
-        let output = run();
-        let said = said(&output);
-        let in_use = said.contains(": is in use") || said.contains("target is busy");
-        if output.status.success() || !in_use || begun.elapsed() > Duration::from_secs(300) {
-            return output;
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+/// Runs a program, again while it finds the mount or the image in use.
+pub(crate) fn run_when_free(run: impl FnMut() -> Output) -> Output {
+    let in_use = |output: &Output| {
+        let said = said(output);
+        !output.status.success()
+            && (said.contains(": is in use") || said.contains("target is busy"))
+    };
+    steadfast_testkit::retry_while(in_use, run)
 }
 
 /// All that it said.
@@ -57,4 +54,36 @@ pub(crate) fn refused(dir: &Path, code: i32, args: &[&str]) -> String {
         said(&output)
     );
     said(&output)
+}
+
+/// A program that runs beside the test and ends with it.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    /// Asks for the end by a signal: the exit code. The limit ends a test whose program hangs.
+    pub(crate) fn end(mut self, signal: Signal) -> Option<i32> {
+        self.signal(signal);
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                return status.code();
+            }
+            assert!(
+                begun.elapsed() < Duration::from_secs(300),
+                "it does not end"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }

@@ -6,26 +6,7 @@ use std::fmt;
 use steadfast_block::BlockNo;
 use steadfast_vfs::Ino;
 
-/// How bad a finding is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub enum Severity {
-    /// Nothing is wrong: the next mount does what is left to do.
-    Note,
-    /// Space or a redundant copy is lost, or a value is impossible; no content is concerned.
-    Minor,
-    /// Reading or writing the volume can go wrong, or the names, attributes or contents of files are concerned.
-    Damage,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Severity::Note => "note",
-            Severity::Minor => "minor",
-            Severity::Damage => "damage",
-        })
-    }
-}
+pub use steadfast_vfs::Severity;
 
 macro_rules! problems {
     ($($(#[doc = $doc:literal])+ $name:ident, $severity:ident, $repair:literal;)*) => {

@@ -13,32 +13,10 @@ use crate::xattr::Xattrs;
 use crate::{btree, data};
 use steadfast_journal::Access;
 use steadfast_vfs::acl::{Acl, XATTR_ACCESS, XATTR_DEFAULT};
-use steadfast_vfs::policy::born::{Born, born, inherits_acl, may_make};
+use steadfast_vfs::policy::born::{Born, New, born, inherits_acl, may_make};
 use steadfast_vfs::policy::{self, is_dots};
 use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, NewNode, Result, XattrMode};
 use zerocopy::FromZeros;
-
-/// A new inode besides its name.
-pub(super) struct New<'a> {
-    kind: FileKind,
-    perm: u16,
-    rdev: u32,
-    target: &'a [u8],
-}
-
-impl New<'_> {
-    /// What hides a name of a lower layer from union file systems.
-    pub(super) const WHITEOUT: New<'static> = New {
-        kind: FileKind::CharDevice,
-        perm: 0,
-        rdev: 0,
-        target: b"",
-    };
-}
-
-fn is_device(kind: FileKind) -> bool {
-    matches!(kind, FileKind::CharDevice | FileKind::BlockDevice)
-}
 
 /// The ACLs of a new inode.
 fn new_acls(born: &Born) -> Result<Xattrs> {
@@ -59,23 +37,7 @@ impl Fs {
         name: &[u8],
         node: &NewNode,
     ) -> Result<Attr> {
-        let rdev = match node.kind {
-            FileKind::Directory => return Err(Errno::Perm.into()),
-            FileKind::Symlink => return Err(Errno::Inval.into()),
-            kind if is_device(kind) => node.rdev,
-            _ => 0,
-        };
-        self.create(
-            caller,
-            parent,
-            name,
-            &New {
-                kind: node.kind,
-                perm: node.perm,
-                rdev,
-                target: b"",
-            },
-        )
+        self.create(caller, parent, name, &New::node(node)?)
     }
 
     pub(crate) fn op_mkdir(
@@ -85,14 +47,7 @@ impl Fs {
         name: &[u8],
         perm: u16,
     ) -> Result<Attr> {
-        // Set-id bits of a directory come from its parent only.
-        let new = New {
-            kind: FileKind::Directory,
-            perm: perm & 0o1777,
-            rdev: 0,
-            target: b"",
-        };
-        self.create(caller, parent, name, &new)
+        self.create(caller, parent, name, &New::directory(perm))
     }
 
     pub(crate) fn op_symlink(
@@ -102,18 +57,7 @@ impl Fs {
         name: &[u8],
         target: &[u8],
     ) -> Result<Attr> {
-        policy::check_target(target)?;
-        self.create(
-            caller,
-            parent,
-            name,
-            &New {
-                kind: FileKind::Symlink,
-                perm: 0o777,
-                rdev: 0,
-                target,
-            },
-        )
+        self.create(caller, parent, name, &New::symlink(target)?)
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {

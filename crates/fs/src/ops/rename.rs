@@ -5,7 +5,6 @@
 //! [`Fs::lock_moves`] and relate `Topology`, so that no two of them close a cycle, neither
 //! in memory nor in what survives a crash (corner 57).
 
-use super::create::New;
 use super::remove::{After, Farewell, Orphans};
 use super::walk::{Child, Concerned, Entry, Plan, View};
 use super::{Node, alive};
@@ -19,6 +18,7 @@ use crate::slots;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use std::collections::HashSet;
 use steadfast_journal::{Access, Object};
+use steadfast_vfs::policy::born::New;
 use steadfast_vfs::policy::is_dots;
 use steadfast_vfs::policy::rename::{Party, Renamed, check_target, may_rename};
 use steadfast_vfs::{Caller, Errno, FileKind, Ino, RenameMode, Result};

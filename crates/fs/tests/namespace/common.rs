@@ -4,7 +4,8 @@ use std::sync::Arc;
 use steadfast_block::{BlockDevice, MemDevice};
 use steadfast_fs::{Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
 use steadfast_testkit::Ticks;
-use steadfast_vfs::{Attr, Caller, Errno, FileKind, FileSystem, Ino, NewNode, Result, Stream};
+pub use steadfast_testkit::calls::*;
+use steadfast_vfs::FileSystem;
 
 /// Everything in the callers' threads.
 pub fn options() -> MountOptions {
@@ -91,88 +92,4 @@ pub fn mount(device: &Arc<MemDevice>) -> Arc<Fs> {
     let device: Arc<dyn BlockDevice> = Arc::clone(device) as Arc<dyn BlockDevice>;
     let (fs, _) = Fs::mount(device, &options()).unwrap();
     fs
-}
-
-pub fn root() -> Caller {
-    Caller::root()
-}
-
-pub fn user(uid: u32) -> Caller {
-    Caller {
-        uid,
-        gid: uid,
-        ..Caller::root()
-    }
-}
-
-pub fn stream(number: u32) -> Caller {
-    Caller {
-        stream: Stream(number),
-        ..Caller::root()
-    }
-}
-
-/// What tests do all the time, by name.
-pub trait Handy: FileSystem {
-    fn file(&self, dir: Ino, name: &str) -> Ino {
-        self.file_by(&root(), dir, name).unwrap().ino
-    }
-
-    fn file_by(&self, caller: &Caller, dir: Ino, name: &str) -> Result<Attr> {
-        let node = NewNode {
-            kind: FileKind::Regular,
-            perm: 0o644,
-            rdev: 0,
-        };
-        self.mknod(caller, dir, name.as_bytes(), &node)
-    }
-
-    fn dir(&self, dir: Ino, name: &str) -> Ino {
-        self.mkdir(&root(), dir, name.as_bytes(), 0o755)
-            .unwrap()
-            .ino
-    }
-
-    fn look(&self, dir: Ino, name: &str) -> Option<Attr> {
-        match self.lookup(&root(), dir, name.as_bytes()) {
-            Ok(attr) => Some(attr),
-            Err(error) if error == Errno::NoEnt => None,
-            Err(error) => panic!("lookup {name}: {error}"),
-        }
-    }
-
-    fn attr(&self, ino: Ino) -> Attr {
-        self.getattr(&root(), ino).unwrap()
-    }
-
-    fn names(&self, dir: Ino) -> Vec<String> {
-        let mut names = Vec::new();
-        self.readdir(&root(), dir, 0, &mut |entry| {
-            names.push(String::from_utf8_lossy(entry.name).into_owned());
-            true
-        })
-        .unwrap();
-        assert_eq!(&names[..2], [".", ".."]);
-        let mut names = names.split_off(2);
-        names.sort();
-        names
-    }
-
-    fn content(&self, ino: Ino) -> Vec<u8> {
-        let mut bytes = vec![0; self.attr(ino).size as usize];
-        let got = self.read(&root(), ino, 0, &mut bytes).unwrap();
-        assert_eq!(got, bytes.len());
-        bytes
-    }
-}
-
-impl<T: FileSystem + ?Sized> Handy for T {}
-
-/// The error number of a call that must fail.
-#[track_caller]
-pub fn fails<T: std::fmt::Debug>(result: Result<T>, errno: Errno) {
-    match result {
-        Err(error) if error == errno => {}
-        other => panic!("expected {errno:?}, got {other:?}"),
-    }
 }

@@ -14,7 +14,7 @@ use steadfast_stream::wire::{
 };
 use steadfast_vfs::{Caller, FileKind, Stream, Streams};
 
-use super::Asker;
+use super::Requester;
 use super::placed::{By, Decision, Process};
 use super::process::{Held, Proc, Status};
 use super::registry::{Full, Member, Named, USER_MAX};
@@ -59,7 +59,7 @@ impl Resolver {
     }
 
     /// Sets a stream, as the bytes of a message say.
-    pub(crate) fn set(&self, request: &Asker, bytes: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn set(&self, request: &Requester, bytes: &[u8]) -> Result<(), Errno> {
         let (volume, proc) = self.needed()?;
         let message = decode(bytes)?;
         let nameless = message.flags & DEFAULT != 0;
@@ -129,7 +129,12 @@ impl Resolver {
         Ok(stream)
     }
 
-    fn alter(&self, request: &Asker, volume: &dyn Streams, message: &Message) -> Result<(), Errno> {
+    fn alter(
+        &self,
+        request: &Requester,
+        volume: &dyn Streams,
+        message: &Message,
+    ) -> Result<(), Errno> {
         let user = match message.user {
             USER_DEFAULT => request.uid,
             user => user,
@@ -189,14 +194,14 @@ impl Resolver {
     }
 
     /// The stream of the calling thread, as the bytes of a message.
-    pub(crate) fn get(&self, request: &Asker) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn get(&self, request: &Requester) -> Result<Vec<u8>, Errno> {
         self.needed()?;
         let placement = self.own(request)?;
         Ok(answer(&placement.member).encode().to_vec())
     }
 
     /// The stream of the calling thread; that decides it, if it was not.
-    pub(crate) fn own(&self, request: &Asker) -> Result<Placement, Errno> {
+    pub(crate) fn own(&self, request: &Requester) -> Result<Placement, Errno> {
         if self.tables().registry.is_empty() && self.tables().rules.is_empty() {
             return Ok(Placement::default());
         }
@@ -208,7 +213,7 @@ impl Resolver {
     }
 
     /// The process of a number and its decision, for a caller that may know.
-    pub(super) fn shown(&self, request: &Asker, number: u32) -> Result<(u32, Decision), Errno> {
+    pub(super) fn shown(&self, request: &Requester, number: u32) -> Result<(u32, Decision), Errno> {
         let (_, proc) = self.needed()?;
         in_same_namespace(proc, request)?;
         let target = process_of(proc, number)?;
@@ -230,7 +235,7 @@ impl Resolver {
     }
 
     /// The stream of the process `pid` of a message, as the bytes of a message.
-    pub(crate) fn get_of(&self, request: &Asker, bytes: &[u8]) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn get_of(&self, request: &Requester, bytes: &[u8]) -> Result<Vec<u8>, Errno> {
         let message = decode(bytes)?;
         let (process, decision) = self.shown(request, message.pid)?;
         let answer = Message {
@@ -241,7 +246,7 @@ impl Resolver {
     }
 
     /// The stream that a message names, for a caller that may sync it.
-    pub(crate) fn named(&self, request: &Asker, bytes: &[u8]) -> Result<Stream, Errno> {
+    pub(crate) fn named(&self, request: &Requester, bytes: &[u8]) -> Result<Stream, Errno> {
         self.needed()?;
         let message = decode(bytes)?;
         let user = match message.user {
@@ -255,7 +260,11 @@ impl Resolver {
     }
 
     /// The stream of this number, for a caller that may sync it; `None` if it has ended.
-    pub(crate) fn numbered(&self, request: &Asker, number: u32) -> Result<Option<Stream>, Errno> {
+    pub(crate) fn numbered(
+        &self,
+        request: &Requester,
+        number: u32,
+    ) -> Result<Option<Stream>, Errno> {
         self.needed()?;
         match self.tables().registry.numbered(number) {
             Some(named) if request.uid == 0 || request.uid == named.user => Ok(Some(named.number)),
@@ -274,7 +283,7 @@ impl Resolver {
     }
 
     /// Adds or removes a rule, for a caller that may.
-    pub(crate) fn rule(&self, request: &Asker, bytes: &[u8]) -> Result<(), Errno> {
+    pub(crate) fn rule(&self, request: &Requester, bytes: &[u8]) -> Result<(), Errno> {
         let (volume, _) = self.needed()?;
         let message = decode(bytes)?;
         let place = bytes.get(MESSAGE_BYTES..).unwrap_or_default();
@@ -323,7 +332,7 @@ impl Resolver {
     }
 
     /// The generation of the directory that a request is made on.
-    fn directory(&self, request: &Asker) -> Result<u64, Errno> {
+    fn directory(&self, request: &Requester) -> Result<u64, Errno> {
         let root = Caller {
             checked: true,
             ..Caller::root()
@@ -375,7 +384,7 @@ fn settle(volume: &dyn Streams, stream: &Named, message: &Message) {
 }
 
 /// Only root speaks of streams of others.
-fn may_own(request: &Asker, user: u32) -> Result<(), Errno> {
+fn may_own(request: &Requester, user: u32) -> Result<(), Errno> {
     match request.uid == 0 || request.uid == user {
         true => Ok(()),
         false => Err(Errno::EPERM),
@@ -383,7 +392,7 @@ fn may_own(request: &Asker, user: u32) -> Result<(), Errno> {
 }
 
 /// Root moves every process; others those that run with their rights alone, and that they may look into.
-fn may_move(proc: &Proc, request: &Asker, target: &Target) -> Result<(), Errno> {
+fn may_move(proc: &Proc, request: &Requester, target: &Target) -> Result<(), Errno> {
     if request.uid == 0 {
         return Ok(());
     }
@@ -396,7 +405,7 @@ fn may_move(proc: &Proc, request: &Asker, target: &Target) -> Result<(), Errno> 
 }
 
 /// The numbers that the caller knows are those that the server knows.
-fn in_same_namespace(proc: &Proc, request: &Asker) -> Result<(), Errno> {
+fn in_same_namespace(proc: &Proc, request: &Requester) -> Result<(), Errno> {
     let status = proc.status(request.thread).filter(|_| request.thread != 0);
     match status {
         Some(status) if status.same_namespace => Ok(()),
@@ -404,7 +413,7 @@ fn in_same_namespace(proc: &Proc, request: &Asker) -> Result<(), Errno> {
     }
 }
 
-fn target(proc: &Proc, request: &Asker, message: &Message) -> Result<Target, Errno> {
+fn target(proc: &Proc, request: &Requester, message: &Message) -> Result<Target, Errno> {
     match message.scope {
         Scope::Thread | Scope::Process if request.thread == 0 => Err(Errno::ESRCH),
         Scope::Thread | Scope::Process => process_of(proc, request.thread),

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Asker;
+use super::Requester;
 
 /// How long the groups of an owner's thread are remembered.
 const REMEMBERED: Duration = Duration::from_secs(1);
@@ -15,7 +15,7 @@ const REMEMBERED: Duration = Duration::from_secs(1);
 /// A caller, the groups it had, and when.
 type Remembered = ((u32, u32, u32), Arc<[u32]>, Instant);
 
-pub(super) fn remembered(request: &Asker) -> Arc<[u32]> {
+pub(super) fn remembered(request: &Requester) -> Arc<[u32]> {
     thread_local! {
         static LAST: RefCell<Option<Remembered>> = const { RefCell::new(None) };
     }

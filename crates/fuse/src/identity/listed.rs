@@ -13,7 +13,7 @@ use steadfast_stream::wire::{
 };
 use steadfast_vfs::{Caller, Ino, Stream};
 
-use super::Asker;
+use super::Requester;
 use super::placed::By;
 use super::registry::{Member, Registry};
 use super::resolver::Resolver;
@@ -87,7 +87,7 @@ impl Resolver {
     /// The value of one of the lists' attributes; `None` if the name is none of them. `administers`: the caller may know paths.
     pub(crate) fn list(
         &self,
-        request: &Asker,
+        request: &Requester,
         name: &[u8],
         administers: bool,
     ) -> Option<Result<Vec<u8>, Errno>> {
@@ -110,7 +110,7 @@ impl Resolver {
         Some(shown)
     }
 
-    fn page_of_process(&self, request: &Asker, pid: u32) -> Result<Vec<u8>, Errno> {
+    fn page_of_process(&self, request: &Requester, pid: u32) -> Result<Vec<u8>, Errno> {
         let (process, decision) = self.shown(request, pid)?;
         let (number, user, ignore, name) = fields(&decision.member);
         let because = escape(because(&decision.by).as_bytes());
@@ -118,7 +118,7 @@ impl Resolver {
         Ok(line.into_bytes())
     }
 
-    fn page_of_streams(&self, request: &Asker, from: u64) -> Vec<u8> {
+    fn page_of_streams(&self, request: &Requester, from: u64) -> Vec<u8> {
         let mut page = Page::default();
         let from = u32::try_from(from).unwrap_or(u32::MAX);
         let mut tables = self.tables();
@@ -141,7 +141,7 @@ impl Resolver {
         page.value()
     }
 
-    fn page_of_stats(&self, request: &Asker, from: u64) -> Result<Vec<u8>, Errno> {
+    fn page_of_stats(&self, request: &Requester, from: u64) -> Result<Vec<u8>, Errno> {
         let (volume, _) = self.needed()?;
         let mut page = Page::default();
         let mut stats = volume.stats();

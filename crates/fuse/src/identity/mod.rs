@@ -18,25 +18,25 @@ use std::sync::Arc;
 use fuser::Request;
 use steadfast_vfs::{Caller, Ino, Stream};
 
-use crate::counters::Asked;
+use crate::counters::RequestKind;
 
 pub(crate) use resolver::Resolver;
 
 /// Who has sent a request, and what about.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     /// The thread; 0 is the kernel itself, or a thread of another process namespace.
     pub(crate) thread: u32,
     /// The inode that it names first.
     pub(crate) ino: Ino,
-    pub(crate) asked: Asked,
+    pub(crate) asked: RequestKind,
 }
 
-impl Asker {
-    pub(crate) fn new(request: &Request, asked: Asked, ino: Ino) -> Asker {
-        Asker {
+impl Requester {
+    pub(crate) fn new(request: &Request, asked: RequestKind, ino: Ino) -> Requester {
+        Requester {
             uid: request.uid(),
             gid: request.gid(),
             thread: request.pid(),
@@ -77,12 +77,12 @@ impl Identity {
     }
 
     /// The caller of a request that permissions decide only where the kernel has not.
-    pub(crate) fn caller(&self, request: &Asker) -> Caller {
+    pub(crate) fn caller(&self, request: &Requester) -> Caller {
         self.with_groups(request, !self.checked, self.streams.of(request).stream)
     }
 
     /// The same for a request that only reads: reads relate nothing, so its stream is not looked for.
-    pub(crate) fn reader(&self, request: &Asker) -> Caller {
+    pub(crate) fn reader(&self, request: &Requester) -> Caller {
         let stream = match self.reads_noted {
             true => self.streams.of(request).stream,
             false => Stream(0),
@@ -92,12 +92,12 @@ impl Identity {
 
     /// The caller of a request that the caller's groups decide even when the kernel has
     /// checked it (what becomes of a set-group-id bit).
-    pub(crate) fn owner(&self, request: &Asker) -> Caller {
+    pub(crate) fn owner(&self, request: &Requester) -> Caller {
         self.with_groups(request, true, self.streams.of(request).stream)
     }
 
     /// The kernel itself, writing back pages: nobody's identity may change the result.
-    pub(crate) fn kernel(&self, request: &Asker) -> Caller {
+    pub(crate) fn kernel(&self, request: &Requester) -> Caller {
         Caller {
             stream: self.streams.of_inode(request.ino).stream,
             checked: true,
@@ -107,7 +107,7 @@ impl Identity {
 
     /// Root without the capability that keeps set-id bits through a write, which nothing else distinguishes
     /// from root once a file is open.
-    pub(crate) fn unprivileged(&self, request: &Asker) -> Caller {
+    pub(crate) fn unprivileged(&self, request: &Requester) -> Caller {
         const NOBODY: u32 = u32::MAX - 1;
         Caller {
             uid: NOBODY,
@@ -117,7 +117,7 @@ impl Identity {
         }
     }
 
-    fn with_groups(&self, request: &Asker, wanted: bool, stream: Stream) -> Caller {
+    fn with_groups(&self, request: &Requester, wanted: bool, stream: Stream) -> Caller {
         let uid = request.uid;
         Caller {
             uid,

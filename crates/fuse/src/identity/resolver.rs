@@ -21,7 +21,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use steadfast_stream::{ENVIRONMENT, wire};
 use steadfast_vfs::{Caller, Ino, Stream, Streams};
 
-use super::Asker;
+use super::Requester;
 use super::ancestors::{self, Ancestry, Seen};
 use super::placed::{By, Decision, Process, Processes};
 use super::process::{Handle, Held, Proc, Stat};
@@ -59,7 +59,7 @@ pub(crate) struct Placement {
 
 impl Placement {
     /// Syncs of this request return at once: its stream ignores them, and belongs to its user.
-    pub(crate) fn ignores_fsync_of(&self, request: &Asker) -> bool {
+    pub(crate) fn ignores_fsync_of(&self, request: &Requester) -> bool {
         let member = self.member.as_ref();
         member.is_some_and(|named| named.ignores_fsync() && named.user == request.uid)
     }
@@ -194,7 +194,7 @@ impl Resolver {
     }
 
     /// The stream of a request that changes or syncs something.
-    pub(crate) fn of(&self, request: &Asker) -> Placement {
+    pub(crate) fn of(&self, request: &Requester) -> Placement {
         if !self.active() {
             return Placement::default();
         }
@@ -225,7 +225,7 @@ impl Resolver {
     }
 
     /// A request that changes `ino` moves its process, if a rule says so.
-    pub(crate) fn changes_below(&self, request: &Asker, ino: Ino) {
+    pub(crate) fn changes_below(&self, request: &Requester, ino: Ino) {
         if !self.directories.load(Ordering::Acquire) {
             return;
         }

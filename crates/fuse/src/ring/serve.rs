@@ -15,8 +15,8 @@ use fractal_fuse::{
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, RenameFlags, WriteFlags};
 use steadfast_vfs::{Attr, SetTime, Time};
 
-use crate::counters::Asked;
-use crate::identity::Asker;
+use crate::counters::RequestKind;
+use crate::identity::Requester;
 use crate::server::Server;
 use crate::values::{CACHED, Changes, NewMode};
 
@@ -105,11 +105,11 @@ impl Ring {
     pub(super) fn begin(
         &self,
         request: Request,
-        asked: Asked,
+        asked: RequestKind,
         on: InodeId,
         name: Option<&OsStr>,
-    ) -> Asker {
-        let asker = Asker {
+    ) -> Requester {
+        let asker = Requester {
             uid: request.uid,
             gid: request.gid,
             thread: request.pid,
@@ -155,7 +155,7 @@ fn xattr(size: u32, value: Result<Vec<u8>, Errno>) -> FsResult<ReplyXattr> {
 
 impl Filesystem for Ring {
     async fn lookup(&self, r: Request, parent: InodeId, name: &OsStr) -> FsResult<ReplyEntry> {
-        let asker = self.begin(r, Asked::Lookup, parent, Some(name));
+        let asker = self.begin(r, RequestKind::Lookup, parent, Some(name));
         match self.server.found(&asker, node(parent), name) {
             Err(errno) if errno.code() == Errno::ENOENT.code() => Ok(ReplyEntry {
                 ttl: self.server.policy.entry_timeout,
@@ -173,7 +173,7 @@ impl Filesystem for Ring {
         _handle: Option<FileHandleId>,
         _flags: u32,
     ) -> FsResult<ReplyAttr> {
-        let asker = self.begin(r, Asked::Getattr, on, None);
+        let asker = self.begin(r, RequestKind::Getattr, on, None);
         self.attr(self.server.attributes(&asker, node(on)))
     }
 
@@ -184,7 +184,7 @@ impl Filesystem for Ring {
         handle: Option<FileHandleId>,
         set: SetAttr,
     ) -> FsResult<ReplyAttr> {
-        let asker = self.begin(r, Asked::Setattr, on, None);
+        let asker = self.begin(r, RequestKind::Setattr, on, None);
         let changes = Changes {
             mode: set.mode,
             uid: set.uid,
@@ -198,7 +198,7 @@ impl Filesystem for Ring {
     }
 
     async fn readlink(&self, r: Request, on: InodeId) -> FsResult<ReplyReadlink> {
-        let asker = self.begin(r, Asked::Readlink, on, None);
+        let asker = self.begin(r, RequestKind::Readlink, on, None);
         let target = self.server.target(&asker, node(on)).map_err(fail)?;
         Ok(ReplyReadlink { data: target })
     }
@@ -210,7 +210,7 @@ impl Filesystem for Ring {
         name: &OsStr,
         target: &OsStr,
     ) -> FsResult<ReplyEntry> {
-        let asker = self.begin(r, Asked::Symlink, parent, Some(name));
+        let asker = self.begin(r, RequestKind::Symlink, parent, Some(name));
         let target = target.as_bytes();
         self.entry(self.server.made_symlink(&asker, node(parent), name, target))
     }
@@ -223,7 +223,7 @@ impl Filesystem for Ring {
         mode: u32,
         rdev: u32,
     ) -> FsResult<ReplyEntry> {
-        let asker = self.begin(r, Asked::Mknod, parent, Some(name));
+        let asker = self.begin(r, RequestKind::Mknod, parent, Some(name));
         self.entry(
             self.server
                 .made(&asker, node(parent), name, self.new_mode(mode), rdev),
@@ -238,7 +238,7 @@ impl Filesystem for Ring {
         mode: u32,
         _umask: u32,
     ) -> FsResult<ReplyEntry> {
-        let asker = self.begin(r, Asked::Mkdir, parent, Some(name));
+        let asker = self.begin(r, RequestKind::Mkdir, parent, Some(name));
         self.entry(
             self.server
                 .made_directory(&asker, node(parent), name, self.new_mode(mode)),
@@ -246,14 +246,14 @@ impl Filesystem for Ring {
     }
 
     async fn unlink(&self, r: Request, parent: InodeId, name: &OsStr) -> FsResult<()> {
-        let asker = self.begin(r, Asked::Unlink, parent, Some(name));
+        let asker = self.begin(r, RequestKind::Unlink, parent, Some(name));
         self.server
             .unlinked(&asker, node(parent), name)
             .map_err(fail)
     }
 
     async fn rmdir(&self, r: Request, parent: InodeId, name: &OsStr) -> FsResult<()> {
-        let asker = self.begin(r, Asked::Rmdir, parent, Some(name));
+        let asker = self.begin(r, RequestKind::Rmdir, parent, Some(name));
         let removed = self.server.removed_directory(&asker, node(parent), name);
         removed.map_err(fail)
     }
@@ -267,7 +267,7 @@ impl Filesystem for Ring {
         new_name: &OsStr,
         flags: u32,
     ) -> FsResult<()> {
-        let asker = self.begin(r, Asked::Rename, parent, Some(name));
+        let asker = self.begin(r, RequestKind::Rename, parent, Some(name));
         let (from, to) = ((node(parent), name), (node(new_parent), new_name));
         let flags = RenameFlags::from_bits_retain(flags);
         self.server.renamed(&asker, from, to, flags).map_err(fail)
@@ -280,13 +280,13 @@ impl Filesystem for Ring {
         new_parent: InodeId,
         new_name: &OsStr,
     ) -> FsResult<ReplyEntry> {
-        let asker = self.begin(r, Asked::Link, on, Some(new_name));
+        let asker = self.begin(r, RequestKind::Link, on, Some(new_name));
         let to = (node(new_parent), new_name);
         self.entry(self.server.linked(&asker, node(on), to))
     }
 
     async fn open(&self, r: Request, on: InodeId, flags: u32) -> FsResult<ReplyOpen> {
-        let asker = self.begin(r, Asked::Open, on, None);
+        let asker = self.begin(r, RequestKind::Open, on, None);
         let flags = OpenFlags(flags.cast_signed());
         let cache = self.server.opened(&asker, node(on), flags).map_err(fail)?;
         Ok(open_reply(cache))
@@ -300,7 +300,7 @@ impl Filesystem for Ring {
         mode: u32,
         flags: u32,
     ) -> FsResult<ReplyCreate> {
-        let asker = self.begin(r, Asked::Create, parent, Some(name));
+        let asker = self.begin(r, RequestKind::Create, parent, Some(name));
         let flags = OpenFlags(flags.cast_signed());
         let created = self.server.created(
             &asker,
@@ -332,7 +332,7 @@ impl Filesystem for Ring {
         offset: u64,
         target: &mut [u8],
     ) -> FsResult<usize> {
-        let asker = self.begin(r, Asked::Read, on, None);
+        let asker = self.begin(r, RequestKind::Read, on, None);
         let flags = OpenFlags(self.untold.load(Relaxed).cast_signed());
         let read = self.server.read(&asker, node(on), (offset, flags), target);
         read.map_err(fail)
@@ -348,7 +348,7 @@ impl Filesystem for Ring {
         how: u32,
         flags: u32,
     ) -> FsResult<usize> {
-        let asker = self.begin(r, Asked::Write, on, None);
+        let asker = self.begin(r, RequestKind::Write, on, None);
         let file = (node(on), FileHandle(handle.get()));
         let how = WriteFlags::from_bits_retain(how);
         let flags = OpenFlags(flags.cast_signed());
@@ -363,7 +363,7 @@ impl Filesystem for Ring {
         _handle: FileHandleId,
         _owner: u64,
     ) -> FsResult<()> {
-        self.begin(r, Asked::Flush, on, None);
+        self.begin(r, RequestKind::Flush, on, None);
         Err(Errno::ENOSYS.code())
     }
 
@@ -377,7 +377,7 @@ impl Filesystem for Ring {
         _flush: bool,
         _unlock: bool,
     ) -> FsResult<()> {
-        self.begin(r, Asked::Release, on, None);
+        self.begin(r, RequestKind::Release, on, None);
         Ok(())
     }
 
@@ -388,7 +388,7 @@ impl Filesystem for Ring {
         _handle: FileHandleId,
         data_only: bool,
     ) -> FsResult<()> {
-        let asker = self.begin(r, Asked::Fsync, on, None);
+        let asker = self.begin(r, RequestKind::Fsync, on, None);
         self.server
             .sync_node(&asker, node(on), data_only)
             .map_err(fail)
@@ -401,14 +401,14 @@ impl Filesystem for Ring {
         _handle: FileHandleId,
         data_only: bool,
     ) -> FsResult<()> {
-        let asker = self.begin(r, Asked::Fsyncdir, on, None);
+        let asker = self.begin(r, RequestKind::Fsyncdir, on, None);
         self.server
             .sync_node(&asker, node(on), data_only)
             .map_err(fail)
     }
 
     async fn opendir(&self, r: Request, on: InodeId, _flags: u32) -> FsResult<ReplyOpen> {
-        let asker = self.begin(r, Asked::Opendir, on, None);
+        let asker = self.begin(r, RequestKind::Opendir, on, None);
         let cache = self
             .server
             .opened_directory(&asker, node(on))
@@ -423,7 +423,7 @@ impl Filesystem for Ring {
         _handle: FileHandleId,
         _flags: u32,
     ) -> FsResult<()> {
-        self.begin(r, Asked::Releasedir, on, None);
+        self.begin(r, RequestKind::Releasedir, on, None);
         Ok(())
     }
 
@@ -435,7 +435,7 @@ impl Filesystem for Ring {
         offset: u64,
         size: u32,
     ) -> FsResult<Vec<DirectoryEntry>> {
-        let asker = self.begin(r, Asked::Readdir, on, None);
+        let asker = self.begin(r, RequestKind::Readdir, on, None);
         let (mut entries, mut left) = (Vec::new(), size as usize);
         let listed = self.server.listed(&asker, node(on), offset, |entry| {
             let Some(rest) = left.checked_sub(listed_bytes(ENTRY_HEAD, entry.name)) else {
@@ -461,7 +461,7 @@ impl Filesystem for Ring {
         offset: u64,
         size: u32,
     ) -> FsResult<Vec<DirectoryEntryPlus>> {
-        let asker = self.begin(r, Asked::Readdirplus, on, None);
+        let asker = self.begin(r, RequestKind::Readdirplus, on, None);
         let (mut entries, mut left) = (Vec::new(), size as usize);
         let policy = &self.server.policy;
         let listed = self
@@ -486,7 +486,7 @@ impl Filesystem for Ring {
     }
 
     async fn statfs(&self, r: Request, on: InodeId) -> FsResult<ReplyStatfs> {
-        self.begin(r, Asked::Statfs, on, None);
+        self.begin(r, RequestKind::Statfs, on, None);
         let s = self.server.shared.call("statfs", |fs| fs.statfs());
         let s = s.map_err(fail)?;
         Ok(ReplyStatfs {
@@ -502,7 +502,7 @@ impl Filesystem for Ring {
     }
 
     async fn access(&self, r: Request, on: InodeId, mask: u32) -> FsResult<()> {
-        let asker = self.begin(r, Asked::Access, on, None);
+        let asker = self.begin(r, RequestKind::Access, on, None);
         let mask = (mask & 0o7) as u8;
         self.server.may(&asker, node(on), mask).map_err(fail)
     }
@@ -516,7 +516,7 @@ impl Filesystem for Ring {
         length: u64,
         mode: u32,
     ) -> FsResult<()> {
-        let asker = self.begin(r, Asked::Fallocate, on, None);
+        let asker = self.begin(r, RequestKind::Fallocate, on, None);
         let done = self
             .server
             .allocated(&asker, node(on), (offset, length), mode.cast_signed());
@@ -531,7 +531,7 @@ impl Filesystem for Ring {
         offset: u64,
         whence: u32,
     ) -> FsResult<u64> {
-        let asker = self.begin(r, Asked::Lseek, on, None);
+        let asker = self.begin(r, RequestKind::Lseek, on, None);
         let (offset, whence) = (offset.cast_signed(), whence.cast_signed());
         let found = self.server.sought(&asker, node(on), offset, whence);
         found.map(i64::cast_unsigned).map_err(fail)
@@ -545,7 +545,7 @@ impl Filesystem for Ring {
         value: &[u8],
         flags: u32,
     ) -> FsResult<()> {
-        let asker = self.begin(r, Asked::Setxattr, on, Some(name));
+        let asker = self.begin(r, RequestKind::Setxattr, on, Some(name));
         let set = match self.server.set_own_attribute(&asker, name, value) {
             Some(set) => set,
             None => {
@@ -564,17 +564,17 @@ impl Filesystem for Ring {
         name: &OsStr,
         size: u32,
     ) -> FsResult<ReplyXattr> {
-        let asker = self.begin(r, Asked::Getxattr, on, Some(name));
+        let asker = self.begin(r, RequestKind::Getxattr, on, Some(name));
         xattr(size, self.server.xattr(&asker, node(on), name))
     }
 
     async fn listxattr(&self, r: Request, on: InodeId, size: u32) -> FsResult<ReplyXattr> {
-        let asker = self.begin(r, Asked::Listxattr, on, None);
+        let asker = self.begin(r, RequestKind::Listxattr, on, None);
         xattr(size, self.server.xattrs(&asker, node(on)))
     }
 
     async fn removexattr(&self, r: Request, on: InodeId, name: &OsStr) -> FsResult<()> {
-        let asker = self.begin(r, Asked::Removexattr, on, Some(name));
+        let asker = self.begin(r, RequestKind::Removexattr, on, Some(name));
         let removed = self.server.removed_xattr(&asker, node(on), name);
         removed.map_err(fail)
     }

@@ -10,7 +10,7 @@ use fractal_fuse::ring::RingEntry;
 use fuser::{Errno, INodeNo};
 
 use super::serve::Ring;
-use crate::counters::Asked;
+use crate::counters::RequestKind;
 use crate::readers::For;
 use crate::server::Server;
 
@@ -105,7 +105,7 @@ impl Ring {
         argument: &[u8],
     ) -> Result<Vec<u8>, Errno> {
         let on = fractal_fuse::InodeId(node.0);
-        let asker = self.begin(request, Asked::Ioctl, on, None);
+        let asker = self.begin(request, RequestKind::Ioctl, on, None);
         self.server.own_command(&asker, node, command, argument)
     }
 }

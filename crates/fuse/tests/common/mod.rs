@@ -13,25 +13,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use steadfast_fuse::{MountOptions, Session, mount};
 use steadfast_model::memfs::MemFs;
 use steadfast_vfs::*;
 
-/// Unmounts, again while the mount is in use: a child of a neighbouring test holds all files of this process until it
-/// executes its program. The limit ends a test whose mount stays in use.
+/// Unmounts, again while the mount is in use.
 pub(crate) fn when_free(unmount: impl Fn() -> std::io::Result<()>) -> std::io::Result<()> {
-    let begun = Instant::now();
-    loop {
-        match unmount() {
-            Err(e)
-                if e.kind() == std::io::ErrorKind::ResourceBusy
-                    && begun.elapsed() < Duration::from_secs(300) => {}
-            done => return done,
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let in_use = |done: &std::io::Result<()>| {
+        let kind = done.as_ref().err().map(std::io::Error::kind);
+        kind == Some(std::io::ErrorKind::ResourceBusy)
+    };
+    steadfast_testkit::retry_while(in_use, unmount)
 }
 
 /// A request that changes content.
@@ -189,15 +183,12 @@ impl Watched {
 }
 
 impl FileSystem for Watched {
-    fn root(&self) -> Ino {
-        self.inner.root()
+    steadfast_vfs::pass_through! { inner:
+        root, getattr, access, readlink, read, append, seek, readdir, getxattr, setxattr, listxattr, removexattr
     }
     fn lookup(&self, c: &Caller, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.lookups.fetch_add(1, SeqCst);
         self.inner.lookup(c, parent, name)
-    }
-    fn getattr(&self, c: &Caller, ino: Ino) -> Result<Attr> {
-        self.inner.getattr(c, ino)
     }
     fn setattr(&self, c: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
         self.changed(c, &[ino]);
@@ -205,9 +196,6 @@ impl FileSystem for Watched {
             self.seen.lock().unwrap().push(Seen::Size(size));
         }
         self.inner.setattr(c, ino, set)
-    }
-    fn access(&self, c: &Caller, ino: Ino, mask: u8) -> Result<()> {
-        self.inner.access(c, ino, mask)
     }
     fn mknod(&self, c: &Caller, parent: Ino, name: &[u8], node: &NewNode) -> Result<Attr> {
         let made = self.inner.mknod(c, parent, name, node)?;
@@ -223,9 +211,6 @@ impl FileSystem for Watched {
         let made = self.inner.symlink(c, parent, name, target)?;
         self.changed(c, &[made.ino]);
         Ok(made)
-    }
-    fn readlink(&self, c: &Caller, ino: Ino) -> Result<Vec<u8>> {
-        self.inner.readlink(c, ino)
     }
     fn link(&self, c: &Caller, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr> {
         self.changed(c, &[ino]);
@@ -258,9 +243,6 @@ impl FileSystem for Watched {
         self.releases.fetch_add(1, SeqCst);
         self.inner.release(ino);
     }
-    fn read(&self, c: &Caller, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.inner.read(c, ino, offset, buf)
-    }
     fn write(&self, c: &Caller, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         self.changed(c, &[ino]);
         self.writes_begun.fetch_add(1, SeqCst);
@@ -282,9 +264,6 @@ impl FileSystem for Watched {
         self.trims.lock().unwrap().push(asked);
         Ok(123_456)
     }
-    fn append(&self, c: &Caller, ino: Ino, data: &[u8]) -> Result<(u64, usize)> {
-        self.inner.append(c, ino, data)
-    }
     fn fsync(&self, c: &Caller, ino: Ino, data_only: bool) -> Result<()> {
         self.fsyncs.fetch_add(1, SeqCst);
         while self.hold_fsyncs.load(SeqCst) {
@@ -302,37 +281,6 @@ impl FileSystem for Watched {
     ) -> Result<()> {
         self.changed(c, &[ino]);
         self.inner.fallocate(c, ino, m, offset, len)
-    }
-    fn seek(&self, c: &Caller, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        self.inner.seek(c, ino, offset, whence)
-    }
-    fn readdir(
-        &self,
-        c: &Caller,
-        dir: Ino,
-        cookie: Cookie,
-        sink: &mut dyn FnMut(DirEntry<'_>) -> bool,
-    ) -> Result<()> {
-        self.inner.readdir(c, dir, cookie, sink)
-    }
-    fn getxattr(&self, c: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        self.inner.getxattr(c, ino, name)
-    }
-    fn setxattr(
-        &self,
-        c: &Caller,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        m: XattrMode,
-    ) -> Result<()> {
-        self.inner.setxattr(c, ino, name, value, m)
-    }
-    fn listxattr(&self, c: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.inner.listxattr(c, ino)
-    }
-    fn removexattr(&self, c: &Caller, ino: Ino, name: &[u8]) -> Result<()> {
-        self.inner.removexattr(c, ino, name)
     }
     fn streams(&self) -> Option<&dyn Streams> {
         self.streams.as_ref().map(|streams| streams as &dyn Streams)

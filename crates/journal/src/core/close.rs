@@ -4,6 +4,7 @@
 use super::objects::ObjectList;
 use super::{Batch, Core, DataRun, DataState, Phase, Run, Txn, TxnId, keys_within};
 use crate::cache::Cache;
+use crate::policy::Along;
 use crate::probe::Decision;
 use crate::record::{Covered, RECORD_BLOCKS_MAX};
 use crate::{COVERED_BLOCKS_MAX, Faults, Object, StreamId};
@@ -11,12 +12,6 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steadfast_block::BlockNo;
-
-/// Log bytes of transactions that nobody who leads a batch needs, and that it takes along all the same: writing them takes
-/// less time than a flush.
-const ALONG_BYTES_MAX: u64 = 256 << 10;
-/// A transaction that so many batches could have taken along goes with the next one.
-const PASSED_OVER_MAX: u32 = 8;
 
 /// Keys that a running transaction gave up, to be closed.
 pub(crate) struct Attached {
@@ -250,11 +245,7 @@ impl Core {
         let room = self.log_free().min(RECORD_BLOCKS_MAX);
         let needed = self.closure(ids);
         let mut passed_over: Vec<TxnId> = Vec::new();
-        let mut along = if faults.carry_all {
-            u64::MAX
-        } else {
-            ALONG_BYTES_MAX
-        };
+        let mut along = Along::new(faults.carry_all);
         // Those that closed before a chosen one, and have to wait: the first so many.
         let mut waiting: Vec<TxnId> = Vec::new();
         let mut overtaken: Vec<usize> = Vec::new();
@@ -270,14 +261,10 @@ impl Core {
                 room - need
             };
             let ready = self.runs_if_ready(txn, &chosen, &covered, room);
-            let waited = txn.passed_over >= PASSED_OVER_MAX;
-            let must = needed.contains(id) || waited || !own && !empty;
-            let fits = must || txn.log_bytes <= along;
-            match ready.filter(|_| fits) {
+            let due = Along::is_due(txn.passed_over);
+            let must = needed.contains(id) || due || !own && !empty;
+            match ready.filter(|_| must || along.takes(txn.log_bytes)) {
                 Some(runs) => {
-                    if !must {
-                        along -= txn.log_bytes;
-                    }
                     own = true;
                     need += txn.need_blocks();
                     covered.extend(runs.iter().cloned());
@@ -398,9 +385,9 @@ impl Core {
 fn take_body(txn: &mut Txn) -> Txn {
     txn.phase = Phase::Committing;
     Txn {
-        lay: txn.lay,
+        commit_mode: txn.commit_mode,
         streams: BTreeMap::new(),
-        askers: SmallVec::new(),
+        requesters: SmallVec::new(),
         phase: Phase::Committing,
         blocks: std::mem::take(&mut txn.blocks),
         data: std::mem::take(&mut txn.data),

@@ -27,9 +27,9 @@ impl Core {
             .get(&stream)
             .filter(|id| self.txns.contains_key(id));
         let txn = Txn {
-            lay: self.limits.lay,
+            commit_mode: self.limits.commit_mode,
             streams: BTreeMap::from([(stream, Share::default())]),
-            askers: SmallVec::new(),
+            requesters: SmallVec::new(),
             phase: Phase::Running,
             blocks: BlockMap::default(),
             data: Vec::new(),
@@ -330,7 +330,7 @@ impl Core {
         for (stream, share) in from.streams {
             into.streams.entry(stream).or_default().add(share);
         }
-        into.askers.extend(from.askers);
+        into.requesters.extend(from.requesters);
         into.objects.take_runs(&from.objects);
         into.merged.extend(from.merged);
         into.merged.push(gone);
@@ -348,7 +348,7 @@ impl Core {
                         let zero = mine.patch.zero | block.patch.zero;
                         mine.patch.absorb(&block.patch);
                         mine.patch.zero = zero && !mine.patch.revoke;
-                        mine.recount(into.lay);
+                        mine.recount(into.commit_mode);
                         into.log_bytes += mine.log_bytes;
                     }
                     mine.holds += block.holds;
@@ -384,13 +384,13 @@ impl Core {
         let Some(txn) = self.txns.get_mut(&id) else {
             return;
         };
-        let (before, lay) = (txn.need_blocks(), txn.lay);
+        let (before, commit_mode) = (txn.need_blocks(), txn.commit_mode);
         let mut others = SmallVec::<[TxnId; 2]>::new();
         let mine = txn.blocks.entry(at).or_insert_with(|| {
             let ids = self.dirty.entry(at).or_default();
             others.clone_from(ids);
             ids.push(id);
-            Box::new(TxnBlock::new(block.kind, lay))
+            Box::new(TxnBlock::new(block.kind, commit_mode))
         });
         let known = if mine.holds == 0 { 0 } else { mine.log_bytes };
         let mut freed = false;
@@ -398,7 +398,7 @@ impl Core {
         mine.holds += 1;
         if block.revoke {
             mine.patch = Patch::revoked();
-            mine.recount(txn.lay);
+            mine.recount(txn.commit_mode);
         } else {
             freed = mine.patch.revoke && !block.zero;
             mine.kind = block.kind;
@@ -408,7 +408,7 @@ impl Core {
                 mine.log_bytes += mine.patch.take(edit);
             }
             if mine.log_bytes > mine.recount_at {
-                mine.recount(txn.lay);
+                mine.recount(txn.commit_mode);
             }
         }
         txn.log_bytes = txn.log_bytes + mine.log_bytes - known;

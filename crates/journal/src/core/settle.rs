@@ -4,7 +4,7 @@
 use super::{Batch, Core, Freed, HomeImage, Logged, PostImage, Round, Run, TxnId};
 use crate::cache::Cache;
 use crate::probe::Decision;
-use crate::{Error, Faults, Kind, Lay, StreamId};
+use crate::{CommitMode, Error, Faults, Kind, StreamId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, BlockNo};
@@ -16,7 +16,7 @@ impl Core {
         self.probe.tell(|| Decision::Acknowledged);
         self.acked_seq = batch.seq;
         self.acked_pos = self.head_pos;
-        if self.limits.lay == Lay::Home {
+        if self.limits.commit_mode == CommitMode::Home {
             // It is where it belongs.
             self.durable_tail_pos = self.acked_pos;
         }
@@ -110,7 +110,7 @@ impl Core {
             return;
         };
         let was_logged = u32::from(self.logged.contains_key(&at.0));
-        let logged = u32::from(self.limits.lay == Lay::Log);
+        let logged = u32::from(self.limits.commit_mode == CommitMode::Log);
         let mut agree = true;
         let kind = cache.with(at, |entry| {
             // Nobody else has a part in the current image: it is this one. Share the memory.
@@ -131,7 +131,7 @@ impl Core {
                 what: format!("block {at}: the record and the current image disagree"),
             });
         }
-        if let (Some(kind), Lay::Log) = (kind, self.limits.lay) {
+        if let (Some(kind), CommitMode::Log) = (kind, self.limits.commit_mode) {
             let checksum = (kind == Kind::Meta).then_some(block.checksum);
             self.logged.insert(at.0, Logged { seq, checksum });
         }

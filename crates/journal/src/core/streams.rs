@@ -1,8 +1,8 @@
-//! The core's books on streams: what each did, what it waited for and took along, when it is due,
+//! The core's records on streams: what each did, what it waited for and took along, when it is due,
 //! and which streams merged why.
 //!
-//! Invariants: the counts of a stream survive every merge; the books hold one entry for each stream that did
-//! something since it was last forgotten, each of bounded size, and at most [`BOOKS_MAX`] for streams that have
+//! Invariants: the counts of a stream survive every merge; the records hold one entry for each stream that did
+//! something since it was last forgotten, each of bounded size, and at most [`RECORDS_MAX`] for streams that have
 //! nothing uncommitted and no interval of their own, or twice as many as for the others; `live` is the number of streams with
 //! uncommitted operations; `due` has an entry for each stream with operations in a running transaction.
 
@@ -21,7 +21,7 @@ const WAITED_FOR_MAX: usize = 64;
 
 /// Books at which those of streams that did nothing for the longest time are closed: a front end may have a stream for each
 /// file, and never say that it is done with one.
-const BOOKS_MAX: usize = 4096;
+const RECORDS_MAX: usize = 4096;
 
 /// What a stream has in a transaction.
 #[derive(Clone, Copy, Default, Debug)]
@@ -53,16 +53,16 @@ pub(crate) enum Request<'a> {
 }
 
 #[derive(Default)]
-struct Book {
+struct StreamRecord {
     counts: StreamCounts,
     interval: Option<Duration>,
     /// When its first operation in its running transaction was, and its entry of `due`.
     since: Option<(Duration, Duration)>,
-    /// When it was last used, in uses of all books.
+    /// When it was last used, in uses of all records.
     used: u64,
 }
 
-impl Book {
+impl StreamRecord {
     fn waits_for(&mut self, other: StreamId) {
         let waited = &mut self.counts.waited_for;
         if let Some((_, times)) = waited.iter_mut().find(|(stream, _)| *stream == other) {
@@ -77,12 +77,12 @@ impl Book {
     }
 }
 
-/// The books.
+/// The records.
 pub(crate) struct Streams {
-    books: HashMap<StreamId, Book, FixedState>,
+    records: HashMap<StreamId, StreamRecord, FixedState>,
     uses: u64,
-    /// Number of books at which some are closed.
-    books_max: usize,
+    /// Number of records at which some are closed.
+    records_max: usize,
     /// Streams with uncommitted operations.
     live: usize,
     due: BTreeSet<(Duration, StreamId)>,
@@ -95,9 +95,9 @@ pub(crate) struct Streams {
 impl Streams {
     pub(crate) fn new(interval: Duration) -> Streams {
         Streams {
-            books: HashMap::default(),
+            records: HashMap::default(),
             uses: 0,
-            books_max: BOOKS_MAX,
+            records_max: RECORDS_MAX,
             live: 0,
             due: BTreeSet::new(),
             interval,
@@ -106,40 +106,41 @@ impl Streams {
         }
     }
 
-    /// The book of a stream, a new one if need be.
-    fn book(&mut self, stream: StreamId) -> &mut Book {
-        if self.books.len() >= self.books_max && !self.books.contains_key(&stream) {
+    /// The record of a stream, a new one if need be.
+    fn record(&mut self, stream: StreamId) -> &mut StreamRecord {
+        if self.records.len() >= self.records_max && !self.records.contains_key(&stream) {
             self.close_books();
         }
         self.uses += 1;
-        let book = self.books.entry(stream).or_default();
-        book.used = self.uses;
-        book
+        let record = self.records.entry(stream).or_default();
+        record.used = self.uses;
+        record
     }
 
-    /// Closes books of streams that did nothing for the longest time.
+    /// Closes records of streams that did nothing for the longest time.
     fn close_books(&mut self) {
-        let idle = |book: &Book| book.counts.uncommitted == 0 && book.interval.is_none();
-        let mut used: Vec<u64> = (self.books.values())
-            .filter(|book| idle(book))
-            .map(|book| book.used)
+        let idle =
+            |record: &StreamRecord| record.counts.uncommitted == 0 && record.interval.is_none();
+        let mut used: Vec<u64> = (self.records.values())
+            .filter(|record| idle(record))
+            .map(|record| record.used)
             .collect();
-        let kept = used.len().min(BOOKS_MAX / 2);
+        let kept = used.len().min(RECORDS_MAX / 2);
         let first = used.len() - kept;
         if kept > 0 {
             let (_, oldest_kept, _) = used.select_nth_unstable(first);
             let oldest_kept = *oldest_kept;
-            self.books
-                .retain(|_, book| !idle(book) || book.used >= oldest_kept);
+            self.records
+                .retain(|_, record| !idle(record) || record.used >= oldest_kept);
         }
-        self.books_max = (2 * self.books.len()).max(BOOKS_MAX);
+        self.records_max = (2 * self.records.len()).max(RECORDS_MAX);
     }
 
     /// Whether no stream but this one has uncommitted operations.
     pub(crate) fn is_alone(&self, stream: StreamId) -> bool {
         match self.live {
             0 => true,
-            1 => (self.books.get(&stream)).is_some_and(|book| book.counts.uncommitted > 0),
+            1 => (self.records.get(&stream)).is_some_and(|record| record.counts.uncommitted > 0),
             _ => false,
         }
     }
@@ -152,13 +153,13 @@ impl Streams {
     /// An operation of the stream that was committed in memory at `now`.
     pub(crate) fn operation(&mut self, stream: StreamId, now: Duration) {
         let interval = self.interval;
-        let book = self.book(stream);
-        book.counts.operations += 1;
-        book.counts.uncommitted += 1;
-        let first = book.counts.uncommitted == 1;
-        if book.since.is_none() {
-            let due = now.saturating_add(book.interval.unwrap_or(interval));
-            book.since = Some((now, due));
+        let record = self.record(stream);
+        record.counts.operations += 1;
+        record.counts.uncommitted += 1;
+        let first = record.counts.uncommitted == 1;
+        if record.since.is_none() {
+            let due = now.saturating_add(record.interval.unwrap_or(interval));
+            record.since = Some((now, due));
             self.due.insert((due, stream));
         }
         self.live += usize::from(first);
@@ -166,7 +167,7 @@ impl Streams {
 
     /// The stream's running transaction closed.
     pub(crate) fn closed(&mut self, stream: StreamId) {
-        let since = (self.books.get_mut(&stream)).and_then(|book| book.since.take());
+        let since = (self.records.get_mut(&stream)).and_then(|record| record.since.take());
         if let Some((_, due)) = since {
             self.due.remove(&(due, stream));
         }
@@ -174,12 +175,12 @@ impl Streams {
 
     /// These operations of the stream are durable, with these bytes.
     fn durable(&mut self, stream: StreamId, operations: u64, bytes: u64) {
-        if let Some(book) = self.books.get_mut(&stream) {
-            let before = book.counts.uncommitted;
-            book.counts.uncommitted = before.saturating_sub(operations);
-            book.counts.own_bytes += bytes;
+        if let Some(record) = self.records.get_mut(&stream) {
+            let before = record.counts.uncommitted;
+            record.counts.uncommitted = before.saturating_sub(operations);
+            record.counts.own_bytes += bytes;
             self.totals.own_bytes += bytes;
-            self.live -= usize::from(before > 0 && book.counts.uncommitted == 0);
+            self.live -= usize::from(before > 0 && record.counts.uncommitted == 0);
         }
     }
 
@@ -196,15 +197,15 @@ impl Streams {
 
     /// The shortest commit interval of all.
     pub(crate) fn shortest_interval(&self) -> Duration {
-        let own = self.books.values().filter_map(|book| book.interval);
+        let own = self.records.values().filter_map(|record| record.interval);
         own.fold(self.interval, Duration::min)
     }
 
     pub(crate) fn set_interval(&mut self, stream: StreamId, interval: Option<Duration>) {
         let usual = self.interval;
-        let book = self.book(stream);
-        book.interval = interval;
-        if let Some((since, due)) = &mut book.since {
+        let record = self.record(stream);
+        record.interval = interval;
+        if let Some((since, due)) = &mut record.since {
             let before = *due;
             *due = since.saturating_add(interval.unwrap_or(usual));
             let due = *due;
@@ -233,10 +234,11 @@ impl Streams {
     }
 
     pub(crate) fn counts(&self) -> Vec<(StreamId, StreamCounts)> {
-        let did = |book: &&Book| book.counts.operations > 0 || book.counts.commits > 0;
-        let mut counts: Vec<_> = (self.books.iter())
-            .filter(|(_, book)| did(book))
-            .map(|(stream, book)| (*stream, book.counts.clone()))
+        let did =
+            |record: &&StreamRecord| record.counts.operations > 0 || record.counts.commits > 0;
+        let mut counts: Vec<_> = (self.records.iter())
+            .filter(|(_, record)| did(record))
+            .map(|(stream, record)| (*stream, record.counts.clone()))
             .collect();
         counts.sort_unstable_by_key(|(stream, _)| *stream);
         counts
@@ -248,18 +250,18 @@ impl Streams {
 
     pub(crate) fn totals(&self) -> StreamTotals {
         StreamTotals {
-            known: self.books.len() as u64,
+            known: self.records.len() as u64,
             live: self.live as u64,
             ..self.totals
         }
     }
 
     pub(crate) fn forget(&mut self, stream: StreamId) -> bool {
-        let busy = |book: &Book| book.counts.uncommitted > 0;
-        if self.books.get(&stream).is_some_and(busy) {
+        let busy = |record: &StreamRecord| record.counts.uncommitted > 0;
+        if self.records.get(&stream).is_some_and(busy) {
             return false;
         }
-        self.books.remove(&stream);
+        self.records.remove(&stream);
         true
     }
 }
@@ -267,7 +269,7 @@ impl Streams {
 impl Core {
     /// Notes who asked that `ids` be committed, and whom they wait for.
     pub(crate) fn requested(&mut self, request: Request<'_>, ids: &[TxnId]) {
-        let (askers, waits) = match request {
+        let (requesters, waits) = match request {
             Request::Sync(streams) => (streams, true),
             Request::Interval(streams) => (streams, false),
             Request::Room(stream) => {
@@ -283,9 +285,9 @@ impl Core {
         }
         for id in needed {
             if let Some(txn) = self.txns.get_mut(&id) {
-                for asker in askers {
-                    if !txn.askers.contains(asker) {
-                        txn.askers.push(*asker);
+                for requester in requesters {
+                    if !txn.requesters.contains(requester) {
+                        txn.requesters.push(*requester);
                     }
                 }
             }
@@ -295,17 +297,17 @@ impl Core {
         } else {
             Vec::new()
         };
-        for asker in askers {
-            self.streams.book(*asker).counts.commits += 1;
+        for requester in requesters {
+            self.streams.record(*requester).counts.commits += 1;
             self.streams.totals.commits += 1;
-            self.wait_for(*asker, &others);
+            self.wait_for(*requester, &others);
         }
     }
 
     fn wait_for(&mut self, stream: StreamId, others: &[StreamId]) {
         let others = others.iter().filter(|other| **other != stream);
         for other in others {
-            self.streams.book(stream).waits_for(*other);
+            self.streams.record(stream).waits_for(*other);
             self.streams.totals.waits += 1;
         }
     }
@@ -341,11 +343,11 @@ impl Core {
             self.streams.durable(*stream, share.operations, part);
             parts.push((*stream, part));
         }
-        for asker in &txn.askers {
-            let own = parts.binary_search_by_key(asker, |(stream, _)| *stream);
+        for requester in &txn.requesters {
+            let own = parts.binary_search_by_key(requester, |(stream, _)| *stream);
             let own = own.map_or(0, |i| parts[i].1);
-            if let Some(book) = self.streams.books.get_mut(asker) {
-                book.counts.carried_bytes += bytes - own;
+            if let Some(record) = self.streams.records.get_mut(requester) {
+                record.counts.carried_bytes += bytes - own;
                 self.streams.totals.carried_bytes += bytes - own;
             }
         }

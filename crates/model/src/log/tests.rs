@@ -403,14 +403,6 @@ fn a_violation_says_what_is_wrong() {
 
 // ---- the definition, literally ------------------------------------------------------------
 
-struct Rng(Random);
-
-impl Rng {
-    fn below(&mut self, n: u64) -> u64 {
-        (self.0.number() >> 20) % n
-    }
-}
-
 /// What was done, for the definition: operations with times, syncs with what they promised.
 #[derive(Default)]
 struct Story {
@@ -527,7 +519,7 @@ fn looks_like(story: &Story, base: &Image, chosen: &[bool], at: usize, found: &I
         .all(|(b, c)| found.get(b).is_some_and(|f| **f == **c))
 }
 
-fn random_change(rng: &mut Rng, log: &Log, latest_seen: bool) -> Option<Change> {
+fn random_change(rng: &mut Random, log: &Log, latest_seen: bool) -> Option<Change> {
     let block = 1 + rng.below(3);
     let alive = log.read(block).is_some();
     let value = rng.below(3) as u8;
@@ -556,7 +548,7 @@ fn random_change(rng: &mut Rng, log: &Log, latest_seen: bool) -> Option<Change> 
     })
 }
 
-fn random_story(rng: &mut Rng, mutation: Mutation) -> (Log, Story) {
+fn random_story(rng: &mut Random, mutation: Mutation) -> (Log, Story) {
     let mut log = log(mutation);
     let mut story = Story::default();
     let streams = 1 + rng.below(3);
@@ -619,7 +611,7 @@ fn subset(n: usize, bits: u64) -> Vec<bool> {
 fn agrees(mutation: Mutation, seeds: Range<u64>) -> Result<(u64, u64), String> {
     let (mut checks, mut accepted) = (0, 0);
     for seed in seeds {
-        let mut rng = Rng(Random::new(seed));
+        let mut rng = Random::new(seed);
         let (log, story) = random_story(&mut rng, mutation);
         let n = story.ops.len();
         for _ in 0..12 {

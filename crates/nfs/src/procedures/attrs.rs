@@ -48,7 +48,7 @@ pub(super) fn set_on(
     let early = |status| (status, None);
     node.writable().map_err(early)?;
     let pin = node.pin().map_err(early)?;
-    let turns = node.volume.turns([node.ino()]);
+    let turns = node.volume.lock_objects([node.ino()]);
     let change = Change::begin(node, pin, &turns).map_err(early)?;
     let done = set_attributes(node, &change.before, set);
     let wcc = change.wcc();

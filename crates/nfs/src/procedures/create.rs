@@ -57,7 +57,7 @@ fn make_in(
     let early = |status| (status, None);
     dir.writable().map_err(early)?;
     let pin = dir.pin().map_err(early)?;
-    let turns = dir.volume.turns([dir.ino()]);
+    let turns = dir.volume.lock_objects([dir.ino()]);
     let change = Change::begin(dir, pin, &turns).map_err(early)?;
     let made = check_name(name).and_then(|()| make());
     let wcc = change.wcc();

@@ -186,7 +186,7 @@ fn write_at(
     node.writable().map_err(early)?;
     let verf = node.volume.verifier();
     let pin = node.pin().map_err(early)?;
-    let turns = node.volume.turns([node.ino()]);
+    let turns = node.volume.lock_objects([node.ino()]);
     let change = Change::begin(node, pin, &turns).map_err(early)?;
     let written = has_content(&change.before)
         .and_then(|()| node.may(&change.before, WRITE))

@@ -42,7 +42,7 @@ use crate::metrics::Metrics;
 use crate::reply::Reply;
 use crate::subtree::Subtree;
 use crate::tls::Security;
-use crate::volume::{Turns, Volume};
+use crate::volume::{ObjectLocks, Volume};
 use crate::xdr::{Decoder, Parsed};
 
 /// Most bytes of a READ or WRITE.
@@ -431,7 +431,7 @@ struct Change<'a> {
 
 impl<'a> Change<'a> {
     /// Begins a change of `node`, whose turn is held.
-    fn begin(node: &'a Node<'a>, pin: Pin<'a>, _turns: &Turns<'_>) -> Step<Change<'a>> {
+    fn begin(node: &'a Node<'a>, pin: Pin<'a>, _turns: &ObjectLocks<'_>) -> Step<Change<'a>> {
         Ok(Change {
             before: node.attr()?,
             node,

@@ -21,7 +21,7 @@ fn take_away(
     let early = |status| (status, None);
     dir.writable().map_err(early)?;
     let pin = dir.pin().map_err(early)?;
-    let turns = dir.volume.turns([dir.ino()]);
+    let turns = dir.volume.lock_objects([dir.ino()]);
     let change = Change::begin(dir, pin, &turns).map_err(early)?;
     let done = check_name(name).and_then(|()| act());
     let wcc = change.wcc();
@@ -146,7 +146,7 @@ fn renamed(
     together(source, target).map_err(early)?;
     source.writable().map_err(early)?;
     let pins = (source.pin().map_err(early)?, target.pin().map_err(early)?);
-    let turns = source.volume.turns([source.ino(), target.ino()]);
+    let turns = source.volume.lock_objects([source.ino(), target.ino()]);
     let leaves = Change::begin(source, pins.0, &turns).map_err(early)?;
     let enters = Change::begin(target, pins.1, &turns).map_err(early)?;
     let done = check_name(from)
@@ -217,7 +217,7 @@ fn linked(
     together(file, dir).map_err(early)?;
     dir.writable().map_err(early)?;
     let (_file_pin, pin) = (file.pin().map_err(early)?, dir.pin().map_err(early)?);
-    let turns = dir.volume.turns([file.ino(), dir.ino()]);
+    let turns = dir.volume.lock_objects([file.ino(), dir.ino()]);
     let change = Change::begin(dir, pin, &turns).map_err(early)?;
     let done = file.attr().and_then(|attr| {
         check_name(name)?;

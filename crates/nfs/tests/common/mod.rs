@@ -22,7 +22,7 @@ use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
 use steadfast_block::MemDevice;
 use steadfast_fs::{Contract, Fs, MkfsOptions, MountOptions, mkfs};
 use steadfast_model::memfs::MemFs;
-use steadfast_nfs::{Access, Export, Options, Served, Server, Squash, everybody};
+use steadfast_nfs::{Access, Export, ExportedVolume, Options, Server, Squash, everybody};
 use steadfast_vfs::FileSystem;
 
 /// Which file system.
@@ -100,10 +100,10 @@ impl Site {
     }
 
     pub(crate) fn opt(fs: Arc<dyn FileSystem>, exports: Vec<Export>, options: &Options) -> Site {
-        Site::serving(Served::new(fs, "test"), exports, options)
+        Site::serving(ExportedVolume::new(fs, "test"), exports, options)
     }
 
-    pub(crate) fn serving(served: Served, exports: Vec<Export>, options: &Options) -> Site {
+    pub(crate) fn serving(served: ExportedVolume, exports: Vec<Export>, options: &Options) -> Site {
         let fs = Arc::clone(&served.fs);
         let server = Server::start(vec![served], exports, options).unwrap();
         let address = server.addresses()[0];

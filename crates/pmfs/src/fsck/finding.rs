@@ -6,26 +6,7 @@ use crate::layout::{InodeRef, Page, Place};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How bad a finding is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub enum Severity {
-    /// Nothing is wrong: a crash left it, and the next mount deals with it.
-    Note,
-    /// A value is impossible or a copy is lost; no name, attribute or content is concerned.
-    Minor,
-    /// Names, attributes or contents of files are concerned. No crash leaves this.
-    Damage,
-}
-
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Severity::Note => "note",
-            Severity::Minor => "minor",
-            Severity::Damage => "damage",
-        })
-    }
-}
+pub use steadfast_vfs::Severity;
 
 macro_rules! problems {
     ($($name:ident, $severity:ident, $what:literal, $consequence:literal, $repair:literal;)*) => {

@@ -15,18 +15,9 @@ use crate::xattr::Attributes;
 use std::sync::RwLockWriteGuard;
 use std::sync::atomic::Ordering;
 use steadfast_vfs::acl::XATTR_DEFAULT;
-use steadfast_vfs::policy::born::{Born, born, inherits_acl, may_make};
+use steadfast_vfs::policy::born::{Born, New, born, inherits_acl, may_make};
 use steadfast_vfs::policy::{self, EXEC, WRITE};
 use steadfast_vfs::{Attr, Caller, Errno, FileKind, Ino, InodeFlags, NewNode, Result};
-
-/// A new inode besides its name.
-#[derive(Clone, Copy)]
-struct New<'a> {
-    kind: FileKind,
-    perm: u16,
-    rdev: u32,
-    target: &'a [u8],
-}
 
 impl PmFs {
     pub(crate) fn op_mknod(
@@ -36,19 +27,7 @@ impl PmFs {
         name: &[u8],
         node: &NewNode,
     ) -> Result<Attr> {
-        let rdev = match node.kind {
-            FileKind::Directory => return Err(Errno::Perm.into()),
-            FileKind::Symlink => return Err(Errno::Inval.into()),
-            FileKind::CharDevice | FileKind::BlockDevice => node.rdev,
-            _ => 0,
-        };
-        let new = New {
-            kind: node.kind,
-            perm: node.perm,
-            rdev,
-            target: b"",
-        };
-        self.create(caller, parent, name, &new)
+        self.create(caller, parent, name, &New::node(node)?)
     }
 
     pub(crate) fn op_mkdir(
@@ -58,14 +37,7 @@ impl PmFs {
         name: &[u8],
         perm: u16,
     ) -> Result<Attr> {
-        // Set-id bits of a directory come from its parent only.
-        let new = New {
-            kind: FileKind::Directory,
-            perm: perm & 0o1777,
-            rdev: 0,
-            target: b"",
-        };
-        self.create(caller, parent, name, &new)
+        self.create(caller, parent, name, &New::directory(perm))
     }
 
     pub(crate) fn op_symlink(
@@ -75,14 +47,7 @@ impl PmFs {
         name: &[u8],
         target: &[u8],
     ) -> Result<Attr> {
-        policy::check_target(target)?;
-        let new = New {
-            kind: FileKind::Symlink,
-            perm: 0o777,
-            rdev: 0,
-            target,
-        };
-        self.create(caller, parent, name, &new)
+        self.create(caller, parent, name, &New::symlink(target)?)
     }
 
     fn create(&self, caller: &Caller, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Attr> {
@@ -232,12 +197,7 @@ impl PmFs {
         inode: FreeInode<'f>,
         now: u64,
     ) -> Result<Birth<'static, 'f>> {
-        let new = New {
-            kind: FileKind::CharDevice,
-            perm: 0,
-            rdev: 0,
-            target: b"",
-        };
+        let new = New::WHITEOUT;
         let subject = self.subject(dir, state, &self.disk(dir))?;
         let born = born(caller, &subject, new.kind, new.perm, None);
         Ok(birth(caller, inode, &born, &new, now))
@@ -248,12 +208,7 @@ impl PmFs {
     /// named it before.
     pub(crate) fn op_tmpfile(&self, caller: &Caller, parent: Ino, perm: u16) -> Result<Attr> {
         let dir = self.directory(parent)?;
-        let new = New {
-            kind: FileKind::Regular,
-            perm,
-            rdev: 0,
-            target: b"",
-        };
+        let new = New::file(perm);
         let born = {
             let state = dir.read();
             exists(&dir, &state)?;

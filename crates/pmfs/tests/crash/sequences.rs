@@ -3,6 +3,7 @@
 use crate::explore::Sequence;
 use steadfast_model::op::Op;
 use steadfast_model::workload::small_space;
+use steadfast_testkit::Random;
 use steadfast_vfs::acl::XATTR_DEFAULT;
 
 /// Which of many are taken.
@@ -196,32 +197,17 @@ pub fn pairs(choice: Choice, seed: u64) -> Vec<Sequence> {
 /// Some triples.
 pub fn triples(count: usize, seed: u64) -> Vec<Sequence> {
     let (setup, ops) = small_space();
-    let mut draw = Draw(seed ^ 0x7777);
-    let one = |draw: &mut Draw| ops[draw.below(ops.len())].clone();
+    let mut random = Random::new(seed ^ 0x7777);
+    let one = |random: &mut Random| random.pick(&ops).clone();
     (0..count)
         .map(|_| Sequence {
             setup: setup.clone(),
-            calls: (0..3).map(|_| one(&mut draw)).collect(),
+            calls: (0..3).map(|_| one(&mut random)).collect(),
         })
         .collect()
 }
 
 fn sample(all: &[Sequence], count: usize, seed: u64) -> Vec<Sequence> {
-    let mut draw = Draw(seed);
-    (0..count)
-        .map(|_| all[draw.below(all.len())].clone())
-        .collect()
-}
-
-/// Numbers that repeat with their seed (SplitMix64).
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) % end as u64) as usize
-    }
+    let mut random = Random::new(seed);
+    (0..count).map(|_| random.pick(all).clone()).collect()
 }

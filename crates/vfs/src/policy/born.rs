@@ -1,8 +1,74 @@
 //! What a new inode gets from its directory: group, permission bits, ACLs, flags.
 
-use super::{GROUP_EXEC, PERM_BITS, SET_GID, Subject, is_privileged};
+use super::{GROUP_EXEC, PERM_BITS, SET_GID, Subject, check_target, is_privileged};
 use crate::acl::Acl;
-use crate::{Caller, Errno, FileKind, InodeFlags, Result};
+use crate::{Caller, Errno, FileKind, InodeFlags, NewNode, Result};
+
+/// A new inode as it was asked for, besides its name.
+#[derive(Clone, Copy, Debug)]
+pub struct New<'a> {
+    /// What it is.
+    pub kind: FileKind,
+    /// Permission bits.
+    pub perm: u16,
+    /// Device number; 0 for what is no device.
+    pub rdev: u32,
+    /// Target of a symbolic link.
+    pub target: &'a [u8],
+}
+
+impl<'a> New<'a> {
+    /// What hides a name of a lower layer from union file systems.
+    pub const WHITEOUT: New<'static> = New::plain(FileKind::CharDevice, 0);
+
+    const fn plain(kind: FileKind, perm: u16) -> New<'static> {
+        New {
+            kind,
+            perm,
+            rdev: 0,
+            target: b"",
+        }
+    }
+
+    /// A regular file.
+    #[must_use]
+    pub fn file(perm: u16) -> New<'static> {
+        New::plain(FileKind::Regular, perm)
+    }
+
+    /// What `mknod` makes.
+    ///
+    /// # Errors
+    /// EPERM for directories, EINVAL for symbolic links.
+    pub fn node(node: &NewNode) -> Result<New<'static>> {
+        let rdev = match node.kind {
+            FileKind::Directory => return Err(Errno::Perm.into()),
+            FileKind::Symlink => return Err(Errno::Inval.into()),
+            FileKind::CharDevice | FileKind::BlockDevice => node.rdev,
+            _ => 0,
+        };
+        Ok(New {
+            rdev,
+            ..New::plain(node.kind, node.perm)
+        })
+    }
+
+    /// A directory. Its set-id bits come from its parent only.
+    #[must_use]
+    pub fn directory(perm: u16) -> New<'static> {
+        New::plain(FileKind::Directory, perm & 0o1777)
+    }
+
+    /// A symbolic link.
+    ///
+    /// # Errors
+    /// As [`check_target`].
+    pub fn symlink(target: &'a [u8]) -> Result<New<'a>> {
+        check_target(target)?;
+        let new = New::plain(FileKind::Symlink, 0o777);
+        Ok(New { target, ..new })
+    }
+}
 
 /// A new inode besides its name, number and content. Its owner is the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]

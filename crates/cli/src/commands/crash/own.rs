@@ -3,10 +3,10 @@
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
-use crate::commands::mkfs::{Contract, Kind};
+use crate::commands::mkfs::{Kind, contract_parser};
 use crate::failure::Failure;
 use crate::text;
-use crate::volume::{self, Explored};
+use crate::volume::{self, Contract, Explored};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -15,7 +15,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Kind::Block)]
     on: Kind,
     /// The contract that is explored
-    #[arg(long, value_enum, default_value_t = Contract::Ordered)]
+    #[arg(long, value_parser = contract_parser(), default_value_t)]
     contract: Contract,
     /// Seed of everything random; the same seed repeats a run
     #[arg(long, default_value_t = 1)]
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let contract = args.contract.of_volume();
+    let contract = args.contract;
     let medium = match args.on {
         Kind::Flash => volume::Medium::Flash,
         Kind::Block => volume::Medium::Block,

@@ -2,15 +2,15 @@
 
 use std::process::ExitCode;
 
-use crate::commands::mkfs::Contract;
+use crate::commands::mkfs::contract_parser;
 use crate::failure::Failure;
 use crate::text;
-use crate::volume::{self, PutExplored};
+use crate::volume::{self, Contract, PutExplored};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The contract of the volume
-    #[arg(long, value_enum, default_value_t = Contract::Ordered)]
+    #[arg(long, value_parser = contract_parser(), default_value_t)]
     contract: Contract,
     /// Size of the new content, up to 32K
     #[arg(long, default_value = "12K", value_parser = crate::size::parse)]
@@ -24,7 +24,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let contract = args.contract.of_volume();
+    let contract = args.contract;
     let explored = volume::explore_put(contract, args.size, args.tears)?;
     if args.json {
         text::print_json(&serde_json::json!({ "explored": explored }))?;

@@ -8,11 +8,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::Args;
-use super::Contract;
 use crate::content;
 use crate::failure::{Failure, Kind as Why};
 use crate::progress::Meter;
-use crate::volume::{self, Access, Device, Held};
+use crate::volume::{self, Access, Contract, Device, Held};
 use crate::{size, text};
 
 pub(super) fn run(args: &Args, image: &Path) -> Result<ExitCode, Failure> {
@@ -53,7 +52,7 @@ pub(super) fn run(args: &Args, image: &Path) -> Result<ExitCode, Failure> {
         size::show(made.bytes),
         size::show(made.free_bytes),
         made.inodes,
-        volume::Contract::Sync,
+        Contract::Sync,
         if made.label.is_empty() {
             "(none)"
         } else {

@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use steadfast_block::{BLOCK_SIZE, BlockDevice};
 use steadfast_store::{ProbeOptions, create, exists};
 
-use super::{Args, Contract, show};
+use super::{Args, show};
 use crate::commands::store::{self as command, refusal};
 use crate::failure::{Failure, Kind as Why};
 use crate::progress::Meter;
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args, image: &Path, url: &store::Url) -> Result<ExitCod
         ..store::Wishes::default()
     };
     let device = store::open_disk(url, Access::Change, &store::options(&wishes))?;
-    let contract = args.contract.unwrap_or(Contract::Ordered).of_volume();
+    let contract = args.contract.unwrap_or_default();
     let made = volume::make(
         &device,
         &args.label,

@@ -237,7 +237,7 @@ impl ExportOptions {
 }
 
 /// What the command line asks for.
-pub(crate) struct Asked<'a> {
+pub(crate) struct CommandLine<'a> {
     pub(crate) config: Option<&'a Path>,
     pub(crate) settings: &'a Settings,
     pub(crate) export: &'a ExportOptions,
@@ -267,7 +267,7 @@ impl Plan {
     ///
     /// # Errors
     /// It makes none.
-    pub(crate) fn new(asked: &Asked<'_>) -> Result<Plan, Failure> {
+    pub(crate) fn new(asked: &CommandLine<'_>) -> Result<Plan, Failure> {
         let (mut plan, allows_mtls) = Plan::read(asked)?;
         plan.tls = plan.settings.load_tls(allows_mtls)?;
         let best = plan.tls.as_ref().map_or(Security::None, Tls::best);
@@ -287,12 +287,12 @@ impl Plan {
     ///
     /// # Errors
     /// As of [`Plan::new`].
-    pub(crate) fn again(asked: &Asked<'_>) -> Result<Plan, Failure> {
+    pub(crate) fn again(asked: &CommandLine<'_>) -> Result<Plan, Failure> {
         Plan::read(asked).map(|(plan, _)| plan)
     }
 
     /// A plan without certificates, and whether its exports allow mtls.
-    fn read(asked: &Asked<'_>) -> Result<(Plan, bool), Failure> {
+    fn read(asked: &CommandLine<'_>) -> Result<(Plan, bool), Failure> {
         let file = asked.config.map(read).transpose()?.unwrap_or_default();
         let mut settings = asked.settings.clone().over(file);
         let threads_max = steadfast_nfs::THREADS_MAX;
@@ -471,7 +471,7 @@ mod tests {
             .iter()
             .map(|word| word.replace("DIR", &dir.display().to_string()));
         let line = Line::parse_from(std::iter::once("x".to_owned()).chain(line));
-        Plan::new(&Asked {
+        Plan::new(&CommandLine {
             config: file.map(|_| config.as_path()),
             settings: &line.settings,
             export: &line.export,
@@ -704,7 +704,7 @@ mod tests {
         let text =
             format!("tls-cert = \"none\"\ntls-key = \"none\"\n[[export]]\nimage = {image:?}\n");
         std::fs::write(&config, text).unwrap();
-        let asked = Asked {
+        let asked = CommandLine {
             config: Some(&config),
             settings: &Settings::default(),
             export: &ExportOptions::default(),

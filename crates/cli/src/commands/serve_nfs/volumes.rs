@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use steadfast_nfs::{Served, Source};
+use steadfast_nfs::{ExportedVolume, Source};
 
 use super::config::{Plan, Wanted};
 use crate::failure::{Failure, notice};
@@ -55,7 +55,7 @@ impl Opened {
     }
 
     /// All of them, to be served.
-    pub(crate) fn served(&self) -> Vec<Served> {
+    pub(crate) fn served(&self) -> Vec<ExportedVolume> {
         let served = |one: &One| one.volume.served(&one.image);
         self.0.iter().map(served).collect()
     }

@@ -1,37 +1,43 @@
 //! A volume in use, by several streams and up to its last block, is sound at every moment:
 //! as it lies on the device when its process is killed, and after it is unmounted.
 
-use super::fuzz::Dice;
 use super::image::{Image, format, mount, walk};
 use crate::Fs;
 use crate::fsck::Outcome;
 use std::collections::BTreeMap;
+use steadfast_testkit::Random;
 use steadfast_vfs::{
     AllocateMode, Caller, FileKind, FileSystem, Ino, NewNode, RenameMode, SetAttr, Stream,
     XattrMode,
 };
 
 /// A random call; what it comes to does not matter.
-fn step(fs: &Fs, dice: &mut Dice, dirs: &mut Vec<Ino>, files: &mut Vec<Ino>, open: &mut Vec<Ino>) {
+fn step(
+    fs: &Fs,
+    random: &mut Random,
+    dirs: &mut Vec<Ino>,
+    files: &mut Vec<Ino>,
+    open: &mut Vec<Ino>,
+) {
     let me = &Caller {
-        stream: Stream(dice.roll(3) as u32),
+        stream: Stream(random.below(3) as u32),
         ..Caller::root()
     };
-    let name = |dice: &mut Dice| {
-        let short = format!("n{}", dice.roll(12));
-        if dice.roll(4) == 0 {
+    let name = |random: &mut Random| {
+        let short = format!("n{}", random.below(12));
+        if random.below(4) == 0 {
             short.repeat(50)
         } else {
             short
         }
         .into_bytes()
     };
-    let (dir, other) = (*dice.pick(dirs), *dice.pick(dirs));
-    let file = *dice.pick(files);
-    let (a, b) = (name(dice), name(dice));
-    let (far, long) = (8 + dice.roll(16), dice.roll(17));
-    let offset = dice.roll(1 << far);
-    let len = 1 + dice.roll(1 << long);
+    let (dir, other) = (*random.pick(dirs), *random.pick(dirs));
+    let file = *random.pick(files);
+    let (a, b) = (name(random), name(random));
+    let (far, long) = (8 + random.below(16), random.below(17));
+    let offset = random.below(1 << far);
+    let len = 1 + random.below(1 << long);
     let node = NewNode {
         kind: FileKind::Regular,
         perm: 0o644,
@@ -49,7 +55,7 @@ fn step(fs: &Fs, dice: &mut Dice, dirs: &mut Vec<Ino>, files: &mut Vec<Ino>, ope
         RenameMode::NoReplace,
         RenameMode::Exchange,
     ];
-    let _ = match dice.roll(20) {
+    let _ = match random.below(20) {
         0..3 => fs
             .mknod(me, dir, &a, &node)
             .map(|attr| files.push(attr.ino)),
@@ -58,7 +64,7 @@ fn step(fs: &Fs, dice: &mut Dice, dirs: &mut Vec<Ino>, files: &mut Vec<Ino>, ope
         5 => fs.link(me, file, dir, &a).map(drop),
         6 | 7 => fs.unlink(me, dir, &a),
         8 => fs.rmdir(me, dir, &a),
-        9 | 10 => fs.rename(me, (dir, &a), (other, &b), *dice.pick(&renames)),
+        9 | 10 => fs.rename(me, (dir, &a), (other, &b), *random.pick(&renames)),
         11..14 => fs.write(me, file, offset, &vec![7; len as usize]).map(drop),
         14 => fs.append(me, file, &vec![8; len as usize]).map(drop),
         15 => {
@@ -68,7 +74,7 @@ fn step(fs: &Fs, dice: &mut Dice, dirs: &mut Vec<Ino>, files: &mut Vec<Ino>, ope
             };
             fs.setattr(me, file, &set).map(drop)
         }
-        16 => fs.fallocate(me, file, *dice.pick(&modes), offset, len),
+        16 => fs.fallocate(me, file, *random.pick(&modes), offset, len),
         17 => fs.setxattr(
             me,
             file,
@@ -77,17 +83,17 @@ fn step(fs: &Fs, dice: &mut Dice, dirs: &mut Vec<Ino>, files: &mut Vec<Ino>, ope
             XattrMode::Any,
         ),
         18 => match open.pop() {
-            Some(ino) if dice.roll(2) == 0 => {
+            Some(ino) if random.below(2) == 0 => {
                 fs.release(ino);
                 Ok(())
             }
             kept => {
                 open.extend(kept);
-                let ino = if dice.roll(3) == 0 { dir } else { file };
+                let ino = if random.below(3) == 0 { dir } else { file };
                 fs.open(me, ino).map(|()| open.push(ino))
             }
         },
-        _ => fs.fsync(me, file, dice.roll(2) == 0),
+        _ => fs.fsync(me, file, random.below(2) == 0),
     };
 }
 
@@ -107,7 +113,7 @@ fn a_volume_in_use_is_sound_at_every_moment() {
         let blocks = if seed % 2 == 0 { 3000 } else { 700 };
         let device = format(blocks);
         let fs = mount(device.clone());
-        let mut dice = Dice(seed * 1_000_003);
+        let mut random = Random::new(seed * 1_000_003);
         let node = NewNode {
             kind: FileKind::Regular,
             perm: 0o644,
@@ -119,7 +125,7 @@ fn a_volume_in_use_is_sound_at_every_moment() {
             .ino;
         let (mut dirs, mut files, mut open) = (vec![fs.root()], vec![first], Vec::new());
         for count in 1..1200 {
-            step(&fs, &mut dice, &mut dirs, &mut files, &mut open);
+            step(&fs, &mut random, &mut dirs, &mut files, &mut open);
             if count % 100 == 0 {
                 let image = Image::of(&device, BTreeMap::new());
                 is_clean(&image, &format!("seed {seed}, killed after {count} calls"));

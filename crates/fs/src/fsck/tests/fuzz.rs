@@ -11,23 +11,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use steadfast_block::{BLOCK_SIZE, MemDevice};
+use steadfast_testkit::Random;
 use steadfast_vfs::{
     AllocateMode, Caller, FileKind, FileSystem, NewNode, RenameMode, Seek, SetAttr, XattrMode,
 };
-
-/// A small generator, good enough to choose places.
-pub(super) struct Dice(pub(super) u64);
-
-impl Dice {
-    pub(super) fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        xxhash_rust::xxh3::xxh3_64(&self.0.to_le_bytes()) % below
-    }
-
-    pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.roll(from.len() as u64) as usize]
-    }
-}
 
 fn from_env(name: &str, default: u64) -> u64 {
     std::env::var(name)
@@ -37,37 +24,39 @@ fn from_env(name: &str, default: u64) -> u64 {
 }
 
 /// Numbers that code tends to trip over.
-fn hostile_number(dice: &mut Dice, image: &Image) -> u64 {
-    match dice.roll(10) {
+fn hostile_number(random: &mut Random, image: &Image) -> u64 {
+    match random.below(10) {
         0 => 0,
         1 => 1,
         2 => u64::MAX,
-        3 => u64::MAX >> dice.roll(64),
-        4 => 1 << dice.roll(64),
-        5 => image.volume.groups_start + dice.roll(image.volume.blocks),
-        6 => (image.volume.groups_start + dice.roll(image.volume.blocks)) * 16 + dice.roll(16),
-        7 => *dice.pick(&image.paths.values().copied().collect::<Vec<_>>()),
-        8 => dice.roll(300),
-        _ => dice.roll(u64::MAX),
+        3 => u64::MAX >> random.below(64),
+        4 => 1 << random.below(64),
+        5 => image.volume.groups_start + random.below(image.volume.blocks),
+        6 => {
+            (image.volume.groups_start + random.below(image.volume.blocks)) * 16 + random.below(16)
+        }
+        7 => *random.pick(&image.paths.values().copied().collect::<Vec<_>>()),
+        8 => random.below(300),
+        _ => random.number(),
     }
 }
 
-fn mutate(dice: &mut Dice, image: &mut Image, blocks: &[u64]) {
-    let at = match dice.roll(12) {
-        0 => dice.roll(image.volume.blocks),
-        1 => *dice.pick(&[0, 1, 2, 3, image.volume.blocks - 1]),
-        _ => *dice.pick(blocks),
+fn mutate(random: &mut Random, image: &mut Image, blocks: &[u64]) {
+    let at = match random.below(12) {
+        0 => random.below(image.volume.blocks),
+        1 => *random.pick(&[0, 1, 2, 3, image.volume.blocks - 1]),
+        _ => *random.pick(blocks),
     };
-    let number = hostile_number(dice, image);
-    let source = *dice.pick(blocks);
+    let number = hostile_number(random, image);
+    let source = *random.pick(blocks);
     let (kind, offset, len) = (
-        dice.roll(8),
-        dice.roll(META_BYTES as u64 - 8) as usize,
-        dice.roll(64),
+        random.below(8),
+        random.below(META_BYTES as u64 - 8) as usize,
+        random.below(64),
     );
     let other = *image.block(source);
-    let value = dice.roll(256) as u8;
-    let slot = dice.roll(15) as usize * INODE_BYTES;
+    let value = random.below(256) as u8;
+    let slot = random.below(15) as usize * INODE_BYTES;
     let change = move |block: &mut [u8; BLOCK_SIZE]| match kind {
         0 => block[offset] ^= 1 << (value % 8),
         1 => block[offset] = value,
@@ -79,7 +68,7 @@ fn mutate(dice: &mut Dice, image: &mut Image, blocks: &[u64]) {
         6 => block[slot + (offset % 30) * 8..][..8].copy_from_slice(&number.to_le_bytes()),
         _ => block[(offset % 160) * 24 + 8..][..8].copy_from_slice(&number.to_le_bytes()),
     };
-    if dice.roll(5) == 0 {
+    if random.below(5) == 0 {
         image.scratch(at, change);
     } else {
         image.edit(at, change);
@@ -87,7 +76,7 @@ fn mutate(dice: &mut Dice, image: &mut Image, blocks: &[u64]) {
 }
 
 /// Some changes through the mounted code, whatever they come to.
-fn use_it(fs: &Fs, image: &Image, dice: &mut Dice) {
+fn use_it(fs: &Fs, image: &Image, random: &mut Random) {
     let me = &Caller::root();
     let inos: Vec<u64> = image.paths.values().copied().collect();
     let names: Vec<&[u8]> = image
@@ -101,10 +90,10 @@ fn use_it(fs: &Fs, image: &Image, dice: &mut Dice) {
         rdev: 0,
     };
     for _ in 0..12 {
-        let (a, b) = (*dice.pick(&inos), *dice.pick(&inos));
-        let (x, y) = (*dice.pick(&names), *dice.pick(&names));
-        let offset = dice.roll(1 << 20);
-        let _ = match dice.roll(9) {
+        let (a, b) = (*random.pick(&inos), *random.pick(&inos));
+        let (x, y) = (*random.pick(&names), *random.pick(&names));
+        let offset = random.below(1 << 20);
+        let _ = match random.below(9) {
             0 => fs.write(me, a, offset, &[1; 5000]).map(drop),
             1 => fs
                 .setattr(
@@ -225,7 +214,7 @@ fn use_near(fs: &Fs, image: &Image, paths: &[String]) {
 /// A damaged image through the mounted code, the check and the repair: errors, no panic, and a
 /// volume that works afterwards.
 pub(super) fn survive(image: &Image, near: &Near, seed: u64) {
-    let dice = &mut Dice(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
+    let random = &mut Random::new(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
     let repair = FsckOptions {
         repair: true,
         findings_max: 1000,
@@ -255,7 +244,7 @@ pub(super) fn survive(image: &Image, near: &Near, seed: u64) {
     if let Ok((fs, _)) = Fs::mount(device.clone(), &options) {
         walk(&fs);
         use_near(&fs, image, &near.paths);
-        use_it(&fs, image, dice);
+        use_it(&fs, image, random);
         let _ = fs.sync();
         let _ = fs.unmount();
     }
@@ -296,7 +285,7 @@ pub(super) fn survive(image: &Image, near: &Near, seed: u64) {
         if room && !fs.is_read_only() {
             works(&fs);
         }
-        use_it(&fs, image, dice);
+        use_it(&fs, image, random);
         fs.unmount().expect("a repaired volume unmounts");
         drop(fs);
         let after = fsck(device, &FsckOptions::default()).unwrap();
@@ -336,10 +325,10 @@ fn fuzz(base: &Image, blocks: &[u64], seconds: u64) {
     while (Instant::now() < end || seed < first + at_least) && failed.len() < 5 {
         let start = Instant::now();
         let run = catch_unwind(AssertUnwindSafe(|| {
-            let mut dice = Dice(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
+            let mut random = Random::new(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
             let mut image = base.clone();
-            for _ in 0..1 + dice.roll(6) {
-                mutate(&mut dice, &mut image, blocks);
+            for _ in 0..1 + random.below(6) {
+                mutate(&mut random, &mut image, blocks);
             }
             survive(&image, &Near::default(), seed);
         }));

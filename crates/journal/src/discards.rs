@@ -1,7 +1,7 @@
 //! Without a log: freed blocks that the device has not been told of, as runs.
 //!
 //! Invariant: no committed tree has a block in here, and nothing was written there since it was freed. Whoever
-//! writes a block takes it out first, under the same lock (`home::Book`). What is forgotten here is
+//! writes a block takes it out first, under the same lock (`home::EpochLedger`). What is forgotten here is
 //! only waste: the device keeps bytes that nobody reads.
 
 use crate::core::Run;
@@ -13,13 +13,13 @@ const RUNS_MAX: usize = 65_536;
 
 /// See the module's header.
 #[derive(Default)]
-pub(crate) struct Waste {
+pub(crate) struct PendingDiscards {
     /// Length by first block. Neighbours are one run.
     runs: BTreeMap<u64, u64>,
     blocks: u64,
 }
 
-impl Waste {
+impl PendingDiscards {
     /// Blocks in it.
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
@@ -79,14 +79,14 @@ impl Waste {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::Waste;
+    use super::PendingDiscards;
     use std::collections::BTreeSet;
     use steadfast_block::BlockNo;
 
     /// Against a set of blocks: the same blocks, neighbours in one run, none twice.
     #[test]
     fn runs_are_the_blocks_that_were_freed_and_not_written() {
-        let (mut waste, mut set) = (Waste::default(), BTreeSet::new());
+        let (mut waste, mut set) = (PendingDiscards::default(), BTreeSet::new());
         let mut random = 7u64;
         let mut below = |n: u64| {
             random ^= random << 13;
