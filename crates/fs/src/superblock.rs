@@ -112,7 +112,7 @@ impl Volume {
         })
     }
 
-    /// How to open its journal. Whoever mounts starts the workers when it can be asked to place delayed pages.
+    /// How to open its journal. The mount starts the workers when it can be asked to place delayed pages.
     pub(crate) fn journal(&self) -> Config {
         let config = match self.region() {
             Some(region) => Config::new(region, self.uuid),

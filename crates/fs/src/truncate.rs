@@ -359,7 +359,7 @@ mod tests {
         }
         fs.store.journal.sync_all().unwrap();
         begin_truncation(&fs, ino, 8192 + 100);
-        // Nobody sees what is cut off, whether or not it is freed already.
+        // No reader sees what is cut off, whether or not it is freed already.
         assert!(fs.seek_file(ino, 8292, Seek::Data).is_err());
         fs.store.journal.sync_all().unwrap();
         let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
@@ -370,7 +370,7 @@ mod tests {
         again.unmount().unwrap();
         let report = fsck(copy, &FsckOptions::default()).unwrap();
         assert_eq!(report.outcome(), Outcome::Clean, "{:?}", report.findings);
-        // Whoever makes the file longer finishes it first.
+        // An operation that makes the file longer finishes it first.
         fs.write_file(&caller, ino, Some(1 << 20), b"end").unwrap();
         assert_eq!(fs.attr(ino).unwrap().blocks, 24);
         let mut found = vec![1; 1 << 20];
@@ -428,7 +428,7 @@ mod tests {
         assert_eq!(next, cut, "the number is used again");
         fs.allocate_file(&caller, next, AllocateMode::KeepSize, 0, 8 * PAGE)
             .unwrap();
-        // Who truncated goes on.
+        // The truncating caller goes on.
         fs.settle(caller.stream, cut).unwrap();
         fs.store.journal.sync_all().unwrap();
         let mut explorer = device.explorer();

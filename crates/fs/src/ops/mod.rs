@@ -61,7 +61,7 @@ impl Fs {
         self.access(caller, ino, disk, mask)
     }
 
-    /// EACCES unless the caller's identity has all of `mask`, whoever checked before.
+    /// EACCES unless the caller's identity has all of `mask`, also if the kernel checked before.
     pub(crate) fn access(
         &self,
         caller: &Caller,
