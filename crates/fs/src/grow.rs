@@ -137,10 +137,7 @@ fn lay_behind(
 
 /// Step 3: the operation that makes the volume longer, durable when this returns.
 fn switch(journal: &Journal, old: &Volume, new: &Volume) -> steadfast_journal::Result<()> {
-    let credits = Credits {
-        log_bytes: LOG_BYTES,
-        data_blocks: 0,
-    };
+    let credits = Credits::log(LOG_BYTES);
     let mut op = journal.begin(StreamId(0), credits)?;
     for (field, value) in fields(new) {
         op.write(BlockNo(0), Kind::Meta, field, &value)?;

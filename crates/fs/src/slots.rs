@@ -620,10 +620,7 @@ pub(crate) fn reap(fs: &Fs) {
             return;
         };
         let stream = held_by.map_or(OWN_STREAM, |stream| Stream(stream.0));
-        let credits = Credits {
-            log_bytes: COST_SLOT,
-            data_blocks: 0,
-        };
+        let credits = Credits::log(COST_SLOT);
         let freed = fs.store.begin(stream, credits).and_then(|mut work| {
             work.use_emergency_space();
             free_block(&mut work, block)?;

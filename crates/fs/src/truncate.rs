@@ -245,13 +245,7 @@ impl Fs {
         let ino = inode.ino;
         let slice = slice_bytes(store);
         let log_bytes = slice + COST_INODE + orphan::remove_credits(self)?;
-        let mut work = store.begin(
-            stream,
-            Credits {
-                log_bytes,
-                data_blocks: 0,
-            },
-        )?;
+        let mut work = store.begin(stream, Credits::log(log_bytes))?;
         work.use_emergency_space();
         work.relate(Object::File(ino), Access::Exclusive);
         let orphans = self.table.get(store.volume.orphans);
@@ -308,10 +302,7 @@ mod tests {
     /// The first operation of a long truncation, and nothing after it.
     fn begin_truncation(fs: &Fs, ino: Ino, size: u64) {
         let store = &fs.store;
-        let credits = Credits {
-            log_bytes: store.journal.op_bytes_max(),
-            data_blocks: 0,
-        };
+        let credits = Credits::log(store.journal.op_bytes_max());
         let mut work = store.begin(Stream(0), credits).unwrap();
         let inode = fs.table.get(ino);
         let orphans = fs.table.get(store.volume.orphans);

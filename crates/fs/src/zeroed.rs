@@ -58,13 +58,7 @@ impl Fs {
                 .sync(stream, &[Object::File(ino)])
                 .map_err(from_journal)?;
             let log_bytes = COST_INODE + btree::change_credits(level);
-            let mut work = store.begin(
-                caller.stream,
-                Credits {
-                    log_bytes,
-                    data_blocks: 0,
-                },
-            )?;
+            let mut work = store.begin(caller.stream, Credits::log(log_bytes))?;
             work.use_splitting_space();
             work.relate(Object::File(ino), Access::Exclusive);
             let state = inode.exclusive();

@@ -219,6 +219,17 @@ pub struct Credits {
     pub data_blocks: u64,
 }
 
+impl Credits {
+    /// Those of an operation that brings no data: this many bytes in the log.
+    #[must_use]
+    pub const fn log(log_bytes: u64) -> Credits {
+        Credits {
+            log_bytes,
+            data_blocks: 0,
+        }
+    }
+}
+
 impl std::fmt::Display for Credits {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Credits {

@@ -8,7 +8,7 @@
 //!
 //! A note belongs to an inode's generation. An operation that sets the time of access takes the note away with the commit.
 
-use super::{log, object};
+use super::object;
 use crate::error::from_journal;
 use crate::layout::{DiskInode, DiskTime};
 use crate::mount::Fs;
@@ -17,7 +17,7 @@ use crate::work::Work;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use steadfast_journal::Access;
+use steadfast_journal::{Access, Credits};
 use steadfast_vfs::{Attr, Errno, Ino, InodeFlags, Result, Stream, Time};
 
 /// A read is noted after so long in any case.
@@ -148,7 +148,7 @@ impl Fs {
     }
 
     fn write_note(&self, ino: Ino, note: Note) -> Result<Written> {
-        let mut work = self.store.begin(NOTES_STREAM, log(COST_INODE))?;
+        let mut work = self.store.begin(NOTES_STREAM, Credits::log(COST_INODE))?;
         let inode = self.inode(ino);
         let _lock = inode.exclusive();
         let mut node = self.node(ino)?;
