@@ -5,7 +5,7 @@
 //! ones by an [`Engine`]: the caller's thread, a pool of threads, or io_uring. What this
 //! module promises:
 //!
-//! * **Nobody else writes.** A device opened for writing holds an exclusive `flock`, one
+//! * **No other process writes.** A device opened for writing holds an exclusive `flock`, one
 //!   opened for reading a shared one; both hold against other processes and against a
 //!   second open in this one, and against other hosts where the file system passes locks on
 //!   (NFS does by default). A partition is also claimed with `O_EXCL`, which keeps the kernel

@@ -1,10 +1,10 @@
 //! A device that can be held still: while it is *frozen*, nothing writes to it, so that it can be copied.
 //!
 //! * When [`Freezer::freeze`] returns, no write, discard or flush is in flight, and none begins before [`Freezer::thaw`].
-//!   Whoever wants one waits. Reads go on. So what lies on the device stands still; it is what a crash at that moment
+//!   A thread that wants one waits. Reads go on. So what lies on the device stands still; it is what a crash at that moment
 //!   could leave, and what was flushed before is in it.
 //! * A freeze ends by itself at its limit: the program that asked for it may have died. [`Freezer::thaw`] says whether
-//!   it still held, so that whoever copied knows whether the copy is of one moment.
+//!   it still held, so that the copying program knows whether the copy is of one moment.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

@@ -239,7 +239,7 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// [`DeviceError::OutOfRange`] or the medium's error.
     fn discard(&self, at: BlockNo, count: u64) -> Result<()>;
 
-    /// Told by who ends gracefully, behind a last flush: a device may do now what makes its next opening
+    /// Called at a clean shutdown, after the last flush: a device may do now what makes its next opening
     /// quicker. What it holds, and returns to after a crash, stays the same, whatever comes of that.
     fn finish(&self) {}
 
@@ -258,7 +258,7 @@ pub trait Snapshot {
     /// How many the epoch under way still has room for. A [`BlockDevice::discard`] takes one, however long.
     fn room(&self) -> u64;
 
-    /// Forgets what was written since the last flush, as a crash would. Whoever relies on the
+    /// Forgets what was written since the last flush, as a crash would. A caller that relies on the
     /// contract calls it before the first read: a client that died is no crash of the device.
     ///
     /// # Errors

@@ -114,7 +114,7 @@ impl Failure {
     }
 }
 
-/// One line on standard error; nobody listening is no reason to stop.
+/// One line on standard error; a missing reader is no reason to stop.
 pub(crate) fn notice(message: &str) {
     let _ = writeln!(std::io::stderr(), "steadfast: {message}");
 }

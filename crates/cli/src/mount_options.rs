@@ -50,7 +50,7 @@ pub(crate) struct Options {
     pub(crate) cache_bytes: Option<u64>,
     /// Memory for uncommitted data in bytes.
     pub(crate) dirty_bytes: Option<u64>,
-    /// Data that is read stays in it, too: nobody else keeps it.
+    /// Data that is read stays in it, too: no other cache keeps it.
     pub(crate) keep_data: bool,
     /// Under `sync`, the front end commits before it answers.
     pub(crate) defer_commits: bool,

@@ -50,7 +50,7 @@ impl Meter {
             return;
         }
         let mut out = std::io::stderr();
-        // Nobody listening is no reason to stop.
+        // A missing reader is no reason to stop.
         let _ = if self.terminal {
             write!(out, "\r{line}\x1b[K").and_then(|()| out.flush())
         } else {

@@ -68,11 +68,11 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 pub(crate) enum Access {
     /// Reading and writing, alone.
     Change,
-    /// Reading, while nobody writes.
+    /// Reading, while no process writes.
     Look,
-    /// Reading, even while somebody writes.
+    /// Reading, even while another process writes.
     Peek,
-    /// Reading very much, while nobody writes: around the host's page cache where it can be,
+    /// Reading very much, while no process writes: around the host's page cache where it can be,
     /// with many requests at once.
     Scan,
 }
@@ -390,7 +390,7 @@ pub(crate) enum Log {
     None,
 }
 
-/// Makes a volume that fills a device, owned by who makes it.
+/// Makes a volume that fills a device, owned by the user that makes it.
 pub(crate) fn make(
     device: &dyn BlockDevice,
     label: &str,

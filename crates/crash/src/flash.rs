@@ -376,7 +376,7 @@ impl Chip {
                 disk_of(memory)?
             }
             End::Death(_) => {
-                // Before anybody else looks: the new client itself must forget the old one's part.
+                // Before anything else looks: the new client itself must forget the old one's part.
                 let fs = self.mount(disk.clone(), clock, scenario, options.mutation)?;
                 whole.history.check(&check::observe(&fs)?, moment)?;
                 drop(fs);

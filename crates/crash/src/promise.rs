@@ -54,7 +54,7 @@ impl Promise {
         }
     }
 
-    /// Notes an operation whose answer nobody knows.
+    /// Notes an operation whose answer is not known.
     #[cfg(test)]
     pub(crate) fn in_flight(&mut self, step: &Step) -> Result<(), String> {
         let noted = match self {

@@ -1,7 +1,7 @@
 //! A file system with one file, the disk: its writes, `fsync` (a flush of the whole disk) and
 //! `fallocate` with a punched hole go to the layer. A loop device can be made of it.
 //!
-//! There is nothing to create, rename or remove, and the file's size is the disk's. Only who mounts it
+//! There is nothing to create, rename or remove, and the file's size is the disk's. Only the user that mounts it
 //! may use it. Times stand still: they are those of the start.
 
 use std::sync::Arc;

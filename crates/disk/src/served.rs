@@ -37,7 +37,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The number for who asked.
+    /// The number for the client.
     #[must_use]
     pub fn errno(&self) -> Errno {
         match self {
@@ -255,7 +255,7 @@ impl ServedDisk {
         Ok(self.disk.flush()?)
     }
 
-    /// For who ends gracefully, behind a last flush: what makes the next opening quicker. That it may fail
+    /// For a clean shutdown, after the last flush: what makes the next opening quicker. That it may fail
     /// changes nothing.
     pub fn finish(&self) {
         self.disk.finish();

@@ -107,7 +107,7 @@ pub struct Settings {
     pub trial: TrialOptions,
 }
 
-/// What is known, for `nbdkit --help` and for who errs.
+/// What is known, for `nbdkit --help` and for messages.
 const KEYS: &str = "image, full, gone, readonly, status, control";
 
 impl Settings {
@@ -193,7 +193,7 @@ impl Settings {
         words
     }
 
-    /// Opens the image: alone, or beside others who look at it. The disk is what it was at its last
+    /// Opens the image: alone, or beside others that look at it. The disk is what it was at its last
     /// flush.
     ///
     /// # Errors

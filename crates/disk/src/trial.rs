@@ -260,13 +260,13 @@ impl<S: Store + Send + Sync + 'static> Trial<S> {
                 rustix::process::Signal::KILL,
             );
         }
-        // Somebody else has done it.
+        // Another thread has done it.
         loop {
             std::thread::park();
         }
     }
 
-    /// Carries out one request, unless the power is gone: then nobody returns from here.
+    /// Carries out one request, unless the power is gone: then no thread returns from here.
     fn request<T>(
         &self,
         request: impl FnOnce(&Disk<S>) -> steadfast_block::Result<T>,

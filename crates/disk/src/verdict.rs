@@ -128,7 +128,7 @@ fn judge(record: &[u64], found: &[u64]) -> Option<Verdict> {
     Some(Verdict::Wrong(differing))
 }
 
-/// Compares an image that nobody has open with a record. The image is not changed.
+/// Compares an image that is not open with a record. The image is not changed.
 ///
 /// # Errors
 /// [`VerdictError`].

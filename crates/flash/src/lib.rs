@@ -6,13 +6,13 @@
 //! layer can live with:
 //!
 //! * a page is programmed once after its block was erased, and the pages of a block in order;
-//!   who breaks a rule gets a [`Violation`];
+//!   a caller that breaks a rule gets a [`Violation`];
 //! * [`Nand::sync`] waits for every program before it and makes them durable; an erase is durable
 //!   when [`Nand::settle`] says so, or with the first synced program on top of it;
 //! * after a power cut ([`Nand::cut`]) every page touched since then holds its old bytes, the new
 //!   ones, a torn mixture or garbage, each page on its own, as a seed decides;
 //! * a failed program or erase is reported by the next sync, together with all later programs of
-//!   its block, with their bytes: whoever programmed them programs them elsewhere. Until then they
+//!   its block, with their bytes: the layer above programs them elsewhere. Until then they
 //!   read as they were programmed.
 //!
 //! The emulator of SCFTL §7.1 is this one without torn pages, interrupted erases

@@ -221,7 +221,7 @@ impl ImageStore {
         ImageStore::from_file(path, file.and_then(locked))
     }
 
-    /// Opens an image to look at it, together with others who do the same; nothing is written.
+    /// Opens an image to look at it, together with others that do the same; nothing is written.
     /// Also returns its geometry.
     ///
     /// # Errors

@@ -12,7 +12,7 @@
 //! group is *counted* when the number of its available blocks is known, and *loaded* when its
 //! map is in memory, where it stays (4 KiB). Invariant: a group is loaded before any of its bits
 //! changes; so the bitmap of one that is not is at rest, and may be read at any time. The sum
-//! of the counted groups is less than what is free: whoever finds it too small counts more.
+//! of the counted groups is less than what is free: an operation that finds it too small counts more.
 
 use crate::error::{damaged, from_journal};
 use crate::layout::{GROUP_BLOCKS, GROUP_META};
@@ -81,7 +81,7 @@ struct State {
     /// Freed, not yet released.
     quarantined: u64,
     /// The run that is held for a trim: its bits are clear, but it counts as available, so that no promise is broken.
-    /// Who finds nothing else waits for it.
+    /// An allocation that finds nothing else waits for it.
     trimming: Option<(BlockNo, u64)>,
     /// Threads that wait for it.
     waiting: u32,
@@ -122,7 +122,7 @@ pub(crate) struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    /// The blocks stay reserved; whoever keeps the number gives them back with [`Allocator::unreserve`].
+    /// The blocks stay reserved; the keeper of the number gives them back with [`Allocator::unreserve`].
     pub(crate) fn keep(mut self) -> u64 {
         std::mem::take(&mut self.blocks)
     }
@@ -308,7 +308,7 @@ impl Allocator {
         let block = self.journal.read(at, Kind::Meta).map_err(from_journal)?;
         let map = invert(&block, self.volume.group_len(group as u64) as usize);
         let mut state = self.lock();
-        // Whoever changes bits loads first: if it is still absent, nothing changed meanwhile.
+        // A change of bits loads first: if it is still absent, nothing changed meanwhile.
         if state.groups[group].map.is_none() {
             let count = map.iter().map(|word| word.count_ones()).sum();
             state.set_available(group, count);

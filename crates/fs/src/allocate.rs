@@ -146,13 +146,7 @@ impl Fs {
             (store.journal.op_bytes_max() / 4 * 3).saturating_sub(COST_INODE + slack.log_bytes);
         let runs_max = (room / per_run).clamp(1, ALLOCATE_RUNS_MAX);
         let log_bytes = COST_INODE + slack.log_bytes + runs_max * per_run;
-        let mut work = store.begin(
-            caller.stream,
-            Credits {
-                log_bytes,
-                data_blocks: 0,
-            },
-        )?;
+        let mut work = store.begin(caller.stream, Credits::log(log_bytes))?;
         work.relate(Object::File(inode.ino), Access::Exclusive);
         let mut state = inode.exclusive();
         if state.pages.cut.is_some() || !state.pages.places.is_empty() {
@@ -253,13 +247,7 @@ impl Fs {
             .saturating_sub(fixed + edge_bytes);
         let free_bytes = most.min(slice_bytes(store));
         let log_bytes = fixed + edge_bytes + free_bytes;
-        let mut work = store.begin(
-            caller.stream,
-            Credits {
-                log_bytes,
-                data_blocks: 0,
-            },
-        )?;
+        let mut work = store.begin(caller.stream, Credits::log(log_bytes))?;
         work.use_emergency_space();
         work.relate(Object::File(inode.ino), Access::Exclusive);
         let mut state = inode.exclusive();
@@ -389,13 +377,7 @@ impl Fs {
             "the tree grew by more than a level"
         );
         if log_bytes > 0 {
-            end.work.attach(
-                end.ino,
-                Credits {
-                    log_bytes,
-                    data_blocks: 0,
-                },
-            )?;
+            end.work.attach(end.ino, Credits::log(log_bytes))?;
         }
         inode::patch(&mut end.work, Place::of(volume, end.ino)?, &old, &new)?;
         // Nothing can fail from here on.

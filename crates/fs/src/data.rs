@@ -293,7 +293,7 @@ impl Fs {
             }
             let data = &data[..count as usize];
             let over = |target: &Target| !matches!(target, Target::New(Under::Nothing));
-            // Only who writes what is preallocated may take more than others.
+            // Only a write of what is preallocated may take more than others.
             let purpose = match plan.targets.iter().all(over) {
                 true => purpose,
                 false => Purpose::Normal,

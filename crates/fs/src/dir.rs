@@ -447,7 +447,7 @@ fn new_leaf(work: &mut Work<'_>, goal: BlockNo) -> Result<BlockNo> {
 /// Log bytes of [`begin`].
 pub(crate) const BEGIN_CREDITS: u64 = COST_BITS + COST_BLOCK;
 
-/// Gives a new directory its first leaf. Whoever adds the first entries then has no block to make, so two streams can.
+/// Gives a new directory its first leaf. An operation that adds the first entries then has no block to make, so two streams can.
 pub(crate) fn begin(work: &mut Work<'_>, place: Place, new: &mut DiskInode) -> Result<()> {
     let leaf = new_leaf(work, place.block.offset(1))?;
     new.body = btree::of(&first_leaf(leaf));

@@ -93,10 +93,7 @@ impl Fs {
             return Ok(());
         }
         let new = word.load(Ordering::Acquire) | bit;
-        let credits = Credits {
-            log_bytes: COST_BLOCK + COST_RANGE + 8,
-            data_blocks: 0,
-        };
+        let credits = Credits::log(COST_BLOCK + COST_RANGE + 8);
         let mut work = self.store.begin(OWN_STREAM, credits)?;
         work.write(BlockNo(0), Kind::Meta, offset, &new.to_le_bytes())?;
         if let Some(ticket) = work.commit() {

@@ -6,7 +6,7 @@
 //!
 //! Invariants: a gap is entered before the directory's lock is let go, and looked for under that lock. A gap that is
 //! entered longer than it need be costs room for others, never safety. While all gaps are of one stream they are a
-//! list, and nobody looks for any; they are indexed by leaf when a second stream comes. There are as many as removals that
+//! list, and there is no search for any; they are indexed by leaf when a second stream comes. There are as many as removals that
 //! are not durable, or fewer than twice [`SWEPT`].
 
 use std::collections::{HashMap, VecDeque};
@@ -24,7 +24,7 @@ const ASKED_AT_ONCE: usize = 64;
 #[derive(Default)]
 pub(crate) struct Gaps {
     state: Mutex<State>,
-    /// Planted fault: gaps are everybody's at once.
+    /// Planted fault: gaps are open to all streams at once.
     pub(crate) ignored: bool,
 }
 

@@ -4,13 +4,13 @@
 //!
 //! 1. The volume is recovered, as by a mount.
 //! 2. The bitmaps of the new groups and the new copy of the superblock are written, behind the
-//!    volume's end, and flushed. Whoever looks now sees the old volume.
+//!    volume's end, and flushed. A reader sees the old volume now.
 //! 3. *One operation of the journal* changes the superblock, sets the last group's new blocks
 //!    free, and makes the one bitmap that lies where the old copy lies, if there is one.
 //!    Its record decides between the old volume and the new one, like that of any change.
 //! 4. When the record is durable everything goes home, and the journal is closed.
 //!
-//! So a cut leaves the old volume, or a new one with a log to replay: whoever opens a volume reads
+//! So a cut leaves the old volume, or a new one with a log to replay: opening a volume reads
 //! its superblock again when the log is applied ([`superblock::reload`]). A write of the superblock that
 //! is torn on its way home leaves block 0 without a seal; then the new copy serves, which is
 //! durable since step 2, and replay repairs block 0.
@@ -137,10 +137,7 @@ fn lay_behind(
 
 /// Step 3: the operation that makes the volume longer, durable when this returns.
 fn switch(journal: &Journal, old: &Volume, new: &Volume) -> steadfast_journal::Result<()> {
-    let credits = Credits {
-        log_bytes: LOG_BYTES,
-        data_blocks: 0,
-    };
+    let credits = Credits::log(LOG_BYTES);
     let mut op = journal.begin(StreamId(0), credits)?;
     for (field, value) in fields(new) {
         op.write(BlockNo(0), Kind::Meta, field, &value)?;

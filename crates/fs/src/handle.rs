@@ -114,7 +114,7 @@ impl Fs {
 
 impl Drop for Fs {
     fn drop(&mut self) {
-        // Whoever drops a mounted volume gets what a clean unmount gives, but not its errors.
+        // Dropping a mounted volume does what a clean unmount does, without its errors.
         let _ = self.unmount();
     }
 }
@@ -246,7 +246,7 @@ impl FileSystem for Fs {
         let mut streams: Vec<_> = wanted.iter().map(of).collect();
         streams.sort_unstable();
         streams.dedup();
-        // What an inode is nobody needs to know: it never was both.
+        // Both objects are named, for the kind is not known: an inode never was both.
         let of = |one: &Wanted| [Object::File(one.ino), Object::Directory(one.ino)];
         let mut objects: Vec<_> = wanted.iter().flat_map(of).collect();
         objects.sort_unstable();

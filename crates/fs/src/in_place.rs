@@ -10,7 +10,7 @@
 //!   belonged to the file, at this place, in every tree that a crash may leave (*bypass safety*);
 //! * its bytes lie before the end of the file in each of those trees: a file whose size is not
 //!   durable is patched instead, or bytes behind its old end would not be zero;
-//! * while it waits, nobody patches or frees the block: who is about to has it written out
+//! * while it waits, no operation patches or frees the block: one that is about to has it written out
 //!   first, and looks again under the inode's lock;
 //! * it is written out under that lock, exclusive: no block has two writes in flight.
 //!

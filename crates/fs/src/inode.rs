@@ -249,7 +249,7 @@ impl DiskInode {
         self.mode = (self.mode.get() & S_IFMT | u32::from(perm & PERM_BITS)).into();
     }
 
-    /// What decides who may do what.
+    /// What permission checks look at.
     pub(crate) fn subject(&self) -> Subject {
         Subject {
             kind: self.kind(),
@@ -387,7 +387,7 @@ impl Inode {
         self.appends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether anybody has it open. Decisive only under the exclusive lock.
+    /// Whether it is open. Decisive only under the exclusive lock.
     pub(crate) fn is_open(&self) -> bool {
         self.opens.load(Ordering::Acquire) > 0
     }
@@ -412,7 +412,7 @@ impl Inode {
         self.nameless.store(false, Ordering::Release);
     }
 
-    /// One less; returns whether nobody has it open any more.
+    /// One less; returns whether it is not open any more.
     pub(crate) fn closed(&self) -> bool {
         // A release without an open is the front end's mistake and must not wrap around.
         let before = self

@@ -5,7 +5,7 @@
 //! journal's current image, in the allocator, in the free slots and in the inode
 //! table; unmounting commits and checkpoints everything.
 //!
-//! [`Fs`] here is the volume's state, shared by whoever uses it and by the journal, which
+//! [`Fs`] here is the volume's state, shared by its users and by the journal, which
 //! calls it to place delayed data. What users hold is [`crate::handle::Fs`].
 
 use crate::contract::Contract;
@@ -28,7 +28,7 @@ use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 use steadfast_journal::{Client, Journal, Op, Recovery, Ticket, dirty_blocks_default};
 use steadfast_vfs::{Clock, Errno, Ino, Result, Shutdown, Stream, SystemClock};
 
-/// Most overwrites that wait to be written in place, in blocks (32 MiB): nobody removes them again.
+/// Most overwrites that wait to be written in place, in blocks (32 MiB): they are never removed again.
 const IN_PLACE_BLOCKS_MAX: u64 = 8192;
 
 /// How to mount.
@@ -41,13 +41,13 @@ pub struct MountOptions {
     pub commit_interval: Duration,
     /// Memory for clean cached metadata and journalled data.
     pub cache_bytes: u64,
-    /// The data that is read stays in that memory, too: for front ends that nobody caches for.
+    /// The data that is read stays in that memory, too: for front ends without a cache of their own.
     pub keep_data: bool,
     /// Under `sync`, calls return before they are durable: for front ends that answer after a sync
     /// (`FileSystem::fsync_together`), which many calls then share.
     pub defer_commits: bool,
-    /// Budget of data that was written and is not committed yet: an eighth of the memory, and 1 GiB at most, if nobody
-    /// says otherwise. Writers wait when it is used up.
+    /// Budget of data that was written and is not committed yet: an eighth of the memory, and 1 GiB at most, unless
+    /// it is set. Writers wait when it is used up.
     pub uncommitted_bytes: u64,
     /// Bytes of a small file that go through the log when it is synced; larger ones are written to their
     /// places at once.
@@ -114,9 +114,9 @@ pub struct Faults {
     pub trim_current: bool,
     /// Free space is trimmed while others may take it.
     pub trim_unheld: bool,
-    /// Inode slots that an operation freed are everybody's at once.
+    /// Inode slots that an operation freed are open to all streams at once.
     pub slots_early: bool,
-    /// Room that an operation left in a directory is everybody's at once.
+    /// Room that an operation left in a directory is open to all streams at once.
     pub gaps_early: bool,
     /// What goes with the last close goes in the volume's own stream.
     pub release_elsewhere: bool,
@@ -156,7 +156,7 @@ pub(crate) struct Fs {
     /// Held by renames that move a directory to another parent: the shape of the tree
     /// above any directory stands still.
     moves: Mutex<()>,
-    /// Held by who trims: one at a time.
+    /// Held by a trim: one at a time.
     pub(crate) trims: Mutex<()>,
     unmounted: AtomicBool,
     /// No call is answered any more.
@@ -386,7 +386,7 @@ impl Fs {
         }
     }
 
-    /// The current image of an inode. ESTALE. The orphan directory is nobody's but ours.
+    /// The current image of an inode. ESTALE. The orphan directory belongs to the file system alone.
     pub(crate) fn read_inode(&self, ino: Ino) -> Result<DiskInode> {
         if ino == self.store.volume.orphans {
             return Err(Errno::Stale.into());
@@ -459,5 +459,5 @@ fn closing_failed(fs: &Fs, error: &steadfast_vfs::Error) -> steadfast_journal::E
     steadfast_journal::Error::Corrupt { what }
 }
 
-/// The stream of what nobody asked for: releases, orphans.
+/// The stream of work that no caller asked for: releases, orphans.
 pub(crate) const OWN_STREAM: Stream = Stream(0);

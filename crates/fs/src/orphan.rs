@@ -103,13 +103,7 @@ fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
     let attributes = xattrs * xattr::COST_FREE_BLOCK;
     let own = COST_INODE + slots::COST_SLOT + attributes + remove_credits(fs)?;
     let log_bytes = own + slice_bytes(store);
-    let mut work = store.begin(
-        stream,
-        Credits {
-            log_bytes,
-            data_blocks: 0,
-        },
-    )?;
+    let mut work = store.begin(stream, Credits::log(log_bytes))?;
     work.use_emergency_space();
     let orphans = fs.inode(store.volume.orphans);
     let mut state = inode.exclusive();
@@ -159,13 +153,7 @@ pub(crate) fn prepare(fs: &Fs) -> Result<()> {
     if btree::find_le(&mut Current(&fs.store.journal), volume, &dir.disk.body, 0)?.is_some() {
         return Ok(());
     }
-    let mut work = fs.store.begin(
-        OWN_STREAM,
-        Credits {
-            log_bytes: credits(fs)?,
-            data_blocks: 0,
-        },
-    )?;
+    let mut work = fs.store.begin(OWN_STREAM, Credits::log(credits(fs)?))?;
     match dir.add_first_leaf(&mut work) {
         Ok(()) => work.commit(),
         Err(full) if full == Errno::NoSpc => return Ok(()),
@@ -225,10 +213,7 @@ fn forget_entry(fs: &Fs, ino: Ino) -> Result<()> {
     fs.warn(format!(
         "the orphan directory listed inode {ino}, which does not exist"
     ));
-    let credits = Credits {
-        log_bytes: remove_credits(fs)?,
-        data_blocks: 0,
-    };
+    let credits = Credits::log(remove_credits(fs)?);
     let mut work = fs.store.begin(OWN_STREAM, credits)?;
     work.relate(Object::File(ino), Access::Exclusive);
     let orphans = fs.inode(fs.store.volume.orphans);

@@ -16,7 +16,7 @@
 //!
 //! * if the blocks for a unit cannot be reserved with some to spare, the write is a patch: it never fails for lack of space;
 //! * the old blocks are looked at before a unit moves: closing finds them allocated, and their bitmap was readable;
-//! * who frees blocks drops their pages, moving ones too; who may cut a run of moving pages in two keeps more for it (`allocate`);
+//! * an operation that frees blocks drops their pages, moving ones too; one that may cut a run of moving pages in two keeps more for it (`allocate`);
 //! * a file with [`InodeFlags::NOCOW`] (`chattr +C`) is always patched;
 //! * after [`WASTED_MAX`] closes in a row that found pending pages and none that moved, small writes in order are delayed only
 //!   after a stretch of two units: databases and logs that are written over in small pieces stay where they are.

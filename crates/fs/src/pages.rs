@@ -9,7 +9,7 @@
 //! For the pages are kept, from the moment they are written: blocks for data and for
 //! tree nodes ([`Pages::reserved`]), and log bytes for what allocating them will change
 //! (corner 24). [`Needs`] says how much that is at worst. A page over an unwritten extent has its block
-//! already (corner 71): it stays one for as long as it is delayed, because who takes the extent
+//! already (corner 71): it stays one for as long as it is delayed, because an operation that takes the extent
 //! away drops its pages.
 
 use crate::btree;

@@ -414,7 +414,7 @@ mod tests {
         fs.unmount().unwrap();
     }
 
-    /// Also what is in memory, where nobody would notice before the next mount.
+    /// Also what is in memory, where damage would not be noticed before the next mount.
     #[test]
     fn each_damaged_block_is_found_by_name_while_the_volume_is_mounted() {
         let (device, d, f) = populated();

@@ -3,7 +3,7 @@
 //! Inode blocks are allocated on demand and freed with their last inode. What is free is found lazily: a group's
 //! inode-block bitmap when the group is first used, inode blocks in batches when a slot is looked for. Invariants:
 //!
-//! * a slot in a mask of [`Known`] is free in the current image and claimed by nobody. Everybody may take an *open* one:
+//! * a slot in a mask of [`Known`] is free in the current image and not claimed. Every stream may take an *open* one:
 //!   it is free in every tree that a crash may leave. A *held* one was freed, or its block made, by an operation that
 //!   is not durable yet. Only that operation's stream takes it, whose own operations keep their order. When the
 //!   operation is durable, the slot is open (ccfs §3.3.4);
@@ -20,7 +20,7 @@
 //!   crash between the two leaves an empty block, which the next mount uses or frees.
 //!
 //! Streams: taking and freeing slots of one block commutes, making and freeing the block does not. By the rules above
-//! nobody else has an uncommitted change in a block that a stream makes or frees.
+//! no other stream has an uncommitted change in a block that a stream makes or frees.
 
 use crate::error::from_journal;
 use crate::inode::{self, Place, bitmap_bit, is_inode_block};
@@ -266,7 +266,7 @@ impl Slots {
         }
     }
 
-    /// These slots are free to a stream that holds some of the block, else to everybody.
+    /// These slots are free to a stream that holds some of the block, else to all streams.
     fn give(&self, state: &mut State, block: BlockNo, stream: Option<StreamId>, slots: u16) {
         let Some(known) = state.known.get_mut(&block) else {
             return;
@@ -319,7 +319,7 @@ impl Slots {
                 new.insert(Known::default());
                 true
             }
-            // Somebody looked into it since it is visible: its slots are open.
+            // Another thread looked into it since it is visible: its slots are open.
             Entry::Occupied(_) => false,
         };
         if is_new {
@@ -620,10 +620,7 @@ pub(crate) fn reap(fs: &Fs) {
             return;
         };
         let stream = held_by.map_or(OWN_STREAM, |stream| Stream(stream.0));
-        let credits = Credits {
-            log_bytes: COST_SLOT,
-            data_blocks: 0,
-        };
+        let credits = Credits::log(COST_SLOT);
         let freed = fs.store.begin(stream, credits).and_then(|mut work| {
             work.use_emergency_space();
             free_block(&mut work, block)?;
@@ -631,7 +628,7 @@ pub(crate) fn reap(fs: &Fs) {
             Ok(())
         });
         fs.slots.end_freeing(block, freed.is_err().then_some(slots));
-        // Whoever came this way was not about this block, and its slots can still be used.
+        // The caller's operation is not about this block, whose slots can still be used.
         if let Err(error) = freed {
             fs.warn(format!(
                 "inode block {} holds no inode and could not be freed ({error})",

@@ -112,7 +112,7 @@ impl Volume {
         })
     }
 
-    /// How to open its journal. Whoever mounts starts the workers when it can be asked to place delayed pages.
+    /// How to open its journal. The mount starts the workers when it can be asked to place delayed pages.
     pub(crate) fn journal(&self) -> Config {
         let config = match self.region() {
             Some(region) => Config::new(region, self.uuid),
@@ -276,10 +276,7 @@ pub(crate) fn is_mounted(journal: &Journal, volume: &Volume) -> Result<bool, Err
 /// # Errors
 /// The journal's. A damaged superblock is left alone.
 pub(crate) fn set_mounted(journal: &Journal, mounted: bool) -> steadfast_journal::Result<()> {
-    let credits = Credits {
-        log_bytes: BLOCK_CREDIT,
-        data_blocks: 0,
-    };
+    let credits = Credits::log(BLOCK_CREDIT);
     let mut op = journal.begin(StreamId(0), credits)?;
     match op.write(BlockNo(0), Kind::Meta, MOUNTED_AT, &[u8::from(mounted)]) {
         Ok(()) => {

@@ -65,13 +65,7 @@ impl Bare {
     /// An operation of at most so many log bytes.
     pub(crate) fn begin(&self, log_bytes: u64) -> Work<'_> {
         self.store
-            .begin(
-                Stream(0),
-                Credits {
-                    log_bytes,
-                    data_blocks: 0,
-                },
-            )
+            .begin(Stream(0), Credits::log(log_bytes))
             .unwrap()
     }
 }

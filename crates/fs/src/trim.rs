@@ -1,9 +1,9 @@
-//! Tells the device of all free space, so that it need not keep what nobody reads: a disk in flash memory
+//! Tells the device of all free space, so that it need not keep what is never read: a disk in flash memory
 //! moves less, an image file gets holes.
 //!
 //! Order, and why it suffices: everything is committed first, so that what was freed has left the quarantine; then
 //! each run of *available* blocks is held, trimmed, and let go, in pieces of at most [`PIECE_BLOCKS`]. An available block is
-//! free in every tree that a crash may leave, and while it is held nobody else takes it. So others
+//! free in every tree that a crash may leave, and while it is held no other operation takes it. So others
 //! may work meanwhile; a crash leaves some runs trimmed, and no file knows.
 //!
 //! What is held still counts as available: space that was promised to delayed pages stays promised. Who finds no

@@ -245,13 +245,7 @@ impl Fs {
         let ino = inode.ino;
         let slice = slice_bytes(store);
         let log_bytes = slice + COST_INODE + orphan::remove_credits(self)?;
-        let mut work = store.begin(
-            stream,
-            Credits {
-                log_bytes,
-                data_blocks: 0,
-            },
-        )?;
+        let mut work = store.begin(stream, Credits::log(log_bytes))?;
         work.use_emergency_space();
         work.relate(Object::File(ino), Access::Exclusive);
         let orphans = self.table.get(store.volume.orphans);
@@ -308,10 +302,7 @@ mod tests {
     /// The first operation of a long truncation, and nothing after it.
     fn begin_truncation(fs: &Fs, ino: Ino, size: u64) {
         let store = &fs.store;
-        let credits = Credits {
-            log_bytes: store.journal.op_bytes_max(),
-            data_blocks: 0,
-        };
+        let credits = Credits::log(store.journal.op_bytes_max());
         let mut work = store.begin(Stream(0), credits).unwrap();
         let inode = fs.table.get(ino);
         let orphans = fs.table.get(store.volume.orphans);
@@ -359,7 +350,7 @@ mod tests {
         }
         fs.store.journal.sync_all().unwrap();
         begin_truncation(&fs, ino, 8192 + 100);
-        // Nobody sees what is cut off, whether or not it is freed already.
+        // No reader sees what is cut off, whether or not it is freed already.
         assert!(fs.seek_file(ino, 8292, Seek::Data).is_err());
         fs.store.journal.sync_all().unwrap();
         let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
@@ -370,7 +361,7 @@ mod tests {
         again.unmount().unwrap();
         let report = fsck(copy, &FsckOptions::default()).unwrap();
         assert_eq!(report.outcome(), Outcome::Clean, "{:?}", report.findings);
-        // Whoever makes the file longer finishes it first.
+        // An operation that makes the file longer finishes it first.
         fs.write_file(&caller, ino, Some(1 << 20), b"end").unwrap();
         assert_eq!(fs.attr(ino).unwrap().blocks, 24);
         let mut found = vec![1; 1 << 20];
@@ -428,7 +419,7 @@ mod tests {
         assert_eq!(next, cut, "the number is used again");
         fs.allocate_file(&caller, next, AllocateMode::KeepSize, 0, 8 * PAGE)
             .unwrap();
-        // Who truncated goes on.
+        // The truncating caller goes on.
         fs.settle(caller.stream, cut).unwrap();
         fs.store.journal.sync_all().unwrap();
         let mut explorer = device.explorer();

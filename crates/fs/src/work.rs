@@ -62,7 +62,7 @@ impl Store {
             volume,
             gaps: Gaps::default(),
             in_place: InPlaceLedger::default(),
-            // Without a log a block is written once, whoever writes it.
+            // Without a log a block is written once in any case.
             small_bytes_max: if logs { small_bytes_max } else { 0 },
             overwrite_blocks: match moves {
                 true => overwrite_bytes.div_ceil(BLOCK_SIZE as u64),

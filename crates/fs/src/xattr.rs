@@ -2,7 +2,7 @@
 //! [`XATTR_BLOCKS_MAX`](crate::layout::XATTR_BLOCKS_MAX) of them, named by an index block. A change chooses
 //! the form anew, so an inode whose attributes fit has no block. A name and its value lie in one block.
 //!
-//! Who may see and change which of them is [`steadfast_vfs::policy::xattr`]'s business.
+//! Which callers may see and change which of them is [`steadfast_vfs::policy::xattr`]'s business.
 //! Either form is checked whenever it is read (corner 35). Layout: [`DiskInode::xattrs`], [`XattrHeader`].
 
 use crate::layout::{

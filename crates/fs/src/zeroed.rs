@@ -10,10 +10,10 @@
 //!
 //! 1. the file's delayed pages get their blocks: they count on an unwritten extent;
 //! 2. under the inode's lock the blocks are written with zeros and flushed. Every tree that a crash may
-//!    leave has them in an unwritten extent: nobody reads them;
-//! 3. one operation marks them as written. Whoever sees that finds zeros, as before.
+//!    leave has them in an unwritten extent, which reads as zeros;
+//! 3. one operation marks them as written. Readers find zeros, as before.
 //!
-//! The operation is open during the writes, so that nobody takes the blocks away between 2 and 3; closes wait for it.
+//! The operation is open during the writes, so that no operation takes the blocks away between 2 and 3; closes wait for it.
 //! An extent has at most the blocks of a group, and each is written so once.
 
 use crate::btree;
@@ -58,13 +58,7 @@ impl Fs {
                 .sync(stream, &[Object::File(ino)])
                 .map_err(from_journal)?;
             let log_bytes = COST_INODE + btree::change_credits(level);
-            let mut work = store.begin(
-                caller.stream,
-                Credits {
-                    log_bytes,
-                    data_blocks: 0,
-                },
-            )?;
+            let mut work = store.begin(caller.stream, Credits::log(log_bytes))?;
             work.use_splitting_space();
             work.relate(Object::File(ino), Access::Exclusive);
             let state = inode.exclusive();

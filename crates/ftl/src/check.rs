@@ -1,4 +1,4 @@
-//! A check of the whole map, for tests, tools, and whoever wants to know: no two sectors share a
+//! A check of the whole map, for tests and tools: no two sectors share a
 //! place, every place is in a block of data, and the counts of valid sectors are right.
 
 use crate::blocks::BlockUse;

@@ -26,7 +26,7 @@ use crate::tag::{self, Tag};
 pub(crate) const VERSION: u64 = 2;
 /// In a root, instead of the version: there is no disk yet, or no more.
 pub(crate) const VACANT: u64 = 0;
-/// Roots are sealed with this number: who reads one does not know the volume's yet.
+/// Roots are sealed with this number: a reader of one does not know the volume's yet.
 pub(crate) const ROOT_SEAL: u64 = 0x7374_6561_6466_6173;
 /// Words of a root before the places of directory and tables.
 pub(crate) const ROOT_WORDS: u64 = 12;
@@ -93,7 +93,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Tries a whole checkpoint; says whether it has its root. It gets none if a page of its delta run
-    /// had to go to another place: who begins with that root might not find it there.
+    /// had to go to another place: a mount that begins with that root might not find it there.
     pub(crate) fn checkpoint_now(&mut self) -> Result<bool, P::Error> {
         self.checkpoint_from(0)
     }

@@ -203,7 +203,7 @@ impl Disk<ImageStore> {
 }
 
 impl Disk<Overlay<ImageStore>> {
-    /// Opens an image file to look at the disk in it, together with others who do the same.
+    /// Opens an image file to look at the disk in it, together with others that do the same.
     /// What the mount programs stays in memory: the file is not changed. Writes are refused.
     ///
     /// # Errors
@@ -319,7 +319,7 @@ impl<S: Store> Disk<S> {
         Ok((count, kind))
     }
 
-    /// Looks at the layer, while nobody else works on it.
+    /// Looks at the layer, while no other thread works on it.
     pub fn look<T>(&self, look: impl FnOnce(&mut Ftl<Emulated<S>, Tuned>) -> T) -> Option<T> {
         let mut layer = self.layer.lock().ok()?;
         layer.as_mut().map(|layer| look(layer))
@@ -352,7 +352,7 @@ impl<S: Store> Disk<S> {
         (BLOCK_SIZE / self.sector_bytes) as u64
     }
 
-    /// The layer, for one request. Who panicked with it left nobody knows what.
+    /// The layer, for one request. A thread that panicked with it left it in an unknown state.
     fn enter(&self, request: Request) -> steadfast_block::Result<Entered<'_, S>> {
         match self.layer.lock() {
             Ok(guard) if guard.is_some() => Ok(Entered(guard)),
@@ -464,7 +464,7 @@ impl<S: Store + Send + 'static> BlockDevice for Disk<S> {
         let mut entered = self.enter(request)?;
         let flushed = entered.layer(request)?.flush();
         drop(entered);
-        // After a failure, too: who waits would wait in vain.
+        // After a failure, too: threads that wait would wait in vain.
         self.flushed.notify_all();
         flushed.map_err(|error| request.failed(error))
     }

@@ -58,7 +58,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Makes everything durable as a flush does, and then writes a whole checkpoint, so that a mount finds
-    /// next to nothing to follow: for who ends gracefully. Does nothing if the newest root
+    /// next to nothing to follow: for a clean shutdown. Does nothing if the newest root
     /// says all there is.
     ///
     /// Order: what is uncommitted is committed; changes that wait go to delta pages, all of which are
@@ -177,7 +177,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// Waits until everything programmed is durable and can be found. A page that had to go to
     /// another block may lie where none before it announced: streams that open several blocks
     /// between two syncs have moved on. So a failure is followed by a whole checkpoint, behind
-    /// which nobody follows the old pages. Until its root is durable a crash returns to the state
+    /// which no mount follows the old pages. Until its root is durable a crash returns to the state
     /// before, as in any flush that has not returned.
     pub(crate) fn settle(&mut self) -> Result<(), P::Error> {
         if self.sync()? && !self.faults.skip_mend {

@@ -396,12 +396,12 @@ impl<P: Platform, Y> Ftl<P, Y> {
         self.stopped
     }
 
-    /// The flash memory, for whoever looks at time and counts.
+    /// The flash memory, for its time and counts.
     pub fn platform(&self) -> &P {
         &self.platform
     }
 
-    /// The flash memory, for whoever injects failures.
+    /// The flash memory, to inject failures.
     pub fn platform_mut(&mut self) -> &mut P {
         &mut self.platform
     }

@@ -164,7 +164,7 @@ pub trait Platform: Sized {
     }
 }
 
-/// A borrowed platform: whoever lends it has it back when the layer is gone.
+/// A borrowed platform: the lender has it back when the layer is gone.
 impl<P: Platform> Platform for &mut P {
     type W = P::W;
     type P = P::P;

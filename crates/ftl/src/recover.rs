@@ -14,7 +14,7 @@
 //! needs are erased and programmed, so a crash in a mount leaves what it found, and the next
 //! mount does the same again.
 //!
-//! If both blocks that the delta log announces last are bad, nobody would find that run. Then its
+//! If both blocks that the delta log announces last are bad, no mount would find that run. Then its
 //! stream has fresh blocks, too, and a whole checkpoint comes first: map pages, the run and the
 //! tables, one sync, the root that leads to them, another sync. Only behind it the run counts as
 //! durable, and old metadata and the end of the data log may be erased. A crash before leaves the

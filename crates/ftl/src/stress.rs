@@ -524,7 +524,7 @@ impl<'a> Run<'a> {
             if self.rng.below(2) == 0 {
                 break;
             }
-            // A cut in recovery; or a mount that nobody uses.
+            // A cut in recovery; or a mount that is not used.
             nand.cut_after(self.rng.below(400));
             let mut platform = Emulated::new(nand);
             let shape = platform.shape();

@@ -236,7 +236,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     ///
     /// Room: trims may overlap, and each sector is looked at once all the same. So a range ends where a
     /// trim does, or at a sector that has a place: which the host wrote in this epoch, behind its trim, for
-    /// nobody else gives a place to one that has none. That makes as many ranges as trims and writes
+    /// no other call gives a place to one that has none. That makes as many ranges as trims and writes
     /// at most, and no more than the epoch's pages that `Limits::rounding` keeps for them. Commits that
     /// a flush adds find nothing trimmed.
     pub(crate) fn seal_trims(&mut self, commits: bool) -> Result<(), P::Error> {

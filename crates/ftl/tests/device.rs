@@ -625,7 +625,7 @@ fn a_geometry_is_found_for_a_disk_and_not_a_block_too_large() {
     }
 }
 
-/// Who ends gracefully spares the next mount the delta log, and commits nothing by that.
+/// A clean shutdown spares the next mount the delta log, and commits nothing by that.
 #[test]
 fn a_graceful_end_checkpoints_what_was_flushed_and_nothing_else() {
     let checkpoints = |disk: &Disk<MemoryStore>| disk.stats().unwrap().checkpoints;

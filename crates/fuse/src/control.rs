@@ -77,7 +77,7 @@ pub(crate) fn trim_of(argument: &[u8]) -> Option<(Range<u64>, u64)> {
 /// Returns how many bytes that was.
 ///
 /// # Errors
-/// EPERM if the caller is neither root nor who mounted; else as for [`sync`].
+/// EPERM if the caller is neither root nor the user that mounted; else as for [`sync`].
 pub fn trim(path: &Path) -> io::Result<u64> {
     number_in(path, XATTR_TRIM)
 }
@@ -109,7 +109,7 @@ pub(crate) fn shutdown_named(name: &[u8]) -> Option<Shutdown> {
 /// Ends all access to the volume mounted at (or above) `path`, at once.
 ///
 /// # Errors
-/// EPERM if the caller is neither root nor who mounted; else as for [`sync`].
+/// EPERM if the caller is neither root nor the user that mounted; else as for [`sync`].
 pub fn shut_down(path: &Path, how: Shutdown) -> io::Result<()> {
     let name = SHUTDOWN_NAMES.iter().find(|(_, known)| *known == how);
     let name = name.map_or("", |(name, _)| name);
@@ -164,7 +164,7 @@ pub(crate) fn health_text(health: &Health) -> String {
 /// [`thaw`], at most for so many seconds: what would write to it waits, reads go on.
 ///
 /// # Errors
-/// EBUSY if it is frozen already; EPERM if the caller is neither root nor who mounted; else as for [`sync`].
+/// EBUSY if it is frozen already; EPERM if the caller is neither root nor the user that mounted; else as for [`sync`].
 pub fn freeze(path: &Path, seconds: u64) -> io::Result<()> {
     let flags = rustix::fs::XattrFlags::empty();
     let value = seconds.max(1).to_string();

@@ -32,7 +32,7 @@ const READ_BYTES_MAX: usize = 16 << 20;
 /// The handle of files that are written directly.
 const DIRECT: FileHandle = FileHandle(1);
 
-/// The capabilities of a program: who changes the program must not keep them.
+/// The capabilities of a program: a program that was changed must not keep them.
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// `O_TRUNC`.

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_micros(200);
 pub enum Sent {
     /// All that was written before has arrived.
     All,
-    /// All that was written before is sent, and some of it may be under way, of files that are open: why nobody knows.
+    /// All that was written before is sent, and some of it may be under way, of files that are open, for a reason that is not known.
     PerhapsUnderWay(String),
 }
 

@@ -15,7 +15,7 @@
 //! * `allow_other` implies `default_permissions`; else only the mounting user's
 //!   processes get in, and the file system checks permissions.
 //! * A request belongs to the stream of its process (see `identity`), which programs set with the crate `steadfast-stream`.
-//!   While nobody has set one, that costs nothing.
+//!   While none is set, that costs nothing.
 //! * The file system clears set-id bits on write, truncate and chown by unprivileged callers
 //!   (`FUSE_HANDLE_KILLPRIV_V2`, but under overlayfs): otherwise the kernel would ask for `security.capability` before each
 //!   write. That attribute the kernel takes away itself, but for direct writes, before which the server does.

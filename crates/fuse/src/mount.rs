@@ -74,7 +74,7 @@ pub enum MountError {
     Refused {
         /// The mount point.
         path: PathBuf,
-        /// In the words of who refused.
+        /// In the words of the program that refused.
         reason: String,
     },
     /// Requests were to come over io_uring, and cannot.
@@ -278,9 +278,9 @@ fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
 /// How to unmount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unmount {
-    /// Only if nobody uses the mount.
+    /// Only if no process uses the mount.
     IfIdle,
-    /// Out of the tree at once; who uses it may go on until done.
+    /// Out of the tree at once; a process that uses it may go on until done.
     Detach,
     /// As [`Unmount::IfIdle`], after every request that waits for the server has failed. Needs root.
     Force,

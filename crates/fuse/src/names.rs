@@ -48,7 +48,7 @@ impl Server {
         }
     }
 
-    /// Attribute names that are passed on: names outside the namespaces do not exist, and nobody may
+    /// Attribute names that are passed on: names outside the namespaces do not exist, and no caller may
     /// believe to have set an ACL that the kernel does not enforce.
     fn offered<'a>(&self, name: &'a [u8]) -> Result<&'a [u8], Errno> {
         [&b"user."[..], b"trusted.", b"security."]

@@ -49,7 +49,7 @@ pub struct MountOptions {
     pub dir_sync: bool,
     /// Symbolic links are not followed.
     pub no_symlinks: bool,
-    /// The mount is an upper layer of overlayfs. That writes with the identity of who mounted it, whoever writes, and the
+    /// The mount is an upper layer of overlayfs. That writes with the identity of the user that mounted it, for all writers, and the
     /// kernel does not pass on that set-id bits are to go where the server is said to clear them. So the kernel does it, which
     /// costs a request for `security.capability` before each write.
     pub upper_layer: bool,

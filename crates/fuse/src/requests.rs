@@ -197,7 +197,7 @@ impl Server {
         }
     }
 
-    /// Root and the user who mounted may shut down, freeze and trim.
+    /// Root and the user that mounted may shut down, freeze and trim.
     fn may_administer(&self, request: &Requester) -> Result<(), Errno> {
         let owner = rustix::process::geteuid().as_raw();
         match request.uid {

@@ -1,5 +1,5 @@
 //! A scrub of a mounted volume, piece by piece: a piece is the value of an attribute whose name says where it
-//! begins. Nothing is kept between two pieces, so one who scrubs may stop, or go on later.
+//! begins. Nothing is kept between two pieces, so a scrub may stop, or go on later.
 //!
 //! Name: [`PREFIX`], then inode, key, blocks and 1 if content is to be read, with dots between them. Value: lines of
 //! a word and its values, separated by spaces.
@@ -113,7 +113,7 @@ fn decode(text: &str) -> Option<ScrubPiece> {
 /// Looks at about `blocks` blocks of the volume mounted at (or above) `path`, from `from` on, while others work.
 ///
 /// # Errors
-/// EPERM if the caller is neither root nor who mounted; EOPNOTSUPP if `path` is on no Steadfast mount, or on that of
+/// EPERM if the caller is neither root nor the user that mounted; EOPNOTSUPP if `path` is on no Steadfast mount, or on that of
 /// an older server.
 pub fn scrub(path: &Path, from: ScrubCursor, blocks: u64, data: bool) -> io::Result<ScrubPiece> {
     let name = name(&ScrubRequest { from, blocks, data });

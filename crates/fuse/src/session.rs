@@ -162,7 +162,7 @@ pub fn mount(
         notifier: OnceLock::new(),
     });
     let readers = Readers::new(threads, options.poll);
-    // The last requests, which nobody waits for, may wait for the end of a freeze.
+    // The last requests, which no process waits for, may wait for the end of a freeze.
     let frozen = Arc::clone(&shared);
     readers.on_leave(move || {
         frozen.fs.thaw();
@@ -199,7 +199,7 @@ pub fn mount(
         frozen_until: Mutex::new(None),
     });
     let mut config = Config::default();
-    // The kernel decides who is let in (`allow_other` or not); no second check here.
+    // The kernel decides which users are let in (`allow_other` or not); no second check here.
     config.acl = SessionACL::All;
     config.n_threads = Some(threads);
 

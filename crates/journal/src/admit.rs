@@ -232,7 +232,7 @@ impl Inner {
 }
 
 /// Stops the journal if it panics in the middle of a commit in memory, and ends the operation,
-/// so that nobody builds on half of it or waits for it.
+/// so that no other operation builds on half of it or waits for it.
 pub(crate) struct Halfway<'a> {
     inner: &'a Inner,
     lane: Option<LaneId>,

@@ -58,7 +58,7 @@ pub(crate) enum Look {
     Here(Arc<Block>),
     /// The caller is to read it, and to tell ([`Cache::loaded`]).
     Load(u64),
-    /// Somebody else reads it.
+    /// Another thread reads it.
     Elsewhere,
 }
 
@@ -286,7 +286,7 @@ impl Cache {
         self.with(at, |entry| entry.unhold(at, count));
     }
 
-    /// Forgets a block that was freed, unless somebody still holds it.
+    /// Forgets a block that was freed, unless it is still held.
     pub(crate) fn forget(&self, at: BlockNo) {
         let mut shard = self.shard(at).0.lock();
         if matches!(shard.slots.get(&at.0), Some(Slot::Ready(entry)) if entry.holds == 0) {
@@ -295,7 +295,7 @@ impl Cache {
     }
 
     /// Drops entries until no more than the budget are there without holds. A held entry leaves the
-    /// queue and comes back when it is held no more: nobody looks at it meanwhile, and what the log
+    /// queue and comes back when it is held no more: no search looks at it meanwhile, and what the log
     /// holds, which the log's size bounds, leaves the others their room.
     fn evict(&self, shard: &mut Shard) {
         // Twice around at most: once to find that all were used, once to drop.
@@ -352,7 +352,7 @@ mod tests {
     }
 
     proptest! {
-        /// Held blocks stay, whatever the budget; whoever is held no more can be dropped again.
+        /// Held blocks stay, whatever the budget; one that is held no more can be dropped again.
         #[test]
         fn what_is_held_stays_and_the_rest_fits(steps in steps()) {
             let cache = Cache::new(0);

@@ -41,7 +41,7 @@ impl LaneId {
     }
 }
 
-/// The name of an operation, while somebody watches.
+/// The name of an operation, while a trace is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OpName {
     #[cfg(feature = "trace")]

@@ -57,12 +57,12 @@ pub(crate) fn write_home(device: &dyn BlockDevice, images: &[HomeImage]) -> Resu
     Ok(())
 }
 
-/// Who wants a checkpoint.
+/// For whom a checkpoint is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Requester {
-    /// Nobody waits for it: it may use the flushes of commits.
+    /// For no thread that waits: it may use the flushes of commits.
     Background,
-    /// Somebody does.
+    /// For a caller that waits.
     Caller,
     /// The committer, which must not lay the record that another one's proof may need.
     Committer,
@@ -83,7 +83,7 @@ impl Inner {
     pub(crate) fn checkpoint_past(&self, upto: u64, requester: Requester) -> Result<()> {
         let mut core = self.core.lock();
         loop {
-            // Done is done, also when somebody closes the journal right after.
+            // Done is done, also when the journal is closed right after.
             if core.positions().0 >= upto {
                 return Ok(());
             }
@@ -92,7 +92,7 @@ impl Inner {
                 return Ok(());
             }
             if core.checkpointing {
-                // Whoever runs it need not wait for others' flushes any more.
+                // The thread that runs it need not wait for others' flushes any more.
                 core.hurry += 1;
                 self.changed.notify_all();
                 core = self.wait(core);
@@ -185,7 +185,7 @@ impl Inner {
                 break;
             }
         }
-        // Nobody else writes a header now.
+        // No other thread writes a header now.
         core.checkpointing = true;
         let (tail, head) = core.positions();
         let header = TailHeader {

@@ -44,7 +44,7 @@ use streams::{Share, Streams};
 /// Where a closed transaction's data blocks are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum DataState {
-    /// Nobody writes them yet.
+    /// No thread writes them yet.
     Pending,
     /// A thread is writing them.
     Writing,
@@ -129,7 +129,7 @@ pub(crate) struct Txn {
     held_bytes: u64,
     data_blocks: u64,
     objects: ObjectList,
-    /// Its operations, for whoever watches.
+    /// Its operations, for the trace.
     names: Vec<OpName>,
     /// Transactions that must be laid before this one.
     after: BTreeSet<TxnId>,
@@ -252,7 +252,7 @@ pub(crate) struct Limits {
     pub(crate) txn_bytes_max: u64,
     /// Budget of uncommitted data.
     pub(crate) dirty_blocks: u64,
-    /// Somebody writes one transaction while the next grows.
+    /// A background thread writes one transaction while the next grows.
     pub(crate) pipelines: bool,
     /// Age at which a running transaction is committed.
     pub(crate) commit_interval: Duration,
@@ -314,7 +314,7 @@ pub(crate) struct Core {
     pub(crate) checkpointing: bool,
     pub(crate) stopped: bool,
     closed_for_good: bool,
-    /// Failed or closed for good, for those who do not lock the core.
+    /// Failed or closed for good, for threads that do not lock the core.
     pub(crate) refuses: Arc<AtomicBool>,
     failed: Option<Error>,
     reserved_blocks: u64,

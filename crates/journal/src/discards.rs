@@ -2,7 +2,7 @@
 //!
 //! Invariant: no committed tree has a block in here, and nothing was written there since it was freed. Whoever
 //! writes a block takes it out first, under the same lock (`home::EpochLedger`). What is forgotten here is
-//! only waste: the device keeps bytes that nobody reads.
+//! only waste: the device keeps bytes that are never read.
 
 use crate::core::Run;
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! From running to durable: closing, syncing, and the flushes.
 //!
-//! There is no dedicated committer thread: whoever waits for a commit becomes the
-//! committer if nobody is (`Core::committing`), so a lone `sync` costs no thread switch and
+//! There is no dedicated committer thread: a thread that waits for a commit becomes the
+//! committer if there is none (`Core::committing`), so a lone `sync` costs no thread switch and
 //! many share one record. The same holds for checkpoints. Without workers everything
 //! happens inside the callers, which makes a single-threaded run deterministic.
 //!
@@ -33,7 +33,7 @@ impl Inner {
     /// work that takes a moment under the core's lock: an open operation has no part in a
     /// transaction yet, and comes after it. With delayed work, no operation is open meanwhile:
     /// what the client allocates may be another stream's. Much of it is closed in several holds, and
-    /// operations go on between them, so that nobody waits long because others wrote many files.
+    /// operations go on between them, so that no thread waits long because others wrote many files.
     pub(crate) fn close(&self, choose: impl Fn(&mut Core) -> Vec<TxnId>) -> Result<Vec<TxnId>> {
         // Operations between two holds may attach further keys: the last hold takes what is left.
         let mut holds_left = None;
@@ -149,7 +149,7 @@ impl Inner {
         self.drive(request, &chosen)
     }
 
-    /// Works, or waits for others who work, until `ids` are durable.
+    /// Works, or waits for others that work, until `ids` are durable.
     pub(crate) fn drive(&self, request: Request<'_>, ids: &[TxnId]) -> Result<()> {
         let mut core = self.core.lock();
         core.requested(request, ids);
@@ -176,7 +176,7 @@ impl Inner {
         }
     }
 
-    /// Becomes the committer, of what `ids` need above all, if nobody is and there is something to commit.
+    /// Becomes the committer, of what `ids` need above all, if there is none and there is something to commit.
     pub(crate) fn lead(
         &self,
         core: &mut MutexGuard<'_, Core>,
@@ -314,7 +314,7 @@ impl Inner {
     }
 }
 
-/// Opens the gate and stops the journal if the client panics in it, so that nobody waits for ever.
+/// Opens the gate and stops the journal if the client panics in it, so that no thread waits for ever.
 struct PanicGuard<'a>(&'a Inner);
 
 impl Drop for PanicGuard<'_> {

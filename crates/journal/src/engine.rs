@@ -1,5 +1,5 @@
 //! The journal as its callers see it, and what all of its threads share: the device, the
-//! cache, the core under its lock, and who is woken by what.
+//! cache, the core under its lock, and which threads each event wakes.
 
 use crate::cache::{Cache, Look};
 use crate::checkpoint::Requester;
@@ -66,9 +66,9 @@ pub(crate) struct Inner {
     /// The core's word that it refuses everything.
     pub(crate) refuses: Arc<AtomicBool>,
     pub(crate) core: Mutex<Core>,
-    /// Something in the core changed that somebody may wait for, but for the end of a batch.
+    /// Something in the core changed that a thread may wait for, but for the end of a batch.
     pub(crate) changed: Condvar,
-    /// Who waits for a batch waits here, by the parity of its sequence number: the end of a
+    /// Threads that wait for a batch wait here, by the parity of its sequence number: the end of a
     /// batch wakes exactly its own threads, and one of the next batch to carry that out.
     batches: [Condvar; 2],
     /// The workers have something to do.
@@ -213,7 +213,7 @@ impl Journal {
                 false => log_blocks / txn_share * commit_mode.block_bytes(),
             },
             dirty_blocks: config.dirty_blocks,
-            // Without workers nobody would write it meanwhile.
+            // Without workers no thread would write it meanwhile.
             pipelines: false,
             commit_interval: config.commit_interval.max(COMMIT_INTERVAL_MIN),
             faults: config.faults,
@@ -259,7 +259,7 @@ impl Journal {
         &self.inner
     }
 
-    /// Names the program whose delayed work closing calls for, and who hears of released blocks.
+    /// Names the program whose delayed work closing calls for, and that hears of released blocks.
     pub fn set_client(&self, client: Weak<dyn Client>) {
         *self.inner.client.lock() = Some(client);
     }
@@ -324,7 +324,7 @@ impl Journal {
         self.inner.image(at, kind, false)
     }
 
-    /// The current images of scattered blocks that nobody changes meanwhile, for a look at very many:
+    /// The current images of scattered blocks that no operation changes meanwhile, for a look at very many:
     /// those not in memory are read from the device all at once, and do not stay. An answer for each.
     pub fn read_scattered(&self, at: &[BlockNo], kind: Kind) -> Vec<Result<Arc<Block>>> {
         if let Err(error) = self.inner.check_open() {
@@ -364,7 +364,7 @@ impl Journal {
     }
 
     /// Like [`Journal::read_data`], but what comes from the device stays in memory as long as there is room: for
-    /// readers that nobody else caches for.
+    /// readers without a cache of their own.
     ///
     /// # Errors
     /// A read error.
@@ -556,14 +556,14 @@ impl Inner {
         }
     }
 
-    /// Everybody looks again: a failure, or data that a batch waited for.
+    /// All waiting threads look again: a failure, or data that a batch waited for.
     pub(crate) fn wake_everybody(&self, core: MutexGuard<'_, Core>) {
         drop(core);
         self.changed.notify_all();
         self.batches.iter().for_each(Condvar::notify_all);
     }
 
-    /// Waits until the batch that is to hold `ids` ends, or somebody must lead it.
+    /// Waits until the batch that is to hold `ids` ends, or a thread must lead it.
     pub(crate) fn wait_for_batch<'a>(
         &self,
         mut core: MutexGuard<'a, Core>,
@@ -589,7 +589,7 @@ impl Inner {
         self.unlock(core);
     }
 
-    /// Refuses changes of blocks that belong to the journal or to nobody.
+    /// Refuses changes of blocks that belong to the journal or lie outside the device.
     pub(crate) fn check_run(&self, at: BlockNo, count: u64) -> Result<()> {
         let end = at.0.saturating_add(count);
         if end > self.blocks {

@@ -1,5 +1,5 @@
 //! What can go wrong in the journal. Errors are cheap to clone: the first failure is
-//! kept and reported to everyone who comes after (sticky).
+//! kept and reported to every later caller (sticky).
 
 use crate::{Credits, Kind};
 use std::sync::Arc;

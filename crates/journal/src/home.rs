@@ -6,13 +6,13 @@
 //! before; then it is acknowledged. A crash before the flush has ended leaves the device at an
 //! earlier flush, and that is the end of an earlier batch, because
 //!
-//! * nobody flushes between the first write of a batch and its flush: the ledger is locked;
+//! * no thread flushes between the first write of a batch and its flush: the ledger is locked;
 //! * a batch fits an epoch: credits are writes of an epoch, and what all transactions have
 //!   reserved is never more than one;
 //! * of what is written outside of batches nothing is seen before a batch says so: new blocks, which
 //!   no committed image names; or it may be seen at any time: data in place (`place`). So if the
 //!   epoch has no room for what comes next, a flush *between* batches leaves the tree of the last one;
-//! * a batch that fails half-way leaves the ledger torn, and nobody flushes any more. The next
+//! * a batch that fails half-way leaves the ledger torn, and no thread flushes any more. The next
 //!   mount returns the device to its last flush.
 //!
 //! Committed images are never ahead of their homes, so blocks need no place in memory afterwards,
@@ -100,7 +100,7 @@ impl Epoch {
 
 impl Journal {
     /// Tells the device that a run of blocks is free, so that it need not keep their bytes. The caller owns
-    /// the run: no tree that a crash may leave has the blocks, and nobody takes them meanwhile.
+    /// the run: no tree that a crash may leave has the blocks, and no operation takes them meanwhile.
     ///
     /// # Errors
     /// The device's, which changes nothing else.

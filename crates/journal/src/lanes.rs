@@ -12,7 +12,7 @@
 //!   at once, after everything that is queued. The others commute until something freezes: who
 //!   touches the same bytes or objects merges, whatever the order.
 //!
-//! Order of locks: lanes, ascending; then the core. Nobody waits under a lane's lock.
+//! Order of locks: lanes, ascending; then the core. No thread waits under a lane's lock.
 
 use crate::Clock;
 use crate::cache::Cache;
@@ -22,7 +22,7 @@ use crate::core::Core;
 use crate::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Queued operations at which the core is told, if nobody holds it.
+/// Queued operations at which the core is told, if no thread holds it.
 const QUEUE_TARGET: usize = 32;
 /// Queued operations at which the core is told in any case.
 const QUEUE_MAX: usize = 128;

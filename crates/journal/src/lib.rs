@@ -2,7 +2,7 @@
 //!
 //! An [`Op`] collects byte-range patches of blocks and becomes visible atomically. It joins
 //! the *running transaction* of its stream; transactions that touched related objects
-//! merge. A transaction closes when somebody syncs it, when it is full, or when the commit
+//! merge. A transaction closes when a caller syncs it, when it is full, or when the commit
 //! interval ends; closed transactions are laid together as one *record*, made durable by
 //! one device flush. The checkpointer writes committed images home and moves the tail.
 //!
@@ -150,7 +150,7 @@ pub const DIRTY_MEMORY_SHARE: u64 = 8;
 /// … and so many blocks at most (1 GiB).
 pub const DIRTY_BLOCKS_DEFAULT_MAX: u64 = 1 << 18;
 /// A running transaction closes when its data takes this part of the budget (its reciprocal), so that the device
-/// has something to do before anybody waits for it …
+/// has something to do before a thread waits for it …
 pub const TXN_DIRTY_SHARE: u64 = 8;
 /// … but not before so many blocks (128 MiB), if that is no more than half of the budget: what is removed or
 /// overwritten again soon is never written.
@@ -200,7 +200,7 @@ pub enum Object {
     Directory(u64),
     /// A block whose contents are moved or whose life begins or ends.
     Block(u64),
-    /// Who is whose ancestor.
+    /// Which directory is an ancestor of which.
     Topology,
     /// A key of a store: (table, hash of the key), or whatever two numbers name there.
     Key(u64, u64),
@@ -217,6 +217,17 @@ pub struct Credits {
     pub log_bytes: u64,
     /// Data blocks that stay uncommitted in memory.
     pub data_blocks: u64,
+}
+
+impl Credits {
+    /// Those of an operation that brings no data: this many bytes in the log.
+    #[must_use]
+    pub const fn log(log_bytes: u64) -> Credits {
+        Credits {
+            log_bytes,
+            data_blocks: 0,
+        }
+    }
 }
 
 impl std::fmt::Display for Credits {
@@ -267,7 +278,7 @@ pub struct Config {
     /// Recover in memory and refuse changes.
     pub read_only: bool,
     /// Commits and checkpoints in threads of their own, which [`Journal::open`] starts. Without them callers do everything,
-    /// in an order that depends on nothing but the calls, and nothing is committed before somebody asks for it.
+    /// in an order that depends on nothing but the calls, and nothing is committed before a caller asks for it.
     pub workers: bool,
     /// Age of a stream's first uncommitted operation at which the workers commit the stream, if it has no interval of
     /// its own.
@@ -285,7 +296,7 @@ pub struct Config {
     pub trim_blocks: u64,
     /// Planted faults, for the crash harness alone.
     pub faults: Faults,
-    /// Who hears of the core's decisions.
+    /// What hears of the core's decisions.
     pub probe: Probe,
 }
 
@@ -317,7 +328,7 @@ impl Config {
         self
     }
 
-    /// Without threads of its own, for simulators and for who calls [`Journal::start_workers`] later.
+    /// Without threads of its own, for simulators and for callers of [`Journal::start_workers`] later.
     #[must_use]
     pub fn without_workers(self) -> Config {
         self.with(|config| config.workers = false)
@@ -389,7 +400,7 @@ pub struct Faults {
     pub freeze_beside_applying: bool,
     /// Without a log, the device is flushed between the halves of a batch.
     pub flush_between: bool,
-    /// Without a log, nobody asks whether an epoch has room.
+    /// Without a log, it is not asked whether an epoch has room.
     pub ignore_epoch: bool,
     /// Without a log, freed blocks are trimmed although they were written since.
     pub trim_again: bool,
@@ -456,7 +467,7 @@ pub struct Stats {
 pub trait Client: Send + Sync {
     /// A running transaction is about to close: no operation is open, new ones are held back. Adds
     /// what was put off for `keys` (see [`Op::attach`]) to `op`, and commits it (the
-    /// ticket is the witness). With many keys there are several calls, and operations between them: under the client's own locks, for whoever reads under those
+    /// ticket is the witness). With many keys there are several calls, and operations between them: under the client's own locks, for readers under those
     /// must find the old state or the new.
     /// Memory work and cold metadata reads only; must not begin operations.
     ///

@@ -22,7 +22,7 @@ struct State {
     waiting_exclusive: u32,
 }
 
-/// A map of locks that exist while somebody holds or awaits them.
+/// A map of locks that exist while a thread holds or awaits them.
 pub struct Lockmap {
     stripes: Vec<(Mutex<HashMap<u64, State>>, Condvar)>,
 }
@@ -47,7 +47,7 @@ impl Lockmap {
     }
 
     /// Locks all `wanted` objects, in ascending order of their keys; a key given twice is
-    /// locked once, in the stronger mode. Waits without bound. Whoever holds a set must not
+    /// locked once, in the stronger mode. Waits without bound. A thread that holds a set must not
     /// acquire another one.
     pub fn acquire(&self, wanted: &[(u64, Access)]) -> LockSet<'_> {
         let mut keys = wanted.to_vec();

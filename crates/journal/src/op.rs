@@ -334,7 +334,7 @@ impl<'a> Op<'a> {
     }
 
     /// Adds to a 64-bit counter. Additions of different streams commute and do not relate, so a
-    /// counter has one place: nobody adds or writes at a part of it.
+    /// counter has one place: no operation adds or writes at a part of it.
     ///
     /// # Errors
     /// The block's present contents could not be read; [`Error::OverCredits`], [`Error::JournalBlock`],
@@ -497,7 +497,7 @@ impl<'a> Op<'a> {
         });
         let mut blocks = Vec::with_capacity(touched.len());
         for touched in &mut touched {
-            // Nobody but the cache should hold the image: it would be copied for the edits.
+            // Only the cache should hold the image: it would be copied for the edits.
             if !touched.life {
                 touched.view = None;
             }

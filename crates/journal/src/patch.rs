@@ -21,7 +21,7 @@ const BITS_BYTES: u64 = 8;
 pub(crate) enum Edit {
     /// New bytes; they lie in the operation's buffer at `from`.
     Bytes { offset: u16, len: u16, from: u32 },
-    /// New bytes of which the newest count, whoever wrote them: such edits commute.
+    /// New bytes of which the newest count, in whichever stream: such edits commute.
     Latest { offset: u16, len: u16, from: u32 },
     /// Bits, all to one value.
     Bits { first: u16, count: u16, value: bool },

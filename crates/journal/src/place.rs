@@ -7,7 +7,7 @@
 //!   in place: replay would put old bytes over newer ones. Nor, therefore, is a block whose home write may be in flight;
 //! * a block that an uncommitted or unproved record covers is not written in place: the record
 //!   would fail its check, and with it what was acknowledged (design section 3.2);
-//! * the caller owns the block, and nobody patches, frees or writes it meanwhile: the
+//! * the caller owns the block, and no operation patches, frees or writes it meanwhile: the
 //!   caller's lock. So a freed block has no write in flight.
 
 use crate::core::Run;
@@ -19,7 +19,7 @@ use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
 impl Journal {
     /// Those blocks of the runs that must not be written in place now. A block that is not among
-    /// them stays so until somebody patches, frees or writes it through an operation.
+    /// them stays so until an operation patches, frees or writes it.
     #[must_use]
     pub fn kept_from_place(&self, runs: &[(BlockNo, u64)]) -> BTreeSet<BlockNo> {
         let inner: &Inner = self.inner();
@@ -56,7 +56,7 @@ impl Journal {
         written.map_err(|error| inner.fail(&error))?;
         for (at, blocks) in data {
             for (i, block) in (0..).zip(blocks) {
-                // Whoever has the block in memory has the new bytes, current and committed.
+                // A block in memory has the new bytes, current and committed.
                 inner.cache.with(at.offset(i), |entry| {
                     entry.current = Arc::clone(block);
                     entry.committed = Arc::clone(block);
@@ -67,7 +67,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes zeros to data blocks that belong to the caller and that nobody reads yet: in every tree that a crash may
+    /// Writes zeros to data blocks that belong to the caller and that are not read yet: in every tree that a crash may
     /// leave they are free, or reads do not reach them. Durable when this returns, so that an operation
     /// may let them be read then. What memory holds of an earlier life of the blocks is void.
     ///

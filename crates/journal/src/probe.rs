@@ -1,4 +1,4 @@
-//! What the core decides, told to whoever watches it: see `trace`. Without the feature of that
+//! What the core decides, told to its watcher: see `trace`. Without the feature of that
 //! name a probe is nothing, and telling it costs nothing.
 
 pub(crate) use crate::changes::OpName;
@@ -96,7 +96,7 @@ impl Probe {
         OpName::default()
     }
 
-    /// Tells of a decision, which is made up only if somebody listens.
+    /// Tells of a decision, which is made up only if there is a listener.
     #[cfg_attr(not(feature = "trace"), allow(unused_variables, clippy::unused_self))]
     pub(crate) fn tell(&self, decision: impl FnOnce() -> Decision) {
         #[cfg(feature = "trace")]

@@ -2,7 +2,7 @@
 //!
 //! A block that an operation, a transaction or the log still holds may be newer in memory than at home, or
 //! just be on its way there: it is passed over. Its checkpoint writes all of it. A block without holds equals its
-//! home (`cache`), so bytes without a valid seal are damage; that nobody began to write it meanwhile is
+//! home (`cache`), so bytes without a valid seal are damage; that no write of it began meanwhile is
 //! looked at after each read.
 
 use crate::engine::{Inner, Journal};

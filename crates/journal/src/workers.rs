@@ -11,7 +11,7 @@ use crate::engine::Inner;
 use crate::sync::{MutexGuard, wait_timeout};
 use std::time::Duration;
 
-/// How often the checkpointer looks for work that nobody told it of.
+/// How often the checkpointer looks for work that it was not told of.
 const WORKER_WAIT: Duration = Duration::from_millis(250);
 
 /// Commits what was closed because it was full, and what the timekeeper leaves.

@@ -1,5 +1,5 @@
 //! A 128-bit hash for comparing states quickly. Not cryptographic: the states it
-//! compares come from our own tests, nobody chooses them to collide.
+//! compares come from our own tests, they are not chosen to collide.
 //!
 //! Neighbours: [`crate::data`] hashes pages, [`crate::snapshot`] whole trees,
 //! [`crate::ordered`] the effects of operations.

@@ -209,7 +209,7 @@ extern "C" fn export_description(_: Handle) -> *const c_char {
 
 unsafe extern "C" fn pread(_: Handle, to: *mut c_void, count: u32, at: u64, _: u32) -> c_int {
     done(|| {
-        // SAFETY: nbdkit hands over `count` bytes that nobody else uses during this call. They may never
+        // SAFETY: nbdkit hands over `count` bytes that are not used elsewhere during this call. They may never
         // have been written, so that is done first.
         unsafe { ptr::write_bytes(to.cast::<u8>(), 0, count as usize) };
         // SAFETY: the same bytes.
@@ -220,7 +220,7 @@ unsafe extern "C" fn pread(_: Handle, to: *mut c_void, count: u32, at: u64, _: u
 
 unsafe extern "C" fn pwrite(_: Handle, from: *const c_void, count: u32, at: u64, _: u32) -> c_int {
     done(|| {
-        // SAFETY: nbdkit hands over `count` bytes that nobody changes during this call.
+        // SAFETY: nbdkit hands over `count` bytes that do not change during this call.
         let data = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), count as usize) };
         Ok(plugin::served()?.write(at, data)?)
     })

@@ -105,7 +105,7 @@ pub(crate) fn get_ready() -> Result<()> {
     Ok(())
 }
 
-/// Tells who started nbdkit; that nobody listens is no reason to stop.
+/// Tells the process that started nbdkit; a missing reader is no reason to stop.
 fn tell(line: &str) {
     if let Some(file) = &mut *held(&STATUS) {
         let _ = writeln!(file, "{line}");
@@ -126,7 +126,7 @@ pub(crate) fn after_fork() -> Result<()> {
     Ok(())
 }
 
-/// Waits until whoever started nbdkit says that it is to end, or is gone; then closes the disk and ends
+/// Waits until the process that started nbdkit says that it is to end, or is gone; then closes the disk and ends
 /// the process. nbdkit itself would wait for its clients to go, for ever.
 fn end_when_told(mut control: File) {
     let _ = control.read(&mut [0; 1]);

@@ -6,7 +6,7 @@
 //!
 //! Names are those of RFC 1813, and what clients chose is escaped, so a line is a line. No call waits for the log: while more
 //! than [`LINES_MAX`] lines are not written, further ones are dropped, and a line says how many. [`AccessLog::reopen`] begins
-//! a new file at the same path, for those who move the old one away.
+//! a new file at the same path, for tools that move the old one away.
 
 use std::fmt::Write as _;
 use std::fs::{File, OpenOptions};
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(path).unwrap(), "three\n");
     }
 
-    /// A pipe that nobody reads must not make the server hold lines without end.
+    /// A pipe without a reader must not make the server hold lines without end.
     #[test]
     fn lines_that_cannot_be_written_are_dropped_and_counted() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();

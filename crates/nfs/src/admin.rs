@@ -89,7 +89,7 @@ fn bind(path: &Path) -> std::io::Result<UnixListener> {
         Err(e) if e.kind() == ErrorKind::AddrInUse => {
             match UnixStream::connect(path) {
                 Ok(_) => return Err(e),
-                // Whoever made it has died.
+                // The server that made it has died.
                 Err(dead) if dead.kind() == ErrorKind::ConnectionRefused => {
                     std::fs::remove_file(path)?;
                 }

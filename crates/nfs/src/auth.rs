@@ -1,4 +1,4 @@
-//! Who asks: AUTH_SYS as it comes, AUTH_NONE as nobody, and what an export makes of it.
+//! The caller of a call: AUTH_SYS as it comes, AUTH_NONE as nobody, and what an export makes of it.
 //!
 //! AUTH_SYS is believed as far as the client's address is: it carries a user, a group and at
 //! most sixteen more groups.
@@ -14,7 +14,7 @@ use crate::xdr::{Decoder, Parsed};
 pub(crate) const AUTH_NONE: u32 = 0;
 /// `AUTH_SYS`.
 pub(crate) const AUTH_SYS: u32 = 1;
-/// `AUTH_TLS` (RFC 9289): not who asks, but that TLS is wanted.
+/// `AUTH_TLS` (RFC 9289): no identity, but the wish for TLS.
 pub(crate) const AUTH_TLS: u32 = 7;
 
 /// Longest name of a machine.

@@ -659,7 +659,7 @@ impl Connection {
         self.budget.clear(Account::Unsent);
     }
 
-    /// A connection to nobody.
+    /// A connection without a client.
     #[cfg(any(test, feature = "fuzz"))]
     #[allow(clippy::unwrap_used)]
     pub(crate) fn for_tests() -> Arc<Connection> {

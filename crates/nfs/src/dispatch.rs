@@ -30,7 +30,7 @@ use crate::tls::Security;
 use crate::volume::Volume;
 use crate::watch::Watch;
 
-/// What is served, to whoever asks.
+/// What is served.
 #[derive(Debug)]
 pub(crate) struct Service {
     table: RwLock<Arc<Table>>,
@@ -50,7 +50,7 @@ pub(crate) enum Outcome {
     Owes(Arc<Volume>, Waiting),
     /// The reply is ready; TLS begins behind it.
     BeginTls,
-    /// Somebody else sends the reply.
+    /// Another thread sends the reply.
     Later,
     /// Nothing was done: it would have to wait for the device.
     MustWait,
@@ -254,7 +254,7 @@ impl Service {
         Outcome::Reply
     }
 
-    /// Remembers a reply, and sends it to who asked again meanwhile.
+    /// Remembers a reply, and sends it to a client that asked again meanwhile.
     fn remember(&self, key: Key, record: &[u8]) {
         for waiting in self.drc.done(key, record, Instant::now()) {
             waiting.send_also(record);

@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(held(&cache), (1, 0));
     }
 
-    /// One client's writes pushed every reply of everybody out.
+    /// One client's writes pushed every reply of all others out.
     #[test]
     fn a_client_displaces_its_own_replies_and_writes_displace_writes_alone() {
         let (cache, now) = (Cache::default(), Instant::now());

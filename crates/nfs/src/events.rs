@@ -7,14 +7,14 @@
 //! * or the idle workers: they wait on a second epoll that holds the first one and is *armed* for one of them. It is armed by
 //!   a worker that cannot sit soon: it is about to wait ([`Events::away`]) or may have to ([`Events::covered`]), or it found the
 //!   next call there when it had served one, so there is work for two. The kernel calls the worker that slept last;
-//! * or *nobody*: a worker serves a call that waits for nothing, or as many run as there are processors. Each takes the next
-//!   event when it has served the last, so a burst wakes nobody.
+//! * or *no thread*: a worker serves a call that waits for nothing, or as many run as there are processors. Each takes the next
+//!   event when it has served the last, so a burst wakes no thread.
 //!
 //! *Running workers.* A worker may also wait unexpectedly, for a lock or a block that is not in memory. So while several run
-//! and nobody guards, the relief thread checks: if no call ended for [`RELIEF_AFTER`], it arms the second epoll
+//! and no thread guards, the relief thread checks: if no call ended for [`RELIEF_AFTER`], it arms the second epoll
 //! ([`Events::relieve`]).
 //!
-//! Invariant: if nobody guards, a worker is about to ask for an event, or to arm the second epoll.
+//! Invariant: if no thread guards, a worker is about to ask for an event, or to arm the second epoll.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,7 +30,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 const RELIEF_AFTER: Duration = Duration::from_millis(1);
 /// How often a worker yields the processor before it waits, while others run on all processors.
 const LULL_TURNS_MAX: u32 = 8;
-/// Checks in a row at which somebody guarded, after which the relief thread sleeps.
+/// Checks in a row at which a thread guarded, after which the relief thread sleeps.
 const RELIEF_ENDS_AFTER: u32 = 4;
 
 /// The workers that serve a call and do not wait, as far as they know.
@@ -73,7 +73,7 @@ impl Drop for Away<'_> {
     }
 }
 
-/// Who guards: [`Events::guard`].
+/// Which thread guards: [`Events::guard`].
 const NOBODY: u8 = 0;
 const SITTING: u8 = 1;
 const ARMED: u8 = 2;
@@ -155,7 +155,7 @@ impl Events {
             };
             if event.is_some() && !self.is_stopping() {
                 turn.runs = true;
-                // Alone it serves at once: nobody has a lock that it may wait for.
+                // Alone it serves at once: no thread has a lock that it may wait for.
                 let others = running.workers.fetch_add(1, Ordering::SeqCst);
                 if others + running.away.load(Ordering::SeqCst) > 0 {
                     self.call_or_withhold();
@@ -202,7 +202,7 @@ impl Events {
         if running.workers.load(Ordering::SeqCst) < running.processors {
             return self.call_if_unguarded();
         }
-        // Else the relief thread looks after it. It must see that somebody began to run before it is asked.
+        // Else the relief thread looks after it. It must see that a worker began to run before it is asked.
         if self.guard.load(Ordering::SeqCst) == NOBODY
             && !running.watched.swap(true, Ordering::SeqCst)
         {
@@ -224,7 +224,7 @@ impl Events {
         Away(self)
     }
 
-    /// If nobody guards, the next event calls an idle worker, also if it is there already.
+    /// If no thread guards, the next event calls an idle worker, also if it is there already.
     fn call_if_unguarded(&self) {
         if self.change_guard(NOBODY, ARMED) {
             self.arm();
@@ -268,7 +268,7 @@ impl Events {
     /// From now on there are no events.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        // Who waits for an event gets the one of the end.
+        // A thread that waits for an event gets the one of the end.
         self.arm();
         let _lock = self.running.locked();
         self.running.watch.notify_all();

@@ -182,7 +182,7 @@ pub enum ExportError {
     /// It wants TLS of a server that has none.
     #[error("export '{0}' wants TLS, and the server has no certificate (--tls-cert, --tls-key)")]
     NoTls(String),
-    /// It wants certificates of clients, and nobody certifies them.
+    /// It wants certificates of clients, and no authority certifies them.
     #[error(
         "export '{0}' requires client certificates (mtls), but no certificate authority for clients is given (--tls-ca)"
     )]

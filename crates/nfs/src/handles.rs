@@ -1,7 +1,7 @@
 //! File handles: the names of inodes that clients keep, for ever if they like.
 //!
 //! A handle holds export, inode number and generation behind a keyed hash over all of it
-//! (SipHash-2-4 with 128 bits), so that nobody can make one for a file that was not looked up.
+//! (SipHash-2-4 with 128 bits), so that no client can make one for a file that was not looked up.
 //! The key is 16 random bytes in an attribute of the volume's root directory that only root
 //! may read (`trusted.steadfast.nfs`): it moves with the volume, and handles live as long as
 //! their files, over restarts and other hosts. An identity that others can read, such as

@@ -8,10 +8,10 @@
 //! * `committed` and the write verifier say what is true (`procedures`, `volume`).
 //! * A call that comes again is answered, not carried out again within two minutes (`drc`).
 //! * Handles cannot be made by others, live as long as their files, and never name another (`handles`).
-//! * A client that is slow, dead or hostile harms nobody else: no worker waits for one, memory is bounded (`connection`,
+//! * A client that is slow, dead or hostile harms no other client: no worker waits for one, memory is bounded (`connection`,
 //!   `memory`, `reactor`), and nothing that it sends is believed (`record`, `xdr`, `rpc`).
 //! * What an export wants protected is answered over TLS alone (RFC 9289; `tls`).
-//! * Request bytes are borrowed while the call lasts, and by nobody afterwards.
+//! * Request bytes are borrowed only while the call lasts.
 //!
 //! Data flows straight down: `server` (workers) → `reactor`, `connection`, `tls`, `record` (bytes to records) → `dispatch`, `rpc`, `auth`,
 //! `drc` (records to calls) → `procedures`, `mountd` → the file system.

@@ -1,4 +1,4 @@
-//! Lines for whoever runs the server: what a client was refused for, and what to do about it.
+//! Lines for the administrator of the server: what a client was refused for, and what to do about it.
 //!
 //! Clients decide how often there would be something to say: the same is said once a minute, and no more than
 //! [`LINES_MAX`] lines in that time.
@@ -20,7 +20,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// Says it to nobody if there is nobody.
+    /// Says nothing if there is no listener.
     pub(crate) fn new(tell: Option<fn(&str)>) -> Log {
         Log {
             tell,

@@ -34,7 +34,7 @@ pub(crate) enum Account {
 }
 
 const ACCOUNTS: usize = 4;
-/// Large buffers that are kept for those who come next.
+/// Large buffers that are kept for the next calls.
 const FREE_BUFFERS: usize = 4;
 
 /// What waits for memory: a connection.

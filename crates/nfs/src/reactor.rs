@@ -2,7 +2,7 @@
 //!
 //! *Events* are those of [`crate::events`], a token for each connection.
 //!
-//! *Room.* Whoever needs memory gets it: the connection that holds most goes, of the address that holds most. The same goes
+//! *Room.* A connection that needs memory gets it: the connection that holds most goes, of the address that holds most. The same goes
 //! for places: the connection that has been idle longest goes, of the address that has most connections. Clients that no
 //! export admits are *guests*: a few places of their own, small records, some seconds.
 

@@ -1,7 +1,7 @@
 //! Registration with this host's rpcbind (version 4, RFC 1833), for clients that ask it for ports.
-//! Nobody needs it who names the ports when mounting.
+//! It is not needed where the mount names the ports.
 //!
-//! It is called over its socket, where it knows who calls: only root may register.
+//! It is called over its socket, where it knows the calling user: only root may register.
 
 use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

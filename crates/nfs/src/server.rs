@@ -71,7 +71,7 @@ const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(60), Duration::from
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nobody could reach it.
+    /// No client could reach it.
     #[error("listening on {address}: {source}")]
     Listen {
         /// Where.
@@ -133,7 +133,7 @@ pub struct Options {
     pub access_log: Option<AccessLog>,
     /// What clients that want TLS get.
     pub tls: Option<Tls>,
-    /// Who is told what clients were refused for: some lines a minute at most.
+    /// What hears why clients were refused: some lines a minute at most.
     pub tell: Option<fn(&str)>,
 }
 
@@ -313,7 +313,7 @@ impl Server {
         &self.notes
     }
 
-    /// Counters, for whoever shows them.
+    /// Counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         Counters(Arc::clone(&self.shared))
@@ -334,7 +334,7 @@ impl Server {
         Stopper(Arc::clone(&self.shared))
     }
 
-    /// Waits until somebody wants the server to end, or a call has panicked.
+    /// Waits until the server is asked to end, or a call has panicked.
     pub fn wait(&self) {
         let mut ending = self.shared.ending();
         while !ending.wanted {

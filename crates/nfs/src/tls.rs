@@ -39,7 +39,7 @@ pub enum Security {
     /// None
     #[default]
     None,
-    /// TLS: nobody else can read or change what is sent
+    /// TLS: no third party can read or change what is sent
     Tls,
     /// TLS, and the client has shown a certificate
     Mtls,
@@ -179,7 +179,7 @@ impl Files {
                 for root in certificates(path)? {
                     roots.add(root).map_err(|e| unusable(path, e.to_string()))?;
                 }
-                // Who shows none has no more than TLS: each export says whether that is enough.
+                // A client that shows none has no more than TLS: each export says whether that is enough.
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
                     .allow_unauthenticated()
                     .build()
@@ -317,8 +317,8 @@ struct Inner {
     over: bool,
 }
 
-/// The TLS of one connection. Whoever seals holds the lock of the connection's state, so that what was sealed first leaves
-/// first; whoever opens does not.
+/// The TLS of one connection. A thread that seals holds the lock of the connection's state, so that what was sealed first leaves
+/// first; one that opens does not.
 #[derive(Debug)]
 pub(crate) struct Session {
     inner: Mutex<Inner>,

@@ -3,9 +3,9 @@
 //!
 //! Invariants:
 //! * the *write verifier* is a number of this run of the server, and changes when a sync failed: then
-//!   what was written and not synced may be lost, and clients, who see another verifier, send it again;
+//!   what was written and not synced may be lost, and clients see another verifier and send it again;
 //! * while a change holds an object's *turn*, no other changes it, so that the attributes before and after
-//!   belong to it alone (weak cache consistency). Nobody waits for a commit meanwhile.
+//!   belong to it alone (weak cache consistency). No thread waits for a commit meanwhile.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn corner_40_turns_in_opposite_orders_do_not_wait_for_each_other() {
         let volume = Volume::for_tests();
-        // Whoever waits for one turn holds none that comes behind it.
+        // A thread that waits for one lock holds none that comes after it.
         let (low, high) = match place(1) < place(2) {
             true => (1, 2),
             false => (2, 1),

@@ -8,7 +8,7 @@
 //! In this order; none is held twice, and no caller's code runs under any of them:
 //!
 //! 1. the *moves* lock: held by a rename that gives a directory another parent, from before it looks at the directories above
-//!    until its end. Whoever has it reads parents that stay (one node's lock at a time);
+//!    until its end. A call that has it reads parents that stay (one node's lock at a time);
 //! 2. the locks of nodes, by number. Reading takes them shared; a change takes those of the inodes that it changes. A lookup,
 //!    an unlink, a rmdir and a rename within one directory lock the directory first, because the child is only known then; a
 //!    child with a smaller number is locked only if it is free. If not, the directory is unlocked, all are locked in order, and

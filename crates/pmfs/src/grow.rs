@@ -2,7 +2,7 @@
 //!
 //! Order (each step is durable before the next):
 //!
-//! 1. The tables of the new chunks are zeroed: no inode in them is alive, and no page belongs to anybody.
+//! 1. The tables of the new chunks are zeroed: no inode in them is alive, and no page belongs to an inode.
 //! 2. The copy of the superblock gets the new size.
 //! 3. The superblock gets it.
 //!

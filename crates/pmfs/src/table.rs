@@ -6,7 +6,7 @@
 //!
 //! Places are found by number, without a lock, and are never moved: chunks of them are made on demand and stay. A [`Node`] is a
 //! place and the inode that lived there when it was looked up. The inode may go until the place is locked, and another one may
-//! have come by then: whoever locks it asks [`Node::is_there`].
+//! have come by then: after locking it, ask [`Node::is_there`].
 //!
 //! An empty place has the state that most inodes begin with, [`State::newborn`]: they settle without its lock.
 //!
@@ -147,7 +147,7 @@ impl<'t> Node<'t> {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, unless somebody changes it.
+    /// The same, unless another thread changes it.
     pub fn try_read(&self) -> Option<RwLockReadGuard<'t, State>> {
         match self.home.state.try_read() {
             Ok(state) => Some(state),
@@ -156,7 +156,7 @@ impl<'t> Node<'t> {
         }
     }
 
-    /// Its state, to change, unless somebody has it.
+    /// Its state, to change, unless another thread has it.
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'t, State>> {
         match self.home.state.try_write() {
             Ok(state) => Some(state),
@@ -299,7 +299,7 @@ impl Table {
         })
     }
 
-    /// Adds a node whose place nobody has locked.
+    /// Adds a node whose place is not locked.
     pub fn insert(&self, inode: InodeRef, kind: FileKind, damaged: bool, new: State) {
         if let Some(node) = self.place(inode, kind, damaged) {
             let mut state = node.write();

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     // In one piece. When this returns, the new content is durable.
     atomic_replace(&path, b"colour = blue\n")?;
 
-    // Piece by piece. Nobody sees the pieces before `commit`.
+    // Piece by piece. No reader sees the pieces before `commit`.
     let mut replacement = Replacement::begin(&path)?;
     replacement.write(b"colour = red\n")?;
     assert_eq!(std::fs::read(&path)?, b"colour = blue\n", "not yet");

@@ -9,7 +9,7 @@
 //!   `.NAME.PID-N.steadfast`, and is locked while its writer lives;
 //! * mode, owner, group, access control list and extended attributes are those of the file
 //!   replaced; where the owner cannot be kept, the replacement is refused, where the group
-//!   cannot, its bits are cut down to what everybody has;
+//!   cannot, its bits are cut down to what all users have;
 //! * a symbolic link is followed: what it points to is replaced. Other hard links
 //!   of the old file keep the old content.
 
@@ -90,7 +90,7 @@ pub enum ReplaceError {
         /// What it is.
         path: PathBuf,
     },
-    /// The new file would belong to somebody else.
+    /// The new file would belong to another user.
     #[error(
         "{}: belongs to user {uid}, and this user cannot give files away; the file is as it was",
         path.display()
@@ -285,7 +285,7 @@ impl Files {
         })
     }
 
-    /// Nobody but the owner reads what replaces a file until it has that file's mode.
+    /// Only the owner reads what replaces a file until it has that file's mode.
     fn first_mode(&self) -> Mode {
         Mode::from_raw_mode(if self.old.is_some() { 0o600 } else { 0o666 })
     }
@@ -490,7 +490,7 @@ fn is_kept(name: &[u8]) -> bool {
     .contains(&name)
 }
 
-/// Attributes whose loss would lose data, or let somebody in.
+/// Attributes whose loss would lose data, or let other users in.
 fn is_needed(name: &[u8]) -> bool {
     name == ACCESS_LIST || name.starts_with(b"user.")
 }

@@ -15,7 +15,7 @@ use crate::wire::{
 /// Longest reason that a server gives.
 const REASON_BYTES_MAX: usize = 4 << 10;
 
-/// Who moves into a stream.
+/// What moves into a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Who {
     /// The calling thread alone.
@@ -30,7 +30,7 @@ pub enum Who {
 /// sync and at the volume's commit interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
-    /// Whether fsync(2) and its like return at once. They still commit for users who do not own the stream.
+    /// Whether fsync(2) and its like return at once. They still commit for users that do not own the stream.
     pub ignore_fsync: Option<bool>,
     /// How long the stream's first uncommitted operation may stay so.
     pub interval: Interval,
@@ -278,7 +278,7 @@ fn commit(path: &Path, attribute: &str, what: &str) -> Result<()> {
 /// [`Place::Directory`], `path` is the directory, and for [`Place::Environment`] the name is empty.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] unless the caller is root or the user who mounted; [`Error::TooMany`] at the limit of rules; else
+/// [`Error::NotPermitted`] unless the caller is root or the user that mounted; [`Error::TooMany`] at the limit of rules; else
 /// as for [`set`].
 pub fn add_rule(path: &Path, place: &Place, name: &str, settings: &Settings) -> Result<()> {
     let scope = match place {

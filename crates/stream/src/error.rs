@@ -44,7 +44,7 @@ pub enum Error {
     NotPermitted {
         /// What was attempted.
         what: String,
-        /// Who may.
+        /// Which callers may.
         rule: &'static str,
     },
     /// The limit of streams or rules is reached.

@@ -32,9 +32,9 @@ pub enum Who {
     OwningGroup,
     /// This group.
     Group(u32),
-    /// Nobody: the most that users, groups and the owning group can have.
+    /// No one: the most that users, groups and the owning group can have.
     Mask,
-    /// Everybody else.
+    /// All others.
     Other,
 }
 

@@ -68,7 +68,7 @@ pub struct Health {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stream(pub u32);
 
-/// Who asks.
+/// The caller of an operation.
 #[derive(Clone, Debug)]
 pub struct Caller {
     /// User.
@@ -318,7 +318,7 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// What one of several who sync together wants durable ([`FileSystem::fsync_together`]).
+/// What one of several callers that sync together wants durable ([`FileSystem::fsync_together`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Wanted {
     /// The stream of what it did.

@@ -1,6 +1,6 @@
 //! What a volume does for streams and says about them (ccfs §3).
 //!
-//! A stream is a number here. Who belongs to it, and what people call it, is the front end's business.
+//! A stream is a number here. Its members and its name are the front end's business.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Disk contents as values.
 //!
 //! [`Image`] is a persistent radix tree of shared blocks: a clone costs one reference
-//! count, a change copies the path to one block unless nobody shares it. Blocks of zeros
+//! count, a change copies the path to one block unless it is not shared. Blocks of zeros
 //! take no room. [`View`] is an image with a flat overlay for contents that change often
 //! and are looked up more often still.
 //!

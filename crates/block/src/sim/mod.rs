@@ -13,7 +13,7 @@
 //! * the value of any *pending* write to it, that is of any later one. That covers lost
 //!   writes, writes that overtake each other, and torn blocks.
 //!
-//! A write is promised to nobody before it returned, so a flush covers only the writes that
+//! A write promises nothing before it has returned, so a flush covers only the writes that
 //! had returned when it was called. After a *failed* flush the writes it should have
 //! covered stay pending for ever, as Linux loses them: only writing them again helps.
 //!

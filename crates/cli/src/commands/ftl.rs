@@ -187,7 +187,7 @@ pub(crate) fn create(args: &FormatArgs) -> Result<(Disk<ImageStore>, Geometry), 
             ));
         }
         Ok(_) => {
-            // Only what is a flash image that nobody uses is taken away, whatever is in it.
+            // Only what is a flash image that is not in use is taken away, whatever is in it.
             match Disk::open_read_only(image) {
                 Ok(_) | Err(DiskError::Layer(_)) => {}
                 Err(e) => return Err(failure(image, e)),

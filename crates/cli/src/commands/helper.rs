@@ -246,7 +246,7 @@ fn passing(program: &Path) -> Option<&'static str> {
         return Some("lies in a build directory");
     }
     let me = rustix::process::geteuid().as_raw();
-    // A directory that everybody may write to is as good as its files if they are protected by the sticky bit.
+    // A directory that all users may write to is as good as its files if they are protected by the sticky bit.
     let safe = |path: &Path| {
         std::fs::metadata(path).is_ok_and(|found| {
             [0, me].contains(&found.uid())

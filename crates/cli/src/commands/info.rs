@@ -219,7 +219,7 @@ fn gather(image: PathBuf, mounted_at: Option<PathBuf>) -> Result<Shown, Failure>
     })
 }
 
-/// Reads what the volume says of itself, and whether somebody has it open for writing.
+/// Reads what the volume says of itself, and whether it is open for writing.
 fn look(image: &Path) -> Result<(Summary, bool), Failure> {
     match volume::open_device(image, Access::Look, None) {
         Ok(device) => Ok((volume::summary(image, &device)?, false)),

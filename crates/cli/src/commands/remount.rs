@@ -47,7 +47,7 @@ pub(crate) fn run(dir: &Path, words: &[String]) -> Result<ExitCode, Failure> {
         .filter(|w| !of_the_kernel(w))
         .cloned()
         .collect();
-    // Words that nobody knows are refused here, too.
+    // Unknown words are refused here, too.
     mount_options::parse(&words).map_err(Failure::usage)?;
     let dir = mountinfo::resolve(dir).map_err(|e| Failure::at(dir, e))?;
     let mount = umount::find(&dir)?;

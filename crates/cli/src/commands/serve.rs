@@ -95,7 +95,7 @@ pub(crate) fn run(
     }
     let ended = match announced {
         Ok(()) => serve(session, tell, &told),
-        // Who asked for the mount is gone: nobody would know of it.
+        // The process that asked for the mount is gone: no user would know of it.
         Err(_) => session.shutdown(GRACE),
     };
     signals.close();

@@ -260,7 +260,7 @@ fn serve_fuse(
     let told_all = announce(&announced, args.json, &lines);
     let ended = match &told_all {
         Ok(()) => serve(session, tell, &told),
-        // Who asked for it is gone: nobody would know of it.
+        // The process that asked for it is gone: no user would know of it.
         Err(_) => session.shutdown(Duration::ZERO),
     };
     signals.close();

@@ -30,7 +30,7 @@ pub(crate) struct Args {
     path: PathBuf,
 }
 
-/// Who is asked.
+/// The server that is asked.
 enum Source {
     Mount(MountEntry),
     /// The control socket of a server.

@@ -96,7 +96,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether this error says that nobody serves the mount any more.
+/// Whether this error says that no process serves the mount any more.
 fn is_dead(error: &std::io::Error) -> bool {
     let dead = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
     error
@@ -243,7 +243,7 @@ fn wait_until_closed(mount: &MountEntry, server: Option<Process>) -> Result<Opti
                 return Ok(None);
             }
         } else if unlocked_at.is_none() && server.is_some() && gone(&server) {
-            // The kernel closes the files of a process a moment after its end. Or somebody else has locked it meanwhile.
+            // The kernel closes the files of a process a moment after its end. Or another process has locked it meanwhile.
             if gone_at.get_or_insert_with(Instant::now).elapsed() > LINGER {
                 return Ok(None);
             }
@@ -284,7 +284,7 @@ fn check_closed(image: &Path, failed: Option<&str>) -> Result<(), Failure> {
     }
 }
 
-/// Names who uses a mount, as far as this user may know.
+/// Names the processes that use a mount, as far as this user may know.
 fn busy(mount: &MountEntry) -> Failure {
     let users = users(&mount.mount_point);
     let named = match users.len() {

@@ -177,7 +177,7 @@ pub(super) fn identity(image: &Path, region: &Region) -> Result<Identity, Failur
     })
 }
 
-/// Reads what a volume says of itself, by a look at everything, beside whoever has it open. Beside a mount for writing the free
+/// Reads what a volume says of itself, by a look at everything, beside a process that has it open. Beside a mount for writing the free
 /// space is an estimate.
 pub(super) fn summary(image: &Path, region: &Region) -> Result<Summary, Failure> {
     let again =

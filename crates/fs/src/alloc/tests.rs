@@ -239,6 +239,6 @@ fn who_finds_only_what_is_held_for_a_trim_waits_for_it() {
         alloc.end_trim();
         assert_eq!(claim.join().unwrap().unwrap(), (at, count));
     });
-    // Nothing is held any more: nobody waits.
+    // Nothing is held any more: no thread waits.
     assert!(alloc.claim(at, 1, Purpose::Delayed).unwrap_err() == Errno::NoSpc);
 }

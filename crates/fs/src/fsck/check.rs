@@ -3,11 +3,11 @@
 //! What a step finds wrong it corrects at once in memory: inodes in `edits`, trees in
 //! `trees`, directories in `dirs`. The steps after it see the corrected volume, so one
 //! piece of damage is reported once and not by everything that rests on it. Whether
-//! anything is written is decided by whoever started the pass ([`super::plan`]).
+//! anything is written is decided by the caller of the pass ([`super::plan`]).
 //!
 //! Blocks are claimed in the order of how well they prove what they are: inode blocks
 //! (sealed, listed), then trees, directory and attribute blocks (sealed, pointed to),
-//! then file data. Who comes second loses the block.
+//! then file data. The second owner loses the block.
 //!
 //! Memory: a bit per block of the groups in use, four bytes per inode slot, the items of one tree,
 //! what is read ahead, and the damage.

@@ -574,7 +574,7 @@ impl Check<'_> {
             }
         }
         let tops = lost.iter().filter(|dir| !below.contains(dir));
-        // Whoever is left after the tops is part of a cycle.
+        // A directory that is left after the tops is part of a cycle.
         for dir in tops.chain(lost) {
             if self.slot(*dir).is_some_and(|slot| !slot.named) {
                 self.lose(*dir, FileKind::Directory, false);

@@ -542,7 +542,7 @@ impl Check<'_> {
     }
 
     /// Step 5: where the inode-block bitmap is unreadable, looks at every block in use
-    /// that nobody claimed; then gives up the listed blocks that hold no inodes.
+    /// that no owner claimed; then gives up the listed blocks that hold no inodes.
     pub(super) fn search_blind_groups(&mut self) {
         for group in std::mem::take(&mut self.blind) {
             let start = self.vol.group_start(group).0;

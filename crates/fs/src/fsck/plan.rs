@@ -203,7 +203,7 @@ impl Check<'_> {
     }
 
     /// A free inode slot, in a new block if need be. One that holds no inode on disk either,
-    /// while there is one: a repair that is cut must not leave a name on somebody else's inode.
+    /// while there is one: a repair that is cut must not leave a name on another file's inode.
     fn new_slot(&mut self) -> Option<Ino> {
         let mut any = None;
         for (ino, slot) in self.table.slots_from(0) {

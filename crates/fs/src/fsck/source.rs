@@ -58,7 +58,7 @@ impl Source {
         }
     }
 
-    /// The blocks with the log applied; `journal` is open, and nobody changes anything.
+    /// The blocks with the log applied; `journal` is open, and nothing changes.
     /// The metadata blocks `rotten` did not become what the log says.
     pub(super) fn replayed(journal: Journal, volume: [u8; 16], rotten: &[BlockNo]) -> Source {
         let rotten = rotten.iter().map(|at| at.0).collect();

@@ -123,7 +123,7 @@ impl Check<'_> {
         Some(acls)
     }
 
-    /// Reads a block of attributes that nobody has claimed, nor is among `earlier` ones of this inode.
+    /// Reads a block of attributes that is not claimed, nor among `earlier` ones of this inode.
     fn xattr_block(&mut self, ino: Ino, at: u64, earlier: &[u64]) -> Option<Rc<Block>> {
         if !self.vol.is_data(BlockNo(at)) {
             self.log.add(

@@ -3,12 +3,12 @@
 //!
 //! Reads relate to nothing, so a noted read is no operation of the reader's stream: it waits in memory ([`Notes`]), where
 //! `getattr` finds it, and is written at a sync of everything, at unmount, and when too many wait. It is written in
-//! a stream of its own, which is committed at once, and only while nobody has an uncommitted change of the inode; so no
+//! a stream of its own, which is committed at once, and only while no stream has an uncommitted change of the inode; so no
 //! two streams form one order by it. A crash loses the notes that wait.
 //!
-//! A note belongs to an inode's generation. Whoever sets the time of access takes the note away with the commit.
+//! A note belongs to an inode's generation. An operation that sets the time of access takes the note away with the commit.
 
-use super::{log, object};
+use super::object;
 use crate::error::from_journal;
 use crate::layout::{DiskInode, DiskTime};
 use crate::mount::Fs;
@@ -17,7 +17,7 @@ use crate::work::Work;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use steadfast_journal::Access;
+use steadfast_journal::{Access, Credits};
 use steadfast_vfs::{Attr, Errno, Ino, InodeFlags, Result, Stream, Time};
 
 /// A read is noted after so long in any case.
@@ -31,7 +31,7 @@ const NOTES_STREAM: Stream = Stream(u32::MAX);
 #[derive(Default)]
 pub(crate) struct Notes {
     waiting: Mutex<HashMap<Ino, Note>>,
-    /// How many: while there are none, nobody takes the lock.
+    /// How many: while there are none, no thread takes the lock.
     count: AtomicUsize,
 }
 
@@ -86,7 +86,7 @@ impl Notes {
 enum Written {
     /// The inode has it, or is gone.
     Done,
-    /// Somebody has an uncommitted change of the inode.
+    /// A stream has an uncommitted change of the inode.
     NotNow,
 }
 
@@ -130,7 +130,7 @@ impl Fs {
     }
 
     /// Writes the notes that wait, but for those of inodes with uncommitted changes; these wait on, or are
-    /// dropped to `make_room`. Whoever calls commits them. Hold no lock and no operation.
+    /// dropped to `make_room`. The caller commits them. Hold no lock and no operation.
     ///
     /// # Errors
     /// EIO, EUCLEAN, EROFS.
@@ -148,7 +148,7 @@ impl Fs {
     }
 
     fn write_note(&self, ino: Ino, note: Note) -> Result<Written> {
-        let mut work = self.store.begin(NOTES_STREAM, log(COST_INODE))?;
+        let mut work = self.store.begin(NOTES_STREAM, Credits::log(COST_INODE))?;
         let inode = self.inode(ino);
         let _lock = inode.exclusive();
         let mut node = self.node(ino)?;

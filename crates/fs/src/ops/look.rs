@@ -192,7 +192,7 @@ impl Fs {
     pub(crate) fn op_release(&self, ino: Ino) {
         let inode = self.inode(ino);
         let orphaned = {
-            // Whoever removes the last name decides under the exclusive lock whether it is open.
+            // The removal of the last name decides under the exclusive lock whether it is open.
             let _lock = inode.shared();
             inode.closed()
                 && inode.may_be_nameless()

@@ -23,16 +23,8 @@ use crate::inode::{self, Place};
 use crate::layout::DiskInode;
 use crate::mount::Fs;
 use crate::work::Work;
-use steadfast_journal::{Access, Credits, Object};
+use steadfast_journal::{Access, Object};
 use steadfast_vfs::{Caller, Errno, Ino, Result, policy};
-
-/// Credits of an operation that writes metadata only.
-fn log(log_bytes: u64) -> Credits {
-    Credits {
-        log_bytes,
-        data_blocks: 0,
-    }
-}
 
 /// An inode that an operation changes; the caller holds its lock.
 pub(crate) struct Node {
@@ -61,7 +53,7 @@ impl Fs {
         self.access(caller, ino, disk, mask)
     }
 
-    /// EACCES unless the caller's identity has all of `mask`, whoever checked before.
+    /// EACCES unless the caller's identity has all of `mask`, also if the kernel checked before.
     pub(crate) fn access(
         &self,
         caller: &Caller,

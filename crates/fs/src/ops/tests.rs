@@ -84,7 +84,7 @@ fn a_lookup_never_returns_the_inode_that_took_the_number() {
     let world = World::new();
     let root = world.root;
     let old = file(&world.fs, root, b"old");
-    // Somebody writes to the file, so that the lookup has to wait for its lock.
+    // Another thread writes to the file, so that the lookup has to wait for its lock.
     let inode: &'static _ = Box::leak(Box::new(world.fs.inode(old)));
     let writing = inode.exclusive();
     let other = move |fs: &Fs| {

@@ -12,7 +12,6 @@
 //!   operation, which needs that lock exclusively: an entry without an inode is damage;
 //! * locks are taken in this order: moves, inodes by number, the orphan directory.
 
-use super::log;
 use crate::dir::{self, Dir, Found};
 use crate::error::damaged;
 use crate::inode::{Locked, Place};
@@ -20,6 +19,7 @@ use crate::layout::DiskInode;
 use crate::mount::Fs;
 use crate::reader::Current;
 use crate::work::Work;
+use steadfast_journal::Credits;
 use steadfast_vfs::policy::EXEC;
 use steadfast_vfs::{Caller, Errno, Ino, Result};
 
@@ -140,7 +140,9 @@ impl Fs {
             let Some(plan) = plan(&seen)? else { continue };
             gap::pass();
             let _moves = plan.moves.then(|| self.lock_moves());
-            let work = self.store.begin(caller.stream, log(plan.log_bytes))?;
+            let work = self
+                .store
+                .begin(caller.stream, Credits::log(plan.log_bytes))?;
             let inodes = self.table.get_sorted(&concerned.numbers(&seen));
             let mut locked = Locked::lock(&inodes);
             let now = self.view(caller, concerned, true)?;

@@ -105,7 +105,7 @@ fn cut_format(old: &(Nand<MemoryStore>, Vec<u64>), faults: Faults) -> Result<[u6
 }
 
 /// Pages of a checkpoint's delta run that had to go elsewhere twice lie in a block that no page announced. The
-/// root must not say that replay begins there: nobody would find it.
+/// root must not say that replay begins there: no mount would find it.
 #[test]
 fn a_format_in_which_any_three_programs_fail_leaves_the_new_disk() {
     let fails = |faults: Faults| {

@@ -1,4 +1,4 @@
-//! The way from a process up to the nearest ancestor whose stream somebody has set.
+//! The way from a process up to the nearest ancestor whose stream was set.
 //!
 //! A parent's number is read from the child, and the number may be another's when it is looked at. So the child's parent is
 //! read again after the parent was looked at: a child whose parent has ended has another one before the number is free. And
@@ -29,7 +29,7 @@ pub(super) enum Seen {
 /// What was found on the way.
 #[derive(Clone, Debug)]
 pub(super) enum Ancestry {
-    /// Somebody has set the stream of this ancestor.
+    /// The stream of this ancestor was set.
     Set(u32, Member),
     /// The parent was moved by the rule of a directory.
     Directory(By, Member),

@@ -1,7 +1,7 @@
 //! Requests about streams: set, get, settings, rules. What they look like is in [`steadfast_stream::wire`].
 //!
 //! Rights: a stream belongs to a user. Root moves any process into any stream; others move their own processes into their own
-//! streams, and no set-user-id program. Rules are for root and for the user who mounted, which the caller of these functions
+//! streams, and no set-user-id program. Rules are for root and for the user that mounted, which the caller of these functions
 //! checks. Whatever is refused has changed nothing that a process notices.
 
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Resolver {
             Ok(old) => (old, Ok(())),
             Err(errno) => (None, Err(errno)),
         };
-        // A stream that was made for nobody goes, too.
+        // A stream that was made and has no member goes, too.
         self.release(&mut tables, volume, old);
         result
     }

@@ -123,7 +123,7 @@ impl Resolver {
         let from = u32::try_from(from).unwrap_or(u32::MAX);
         let mut tables = self.tables();
         if from == 0 {
-            // Streams that nobody belongs to any more are shown, and go when the next one is set.
+            // Streams without members are shown, and go when the next one is set.
             self.miss(&mut tables, MISSED);
         }
         for named in tables.registry.from(from) {

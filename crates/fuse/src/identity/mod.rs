@@ -1,4 +1,4 @@
-//! Who asks: the caller of a request, its supplementary groups, its stream.
+//! The requester: the caller of a request, its supplementary groups, its stream.
 //!
 //! The protocol carries user, group and *thread*. [`groups`] finds the rest of the user's rights, and [`resolver`] the stream.
 
@@ -22,7 +22,7 @@ use crate::counters::RequestKind;
 
 pub(crate) use resolver::Resolver;
 
-/// Who has sent a request, and what about.
+/// The thread that sent a request, and what the request concerns.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Requester {
     pub(crate) uid: u32,
@@ -96,7 +96,7 @@ impl Identity {
         self.with_groups(request, true, self.streams.of(request).stream)
     }
 
-    /// The kernel itself, writing back pages: nobody's identity may change the result.
+    /// The kernel itself, writing back pages: no identity may change the result.
     pub(crate) fn kernel(&self, request: &Requester) -> Caller {
         Caller {
             stream: self.streams.of_inode(request.ino).stream,

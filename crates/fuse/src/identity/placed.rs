@@ -1,9 +1,9 @@
 //! Processes whose stream is decided, and why.
 //!
-//! A decision is kept until somebody sets another, or until the process ends. Of the processes in between, which were looked
+//! A decision is kept until another is set, or until the process ends. Of the processes in between, which were looked
 //! at on the way to an ancestor, it is kept that there is no ancestor with a stream.
 //!
-//! Invariants: there are at most [`CAPACITY`] entries; one that somebody has set, or that a directory has moved, is only given
+//! Invariants: there are at most [`CAPACITY`] entries; one that was set, or that a directory has moved, is only given
 //! up when its process has ended. Ended processes are found a few at a time, with each new one.
 
 use std::collections::HashMap;
@@ -26,9 +26,9 @@ const SEARCHED: usize = 64;
 /// Why a process belongs to its stream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum By {
-    /// It, or somebody, has set it.
+    /// It was set for the process itself.
     Set,
-    /// Somebody has set that of this ancestor.
+    /// That of this ancestor was set.
     Ancestor(u32),
     /// The rule for this cgroup.
     Cgroup(String),

@@ -1,6 +1,6 @@
 //! Finds the stream of a request (ccfs §3.2).
 //!
-//! In this order, decided once for a process and kept until somebody sets another: what the thread has set for itself; what its
+//! In this order, decided once for a process and kept until another is set: what the thread has set for itself; what its
 //! process has set; the nearest ancestor whose stream was set; the rule for its cgroup; `STEADFAST_STREAM` in its environment;
 //! the rule of a directory below which it, or its parent before it, was the first to change something; the default stream.
 //! A request without a caller (write-back of stores through mmap, a loop device, the kernel's NFS server) joins the last stream
@@ -217,7 +217,7 @@ impl Resolver {
         placement
     }
 
-    /// Notes who has made or opened an inode.
+    /// Notes which process has made or opened an inode.
     pub(crate) fn note(&self, ino: Ino, stream: Stream) {
         if self.active() {
             self.shared.nodes.set_last_stream(ino, stream);
@@ -359,7 +359,7 @@ impl Resolver {
         self.decided.fetch_add(1, Ordering::Relaxed);
         let mut tables = self.tables();
         let process = self.in_tables(proc, &mut tables, held, origin.kernel);
-        // Somebody may have set it meanwhile.
+        // It may have been set meanwhile.
         let decision = process.place_first(decision);
         self.tidy(&mut tables, 1);
         Some((process, decision))
@@ -440,7 +440,7 @@ impl Resolver {
         })
     }
 
-    /// The environment of a set-user-id program is that of who started it, and decides nothing.
+    /// The environment of a set-user-id program is that of the user that started it, and decides nothing.
     fn by_environment(&self, proc: &Arc<Proc>, number: u32) -> Option<Decision> {
         let name = String::from_utf8(self.variable(proc, number)?).ok()?;
         if !wire::name_is_valid(&name) {

@@ -35,7 +35,7 @@ use rule::Rule;
 /// How often the watch looks while there are requests; a request may keep the only reader
 /// from one to two of these, if there are other clients.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
-/// As many of them if there are none: somebody may come, but most likely the only client would go on
+/// As many of them if there are none: a client may come, but most likely the only client would go on
 /// with another thread, on another processor.
 const LOOKS_ALONE: u32 = 10;
 /// Looks without any request after which the watch sleeps until there is one.
@@ -44,7 +44,7 @@ const LOOKS_IDLE_MAX: u32 = 50;
 struct State {
     /// Threads that read.
     reading: usize,
-    /// Threads that are parked, who came last at the end.
+    /// Threads that are parked, the last to come at the end.
     parked: Vec<Thread>,
     /// Threads that have not begun a request yet.
     fresh: usize,
@@ -53,12 +53,12 @@ struct State {
     in_place: bool,
     /// The watch sleeps.
     watch_asleep: bool,
-    /// Nobody parks any more.
+    /// No thread parks any more.
     stopped: bool,
 }
 
 impl State {
-    /// Has a parked thread read, if nobody does: the one to wake.
+    /// Has a parked thread read, if none reads: the one to wake.
     fn call_back(&mut self) -> Option<Thread> {
         let called = self.parked.pop_if(|_| self.reading == 0)?;
         self.reading += 1;
@@ -142,7 +142,7 @@ impl Readers {
             let watch = Arc::clone(&readers);
             let watching = thread::Builder::new().name("fuse-watch".to_owned());
             if watching.spawn(move || watch.look()).is_err() {
-                readers.stop(); // nobody watches: nobody parks
+                readers.stop(); // without a watch no thread parks
             }
         }
         readers
@@ -157,7 +157,7 @@ impl Readers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Called by a thread that has received a request of the thread `client` (0: nobody).
+    /// Called by a thread that has received a request of the thread `client` (0: none).
     pub(crate) fn begin(self: &Arc<Readers>, client: u32) -> Serving<'_> {
         let first = LEAVING.with_borrow_mut(|leaving| {
             let first = leaving.is_none();
@@ -218,7 +218,7 @@ impl Readers {
     pub(crate) fn waits(&self, what: For) -> Waiting<'_> {
         let mut state = self.state();
         if !state.rule.company() && !state.in_place {
-            return Waiting { _measured: None }; // nobody is to be called, and so nothing to be learned
+            return Waiting { _measured: None }; // no thread is to be called, so there is nothing to learn
         }
         if state.rule.sleeps(what)
             && let Some(called) = state.call_back()
@@ -273,7 +273,7 @@ impl Readers {
         self.watch.notify_all();
     }
 
-    /// Calls a thread back when for too long nobody reads and no request begins.
+    /// Calls a thread back when for too long none reads and no request begins.
     fn look(&self) {
         let mut state = self.state();
         let (mut begun, mut idle) = (state.rule.begun(), 0);
@@ -372,7 +372,7 @@ mod tests {
                 .unwrap();
         }
 
-        /// Ends as a mount does: the queue fails, and whoever reads leaves.
+        /// Ends as a mount does: the queue fails, and the readers leave.
         fn finish(mut self) {
             self.queue = None;
             let begun = Instant::now();
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn every_thread_is_accounted_for_through_requests_that_come_in_batches() {
         let readers = Readers::new(3, false);
-        // Every thread begins once, else nobody parks.
+        // Every thread begins once, else none parks.
         for _ in 0..3 {
             let readers = Arc::clone(&readers);
             let counted = thread::spawn(move || {

@@ -5,7 +5,7 @@
 //! such waits put a thread to sleep for longer than it takes to wake one; and, whatever the reason, when one request has kept it
 //! for too long. *A lone client is served where it runs, by processors that do not halt*: the thread moves to the client's processor, and idle
 //! processors poll as long as requests follow closely. A second client among the last [`COMPANY`] requests ends
-//! both: then processors have enough to do, and whoever spins is in the way.
+//! both: then processors have enough to do, and a thread that spins is in the way.
 //!
 //! What each part brings, through `/dev/fuse` on two processors, volume in memory, loads of `bench/load`. Medians of five runs in
 //! turns: with the thread not moved, `smallfile-1` makes 4,500 files/s instead of 12,000 (three runs of five; the other two hit the
@@ -41,7 +41,7 @@ pub(crate) enum For {
 pub(crate) struct Rule {
     /// Requests begun.
     begun: u64,
-    /// Who sent the last one; 0 if nobody has.
+    /// The client of the last one; 0 if there is none.
     client: u32,
     /// Until this many have begun, more than one client is there.
     company_until: u64,
@@ -65,7 +65,7 @@ impl Rule {
         }
     }
 
-    /// A request of the thread `client` begins (0: of nobody, as RELEASE and FORGET are).
+    /// A request of the thread `client` begins (0: of none, as RELEASE and FORGET are).
     pub(crate) fn begin(&mut self, client: u32) {
         self.begun = self.begun.wrapping_add(1);
         if client != 0 && client != self.client {
@@ -87,7 +87,7 @@ impl Rule {
         self.begun < self.company_until
     }
 
-    /// Whether to poll from now on, if nobody does: after each [`Rule::begin`], with the time.
+    /// Whether to poll from now on, if no thread does: after each [`Rule::begin`], with the time.
     pub(crate) fn polls(&mut self, now: Duration) -> bool {
         let close = !self.company() && now.saturating_sub(self.last) <= CLOSE;
         self.last = now;

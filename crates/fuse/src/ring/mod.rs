@@ -9,7 +9,7 @@
 //! holds all requests back until every queue is there.
 //!
 //! A queue's thread serves what does not wait. What does, as far as the rule of `readers` believes ([`gives_away`]), another thread serves, and
-//! the queue goes on. A wait that nobody expected, such as a device that hangs for the first time, holds its processor's queue up until
+//! the queue goes on. An unexpected wait, such as a device that hangs for the first time, holds its processor's queue up until
 //! it is over; the other processors' queues go on.
 //!
 //! Invariants:
@@ -92,7 +92,7 @@ impl Rings {
                 .name(format!("fuse-ring-{queue}"))
                 .spawn(move || {
                     if let Err(e) = run_queue(queue, depth, &device, &started, &tell) {
-                        // Nobody listens any more if it has been running.
+                        // No thread listens any more if it has been running.
                         let _ = tell.send(Err(e));
                     }
                 })?;

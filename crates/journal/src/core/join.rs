@@ -221,7 +221,7 @@ impl Core {
         }
     }
 
-    /// Who changes or frees blocks that an uncommitted transaction writes around the log depends on it.
+    /// An operation that changes or frees blocks that an uncommitted transaction writes around the log depends on it.
     fn relate_to_writers_around(
         &mut self,
         mut id: TxnId,

@@ -1,7 +1,7 @@
 //! The core's knowledge of which uncommitted transactions name which objects.
 //!
-//! While one stream alone has uncommitted operations nobody asks: each transaction only lists what its operations
-//! named. When a second stream comes, or somebody asks about an object, the lists are indexed (a long one is sorted, which takes
+//! While one stream alone has uncommitted operations there are no questions: each transaction only lists what its operations
+//! named. When a second stream comes, or a sync asks about an object, the lists are indexed (a long one is sorted, which takes
 //! a tenth of the time), and from then on each operation is, until one stream is alone again. An operation that stays in its
 //! own stream's order relates to nothing, so nothing is lost by that.
 //!
@@ -219,7 +219,7 @@ impl Core {
         }
     }
 
-    /// The transaction is durable: nobody relates to it any more.
+    /// The transaction is durable: no operation relates to it any more.
     pub(super) fn forget_objects(&mut self, id: TxnId, objects: &ObjectList) {
         self.objects.runs.retain(|run| run.txn != id);
         for (object, _) in &objects.list[..objects.indexed] {

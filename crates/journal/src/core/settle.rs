@@ -30,7 +30,7 @@ impl Core {
             .map(|c| (c.at, u64::from(c.count)))
             .collect();
         let done: BTreeSet<TxnId> = batch.txns.iter().map(|(id, _)| *id).collect();
-        // Forgets those who left after a while.
+        // Forgets threads that left after a while.
         self.crowd = self.committers().max(self.crowd - self.crowd.div_ceil(8));
         self.closed.retain(|id| !done.contains(id));
         let weights: u64 = batch.txns.iter().map(|(_, txn)| txn.log_bytes).sum();
@@ -113,7 +113,7 @@ impl Core {
         let logged = u32::from(self.limits.commit_mode == CommitMode::Log);
         let mut agree = true;
         let kind = cache.with(at, |entry| {
-            // Nobody else has a part in the current image: it is this one. Share the memory.
+            // No other transaction has a part in the current image: it is this one. Share the memory.
             if entry.holds == block.holds + was_logged {
                 agree = !cfg!(debug_assertions)
                     || entry.current[..crate::META_BYTES] == image[..crate::META_BYTES];

@@ -48,7 +48,7 @@ pub(crate) enum Request<'a> {
     Interval(&'a [StreamId]),
     /// An operation of the stream waits for room.
     Room(StreamId),
-    /// Nobody in particular.
+    /// No caller in particular.
     Housekeeping,
 }
 
@@ -267,7 +267,7 @@ impl Streams {
 }
 
 impl Core {
-    /// Notes who asked that `ids` be committed, and whom they wait for.
+    /// Notes which streams asked that `ids` be committed, and which they wait for.
     pub(crate) fn requested(&mut self, request: Request<'_>, ids: &[TxnId]) {
         let (requesters, waits) = match request {
             Request::Sync(streams) => (streams, true),
@@ -312,7 +312,7 @@ impl Core {
         }
     }
 
-    /// Streams that are in what must be laid for `ids`; not more than anybody remembers.
+    /// Streams that are in what must be laid for `ids`; not more than are remembered.
     fn streams_of(&self, ids: &[TxnId]) -> Vec<StreamId> {
         let needed = self.closure(ids);
         let mut streams: Vec<StreamId> = (needed.iter())

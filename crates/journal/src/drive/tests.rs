@@ -1,4 +1,4 @@
-//! What needs to see inside: closed transactions that nobody drives, flushes under way, operations at the gate.
+//! What needs to see inside: closed transactions that no thread drives, flushes under way, operations at the gate.
 #![allow(clippy::unwrap_used)]
 
 use super::HOLD_KEYS_MAX;
@@ -45,7 +45,7 @@ fn close(journal: &Journal, stream: u32) {
 }
 
 /// A checkpoint's writes may complete while a commit's flush is under way, which then says
-/// nothing of them: whoever waits for others' flushes waits for one that begins later.
+/// nothing of them: a thread that waits for others' flushes waits for one that begins later.
 #[test]
 fn a_flush_that_began_before_the_writes_were_complete_does_not_count() {
     let journal = journal(Faults::default());

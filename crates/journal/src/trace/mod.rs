@@ -59,7 +59,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// A plain lock, also under explored schedules: nobody is scheduled while it is held.
+    /// A plain lock, also under explored schedules: no other thread is scheduled while it is held.
     fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -695,7 +695,7 @@ fn each_fault_in_the_specification_makes_a_statement_false_and_shows_against_the
 
 #[test]
 fn the_marks_of_four_streams_explain_a_long_history_without_trying_all_cuts() {
-    // Four streams of 500 operations that nobody acknowledged: 63 thousand million cuts.
+    // Four streams of 500 operations that were not acknowledged: 63 thousand million cuts.
     let mut log = Log::new((0..4).map(|b| (b, Arc::from([0; 4096]))).collect());
     for i in 0..2000usize {
         let stream = i % 4;

@@ -243,10 +243,10 @@ pub enum Op {
     Sync,
 }
 
-/// Who does an operation, and when: one line of a history.
+/// An operation with its caller and its time: one line of a history.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Who.
+    /// The caller.
     pub caller: Caller,
     /// When.
     pub at: Time,

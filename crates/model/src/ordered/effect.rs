@@ -21,7 +21,7 @@ pub(super) struct Effect {
     pub(super) touched: Vec<Ino>,
 }
 
-/// A node that has lost its last name can be seen by nobody after a crash.
+/// A node that has lost its last name cannot be seen after a crash.
 fn alive(node: Option<&Node>) -> Option<&Node> {
     node.filter(|n| n.nlink > 0)
 }

@@ -152,7 +152,7 @@ impl Cut {
 /// One operation of a history.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// Who did what, when.
+    /// The operations with their callers and times.
     pub step: Step,
     /// What it reported; `None` if it was never answered.
     pub result: Option<OpResult>,

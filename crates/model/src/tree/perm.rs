@@ -1,4 +1,4 @@
-//! Who may do what: access modes, sticky directories, set-id bits.
+//! Permissions: access modes, sticky directories, set-id bits.
 //!
 //! User 0 has the capabilities that Linux gives the superuser. A [`Caller`] that is
 //! `checked` passes every access check, but what follows from its identity (bits that
@@ -25,7 +25,7 @@ impl Node {
     /// Whether the mode lets the caller do all of `mask`, `checked` or not.
     pub(super) fn permits(&self, caller: &Caller, mask: u16) -> bool {
         if caller.uid == 0 {
-            // The superuser executes only what somebody may execute.
+            // The superuser executes only what some user may execute.
             return mask & EXEC == 0 || self.is_dir() || self.perm & 0o111 != 0;
         }
         if let Some(permits) = self.acl_permits(caller, mask & 7) {
@@ -65,7 +65,7 @@ impl Node {
     }
 
     /// The mode after a write or truncation by `caller`: set-id bits do not survive
-    /// a change by somebody who could not have set them.
+    /// a change by a user that could not have set them.
     pub(super) fn perm_after_write(&self, caller: &Caller) -> u16 {
         if caller.uid == 0 || self.kind != FileKind::Regular {
             return self.perm;

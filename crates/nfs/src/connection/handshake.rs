@@ -1,6 +1,6 @@
 //! How TLS begins on a connection (RFC 9289), and how a handshake ends.
 //!
-//! Invariants: between the call that may begin TLS and its answer nobody reads, and nothing that came in plain is taken for
+//! Invariants: between the call that may begin TLS and its answer no thread reads, and nothing that came in plain is taken for
 //! what came through TLS; a handshake that has begun is ended once: it is established or abandoned.
 
 use super::*;
@@ -29,7 +29,7 @@ impl Connection {
         }
     }
 
-    /// Ends a call with a reply behind which TLS begins. Nobody reads meanwhile. What the client has sent behind the
+    /// Ends a call with a reply after which TLS begins. No thread reads meanwhile. What the client has sent behind the
     /// call, or has in progress, was said in plain and cannot be answered so: the connection is closed.
     pub(crate) fn begin_tls(&self, reply: &[u8]) {
         let now = Instant::now();

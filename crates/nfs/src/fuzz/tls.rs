@@ -103,7 +103,7 @@ fn raw(side: &mut Side, input: &[u8], piece: usize) {
     for wire in input.chunks(piece) {
         side.take(wire);
     }
-    // Nobody has the keys.
+    // No side has the keys.
     side.end(&[]);
 }
 

@@ -3,8 +3,8 @@
 //! An exclusive CREATE keeps its verifier in the times of the new file (eight bytes as the seconds of
 //! atime and mtime), which survive whatever the file survives and cost no block of their own, as an extended
 //! attribute would. Making the file and giving it these times are two operations, and a crash may leave the first
-//! alone: so the file is made with a mode that nobody asks for ([`INTERRUPTED`]), and whoever finds it so, untouched
-//! since, may take it over: nobody was ever told of it.
+//! alone: so the file is made with a mode that no client asks for ([`INTERRUPTED`]), and a client that finds it so, untouched
+//! since, may take it over: no client was ever told of it.
 
 use nfs3_types::nfs3::{
     CREATE3res, CREATE3resfail, CREATE3resok, MKDIR3res, MKDIR3resfail, MKDIR3resok, MKNOD3res,
@@ -42,7 +42,7 @@ type Made = Result<(Attr, wcc_data), (nfsstat3, Option<wcc_data>)>;
 enum Object {
     /// It is new.
     New(Attr),
-    /// It was there before, by somebody's earlier operation.
+    /// It was there before, by an earlier operation.
     There(Attr),
 }
 
@@ -81,7 +81,7 @@ fn make_new(dir: &Node<'_>, name: &[u8], make: impl FnOnce() -> Step<Attr>) -> M
 }
 
 /// The attributes of a new object that were not given when it was made. An owner or group that the caller may
-/// not give is left out, as it would have been by who asked without them.
+/// not give is left out, as by a client that asked without them.
 fn rest_of(node: &Node<'_>, made: &Attr, set: &SetAttr) -> SetAttr {
     let caller = &node.caller;
     let root = caller.uid == 0;
@@ -91,7 +91,7 @@ fn rest_of(node: &Node<'_>, made: &Attr, set: &SetAttr) -> SetAttr {
         gid: set
             .gid
             .filter(|gid| *gid != made.gid && (root || caller.in_group(*gid))),
-        // Who makes a file has it open for writing, whatever its mode.
+        // The maker of a file has it open for writing, whatever its mode.
         by_handle: true,
         ..*set
     }

@@ -5,7 +5,7 @@
 //!   the reply, with no other copy; the file system keeps no reference to either;
 //! * `committed` says what is true: a stable write is synced before its reply, in the stream that it was
 //!   written in;
-//! * the verifier of an unstable write is read before it, that of a COMMIT after its sync: if a sync of anybody
+//! * the verifier of an unstable write is read before it, that of a COMMIT after its sync: if any sync
 //!   failed between, the two differ;
 //! * before a write the file's capabilities go: a crash between leaves the old program without them.
 
@@ -83,7 +83,7 @@ pub(super) fn read(
 fn read_to(node: &Node<'_>, offset: u64, count: u32, reply: &mut Reply) -> Step<usize> {
     let attr = node.attr()?;
     has_content(&attr)?;
-    // Who may execute a program may read it: the client does so to run it.
+    // A user that may execute a program may read it: the client does so to run it.
     node.may(&attr, READ)
         .or_else(|status| node.may(&attr, EXEC).map_err(|_| status))?;
     if offset > OFFSET_MAX {
@@ -232,7 +232,7 @@ fn write_at(
 }
 
 /// Makes a file's content durable before the reply: together with others', or at once where it is much, so that
-/// nobody else waits for it.
+/// no other call waits for it.
 fn make_durable(node: &Node<'_>, data_only: bool, bytes: u32) -> Step<()> {
     if bytes <= TOGETHER_BYTES_MAX {
         node.owe_of(node.ino(), data_only);
@@ -270,7 +270,7 @@ fn commit_file(node: &Node<'_>) -> Step<(wcc_data, writeverf3)> {
     // Read again when what is owed was synced: `verify_again`.
     let verf = node.volume.verifier();
     let after = node.attr().ok();
-    // A COMMIT changes no attribute: if others did meanwhile, those before are not told, so that nobody takes
+    // A COMMIT changes no attribute: if others did meanwhile, those before are not told, so that no client takes
     // that change for its own.
     let before =
         Some(before).filter(|before| after.is_some_and(|after| after.ctime == before.ctime));

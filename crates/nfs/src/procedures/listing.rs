@@ -103,7 +103,7 @@ fn list_to(node: &Node<'_>, wanted: &Wanted, reply: &mut Reply) -> Step<()> {
         return Err(nfsstat3::NFS3ERR_BAD_COOKIE);
     }
     let (entries, eof) = take(node, wanted)?;
-    // Who may not search the directory learns names, not what they name.
+    // A user that may not search the directory learns names, not what they name.
     let searchable = failed(node.volume.fs().access(&node.caller, node.ino(), EXEC)).is_ok();
     // Of the same directory still.
     let attr = node.attr()?;

@@ -72,7 +72,7 @@ pub(crate) struct Context<'a> {
     pub(crate) security: Security,
     /// The export that it is not enough for, once one was asked for, and the protection that it wants.
     pub(crate) wanted_more: Cell<Option<(&'a Export, Security)>>,
-    /// Who asks.
+    /// The caller.
     pub(crate) claimed: &'a Claimed,
     /// The counters of the client.
     pub(crate) client: Option<&'a Client>,
@@ -182,7 +182,7 @@ pub(crate) fn run(
 pub(crate) fn fail_late(procedure: NFS_PROGRAM, status: nfsstat3, reply: &mut Reply) {
     use NFS_PROGRAM as P;
     reply.put(&status);
-    // What attributes there are now is not told: nobody knows how much of them will last.
+    // What attributes there are now is not told: how much of them will last is not known.
     match procedure {
         P::NFSPROC3_RENAME => reply.put(&RENAME3resfail::default()),
         P::NFSPROC3_LINK => {
@@ -248,7 +248,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What a handle names. Whether it is still there is found out by whoever reads its attributes.
+    /// What a handle names. Whether it is still there is found out when its attributes are read.
     fn node(&self, handle: &[u8]) -> Step<Node<'a>> {
         let handle = Unproved::read(handle).ok_or(nfsstat3::NFS3ERR_BADHANDLE)?;
         // The export is not there any more: it has no key that could tell whether the handle is forged.

@@ -166,7 +166,7 @@ fn renamed(
     let wcc = (leaves.wcc(), enters.wcc());
     drop(turns);
     // One operation of one stream: it is durable whichever directory is synced. Both are, for what was
-    // found done already (two names of one file) by somebody else's operation.
+    // found done already (two names of one file) by another operation.
     match done {
         Ok(()) => {
             target.owe();

@@ -146,7 +146,7 @@ impl PmFs {
         self.attr_of(node, state, &self.disk(node))
     }
 
-    /// What decides who may do what.
+    /// What permission checks look at.
     #[inline]
     pub(super) fn subject(&self, node: &Node<'_>, state: &State, disk: &Disk) -> Result<Subject> {
         Ok(Subject {
@@ -279,14 +279,14 @@ impl PmFs {
         disk: &Disk,
         mask: u8,
     ) -> Result<()> {
-        // Most callers: the kernel has checked, or root, who may do everything with a directory.
+        // Most callers: the kernel has checked, or root, which may do everything with a directory.
         if caller.checked || caller.uid == 0 && disk.is_dir() {
             return Ok(());
         }
         self.allowed(caller, node, state, disk, mask)
     }
 
-    /// EACCES unless the caller's identity has all of `mask`, whoever checked before.
+    /// EACCES unless the caller's identity has all of `mask`, also if the kernel checked before.
     pub(super) fn allowed(
         &self,
         caller: &Caller,

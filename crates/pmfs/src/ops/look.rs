@@ -263,7 +263,7 @@ impl PmFs {
         let Ok(node) = self.node(ino) else {
             return;
         };
-        // Under the lock: who removes the last name decides under it whether the inode is open.
+        // Under the lock: the removal of the last name decides under it whether the inode is open.
         let last = {
             let state = node.read();
             if !node.is_there() {

@@ -74,7 +74,7 @@ pub fn may_set(caller: &Caller, inode: &Subject, set: &SetAttr) -> Result<Needs>
 }
 
 /// The permission bits of a file after `caller` changed its content: set-id bits do not survive a write
-/// by somebody who could not have set them.
+/// by a user that could not have set them.
 #[must_use]
 pub fn perm_after_write(caller: &Caller, perm: u16, gid: u32) -> u16 {
     if caller.uid == 0 {
@@ -85,7 +85,7 @@ pub fn perm_after_write(caller: &Caller, perm: u16, gid: u32) -> u16 {
 }
 
 /// The permission bits without set-user-id, and without set-group-id where that is a privilege:
-/// executable by the group, or changed by somebody who does not belong to it.
+/// executable by the group, or changed by a user that does not belong to it.
 fn without_set_id(perm: u16, in_group: bool) -> u16 {
     let group = if perm & GROUP_EXEC != 0 || !in_group {
         SET_GID

@@ -257,7 +257,7 @@ pub(super) fn serve(
     let ended = child.wait();
     let ended = ended.map_err(|e| Failure::new(format!("waiting for nbdkit: {e}")));
     if let Place::Socket(path) = place {
-        // nbdkit leaves it. Somebody may have been quicker: best effort.
+        // nbdkit leaves it. Another process may have removed it: best effort.
         let _ = std::fs::remove_file(path);
     }
     watched.and(ended).map(|_| ExitCode::SUCCESS)
@@ -282,7 +282,7 @@ fn watch(
     }
     let announced = ready();
     if announced.is_err() {
-        // Who asked for it is gone: nobody would know of it.
+        // The process that asked for it is gone: no user would know of it.
         stop();
     }
     let last = lines.last();

@@ -1,6 +1,6 @@
 //! Clients of an export: networks, addresses, and host names, which are looked up when the exports are read.
 //!
-//! A name means the addresses that it has at that moment: an answer of DNS decides who may use the export, so names are
+//! A name means the addresses that it has at that moment: an answer of DNS decides which clients may use the export, so names are
 //! for networks whose DNS is trusted as far as the export is. A name that has no address is an error, not an empty list.
 
 use std::net::{IpAddr, ToSocketAddrs};

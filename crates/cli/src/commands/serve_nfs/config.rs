@@ -248,7 +248,7 @@ pub(crate) struct CommandLine<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) image: PathBuf,
-    /// No export lets anybody change it.
+    /// No export lets a client change it.
     pub(crate) read_only: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `steadfast stream rules`: streams for processes that nobody put into one.
+//! `steadfast stream rules`: streams for processes that were not put into one.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! `steadfast stream list` and `steadfast stream show`: which streams there are, and who is in them.
+//! `steadfast stream list` and `steadfast stream show`: which streams there are, and which processes are in them.
 
 use std::path::PathBuf;
 

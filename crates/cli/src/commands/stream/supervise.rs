@@ -43,7 +43,7 @@ struct Tree {
 }
 
 impl Tree {
-    /// Reaps what has ended; false if nobody is left.
+    /// Reaps what has ended; false if none is left.
     fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG | WaitOptions::UNTRACED) {

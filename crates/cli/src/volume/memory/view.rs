@@ -19,7 +19,7 @@ pub(crate) mod words {
     pub(crate) use steadfast_pmfs::superblock::Superblock;
 }
 
-/// A volume that is looked at. Whoever has it holds the image's lock.
+/// A volume that is looked at. The process that has it holds the image's lock.
 pub(crate) struct MemoryView {
     /// Its words.
     pub(crate) words: Inspector,

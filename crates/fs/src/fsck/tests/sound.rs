@@ -470,7 +470,7 @@ fn corner_12_losing_the_newer_tail_header_is_noticed() {
         assert_eq!(report.outcome(), Outcome::Repaired, "{:#?}", report.left);
         assert_eq!(repaired.check().findings, []);
     }
-    // The older one is needed by nobody.
+    // The older one is not needed.
     let mut damaged = image;
     damaged.scratch(region.headers[1 - newer].0, |block| block[60] ^= 1);
     let report = damaged.check();

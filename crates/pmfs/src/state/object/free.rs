@@ -162,7 +162,7 @@ impl Runs {
 struct Numbers {
     base: u64,
     /// Those that are taken next, without a lock: bit `i` of the low half says that number `base` + 32 `high half` + `i` is
-    /// free. Who holds the lock of `rest` fills it when the low half is 0.
+    /// free. The holder of the lock of `rest` fills it when the low half is 0.
     ready: AtomicU64,
     rest: Mutex<Bits>,
     /// There was nothing in `rest` when it was looked at last: an empty shard costs no lock.
@@ -217,7 +217,7 @@ impl Numbers {
             return None;
         };
         let ready = half << 32 | u64::from(bits);
-        // Nobody else changes it while the low half is 0: what is freed goes to the rest.
+        // No other thread changes it while the low half is 0: what is freed goes to the rest.
         self.ready.store(ready, Ordering::Release);
         Some(ready)
     }
@@ -328,7 +328,7 @@ impl FreeSpace {
         }
     }
 
-    /// Free pages that nobody has taken.
+    /// Free pages that are not taken.
     #[must_use]
     pub fn free_pages(&self) -> u64 {
         self.pages.iter().map(|shard| lock(shard).pages).sum()
@@ -406,7 +406,7 @@ impl FreeSpace {
             .map(|runs| runs.into_iter().map(token).collect())
     }
 
-    /// The same, from all shards, whose locks it takes in order: nobody gets what is counted here.
+    /// The same, from all shards, whose locks it takes in order: no thread gets what is counted here.
     fn pages_of_all(
         &self,
         count: u64,

@@ -1,4 +1,4 @@
-//! The medium: a region with the geometry of a volume on it, readable by everybody, stored to by `state` alone.
+//! The medium: a region with the geometry of a volume on it, readable by all modules, stored to by `state` alone.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::words::Words;
 
 /// A volume's region, its geometry, and the counter of slot tags.
 ///
-/// The methods that store are private to `state`: whoever holds a `Medium` can look at every word and change none.
+/// The methods that store are private to `state`: a holder of a `Medium` can look at every word and change none.
 pub struct Medium {
     pub(super) region: Region,
     geometry: Geometry,

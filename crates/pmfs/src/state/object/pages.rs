@@ -281,7 +281,7 @@ impl<'i, P, S> Descriptors<'i, P, S> {
 }
 
 impl<'i> Descriptors<'i, Dirty, Before> {
-    /// The pages of an inode that is being born. They belong to it at once, and it belongs to nobody yet.
+    /// The pages of an inode that is being born. They belong to it at once, and it belongs to no directory yet.
     #[inline]
     pub fn of_newborn<P>(inode: &Inode<'i, P, Bodied>) -> Self {
         Self::none(inode, 0)

@@ -231,7 +231,7 @@ impl Unlinked {
         self.inode
     }
 
-    /// The caller, who counts names, says that it was the last one.
+    /// The caller, which counts names, says that it was the last one.
     #[inline]
     pub fn last(self) -> Orphan {
         Orphan { inode: self.inode }
