@@ -28,9 +28,11 @@ impl Place {
         Some(place)
     }
 
+    /// A mount namespace that another program made meanwhile may hold the last mount, and with it the server, for a while.
     fn mount(&self) -> String {
         let options = "commit=3600,allow_other";
-        let output = self.run(&["mount", "-o", options, "img", "mnt"]);
+        let mount = || self.run(&["mount", "-o", options, "img", "mnt"]);
+        let output = programs::run_when_free(mount);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
         said

@@ -15,14 +15,16 @@ use common::{
 use rustix::process::Signal;
 use steadfast_block::{BlockDevice, BlockNo};
 use steadfast_flash::Rng;
-use steadfast_ftl::{Disk, WhenFull};
+use steadfast_ftl::{Disk, DiskError, WhenFull};
+use steadfast_testkit::retry_while;
 
 const ENOSPC: u32 = 28;
 const EINVAL: u32 = 22;
 
 /// The first byte of a block of the image, as a crash left it.
 fn left(dir: &std::path::Path, block: u64) -> u8 {
-    let disk = Disk::open(&dir.join("disk"), WhenFull::default()).unwrap();
+    let open = || Disk::open(&dir.join("disk"), WhenFull::default());
+    let disk = retry_while(|disk| matches!(disk, Err(DiskError::InUse { .. })), open).unwrap();
     let mut data = [0; 4096];
     disk.read(BlockNo(block), &mut data).unwrap();
     data[0]
