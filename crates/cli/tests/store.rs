@@ -301,3 +301,117 @@ fn wrong_urls_and_options_are_explained() {
         "looking makes nothing"
     );
 }
+
+/// Compressed and encrypted: made, mounted, checked, cloned and given another key file through the program; nothing of it shows.
+#[test]
+fn an_encrypted_volume_opens_with_its_key_file_alone() {
+    let Some(place) = Place::new() else { return };
+    let url = place.url("secret");
+    fs::write(place.at("key"), [7; 32]).unwrap();
+    fs::write(place.at("new"), [8; 40]).unwrap();
+    fs::write(place.at("short"), "too short").unwrap();
+    let refused = |args: &[&str], code: i32, why: &str| {
+        let output = place.run(args);
+        let said = programs::said(&output);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(why), "{args:?}: {said}");
+    };
+    let mkfs = ["mkfs", "--size", "1G", "--on", &url, "--encrypt"];
+    refused(&mkfs, 2, "needs a key file");
+    refused(
+        &[&mkfs[..], &["--key-file", "short"]].concat(),
+        1,
+        "9 bytes",
+    );
+    refused(
+        &[&mkfs[..], &["--key-file", "key", "--unit", "5000"]].concat(),
+        2,
+        "--unit",
+    );
+    let image = ["mkfs", "--size", "1G", "--compress", "zstd", "image"];
+    refused(&image, 2, "on an object store");
+    place.must(&[&mkfs[..], &["--key-file", "key", "--compress", "zstd"]].concat());
+    refused(&["mount", &url, "mnt"], 1, "is encrypted");
+    refused(
+        &["mount", "-o", "key_file=new", &url, "mnt"],
+        1,
+        "does not fit",
+    );
+    refused(&["store", "info", &url], 1, "is encrypted");
+    let marker = "a line that must not show. ".repeat(4000);
+    place.must(&["mount", "-o", "key_file=key", &url, "mnt"]);
+    synced(&place.at("mnt/a-telling-name"), &marker).unwrap();
+    place.must(&["umount", "mnt"]);
+    let info = place.must(&["store", "info", "--key-file", "key", &url]);
+    assert!(
+        info.contains("zstd") && info.contains("AES-256-GCM"),
+        "{info}"
+    );
+    for word in ["must not show", "a-telling-name"] {
+        let found = Command::new("grep")
+            .args(["-r", "-a", "-l", word])
+            .arg(place.at("secret"))
+            .output();
+        assert_eq!(
+            programs::said(&found.unwrap()),
+            "",
+            "'{word}' shows in the store"
+        );
+    }
+    place.must(&[
+        "store",
+        "snapshot",
+        "create",
+        "--key-file",
+        "key",
+        &url,
+        "one",
+    ]);
+    let (from, to) = (format!("{url}@one"), place.url("clone"));
+    let clone = [
+        "store",
+        "clone",
+        "--key-file",
+        "key",
+        "--new-key-file",
+        "new",
+        &from,
+        &to,
+    ];
+    place.must(&clone);
+    place.must(&[
+        "store",
+        "rekey",
+        "--key-file",
+        "key",
+        "--new-key-file",
+        "new",
+        &url,
+    ]);
+    refused(
+        &["store", "check", "--key-file", "key", &url],
+        8,
+        "does not fit",
+    );
+    for url in [&url, &to] {
+        place.must(&["store", "check", "--key-file", "new", url]);
+        place.must(&["mount", "-o", "key_file=new", url, "mnt"]);
+        assert_eq!(
+            fs::read_to_string(place.at("mnt/a-telling-name")).unwrap(),
+            marker
+        );
+        place.must(&["umount", "mnt"]);
+    }
+    // Commands without the option take the file that the environment names.
+    let fsck = |key: &str| {
+        let mut command = Command::new(programs::PROGRAM);
+        command.env("STEADFAST_KEY_FILE", place.at(key));
+        command.args(["fsck", &url]).output().unwrap()
+    };
+    assert!(
+        fsck("new").status.success(),
+        "{}",
+        programs::said(&fsck("new"))
+    );
+    assert!(programs::said(&fsck("key")).contains("does not fit"));
+}

@@ -267,7 +267,7 @@ impl Found {
         // What cannot be read stays: it may be a seal.
         Ok(got.is_some_and(|got| {
             !matches!(
-                decode_slot(io.volume, at, &got.bytes),
+                decode_slot(&io.coding, at, &got.bytes),
                 Ok((SlotBody::Epoch(_), _))
             )
         }))
@@ -285,7 +285,7 @@ async fn look(
     let Some(got) = io.get(name, None).await? else {
         return Ok(Err(io.missing(name).to_string()));
     };
-    Ok(match open(io.volume, name, &got.bytes) {
+    Ok(match open(&io.coding, name, &got.bytes) {
         Err(why) => Err(io.damaged(name, why).to_string()),
         Ok((_, found)) if stamp.is_some_and(|stamp| stamp != found) => Err(format!(
             "{name} in {} is whole, but not the one that is needed",

@@ -184,7 +184,7 @@ impl Driver {
             Request::ReadHead => {
                 let got = io.get(ObjectName::Head, None).await?;
                 let got = got.ok_or_else(|| io.missing(ObjectName::Head))?;
-                let object = decode_head(io.volume, &got.bytes)
+                let object = decode_head(&io.coding, &got.bytes)
                     .map_err(|why| io.damaged(ObjectName::Head, why))?;
                 let mut state = self.lock();
                 state.remember(object.head.version, got.version);
@@ -203,7 +203,7 @@ impl Driver {
             Request::ReadSlot(at) => Answer::Slot(self.read_slot(*at).await?),
             Request::PutSlot { at, body } => {
                 let bytes = match body {
-                    Body::Seal(nonce) => Some(encode_seal(io.volume, *at, *nonce).0),
+                    Body::Seal(nonce) => Some(encode_seal(&io.coding, *at, *nonce).0),
                     Body::Epoch(_) => self.pending(ObjectName::Log(*at)),
                 };
                 let bytes = bytes.ok_or(Failed::Inconsistent("a slot has no bytes"))?;
@@ -218,7 +218,7 @@ impl Driver {
                 let got = io.get(*name, None).await?;
                 // An object that fails its checks has no contents that this writer could have put there.
                 let stamp =
-                    |got: Got| open(io.volume, *name, &got.bytes).map_or(Stamp(0), |(_, s)| s);
+                    |got: Got| open(&io.coding, *name, &got.bytes).map_or(Stamp(0), |(_, s)| s);
                 Answer::Object(got.map(stamp))
             }
         })
@@ -240,7 +240,7 @@ impl Driver {
             false => state.owner_before.clone(),
         };
         encode_head(
-            self.io.volume,
+            &self.io.coding,
             &HeadObject {
                 head: to.clone(),
                 owner,
@@ -275,7 +275,7 @@ impl Driver {
             let Some(got) = self.io.get(ObjectName::Log(at), None).await? else {
                 return Ok(SlotSeen::Absent);
             };
-            match decode_slot(self.io.volume, at, &got.bytes) {
+            match decode_slot(&self.io.coding, at, &got.bytes) {
                 Ok((SlotBody::Seal(nonce), _)) => return Ok(SlotSeen::Holds(Body::Seal(nonce))),
                 Ok((SlotBody::Epoch(_), stamp)) => {
                     let mut state = self.lock();

@@ -17,4 +17,6 @@ pub enum DeviceFault {
     CellLeftOut,
     /// A move takes blocks of the open epoch along.
     MoveFlushes,
+    /// Salts of encrypted objects count up from the opening on, as they would in a copied virtual machine.
+    SaltsCounted,
 }

@@ -4,7 +4,7 @@
 //! the answer is lost is for the protocol to find out. A request whose deadline passes is given up; it may take effect later.
 
 use crate::local::is_sync_failure;
-use crate::object::{Bad, VolumeId};
+use crate::object::{Bad, Coding};
 use crate::place::Location;
 use crate::protocol::ObjectName;
 use bytes::Bytes;
@@ -101,7 +101,7 @@ pub(crate) enum Put {
 #[derive(Debug)]
 pub(crate) struct Io {
     pub(crate) location: Location,
-    pub(crate) volume: VolumeId,
+    pub(crate) coding: Coding,
     pub(crate) counters: Counters,
     /// A store that has not answered for this long has failed; without it, it is waited for.
     patience_ms: AtomicU64,
@@ -121,10 +121,10 @@ fn deadline(bytes: u64) -> Duration {
 }
 
 impl Io {
-    pub(crate) fn new(location: Location, volume: VolumeId, patience: Option<Duration>) -> Arc<Io> {
+    pub(crate) fn new(location: Location, coding: Coding, patience: Option<Duration>) -> Arc<Io> {
         let io = Io {
             location,
-            volume,
+            coding,
             counters: Counters::default(),
             patience_ms: AtomicU64::new(0),
         };
@@ -363,6 +363,7 @@ fn shortened(text: &str) -> String {
 #[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::object::VolumeId;
 
     #[test]
     fn an_answer_of_the_store_is_quoted_in_a_line() {
@@ -378,7 +379,7 @@ mod tests {
     fn a_part_that_an_object_does_not_have_is_an_error_without_a_limit_of_time() {
         let store = Arc::new(object_store::memory::InMemory::new());
         let location = Location::within(store, "volume", "memory://volume");
-        let io = Io::new(location, VolumeId([1; 16]), None);
+        let io = Io::new(location, Coding::plain(VolumeId([1; 16])), None);
         let name = ObjectName::Volume;
         let runtime = crate::place::runtime().unwrap();
         let read = |range| {

@@ -26,6 +26,7 @@ mod device;
 mod driver;
 mod fault;
 mod io;
+mod keys;
 mod local;
 mod map;
 mod object;
@@ -42,9 +43,14 @@ pub use driver::Failed;
 #[cfg(feature = "faults")]
 pub use fault::DeviceFault;
 pub use io::StoreError;
-pub use object::{Bad, FORMAT_VERSION, Parent, Pin, PinKind, Roots, VolumeId, VolumeObject};
+pub use keys::{KeyFile, KeyFileError};
+pub use object::{
+    Bad, Compression, FORMAT_VERSION, Features, Parent, Pin, PinKind, Roots, VolumeId, VolumeObject,
+};
 pub use owner::{NoOwner, Owner, OwnerState};
 pub use place::{Access, Location, PlaceError, is_url};
 pub use probe::{ProbeOptions, ProbeReport, Rule, probe};
 pub use protocol::{ObjectName, Slot, SlotName, Term};
-pub use volume::{Found, OpenError, OpenOptions, State, Usage, create, exists};
+pub use volume::{
+    CreateOptions, Found, OpenError, OpenOptions, State, Usage, create, create_with, exists,
+};

@@ -50,6 +50,24 @@ pub enum OpenError {
     /// A writer changes it faster than it can be read.
     #[error("{0}: a writer goes on faster than it can be read; try again")]
     Restless(String),
+    /// It is encrypted, and no key file is given.
+    #[error(
+        "{0}: the volume is encrypted: give its key file ('--key-file FILE', '-o key_file=FILE', or STEADFAST_KEY_FILE in the \
+         environment)"
+    )]
+    KeyNeeded(String),
+    /// The key file is another one's.
+    #[error(
+        "{0}: the key file does not fit: it is another volume's, or it was replaced ('steadfast store rekey'); or the objects \
+         'volume' and 'key' were changed by others"
+    )]
+    WrongKey(String),
+    /// A key file is given for a volume that has no key: what is there may not be what the user made.
+    #[error(
+        "{0}: the volume is not encrypted, but a key file is given: give none if that is right; if it was made with \
+         '--encrypt', somebody has replaced it"
+    )]
+    NotEncrypted(String),
     /// No snapshot has the name.
     #[error(
         "{url}: there is no snapshot '{name}'; 'steadfast store snapshot list {url}' lists them"

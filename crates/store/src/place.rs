@@ -42,6 +42,8 @@ pub enum PlaceError {
 pub struct Access {
     /// The address of an S3-compatible server; without it, that of the environment (`AWS_ENDPOINT_URL`), or Amazon's.
     pub endpoint: Option<String>,
+    /// The key file of an encrypted volume.
+    pub key: Option<crate::KeyFile>,
 }
 
 /// A store, and the prefix of a volume in it.

@@ -32,7 +32,7 @@ impl Session<'_> {
             Request::ReadHead => {
                 let got = io.get(ObjectName::Head, None).await?;
                 let got = got.ok_or_else(|| io.missing(ObjectName::Head))?;
-                let object = decode_head(io.volume, &got.bytes);
+                let object = decode_head(&io.coding, &got.bytes);
                 let object = object.map_err(|why| io.damaged(ObjectName::Head, why))?;
                 self.tag = Some(got.version);
                 self.owner = object.owner;
@@ -45,7 +45,7 @@ impl Session<'_> {
             Request::ReadObject(name) => {
                 let got = io.get(*name, None).await?;
                 Answer::Object(got.map(|got| {
-                    open(io.volume, *name, &got.bytes)
+                    open(&io.coding, *name, &got.bytes)
                         .map_or_else(|_| Default::default(), |(_, s)| s)
                 }))
             }
@@ -57,7 +57,7 @@ impl Session<'_> {
                     head: to.clone(),
                     owner: self.owner.clone(),
                 };
-                let bytes = encode_head(io.volume, &object);
+                let bytes = encode_head(&io.coding, &object);
                 outcome(io.put(ObjectName::Head, bytes, PutMode::Update(tag)).await)
             }
             _ => return Err(Failed::Inconsistent("an editor asks for what it must not").into()),
@@ -102,7 +102,8 @@ impl Found {
                         term: head.claim.term,
                         nonce,
                     };
-                    let (bytes, stamp) = encode_roots(io.volume, name, &roots);
+                    let salt = io.coding.salt()?;
+                    let (bytes, stamp) = encode_roots(&io.coding, salt, name, &roots);
                     session.list = Some(bytes);
                     request = editor.write(head, stamp, nonce);
                 }

@@ -2,9 +2,10 @@
 
 use crate::device::{Core, Sources, StoreDevice, load_root, read_head, read_history, read_roots};
 use crate::io::{Io, StoreError};
+use crate::keys::{KeyFile, create_key, find_keys, new_keys, replace_key};
 use crate::object::{
-    HeadObject, Parent, Pin, PinKind, Roots, VolumeId, VolumeObject, decode_volume, encode_head,
-    encode_volume,
+    Coding, Compression, Features, HeadObject, Keys, Parent, Pin, PinKind, Roots, VolumeId,
+    VolumeObject, decode_volume, encode_head, encode_volume,
 };
 pub use crate::opening::{OpenError, OpenOptions};
 use crate::owner::{Owner, OwnerState};
@@ -73,37 +74,79 @@ pub struct Usage {
     pub retired: u64,
 }
 
-/// Makes an empty volume of so many blocks.
+/// What a new volume is to be.
+#[derive(Clone, Debug, Default)]
+pub struct CreateOptions {
+    /// Compress its units.
+    pub compression: Option<Compression>,
+    /// Encrypt it, with a key that this file wraps.
+    pub key: Option<KeyFile>,
+    /// Blocks of a unit, of [`Features::UNITS`]; without it, 16.
+    pub unit_blocks: Option<u16>,
+}
+
+/// Makes an empty volume of so many blocks, neither compressed nor encrypted.
 ///
 /// # Errors
 /// [`OpenError::Exists`], or the store's.
 pub fn create(location: Location, blocks: u64, patience: Duration) -> Result<VolumeId, OpenError> {
+    create_with(location, blocks, &CreateOptions::default(), patience)
+}
+
+/// Makes an empty volume of so many blocks.
+///
+/// # Errors
+/// [`OpenError::Exists`], or the store's.
+pub fn create_with(
+    location: Location,
+    blocks: u64,
+    options: &CreateOptions,
+    patience: Duration,
+) -> Result<VolumeId, OpenError> {
+    let features = Features {
+        compression: options.compression,
+        encrypted: options.key.is_some(),
+        unit_blocks: options
+            .unit_blocks
+            .unwrap_or(Features::default().unit_blocks),
+    };
     let object = VolumeObject {
         id: random_volume()?,
         blocks,
         made: now(),
         parents: Vec::new(),
         base: None,
+        features,
     };
-    create_as(location, &object, patience)?;
+    let key = match &options.key {
+        Some(file) => Some((new_keys()?, file)),
+        None => None,
+    };
+    create_as(location, &object, key, patience)?;
     Ok(object.id)
 }
 
 fn create_as(
     location: Location,
     object: &VolumeObject,
+    key: Option<(Keys, &KeyFile)>,
     patience: Duration,
 ) -> Result<(), OpenError> {
     let url = location.url.clone();
-    let io = Io::new(location, object.id, Some(patience));
+    let (keys, file) = key.unzip();
+    let coding = Coding::new(object.id, object.features, keys);
+    let io = Io::new(location, coding, Some(patience));
     if !block_on(io.create(ObjectName::Volume, encode_volume(object)))? {
         return Err(OpenError::Exists(url));
+    }
+    if let (Some(keys), Some(file)) = (&io.coding.keys, file) {
+        create_key(&io.location, object, keys, file, patience)?;
     }
     let head = HeadObject {
         head: Head::new(Nonce(random()?)),
         owner: String::new(),
     };
-    if !block_on(io.create(ObjectName::Head, encode_head(object.id, &head)))? {
+    if !block_on(io.create(ObjectName::Head, encode_head(&io.coding, &head)))? {
         return Err(OpenError::Exists(url));
     }
     Ok(())
@@ -114,7 +157,11 @@ fn create_as(
 /// # Errors
 /// The store's.
 pub fn exists(location: &Location, patience: Duration) -> Result<bool, OpenError> {
-    let io = Io::new(location.clone(), VolumeId([0; 16]), Some(patience));
+    let io = Io::new(
+        location.clone(),
+        Coding::plain(VolumeId([0; 16])),
+        Some(patience),
+    );
     let found = block_on(io.get(ObjectName::Volume, None))?;
     Ok(found.is_some())
 }
@@ -129,23 +176,34 @@ impl Found {
         access: &Access,
         patience: Duration,
     ) -> Result<Found, OpenError> {
-        let mut found = Found::read(&location, patience)?;
+        let (mut found, keys) = Found::read(&location, access, patience)?;
         let parents = found.object.parents.iter();
         let parents: Result<Vec<Location>, PlaceError> = parents
             .map(|parent| Location::new(&parent.url, access))
             .collect();
-        found.sources = Sources::of(location, &found.object, &parents?, Some(patience));
+        let parents = parents?;
+        found.sources = Sources::of(location, &found.object, keys, &parents, Some(patience));
         Ok(found)
     }
 
-    fn read(location: &Location, patience: Duration) -> Result<Found, OpenError> {
-        let io = Io::new(location.clone(), VolumeId([0; 16]), Some(patience));
+    fn read(
+        location: &Location,
+        access: &Access,
+        patience: Duration,
+    ) -> Result<(Found, Option<Keys>), OpenError> {
+        let io = Io::new(
+            location.clone(),
+            Coding::plain(VolumeId([0; 16])),
+            Some(patience),
+        );
         let got = block_on(io.get(ObjectName::Volume, None))?;
         let got = got.ok_or_else(|| OpenError::Absent(location.url.clone()))?;
         let object = decode_volume(&got.bytes);
         let object = object.map_err(|why| io.damaged(ObjectName::Volume, why))?;
-        let sources = Sources::of(location.clone(), &object, &[], Some(patience));
-        Ok(Found { object, sources })
+        let file = access.key.as_ref();
+        let keys = find_keys(location, &object, &got.bytes, file, patience)?;
+        let sources = Sources::of(location.clone(), &object, None, &[], Some(patience));
+        Ok((Found { object, sources }, keys))
     }
 
     /// Finds a volume whose parents are at these places, whatever their URLs were when it was cloned.
@@ -154,11 +212,12 @@ impl Found {
     /// As of [`Found::new`].
     pub fn with_parents(
         location: Location,
+        access: &Access,
         parents: &[Location],
         patience: Duration,
     ) -> Result<Found, OpenError> {
-        let mut found = Found::read(&location, patience)?;
-        found.sources = Sources::of(location, &found.object, parents, Some(patience));
+        let (mut found, keys) = Found::read(&location, access, patience)?;
+        found.sources = Sources::of(location, &found.object, keys, parents, Some(patience));
         Ok(found)
     }
 
@@ -261,7 +320,8 @@ impl Found {
     }
 
     /// Makes a clone of a snapshot at another place: a writable volume that begins with what the snapshot has. The snapshot's
-    /// objects stay as long as the clone is not deleted from this volume's list.
+    /// objects stay as long as the clone is not deleted from this volume's list. A clone of an encrypted volume has its key, which
+    /// this key file wraps.
     ///
     /// # Errors
     /// [`OpenError::NoSnapshot`], [`OpenError::Exists`], the store's.
@@ -269,8 +329,16 @@ impl Found {
         &self,
         snapshot: &str,
         location: Location,
+        key: Option<&KeyFile>,
         patience: Duration,
     ) -> Result<VolumeId, OpenError> {
+        let keys = self.sources.own().coding.keys.clone();
+        let key = match (keys, key) {
+            (Some(keys), Some(file)) => Some((keys, file)),
+            (None, None) => None,
+            (Some(_), None) => return Err(OpenError::KeyNeeded(location.url)),
+            (None, Some(_)) => return Err(OpenError::NotEncrypted(self.url())),
+        };
         let pin = self.snapshot(snapshot)?;
         if exists(&location, patience)? {
             return Err(OpenError::Exists(location.url));
@@ -295,9 +363,23 @@ impl Found {
             made: now(),
             parents,
             base: Some(pin.base),
+            features: self.object.features,
         };
-        create_as(location, &object, patience)?;
+        create_as(location, &object, key, patience)?;
         Ok(id)
+    }
+
+    /// Wraps the volume's key by another key file. Nothing that the volume holds is written anew, so whoever has a copy of the
+    /// object `key` of before can still use the old file.
+    ///
+    /// # Errors
+    /// [`OpenError::NotEncrypted`], the store's.
+    pub fn rekey(&self, file: &KeyFile, patience: Duration) -> Result<(), OpenError> {
+        let io = self.sources.own();
+        let Some(keys) = &io.coding.keys else {
+            return Err(OpenError::NotEncrypted(self.url()));
+        };
+        replace_key(&io.location, &self.object, keys, file, patience)
     }
 
     /// Makes a snapshot of the last published checkpoint.

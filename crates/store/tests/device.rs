@@ -11,8 +11,11 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, Snapshot};
 use steadfast_store::protocol::{self, Faults};
-use steadfast_store::{DeviceFault, OpenOptions, StoreDevice, create};
-use support::{Client, Random, names, options};
+use steadfast_store::{
+    Access, Compression, CreateOptions, DeviceFault, Found, OpenOptions, StoreDevice, create,
+    create_with,
+};
+use support::{Client, Random, key_file, names, options};
 
 const BLOCKS: u64 = 1 << 14;
 
@@ -149,7 +152,18 @@ fn deaths(seeds: std::ops::Range<u64>, faults: Fault) -> (u64, u64) {
         let mut random = Random(seed);
         let store = Arc::new(InMemory::new());
         let first = Client::of(&store);
-        fresh(&first);
+        // Every other volume is compressed and encrypted.
+        let key = (seed % 2 == 1).then(|| key_file(seed as u8));
+        let coded = CreateOptions {
+            compression: key.as_ref().map(|_| Compression::Zstd),
+            key: key.clone(),
+            unit_blocks: None,
+        };
+        create_with(first.location("v"), BLOCKS, &coded, Duration::from_secs(5)).unwrap();
+        let access = Access {
+            key: key.clone(),
+            ..Access::default()
+        };
         let (mut flushed, mut number) = (vec![0; BLOCKS as usize], 0);
         let clock = Arc::clone(&first.clock);
         for life in 0..6 {
@@ -169,11 +183,8 @@ fn deaths(seeds: std::ops::Range<u64>, faults: Fault) -> (u64, u64) {
                 faults,
                 ..options()
             };
-            let Ok(found) = steadfast_store::Found::new(
-                client.location("v"),
-                &Default::default(),
-                Duration::ZERO,
-            ) else {
+            let place = client.location("v");
+            let Ok(found) = Found::new(place, &access, Duration::ZERO) else {
                 continue;
             };
             let mut allowed = Vec::new();
@@ -195,6 +206,7 @@ fn deaths(seeds: std::ops::Range<u64>, faults: Fault) -> (u64, u64) {
             allowed.push(flushed.clone());
             // Another machine, which the store serves well.
             let other = Client::of(&store);
+            other.key.lock().unwrap().clone_from(&key);
             let disk = other.volume().open(&options()).unwrap();
             let found = contents(&disk);
             let which = allowed.iter().position(|allowed| *allowed == found);
@@ -480,7 +492,7 @@ fn snapshots(faults: Fault) {
     let kept = model.clone();
     let place = client.location("clone");
     volume
-        .clone_to("one", place.clone(), Duration::from_secs(5))
+        .clone_to("one", place.clone(), None, Duration::from_secs(5))
         .unwrap();
     for number in 60..160 {
         round(&mut model, &disk, number);
@@ -505,8 +517,11 @@ fn snapshots(faults: Fault) {
     let clone = || Client::of(&store).location("clone");
     let open = |place| {
         // Its parent is found under the URL of this test's store.
-        steadfast_store::Found::with_parents(place, &[client.location("v")], Duration::from_secs(5))
-            .unwrap()
+        {
+            let parents = [client.location("v")];
+            Found::with_parents(place, &Access::default(), &parents, Duration::from_secs(5))
+        }
+        .unwrap()
     };
     let copy = open(clone()).open(&options()).unwrap();
     let mut copied = kept.clone();

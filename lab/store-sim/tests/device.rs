@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 use steadfast_store::protocol::{Fault, Faults};
-use steadfast_store::{Access, Found, Location, OpenOptions, StoreDevice, create};
+use steadfast_store::{
+    Access, Compression, CreateOptions, Found, KeyFile, Location, OpenOptions, StoreDevice,
+    create_with,
+};
 use steadfast_store_sim::{Clock, Pace, Random, SimStore, Trouble};
 
 const BLOCKS: u64 = 1 << 12;
@@ -92,6 +95,7 @@ fn read(disk: &StoreDevice) -> Option<Disk> {
 }
 
 struct Machine {
+    access: Access,
     faults: Faults,
     store: SimStore,
     random: Random,
@@ -110,7 +114,7 @@ impl Machine {
             faults: (None, self.faults),
             ..OpenOptions::default()
         };
-        let found = Found::new(self.place(), &Access::default(), options.patience).ok()?;
+        let found = Found::new(self.place(), &self.access, options.patience).ok()?;
         found.open(&options).ok()
     }
 
@@ -162,7 +166,21 @@ fn run(seed: u64, trouble: Trouble, faults: Faults) -> Judge {
     let clock = Clock::new();
     let store = SimStore::new(clock.clone(), seed, Trouble::default());
     let _pace = Pace::start(clock, 500);
+    // Every other volume is compressed and encrypted.
+    let key = seed
+        .is_multiple_of(2)
+        .then(|| KeyFile::new(&[seed as u8; 32]).ok())
+        .flatten();
+    let coding = CreateOptions {
+        compression: key.as_ref().map(|_| Compression::Zstd),
+        key: key.clone(),
+        unit_blocks: None,
+    };
     let machine = |number: u64| Machine {
+        access: Access {
+            key: key.clone(),
+            ..Access::default()
+        },
         faults,
         store: store.clone(),
         random: Random::new(seed * 100 + number),
@@ -171,7 +189,8 @@ fn run(seed: u64, trouble: Trouble, faults: Faults) -> Judge {
         flushes: vec![(0, vec![0; USED as usize])],
         ..Judge::default()
     });
-    if let Err(error) = create(machine(0).place(), BLOCKS, Duration::from_secs(60)) {
+    let place = machine(0).place();
+    if let Err(error) = create_with(place, BLOCKS, &coding, Duration::from_secs(60)) {
         panic!("seed {seed}: {error}");
     }
     store.set_trouble(trouble);

@@ -84,6 +84,8 @@ pub(crate) struct Args {
     /// On an object store: the address of an S3-compatible server (by default AWS_ENDPOINT_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
+    #[command(flatten)]
+    coding: store::Coding,
     /// Show progress also where standard error is no terminal
     #[arg(long)]
     progress: bool,
@@ -152,6 +154,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     let image = args.image()?;
     if let Some(url) = volume::store::url(image) {
         return store::run(args, image, &url);
+    }
+    if args.coding.is_given() {
+        return Err(Failure::usage(
+            "--compress, --encrypt and --unit are for volumes on an object store ('--on s3://BUCKET/PREFIX')",
+        ));
     }
     if args.on.kind != Kind::Pm && args.bytes_per_inode.is_some() {
         return Err(Failure::usage(

@@ -2,11 +2,12 @@
 
 mod cost;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
 use steadfast_store::{
-    Found, OwnerState, PinKind, ProbeOptions, ProbeReport, State, StoreDevice, Usage,
+    Compression, Found, OwnerState, PinKind, ProbeOptions, ProbeReport, State, StoreDevice, Usage,
 };
 
 use crate::failure::{Code, Failure};
@@ -18,7 +19,8 @@ use crate::{size, text};
 const URLS: &str = "\
 A URL is s3://BUCKET/PREFIX for S3 and what speaks its protocol, or file:///DIRECTORY for a directory on this machine. \
 Credentials, region and endpoint are found as other tools find them: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
-AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL, or the machine's role.";
+AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL, or the machine's role. The key file of an encrypted volume is that of \
+--key-file, or the one that STEADFAST_KEY_FILE names.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -39,6 +41,8 @@ pub(crate) enum Command {
     Clone(CloneArgs),
     /// Fence the owner of a volume, and release it
     TakeOver(TakeOverArgs),
+    /// Wrap an encrypted volume's key by another key file
+    Rekey(RekeyArgs),
 }
 
 /// Where.
@@ -47,6 +51,9 @@ pub(crate) struct Where {
     /// The address of an S3-compatible server (by default AWS_ENDPOINT_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
+    /// The key file of an encrypted volume (by default STEADFAST_KEY_FILE)
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -56,7 +63,8 @@ pub(crate) struct Where {
 
 impl Where {
     fn find(&self) -> Result<Found, Failure> {
-        store::find(self.url.trim_end_matches('/'), self.endpoint.as_deref())
+        let access = store::access(self.endpoint.as_deref(), self.key_file.as_deref())?;
+        store::find(self.url.trim_end_matches('/'), &access)
     }
 
     fn open(&self, take_over: bool) -> Result<StoreDevice, Failure> {
@@ -64,12 +72,13 @@ impl Where {
             take_over,
             timeout: Some(store::PATIENCE),
             endpoint: self.endpoint.clone(),
+            key_file: self.key_file.clone(),
         };
         let url = store::Url {
             url: self.url.trim_end_matches('/').to_owned(),
             snapshot: None,
         };
-        store::open_disk(&url, Access::Change, &store::options(&wishes))
+        store::open_disk(&url, Access::Change, &store::options(&wishes)?)
     }
 }
 
@@ -149,6 +158,12 @@ pub(crate) struct CloneArgs {
     /// The address of an S3-compatible server (by default AWS_ENDPOINT_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
+    /// The key file of an encrypted volume (by default STEADFAST_KEY_FILE)
+    #[arg(long, value_name = "FILE")]
+    key_file: Option<PathBuf>,
+    /// The key file of the clone (by default that of the volume)
+    #[arg(long, value_name = "FILE")]
+    new_key_file: Option<PathBuf>,
     /// The snapshot
     #[arg(value_name = "URL@SNAPSHOT")]
     snapshot: String,
@@ -161,6 +176,17 @@ pub(crate) struct CloneArgs {
 pub(crate) struct TakeOverArgs {
     #[command(flatten)]
     place: Where,
+}
+
+/// Nothing else is written anew: whoever has an old copy of the object 'key' can still open it with the old key file. If the
+/// volume's key itself may be known to others, copy the files to a new volume.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RekeyArgs {
+    #[command(flatten)]
+    place: Where,
+    /// The key file that is to open the volume from now on
+    #[arg(long, value_name = "FILE")]
+    new_key_file: PathBuf,
 }
 
 pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
@@ -179,6 +205,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
         }
         Command::Clone(args) => clone(args),
         Command::TakeOver(args) => take_over(args),
+        Command::Rekey(args) => rekey(args),
     }
 }
 
@@ -257,6 +284,9 @@ struct Shown {
     url: String,
     uuid: String,
     format_version: u32,
+    compression: Option<&'static str>,
+    encrypted: bool,
+    unit_bytes: u64,
     volume_bytes: u64,
     made_unix_seconds: i64,
     parents: Vec<String>,
@@ -306,7 +336,10 @@ fn gather(place: &Where) -> Result<Shown, Failure> {
     Ok(Shown {
         url: place.url.clone(),
         uuid: found.id().to_string(),
-        format_version: steadfast_store::FORMAT_VERSION,
+        format_version: object.features.format_version(),
+        compression: object.features.compression.map(|Compression::Zstd| "zstd"),
+        encrypted: object.features.encrypted,
+        unit_bytes: u64::from(object.features.unit_blocks) * steadfast_block::BLOCK_SIZE as u64,
         volume_bytes: object.blocks * steadfast_block::BLOCK_SIZE as u64,
         made_unix_seconds: object.made,
         parents: object.parents.iter().map(|p| p.url.clone()).collect(),
@@ -375,6 +408,16 @@ fn info(args: &InfoArgs) -> Result<ExitCode, Failure> {
             shown.retired_objects
         ),
         format!("snapshots:  {}, clones: {}", shown.snapshots, shown.clones),
+        format!(
+            "units:      {}{}{}",
+            size::show(shown.unit_bytes),
+            shown.compression.map_or("", |_| ", compressed (zstd)"),
+            if shown.encrypted {
+                ", encrypted (AES-256-GCM)"
+            } else {
+                ""
+            }
+        ),
     ];
     if let Some(parent) = shown.parents.first() {
         lines.push(format!("clone of:   {parent}"));
@@ -562,13 +605,37 @@ fn clone(args: &CloneArgs) -> Result<ExitCode, Failure> {
     };
     let endpoint = args.endpoint.as_deref();
     let to = store::location(args.to.trim_end_matches('/'), endpoint)?;
-    let made = store::find(&url, endpoint)?
-        .clone_to(&name, to, store::PATIENCE)
+    let access = store::access(endpoint, args.key_file.as_deref())?;
+    let key = match &args.new_key_file {
+        Some(file) => Some(store::key_file(file)?),
+        None => access.key.clone(),
+    };
+    let made = store::find(&url, &access)?
+        .clone_to(&name, to, key.as_ref(), store::PATIENCE)
         .map_err(store::failure)?;
     text::print(&format!(
         "{}: clone of {url}@{name} made\n  uuid: {made}",
         args.to
     ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rekey(args: &RekeyArgs) -> Result<ExitCode, Failure> {
+    let file = store::key_file(&args.new_key_file)?;
+    let found = args.place.find()?;
+    found
+        .rekey(&file, store::PATIENCE)
+        .map_err(store::failure)?;
+    if args.place.json {
+        let url = &args.place.url;
+        text::print_json(&serde_json::json!({ "url": url, "rekeyed": true }))?;
+    } else {
+        text::print(&format!(
+            "{}: opens with {} from now on",
+            args.place.url,
+            args.new_key_file.display()
+        ))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -153,6 +153,17 @@ By default an outage is waited out.",
         manual: "",
     },
     Row {
+        words: &[value("key_file", "FILE", |o, text| {
+            o.store.key_file = Some(text.into());
+            Ok(())
+        })],
+        help: "on an object store: the key file of an encrypted volume (default: STEADFAST_KEY_FILE)",
+        manual: "For an encrypted volume on an object store.
+The file that wraps its key; by default the one that
+.B STEADFAST_KEY_FILE
+in the environment names.",
+    },
+    Row {
         words: &[value("cache", "SIZE", |o, text| {
             let bytes = size::parse(text)?;
             if bytes < CACHE_BYTES_MIN {

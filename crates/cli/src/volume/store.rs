@@ -1,12 +1,12 @@
 //! Volumes on object stores.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use steadfast_store::{
-    Access as StoreAccess, Found, Location, OpenError, OpenOptions, PlaceError, ProbeOptions,
-    StoreDevice,
+    Access as StoreAccess, Found, KeyFile, Location, OpenError, OpenOptions, PlaceError,
+    ProbeOptions, StoreDevice,
 };
 
 use super::{Access, Device, Unopened};
@@ -30,7 +30,12 @@ pub(crate) struct Wishes {
     pub(crate) timeout: Option<Duration>,
     /// The address of the server.
     pub(crate) endpoint: Option<String>,
+    /// The key file of an encrypted volume.
+    pub(crate) key_file: Option<PathBuf>,
 }
+
+/// Names the key file, where no option does.
+const KEY_FILE_VARIABLE: &str = "STEADFAST_KEY_FILE";
 
 /// A volume on an object store, as it is named: `URL` or `URL@SNAPSHOT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,30 +74,52 @@ pub(crate) fn failure(error: OpenError) -> Failure {
 
 /// The place that a URL names.
 pub(crate) fn location(url: &str, endpoint: Option<&str>) -> Result<Location, Failure> {
-    Location::new(url, &access(endpoint)).map_err(|e| failure(e.into()))
+    let access = StoreAccess {
+        endpoint: endpoint.map(str::to_owned),
+        key: None,
+    };
+    Location::new(url, &access).map_err(|e| failure(e.into()))
 }
 
-fn access(endpoint: Option<&str>) -> StoreAccess {
-    StoreAccess {
+/// Reads a key file.
+pub(crate) fn key_file(path: &Path) -> Result<KeyFile, Failure> {
+    KeyFile::read(path).map_err(|e| Failure::new(e.to_string()))
+}
+
+/// The key file that an option names, or the environment.
+pub(crate) fn key_file_of(option: Option<&Path>) -> Result<Option<KeyFile>, Failure> {
+    let variable = std::env::var_os(KEY_FILE_VARIABLE).filter(|name| !name.is_empty());
+    let path = option.map(Path::to_owned).or(variable.map(PathBuf::from));
+    path.map(|path| key_file(&path)).transpose()
+}
+
+/// How a store is reached.
+pub(crate) fn access(
+    endpoint: Option<&str>,
+    key_file: Option<&Path>,
+) -> Result<StoreAccess, Failure> {
+    Ok(StoreAccess {
         endpoint: endpoint.map(str::to_owned),
-    }
+        key: key_file_of(key_file)?,
+    })
 }
 
 /// Finds a volume.
-pub(crate) fn find(url: &str, endpoint: Option<&str>) -> Result<Found, Failure> {
-    Found::new(location(url, endpoint)?, &access(endpoint), PATIENCE).map_err(failure)
+pub(crate) fn find(url: &str, access: &StoreAccess) -> Result<Found, Failure> {
+    let place = location(url, access.endpoint.as_deref())?;
+    Found::new(place, access, PATIENCE).map_err(failure)
 }
 
 /// How commands open volumes.
-pub(crate) fn options(wishes: &Wishes) -> OpenOptions {
-    OpenOptions {
-        access: access(wishes.endpoint.as_deref()),
+pub(crate) fn options(wishes: &Wishes) -> Result<OpenOptions, Failure> {
+    Ok(OpenOptions {
+        access: access(wishes.endpoint.as_deref(), wishes.key_file.as_deref())?,
         take_over: wishes.take_over,
         patience: PATIENCE,
         store_timeout: wishes.timeout,
         release_on_drop: true,
         ..OpenOptions::default()
-    }
+    })
 }
 
 /// Opens the disk of a volume.
@@ -101,7 +128,7 @@ pub(crate) fn open_disk(
     access: Access,
     options: &OpenOptions,
 ) -> Result<StoreDevice, Failure> {
-    let found = find(&url.url, options.access.endpoint.as_deref())?;
+    let found = find(&url.url, &options.access)?;
     let opened = match (&url.snapshot, access) {
         (Some(name), Access::Change) => {
             let why = format!(
@@ -118,7 +145,7 @@ pub(crate) fn open_disk(
 }
 
 pub(super) fn open(url: &Url, access: Access, wishes: &Wishes) -> Result<Device, Unopened> {
-    match open_disk(url, access, &options(wishes)) {
+    match options(wishes).and_then(|options| open_disk(url, access, &options)) {
         Ok(device) => Ok(Device::Block(Arc::new(device))),
         Err(failure) if failure.kind == Kind::InUse => Err(Unopened::InUse(failure)),
         Err(failure) => Err(Unopened::Failed(failure)),

@@ -227,8 +227,9 @@ impl Shared {
             directory,
             retired: (taken.waiting.iter().chain(&retires)).copied().collect(),
         };
-        let volume = self.volume();
-        let reference = driver.put(Kind::Map, |name| encode_root(volume, name, &root))?;
+        let (coding, salt) = (self.coding(), self.salt()?);
+        let root_of = |name| encode_root(coding, salt, name, &root);
+        let reference = driver.put(Kind::Map, root_of)?;
         sent.push(reference.name);
         driver.wait_landed(&sent)?;
         driver.wait_acknowledged(through)?;
@@ -260,7 +261,7 @@ impl Shared {
         directory: &mut Directory,
         maps: &mut Vec<MapObject>,
     ) -> Result<Vec<ObjectName>, Failed> {
-        let volume = self.volume();
+        let coding = self.coding();
         let encoded = cells.iter().filter_map(|(key, changed)| {
             let bytes = match changed {
                 Changed::Region(region) if region.0.is_empty() => return None,
@@ -276,16 +277,17 @@ impl Shared {
             let map = maps.len() as u32;
             let mut places = Vec::new();
             let mut length = 0;
+            let salt = self.salt()?;
             let reference = driver.put(Kind::Map, |name| {
-                let mut draft = Draft::new(1 << 16);
+                let mut draft = Draft::with_cells(coding, salt, 1 << 16);
                 while draft.len() < MAP_BYTES
                     && let Some((key, bytes)) = encoded.next()
                 {
-                    let (at, len) = push_cell(&mut draft, volume, name, key.0, key.1, &[&bytes]);
+                    let (at, len) = push_cell(&mut draft, coding, name, key.0, key.1, &[&bytes]);
                     places.push((key, Place { map, at, len }));
                 }
                 length = draft.len() as u64;
-                draft.finish(volume, name)
+                draft.finish(coding, name)
             })?;
             directory.extend(places);
             maps.push(MapObject {

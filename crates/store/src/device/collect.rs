@@ -6,7 +6,7 @@
 
 use super::checkpoint::CheckpointError;
 use super::epoch::push_runs;
-use super::{CELL_BLOCKS, DATA_BLOCKS, Shared};
+use super::{DATA_BLOCKS, Shared};
 use crate::driver::Failed;
 use crate::fault::DeviceFault;
 use crate::map::{ObjectEntry, REGION_BLOCKS, Spot};
@@ -145,10 +145,10 @@ impl Shared {
     ) -> Result<(), CheckpointError> {
         let io = self.sources.own();
         let damaged = |why| Failed::Store(io.damaged(entry.name, why));
-        open(io.volume, entry.name, bytes).map_err(damaged)?;
+        open(&io.coding, entry.name, bytes).map_err(damaged)?;
         let (mut at, end) = match entry.name {
             ObjectName::Log(slot) => {
-                let (body, _) = decode_slot(io.volume, slot, bytes).map_err(damaged)?;
+                let (body, _) = decode_slot(&io.coding, slot, bytes).map_err(damaged)?;
                 let SlotBody::Epoch(epoch) = body else {
                     return Err(Failed::Inconsistent("a seal has blocks").into());
                 };
@@ -159,14 +159,13 @@ impl Shared {
             _ => (ENVELOPE, bytes.len()),
         };
         while at < end {
-            let cell = read_cell(io.volume, entry.name, at as u32, &bytes.slice(at..));
+            let cell = read_cell(&io.coding, entry.name, at as u32, &bytes.slice(at..));
             let cell = cell.map_err(damaged)?;
-            let len = CELL_HEADER + cell.contents.len();
             if cell.kind == CellKind::Blocks {
                 let count = (cell.contents.len() / BLOCK_SIZE) as u64;
                 self.still_live(id, at as u32, cell.index, count, &cell.contents, moves)?;
             }
-            at += len;
+            at += cell.len;
         }
         Ok(())
     }
@@ -214,7 +213,7 @@ impl Shared {
     /// Writes blocks to new data objects, and commits a slot that says where they are now.
     fn relocate(&self, moves: &[Move]) -> Result<(), Failed> {
         let driver = self.driver()?;
-        let volume = self.volume();
+        let coding = self.coding();
         let mut sorted: Vec<&Move> = moves.iter().collect();
         sorted.sort_unstable_by_key(|one| one.block);
         let mut epoch = Epoch::default();
@@ -225,7 +224,7 @@ impl Shared {
                 match runs.last_mut() {
                     Some((first, run))
                         if *first + run.len() as u64 == one.block
-                            && run.len() < CELL_BLOCKS
+                            && run.len() < self.unit_blocks()
                             && !one.block.is_multiple_of(REGION_BLOCKS) =>
                     {
                         run.push(one.bytes.clone());
@@ -235,9 +234,11 @@ impl Shared {
             }
             let object = epoch.data.len() as u32 + 1;
             let mut bytes = 0;
+            let salt = self.salt()?;
             let reference = driver.put(Kind::Data, |name| {
-                let mut draft = Draft::new(part.len() * BLOCK_SIZE + runs.len() * CELL_HEADER);
-                push_runs(&mut draft, volume, name, &runs, |block, count, at, len| {
+                let bytes_most = part.len() * BLOCK_SIZE + runs.len() * CELL_HEADER;
+                let mut draft = Draft::with_cells(coding, salt, bytes_most);
+                push_runs(&mut draft, coding, name, &runs, |block, count, at, len| {
                     epoch.entries.push(Entry {
                         block,
                         count: count as u16,
@@ -248,7 +249,7 @@ impl Shared {
                     });
                 });
                 bytes = draft.len() as u64;
-                draft.finish(volume, name)
+                draft.finish(coding, name)
             })?;
             let ObjectName::Data { number, .. } = reference.name else {
                 return Err(Failed::Inconsistent("a data object has another kind"));
@@ -319,7 +320,8 @@ impl Shared {
                 term: driver.term(),
                 slot: core.next_slot(),
             };
-            let (bytes, stamp, still) = encode_epoch(self.volume(), at, still, |_, _| {});
+            let (coding, salt) = (self.coding(), self.salt()?);
+            let (bytes, stamp, still) = encode_epoch(coding, salt, at, still, |_, _| {});
             let length = bytes.len() as u64;
             match driver.append(at.slot, bytes, stamp, names)? {
                 Ok(()) => {

@@ -1,13 +1,12 @@
 //! The open epoch, and what closing it or replaying it does to the map.
 
+use super::Core;
 use super::load::Sources;
-use super::{CELL_BLOCKS, Core};
 use crate::driver::Failed;
 use crate::io::StoreError;
 use crate::map::{Extents, ObjectEntry, REGION_BLOCKS, Run, Spot, by_region};
 use crate::object::{
-    CellKind, DataName, Draft, Entry, Epoch, SlotBody, VolumeId, cell_offset, decode_slot,
-    push_cell,
+    CellKind, Coding, DataName, Draft, Entry, Epoch, SlotBody, cell_offset, decode_slot, push_cell,
 };
 use crate::protocol::{ObjectName, Slot, SlotName, Stamp};
 use crate::volume::OpenError;
@@ -60,7 +59,7 @@ impl OpenEpoch {
     }
 
     /// Takes the first `most` blocks out of memory, in runs that fit a cell and a region.
-    pub(super) fn take_runs(&mut self, most: usize) -> Vec<(u64, Vec<Bytes>)> {
+    pub(super) fn take_runs(&mut self, most: usize, unit: usize) -> Vec<(u64, Vec<Bytes>)> {
         let mut runs: Vec<(u64, Vec<Bytes>)> = Vec::new();
         for _ in 0..most {
             let Some((block, bytes)) = self.buffer.pop_first() else {
@@ -69,7 +68,7 @@ impl OpenEpoch {
             match runs.last_mut() {
                 Some((first, run))
                     if *first + run.len() as u64 == block
-                        && run.len() < CELL_BLOCKS
+                        && run.len() < unit
                         && !block.is_multiple_of(REGION_BLOCKS) =>
                 {
                     run.push(bytes);
@@ -106,7 +105,7 @@ impl OpenEpoch {
 /// Appends runs as cells; `each` gets the first block, the count, the place and the length of each.
 pub(super) fn push_runs(
     draft: &mut Draft,
-    volume: VolumeId,
+    coding: &Coding,
     name: ObjectName,
     runs: &[(u64, Vec<Bytes>)],
     mut each: impl FnMut(u64, u32, u32, u32),
@@ -114,7 +113,7 @@ pub(super) fn push_runs(
     for (block, run) in runs {
         debug_assert!(cell_offset(draft).is_some());
         let parts: Vec<&[u8]> = run.iter().map(|bytes| &bytes[..]).collect();
-        let (at, len) = push_cell(draft, volume, name, CellKind::Blocks, *block, &parts);
+        let (at, len) = push_cell(draft, coding, name, CellKind::Blocks, *block, &parts);
         each(*block, run.len() as u32, at, len);
     }
 }
@@ -201,7 +200,7 @@ impl Core {
     ) -> Result<(), OpenError> {
         let io = sources.own();
         let bad = |why| -> StoreError { io.damaged(ObjectName::Log(at), why) };
-        let (body, found) = decode_slot(io.volume, at, bytes).map_err(bad)?;
+        let (body, found) = decode_slot(&io.coding, at, bytes).map_err(bad)?;
         let (SlotBody::Epoch(epoch), true) = (body, found == stamp) else {
             return Err(Failed::Inconsistent("a slot changed while it was read").into());
         };

@@ -5,8 +5,8 @@ use crate::driver::Failed;
 use crate::io::{Io, StoreError};
 use crate::map::{Extents, Map, ObjectEntry, regions};
 use crate::object::{
-    Bad, CellKind, Directory, MapObject, Place, Roots, SlotBody, VolumeObject, decode_head,
-    decode_objects, decode_region, decode_root, decode_roots, decode_slot, read_cell,
+    Bad, CellKind, Coding, Directory, Keys, MapObject, Place, Roots, SlotBody, VolumeObject,
+    decode_head, decode_objects, decode_region, decode_root, decode_roots, decode_slot, read_cell,
 };
 use crate::place::{Location, runtime};
 use crate::protocol::{Base, Head, ObjectName, Reference, Slot, SlotName, Stamp};
@@ -29,12 +29,15 @@ impl Sources {
     pub(crate) fn of(
         location: Location,
         volume: &VolumeObject,
+        keys: Option<Keys>,
         parents: &[Location],
         patience: Option<Duration>,
     ) -> Sources {
         let parents = volume.parents.iter().zip(parents);
-        let parents = parents.map(|(parent, at)| Io::new(at.clone(), parent.id, patience));
-        let own = std::iter::once(Io::new(location, volume.id, patience));
+        // A clone has its parent's features and key.
+        let coding = |id| Coding::new(id, volume.features, keys.clone());
+        let parents = parents.map(|(parent, at)| Io::new(at.clone(), coding(parent.id), patience));
+        let own = std::iter::once(Io::new(location, coding(volume.id), patience));
         Sources(own.chain(parents).collect())
     }
 
@@ -93,7 +96,7 @@ pub(crate) fn load_root(
     let io = sources.get(source)?;
     let bytes = block_on(need(io, reference))?;
     let damaged = |why| -> OpenError { io.damaged(reference.name, why).into() };
-    let (root, stamp) = decode_root(io.volume, reference.name, &bytes).map_err(damaged)?;
+    let (root, stamp) = decode_root(&io.coding, reference.name, &bytes).map_err(damaged)?;
     if stamp != reference.stamp {
         return Err(damaged(Bad::Content(
             "it is not the one that was referred to",
@@ -148,7 +151,7 @@ async fn load_cell(
     );
     let got = io.get(name, Some(from..to)).await?;
     let got = got.ok_or_else(|| io.missing(name))?;
-    let cell = read_cell(io.volume, name, place.at, &got.bytes);
+    let cell = read_cell(&io.coding, name, place.at, &got.bytes);
     let cell = cell.map_err(|why| io.damaged(name, why))?;
     Ok((map.source, name, cell.contents))
 }
@@ -173,7 +176,7 @@ pub(super) async fn read_region(
     place: Place,
 ) -> Result<Extents<crate::map::Spot>, StoreError> {
     let (_, name, contents) = load_cell(sources, maps, place).await?;
-    let extents = decode_region(&contents);
+    let extents = decode_region(&sources.own().coding, &contents);
     let extents = extents.map_err(|why| sources.own().damaged(name, why))?;
     Ok(Extents(extents.into_iter().collect()))
 }
@@ -248,7 +251,7 @@ pub(crate) fn read_history(
 pub(crate) fn read_head(io: &Io) -> Result<(Head, String), OpenError> {
     let got = block_on(io.get(ObjectName::Head, None))?;
     let got = got.ok_or_else(|| io.missing(ObjectName::Head))?;
-    let object = decode_head(io.volume, &got.bytes);
+    let object = decode_head(&io.coding, &got.bytes);
     let object = object.map_err(|why| io.damaged(ObjectName::Head, why))?;
     Ok((object.head, object.owner))
 }
@@ -278,7 +281,7 @@ fn read_slots(
                     false => return Err(io.missing(name).into()),
                 }
             };
-            match decode_slot(io.volume, at, &got.bytes) {
+            match decode_slot(&io.coding, at, &got.bytes) {
                 Ok((SlotBody::Seal(_), _)) if open => return Ok(core),
                 Ok((SlotBody::Epoch(_), stamp)) => {
                     core.replay(sources, at, stamp, &got.bytes)?;
@@ -297,7 +300,7 @@ pub(crate) fn read_roots(io: &Io, reference: Option<Reference>) -> Result<Roots,
         return Ok(Roots::default());
     };
     let bytes = block_on(need(io, reference))?;
-    let (roots, _): (Roots, Stamp) = decode_roots(io.volume, reference.name, &bytes)
+    let (roots, _): (Roots, Stamp) = decode_roots(&io.coding, reference.name, &bytes)
         .map_err(|why| io.damaged(reference.name, why))?;
     Ok(roots)
 }

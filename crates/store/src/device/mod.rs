@@ -22,7 +22,7 @@ use crate::driver::{Driver, Failed};
 use crate::fault::DeviceFault;
 use crate::io::Io;
 use crate::map::Map;
-use crate::object::{Directory, MapObject, VolumeId};
+use crate::object::{Coding, Directory, MapObject, Salt};
 use crate::owner::Owner;
 use crate::protocol::{
     Base, Collector, Event, Faults, Nonce, ObjectName, Reference, Settings, Slot,
@@ -45,8 +45,6 @@ pub(crate) const EPOCH_BLOCKS: u64 = 1 << 16;
 pub(crate) const INLINE_BLOCKS: usize = 256;
 /// Blocks of a data object: 8 MiB.
 pub(crate) const DATA_BLOCKS: usize = 2048;
-/// Blocks of a cell: 64 KiB.
-pub(crate) const CELL_BLOCKS: usize = 16;
 /// Bytes on their way to the store before writers wait.
 const PENDING_MOST: u64 = 64 << 20;
 /// A checkpoint is due after so many slots or bytes of them; at the second numbers, flushes wait for it.
@@ -167,8 +165,18 @@ impl Shared {
         false
     }
 
-    fn volume(&self) -> VolumeId {
-        self.sources.own().volume
+    fn coding(&self) -> &Coding {
+        &self.sources.own().coding
+    }
+
+    fn salt(&self) -> Result<Salt, Failed> {
+        let salt = self.coding().salt();
+        salt.map_err(|_| Failed::Inconsistent("the system gives no random numbers"))
+    }
+
+    /// Blocks of a cell.
+    fn unit_blocks(&self) -> usize {
+        usize::from(self.coding().features.unit_blocks)
     }
 
     fn ask_for_checkpoint(&self) {
@@ -192,6 +200,9 @@ impl StoreDevice {
         #[cfg(feature = "faults")]
         {
             settings.faults = options.faults.1;
+            if options.faults.0 == Some(DeviceFault::SaltsCounted) {
+                io.coding.count_salts();
+            }
         }
         if after_release {
             // Nothing follows the checkpoint.

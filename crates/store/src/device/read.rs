@@ -9,7 +9,7 @@ use super::{EPOCH_BLOCKS, Shared, relock};
 use crate::driver::Failed;
 use crate::io::{Io, StoreError};
 use crate::map::Spot;
-use crate::object::{CELL_HEADER, CellKind, read_cell};
+use crate::object::{CellKind, read_cell};
 use crate::place::runtime;
 use crate::protocol::ObjectName;
 use bytes::Bytes;
@@ -206,12 +206,15 @@ impl Shared {
         let Some(object) = driver.pending(cell.name) else {
             return Ok(None);
         };
-        let from = cell.at as usize + CELL_HEADER;
-        let to = cell.at as usize + cell.len as usize;
-        match to <= object.len() && from <= to {
-            true => Ok(Some(object.slice(from..to))),
-            false => Err(Failed::Inconsistent("a cell lies outside of its object")),
+        let from = cell.at as usize;
+        let to = from + cell.len as usize;
+        if to > object.len() {
+            return Err(Failed::Inconsistent("a cell lies outside of its object"));
         }
+        let io = self.sources.own();
+        let found = read_cell(&io.coding, cell.name, cell.at, &object.slice(from..to));
+        let found = found.map_err(|why| io.damaged(cell.name, why))?;
+        Ok(Some(found.contents))
     }
 
     /// Begins to read cells, those side by side with one request.
@@ -315,7 +318,7 @@ async fn read_cells(
     for cell in &group {
         let begin = (cell.at - first.at) as usize;
         let bytes = got.bytes.slice(begin..begin + cell.len as usize);
-        let found = read_cell(io.volume, name, cell.at, &bytes);
+        let found = read_cell(&io.coding, name, cell.at, &bytes);
         let found = found.map_err(|why| io.damaged(name, why))?;
         if found.kind != CellKind::Blocks {
             let why = crate::object::Bad::Content("a cell of the map stands for blocks");

@@ -108,8 +108,8 @@ impl Shared {
     /// Sends blocks of the open epoch as a data object.
     fn spill(&self, core: &mut Core) -> Result<(), Failed> {
         let driver = self.driver()?;
-        let volume = self.volume();
-        let runs = core.open.take_runs(DATA_BLOCKS);
+        let (coding, salt) = (self.coding(), self.salt()?);
+        let runs = core.open.take_runs(DATA_BLOCKS, self.unit_blocks());
         let blocks: usize = runs.iter().map(|(_, run)| run.len()).sum();
         if blocks == 0 {
             return Ok(());
@@ -118,12 +118,13 @@ impl Shared {
         let mut placed = Vec::with_capacity(runs.len());
         let mut bytes = 0;
         let reference = driver.put(Kind::Data, |name| {
-            let mut draft = Draft::new(blocks * BLOCK_SIZE + runs.len() * CELL_HEADER);
-            push_runs(&mut draft, volume, name, &runs, |block, count, at, len| {
+            let bytes_most = blocks * BLOCK_SIZE + runs.len() * CELL_HEADER;
+            let mut draft = Draft::with_cells(coding, salt, bytes_most);
+            push_runs(&mut draft, coding, name, &runs, |block, count, at, len| {
                 placed.push((block, count, at, len));
             });
             bytes = draft.len() as u64;
-            draft.finish(volume, name)
+            draft.finish(coding, name)
         })?;
         let ObjectName::Data { number, .. } = reference.name else {
             return Err(Failed::Inconsistent("a data object has another kind"));
@@ -222,7 +223,7 @@ impl Shared {
         }
         // Taken out only when the slot is sent.
         let blocks = core.open.buffer.clone();
-        let runs = core.open.take_runs(usize::MAX);
+        let runs = core.open.take_runs(usize::MAX, self.unit_blocks());
         core.open.buffer = blocks;
         let mut epoch = core.open.tables();
         epoch.own_blocks = core.open.buffer.len() as u32;
@@ -230,10 +231,10 @@ impl Shared {
             term: driver.term(),
             slot: core.next_slot(),
         };
-        let volume = self.volume();
-        let (bytes, stamp, epoch) = encode_epoch(volume, at, epoch, |draft, epoch| {
+        let (coding, salt) = (self.coding(), self.salt()?);
+        let (bytes, stamp, epoch) = encode_epoch(coding, salt, at, epoch, |draft, epoch| {
             let name = ObjectName::Log(at);
-            push_runs(draft, volume, name, &runs, |block, count, at, len| {
+            push_runs(draft, coding, name, &runs, |block, count, at, len| {
                 epoch.entries.push(Entry {
                     block,
                     count: count as u16,

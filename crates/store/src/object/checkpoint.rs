@@ -4,8 +4,9 @@
 //! they carry an index into the list of this volume and its parents, 0 for the volume itself. A reader that found the cell in
 //! a parent adds the parent's own index.
 
+use super::cell::{push_body, read_body};
 use super::reader::{Reader, put_name, put_reference};
-use super::{Bad, CellKind, Draft, VolumeId, open};
+use super::{Bad, CellKind, Coding, Draft, ENVELOPE, Salt, open};
 use crate::map::{ObjectEntry, Spot};
 use crate::protocol::{ObjectName, Reference, Slot, Stamp};
 use bytes::Bytes;
@@ -47,7 +48,12 @@ pub(crate) struct Root {
 
 const ROOT_MAGIC: u64 = u64::from_le_bytes(*b"the root");
 
-pub(crate) fn encode_root(volume: VolumeId, name: ObjectName, root: &Root) -> (Bytes, Stamp) {
+pub(crate) fn encode_root(
+    coding: &Coding,
+    salt: Salt,
+    name: ObjectName,
+    root: &Root,
+) -> (Bytes, Stamp) {
     let mut draft = Draft::new(64 + 51 * root.maps.len() + 21 * root.directory.len());
     draft.put_u64(ROOT_MAGIC);
     draft.put_u32(root.next_object);
@@ -70,15 +76,18 @@ pub(crate) fn encode_root(volume: VolumeId, name: ObjectName, root: &Root) -> (B
     for name in &root.retired {
         put_name(&mut draft, *name);
     }
-    draft.finish(volume, name)
+    let mut object = Draft::with_cells(coding, salt, draft.len());
+    push_body(&mut object, coding, name, CellKind::Root, &draft);
+    object.finish(coding, name)
 }
 
 pub(crate) fn decode_root(
-    volume: VolumeId,
+    coding: &Coding,
     name: ObjectName,
     bytes: &Bytes,
 ) -> Result<(Root, Stamp), Bad> {
-    let (body, stamp) = open(volume, name, bytes)?;
+    let (body, stamp) = open(coding, name, bytes)?;
+    let body = read_body(coding, name, CellKind::Root, ENVELOPE, &body)?;
     let mut reader = Reader::new(&body);
     if reader.u64()? != ROOT_MAGIC {
         return Err(Bad::Content("it is no root"));
@@ -136,7 +145,7 @@ pub(crate) fn encode_region<'a>(
 pub(crate) type Extent = (u64, (u32, Spot));
 
 /// The extents of a region, in order and apart.
-pub(crate) fn decode_region(contents: &[u8]) -> Result<Vec<Extent>, Bad> {
+pub(crate) fn decode_region(coding: &Coding, contents: &[u8]) -> Result<Vec<Extent>, Bad> {
     let mut reader = Reader::new(contents);
     let mut extents = Vec::with_capacity(reader.count(26)?);
     let mut end = 0;
@@ -152,7 +161,7 @@ pub(crate) fn decode_region(contents: &[u8]) -> Result<Vec<Extent>, Bad> {
         if block < end || count == 0 || next.is_none() {
             return Err(Bad::Content("its extents are out of order"));
         }
-        if !super::cell::holds(spot.at, spot.len, spot.skip, count) {
+        if !coding.holds(spot.at, spot.len, spot.skip, count) {
             return Err(Bad::Content("an extent lies outside of its cell"));
         }
         end = next.unwrap_or(u64::MAX);
@@ -182,7 +191,7 @@ pub(crate) fn encode_objects<'a>(
         draft.put_u32(entry.blocks);
         draft.put_u32(entry.live);
     }
-    draft.bytes[super::ENVELOPE..].to_vec()
+    draft.bytes[ENVELOPE..].to_vec()
 }
 
 pub(crate) fn decode_objects(contents: &[u8]) -> Result<Vec<(u32, ObjectEntry)>, Bad> {

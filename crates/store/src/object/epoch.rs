@@ -1,7 +1,8 @@
 //! `log/TERM/SLOT`: an epoch, or the end of a term.
 
+use super::cell::{push_body, read_body};
 use super::reader::Reader;
-use super::{Bad, Draft, VolumeId, open};
+use super::{Bad, CellKind, Coding, Draft, Salt, open};
 use crate::protocol::{Nonce, ObjectName, SlotName, Stamp};
 use bytes::Bytes;
 
@@ -55,22 +56,23 @@ pub(crate) enum SlotBody {
     Seal(Nonce),
 }
 
-pub(crate) fn encode_seal(volume: VolumeId, at: SlotName, nonce: Nonce) -> (Bytes, Stamp) {
+pub(crate) fn encode_seal(coding: &Coding, at: SlotName, nonce: Nonce) -> (Bytes, Stamp) {
     let mut draft = Draft::new(32);
     draft.put_u8(SEAL);
     draft.put_u128(nonce.0);
-    draft.finish(volume, ObjectName::Log(at))
+    draft.finish(coding, ObjectName::Log(at))
 }
 
 /// Makes a slot object. `cells` appends the slot's own cells and completes the entries that name them.
 pub(crate) fn encode_epoch(
-    volume: VolumeId,
+    coding: &Coding,
+    salt: Salt,
     at: SlotName,
     mut epoch: Epoch,
     cells: impl FnOnce(&mut Draft, &mut Epoch),
 ) -> (Bytes, Stamp, Epoch) {
     let inline = epoch.own_blocks as usize * (steadfast_block::BLOCK_SIZE + 4);
-    let mut draft = Draft::new(inline + 64 + 24 * epoch.entries.len());
+    let mut draft = Draft::with_cells(coding, salt, inline + 64 + 24 * epoch.entries.len());
     draft.put_u8(EPOCH);
     // Where the tables begin: they follow the cells, whose places they name.
     let tables_at = draft.len();
@@ -79,6 +81,8 @@ pub(crate) fn encode_epoch(
     cells(&mut draft, &mut epoch);
     let tables = draft.len() as u32;
     draft.bytes[tables_at..tables_at + 4].copy_from_slice(&tables.to_le_bytes());
+    let mut object = draft;
+    let mut draft = Draft::new(64 + 24 * epoch.entries.len());
     draft.put_u32(epoch.data.len() as u32);
     for data in &epoch.data {
         draft.put_u64(data.number);
@@ -101,7 +105,9 @@ pub(crate) fn encode_epoch(
         draft.put_u32(entry.at);
         draft.put_u32(entry.len);
     }
-    let (bytes, stamp) = draft.finish(volume, ObjectName::Log(at));
+    let name = ObjectName::Log(at);
+    push_body(&mut object, coding, name, CellKind::Tables, &draft);
+    let (bytes, stamp) = object.finish(coding, name);
     (bytes, stamp, epoch)
 }
 
@@ -109,11 +115,11 @@ pub(crate) fn encode_epoch(
 pub(crate) const CELLS_AT: usize = super::ENVELOPE + 8;
 
 pub(crate) fn decode_slot(
-    volume: VolumeId,
+    coding: &Coding,
     at: SlotName,
     bytes: &Bytes,
 ) -> Result<(SlotBody, Stamp), Bad> {
-    let (body, stamp) = open(volume, ObjectName::Log(at), bytes)?;
+    let (body, stamp) = open(coding, ObjectName::Log(at), bytes)?;
     let mut reader = Reader::new(&body);
     match reader.u8()? {
         SEAL => {
@@ -128,13 +134,16 @@ pub(crate) fn decode_slot(
                 .ok_or(Bad::Content("its tables lie in its envelope"))?;
             reader.take(3)?;
             reader.take(cells)?;
-            Ok((SlotBody::Epoch(decode_tables(reader, tables)?), stamp))
+            let name = ObjectName::Log(at);
+            let contents = read_body(coding, name, CellKind::Tables, tables, &body)?;
+            let epoch = decode_tables(coding, Reader::new(&contents), tables)?;
+            Ok((SlotBody::Epoch(epoch), stamp))
         }
         _ => Err(Bad::Content("it is neither an epoch nor a seal")),
     }
 }
 
-fn decode_tables(mut reader: Reader<'_>, cells_end: usize) -> Result<Epoch, Bad> {
+fn decode_tables(coding: &Coding, mut reader: Reader<'_>, cells_end: usize) -> Result<Epoch, Bad> {
     let mut epoch = Epoch::default();
     for _ in 0..reader.count(36)? {
         epoch.data.push(DataName {
@@ -168,7 +177,7 @@ fn decode_tables(mut reader: Reader<'_>, cells_end: usize) -> Result<Epoch, Bad>
         if u64::from(entry.at) + u64::from(entry.len) > object_bytes || entry.count == 0 {
             return Err(Bad::Content("an entry lies outside of its object"));
         }
-        if !super::cell::holds(entry.at, entry.len, entry.skip, u32::from(entry.count)) {
+        if !coding.holds(entry.at, entry.len, entry.skip, u32::from(entry.count)) {
             return Err(Bad::Content("an entry lies outside of its cell"));
         }
         epoch.entries.push(entry);

@@ -1,7 +1,7 @@
 //! `head`: who writes, and where the history is.
 
 use super::reader::{Reader, put_reference};
-use super::{Bad, Draft, HEAD_MAX, VolumeId, open};
+use super::{Bad, Coding, Draft, HEAD_MAX, open};
 use crate::protocol::{Base, Claim, Head, Nonce, ObjectName, Slot, Span, Term, Version};
 use bytes::Bytes;
 
@@ -18,7 +18,7 @@ pub(crate) struct HeadObject {
     pub(crate) owner: String,
 }
 
-pub(crate) fn encode_head(volume: VolumeId, object: &HeadObject) -> Bytes {
+pub(crate) fn encode_head(coding: &Coding, object: &HeadObject) -> Bytes {
     let head = &object.head;
     let mut draft = Draft::new(1024);
     draft.put_u64(head.version.counter);
@@ -41,14 +41,14 @@ pub(crate) fn encode_head(volume: VolumeId, object: &HeadObject) -> Bytes {
         .last()
         .map_or(0, |(at, c)| at + c.len_utf8());
     draft.put_text(&object.owner[..end]);
-    draft.finish(volume, ObjectName::Head).0
+    draft.finish(coding, ObjectName::Head).0
 }
 
-pub(crate) fn decode_head(volume: VolumeId, bytes: &Bytes) -> Result<HeadObject, Bad> {
+pub(crate) fn decode_head(coding: &Coding, bytes: &Bytes) -> Result<HeadObject, Bad> {
     if bytes.len() > HEAD_MAX {
         return Err(Bad::Content("it is longer than a head can be"));
     }
-    let (body, _) = open(volume, ObjectName::Head, bytes)?;
+    let (body, _) = open(coding, ObjectName::Head, bytes)?;
     let mut reader = Reader::new(&body);
     let version = Version {
         counter: reader.u64()?,

@@ -7,8 +7,10 @@
 
 mod cell;
 mod checkpoint;
+mod coding;
 mod epoch;
 mod head;
+mod key;
 mod reader;
 mod roots;
 mod volume;
@@ -21,8 +23,11 @@ pub(crate) use checkpoint::{
     Directory, MapObject, Place, Root, decode_objects, decode_region, decode_root, encode_objects,
     encode_region, encode_root,
 };
+pub(crate) use coding::{Coding, KEY_BYTES, Keys, Salt};
+pub use coding::{Compression, Features};
 pub(crate) use epoch::{DataName, Entry, Epoch, SlotBody, decode_slot, encode_epoch, encode_seal};
 pub(crate) use head::{HeadObject, decode_head, encode_head};
+pub(crate) use key::{KeyObject, decode_key, encode_key};
 pub use roots::{Pin, PinKind, Roots};
 pub(crate) use roots::{decode_roots, encode_roots};
 pub use volume::{Parent, VolumeObject};
@@ -49,8 +54,8 @@ impl std::fmt::Display for VolumeId {
 
 /// Bytes of an envelope.
 pub(crate) const ENVELOPE: usize = 128;
-/// The version of the format.
-pub const FORMAT_VERSION: u32 = 1;
+/// The newest version of the format that this program knows. Plain volumes have version 1.
+pub const FORMAT_VERSION: u32 = 2;
 /// Bytes of `head`, at most.
 pub(crate) const HEAD_MAX: usize = 4096;
 
@@ -67,6 +72,12 @@ pub enum Bad {
     /// Not written by this program.
     #[error("is no object of a volume")]
     Magic,
+    /// A newer program made the volume.
+    #[error("needs features that this program does not know (bits {0:#x}): use a newer program")]
+    Features(u32),
+    /// Its format is not that of its volume.
+    #[error("has another format than its volume: it was copied or swapped")]
+    OtherFormat,
     /// A newer program wrote it.
     #[error("has format version {0}, this program knows {FORMAT_VERSION}: use a newer program")]
     Version(u32),
@@ -110,19 +121,35 @@ pub(crate) fn identity(name: ObjectName) -> (u32, u64, u128) {
         ObjectName::Map { term, number } => (5, term.0, u128::from(number)),
         ObjectName::Roots { term, nonce } => (6, term.0, nonce.0),
         ObjectName::Reader(id) => (7, 0, id.0),
+        ObjectName::Key => (8, 0, 0),
     }
 }
 
 /// An object that is being made: room for its envelope, then its body.
 pub(crate) struct Draft {
     pub(crate) bytes: BytesMut,
+    /// Of one with cells of a coded volume.
+    sealer: Option<coding::Sealer>,
 }
 
 impl Draft {
+    /// One without cells.
     pub(crate) fn new(body_bytes: usize) -> Draft {
         let mut bytes = BytesMut::with_capacity(ENVELOPE + body_bytes);
         bytes.resize(ENVELOPE, 0);
-        Draft { bytes }
+        Draft {
+            bytes,
+            sealer: None,
+        }
+    }
+
+    /// One with cells.
+    pub(crate) fn with_cells(coding: &Coding, salt: Salt, body_bytes: usize) -> Draft {
+        let sealer = (!coding.is_plain()).then(|| coding.sealer(salt));
+        Draft {
+            sealer,
+            ..Draft::new(body_bytes)
+        }
     }
 
     pub(crate) fn put(&mut self, bytes: &[u8]) {
@@ -162,25 +189,25 @@ impl Draft {
     }
 
     /// Fills in the envelope.
-    pub(crate) fn finish(mut self, volume: VolumeId, name: ObjectName) -> (Bytes, Stamp) {
+    pub(crate) fn finish(mut self, coding: &Coding, name: ObjectName) -> (Bytes, Stamp) {
         let body = (self.bytes.len() - ENVELOPE) as u64;
         let (kind, term, number) = identity(name);
         let head = &mut self.bytes[..ENVELOPE];
         head[..8].copy_from_slice(&MAGIC);
         head[8..12].copy_from_slice(&kind.to_le_bytes());
-        head[12..16].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        head[16..32].copy_from_slice(&volume.0);
+        head[12..16].copy_from_slice(&coding.features.format_version().to_le_bytes());
+        head[16..32].copy_from_slice(&coding.volume.0);
         head[32..40].copy_from_slice(&term.to_le_bytes());
         head[40..56].copy_from_slice(&number.to_le_bytes());
         head[56..64].copy_from_slice(&body.to_le_bytes());
-        let hash = hash_of(&self.bytes);
+        let hash = hash_of(coding, &self.bytes);
         self.bytes[HASH_AT..ENVELOPE].copy_from_slice(&hash);
         (self.bytes.freeze(), stamp_of(&hash))
     }
 }
 
-fn hash_of(bytes: &[u8]) -> [u8; 32] {
-    let mut hasher = blake3::Hasher::new();
+fn hash_of(coding: &Coding, bytes: &[u8]) -> [u8; 32] {
+    let mut hasher = coding.hasher();
     hasher.update(&bytes[..HASH_AT]);
     hasher.update(&bytes[ENVELOPE..]);
     *hasher.finalize().as_bytes()
@@ -192,8 +219,17 @@ fn stamp_of(hash: &[u8; 32]) -> Stamp {
     Stamp(u128::from_le_bytes(first))
 }
 
+/// What an envelope says.
+struct Envelope {
+    volume: VolumeId,
+    version: u32,
+    /// Kind, term and number of the object.
+    identity: (u32, u64, u128),
+    body: u64,
+}
+
 /// What an envelope says, before the name and the hash are compared.
-fn envelope(bytes: &[u8]) -> Result<(VolumeId, u32, u64, u128, u64), Bad> {
+fn envelope(bytes: &[u8]) -> Result<Envelope, Bad> {
     if bytes.len() < ENVELOPE {
         return Err(Bad::Short(bytes.len()));
     }
@@ -202,40 +238,53 @@ fn envelope(bytes: &[u8]) -> Result<(VolumeId, u32, u64, u128, u64), Bad> {
     }
     let mut reader = reader::Reader::new(&bytes[8..ENVELOPE]);
     let (kind, version) = (reader.u32()?, reader.u32()?);
-    if version != FORMAT_VERSION {
+    if !(1..=FORMAT_VERSION).contains(&version) {
         return Err(Bad::Version(version));
     }
     let mut volume = [0; 16];
     volume.copy_from_slice(reader.take(16)?);
     let (term, number, body) = (reader.u64()?, reader.u128()?, reader.u64()?);
-    Ok((VolumeId(volume), kind, term, number, body))
+    Ok(Envelope {
+        volume: VolumeId(volume),
+        version,
+        identity: (kind, term, number),
+        body,
+    })
 }
 
 /// Checks an object that was read under a name; its body, and its stamp.
 pub(crate) fn open(
-    volume: VolumeId,
+    coding: &Coding,
     name: ObjectName,
     bytes: &Bytes,
 ) -> Result<(Bytes, Stamp), Bad> {
-    let (found, kind, term, number, body) = envelope(bytes)?;
+    let found = envelope(bytes)?;
     let has = (bytes.len() - ENVELOPE) as u64;
-    if has != body {
-        return Err(Bad::Length { has, says: body });
+    if has != found.body {
+        let says = found.body;
+        return Err(Bad::Length { has, says });
     }
-    let hash = hash_of(bytes);
+    // Of another volume, the key is another one, too.
+    if coding.keys.is_some() && found.volume != coding.volume {
+        return Err(Bad::OtherVolume(found.volume));
+    }
+    let hash = hash_of(coding, bytes);
     if bytes[HASH_AT..ENVELOPE] != hash {
         return Err(Bad::Hash);
     }
-    if found != volume {
-        return Err(Bad::OtherVolume(found));
+    if found.volume != coding.volume {
+        return Err(Bad::OtherVolume(found.volume));
     }
-    if (kind, term, number) != identity(name) {
+    if found.identity != identity(name) {
         return Err(Bad::OtherName);
+    }
+    if found.version != coding.features.format_version() {
+        return Err(Bad::OtherFormat);
     }
     Ok((bytes.slice(ENVELOPE..), stamp_of(&hash)))
 }
 
-/// Which volume the object `volume` is of. All else is checked by [`open`].
-pub(crate) fn volume_of(bytes: &[u8]) -> Result<VolumeId, Bad> {
-    envelope(bytes).map(|(volume, ..)| volume)
+/// Which volume the object `volume` is of, and its version. All else is checked by [`open`].
+fn volume_of(bytes: &[u8]) -> Result<(VolumeId, u32), Bad> {
+    envelope(bytes).map(|found| (found.volume, found.version))
 }

@@ -1,7 +1,8 @@
 //! `roots/TERM-NONCE`: snapshots, and pins of clones.
 
+use super::cell::{push_body, read_body};
 use super::reader::{REFERENCE, Reader, put_reference};
-use super::{Bad, Draft, VolumeId, open};
+use super::{Bad, CellKind, Coding, Draft, ENVELOPE, Salt, VolumeId, open};
 use crate::protocol::{Base, ObjectName, Slot, Stamp};
 use bytes::Bytes;
 
@@ -36,7 +37,12 @@ pub struct Roots {
     pub pins: Vec<Pin>,
 }
 
-pub(crate) fn encode_roots(volume: VolumeId, name: ObjectName, roots: &Roots) -> (Bytes, Stamp) {
+pub(crate) fn encode_roots(
+    coding: &Coding,
+    salt: Salt,
+    name: ObjectName,
+    roots: &Roots,
+) -> (Bytes, Stamp) {
     let mut draft = Draft::new(128 * roots.pins.len());
     draft.put_u32(roots.pins.len() as u32);
     for pin in &roots.pins {
@@ -50,15 +56,18 @@ pub(crate) fn encode_roots(volume: VolumeId, name: ObjectName, roots: &Roots) ->
         draft.put(&pin.id.0);
         draft.put_text(&pin.name);
     }
-    draft.finish(volume, name)
+    let mut object = Draft::with_cells(coding, salt, draft.len());
+    push_body(&mut object, coding, name, CellKind::Roots, &draft);
+    object.finish(coding, name)
 }
 
 pub(crate) fn decode_roots(
-    volume: VolumeId,
+    coding: &Coding,
     name: ObjectName,
     bytes: &Bytes,
 ) -> Result<(Roots, Stamp), Bad> {
-    let (body, stamp) = open(volume, name, bytes)?;
+    let (body, stamp) = open(coding, name, bytes)?;
+    let body = read_body(coding, name, CellKind::Roots, ENVELOPE, &body)?;
     let mut reader = Reader::new(&body);
     let mut roots = Roots::default();
     for _ in 0..reader.count(35 + REFERENCE)? {

@@ -1,7 +1,7 @@
 //! `volume`: what never changes.
 
 use super::reader::{Reader, put_reference};
-use super::{Bad, Draft, VolumeId, open};
+use super::{Bad, Coding, Compression, Draft, Features, VolumeId, open};
 use crate::protocol::{Base, ObjectName, Slot};
 use bytes::Bytes;
 
@@ -27,6 +27,16 @@ pub struct VolumeObject {
     pub parents: Vec<Parent>,
     /// Of a clone: the checkpoint of the nearest parent that it begins with.
     pub base: Option<Base>,
+    /// What a program must know to read it; of a clone, that of its parent.
+    pub features: Features,
+}
+
+const ZSTD: u32 = 1;
+const ENCRYPTED: u32 = 2;
+
+/// How `volume` is written: it is read before the key is known.
+fn coding_of(id: VolumeId, features: Features) -> Coding {
+    Coding::new(id, features, None)
 }
 
 pub(crate) fn encode_volume(volume: &VolumeObject) -> Bytes {
@@ -42,12 +52,23 @@ pub(crate) fn encode_volume(volume: &VolumeObject) -> Bytes {
         draft.put(&parent.id.0);
         draft.put_text(&parent.url);
     }
-    draft.finish(volume.id, ObjectName::Volume).0
+    let features = volume.features;
+    if features != Features::default() {
+        let zstd = features.compression.map_or(0, |Compression::Zstd| ZSTD);
+        let encrypted = u32::from(features.encrypted) * ENCRYPTED;
+        draft.put_u32(zstd | encrypted);
+        draft.put_u16(features.unit_blocks);
+    }
+    let coding = coding_of(volume.id, features);
+    draft.finish(&coding, ObjectName::Volume).0
 }
 
 pub(crate) fn decode_volume(bytes: &Bytes) -> Result<VolumeObject, Bad> {
-    let id = super::volume_of(bytes)?;
-    let (body, _) = open(id, ObjectName::Volume, bytes)?;
+    let (id, version) = super::volume_of(bytes)?;
+    // Its features are in the body. Of them the version alone matters here.
+    let mut features = Features::default();
+    features.encrypted = version > features.format_version();
+    let (body, _) = open(&coding_of(id, features), ObjectName::Volume, bytes)?;
     let mut reader = Reader::new(&body);
     let (blocks, made) = (reader.u64()?, reader.u64()? as i64);
     let has_base = reader.flag()?;
@@ -61,6 +82,18 @@ pub(crate) fn decode_volume(bytes: &Bytes) -> Result<VolumeObject, Bad> {
         id.0.copy_from_slice(reader.take(16)?);
         let url = reader.text()?;
         parents.push(Parent { url, id });
+    }
+    if features.encrypted {
+        let bits = reader.u32()?;
+        features.unit_blocks = reader.u16()?;
+        features.compression = (bits & ZSTD > 0).then_some(Compression::Zstd);
+        features.encrypted = bits & ENCRYPTED > 0;
+        if bits & !(ZSTD | ENCRYPTED) > 0 {
+            return Err(Bad::Features(bits));
+        }
+        if !Features::UNITS.contains(&features.unit_blocks) {
+            return Err(Bad::Content("it has units of no possible size"));
+        }
     }
     reader.end()?;
     if has_base == parents.is_empty() {
@@ -77,5 +110,6 @@ pub(crate) fn decode_volume(bytes: &Bytes) -> Result<VolumeObject, Bad> {
         made,
         parents,
         base: has_base.then_some(base),
+        features,
     })
 }

@@ -41,7 +41,7 @@ pub struct SlotName {
     pub slot: Slot,
 }
 
-/// The name of an object below the volume's prefix. No name but `head` is ever written twice.
+/// The name of an object below the volume's prefix. No name but `head` and `key` is ever written twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ObjectName {
     /// `volume`: what never changes.
@@ -73,6 +73,9 @@ pub enum ObjectName {
     },
     /// `reader/ID`: a reader's lease.
     Reader(Nonce),
+    /// `key`: of an encrypted volume, its key, wrapped. Written over when the key file is changed; the protocol has no part
+    /// in that.
+    Key,
 }
 
 impl From<SlotName> for ObjectName {
@@ -95,6 +98,7 @@ impl fmt::Display for ObjectName {
                 write!(f, "roots/{:016x}-{:032x}", term.0, nonce.0)
             }
             ObjectName::Reader(id) => write!(f, "reader/{:032x}", id.0),
+            ObjectName::Key => f.write_str("key"),
         }
     }
 }
@@ -122,6 +126,7 @@ fn parse(text: &str) -> Option<ObjectName> {
     match text {
         "volume" => return Some(ObjectName::Volume),
         "head" => return Some(ObjectName::Head),
+        "key" => return Some(ObjectName::Key),
         _ => {}
     }
     let (kind, rest) = text.split_once('/')?;

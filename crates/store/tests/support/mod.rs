@@ -1,6 +1,6 @@
 //! A store for tests: memory, with clients that die, lose answers and are refused, and a clock that the test moves.
 
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, clippy::panic, reason = "each test uses its part")]
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -14,7 +14,7 @@ use object_store::{
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use steadfast_store::{Access, Found, Location, OpenOptions};
+use steadfast_store::{Access, Found, KeyFile, Location, OpenError, OpenOptions};
 
 /// What happens to the requests of a client.
 #[derive(Debug, Default)]
@@ -40,6 +40,16 @@ pub(crate) struct Client {
     /// Conditions are ignored.
     pub(crate) careless: bool,
     pub(crate) names: Mutex<Vec<String>>,
+    /// The key file with which volumes are opened.
+    pub(crate) key: Mutex<Option<KeyFile>>,
+}
+
+/// A key file with these bytes.
+pub(crate) fn key_file(byte: u8) -> KeyFile {
+    match KeyFile::new(&[byte; 32]) {
+        Ok(file) => file,
+        Err(error) => panic!("{error}"),
+    }
 }
 
 impl std::fmt::Display for Client {
@@ -71,15 +81,28 @@ impl Client {
 
     /// The volume below the prefix `v`.
     pub(crate) fn volume(self: &Arc<Self>) -> Found {
-        let found = Found::new(
-            self.location("v"),
-            &Access::default(),
-            Duration::from_secs(5),
-        );
-        match found {
+        match self.find("v") {
             Ok(found) => found,
             Err(error) => panic!("{error}"),
         }
+    }
+
+    pub(crate) fn find(self: &Arc<Self>, prefix: &str) -> std::result::Result<Found, OpenError> {
+        let key = self.key.lock().map_or(None, |key| key.clone());
+        let access = Access {
+            key,
+            ..Access::default()
+        };
+        Found::new(self.location(prefix), &access, Duration::from_secs(5))
+    }
+
+    /// A client of a store with a coded volume: compressed and encrypted.
+    pub(crate) fn with_key(store: &Arc<InMemory>, key: KeyFile) -> Arc<Client> {
+        Arc::new(Client {
+            store: Arc::clone(store),
+            key: Mutex::new(Some(key)),
+            ..Client::default()
+        })
     }
 
     fn every(number: u64, every: &AtomicU64) -> bool {

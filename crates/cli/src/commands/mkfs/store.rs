@@ -2,17 +2,20 @@
 //!
 //! The store is tried first. One that breaks a rule, or lets several writers win a race, is refused.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
 use steadfast_block::{BLOCK_SIZE, BlockDevice};
-use steadfast_store::{ProbeOptions, create, exists};
+use steadfast_store::{
+    Compression, CreateOptions, Features, OpenOptions, ProbeOptions, create_with, exists,
+};
 
 use super::{Args, show};
 use crate::commands::store::{self as command, refusal};
 use crate::failure::{Failure, Kind as Why};
 use crate::progress::Meter;
+use crate::size;
 use crate::volume::{self, Access, Log, store};
 
 /// When a flush is durable.
@@ -21,6 +24,68 @@ pub(crate) enum Flush {
     /// When the store has acknowledged it: what a flush acknowledged survives the loss of the machine; after any crash the disk
     /// is a flush that includes it
     Store,
+}
+
+/// How units are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compress {
+    /// Not at all
+    None,
+    /// Zstandard, at level 1; what does not shrink stays as it is
+    Zstd,
+}
+
+/// How objects are written.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Coding {
+    /// On an object store: compress what is written
+    #[arg(long, value_enum, value_name = "METHOD", default_value = "none")]
+    compress: Compress,
+    /// On an object store: encrypt what is written (AES-256-GCM), with a key that the key file wraps
+    #[arg(long)]
+    encrypt: bool,
+    /// With --encrypt: a file with 32 random bytes or more (by default STEADFAST_KEY_FILE). Without it nobody can read the
+    /// volume: keep a copy elsewhere
+    #[arg(long, value_name = "FILE", requires = "encrypt")]
+    key_file: Option<PathBuf>,
+    /// On an object store: what is read, compressed and encrypted at a time, 4K to 256K [default: 64K]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    unit: Option<u64>,
+}
+
+impl Coding {
+    /// Whether one of the options is given, which are for object stores alone.
+    pub(super) fn is_given(&self) -> bool {
+        self.compress != Compress::None || self.encrypt || self.unit.is_some()
+    }
+
+    fn options(&self) -> Result<CreateOptions, Failure> {
+        let unit_blocks = match self.unit {
+            None => None,
+            Some(bytes) => Some(
+                u16::try_from(bytes / BLOCK_SIZE as u64)
+                    .ok()
+                    .filter(|blocks| Features::UNITS.contains(blocks))
+                    .filter(|_| bytes.is_multiple_of(BLOCK_SIZE as u64))
+                    .ok_or_else(|| {
+                        Failure::usage("--unit: a multiple of 4K from 4K to 256K is needed")
+                    })?,
+            ),
+        };
+        let key = match self.encrypt {
+            false => None,
+            true => Some(store::key_file_of(self.key_file.as_deref())?.ok_or_else(|| {
+                Failure::usage(
+                    "--encrypt needs a key file: 'head -c 32 /dev/urandom > FILE' makes one; then give '--key-file FILE'",
+                )
+            })?),
+        };
+        Ok(CreateOptions {
+            compression: (self.compress == Compress::Zstd).then_some(Compression::Zstd),
+            key,
+            unit_blocks,
+        })
+    }
 }
 
 pub(super) fn run(args: &Args, image: &Path, url: &store::Url) -> Result<ExitCode, Failure> {
@@ -44,6 +109,7 @@ pub(super) fn run(args: &Args, image: &Path, url: &store::Url) -> Result<ExitCod
         ));
     }
     let Flush::Store = args.flush;
+    let coding = args.coding.options()?;
     let blocks = bytes / BLOCK_SIZE as u64;
     let endpoint = args.endpoint.as_deref();
     let place = store::location(&url.url, endpoint)?;
@@ -59,12 +125,16 @@ pub(super) fn run(args: &Args, image: &Path, url: &store::Url) -> Result<ExitCod
         return Err(refusal(&url.url, &report));
     }
     command::notes(&report);
-    create(place, blocks, store::PATIENCE).map_err(store::failure)?;
+    create_with(place, blocks, &coding, store::PATIENCE).map_err(store::failure)?;
     let wishes = store::Wishes {
         endpoint: args.endpoint.clone(),
+        key_file: args.coding.key_file.clone(),
         ..store::Wishes::default()
     };
-    let device = store::open_disk(url, Access::Change, &store::options(&wishes))?;
+    let mut options: OpenOptions = store::options(&wishes)?;
+    // A key file in the environment says nothing of a volume that is not to be encrypted.
+    options.access.key = coding.key;
+    let device = store::open_disk(url, Access::Change, &options)?;
     let contract = args.contract.unwrap_or_default();
     let made = volume::make(
         &device,

@@ -92,7 +92,7 @@ pub(super) fn run(args: &Args, url: &store::Url) -> Result<ExitCode, Failure> {
     };
     let options = OpenOptions {
         flush_when_full: true,
-        ..store::options(&store::Wishes::default())
+        ..store::options(&store::Wishes::default())?
     };
     let disk = StoreDisk(store::open_disk(url, access, &options)?);
     serve_fuse(args, &args.image, &dir, Arc::new(disk), args.epoch_full)

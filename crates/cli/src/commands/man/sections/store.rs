@@ -101,4 +101,11 @@ pub(super) const SECTIONS: &[Sections] = &[
             "Fence the owner: it acknowledges nothing more. Any machine may then mount the volume.",
         )],
     ),
+    usual(
+        "steadfast-store-rekey",
+        &[(
+            "steadfast store rekey --key-file old --new-key-file new s3://bucket/prefix",
+            "From now on the file 'new' opens the volume, and 'old' does not.",
+        )],
+    ),
 ];
