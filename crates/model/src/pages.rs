@@ -295,6 +295,7 @@ fn sum(slot: &Slot, level: u32, base: u64) -> u128 {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
