@@ -1,18 +1,21 @@
 //! One run under several models: states, verdicts, findings.
 //!
 //! Verdicts are kept by tree and number of acknowledgements, so that a tree that several models or repairs allow is
-//! judged once. Findings are broken states with the same first line of output; each is then reduced and repaired ([`crate::why`]).
+//! judged once. So is a state that differs from one that was judged only where the checker never looked ([`Judge::counting`]). Findings are broken states with the same first line of output; each is then reduced and repaired ([`crate::why`]).
 
 use crate::check::{Checker, Verdict};
 use crate::effects::{Effects, Run};
 use crate::models::Model;
 use crate::planted::{self, Planted};
+use crate::record::looked::{Look, View};
+use crate::recovery::{self, Recoveries};
 use crate::states::{Coverage, Former, Limits, State, Way, enumerate};
+use crate::superfluous::{self, Superfluous};
 use crate::why::{self, Cause, Repair};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// One in so many verdicts is asked for twice, and the first of each kind.
@@ -33,6 +36,27 @@ pub struct Options {
     pub repair: bool,
     /// Whether trees and verdicts are shared (off: each state is judged by itself).
     pub prune: bool,
+    /// Of how many states with a good verdict, for each model, the recovery is recorded and cut.
+    pub recovery_cuts: usize,
+    /// Whether syncs are looked for that can go.
+    pub superfluous: bool,
+}
+
+impl Options {
+    /// These models, with the usual limits: repairs, neither cuts inside recoveries nor superfluous syncs.
+    #[must_use]
+    pub fn new(models: Vec<Model>) -> Options {
+        Options {
+            models,
+            limits: Limits::default(),
+            budget: Duration::from_secs(600),
+            jobs: 1,
+            repair: true,
+            prune: true,
+            recovery_cuts: 0,
+            superfluous: false,
+        }
+    }
 }
 
 /// Whether everything that was issued is lost, or the state is bad in itself.
@@ -113,6 +137,10 @@ pub struct Outcome {
     pub findings: Vec<Finding>,
     /// What was looked at, by model.
     pub explored: Vec<Explored>,
+    /// Cuts inside recoveries, if they were asked for.
+    pub recoveries: Option<Recoveries>,
+    /// Syncs that can go, by model, if they were asked for.
+    pub superfluous: Vec<Superfluous>,
     /// Runs of the checker.
     pub checks: usize,
     /// Broken states whose second verdict was another.
@@ -130,10 +158,29 @@ type Key = (u128, usize, usize);
 /// Verdicts by position of the state.
 type Judged = Vec<(usize, Option<Verdict>)>;
 
+/// What a checker looked at, what it saw there, and what it said.
+struct Footprint {
+    looks: Vec<(Look, u128)>,
+    verdict: Verdict,
+}
+
+impl Footprint {
+    /// Whether a checker sees the same in this tree.
+    fn fits(&self, view: &View<'_>) -> bool {
+        self.looks
+            .iter()
+            .all(|(look, seen)| view.seen(look) == *seen)
+    }
+}
+
+/// Footprints by acknowledgements that must be there, and those that may be.
+type Footprints = HashMap<(usize, usize), Vec<Arc<Footprint>>>;
+
 /// Judges states, remembers verdicts.
 pub struct Judge<'a> {
     checker: &'a Checker,
     known: Mutex<HashMap<Key, Verdict>>,
+    footprints: Mutex<Footprints>,
     checks: AtomicUsize,
     flaky: Mutex<Vec<String>>,
     lines: Mutex<BTreeSet<String>>,
@@ -158,6 +205,7 @@ impl<'a> Judge<'a> {
         Judge {
             checker,
             known: Mutex::default(),
+            footprints: Mutex::default(),
             checks: AtomicUsize::new(0),
             flaky: Mutex::default(),
             lines: Mutex::default(),
@@ -220,8 +268,23 @@ impl<'a> Judge<'a> {
             return Ok(None);
         }
         let disk = former.disk(&state.bits, state.tear);
+        let acks = (acked, may);
         let (must, may) = (&effects.acks[..acked], &effects.acks[..may]);
-        let verdict = self.checker.judge(&disk, must, may)?;
+        let verdict = match self.prune {
+            false => self.checker.judge(&disk, must, may)?,
+            true => {
+                let view = View::new(&disk);
+                if let Some(verdict) = self.look_alike(&view, acks) {
+                    lock().insert(key, verdict.clone());
+                    return Ok(Some(verdict));
+                }
+                let (verdict, looks) = self.checker.judge_looked(&view, must, may)?;
+                if let (Some(looks), false) = (looks, matches!(verdict, Verdict::Error(_))) {
+                    self.remember(&view, acks, looks, &verdict);
+                }
+                verdict
+            }
+        };
         let count = self.checks.fetch_add(1, Ordering::Relaxed);
         if self.is_new(&verdict) || count.is_multiple_of(TWICE) {
             let again = self.checker.judge(&disk, must, may)?;
@@ -241,6 +304,32 @@ impl<'a> Judge<'a> {
         }
         lock().insert(key, verdict.clone());
         Ok(Some(verdict))
+    }
+
+    /// The verdict of a state that shows the checker the same.
+    fn look_alike(&self, view: &View<'_>, acks: (usize, usize)) -> Option<Verdict> {
+        let known: Vec<Arc<Footprint>> = {
+            let footprints = self.footprints.lock();
+            let footprints = footprints.unwrap_or_else(PoisonError::into_inner);
+            footprints.get(&acks)?.clone()
+        };
+        // Neighbours in the order of telling are alike: the last first.
+        let fits = known.iter().rev().find(|f| f.fits(view));
+        fits.map(|f| f.verdict.clone())
+    }
+
+    fn remember(&self, view: &View<'_>, acks: (usize, usize), looks: Vec<Look>, verdict: &Verdict) {
+        let seen = looks.into_iter().map(|look| {
+            let seen = view.seen(&look);
+            (look, seen)
+        });
+        let footprint = Arc::new(Footprint {
+            looks: seen.collect(),
+            verdict: verdict.clone(),
+        });
+        let footprints = self.footprints.lock();
+        let mut footprints = footprints.unwrap_or_else(PoisonError::into_inner);
+        footprints.entry(acks).or_default().push(footprint);
     }
 
     /// Whether a checker says this for the first time.
@@ -335,9 +424,9 @@ pub fn kin(line: &str) -> String {
 }
 
 /// Broken states of one model, by what they say.
-type Groups = BTreeMap<(Kind, String), Vec<usize>>;
+pub(crate) type Groups = BTreeMap<(Kind, String), Vec<usize>>;
 
-fn groups(
+pub(crate) fn groups(
     judge: &Judge<'_>,
     effects: &Effects,
     states: &[State],
@@ -406,6 +495,11 @@ pub fn explore_watched(
     );
     let mut outcome = Outcome::default();
     let mut found: BTreeMap<(Kind, String), Finding> = BTreeMap::new();
+    let recover = checker.recover.as_deref();
+    let mut recoveries = recover
+        .filter(|_| options.recovery_cuts > 0)
+        .map(|r| recovery::Recorder::new(r, checker.time, stop));
+    outcome.recoveries = recoveries.as_ref().map(|_| Recoveries::default());
     for (m, model) in options.models.iter().enumerate() {
         let effects = Effects::new(run, model);
         let states = states_of(&effects, model, options.limits);
@@ -471,6 +565,24 @@ pub fn explore_watched(
                 cause,
                 repair,
             });
+        }
+        if let (Some(recorder), Some(into)) = (&mut recoveries, &mut outcome.recoveries) {
+            judge.tell(format!("recoveries on {}", model.name), progress);
+            let judged = (states.all.as_slice(), verdicts.as_slice());
+            recovery::explore(
+                &judge,
+                recorder,
+                &effects,
+                (m, model),
+                judged,
+                options,
+                into,
+            )?;
+        }
+        if options.superfluous {
+            judge.tell(format!("syncs on {}", model.name), progress);
+            let found = superfluous::find(&judge, run, (m, model), options)?;
+            outcome.superfluous.push(found);
         }
     }
     outcome.interrupted = stop.load(Ordering::Relaxed);

@@ -6,7 +6,8 @@
 //! - [`effects`]: what the calls of a run do to the medium under a model;
 //! - [`states`]: the trees that a power cut may leave;
 //! - [`check`]: the commands that judge them;
-//! - [`explore`]: all of it for one run, findings with their causes and repairs (`why`);
+//! - [`explore`]: all of it for one run, findings with their causes and repairs (`why`), cuts inside the recovery (`recovery`), and
+//!   syncs that can go ([`superfluous`]);
 //! - [`report`]: what is told of them, as text, JSON, JUnit, SARIF and HTML;
 //! - [`live`]: a mount whose power can be cut while programs use it;
 //! - [`real`]: the same calls on real file systems: models calibrated, findings confirmed.
@@ -19,13 +20,17 @@ pub mod models;
 pub mod planted;
 pub mod real;
 pub mod record;
+pub mod recovery;
 pub mod report;
 pub mod states;
+pub mod superfluous;
 pub mod trace;
 pub mod why;
 
 #[cfg(test)]
 mod planted_tests;
+#[cfg(test)]
+mod prune_tests;
 #[cfg(test)]
 mod script;
 #[cfg(test)]

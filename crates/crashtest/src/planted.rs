@@ -23,6 +23,10 @@ pub enum Planted {
     NotReduced,
     /// A second verdict that differs is passed over.
     FlakyUnsaid,
+    /// A sync is called superfluous although states without it are worse.
+    WorseUnseen,
+    /// What a checker reads does not count as looked at.
+    LookForgotten,
 }
 
 #[cfg(any(test, feature = "faults"))]

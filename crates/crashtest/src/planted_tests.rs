@@ -21,8 +21,7 @@ fn explored(run: &Run, check: &str, fault: Option<Planted>) -> Outcome {
         },
         budget: Duration::from_secs(100),
         jobs: 2,
-        repair: true,
-        prune: true,
+        ..Options::new(Vec::new())
     };
     let checker = Checker::new(None, Some(check.to_owned())).unwrap();
     plant_here(fault);

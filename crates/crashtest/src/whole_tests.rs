@@ -25,8 +25,7 @@ fn explored(run: &Run, models: &[&str], check: &str) -> (Outcome, Report) {
         },
         budget: Duration::from_secs(100),
         jobs: 2,
-        repair: true,
-        prune: true,
+        ..Options::new(Vec::new())
     };
     let checker = Checker::new(None, Some(check.to_owned())).unwrap();
     let outcome = explore(run, &checker, &options, &AtomicBool::new(false)).unwrap();

@@ -15,6 +15,7 @@ pub use lay::lay_out;
 pub use run::Isolation;
 
 use crate::effects::Disk;
+use crate::record::looked::{self, Look, View};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -94,13 +95,48 @@ impl Checker {
     /// # Errors
     /// If the state cannot be laid out.
     pub fn judge(&self, disk: &Disk, acked: &[String], issued: &[String]) -> io::Result<Verdict> {
-        let place = tempfile::Builder::new()
-            .prefix("steadfast-crash.")
-            .tempdir_in(&self.scratch)?;
+        let place = self.place()?;
         let dir = place.path().join("state");
         lay_out(disk, &dir)?;
+        let verdict = self.judge_at(place.path(), &dir, acked, issued);
+        // Directories may have lost their permission bits.
+        lay::make_removable(&dir);
+        verdict
+    }
+
+    /// The same on a mount that notes what is looked at. Where there can be none, the state is laid out and nothing is noted.
+    ///
+    /// # Errors
+    /// If the state cannot be served.
+    pub(crate) fn judge_looked(
+        &self,
+        view: &View<'_>,
+        acked: &[String],
+        issued: &[String],
+    ) -> io::Result<(Verdict, Option<Vec<Look>>)> {
+        let place = self.place()?;
+        let judge = |dir: &Path| self.judge_at(place.path(), dir, acked, issued);
+        match looked::serve(view, judge)? {
+            Some((verdict, looks)) => Ok((verdict?, Some(looks))),
+            None => Ok((self.judge(view.disk(), acked, issued)?, None)),
+        }
+    }
+
+    fn place(&self) -> io::Result<tempfile::TempDir> {
+        tempfile::Builder::new()
+            .prefix("steadfast-crash.")
+            .tempdir_in(&self.scratch)
+    }
+
+    fn judge_at(
+        &self,
+        place: &Path,
+        dir: &Path,
+        acked: &[String],
+        issued: &[String],
+    ) -> io::Result<Verdict> {
         let lines = |name: &str, lines: &[String]| {
-            let path = place.path().join(name);
+            let path = place.join(name);
             let mut text = lines.join("\n");
             if !text.is_empty() {
                 text.push('\n');
@@ -111,17 +147,14 @@ impl Checker {
         let issued = lines("issued", issued)?;
         let run = |command: &str| {
             let environment = [
-                ("CRASH_DIR", dir.as_path()),
+                ("CRASH_DIR", dir),
                 ("CRASH_ACKED", acked.as_path()),
                 ("CRASH_ISSUED", issued.as_path()),
             ];
-            let output = place.path().join("output");
-            run::run(command, &dir, &environment, &output, self)
+            let output = place.join("output");
+            run::run(command, dir, &environment, &output, self)
         };
-        let verdict = self.judged(&run);
-        // Directories may have lost their permission bits.
-        lay::make_removable(&dir);
-        verdict
+        self.judged(&run)
     }
 
     fn judged(&self, run: &dyn Fn(&str) -> io::Result<Ran>) -> io::Result<Verdict> {

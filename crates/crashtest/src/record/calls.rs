@@ -7,13 +7,14 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use steadfast_model::Tree;
 use steadfast_vfs::{Caller, Errno, Ino};
 
 use super::live::{Admitted, Mark, Tap};
+use super::mapped::BeforeCalls;
 use super::stacks::{Captured, Stacks};
 use crate::planted::{self, Planted};
 use crate::trace::{
@@ -82,6 +83,7 @@ pub(super) struct Calls {
     threads: Mutex<HashMap<u32, (u32, Instant)>>,
     stacks: Option<Stacks>,
     tap: Option<Arc<dyn Tap>>,
+    before: OnceLock<BeforeCalls>,
     /// The power is off.
     off: AtomicBool,
     output: Mutex<Option<Box<dyn Write + Send>>>,
@@ -118,6 +120,7 @@ impl Calls {
             threads: Mutex::default(),
             stacks,
             tap: None,
+            before: OnceLock::new(),
             off: AtomicBool::new(false),
             output: Mutex::new(output),
         }
@@ -126,6 +129,11 @@ impl Calls {
     /// Puts something between the program and the tree.
     pub(super) fn tap(&mut self, tap: Arc<dyn Tap>) {
         self.tap = Some(tap);
+    }
+
+    /// From now on pages that were stored to through mmap are written back before calls.
+    pub(super) fn write_back_before(&self, before: BeforeCalls) {
+        let _ = self.before.set(before);
     }
 
     fn admit(&self, op: &Op, bytes: usize) -> Result<Admitted, Errno> {
@@ -219,6 +227,13 @@ impl Calls {
         state.perform(self, &from, begin, op, bytes, admitted.mark)
     }
 
+    /// Before a call that changes or syncs names, or acknowledges: what was stored through mmap comes first, if that was asked for.
+    pub(super) fn before_names(&self) {
+        if let Some(before) = self.before.get() {
+            before.call();
+        }
+    }
+
     /// Writes; returns how many bytes were written.
     pub(super) fn write(
         &self,
@@ -268,6 +283,7 @@ impl Calls {
         source: AckSource,
         bytes: &[u8],
     ) -> Result<(), Errno> {
+        self.before_names();
         let copy = {
             let mut state = self.state();
             state.ready()?;

@@ -7,6 +7,8 @@
 //! - [`calls`](self): the lock under which a call changes the tree and is written down;
 //! - `watch`: calls that FUSE does not see, by a seccomp filter (`filter`); `stacks`: where in the program a call comes from;
 //! - `import`: a log of strace in place of a recording;
+//! - `mapped`: stores through mmap, written back when that is asked for;
+//! - `looked`: the same server for a checker, with what it looks at;
 //! - `server`: the protocol; `place`: the mount; `program`: the program and what it leaves behind; `source`: the initial tree.
 //!
 //! Promises: when [`record`] has returned, nothing is mounted and no process that the program started is left. A trace is
@@ -17,10 +19,13 @@ mod convert;
 mod filter;
 mod import;
 pub(crate) mod live;
+pub(crate) mod looked;
+mod mapped;
 mod place;
 mod program;
 mod server;
 mod source;
+mod special;
 #[cfg(target_arch = "x86_64")]
 mod stacks;
 #[cfg(not(target_arch = "x86_64"))]
@@ -48,6 +53,18 @@ pub use user::enter_user_namespace;
 /// The environment variable that names the file for `steadfast crash ack`.
 pub const ACK_VARIABLE: &str = "STEADFAST_CRASH_ACK";
 
+/// When stores through mmap are written back, so that they are in the trace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Mapped {
+    /// When the kernel does it: at the latest with the next sync of the file, or its last close.
+    #[default]
+    ByKernel,
+    /// After this time, again and again.
+    Every(Duration),
+    /// Before each call that changes or syncs names or says that something is done.
+    EveryCall,
+}
+
 /// What is recorded, and how.
 pub struct Options {
     /// The program and its arguments.
@@ -64,6 +81,8 @@ pub struct Options {
     pub time_limit: Duration,
     /// Whether to note where in the program each call comes from (on x86_64).
     pub stacks: bool,
+    /// When stores through mmap are written back.
+    pub mapped: Mapped,
     /// Most bytes of the trace.
     pub trace_bytes_max: u64,
     /// Becomes true when the recording is to end.
@@ -84,6 +103,7 @@ impl Options {
             at: None,
             time_limit: Duration::from_secs(600),
             stacks: true,
+            mapped: Mapped::ByKernel,
             trace_bytes_max: 8 << 30,
             interrupted: Arc::default(),
             output: None,
@@ -185,7 +205,13 @@ fn record_here(mut options: Options) -> Result<Recorded, RecordError> {
     let mounted = place.mount(server::Server::new(calls.clone()))?;
     // Held until no process is left whose calls could wait.
     let mut watched = None;
-    let ended = run(&options, &name, mounted.path(), &calls, &mut watched);
+    let ended = mapped::begin(options.mapped, mounted.path(), &calls)
+        .map_err(|e| RecordError::System(format!("writing mapped pages back: {e}")))
+        .and_then(|writing_back| {
+            let ended = run(&options, &name, mounted.path(), &calls, &mut watched);
+            drop(writing_back);
+            ended
+        });
     // Nothing counts after the end: what is left of the program is ended, then the mount.
     calls.close();
     let left_over = program::end_descendants();

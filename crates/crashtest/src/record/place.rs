@@ -18,7 +18,7 @@ use super::RecordError;
 use super::server::Server;
 
 /// Threads that serve: readers need not wait for one another.
-const THREADS: usize = 4;
+pub(super) const THREADS: usize = 4;
 /// How long the end of the threads is waited for.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
@@ -112,6 +112,11 @@ impl Place {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether no other process sees a mount here.
+    pub(super) fn is_private(&self) -> bool {
+        self.private
     }
 
     /// Mounts, and serves on threads of their own.

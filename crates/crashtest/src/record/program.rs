@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, WaitOptions};
 
-use super::server::{ACK_NAME, STDOUT_NAME};
+use super::special::{ACK_NAME, STDOUT_NAME};
 use super::{ACK_VARIABLE, RecordError};
 use crate::trace::Ended;
 

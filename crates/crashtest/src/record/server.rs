@@ -1,7 +1,6 @@
 //! The protocol: requests of the kernel become calls, answers come from the tree.
 //!
-//! Two files are not in the tree: standard output of the program, and the file that `steadfast crash ack` writes to. They
-//! have names in the root that no listing shows.
+//! Two files are not in the tree (`special`): standard output of the program, and the file that `steadfast crash ack` writes to.
 //!
 //! The kernel is the only way in, so it may keep names and attributes for long. Reading is answered from a copy of the tree
 //! and is not recorded. What is not offered is never answered with ENOSYS, which the kernel takes for "never ask again".
@@ -10,11 +9,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use fuser::{
-    Errno as Code, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
+    Errno as Code, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
@@ -22,19 +21,14 @@ use steadfast_vfs::{Attr, Caller, Errno, Ino, NAME_MAX, Seek};
 
 use super::calls::{Calls, Requester};
 use super::convert;
+use super::looked::{Look, Looks};
+use super::special::{special, special_attr, special_name};
 use crate::trace::{AckSource, Change, Op, Span, WriteHow};
 
 /// How long the kernel may keep names and attributes.
 const KEEP: Duration = Duration::from_secs(3600);
 /// Largest write in one request.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
-
-/// Name of standard output in the root.
-pub(super) const STDOUT_NAME: &str = ".steadfast-crash-stdout";
-/// Name of the file for `steadfast crash ack`.
-pub(super) const ACK_NAME: &str = ".steadfast-crash-ack";
-const STDOUT: Ino = 1 << 62;
-const ACK: Ino = STDOUT + 1;
 
 const O_APPEND: u32 = 0o2000;
 const O_TRUNC: u32 = 0o1000;
@@ -55,6 +49,8 @@ macro_rules! seen {
 /// Serves a recorded tree.
 pub(super) struct Server {
     calls: Arc<Calls>,
+    /// What a checker looks at, if that is asked for: then the kernel keeps nothing.
+    looks: Option<Arc<Looks>>,
 }
 
 fn code(errno: Errno) -> Code {
@@ -64,60 +60,58 @@ fn code(errno: Errno) -> Code {
     }
 }
 
-fn special(ino: INodeNo) -> Option<AckSource> {
-    match ino.0 {
-        STDOUT => Some(AckSource::Stdout),
-        ACK => Some(AckSource::Command),
-        _ => None,
-    }
-}
-
-fn special_name(parent: INodeNo, name: &OsStr) -> Option<Ino> {
-    match parent == INodeNo::ROOT {
-        true if name == STDOUT_NAME => Some(STDOUT),
-        true if name == ACK_NAME => Some(ACK),
-        _ => None,
-    }
-}
-
 impl Server {
     pub(super) fn new(calls: Arc<Calls>) -> Server {
-        Server { calls }
+        Server { calls, looks: None }
+    }
+
+    /// Serves a tree and notes what is looked at.
+    pub(super) fn looked(calls: Arc<Calls>, looks: Arc<Looks>) -> Server {
+        Server {
+            calls,
+            looks: Some(looks),
+        }
+    }
+
+    fn look(&self, look: impl FnOnce() -> Look) {
+        if let Some(looks) = &self.looks {
+            looks.note(look());
+        }
+    }
+
+    /// A directory that is removed, or renamed over, must be empty.
+    fn look_whether_empty(&self, parent: INodeNo, name: &[u8]) {
+        if let (Some(looks), Ok(tree)) = (&self.looks, self.calls.seen())
+            && let Some(ino) = Calls::named(&tree, parent.0, name)
+        {
+            looks.note(Look::List(ino));
+        }
+    }
+
+    /// How long the kernel may keep names and attributes.
+    fn keep(&self) -> Duration {
+        match self.looks {
+            Some(_) => Duration::ZERO,
+            None => KEEP,
+        }
+    }
+
+    fn entry(&self, reply: ReplyEntry, attr: &Attr) {
+        reply.entry(
+            &self.keep(),
+            &convert::attr(attr),
+            Generation(attr.generation),
+        );
     }
 
     fn who(&self, req: &Request) -> Requester {
         self.calls.requester(req.pid(), req.uid(), req.gid())
     }
 
-    fn special_attr(&self, ino: Ino) -> FileAttr {
-        let epoch = UNIX_EPOCH;
-        FileAttr {
-            ino: INodeNo(ino),
-            size: if ino == STDOUT {
-                self.calls.output_bytes()
-            } else {
-                0
-            },
-            blocks: 0,
-            atime: epoch,
-            mtime: epoch,
-            ctime: epoch,
-            crtime: epoch,
-            kind: FileType::RegularFile,
-            // Programs that give up their privileges still acknowledge.
-            perm: 0o666,
-            nlink: 1,
-            uid: rustix::process::getuid().as_raw(),
-            gid: rustix::process::getgid().as_raw(),
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
-        }
-    }
-
     /// A call that makes an inode.
     fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry, op: Op) {
         let begin = self.calls.now();
+        self.calls.before_names();
         if special_name(parent, name).is_some() {
             return reply.error(Code::EEXIST);
         }
@@ -129,7 +123,7 @@ impl Server {
             |tree, outcome| tree.getattr(outcome.made().unwrap_or_default()),
         );
         match made {
-            Ok(Ok(attr)) => entry(reply, &attr),
+            Ok(Ok(attr)) => self.entry(reply, &attr),
             Ok(Err(e)) | Err(e) => reply.error(code(e)),
         }
     }
@@ -151,10 +145,12 @@ impl Server {
         op: impl FnOnce(Vec<u8>, Option<Ino>) -> Op,
     ) {
         let begin = self.calls.now();
+        self.calls.before_names();
         if special_name(parent, name).is_some() {
             return reply.error(Code::EPERM);
         }
         let name = name.as_bytes();
+        self.look_whether_empty(parent, name);
         let removed = self.calls.perform_with(
             self.who(req),
             begin,
@@ -169,10 +165,6 @@ impl Server {
     }
 }
 
-fn entry(reply: ReplyEntry, attr: &Attr) {
-    reply.entry(&KEEP, &convert::attr(attr), Generation(attr.generation));
-}
-
 impl Filesystem for Server {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Without O_TRUNC in `open`, the truncation would arrive as a call of its own.
@@ -182,29 +174,39 @@ impl Filesystem for Server {
         // Less to ask before each write; the tree clears set-id bits by itself.
         let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         let _ = config.set_max_write(WRITE_BYTES_MAX);
+        if self.looks.is_some() {
+            // What is read ahead was not looked at.
+            let _ = config.set_max_readahead(1);
+        }
         Ok(())
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if let Some(ino) = special_name(parent, name) {
-            return reply.entry(&Duration::ZERO, &self.special_attr(ino), Generation(1));
+            return reply.entry(
+                &Duration::ZERO,
+                &special_attr(&self.calls, ino),
+                Generation(1),
+            );
         }
+        self.look(|| Look::Name(parent.0, name.as_bytes().to_vec()));
         let tree = seen!(self, reply);
         let found = tree
             .lookup(&Caller::root(), parent.0, name.as_bytes())
             .and_then(|ino| tree.getattr(ino));
         match found {
-            Ok(attr) => entry(reply, &attr),
+            Ok(attr) => self.entry(reply, &attr),
             Err(e) => reply.error(code(e)),
         }
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         if special(ino).is_some() {
-            return reply.attr(&Duration::ZERO, &self.special_attr(ino.0));
+            return reply.attr(&Duration::ZERO, &special_attr(&self.calls, ino.0));
         }
+        self.look(|| Look::Attr(ino.0));
         match seen!(self, reply).getattr(ino.0) {
-            Ok(attr) => reply.attr(&KEEP, &convert::attr(&attr)),
+            Ok(attr) => reply.attr(&self.keep(), &convert::attr(&attr)),
             Err(e) => reply.error(code(e)),
         }
     }
@@ -229,8 +231,9 @@ impl Filesystem for Server {
     ) {
         let begin = self.calls.now();
         if special(ino).is_some() {
-            return reply.attr(&Duration::ZERO, &self.special_attr(ino.0));
+            return reply.attr(&Duration::ZERO, &special_attr(&self.calls, ino.0));
         }
+        self.look(|| Look::Attr(ino.0));
         let change = Change {
             perm: mode.map(|m| (m & 0o7777) as u16),
             uid,
@@ -255,12 +258,13 @@ impl Filesystem for Server {
             |tree, _| tree.getattr(ino.0),
         );
         match done {
-            Ok(Ok(attr)) => reply.attr(&KEEP, &convert::attr(&attr)),
+            Ok(Ok(attr)) => reply.attr(&self.keep(), &convert::attr(&attr)),
             Ok(Err(e)) | Err(e) => reply.error(code(e)),
         }
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        self.look(|| Look::Link(ino.0));
         match seen!(self, reply).readlink(ino.0) {
             Ok(target) => reply.data(target),
             Err(e) => reply.error(code(e)),
@@ -350,6 +354,7 @@ impl Filesystem for Server {
         reply: ReplyEmpty,
     ) {
         let begin = self.calls.now();
+        self.calls.before_names();
         if special_name(parent, name).is_some() || special_name(new_parent, new_name).is_some() {
             return reply.error(Code::EPERM);
         }
@@ -357,6 +362,7 @@ impl Filesystem for Server {
             self.calls.refused();
             return reply.error(Code::EINVAL);
         };
+        self.look_whether_empty(new_parent, new_name.as_bytes());
         let done = self.calls.perform_with(
             self.who(req),
             begin,
@@ -387,9 +393,11 @@ impl Filesystem for Server {
         reply: ReplyEntry,
     ) {
         let begin = self.calls.now();
+        self.calls.before_names();
         if special(ino).is_some() || special_name(new_parent, new_name).is_some() {
             return reply.error(Code::EPERM);
         }
+        self.look(|| Look::Attr(ino.0));
         let op = Op::Link {
             ino: ino.0,
             parent: new_parent.0,
@@ -403,7 +411,7 @@ impl Filesystem for Server {
             |tree, _| tree.getattr(ino.0),
         );
         match done {
-            Ok(Ok(attr)) => entry(reply, &attr),
+            Ok(Ok(attr)) => self.entry(reply, &attr),
             Ok(Err(e)) | Err(e) => reply.error(code(e)),
         }
     }
@@ -414,6 +422,7 @@ impl Filesystem for Server {
             let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NONSEEKABLE;
             return reply.opened(FileHandle(0), how);
         }
+        self.look(|| Look::Attr(ino.0));
         let flags = flags.0 as u32;
         let op = Op::Open {
             ino: ino.0,
@@ -437,6 +446,7 @@ impl Filesystem for Server {
         reply: ReplyCreate,
     ) {
         let begin = self.calls.now();
+        self.calls.before_names();
         if special_name(parent, name).is_some() {
             return reply.error(Code::EEXIST);
         }
@@ -455,7 +465,7 @@ impl Filesystem for Server {
         );
         match made {
             Ok(Ok(attr)) => reply.created(
-                &KEEP,
+                &self.keep(),
                 &convert::attr(&attr),
                 Generation(attr.generation),
                 FileHandle(0),
@@ -478,6 +488,9 @@ impl Filesystem for Server {
     ) {
         if special(ino).is_some() {
             return reply.data(&[]);
+        }
+        if let Some(looks) = &self.looks {
+            looks.read(ino.0, offset, u64::from(size));
         }
         let mut buffer = vec![0; size as usize];
         match seen!(self, reply).read(ino.0, offset, &mut buffer) {
@@ -510,6 +523,7 @@ impl Filesystem for Server {
                 Err(e) => reply.error(code(e)),
             };
         }
+        self.look(|| Look::Attr(ino.0));
         let flags = flags.0 as u32;
         let has = |flag: u32| !by_kernel && flags & flag == flag;
         let op = Op::Write {
@@ -595,6 +609,7 @@ impl Filesystem for Server {
         data_only: bool,
         reply: ReplyEmpty,
     ) {
+        self.calls.before_names();
         let op = Op::FsyncDir {
             ino: ino.0,
             data_only,
@@ -610,6 +625,7 @@ impl Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
+        self.look(|| Look::List(ino.0));
         match seen!(self, reply).readdir(ino.0, offset, 512) {
             Ok(entries) => {
                 for e in &entries {
@@ -625,7 +641,12 @@ impl Filesystem for Server {
     }
 
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let used = seen!(self, reply).inodes() as u64;
+        let tree = seen!(self, reply);
+        // A number that differs from state to state would be one more thing to look at.
+        let used = match self.looks {
+            Some(_) => 0,
+            None => tree.inodes() as u64,
+        };
         let free = 1 << 20;
         reply.statfs(
             1 << 28,
@@ -652,6 +673,7 @@ impl Filesystem for Server {
         let Some(how) = convert::xattr(flags) else {
             return reply.error(Code::EINVAL);
         };
+        self.look(|| Look::Xattrs(ino.0));
         let op = Op::SetXattr {
             ino: ino.0,
             name: name.as_bytes().to_vec(),
@@ -665,6 +687,7 @@ impl Filesystem for Server {
         if special(ino).is_some() {
             return reply.error(Code::ENODATA);
         }
+        self.look(|| Look::Xattrs(ino.0));
         let tree = seen!(self, reply);
         match tree.getxattr(&Caller::root(), ino.0, name.as_bytes()) {
             Ok(value) => sized(reply, size, value),
@@ -676,6 +699,7 @@ impl Filesystem for Server {
         if special(ino).is_some() {
             return sized(reply, size, &[]);
         }
+        self.look(|| Look::Xattrs(ino.0));
         match seen!(self, reply).listxattr(&Caller::root(), ino.0) {
             Ok(names) => {
                 let mut list = Vec::new();
@@ -690,6 +714,7 @@ impl Filesystem for Server {
     }
 
     fn removexattr(&self, req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        self.look(|| Look::Xattrs(ino.0));
         let op = Op::RemoveXattr {
             ino: ino.0,
             name: name.as_bytes().to_vec(),
@@ -711,6 +736,7 @@ impl Filesystem for Server {
             self.calls.refused();
             return reply.error(Code::EOPNOTSUPP);
         };
+        self.look(|| Look::Attr(ino.0));
         let op = Op::Fallocate {
             ino: ino.0,
             mode,
@@ -737,6 +763,7 @@ impl Filesystem for Server {
         let Ok(offset) = u64::try_from(offset) else {
             return reply.error(Code::ENXIO);
         };
+        self.look(|| Look::Content(ino.0));
         match seen!(self, reply).seek(ino.0, offset, whence) {
             Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
             Err(e) => reply.error(code(e)),

@@ -1,12 +1,15 @@
 //! A report of an outcome.
 
 use super::{
-    EffectReport, FindingReport, ModelReport, Place, RepairReport, Report, StateReport, StepReport,
-    SyncReport, UnderReport, VERSION, WayReport,
+    EffectReport, FindingReport, InsideReport, ModelReport, Place, RecoveryReport, RepairReport,
+    Report, StateReport, StepReport, SuperfluousReport, SyncReport, UnderReport, VERSION,
+    WayReport,
 };
 use crate::effects::{Effects, Location, Run};
 use crate::explore::{Finding, Outcome, Under, kin};
 use crate::models::Model;
+use crate::recovery::{Inside, Recoveries};
+use crate::superfluous::Superfluous;
 use crate::why::{Repair, Sync, Told};
 use steadfast_model::Hasher128;
 
@@ -98,6 +101,59 @@ fn under(run: &Run, model: &Model, under: &Under) -> UnderReport {
         prefix: cause.is_prefix,
         repair: repair(run, &under.repair),
         state: StateReport::new(&under.state, &effects),
+        confirmation: None,
+    }
+}
+
+fn step_report(run: &Run, step: usize) -> Option<StepReport> {
+    run.steps.get(step).map(|s| StepReport {
+        number: s.number,
+        text: s.text.clone(),
+        location: place(s.location.as_ref()),
+    })
+}
+
+fn inside(run: &Run, models: &[Model], inside: &Inside) -> InsideReport {
+    let (outer, cause) = (&inside.outer_cause, &inside.cause);
+    let all = |run: &Run, told: &[Told]| told.iter().map(|t| effect(run, t)).collect();
+    InsideReport {
+        model: models
+            .get(inside.model)
+            .map_or_else(String::new, |m| m.name.clone()),
+        kind: inside.kind.name().to_owned(),
+        line: inside.line.clone(),
+        output: inside.output.clone(),
+        broken: inside.broken,
+        after: outer.durable.as_ref().map(|t| effect(run, t)),
+        without: all(run, &outer.lost),
+        durable: cause.durable.as_ref().map(|t| effect(&inside.run, t)),
+        lost: all(&inside.run, &cause.lost),
+        torn: cause.torn.as_ref().map(|(t, kept)| EffectReport {
+            bytes: Some(*kept),
+            ..effect(&inside.run, t)
+        }),
+    }
+}
+
+fn recovery(run: &Run, models: &[Model], found: &Recoveries) -> RecoveryReport {
+    let findings = found.findings.iter();
+    RecoveryReport {
+        recorded: found.recorded,
+        writing: found.writing,
+        judged: found.judged,
+        findings: findings.map(|f| inside(run, models, f)).collect(),
+    }
+}
+
+fn superfluous(run: &Run, models: &[Model], found: &Superfluous) -> SuperfluousReport {
+    let steps = found.steps.iter();
+    SuperfluousReport {
+        model: models
+            .get(found.model)
+            .map_or_else(String::new, |m| m.name.clone()),
+        syncs: steps.filter_map(|s| step_report(run, *s)).collect(),
+        of: found.of,
+        tried: found.tried,
     }
 }
 
@@ -197,18 +253,21 @@ pub fn make(run: &Run, models: &[Model], outcome: &Outcome, about: About) -> Rep
             })
             .collect(),
         findings: findings.collect(),
+        recovery: outcome
+            .recoveries
+            .as_ref()
+            .map(|r| recovery(run, models, r)),
+        superfluous: outcome
+            .superfluous
+            .iter()
+            .map(|s| superfluous(run, models, s))
+            .collect(),
         blind: about.blind,
         warnings,
         basic: outcome.explored.len() == models.len() && outcome.explored.iter().all(|e| e.basic),
         interrupted: outcome.interrupted,
-        steps: run
-            .steps
-            .iter()
-            .map(|s| StepReport {
-                number: s.number,
-                text: s.text.clone(),
-                location: place(s.location.as_ref()),
-            })
+        steps: (0..run.steps.len())
+            .filter_map(|s| step_report(run, s))
             .collect(),
     }
 }

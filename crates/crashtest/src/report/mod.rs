@@ -11,6 +11,8 @@ pub use html::html;
 pub use make::{About, BlindSpot, make};
 pub use text::{explain, text};
 
+use crate::real::confirm::Confirmation;
+
 use crate::effects::{Bits, Effects};
 use crate::states::{State, Tear, Way};
 use serde::{Deserialize, Serialize};
@@ -35,6 +37,12 @@ pub struct Report {
     pub models: Vec<ModelReport>,
     /// What was found, worst first.
     pub findings: Vec<FindingReport>,
+    /// Power cuts inside recoveries, if they were asked for.
+    #[serde(default)]
+    pub recovery: Option<RecoveryReport>,
+    /// Syncs that can go, by model, if they were asked for.
+    #[serde(default)]
+    pub superfluous: Vec<SuperfluousReport>,
     /// What was not seen.
     pub blind: Vec<String>,
     /// Why the result is worth less: a flaky checker, a budget that ended.
@@ -152,6 +160,81 @@ pub struct UnderReport {
     pub repair: RepairReport,
     /// The state.
     pub state: StateReport,
+    /// What the real file system showed, if that was asked for.
+    #[serde(default)]
+    pub confirmation: Option<ConfirmationReport>,
+}
+
+/// A finding looked for on the real file system.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConfirmationReport {
+    /// Power cuts.
+    pub cuts: usize,
+    /// Cuts that showed it.
+    pub shown: usize,
+    /// In a line.
+    pub line: String,
+}
+
+impl From<&Confirmation> for ConfirmationReport {
+    fn from(found: &Confirmation) -> ConfirmationReport {
+        ConfirmationReport {
+            cuts: found.cuts,
+            shown: found.shown(),
+            line: found.line(),
+        }
+    }
+}
+
+/// Power cuts inside recoveries.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct RecoveryReport {
+    /// States whose recovery was recorded.
+    pub recorded: usize,
+    /// Recoveries among them that change something.
+    pub writing: usize,
+    /// Trees inside them that were judged.
+    pub judged: usize,
+    /// What was found.
+    pub findings: Vec<InsideReport>,
+}
+
+/// A state inside a recovery that the next recovery does not mend.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InsideReport {
+    /// The model on which it was found first.
+    pub model: String,
+    /// `broken` or `acknowledged and lost`.
+    pub kind: String,
+    /// The first line of what the checker said.
+    pub line: String,
+    /// All that it said.
+    pub output: String,
+    /// Broken states.
+    pub broken: usize,
+    /// The last call of the run that the recovered state has.
+    pub after: Option<EffectReport>,
+    /// Calls before it that the recovered state does not have.
+    pub without: Vec<EffectReport>,
+    /// The last durable effect of the recovery.
+    pub durable: Option<EffectReport>,
+    /// Effects of the recovery that are lost.
+    pub lost: Vec<EffectReport>,
+    /// Its write that is torn.
+    pub torn: Option<EffectReport>,
+}
+
+/// Syncs that can go.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SuperfluousReport {
+    /// The model.
+    pub model: String,
+    /// They can go all at once.
+    pub syncs: Vec<StepReport>,
+    /// Syncs of the run.
+    pub of: usize,
+    /// Syncs that were tried.
+    pub tried: usize,
 }
 
 /// An effect to blame.
@@ -283,6 +366,14 @@ impl Report {
             let on = |u: &UnderReport| fail_on.is_empty() || fail_on.contains(&u.model);
             !f.known && f.under.iter().any(on)
         })
+    }
+
+    /// Whether something counts: a finding ([`Report::counted`]), or one inside a recovery.
+    #[must_use]
+    pub fn fails(&self, fail_on: &[String]) -> bool {
+        let inside = self.recovery.iter().flat_map(|r| &r.findings);
+        let on = |f: &InsideReport| fail_on.is_empty() || fail_on.contains(&f.model);
+        self.counted(fail_on).next().is_some() || inside.into_iter().any(on)
     }
 
     /// Marks what another report has, too.

@@ -1,6 +1,8 @@
 //! The report for a terminal: 40 lines at most, worst first.
 
-use super::{EffectReport, FindingReport, RepairReport, Report, UnderReport};
+use super::{
+    EffectReport, FindingReport, InsideReport, RepairReport, Report, SuperfluousReport, UnderReport,
+};
 use crate::effects::readable;
 
 /// Most lines.
@@ -115,7 +117,63 @@ fn finding(f: &FindingReport) -> Vec<String> {
         lines.extend(cause(first, 2));
         lines.extend(repair(first));
     }
+    let real = f.under.iter().filter_map(|u| u.confirmation.as_ref());
+    lines.extend(real.map(|c| format!("   real     {}", c.line)));
     lines
+}
+
+/// A finding inside a recovery.
+fn inside(f: &InsideReport) -> Vec<String> {
+    let mut lines = vec![
+        format!(
+            "{} on {}, after a power cut inside the recovery",
+            f.kind, f.model
+        ),
+        format!("   \"{}\"", shown(&f.line)),
+    ];
+    match &f.after {
+        Some(e) => lines.push(format!("   state    after {}", effect(e))),
+        None => lines.push("   state    as before the first call".to_owned()),
+    }
+    let without = f.without.iter().take(2);
+    lines.extend(without.map(|e| format!("   without  {}", effect(e))));
+    match &f.durable {
+        Some(e) => lines.push(format!("   durable  recovery {}", effect(e))),
+        None => lines.push("   durable  nothing of the recovery".to_owned()),
+    }
+    let lost = f.lost.iter().take(2);
+    lines.extend(lost.map(|e| format!("   lost     recovery {}", effect(e))));
+    let torn = f.torn.iter();
+    lines.extend(torn.map(|e| format!("   torn     recovery {}", effect(e))));
+    lines
+}
+
+/// Syncs that can go, under one model.
+fn superfluous(s: &SuperfluousReport) -> String {
+    const SHOWN: usize = 3;
+    let tried = match s.tried == s.of {
+        true => String::new(),
+        false => format!(", {} of them tried", s.tried),
+    };
+    let mut line = format!(
+        "superfluous on {}: {} of {}{tried}",
+        s.model,
+        s.syncs.len(),
+        counted(s.of, "sync")
+    );
+    let told = s.syncs.iter().take(SHOWN).map(|step| {
+        let place = step.location.as_ref();
+        let place = place.map_or_else(String::new, |l| format!(" ({})", l.text()));
+        format!("#{} {}{place}", step.number, step.text)
+    });
+    let told: Vec<String> = told.collect();
+    if !told.is_empty() {
+        line.push_str(&format!(": {}", told.join("; ")));
+    }
+    if s.syncs.len() > SHOWN {
+        line.push_str(&format!("; and {} more", s.syncs.len() - SHOWN));
+    }
+    line
 }
 
 /// The report, in 40 lines at most.
@@ -155,6 +213,17 @@ pub fn text(report: &Report) -> String {
             m.calibration,
         ));
     }
+    tail.extend(report.superfluous.iter().map(superfluous));
+    if let Some(r) = &report.recovery {
+        tail.push(format!(
+            "recoveries: {} of {} change something; {} inside them, {} broken for {}",
+            r.writing,
+            r.recorded,
+            counted(r.judged, "tree"),
+            r.findings.iter().map(|f| f.broken).sum::<usize>(),
+            counted(r.findings.len(), "reason"),
+        ));
+    }
     let warnings = report.warnings.iter();
     tail.extend(warnings.map(|w| format!("warning: {}", readable(w.as_bytes()))));
     if !report.blind.is_empty() {
@@ -177,6 +246,13 @@ pub fn text(report: &Report) -> String {
         // A line is kept to say what is not shown.
         if lines.len() + next.len() + usize::from(left > 1) > room {
             lines.push(format!("{left} more findings: see --json or --html"));
+            break;
+        }
+        lines.extend(next);
+    }
+    for f in report.recovery.iter().flat_map(|r| &r.findings) {
+        let next = inside(f);
+        if lines.len() + next.len() > room {
             break;
         }
         lines.extend(next);

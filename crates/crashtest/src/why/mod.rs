@@ -211,8 +211,8 @@ fn missing(effects: &Effects, state: &State, count: usize) -> Vec<usize> {
         .collect()
 }
 
-/// `moment`: when the lost acknowledgement was there.
-fn cause(effects: &Effects, state: &State, kind: Kind, moment: usize) -> Cause {
+/// What is durable and what is not in a state. `moment`: when the lost acknowledgement was there.
+pub(crate) fn cause(effects: &Effects, state: &State, kind: Kind, moment: usize) -> Cause {
     let count = match kind {
         Kind::Lost => effects.upto.get(moment).copied().unwrap_or(0),
         Kind::Broken => 0,

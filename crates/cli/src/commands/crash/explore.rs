@@ -1,14 +1,16 @@
 //! `steadfast crash explore`: judges the states that a power cut in a recorded run could leave.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use steadfast_crashtest::check::{Checker, Verdict};
 use steadfast_crashtest::effects::{Effects, Run, readable};
 use steadfast_crashtest::explore::{self, Options};
 use steadfast_crashtest::models::Model;
+use steadfast_crashtest::real::{Kind, confirm};
 use steadfast_crashtest::report::{self, About, Report};
 use steadfast_crashtest::states::{Former, Limits};
 use steadfast_crashtest::trace::{Ended, Trace};
@@ -59,9 +61,19 @@ pub(crate) struct ExploreOptions {
     /// Do not look for syncs that repair what is found
     #[arg(long)]
     no_repair: bool,
-    /// Judge each state by itself, also if it equals one that was judged
-    #[arg(long)]
+    /// Judge each state by itself, also if it equals one that was judged, or differs only where the check never looked
+    #[arg(long, visible_alias = "no-prune")]
     no_pruning: bool,
+    /// Record the recovery of this many states (for each model, with --recover), and judge every state that a power cut inside it could
+    /// leave
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "30", default_value_t = 0, hide_default_value = true)]
+    recovery_cuts: usize,
+    /// Look for syncs that can go without a state getting worse, on each model
+    #[arg(long)]
+    superfluous: bool,
+    /// Look for each finding on the real ext4, xfs or btrfs, too, with this many power cuts (needs root)
+    #[arg(long, value_name = "CUTS", num_args = 0..=1, require_equals = true, default_missing_value = "100", default_value_t = 0, hide_default_value = true)]
+    confirm: usize,
     /// The disk says that data is durable when it is not: syncs keep order, but make nothing durable
     #[arg(long)]
     lying_disk: bool,
@@ -130,6 +142,11 @@ pub(super) fn prepare(how: &ExploreOptions) -> Result<Prepared, Failure> {
     for model in &mut models {
         model.lying_disk = how.lying_disk;
     }
+    if how.recovery_cuts > 0 && how.recover.is_none() {
+        return Err(usage(
+            "--recovery-cuts: there is no recovery to cut; --recover names it",
+        ));
+    }
     let baseline = how.baseline.as_deref().map(read_report).transpose()?;
     let mut checker = Checker::new(how.recover.clone(), how.check.clone()).map_err(not_run)?;
     checker.time = how.check_time;
@@ -170,6 +187,8 @@ pub(super) fn explore(
         jobs: how.jobs.unwrap_or_else(processors).max(1),
         repair: !how.no_repair,
         prune: !how.no_pruning,
+        recovery_cuts: how.recovery_cuts,
+        superfluous: how.superfluous,
     };
     let meter = Meter::new(false);
     let outcome = explore::explore_watched(
@@ -190,10 +209,19 @@ pub(super) fn explore(
     if let Some(baseline) = &prepared.baseline {
         report.forgive(baseline);
     }
+    if how.confirm > 0 {
+        let real = Confirm {
+            cuts: how.confirm,
+            seed: how.seed,
+            jobs: options.jobs,
+            checker: &prepared.checker,
+        };
+        real.all(&run, &options.models, &mut report, stop)?;
+    }
     let saved = report_of(path);
     let json = serde_json::to_vec(&report).map_err(not_run)?;
     steadfast::atomic_replace(&saved, &json).map_err(not_run)?;
-    let code = if report.counted(&how.fail_on).next().is_some() {
+    let code = if report.fails(&how.fail_on) {
         ExitCode::from(Code::Failed)
     } else if !report.basic {
         ExitCode::from(Code::CutShort)
@@ -201,6 +229,66 @@ pub(super) fn explore(
         ExitCode::SUCCESS
     };
     Ok((report, code))
+}
+
+/// How findings are looked for on real file systems.
+struct Confirm<'a> {
+    cuts: usize,
+    seed: u64,
+    jobs: usize,
+    checker: &'a Checker,
+}
+
+impl Confirm<'_> {
+    /// Each finding on the file systems of its models; what cannot be tried here is a warning.
+    fn all(
+        &self,
+        run: &Run,
+        models: &[Model],
+        report: &mut Report,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
+        let meter = Meter::new(false);
+        let mut unable = BTreeSet::new();
+        for finding in &mut report.findings {
+            let line = finding.line.clone();
+            for under in &mut finding.under {
+                let model = models.iter().find(|m| m.name == under.model);
+                let (Some((fs, mount)), Some(model)) = (Kind::of_model(&under.model), model) else {
+                    continue;
+                };
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let effects = Effects::new(run, model);
+                let state = under.state.state(&effects).map_err(not_run)?;
+                let what = format!("power cuts for {} on {}", finding.id, fs.name());
+                let found = confirm::confirm(
+                    run,
+                    &confirm::Options {
+                        fs,
+                        mount: mount.to_owned(),
+                        cuts: self.cuts,
+                        seed: self.seed,
+                        jobs: self.jobs,
+                        tree: Some(Former::new(&effects).disk(&state.bits, state.tear)),
+                        checker: Some(self.checker),
+                        line: Some(line.clone()),
+                    },
+                    stop,
+                    &|done| meter.show(&what, done as u64, self.cuts as u64),
+                );
+                match found {
+                    Ok(found) => under.confirmation = Some((&found).into()),
+                    Err(e) => {
+                        unable.insert(format!("not confirmed on {}: {e}", fs.name()));
+                    }
+                }
+            }
+        }
+        report.warnings.extend(unable);
+        Ok(())
+    }
 }
 
 pub(super) fn processors() -> usize {

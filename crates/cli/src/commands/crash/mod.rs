@@ -122,6 +122,7 @@ fn stopped_by_signals() -> Result<Arc<AtomicBool>, Failure> {
 /// A time as people write it: `90`, `90s`, `10m`, `1h`, `0.5s`.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, factor) = match text.as_bytes().last() {
+        _ if text.ends_with("ms") => (&text[..text.len() - 2], 0.001),
         Some(b's') => (&text[..text.len() - 1], 1.0),
         Some(b'm') => (&text[..text.len() - 1], 60.0),
         Some(b'h') => (&text[..text.len() - 1], 3600.0),
@@ -130,7 +131,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     let seconds = number.parse::<f64>().ok().filter(|n| *n > 0.0);
     seconds
         .and_then(|n| Duration::try_from_secs_f64(n * factor).ok())
-        .ok_or_else(|| format!("'{text}' is no time: write 90s, 10m or 1h"))
+        .ok_or_else(|| format!("'{text}' is no time: write 10ms, 90s, 10m or 1h"))
 }
 
 /// Where the report of a trace is kept, for `explain` and `show`.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use steadfast_crashtest::record::{self, Options, Recorded};
+use steadfast_crashtest::record::{self, Mapped, Options, Recorded};
 use steadfast_crashtest::trace::{BlindSpots, Ended};
 
 use super::{duration, not_run};
@@ -33,12 +33,23 @@ pub(crate) struct RecordOptions {
     /// Do not note where in the program each call comes from
     #[arg(long)]
     no_stacks: bool,
+    /// Have stores through mmap written back after this time again and again, or before each call that changes or syncs names or
+    /// acknowledges (every-call). Default: when the kernel does it, so that their order is not known
+    #[arg(long, value_name = "TIME|every-call", value_parser = mapped)]
+    mmap: Option<Mapped>,
     /// Largest trace
     #[arg(long, value_name = "SIZE", default_value = "8G", value_parser = size::parse)]
     trace_limit: u64,
     /// Go on although the workload ends with another exit status than 0
     #[arg(long)]
     allow_failure: bool,
+}
+
+fn mapped(text: &str) -> Result<Mapped, String> {
+    match text {
+        "every-call" => Ok(Mapped::EveryCall),
+        _ => duration(text).map(Mapped::Every),
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -106,6 +117,7 @@ pub(super) fn record(
     options.time_limit = how.time_limit;
     options.trace_bytes_max = how.trace_limit;
     options.stacks = !how.no_stacks;
+    options.mapped = how.mmap.unwrap_or_default();
     options.interrupted = Arc::clone(stop);
     options.output = Some(Box::new(std::io::stderr()));
     let recorded = record::record(options).map_err(not_run)?;

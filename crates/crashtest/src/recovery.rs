@@ -1,0 +1,216 @@
+//! A power cut inside the recovery: of states that the program survives, the recovery is recorded, and its states are judged in turn.
+//!
+//! The recovery of a state is a run like any other. What is acknowledged in the state must be there after every cut inside it, too.
+
+use crate::check::{Verdict, lay_out};
+use crate::effects::{Effects, Run, What};
+use crate::explore::{Judge, Kind, Options, groups};
+use crate::models::Model;
+use crate::record;
+use crate::states::{Limits, State, enumerate};
+use crate::trace::{Ended, Trace};
+use crate::why::{self, Cause};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Most states of each way inside one recovery.
+const EACH_MAX: usize = 300;
+/// States by chance inside one recovery.
+const SAMPLES: usize = 20;
+
+/// What came out.
+#[derive(Clone, Debug, Default)]
+pub struct Recoveries {
+    /// States whose recovery was recorded.
+    pub recorded: usize,
+    /// Of these, how many recoveries change something.
+    pub writing: usize,
+    /// Trees inside them that were judged.
+    pub judged: usize,
+    /// What was found, one for each first line.
+    pub findings: Vec<Inside>,
+}
+
+/// A state inside a recovery that the next recovery does not mend.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    /// Position of the model.
+    pub model: usize,
+    /// What it is.
+    pub kind: Kind,
+    /// The first line of the checker's output.
+    pub line: String,
+    /// All of it.
+    pub output: String,
+    /// Broken states.
+    pub broken: usize,
+    /// The state that was recovered.
+    pub outer: State,
+    /// What is durable and what is not in that state.
+    pub outer_cause: Cause,
+    /// The run of the recovery.
+    pub run: Run,
+    /// What is durable of it, and what is not.
+    pub cause: Cause,
+}
+
+/// Records recoveries, each tree's once.
+pub(crate) struct Recorder<'a> {
+    recover: &'a str,
+    time: Duration,
+    stop: &'a AtomicBool,
+    known: HashMap<u128, Option<Arc<Run>>>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(recover: &'a str, time: Duration, stop: &'a AtomicBool) -> Recorder<'a> {
+        Recorder {
+            recover,
+            time,
+            stop,
+            known: HashMap::new(),
+        }
+    }
+
+    /// The run of the recovery of a tree; none if it failed.
+    fn run(
+        &mut self,
+        tree: &crate::effects::Disk,
+        digest: u128,
+        acks: (&[String], &[String]),
+    ) -> io::Result<Option<Arc<Run>>> {
+        if let Some(known) = self.known.get(&digest) {
+            return Ok(known.clone());
+        }
+        let place = tempfile::Builder::new()
+            .prefix("steadfast-crash-recovery.")
+            .tempdir()?;
+        let from = place.path().join("state");
+        lay_out(tree, &from)?;
+        let run = self.recorded(place.path(), &from, acks)?.map(Arc::new);
+        self.known.insert(digest, run.clone());
+        Ok(run)
+    }
+
+    fn recorded(
+        &self,
+        place: &Path,
+        from: &Path,
+        (acked, issued): (&[String], &[String]),
+    ) -> io::Result<Option<Run>> {
+        let lines = |name: &str, lines: &[String]| -> io::Result<OsString> {
+            let path = place.join(name);
+            let text: String = lines.iter().map(|l| format!("{l}\n")).collect();
+            std::fs::write(&path, text)?;
+            Ok(path.into_os_string())
+        };
+        let script =
+            "CRASH_ACKED=$1 CRASH_ISSUED=$2; export CRASH_ACKED CRASH_ISSUED; exec sh -c \"$0\"";
+        let command = vec![
+            "sh".into(),
+            "-c".into(),
+            script.into(),
+            self.recover.into(),
+            lines("acked", acked)?,
+            lines("issued", issued)?,
+        ];
+        let mut options = record::Options::new(command, place.join("trace"));
+        options.from = Some(from.to_owned());
+        options.time_limit = self.time;
+        options.interrupted = Arc::new(AtomicBool::new(self.stop.load(Ordering::Relaxed)));
+        let trace = options.trace.clone();
+        let recorded = record::record(options).map_err(io::Error::other)?;
+        if recorded.end.how != Ended::Exited(0) {
+            return Ok(None);
+        }
+        let trace = Trace::open(&trace).map_err(io::Error::other)?;
+        let mut run = Run::of_trace(&trace).map_err(io::Error::other)?;
+        // What it prints acknowledges nothing.
+        run.steps.retain(|s| !matches!(s.what, What::Ack { .. }));
+        Ok(Some(run))
+    }
+}
+
+/// At most `max` of them, evenly.
+fn spread(all: &[usize], max: usize) -> Vec<usize> {
+    let max = max.min(all.len());
+    (0..max).map(|i| all[i * all.len() / max]).collect()
+}
+
+/// Cuts inside the recoveries of `max` of these states.
+///
+/// # Errors
+/// If a state cannot be laid out, or a recovery not be recorded.
+pub(crate) fn explore(
+    judge: &Judge<'_>,
+    recorder: &mut Recorder<'_>,
+    effects: &Effects,
+    (position, model): (usize, &Model),
+    (states, verdicts): (&[State], &[Option<Verdict>]),
+    options: &Options,
+    into: &mut Recoveries,
+) -> io::Result<()> {
+    let former = crate::states::Former::new(effects);
+    let fine: Vec<usize> = (0..states.len())
+        .filter(|i| matches!(verdicts[*i], Some(Verdict::Fine)))
+        .collect();
+    for i in spread(&fine, options.recovery_cuts) {
+        if judge.is_over() {
+            return Ok(());
+        }
+        let outer = &states[i];
+        let must = effects.acked_at(outer.moments.1);
+        let may = (must + 1).min(effects.acks.len());
+        let acks = (&effects.acks[..must], &effects.acks[..may]);
+        let tree = former.disk(&outer.bits, outer.tear);
+        let Some(run) = recorder.run(&tree, outer.digest, acks)? else {
+            continue;
+        };
+        into.recorded += 1;
+        let mut inner = Effects::new(&run, model);
+        if inner.all.is_empty() {
+            continue;
+        }
+        into.writing += 1;
+        inner.acks = effects.acks[..may].to_vec();
+        inner.acked = vec![must; inner.steps() + 1];
+        let limits = Limits {
+            each_max: options.limits.each_max.min(EACH_MAX),
+            samples: options.limits.samples.min(SAMPLES),
+            seed: options.limits.seed,
+        };
+        let inside = enumerate(&inner, model.sync_jumps, model.tear, limits);
+        let verdicts = judge.all(&inner, &inside.all, options.jobs)?;
+        into.judged += verdicts.iter().flatten().count();
+        for ((kind, kin), broken) in groups(judge, &inner, &inside.all, &verdicts)? {
+            let first = broken.first().map(|i| (&inside.all[*i], &verdicts[*i]));
+            let Some((state, Some(Verdict::Broken { line, output }))) = first else {
+                continue;
+            };
+            let known = |f: &&mut Inside| f.kind == kind && crate::explore::kin(&f.line) == kin;
+            if let Some(known) = into.findings.iter_mut().find(known) {
+                known.broken += broken.len();
+                continue;
+            }
+            // The last acknowledgement is one of the state, not of the recovery: what is reduced are the effects alone.
+            let (_, cause) = why::reduce(judge, &inner, model, state, Kind::Broken, &kin)?;
+            into.findings.push(Inside {
+                model: position,
+                kind,
+                line: line.clone(),
+                output: output.clone(),
+                broken: broken.len(),
+                outer: outer.clone(),
+                outer_cause: why::cause(effects, outer, Kind::Broken, outer.moments.1),
+                run: Run::clone(&run),
+                cause,
+            });
+        }
+    }
+    Ok(())
+}
