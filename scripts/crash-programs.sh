@@ -2,11 +2,13 @@
 # What a power cut does to real programs: 'steadfast crash test' on each, its verdict held against the one that is expected.
 # docs/crash-programs.md has the results with cause and repair.
 #
-#   scripts/crash-programs.sh [--quick] [--only NAME] [--keep]
+#   scripts/crash-programs.sh [--quick] [--only NAME] [--keep] [--install]
 #
 #   --quick      git and SQLite alone, few states: seconds
-#   --only NAME  one program: git, git-fsync, sqlite-MODE-SYNC, leveldb, redis, shelve, mercurial, lmdb or put
+#   --only NAME  one program: git, git-fsync, sqlite-MODE-SYNC, leveldb, rocksdb, duckdb, redis, postgres, shelve, mercurial, lmdb,
+#                lmdb-writemap, sled, bbolt, write-file-atomic, atomic-write-file, atomicwrites, pip, npm, cargo or put
 #   --keep       keep the working directory, with a trace and a report for each program
+#   --install    first get the libraries of Python, Rust, Go and Node from their registries, beside the other tools of the tests
 #
 # A program that is not installed is left out, and named. Exits 0, 1 (a verdict is another one than expected) or 3.
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -15,12 +17,14 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 
 only=
 quick=
+install=
 while [ $# -gt 0 ]; do
   case $1 in
     --quick) quick=1; shift ;;
     --only) only=${2:?"--only needs a name"}; shift 2 ;;
     --keep) export KEEP_WORK=1; shift ;;
-    -h|--help) sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    --install) install=1; shift ;;
+    -h|--help) sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
@@ -38,6 +42,25 @@ git config --global init.templateDir ''
 printf '[ui]\nusername = crash\n' >"$WORK/hgrc"
 failed=0
 met=
+
+# Programs of their own that use a library: built of scripts/crash-programs/, where their sources are.
+built=$TOOLS/crash-programs
+if [ -n "$install" ]; then
+  mkdir -p "$built"
+  python3 -m venv "$built/venv"
+  "$built/venv/bin/pip" install --quiet duckdb==2.0.1 rocksdict==0.3.29 atomicwrites==1.4.1
+  "$built/venv/bin/pip" download --quiet --no-deps --dest "$built/wheels" six==1.17.0
+  cargo install --quiet --locked --path "$here/crash-programs/cargo" --root "$built" --target-dir "$built/target"
+  (cd "$here/crash-programs/go" && go build -o "$built/bin/use-bbolt" .)
+  cp -r "$here/crash-programs/npm" "$built/"
+  (cd "$built/npm" && npm install --silent --no-audit --no-fund && npm pack --silent signal-exit@4.1.0 >/dev/null)
+  # A local cache with one crate that is not unpacked.
+  mkdir -p "$built/crate/src"
+  printf '[package]\nname = "user"\nversion = "0.0.0"\nedition = "2021"\n[dependencies]\nitoa = "=1.0.11"\n' >"$built/crate/Cargo.toml"
+  touch "$built/crate/src/lib.rs"
+  CARGO_HOME=$built/crate/home cargo fetch --quiet --manifest-path "$built/crate/Cargo.toml"
+  rm -rf "$built/crate/home/registry/src"
+fi
 
 # verdict REPORT: MODEL=clean|lost|broken for each model.
 verdict() {
@@ -124,7 +147,7 @@ sqlite DELETE FULL 'ext4=lost xfs=lost btrfs=lost posix=lost ordered=lost sync=c
 sqlite DELETE EXTRA 'ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean sync=clean'
 if [ -z "$quick" ]; then
   sqlite DELETE OFF 'ext4=broken xfs=broken btrfs=lost posix=broken ordered=lost sync=clean'
-  sqlite DELETE NORMAL 'ext4=lost xfs=lost btrfs=lost posix=broken ordered=lost sync=clean'
+  sqlite DELETE NORMAL 'ext4=broken xfs=lost btrfs=lost posix=broken ordered=lost sync=clean'
   sqlite TRUNCATE FULL 'ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean sync=clean'
   sqlite PERSIST FULL 'ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean sync=clean'
   sqlite WAL NORMAL 'ext4=lost xfs=lost btrfs=lost posix=lost ordered=lost sync=clean'
@@ -203,6 +226,124 @@ if [ -z "$quick" ]; then
     --check "$python $WORK/use-lmdb.py check \$CRASH_ACKED 2>&1" -- "$python" "$WORK/use-lmdb.py" write second third
 fi
 
+
+cat >"$WORK/use-rocksdb.py" <<'PYTHON'
+import sys
+from rocksdict import Rdict, WriteOptions
+try:
+    db = Rdict("db")
+except Exception as error:
+    print("does not open:", str(error).split(":")[0])
+    sys.exit(1)
+if sys.argv[1] == "write":
+    options = WriteOptions()
+    options.sync = True
+    db.set_write_options(options)
+    for key in sys.argv[2:]:
+        db[key] = key * 400
+        print(key, flush=True)
+else:
+    for line in open(sys.argv[2]):
+        key = line.strip()
+        if db.get(key) != key * 400:
+            print("a key is lost")
+            sys.exit(1)
+db.close()
+PYTHON
+cat >"$WORK/use-duckdb.py" <<'PYTHON'
+import sys, duckdb
+try:
+    db = duckdb.connect("db")
+    if sys.argv[1] == "make":
+        db.execute("create table t(a varchar)")
+    elif sys.argv[1] == "write":
+        for key in sys.argv[2:]:
+            db.execute("insert into t values (?)", [key])
+            print(key, flush=True)
+    else:
+        rows = {row[0] for row in db.execute("select a from t").fetchall()}
+        for line in open(sys.argv[2]):
+            if line.strip() not in rows:
+                print("a row is lost")
+                sys.exit(1)
+except duckdb.Error as error:
+    print("does not open:", str(error).splitlines()[0])
+    sys.exit(1)
+PYTHON
+cat >"$WORK/use-lmdb-writemap.py" <<'PYTHON'
+import sys, lmdb
+env = lmdb.open("db", map_size=1 << 20, writemap=True)
+with env.begin(write=True) as txn:
+    txn.put(b"second", b"second" * 400)
+print("second", flush=True)
+PYTHON
+venv=$built/venv/bin/python
+if [ -z "$quick" ]; then
+  slow=1 program rocksdb "$venv -c 'import rocksdict'" 'ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean' \
+    --setup "$venv $WORK/use-rocksdb.py write first" \
+    --check "$venv $WORK/use-rocksdb.py check \$CRASH_ACKED 2>&1" -- "$venv" "$WORK/use-rocksdb.py" write second third
+  slow=1 program duckdb "$venv -c 'import duckdb'" 'ext4=clean xfs=clean btrfs=clean posix=lost ordered=clean' \
+    --setup "$venv $WORK/use-duckdb.py make" \
+    --check "$venv $WORK/use-duckdb.py check \$CRASH_ACKED 2>&1" -- "$venv" "$WORK/use-duckdb.py" write second third
+  program lmdb-writemap "$python -c 'import lmdb'" 'ext4=clean xfs=clean btrfs=clean ordered=clean' \
+    --setup "$python $WORK/use-lmdb.py write first" \
+    --check "$python $WORK/use-lmdb.py check \$CRASH_ACKED 2>&1" -- "$python" "$WORK/use-lmdb-writemap.py"
+  program sled "test -x $built/bin/use-sled" 'ext4=broken xfs=broken btrfs=broken ordered=broken' \
+    --check "$built/bin/use-sled check \$CRASH_ACKED" -- "$built/bin/use-sled" write second third
+  program bbolt "test -x $built/bin/use-bbolt" 'ext4=broken xfs=broken btrfs=broken ordered=broken' \
+    --check "$built/bin/use-bbolt check \$CRASH_ACKED" -- "$built/bin/use-bbolt" write first second
+fi
+
+# ---------------------------------------------------------------- a file replaced
+
+replaced='test "$(cat file)" = "old content" || test "$(cat file)" = "new content" || { echo "neither old nor new"; exit 1; }; \
+  ! grep -qx replaced "$CRASH_ACKED" || test "$(cat file)" = "new content" || { echo "the new content is lost"; exit 1; }'
+cat >"$WORK/use-atomicwrites.py" <<'PYTHON'
+from atomicwrites import atomic_write
+with atomic_write("file", overwrite=True) as file:
+    file.write("new content\n")
+print("replaced", flush=True)
+PYTHON
+if [ -z "$quick" ]; then
+  program write-file-atomic "test -d $built/npm/node_modules/write-file-atomic" 'ext4=lost xfs=lost btrfs=lost posix=lost ordered=lost sync=clean' \
+    --setup 'echo old content >file' --check "$replaced" -- node "$built/npm/replace.js"
+  program atomic-write-file "test -x $built/bin/use-atomic-write-file" 'ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean sync=clean' \
+    --setup 'echo old content >file' --check "$replaced" -- "$built/bin/use-atomic-write-file"
+  program atomicwrites "$venv -c 'import atomicwrites'" 'ext4=clean xfs=clean btrfs=clean posix=clean ordered=clean sync=clean' \
+    --setup 'echo old content >file' --check "$replaced" -- "$venv" "$WORK/use-atomicwrites.py"
+fi
+
+# ---------------------------------------------------------------- packages installed, offline
+
+cat >"$WORK/pip.check" <<'SH'
+# Installed means: there is the directory that 'pip check' and 'pip list' look for.
+ls -d site/six-*.dist-info >/dev/null 2>&1 || exit 0
+PYTHONPATH=site PYTHONDONTWRITEBYTECODE=1 python3 -S -c 'import six; six.text_type' >/dev/null 2>&1 || { echo 'six is listed, and does not import'; exit 1; }
+SH
+cat >"$WORK/npm.check" <<'SH'
+grep -q signal-exit node_modules/.package-lock.json 2>/dev/null || exit 0
+node -e "require('signal-exit').onExit" >/dev/null 2>&1 || { echo 'signal-exit is listed, and does not load'; exit 1; }
+SH
+cat >"$WORK/cargo.sh" <<'SH'
+# cargo.sh: unpacks the crates of the lock file, as the first build does.
+CARGO_HOME=$PWD/home CARGO_NET_OFFLINE=true cargo metadata --offline --format-version 1 --manifest-path "$1/Cargo.toml" >/dev/null
+SH
+cat >"$WORK/cargo.check" <<'SH'
+for crate in home/registry/src/*/*/; do
+  [ -s "$crate/.cargo-ok" ] || continue
+  [ -s "$crate/Cargo.toml" ] && [ -s "$crate/src/lib.rs" ] || { echo 'a crate counts as unpacked, and its sources are empty'; exit 1; }
+done
+SH
+if [ -z "$quick" ]; then
+  slow=1 program pip "ls $built/wheels/six-*.whl" 'ext4=broken xfs=broken btrfs=broken ordered=clean' \
+    --check "sh $WORK/pip.check" -- "$built/venv/bin/pip" install --quiet --no-index --no-compile --find-links "$built/wheels" --target site six
+  slow=1 program npm "ls $built/npm/signal-exit-*.tgz" 'ext4=broken xfs=broken btrfs=broken ordered=clean' \
+    --setup 'echo "{}" >package.json' --check "sh $WORK/npm.check" \
+    -- sh -c "npm install --offline --silent --no-audit --no-fund --cache $WORK/npm-cache $built/npm/signal-exit-*.tgz"
+  slow=1 program cargo "ls $built/crate/home/registry/cache" 'ext4=broken xfs=broken btrfs=broken ordered=clean' \
+    --setup "cp -r $built/crate/home home" --check "sh $WORK/cargo.check" -- sh "$WORK/cargo.sh" "$built/crate"
+fi
+
 # ---------------------------------------------------------------- Redis
 
 cat >"$WORK/redis.sh" <<'SH'
@@ -238,6 +379,45 @@ SH
 if [ -z "$quick" ]; then
   slow=1 program redis 'redis-server --version' 'ext4=clean xfs=clean btrfs=clean posix=broken ordered=clean' \
     --check "sh $WORK/redis.sh check \$CRASH_ACKED" -- sh "$WORK/redis.sh" write one two
+fi
+
+# ---------------------------------------------------------------- PostgreSQL
+
+cat >"$WORK/postgres.sh" <<'SH'
+# postgres.sh make | write KEY… | check FILE. The server does not run as root.
+bin=$(ls -d /usr/lib/postgresql/*/bin | tail -n 1)
+socket=$(mktemp -d "${TMPDIR:-/tmp}/postgres.XXXXXX")
+chown postgres "$socket"
+chmod 755 "$socket"
+as() { setpriv --reuid postgres --regid postgres --clear-groups "$@"; }
+ask() { as psql -h "$socket" -d postgres -q -A -t -v ON_ERROR_STOP=1 -c "$1" 2>&1; }
+if [ "$1" = make ]; then
+  mkdir pg
+  chown postgres pg
+  as "$bin/initdb" -D "$PWD/pg" -A trust --no-sync >/dev/null || exit 1
+fi
+if ! as "$bin/pg_ctl" -D "$PWD/pg" -s -w -t 20 -l "$socket/log" -o "-k $socket -h ''" start >/dev/null 2>&1; then
+  echo "the server does not start: $(grep -m 1 -E 'PANIC|FATAL' "$socket/log" | sed 's/^.*\(PANIC\|FATAL\)/\1/')"
+  rm -rf "$socket"
+  exit 1
+fi
+status=0
+what=$1
+shift
+case $what in
+  make) ask 'create table t(a text)' || status=1 ;;
+  write) for key; do ask "insert into t values ('$key')" && echo "$key"; done ;;
+  check)
+    rows=$(ask 'select a from t') || { echo "it does not read: $rows" | head -n 1; status=1; }
+    while read -r key; do printf '%s\n' "$rows" | grep -qx "$key" || { echo 'a row is lost'; status=1; break; }; done <"$1" ;;
+esac
+as "$bin/pg_ctl" -D "$PWD/pg" -s -m fast stop >/dev/null 2>&1
+rm -rf "$socket"
+exit $status
+SH
+if [ -z "$quick" ]; then
+  slow=1 program postgres 'ls /usr/lib/postgresql/*/bin/initdb && [ "$(id -u)" = 0 ]' 'ext4=clean xfs=clean btrfs=clean' \
+    --setup "bash $WORK/postgres.sh make" --check "bash $WORK/postgres.sh check \$CRASH_ACKED" -- bash "$WORK/postgres.sh" write one two
 fi
 
 # ---------------------------------------------------------------- Mercurial

@@ -1,0 +1,1 @@
+require('write-file-atomic')('file', 'new content\n').then(() => console.log('replaced'))
