@@ -6,6 +6,7 @@
 //! - [`effects`]: what the calls of a run do to the medium under a model;
 //! - [`states`]: the trees that a power cut may leave;
 //! - [`check`]: the commands that judge them;
+//! - [`judge`]: verdicts on states;
 //! - [`explore`]: all of it for one run, findings with their causes and repairs (`why`), cuts inside the recovery (`recovery`), and
 //!   syncs that can go ([`superfluous`]);
 //! - [`report`]: what is told of them, as text, JSON, JUnit, SARIF and HTML;
@@ -15,6 +16,7 @@
 pub mod check;
 pub mod effects;
 pub mod explore;
+pub mod judge;
 pub mod live;
 pub mod models;
 pub mod planted;

@@ -4,7 +4,7 @@
 
 use crate::check::{Verdict, lay_out};
 use crate::effects::{Effects, Run, What};
-use crate::explore::{Judge, Kind, Options, groups};
+use crate::judge::{Judge, Kind, Options, groups, kin as kin_of};
 use crate::models::Model;
 use crate::record;
 use crate::states::{Limits, State, enumerate};
@@ -192,7 +192,7 @@ pub(crate) fn explore(
             let Some((state, Some(Verdict::Broken { line, output }))) = first else {
                 continue;
             };
-            let known = |f: &&mut Inside| f.kind == kind && crate::explore::kin(&f.line) == kin;
+            let known = |f: &&mut Inside| f.kind == kind && kin_of(&f.line) == kin;
             if let Some(known) = into.findings.iter_mut().find(known) {
                 known.broken += broken.len();
                 continue;

@@ -4,7 +4,7 @@
 //! was a broken state before: the same tree, with no fewer acknowledgements. So all that are told of can go together.
 
 use crate::effects::{Effects, Run, What};
-use crate::explore::{Judge, Options};
+use crate::judge::{Judge, Options};
 use crate::models::Model;
 use crate::planted::{self, Planted};
 use crate::states::enumerate;

@@ -12,7 +12,7 @@ use super::stage::{Stage, unable};
 use super::{RealError, kernel};
 use crate::check::{Checker, Verdict};
 use crate::effects::{Disk, Run, What};
-use crate::explore::kin;
+use crate::judge::kin;
 use crate::states::Chance;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap};

@@ -14,7 +14,7 @@ use steadfast_model::Tree;
 use steadfast_vfs::{Caller, Errno, Ino};
 
 use super::live::{Admitted, Mark, Tap};
-use super::mapped::BeforeCalls;
+use super::mapped::{BeforeCalls, Writing};
 use super::stacks::{Captured, Stacks};
 use crate::planted::{self, Planted};
 use crate::trace::{
@@ -225,6 +225,11 @@ impl Calls {
         let admitted = self.admit(&op, bytes.len())?;
         let mut state = self.state();
         state.perform(self, &from, begin, op, bytes, admitted.mark)
+    }
+
+    /// The kernel writes: held while it does.
+    pub(super) fn writing_back(&self) -> Option<Writing<'_>> {
+        self.before.get().map(BeforeCalls::writing)
     }
 
     /// Before a call that changes or syncs names, or acknowledges: what was stored through mmap comes first, if that was asked for.

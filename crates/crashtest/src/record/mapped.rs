@@ -1,6 +1,8 @@
 //! Stores through mmap reach the trace when the kernel writes their pages back. Here it is made to do so, at intervals or before calls.
 //!
-//! The kernel does not pass `syncfs` on to FUSE: it writes back, and makes nothing durable in the trace.
+//! The kernel does not pass `syncfs` on to FUSE: it writes back, and makes nothing durable in the trace. It sends the pages and does not wait
+//! for the answers. `statfs` is asked for after them, and served after them; then no write of the kernel may be under way. As root the kernel
+//! itself tells how many requests it waits for (`fusectl`), which leaves no gap between a request that was read and its handler.
 //!
 //! Before a call: the caller waits for its reply meanwhile, and the pages are written by other threads of the server. Calls that hold pages
 //! or stop the write-back of their file (writes, truncations) would wait for themselves: they are left out.
@@ -9,21 +11,42 @@ use super::Mapped;
 use super::calls::Calls;
 use std::fs::File;
 use std::io;
+use std::os::linux::fs::MetadataExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, UnmountFlags};
 
 /// Most calls that wait for a write-back: fewer than threads that serve, so that one is left to do it.
 const WAITING_MAX: usize = super::place::THREADS - 1;
+
+/// How long a write-back is waited for: other calls may keep the server busy all the time.
+const DRAIN_LIMIT: Duration = Duration::from_millis(100);
 
 /// Writes back before calls.
 #[derive(Debug)]
 pub(super) struct BeforeCalls {
     mount: File,
+    /// Calls that wait for a write-back.
     waiting: AtomicUsize,
+    /// Writes by the kernel that are being served.
+    writing: AtomicUsize,
+    /// Tells how many requests the kernel waits for.
+    requests: Option<File>,
+}
+
+/// A write by the kernel that is being served.
+pub(super) struct Writing<'a>(&'a AtomicUsize);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl BeforeCalls {
@@ -32,8 +55,39 @@ impl BeforeCalls {
         if self.waiting.fetch_add(1, Ordering::AcqRel) < WAITING_MAX {
             // It fails if the mount is going away: then the call fails, too.
             let _ = rustix::fs::syncfs(&self.mount);
+            self.drain();
         }
         self.waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Counts a write by the kernel until it is dropped.
+    pub(super) fn writing(&self) -> Writing<'_> {
+        self.writing.fetch_add(1, Ordering::AcqRel);
+        Writing(&self.writing)
+    }
+
+    /// Waits until what the kernel has sent was served.
+    fn drain(&self) {
+        let until = Instant::now() + DRAIN_LIMIT;
+        while Instant::now() < until {
+            let _ = rustix::fs::fstatfs(&self.mount);
+            let idle = match self.requests() {
+                // Those are the calls that wait here.
+                Some(requests) => requests <= self.waiting.load(Ordering::Acquire),
+                None => self.writing.load(Ordering::Acquire) == 0,
+            };
+            if idle {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    fn requests(&self) -> Option<usize> {
+        let mut text = [0; 20];
+        let n = self.requests.as_ref()?.read_at(&mut text, 0).ok()?;
+        let text = std::str::from_utf8(text.get(..n)?).ok()?;
+        text.trim().parse().ok()
     }
 }
 
@@ -58,11 +112,25 @@ pub(super) fn begin(mapped: Mapped, mount: &Path, calls: &Arc<Calls>) -> io::Res
             calls.write_back_before(BeforeCalls {
                 mount: File::open(mount)?,
                 waiting: AtomicUsize::new(0),
+                writing: AtomicUsize::new(0),
+                requests: requests(mount).ok(),
             });
             Ok(WritingBack(None))
         }
         Mapped::Every(time) => every(time, File::open(mount)?),
     }
+}
+
+/// The kernel's count of requests that wait for an answer. It is mounted in the mount namespace of the recording and taken away at once.
+fn requests(mount: &Path) -> io::Result<File> {
+    let device = std::fs::metadata(mount)?.st_dev();
+    let place = tempfile::tempdir()?;
+    let (flags, none) = (MountFlags::empty(), None::<&std::ffi::CStr>);
+    rustix::mount::mount("fusectl", place.path(), "fusectl", flags, none)?;
+    let minor = rustix::fs::minor(device).to_string();
+    let file = File::open(place.path().join(minor).join("waiting"));
+    rustix::mount::unmount(place.path(), UnmountFlags::DETACH)?;
+    file
 }
 
 fn every(time: Duration, mount: File) -> io::Result<WritingBack> {

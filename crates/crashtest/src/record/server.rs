@@ -68,8 +68,8 @@ impl Server {
     /// Serves a tree and notes what is looked at.
     pub(super) fn looked(calls: Arc<Calls>, looks: Arc<Looks>) -> Server {
         Server {
-            calls,
             looks: Some(looks),
+            ..Server::new(calls)
         }
     }
 
@@ -97,11 +97,8 @@ impl Server {
     }
 
     fn entry(&self, reply: ReplyEntry, attr: &Attr) {
-        reply.entry(
-            &self.keep(),
-            &convert::attr(attr),
-            Generation(attr.generation),
-        );
+        let generation = Generation(attr.generation);
+        reply.entry(&self.keep(), &convert::attr(attr), generation);
     }
 
     fn who(&self, req: &Request) -> Requester {
@@ -513,6 +510,7 @@ impl Filesystem for Server {
     ) {
         let begin = self.calls.now();
         let by_kernel = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let _writing = by_kernel.then(|| self.calls.writing_back());
         let who = match by_kernel {
             true => Requester::default(),
             false => self.who(req),
@@ -643,10 +641,7 @@ impl Filesystem for Server {
     fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
         let tree = seen!(self, reply);
         // A number that differs from state to state would be one more thing to look at.
-        let used = match self.looks {
-            Some(_) => 0,
-            None => tree.inodes() as u64,
-        };
+        let used = self.looks.as_ref().map_or(tree.inodes() as u64, |_| 0);
         let free = 1 << 20;
         reply.statfs(
             1 << 28,

@@ -2,7 +2,8 @@
 
 use crate::check::Verdict;
 use crate::effects::{Effects, Ino, Run, Step, What, is_dir_of};
-use crate::explore::{Finding, Judge, Kind, Options, kin, still_broken};
+use crate::explore::Finding;
+use crate::judge::{Judge, Kind, Options, kin, still_broken};
 use crate::models::{Classes, Model};
 use crate::planted::{self, Planted};
 use crate::states::{Former, State, Way};

@@ -1,0 +1,421 @@
+//! Verdicts on states, at most one run of the checker for states that look the same to it.
+//!
+//! Verdicts are kept by tree and number of acknowledgements, so that a tree that several models or repairs allow is judged once. So is a
+//! state that differs from one that was judged only where the checker never looked ([`Judge::counting`]).
+
+use crate::check::{Checker, Verdict};
+use crate::effects::{Effects, Run};
+use crate::models::Model;
+use crate::planted::{self, Planted};
+use crate::record::looked::{Look, View};
+use crate::states::{Former, Limits, State, enumerate};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// One in so many verdicts is asked for twice, and the first of each kind.
+const TWICE: usize = 50;
+
+/// What to explore, and how far.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The models.
+    pub models: Vec<Model>,
+    /// How many states.
+    pub limits: Limits,
+    /// When to stop.
+    pub budget: Duration,
+    /// Checks at a time.
+    pub jobs: usize,
+    /// Whether repairs are tried.
+    pub repair: bool,
+    /// Whether trees and verdicts are shared (off: each state is judged by itself).
+    pub prune: bool,
+    /// Of how many states with a good verdict, for each model, the recovery is recorded and cut.
+    pub recovery_cuts: usize,
+    /// Whether syncs are looked for that can go.
+    pub superfluous: bool,
+}
+
+impl Options {
+    /// These models, with the usual limits: repairs, neither cuts inside recoveries nor superfluous syncs.
+    #[must_use]
+    pub fn new(models: Vec<Model>) -> Options {
+        Options {
+            models,
+            limits: Limits::default(),
+            budget: Duration::from_secs(600),
+            jobs: 1,
+            repair: true,
+            prune: true,
+            recovery_cuts: 0,
+            superfluous: false,
+        }
+    }
+}
+
+/// Whether everything that was issued is lost, or the state is bad in itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// No program should find its files like this.
+    Broken,
+    /// Fine, but something is missing that was acknowledged.
+    Lost,
+}
+
+impl Kind {
+    /// What reports call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Broken => "broken",
+            Kind::Lost => "acknowledged and lost",
+        }
+    }
+}
+
+/// Tree, acknowledgements that must be there, and those that may be.
+type Key = (u128, usize, usize);
+/// Verdicts by position of the state.
+type Judged = Vec<(usize, Option<Verdict>)>;
+
+/// What a checker looked at, what it saw there, and what it said.
+struct Footprint {
+    looks: Vec<(Look, u128)>,
+    verdict: Verdict,
+}
+
+impl Footprint {
+    /// Whether a checker sees the same in this tree.
+    fn fits(&self, view: &View<'_>) -> bool {
+        self.looks
+            .iter()
+            .all(|(look, seen)| view.seen(look) == *seen)
+    }
+}
+
+/// Footprints by acknowledgements that must be there, and those that may be.
+type Footprints = HashMap<(usize, usize), Vec<Arc<Footprint>>>;
+
+/// Judges states, remembers verdicts.
+pub struct Judge<'a> {
+    checker: &'a Checker,
+    known: Mutex<HashMap<Key, Verdict>>,
+    footprints: Mutex<Footprints>,
+    checks: AtomicUsize,
+    flaky: Mutex<Vec<String>>,
+    lines: Mutex<BTreeSet<String>>,
+    until: Instant,
+    stop: &'a AtomicBool,
+    prune: bool,
+    told: Option<(String, &'a Progress<'a>)>,
+}
+
+/// Is called with what is under way, what is done of it, and how much it is.
+pub type Progress<'a> = dyn Fn(&str, usize, usize) + Sync + 'a;
+
+impl<'a> Judge<'a> {
+    /// A judge that stops at `until`, or when `stop` is set.
+    #[must_use]
+    pub fn new(
+        checker: &'a Checker,
+        until: Instant,
+        stop: &'a AtomicBool,
+        prune: bool,
+    ) -> Judge<'a> {
+        Judge {
+            checker,
+            known: Mutex::default(),
+            footprints: Mutex::default(),
+            checks: AtomicUsize::new(0),
+            flaky: Mutex::default(),
+            lines: Mutex::default(),
+            until,
+            stop,
+            prune,
+            told: None,
+        }
+    }
+
+    /// Tells of its progress from now on.
+    pub fn tell(&mut self, what: String, progress: &'a Progress<'a>) {
+        self.told = Some((what, progress));
+    }
+
+    /// Runs of the checker, and what it said of states of which it said two things.
+    pub(crate) fn end(self) -> (usize, Vec<String>) {
+        let flaky = self.flaky.into_inner();
+        (
+            self.checks.into_inner(),
+            flaky.unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+
+    /// Whether there is no time left.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        Instant::now() >= self.until || self.stop.load(Ordering::Relaxed)
+    }
+
+    /// The verdict at a moment; none if there is no time for it.
+    ///
+    /// # Errors
+    /// If the state cannot be laid out.
+    pub fn at(
+        &self,
+        effects: &Effects,
+        former: &Former<'_>,
+        state: &State,
+        moment: usize,
+    ) -> io::Result<Option<Verdict>> {
+        let acked = effects.acked_at(moment);
+        let may = (acked + 1).min(effects.acks.len());
+        self.counting(effects, former, state, (acked, may))
+    }
+
+    /// The verdict when the first `acked` acknowledgements must be there, and the first `may` of them may be.
+    ///
+    /// # Errors
+    /// If the state cannot be laid out.
+    pub fn counting(
+        &self,
+        effects: &Effects,
+        former: &Former<'_>,
+        state: &State,
+        (acked, may): (usize, usize),
+    ) -> io::Result<Option<Verdict>> {
+        let key = match planted::is(Planted::LookAlike) {
+            true => (state.digest, 0, 0),
+            false => (state.digest, acked, may),
+        };
+        let lock = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.prune
+            && let Some(verdict) = lock().get(&key)
+        {
+            return Ok(Some(verdict.clone()));
+        }
+        if self.is_over() {
+            return Ok(None);
+        }
+        let disk = former.disk(&state.bits, state.tear);
+        let acks = (acked, may);
+        let (must, may) = (&effects.acks[..acked], &effects.acks[..may]);
+        let verdict = match self.prune {
+            false => self.checker.judge(&disk, must, may)?,
+            true => {
+                let view = View::new(&disk);
+                if let Some(verdict) = self.look_alike(&view, acks) {
+                    lock().insert(key, verdict.clone());
+                    return Ok(Some(verdict));
+                }
+                let (verdict, looks) = self.checker.judge_looked(&view, must, may)?;
+                if let (Some(looks), false) = (looks, matches!(verdict, Verdict::Error(_))) {
+                    self.remember(&view, acks, looks, &verdict);
+                }
+                verdict
+            }
+        };
+        let count = self.checks.fetch_add(1, Ordering::Relaxed);
+        if self.is_new(&verdict) || count.is_multiple_of(TWICE) {
+            let again = self.checker.judge(&disk, must, may)?;
+            self.checks.fetch_add(1, Ordering::Relaxed);
+            if again.is_broken() != verdict.is_broken() && !planted::is(Planted::FlakyUnsaid) {
+                let line = match (&verdict, &again) {
+                    (Verdict::Broken { line, .. }, _) | (_, Verdict::Broken { line, .. }) => {
+                        line.clone()
+                    }
+                    _ => String::new(),
+                };
+                self.flaky
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(line);
+            }
+        }
+        lock().insert(key, verdict.clone());
+        Ok(Some(verdict))
+    }
+
+    /// The verdict of a state that shows the checker the same.
+    fn look_alike(&self, view: &View<'_>, acks: (usize, usize)) -> Option<Verdict> {
+        let known: Vec<Arc<Footprint>> = {
+            let footprints = self.footprints.lock();
+            let footprints = footprints.unwrap_or_else(PoisonError::into_inner);
+            footprints.get(&acks)?.clone()
+        };
+        // Neighbours in the order of telling are alike: the last first.
+        let fits = known.iter().rev().find(|f| f.fits(view));
+        fits.map(|f| f.verdict.clone())
+    }
+
+    fn remember(&self, view: &View<'_>, acks: (usize, usize), looks: Vec<Look>, verdict: &Verdict) {
+        let seen = looks.into_iter().map(|look| {
+            let seen = view.seen(&look);
+            (look, seen)
+        });
+        let footprint = Arc::new(Footprint {
+            looks: seen.collect(),
+            verdict: verdict.clone(),
+        });
+        let footprints = self.footprints.lock();
+        let mut footprints = footprints.unwrap_or_else(PoisonError::into_inner);
+        footprints.entry(acks).or_default().push(footprint);
+    }
+
+    /// Whether a checker says this for the first time.
+    fn is_new(&self, verdict: &Verdict) -> bool {
+        let Verdict::Broken { line, .. } = verdict else {
+            return false;
+        };
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.insert(kin(line))
+    }
+
+    /// Judges all at their latest moment, `jobs` at a time, in order.
+    ///
+    /// # Errors
+    /// If a state cannot be laid out.
+    pub fn all(
+        &self,
+        effects: &Effects,
+        states: &[State],
+        jobs: usize,
+    ) -> io::Result<Vec<Option<Verdict>>> {
+        let former = Former::new(effects);
+        let next = AtomicUsize::new(0);
+        let fault = planted::here();
+        let work = || -> io::Result<Judged> {
+            planted::plant_here(fault);
+            let mut mine = Vec::new();
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some(state) = states.get(i) else {
+                    return Ok(mine);
+                };
+                if let Some((what, progress)) = &self.told {
+                    progress(what, i, states.len());
+                }
+                let moment = match planted::is(Planted::FirstMoment) {
+                    true => state.moments.0,
+                    false => state.moments.1,
+                };
+                let verdict = self.at(effects, &former, state, moment)?;
+                if matches!(verdict, Some(Verdict::Error(_))) {
+                    next.store(states.len(), Ordering::Relaxed);
+                }
+                mine.push((i, verdict));
+            }
+        };
+        let parts: Vec<io::Result<Judged>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..jobs.max(1)).map(|_| scope.spawn(work)).collect();
+            let joined = threads.into_iter().map(|t| t.join());
+            joined
+                .map(|r| {
+                    r.unwrap_or_else(|_| {
+                        Err(io::Error::other("a thread that judges states panicked"))
+                    })
+                })
+                .collect()
+        });
+        let mut verdicts = vec![None; states.len()];
+        for part in parts {
+            for (i, verdict) in part? {
+                verdicts[i] = verdict;
+            }
+        }
+        Ok(verdicts)
+    }
+}
+
+/// The states of a run under one model.
+pub(crate) fn states_of(effects: &Effects, model: &Model, limits: Limits) -> crate::states::States {
+    enumerate(effects, model.sync_jumps, model.tear, limits)
+}
+
+/// What a checker says, without what differs from run to run: words with a digit in them are numbers, hashes and names by chance.
+#[must_use]
+pub fn kin(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut word = String::new();
+    for c in line.chars().chain([' ']) {
+        if c.is_alphanumeric() || c == '_' {
+            word.push(c);
+            continue;
+        }
+        match word.contains(|c: char| c.is_ascii_digit()) {
+            true => plain.push('#'),
+            false => plain.push_str(&word),
+        }
+        word.clear();
+        plain.push(c);
+    }
+    plain.pop();
+    plain
+}
+
+/// Broken states of one model, by what they say.
+pub(crate) type Groups = BTreeMap<(Kind, String), Vec<usize>>;
+
+pub(crate) fn groups(
+    judge: &Judge<'_>,
+    effects: &Effects,
+    states: &[State],
+    verdicts: &[Option<Verdict>],
+) -> io::Result<Groups> {
+    let former = Former::new(effects);
+    let mut groups = Groups::new();
+    let mut kinds: HashMap<String, Kind> = HashMap::new();
+    for (i, verdict) in verdicts.iter().enumerate() {
+        let Some(Verdict::Broken { line, .. }) = verdict else {
+            continue;
+        };
+        let line = kin(line);
+        let kind = match kinds.get(&line) {
+            Some(kind) => *kind,
+            None => {
+                // Would it be fine if nothing had been acknowledged?
+                let acked = effects.acked_at(states[i].moments.1);
+                let may = (acked + 1).min(effects.acks.len());
+                let alone = match acked {
+                    0 => verdict.clone(),
+                    _ => judge.counting(effects, &former, &states[i], (0, may))?,
+                };
+                let kind = match alone {
+                    Some(Verdict::Fine) => Kind::Lost,
+                    _ => Kind::Broken,
+                };
+                kinds.insert(line.clone(), kind);
+                kind
+            }
+        };
+        groups.entry((kind, line)).or_default().push(i);
+    }
+    Ok(groups)
+}
+
+/// The broken states of a run under a model that belong to a finding.
+///
+/// # Errors
+/// If states cannot be laid out.
+pub(crate) fn still_broken(
+    judge: &Judge<'_>,
+    run: &Run,
+    model: &Model,
+    options: &Options,
+    (kind, kin): (Kind, &str),
+) -> io::Result<Option<(usize, usize)>> {
+    let effects = Effects::new(run, model);
+    let states = states_of(&effects, model, options.limits);
+    if planted::is(Planted::RepairBelieved) {
+        return Ok(Some((0, states.all.len())));
+    }
+    let verdicts = judge.all(&effects, &states.all, options.jobs)?;
+    if verdicts.iter().any(Option::is_none) {
+        return Ok(None);
+    }
+    let groups = groups(judge, &effects, &states.all, &verdicts)?;
+    let broken = groups.get(&(kind, kin.to_owned())).map_or(0, Vec::len);
+    Ok(Some((broken, states.all.len())))
+}
