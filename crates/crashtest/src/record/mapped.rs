@@ -25,8 +25,8 @@ use rustix::mount::{MountFlags, UnmountFlags};
 /// Most calls that wait for a write-back: fewer than threads that serve, so that one is left to do it.
 const WAITING_MAX: usize = super::place::THREADS - 1;
 
-/// How long a write-back is waited for: other calls may keep the server busy all the time.
-const DRAIN_LIMIT: Duration = Duration::from_millis(100);
+/// How long a write-back is waited for, at most: calls of other threads may keep the server busy all the time.
+const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 
 /// Writes back before calls.
 #[derive(Debug)]
