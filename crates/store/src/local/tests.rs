@@ -229,6 +229,9 @@ fn a_process_writes_nothing_after_a_sync_of_a_directory_failed() {
             text.contains("/srv/v/data failed: input/output error"),
             "{text}"
         );
+        // Readers of the store are told that asking again is hopeless.
+        let error = super::error_of(&name.into(), error);
+        assert!(super::is_sync_failure(&error), "{error}");
     }
     for name in ["data/1", "data/2"] {
         assert!(matches!(store.get(name, None), Err(Trouble::Sync(_))));
