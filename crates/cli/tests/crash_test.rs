@@ -402,7 +402,17 @@ fn an_interrupt_gives_what_was_found_so_far() {
     let workload = "for i in 1 2 3 4 5 6 7 8; do echo $i >f$i; done";
     let mut command = Command::new(PROGRAM);
     command.args([
-        "crash", "test", "--jobs", "1", "--check", check, "--", "sh", "-c", workload,
+        "crash",
+        "test",
+        "--jobs",
+        "1",
+        "--no-pruning",
+        "--check",
+        check,
+        "--",
+        "sh",
+        "-c",
+        workload,
     ]);
     command
         .env("TMPDIR", place.dir())

@@ -583,3 +583,18 @@ fn a_size_that_is_sent_before_its_content_is_found() {
 fn content_that_comes_back_after_a_truncation_is_found() {
     is_found(Mutation::TruncateKeeps);
 }
+
+/// In a small log a write went out of place in two operations, and a cut between them left half of it.
+#[test]
+fn a_write_that_the_log_takes_is_not_cut_in_two_to_go_out_of_place() {
+    for (seed, index) in [(1, 121), (4, 189)] {
+        let scenario = large_overwrites(seed, index);
+        let options = Options {
+            seed,
+            images: 3_000,
+            ..Options::default()
+        };
+        let images = explore::one(&options, &scenario).unwrap();
+        assert!(images > 100, "{images}");
+    }
+}

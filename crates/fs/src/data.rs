@@ -447,8 +447,9 @@ fn pieces(at: u64, data: &[u8]) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-/// The plan for as much of a write at `at` as one operation takes, and its length in bytes. A log that is too small for a
-/// unit to move takes the write as patches.
+/// The plan for as much of a write at `at` as one operation takes, and its length in bytes. A write that the log takes as a whole,
+/// as patches, is not cut in two in order to go out of place: a call that fits into one operation is atomic. A log that is too small
+/// for a unit to move takes the write as patches, too.
 fn largest_plan(
     store: &Store,
     reader: &mut impl Reader,
@@ -458,13 +459,25 @@ fn largest_plan(
     ways: &mut Ways,
 ) -> Result<(Plan, u64)> {
     let limit = store.journal.op_bytes_max() / 4 * 3;
+    let fits = |plan: &Plan| plan.credits().log_bytes <= limit;
     let mut pages = CHUNK_PAGES_MAX;
     loop {
         let end = (at / PAGE + pages) * PAGE;
         let count = (end - at).min(len);
         let plan = plan_in(store, reader, state, disk, (at, count), *ways)?;
-        if plan.credits().log_bytes <= limit || pages == 1 && plan.moving.is_empty() {
+        if fits(&plan) || pages == 1 && plan.moving.is_empty() {
             return Ok((plan, count));
+        }
+        if pages == CHUNK_PAGES_MAX && ways.out_of_place.is_some() {
+            let patches = Ways {
+                out_of_place: None,
+                ..*ways
+            };
+            let plan = plan_in(store, reader, state, disk, (at, count), patches)?;
+            if fits(&plan) {
+                *ways = patches;
+                return Ok((plan, count));
+            }
         }
         if !plan.moving.is_empty() && pages <= plan.unit {
             ways.out_of_place = None;
