@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One in so many verdicts is asked for twice, and the first of each kind.
+/// One verdict in this many is asked for twice, and the first of each kind.
 const TWICE: usize = 50;
 
 /// What to explore, and how far.

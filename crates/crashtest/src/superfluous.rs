@@ -1,7 +1,7 @@
 //! Syncs that can go: without them no state that a power cut may leave is worse than one that it may leave now.
 //!
 //! Each sync of the run is left out, the last first, and the states are formed and judged again. It stays out if every broken state
-//! was a broken state before: the same tree, with no fewer acknowledgements. So all that are told of can go together.
+//! was a broken state before: the same tree, with no fewer acknowledgements. So all syncs that are reported can go together.
 
 use crate::effects::{Effects, Run, What};
 use crate::judge::{Judge, Options};

@@ -208,7 +208,7 @@ impl Inner {
         (post, images)
     }
 
-    /// The ledger, and so many writes of room in the epoch.
+    /// The ledger, with room for `blocks` writes in the epoch.
     fn with_room<'a>(&self, epoch: &'a Epoch, blocks: u64) -> Result<MutexGuard<'a, EpochLedger>> {
         let mut ledger = epoch.ledger.lock();
         ledger.check()?;

@@ -5,7 +5,7 @@
 //! a store cannot give a volume other features, parents or sizes without its key file no longer fitting.
 //!
 //! There is no passphrase: a text that somebody can remember needs a slow derivation to be worth anything. The crate `age`,
-//! which has that, is a beta with some ninety dependencies; `age -d` and a file in memory do the same.
+//! which has that, is marked as a beta; `age -d` and a file in memory do the same.
 
 use crate::io::{Io, Put};
 use crate::object::{

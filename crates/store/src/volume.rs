@@ -369,8 +369,8 @@ impl Found {
         Ok(id)
     }
 
-    /// Wraps the volume's key by another key file. Nothing that the volume holds is written anew, so whoever has a copy of the
-    /// object `key` of before can still use the old file.
+    /// Wraps the volume's key by another key file. Nothing that the volume holds is written anew, so a copy of the
+    /// earlier object `key` still opens with the old file.
     ///
     /// # Errors
     /// [`OpenError::NotEncrypted`], the store's.

@@ -3,7 +3,7 @@
 //! The kernel keeps no name and no attribute of this mount, and reads pages one by one: each look arrives. A checker that looks at the
 //! same things in two states, and finds the same, does the same ([`Look`], [`View::seen`]): the second state need not be judged.
 //!
-//! A look is noted before it is answered, and rather too much is noted than too little: who opens a file has looked at its size.
+//! A look is noted before it is answered, and rather too much than too little: a call that opens a file has looked at its size.
 
 use super::calls::Calls;
 use super::place::Place;

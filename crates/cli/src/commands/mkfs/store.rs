@@ -44,7 +44,7 @@ pub(crate) struct Coding {
     /// On an object store: encrypt what is written (AES-256-GCM), with a key that the key file wraps
     #[arg(long)]
     encrypt: bool,
-    /// With --encrypt: a file with 32 random bytes or more (by default STEADFAST_KEY_FILE). Without it nobody can read the
+    /// With --encrypt: a file with 32 random bytes or more (by default STEADFAST_KEY_FILE). Without the file no program can read the
     /// volume: keep a copy elsewhere
     #[arg(long, value_name = "FILE", requires = "encrypt")]
     key_file: Option<PathBuf>,
