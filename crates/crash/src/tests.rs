@@ -26,17 +26,20 @@ fn story(report: &crate::Report) -> String {
 
 #[test]
 fn a_cut_leaves_what_the_contract_allows_at_every_point() {
+    let long = std::env::var_os("STEADFAST_LONG").is_some();
+    // `crash self` has a hundred thousand in the same run of all tests, optimised.
+    let images = if long { 1_500 } else { 400 };
     for contract in Contract::ALL {
         let options = Options {
             contract,
             seed: 5,
-            images: 1_500,
+            images,
             ..Options::default()
         };
         let report = explore(&options, &|_| {}).unwrap();
         assert!(report.violations.is_empty(), "{}", story(&report));
         assert!(
-            report.images >= 1_500 && report.recoveries > 50 && report.used > 50,
+            report.images >= images && report.recoveries > 10 && report.used > 10,
             "{contract}: {report:?}"
         );
     }
