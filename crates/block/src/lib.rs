@@ -11,19 +11,16 @@
 //! * a failed write or flush leaves every block it concerned with either content.
 //!
 //! Backends: [`MemDevice`] (memory), [`FileDevice`] (a regular file or a partition,
-//! buffered or `O_DIRECT`, exclusively locked, with a choice of [`Engine`]s), and [`sim`] (a
-//! device that records, reorders, tears and fails on purpose).
+//! buffered or `O_DIRECT`, exclusively locked, with a choice of [`Engine`]s). The crate `steadfast-sim` has a
+//! device that records, reorders, tears and fails on purpose.
 //!
 //! A device that acknowledges a flush and ignores it breaks the contract, and no program can
-//! tell. What the kernel says of a disk's cache is in [`FileDevice::write_cache`]; what such a
-//! device does to the programs above is shown by [`sim::SimDevice::ignore_flushes`].
+//! tell. What the kernel says of a disk's cache is in [`FileDevice::write_cache`].
 
 mod buf;
 mod file;
 mod freeze;
-mod map;
 mod mem;
-pub mod sim;
 
 pub use buf::{AlignedBlock, BlockBuf};
 pub use file::{Direct, Engine, FileDevice, FileOptions, Holder, WriteCache, holders};
@@ -323,7 +320,10 @@ pub(crate) fn check_reads(reads: &[(BlockNo, &mut [u8])], blocks: u64) -> Result
 }
 
 /// Checks every part of a scattered write. That they are disjoint is the caller's duty.
-pub(crate) fn check_writes(writes: &[(BlockNo, &[&[u8]])], blocks: u64) -> Result<()> {
+///
+/// # Errors
+/// As [`check_segments`].
+pub fn check_writes(writes: &[(BlockNo, &[&[u8]])], blocks: u64) -> Result<()> {
     for (at, segments) in writes {
         check_segments(*at, segments, blocks)?;
     }

@@ -5,11 +5,12 @@
 //! rarely meet. A request that spans chunks is not atomic against an overlapping one,
 //! which the contract of [`BlockDevice`] allows.
 
-use crate::map::BlockMap;
 use crate::{
     BLOCK_SIZE, BlockDevice, BlockNo, DeviceOp, Geometry, Result, check_count, check_range,
     check_segments,
 };
+use foldhash::fast::FixedState;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -18,7 +19,8 @@ const CHUNK_BYTES: usize = 16 * BLOCK_SIZE;
 /// Number of locks that share the chunks.
 const SHARDS: u64 = 64;
 
-type Shard = BlockMap<Box<[u8]>>;
+/// Chunks by number. The hash needs no key: numbers are addresses that the layers above choose, never an adversary.
+type Shard = HashMap<u64, Box<[u8]>, FixedState>;
 
 /// A device in memory: never fails, keeps every write that returned, starts as zeros.
 pub struct MemDevice {

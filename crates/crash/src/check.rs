@@ -6,9 +6,9 @@ use crate::record::{Recording, mount_options};
 use std::collections::HashSet;
 use std::sync::Arc;
 use steadfast_block::BlockDevice;
-use steadfast_block::sim::{CrashImage, Image, Limits, SimDevice};
 use steadfast_fs::{Fs, FsckOptions, Outcome, TrimRange, fsck};
 use steadfast_model::{Digest, Snapshot, ordered};
+use steadfast_sim::{CrashImage, Image, Limits, SimDevice};
 use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, Ino, NewNode, SetAttr, SystemClock};
 
 /// How thoroughly one image is checked.

@@ -12,9 +12,9 @@ use std::collections::HashSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use steadfast_block::sim::Limits;
 use steadfast_flash::Rng;
 use steadfast_model::Op;
+use steadfast_sim::Limits;
 
 /// The recovery is cut, and the volume used, for one image in so many.
 const DEEP_EVERY: u64 = 8;

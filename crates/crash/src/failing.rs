@@ -15,9 +15,9 @@ use crate::record::Template;
 use crate::scenario::{Scenario, pair, pairs, random};
 use std::sync::Arc;
 use steadfast_block::DeviceOp;
-use steadfast_block::sim::{CrashImage, Fault, Limits, SimDevice};
 use steadfast_fs::Fs;
 use steadfast_model::{Handles, Op, Snapshot, Step, TestClock, ordered};
+use steadfast_sim::{CrashImage, Fault, Limits, SimDevice};
 use steadfast_vfs::{Caller, Errno, FileSystem, NewNode};
 
 /// What was counted.

@@ -8,9 +8,9 @@ use crate::scenario::{SMALL_BYTES_FEW, Scenario};
 use std::sync::Arc;
 use std::time::Duration;
 use steadfast_block::BlockDevice;
-use steadfast_block::sim::{Image, SimDevice};
 use steadfast_fs::{Contract, Faults, Fs, MkfsOptions, MountOptions, TrimRange, mkfs};
 use steadfast_model::{Handles, Op, Snapshot, Step, TestClock, Tree, ordered};
+use steadfast_sim::{Image, SimDevice};
 use steadfast_vfs::{Caller, Clock, FileSystem, Time};
 
 /// Blocks of the volumes that are explored.
@@ -42,6 +42,8 @@ pub enum Mutation {
     DataUncovered,
     /// A large overwrite's extents are swapped one transaction before its data.
     MovedEarly,
+    /// A write that the log takes as a whole is cut in two in order to go out of place.
+    MovedCut,
     /// Freed blocks are reused before the freeing is durable.
     ReuseEarly,
     /// A file's size is committed before its data.
@@ -103,12 +105,13 @@ pub enum Mutation {
 #[cfg(feature = "faults")]
 impl Mutation {
     /// All of them.
-    pub const ALL: [Mutation; 33] = [
+    pub const ALL: [Mutation; 34] = [
         Mutation::SkipFlush,
         Mutation::AcknowledgeEarly,
         Mutation::DataAfterMetadata,
         Mutation::DataUncovered,
         Mutation::MovedEarly,
+        Mutation::MovedCut,
         Mutation::ReuseEarly,
         Mutation::SizeBeforeData,
         Mutation::ModeBeforeAcl,
@@ -165,7 +168,7 @@ impl Mutation {
     pub fn concerns_medium(self, medium: Medium) -> bool {
         use Mutation::{
             AcknowledgeEarly, DataUncovered, FlushBetween, ForgetRollback, InPlaceOverLogged,
-            InPlaceUnproved, MovedEarly, NarrowPatches, TrimAgain, TrimBefore,
+            InPlaceUnproved, MovedCut, MovedEarly, NarrowPatches, TrimAgain, TrimBefore,
         };
         match medium {
             // The exploration on flash does not ask what is durable.
@@ -176,6 +179,7 @@ impl Mutation {
                 AcknowledgeEarly,
                 DataUncovered,
                 MovedEarly,
+                MovedCut,
                 InPlaceOverLogged,
                 InPlaceUnproved,
                 NarrowPatches,
@@ -202,7 +206,8 @@ impl Mutation {
         }
         match contract {
             Contract::MetadataPrefix => {
-                self != Mutation::MovedEarly && !Mutation::OF_STREAMS.contains(&self)
+                ![Mutation::MovedEarly, Mutation::MovedCut].contains(&self)
+                    && !Mutation::OF_STREAMS.contains(&self)
             }
             Contract::Ordered => !in_place.contains(&self),
             _ => !in_place.contains(&self) && !Mutation::OF_STREAMS.contains(&self),
@@ -218,6 +223,7 @@ impl Mutation {
             Some(Mutation::DataAfterMetadata) => faults.journal.data_late = true,
             Some(Mutation::DataUncovered) => faults.journal.data_uncovered = true,
             Some(Mutation::MovedEarly) => faults.moved_early = true,
+            Some(Mutation::MovedCut) => faults.moved_cut = true,
             Some(Mutation::ReuseEarly) => faults.journal.reuse_early = true,
             Some(Mutation::SizeBeforeData) => faults.size_before_data = true,
             Some(Mutation::ModeBeforeAcl) => faults.mode_before_acl = true,

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use steadfast::protocol::{Steps, Update};
 use steadfast_block::BLOCK_SIZE;
-use steadfast_block::sim::{CrashImage, Limits, SimDevice};
 use steadfast_fs::Fs;
 use steadfast_model::{Data, Op, Path, Snapshot, Step, Target, ordered};
+use steadfast_sim::{CrashImage, Limits, SimDevice};
 use steadfast_vfs::{FileKind, RenameMode, SetAttr, SystemClock, Time};
 
 /// The file that is replaced.

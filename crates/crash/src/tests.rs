@@ -8,10 +8,10 @@ use crate::scenario::{
 use crate::{Contract, Medium, Mutation, Options, Scenario, explore};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use steadfast_block::sim::SimDevice;
 use steadfast_fs::Fs;
 use steadfast_fs::layout::INLINE_XATTR_BYTES;
 use steadfast_model::{Handles, Op, Step, Target};
+use steadfast_sim::SimDevice;
 use steadfast_vfs::acl::Acl;
 use steadfast_vfs::{Caller, FileSystem, Ino};
 
@@ -599,5 +599,10 @@ fn a_write_that_the_log_takes_is_not_cut_in_two_to_go_out_of_place() {
         };
         let images = explore::one(&options, &scenario).unwrap();
         assert!(images > 100, "{images}");
+        let options = Options {
+            mutation: Some(Mutation::MovedCut),
+            ..options
+        };
+        explore::one(&options, &scenario).unwrap_err();
     }
 }

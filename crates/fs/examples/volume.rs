@@ -4,8 +4,8 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use steadfast_block::sim::SimDevice;
 use steadfast_fs::{Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
+use steadfast_sim::SimDevice;
 use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode};
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -234,6 +234,7 @@ impl Fs {
             let mut ways = Ways {
                 in_place: self.may_write_in_place(ino),
                 out_of_place: out_of_place.then_some(data.len() as u64),
+                cut: self.faults.moved_cut,
             };
             let (peeked, mut count, waits) = {
                 let state = inode.shared();
@@ -468,7 +469,7 @@ fn largest_plan(
         if fits(&plan) || pages == 1 && plan.moving.is_empty() {
             return Ok((plan, count));
         }
-        if pages == CHUNK_PAGES_MAX && ways.out_of_place.is_some() {
+        if pages == CHUNK_PAGES_MAX && ways.out_of_place.is_some() && !ways.cut {
             let patches = Ways {
                 out_of_place: None,
                 ..*ways
@@ -495,6 +496,8 @@ struct Ways {
     in_place: bool,
     /// Bytes of the call from here on, if large overwrites may go out of place.
     out_of_place: Option<u64>,
+    /// Planted: in two operations rather than through the log.
+    cut: bool,
 }
 
 fn plan_in(

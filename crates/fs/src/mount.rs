@@ -102,6 +102,8 @@ pub struct Faults {
     pub forget_orphan: bool,
     /// An overwrite's new extents are committed one transaction before its data.
     pub moved_early: bool,
+    /// A write that the log would take is cut in two in order to go out of place.
+    pub moved_cut: bool,
     /// Overwrites of a file go in place also behind the end that is durable.
     pub in_place_past_end: bool,
     /// Patches of data hold the bytes written, not their whole sectors.

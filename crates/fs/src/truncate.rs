@@ -288,7 +288,7 @@ mod tests {
     use crate::mount::MountOptions;
     use std::sync::Arc;
     use steadfast_block::MemDevice;
-    use steadfast_block::sim::{Limits, SimDevice};
+    use steadfast_sim::{Limits, SimDevice};
     use steadfast_vfs::{AllocateMode, Caller, FileKind, NewNode, Seek};
 
     fn mount(device: &Arc<MemDevice>) -> Arc<Fs> {

@@ -5,11 +5,11 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
-use steadfast_block::sim::{CrashImage, Limits, SimDevice};
 use steadfast_block::{BlockDevice, BlockNo, Geometry, MemDevice, Result};
 use steadfast_fs::{
     Contract, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, info, mkfs,
 };
+use steadfast_sim::{CrashImage, Limits, SimDevice};
 use steadfast_vfs::{
     AllocateMode, Caller, FileKind, FileSystem, Ino, NewNode, SetAttr, Wanted, XattrMode,
 };

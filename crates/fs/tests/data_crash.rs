@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 use steadfast_block::BlockDevice;
-use steadfast_block::sim::{Limits, SimDevice};
 use steadfast_fs::{Faults, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
+use steadfast_sim::{Limits, SimDevice};
 use steadfast_vfs::{AllocateMode, Caller, Errno, FileKind, FileSystem, Ino, NewNode, SetAttr};
 
 fn mount(device: Arc<dyn BlockDevice>) -> Arc<Fs> {

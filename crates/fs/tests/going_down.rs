@@ -4,10 +4,10 @@
 
 use std::sync::Arc;
 use std::time::Duration;
-use steadfast_block::sim::SimDevice;
 use steadfast_fs::{
     Contract, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, Recovery, fsck, mkfs,
 };
+use steadfast_sim::SimDevice;
 use steadfast_vfs::{Caller, Errno, FileKind, FileSystem, NewNode, SetAttr, Shutdown};
 
 const BYTES: usize = 50_000;

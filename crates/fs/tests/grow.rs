@@ -3,13 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
-use steadfast_block::sim::{Limits, SimDevice};
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, Geometry, MemDevice};
 use steadfast_fs::layout::{GROUP_BLOCKS, Superblock};
 use steadfast_fs::{
     Error, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, grow, info, mkfs,
 };
 use steadfast_journal::seal;
+use steadfast_sim::{Limits, SimDevice};
 use steadfast_vfs::{Caller, FileKind, FileSystem, Ino, NewNode};
 
 /// Blocks of the log, and the first block of the first group.

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
-use steadfast_block::sim::{CrashImage, Limits, SimDevice};
 use steadfast_block::{BlockDevice, BlockNo, DeviceError, Geometry, MemDevice};
 use steadfast_fs::{
     Contract, EPOCH_BLOCKS_MIN, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs,
@@ -25,6 +24,7 @@ use steadfast_model::{
     Below, Cut, Handles, History, Observe, Op, OpResult, PrefixHistory, Rules, Snapshot, Step,
     Tree, ordered,
 };
+use steadfast_sim::{CrashImage, Limits, SimDevice};
 use steadfast_vfs::{
     Caller, Clock, Errno, FileKind, FileSystem, Ino, NewNode, RenameMode, Stream, Time,
 };

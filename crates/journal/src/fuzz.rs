@@ -15,8 +15,8 @@ use crate::seal::{META_BYTES, seal};
 use crate::{Config, Credits, Error, Journal, Kind, LogItem, Recovery, Region, Result, StreamId};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
-use steadfast_block::sim::{Fault, SimDevice};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceOp, MemDevice};
+use steadfast_sim::{Fault, SimDevice};
 
 const VOLUME: [u8; 16] = *b"a fuzzed volume!";
 const REGION: Region = Region {
@@ -398,7 +398,7 @@ fn make_bases() -> Result<Vec<Vec<u8>>> {
     bases.push(device.to_bytes());
 
     // The first write of a recovery is its verdict, the second goes home.
-    let cut = SimDevice::from_image(steadfast_block::sim::Image::from_bytes(&device.to_bytes()));
+    let cut = SimDevice::from_image(steadfast_sim::Image::from_bytes(&device.to_bytes()));
     let cut = Arc::new(cut);
     cut.inject(Fault::nth(DeviceOp::Write, 2));
     assert!(Journal::open(cut.clone(), config(false)).is_err());

@@ -10,12 +10,12 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use steadfast_block::sim::{CrashImage, Limits, SimDevice};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
 use steadfast_journal::{
     Access, Client, Config, Credits, Error, Faults, Journal, Kind, Object, Op, Region, Result,
     StreamId, Ticket, seal,
 };
+use steadfast_sim::{CrashImage, Limits, SimDevice};
 use steadfast_testkit::Random;
 
 const VOLUME: [u8; 16] = [9; 16];

@@ -4,11 +4,11 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
-use steadfast_block::sim::{CrashImage, Fault, Image, Limits, SimDevice};
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, DeviceOp};
 use steadfast_journal::{
     Access, Config, Credits, Error, Journal, Kind, Object, Region, Result, StreamId, seal,
 };
+use steadfast_sim::{CrashImage, Fault, Image, Limits, SimDevice};
 use steadfast_testkit::Random;
 
 const VOLUME: [u8; 16] = [3; 16];

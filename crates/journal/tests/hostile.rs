@@ -6,12 +6,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::sync::Arc;
-use steadfast_block::sim::{Fault, Image, SimDevice};
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, DeviceOp, MemDevice};
 use steadfast_journal::{
     Config, CoveredState, Credits, Error, HeaderFound, Journal, Kind, LogItem, LogSummary,
     Recovery, Region, Result, StreamId, fuzz, seal,
 };
+use steadfast_sim::{Fault, Image, SimDevice};
 use steadfast_testkit::Random;
 
 const VOLUME: [u8; 16] = [6; 16];

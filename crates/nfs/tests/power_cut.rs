@@ -5,9 +5,9 @@
 mod common;
 use common::*;
 use std::sync::Arc;
-use steadfast_block::sim::SimDevice;
 use steadfast_fs::{Contract, Fs, MountOptions};
 use steadfast_nfs::{Export, ExportedVolume, Streams};
+use steadfast_sim::SimDevice;
 use steadfast_vfs::{Caller, FileSystem};
 
 const UNSTABLE: stable_how = stable_how::UNSTABLE;
@@ -120,7 +120,7 @@ fn survives_a_power_cut(contract: Contract, streams: Streams) {
 
 /// The volume as a power cut leaves it now that loses all that was not flushed.
 fn cut(device: &SimDevice) -> Arc<Fs> {
-    use steadfast_block::sim::Limits;
+    use steadfast_sim::Limits;
     let mut explorer = device.explorer();
     let limits = Limits {
         exhaustive_writes: 0,

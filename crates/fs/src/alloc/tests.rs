@@ -8,8 +8,8 @@ use crate::work::Work;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use steadfast_block::sim::{Fault, Image, SimDevice};
 use steadfast_block::{BLOCK_SIZE, BlockDevice, DeviceOp, MemDevice};
+use steadfast_sim::{Fault, Image, SimDevice};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]

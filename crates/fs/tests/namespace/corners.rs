@@ -4,9 +4,9 @@ use crate::common::*;
 use crate::streams::{BOTH, Sim, at, mount_sim, must, survivors};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use steadfast_block::sim::SimDevice;
 use steadfast_block::{BlockDevice, MemDevice};
 use steadfast_fs::{Contract, Fs, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
+use steadfast_sim::SimDevice;
 use steadfast_vfs::{AllocateMode, Errno, FileSystem, Ino, RenameMode, SetAttr, XattrMode};
 
 fn mv(fs: &Fs, by: u32, from: (Ino, &str), to: (Ino, &str)) -> steadfast_vfs::Result<()> {

@@ -4,8 +4,8 @@
 use crate::common::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use steadfast_block::sim::{CrashImage, SimDevice};
 use steadfast_fs::{Fs, MkfsOptions, mkfs};
+use steadfast_sim::{CrashImage, SimDevice};
 use steadfast_vfs::{FileSystem, SetAttr, XattrMode};
 
 const PIECES: u64 = 2500;

@@ -2,9 +2,9 @@
 
 use crate::common::*;
 use std::sync::Arc;
-use steadfast_block::sim::{Fault, Image, SimDevice};
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo, DeviceOp, MemDevice};
 use steadfast_fs::{Error, Fs, FsckOptions, MkfsOptions, fsck, layout, mkfs};
+use steadfast_sim::{Fault, Image, SimDevice};
 use steadfast_vfs::{Caller, Errno, FileSystem, Ino, RenameMode, Result, SetAttr, XattrMode};
 
 const BLOCKS: u64 = 4 * 256;

@@ -3,10 +3,10 @@
 use crate::common::*;
 use std::mem::offset_of;
 use std::sync::Arc;
-use steadfast_block::sim::{Limits, SimDevice};
 use steadfast_block::{BlockDevice, BlockNo};
 use steadfast_fs::layout::{FEATURE_ACL, FEATURE_RO_FLAGS, Superblock};
 use steadfast_fs::{Fs, MkfsOptions, mkfs};
+use steadfast_sim::{Limits, SimDevice};
 use steadfast_vfs::acl::{Acl, Entry, Who, XATTR_ACCESS, XATTR_DEFAULT};
 use steadfast_vfs::{Errno, FileSystem, Ino, InodeFlags, SetAttr, SetTime, Time, XattrMode};
 

@@ -2,8 +2,8 @@
 
 use crate::common::*;
 use std::sync::Arc;
-use steadfast_block::sim::SimDevice;
 use steadfast_fs::{Fs, MkfsOptions, mkfs};
+use steadfast_sim::SimDevice;
 use steadfast_vfs::{Errno, FileSystem, Ino, RenameMode, XattrMode};
 
 /// A volume on a device that keeps its writes in a volatile cache.

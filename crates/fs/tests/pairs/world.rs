@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use steadfast_block::sim::{Image, SimDevice};
 use steadfast_fs::{Faults, Fs, MkfsOptions, MountOptions, mkfs};
 use steadfast_model::{Handles, Op, Path, Step, Tree};
+use steadfast_sim::{Image, SimDevice};
 use steadfast_testkit::Ticks;
 use steadfast_vfs::{Attr, Caller, DirEntry, FileKind, FileSystem, Ino, Time};
 

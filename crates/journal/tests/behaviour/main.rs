@@ -10,12 +10,12 @@ mod streams;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use steadfast_block::sim::{Limits, SimDevice};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError, Geometry, MemDevice};
 use steadfast_journal::{
     Access, Client, Config, Credits, Error, Journal, Kind, Object, Op, Region, Result, StreamId,
     Ticket, seal,
 };
+use steadfast_sim::{Limits, SimDevice};
 
 const VOLUME: [u8; 16] = [5; 16];
 const REGION: Region = Region {

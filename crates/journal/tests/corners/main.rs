@@ -26,11 +26,11 @@ use std::fmt::Debug;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use steadfast_block::sim::{CrashImage, Limits, SimDevice, TraceEvent};
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError, Geometry};
 use steadfast_journal::{
     Client, Config, Credits, Faults, Journal, Kind, Op, Region, Result, StreamId, Ticket, seal,
 };
+use steadfast_sim::{CrashImage, Limits, SimDevice, TraceEvent};
 
 const VOLUME: [u8; 16] = [8; 16];
 const LOG: u64 = 2;

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use steadfast_block::sim::{Image, SimDevice};
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 use steadfast_journal::{
     Config, Credits, Faults, Journal, Kind, LOG_BLOCKS_MIN, META_BYTES, Region, StreamId, seal,
 };
 use steadfast_model::log;
+use steadfast_sim::{Image, SimDevice};
 
 pub(crate) const VOLUME: [u8; 16] = [3; 16];
 pub(crate) const REGION: Region = Region {

@@ -8,13 +8,13 @@ use std::fmt::Display;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
-use steadfast_block::sim::{CrashImage, Cut, Limits, SimDevice};
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::{
     Access, Client, Credits, Faults, Journal, Kind, META_BYTES, Object, Op, Result as Outcome,
     StreamId, Ticket,
 };
 use steadfast_model::log::{self, Change, Image, Log, Operation, Survivors};
+use steadfast_sim::{CrashImage, Cut, Limits, SimDevice};
 use steadfast_testkit::Random;
 
 /// What the histories went through.

@@ -8,13 +8,13 @@ use crate::drive::{Rng, Setup, explore, log_access};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use steadfast_block::sim::SimDevice;
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::{
     Access, Client, Credits, Faults, Journal, Kind, Lockmap, Object, Op, Result as Outcome,
     StreamId, Ticket,
 };
 use steadfast_model::log::{Change, Log, Operation, Promise};
+use steadfast_sim::SimDevice;
 
 /// Operations of each thread.
 const OPERATIONS: u64 = 200;

@@ -5,11 +5,11 @@ use super::{META, World, synced};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
-use steadfast_block::sim::SimDevice;
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::{
     Access, Client, Credits, Journal, Kind, Object, Op, Result, StreamId, Ticket,
 };
+use steadfast_sim::SimDevice;
 
 const DATA: u64 = 70;
 /// Bytes that one closing logs.

@@ -4,9 +4,9 @@
 use super::{META, World, synced};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
-use steadfast_block::sim::SimDevice;
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::{Client, Credits, Journal, Kind, Op, Result, StreamId, Ticket};
+use steadfast_sim::SimDevice;
 
 /// Blocks to choose from.
 const POOL: std::ops::Range<u64> = 70..74;

@@ -21,10 +21,10 @@ use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, PoisonError};
-use steadfast_block::sim::{CrashImage, Image, Limits, SimDevice, TraceEvent};
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 use steadfast_journal::trace::{Recorder, Start, Trace};
 use steadfast_journal::{Config, Credits, Faults, Journal, Kind, Region, StreamId, seal};
+use steadfast_sim::{CrashImage, Image, Limits, SimDevice, TraceEvent};
 
 const VOLUME: [u8; 16] = [6; 16];
 const BLOCKS: u64 = 130;

@@ -5,9 +5,9 @@
 use super::{META, World, synced};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use steadfast_block::sim::SimDevice;
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::{Access, Credits, Journal, Kind, Lockmap, Object, StreamId};
+use steadfast_sim::SimDevice;
 
 const DATA: u64 = 70;
 /// Runs of blocks that one operation writes around the log.

@@ -4,9 +4,9 @@
 use super::{META, World, synced};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use steadfast_block::sim::SimDevice;
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 use steadfast_journal::{Credits, Journal, Kind, StreamId};
+use steadfast_sim::SimDevice;
 
 /// Each stream's blocks.
 const BLOCKS: [u64; 2] = [70, 76];

@@ -5,17 +5,17 @@
 //! in between and no lock held there, so that a scheduler can interleave requests: a write
 //! that another thread's flush overtakes is in the trace, but not covered by that flush.
 
-use super::fault::{Fault, Plan};
-use super::image::{Image, SECTORS, View, share};
-use super::rng::Rng;
-use super::{CrashImage, Explorer, FlushOutcome, TraceEvent};
-use crate::{
-    BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Result, SECTOR_SIZE,
-    check_count, check_range, check_segments, check_writes,
-};
+use crate::fault::{Fault, Plan};
+use crate::image::{Image, SECTORS, View, share};
+use crate::rng::Rng;
+use crate::{CrashImage, Explorer, FlushOutcome, TraceEvent};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use steadfast_block::{
+    BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Result, SECTOR_SIZE,
+    check_count, check_range, check_segments, check_writes,
+};
 
 /// What reads of discarded blocks return here: the contract promises nothing, so neither
 /// zeros nor the old bytes.
@@ -88,7 +88,7 @@ impl SimDevice {
     }
 
     /// A disk that starts with `trace` already carried out on `initial`.
-    pub(super) fn with_trace(initial: View, trace: Vec<TraceEvent>) -> SimDevice {
+    pub(crate) fn with_trace(initial: View, trace: Vec<TraceEvent>) -> SimDevice {
         let mut view = initial.clone();
         for event in &trace {
             if let TraceEvent::Write { at, data } = event {

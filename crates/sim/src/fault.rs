@@ -1,7 +1,7 @@
 //! The plan of failures of a simulated device.
 
-use crate::{BlockNo, DeviceOp};
 use rustix::io::Errno;
+use steadfast_block::{BlockNo, DeviceOp};
 
 /// A failure to come: when, of what, and whether it lasts. Without more said, it happens
 /// once and the system's error is `EIO`.
@@ -81,19 +81,19 @@ impl Fault {
 
 /// The faults that are still to come.
 #[derive(Default)]
-pub(super) struct Plan(Vec<Fault>);
+pub(crate) struct Plan(Vec<Fault>);
 
 impl Plan {
-    pub(super) fn add(&mut self, fault: Fault) {
+    pub(crate) fn add(&mut self, fault: Fault) {
         self.0.push(fault);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// The error of this request, if it is to fail. Every fault counts the request.
-    pub(super) fn strike(&mut self, op: DeviceOp, at: BlockNo, count: u64) -> Option<i32> {
+    pub(crate) fn strike(&mut self, op: DeviceOp, at: BlockNo, count: u64) -> Option<i32> {
         let mut error = None;
         self.0.retain_mut(|fault| {
             let strikes = fault.strikes(op, at, count);

@@ -5,14 +5,14 @@
 //! [`Cut`] is that state, indexed for making images: for every block with a pending write,
 //! its *candidates*, of which each sector shows one.
 
-use super::crash::{CrashImage, CrashImages, Limits};
-use super::device::SimDevice;
-use super::image::{Image, SECTORS, View, sector_hashes, sum};
-use super::{FlushOutcome, TraceEvent};
-use crate::map::BlockMap;
-use crate::{Block, BlockNo};
+use crate::BlockMap;
+use crate::crash::{CrashImage, CrashImages, Limits};
+use crate::device::SimDevice;
+use crate::image::{Image, SECTORS, View, sector_hashes, sum};
+use crate::{FlushOutcome, TraceEvent};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+use steadfast_block::{Block, BlockNo};
 
 /// Walks along a trace. Cheap to clone, for several threads to explore parts of it.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ struct Pending {
 }
 
 impl Explorer {
-    pub(super) fn new(start: Image, trace: Vec<TraceEvent>) -> Explorer {
+    pub(crate) fn new(start: Image, trace: Vec<TraceEvent>) -> Explorer {
         let marks = trace.iter().filter_map(|event| match event {
             TraceEvent::Mark(n) => Some(*n),
             _ => None,
@@ -207,35 +207,35 @@ impl Explorer {
 
 /// The moment of a power cut: what is durable, and what may or may not have survived.
 pub struct Cut {
-    pub(super) position: usize,
-    pub(super) durable: Image,
-    pub(super) blocks: Vec<PendingBlock>,
-    pub(super) writes: Vec<PendingWrite>,
+    pub(crate) position: usize,
+    pub(crate) durable: Image,
+    pub(crate) blocks: Vec<PendingBlock>,
+    pub(crate) writes: Vec<PendingWrite>,
     marks: Arc<[u64]>,
     marks_passed: usize,
 }
 
 /// A block with pending writes.
-pub(super) struct PendingBlock {
-    pub(super) at: BlockNo,
+pub(crate) struct PendingBlock {
+    pub(crate) at: BlockNo,
     /// The durable content, then the different pending ones.
-    pub(super) candidates: Vec<Arc<Candidate>>,
+    pub(crate) candidates: Vec<Arc<Candidate>>,
     /// What the cache holds: the candidate written last.
-    pub(super) newest: u16,
+    pub(crate) newest: u16,
 }
 
 /// A content that a block may have.
-pub(super) struct Candidate {
-    pub(super) data: Arc<Block>,
-    pub(super) hashes: [u128; SECTORS],
+pub(crate) struct Candidate {
+    pub(crate) data: Arc<Block>,
+    pub(crate) hashes: [u128; SECTORS],
     hash: u128,
 }
 
 /// A pending write: blocks (as indexes) and the candidates it wrote.
-pub(super) struct PendingWrite {
+pub(crate) struct PendingWrite {
     position: usize,
     doubtful: bool,
-    pub(super) members: Vec<(usize, u16)>,
+    pub(crate) members: Vec<(usize, u16)>,
 }
 
 impl Candidate {

@@ -2,15 +2,15 @@
 
 /// `SplitMix64`.
 #[derive(Clone, Debug)]
-pub(super) struct Rng(u64);
+pub(crate) struct Rng(u64);
 
 impl Rng {
-    pub(super) fn new(seed: u64, stream: u64) -> Rng {
+    pub(crate) fn new(seed: u64, stream: u64) -> Rng {
         let mut rng = Rng(seed);
         Rng(rng.next() ^ stream.wrapping_mul(0xD6E8_FEB8_6659_FD93))
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -18,12 +18,12 @@ impl Rng {
     }
 
     /// A number below `bound`, which is not 0.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
     /// True in `of_eight` cases out of eight.
-    pub(super) fn chance(&mut self, of_eight: u64) -> bool {
+    pub(crate) fn chance(&mut self, of_eight: u64) -> bool {
         self.next() >> 61 < of_eight
     }
 }

@@ -11,21 +11,21 @@
 //! What that leaves out is sampled with a seed: losses of single writes and all others,
 //! prefixes, random subsets, and torn blocks among each of them.
 
-use super::explore::{Cut, PendingBlock};
-use super::image::{Image, SECTORS, View, share};
-use super::rng::Rng;
-use crate::map::BlockMap;
-use crate::{
-    BlockDevice, BlockNo, DeviceOp, Geometry, Result, SECTOR_SIZE, check_count, check_range,
-    check_segments,
-};
+use crate::BlockMap;
+use crate::explore::{Cut, PendingBlock};
+use crate::image::{Image, SECTORS, View, share};
+use crate::rng::Rng;
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{PoisonError, RwLock};
+use steadfast_block::{
+    BlockDevice, BlockNo, DeviceOp, Geometry, Result, SECTOR_SIZE, check_count, check_range,
+    check_segments,
+};
 
 /// For each sector of a pending block, the number of the candidate that it shows. Number 0
 /// is the durable content.
-pub(super) type Fate = [u16; SECTORS];
+pub(crate) type Fate = [u16; SECTORS];
 
 /// How many images to make of one cut.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ pub struct CrashImage {
 
 impl CrashImage {
     /// The image of `cut` in which the blocks have the given fates.
-    pub(super) fn assemble(cut: &Cut, fates: &[Fate]) -> CrashImage {
+    pub(crate) fn assemble(cut: &Cut, fates: &[Fate]) -> CrashImage {
         let survivors = || {
             let pairs = cut.blocks.iter().zip(fates);
             pairs.filter(|(_, fate)| **fate != [0; SECTORS])
@@ -120,7 +120,7 @@ impl CrashImage {
             .flatten()
     }
 
-    pub(super) fn into_view(self) -> View {
+    pub(crate) fn into_view(self) -> View {
         self.view
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner)
@@ -286,7 +286,7 @@ struct SectorUnit {
 }
 
 impl<'a> CrashImages<'a> {
-    pub(super) fn new(cut: &'a Cut, limits: &Limits) -> CrashImages<'a> {
+    pub(crate) fn new(cut: &'a Cut, limits: &Limits) -> CrashImages<'a> {
         CrashImages {
             cut,
             limits: limits.clone(),

@@ -18,7 +18,7 @@
 //! covered stay pending for ever, as Linux loses them: only writing them again helps.
 //!
 //! ```
-//! use steadfast_block::sim::{Limits, SimDevice};
+//! use steadfast_sim::{Limits, SimDevice};
 //! use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
 //!
 //! # fn main() -> Result<(), steadfast_block::DeviceError> {
@@ -45,7 +45,7 @@
 //! tree that advances with the cut; an image is that tree plus a small map of what
 //! survived. Opening one copies nothing.
 //!
-//! Neighbours: only this crate's trait below; the crash harness and the journal's tests
+//! Neighbours: only `steadfast-block` below; the crash harness and the journal's tests
 //! above. The contract is that of DFSCQ §3 (asynchronous disk with barriers),
 //! with sectors as the unit of atomicity.
 
@@ -64,8 +64,13 @@ pub use explore::{Cut, Explorer};
 pub use fault::Fault;
 pub use image::Image;
 
-use crate::{Block, BlockNo};
+use foldhash::fast::FixedState;
+use std::collections::HashMap;
 use std::sync::Arc;
+use steadfast_block::{Block, BlockNo};
+
+/// Contents by block number. The hash has no key, and is the same in every run, so that runs repeat: no adversary chooses numbers.
+type BlockMap<V> = HashMap<u64, V, FixedState>;
 
 /// Something that happened to a [`SimDevice`]. Its position in the trace is its time.
 #[derive(Clone)]

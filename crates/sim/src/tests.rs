@@ -2,10 +2,10 @@
 //! and nothing else.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-use super::image::SECTORS;
-use super::*;
-use crate::{BLOCK_SIZE, BlockDevice, DeviceError, DeviceOp, SECTOR_SIZE};
+use crate::image::SECTORS;
+use crate::*;
 use std::collections::{BTreeSet, HashSet};
+use steadfast_block::{BLOCK_SIZE, BlockDevice, DeviceError, DeviceOp, SECTOR_SIZE};
 
 const EIO: i32 = 5;
 
@@ -574,7 +574,7 @@ fn a_flush_covers_only_writes_that_had_returned() {
 }
 
 /// Writes whole blocks of the given bytes as one batch.
-fn put_scattered(device: &dyn BlockDevice, blocks: &[(u64, u8)]) -> crate::Result<()> {
+fn put_scattered(device: &dyn BlockDevice, blocks: &[(u64, u8)]) -> steadfast_block::Result<()> {
     let data: Vec<[u8; BLOCK_SIZE]> = blocks.iter().map(|(_, byte)| [*byte; BLOCK_SIZE]).collect();
     let segments: Vec<[&[u8]; 1]> = data.iter().map(|block| [&block[..]]).collect();
     let writes: Vec<(BlockNo, &[&[u8]])> = (blocks.iter().zip(&segments))

@@ -9,12 +9,12 @@
 //! zeros, keyed with the sector's address. A sum can be updated by what changed, so images
 //! that were reached on different ways are compared without being read.
 
-use crate::map::BlockMap;
-use crate::{BLOCK_SIZE, Block, BlockNo, SECTOR_SIZE};
+use crate::BlockMap;
 use std::sync::{Arc, LazyLock};
+use steadfast_block::{BLOCK_SIZE, Block, BlockNo, SECTOR_SIZE};
 
 /// Sectors in a block.
-pub(super) const SECTORS: usize = BLOCK_SIZE / SECTOR_SIZE;
+pub(crate) const SECTORS: usize = BLOCK_SIZE / SECTOR_SIZE;
 
 /// Children of a tree node.
 const FANOUT: usize = 16;
@@ -23,7 +23,7 @@ const FANOUT_BITS: u32 = FANOUT.trailing_zeros();
 static ZERO: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0; BLOCK_SIZE]));
 
 /// A shared copy of `block`.
-pub(super) fn share(block: &Block) -> Arc<Block> {
+pub(crate) fn share(block: &Block) -> Arc<Block> {
     if *block == **ZERO {
         return ZERO.clone();
     }
@@ -34,7 +34,7 @@ pub(super) fn share(block: &Block) -> Arc<Block> {
 }
 
 /// The hashes of a block's sectors, as summed up in fingerprints.
-pub(super) fn sector_hashes(at: u64, block: &Arc<Block>) -> [u128; SECTORS] {
+pub(crate) fn sector_hashes(at: u64, block: &Arc<Block>) -> [u128; SECTORS] {
     let mut hashes = [0; SECTORS];
     if Arc::ptr_eq(block, &ZERO) {
         return hashes;
@@ -49,7 +49,7 @@ pub(super) fn sector_hashes(at: u64, block: &Arc<Block>) -> [u128; SECTORS] {
 }
 
 /// Sums hashes up, as fingerprints do.
-pub(super) fn sum(hashes: &[u128]) -> u128 {
+pub(crate) fn sum(hashes: &[u128]) -> u128 {
     hashes.iter().fold(0, |sum, hash| sum.wrapping_add(*hash))
 }
 
@@ -126,7 +126,7 @@ impl Image {
         self.fingerprint
     }
 
-    pub(super) fn get(&self, at: u64) -> &Arc<Block> {
+    pub(crate) fn get(&self, at: u64) -> &Arc<Block> {
         let mut node = &self.root;
         let mut height = self.height;
         if at >= self.blocks {
@@ -143,13 +143,13 @@ impl Image {
     }
 
     /// Replaces a block inside the image.
-    pub(super) fn set(&mut self, at: u64, block: Arc<Block>) {
+    pub(crate) fn set(&mut self, at: u64, block: Arc<Block>) {
         let hash = sum(&sector_hashes(at, &block));
         self.set_hashed(at, block, hash);
     }
 
     /// Replaces a block inside the image; the sum of its [`sector_hashes`] is known.
-    pub(super) fn set_hashed(&mut self, at: u64, block: Arc<Block>, hash: u128) {
+    pub(crate) fn set_hashed(&mut self, at: u64, block: Arc<Block>, hash: u128) {
         debug_assert!(at < self.blocks);
         let old = sum(&sector_hashes(at, self.get(at)));
         self.fingerprint = self.fingerprint.wrapping_sub(old).wrapping_add(hash);
@@ -193,13 +193,13 @@ fn slot(at: u64, height: u32) -> usize {
 
 /// An image with an overlay of newer blocks.
 #[derive(Clone)]
-pub(super) struct View {
-    pub(super) base: Image,
-    pub(super) overlay: BlockMap<Arc<Block>>,
+pub(crate) struct View {
+    pub(crate) base: Image,
+    pub(crate) overlay: BlockMap<Arc<Block>>,
 }
 
 impl View {
-    pub(super) fn get(&self, at: u64) -> &Arc<Block> {
+    pub(crate) fn get(&self, at: u64) -> &Arc<Block> {
         match self.overlay.get(&at) {
             Some(block) => block,
             None => self.base.get(at),
@@ -207,14 +207,14 @@ impl View {
     }
 
     /// Copies blocks from `at` on to `buf`; the range has been checked.
-    pub(super) fn read(&self, at: BlockNo, buf: &mut [u8]) {
+    pub(crate) fn read(&self, at: BlockNo, buf: &mut [u8]) {
         for (at, part) in (at.0..).zip(buf.chunks_exact_mut(BLOCK_SIZE)) {
             part.copy_from_slice(self.get(at).as_slice());
         }
     }
 
     /// The same contents without an overlay.
-    pub(super) fn flatten(&self) -> Image {
+    pub(crate) fn flatten(&self) -> Image {
         let mut image = self.base.clone();
         for (at, block) in &self.overlay {
             image.set(*at, block.clone());

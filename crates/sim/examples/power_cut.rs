@@ -1,12 +1,12 @@
 //! Tries an update of two blocks against every disk that a power cut may leave: first without a flush between the two
 //! writes, then with one.
 //!
-//! Run it with `cargo run -p steadfast-block --example power_cut`.
+//! Run it with `cargo run -p steadfast-sim --example power_cut`.
 #![allow(clippy::print_stdout)]
 
 use std::error::Error;
-use steadfast_block::sim::{Limits, SimDevice};
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, DeviceError};
+use steadfast_sim::{Limits, SimDevice};
 
 const DATA: BlockNo = BlockNo(1);
 const VALID: BlockNo = BlockNo(0);

@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use steadfast_block::sim::{Limits, SimDevice};
 use steadfast_block::{
     BLOCK_SIZE, BlockBuf, BlockDevice, BlockNo, Direct, Engine, FileDevice, FileOptions, MemDevice,
 };
+use steadfast_sim::{Limits, SimDevice};
 
 const BLOCKS: u64 = 64;
 
