@@ -27,6 +27,10 @@ pub enum Planted {
     WorseUnseen,
     /// What a checker reads does not count as looked at.
     LookForgotten,
+    /// After a cut inside the recovery, acknowledgements before the first cut need not hold.
+    RecoveryForgets,
+    /// A power cut comes before or after a recovery, never inside it.
+    RecoveryWhole,
 }
 
 #[cfg(any(test, feature = "faults"))]

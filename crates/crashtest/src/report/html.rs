@@ -1,7 +1,10 @@
 //! The report as one HTML file: no script, nothing loaded from elsewhere, all text escaped. Sections fold by mouse and keyboard
 //! (`details`); it is dark where the reader's system is, and fits 400 pixels.
 
-use super::{EffectReport, FindingReport, RepairReport, Report, UnderReport};
+use super::{
+    EffectReport, FindingReport, InsideReport, RecoveryReport, RepairReport, Report,
+    SuperfluousReport, UnderReport,
+};
 use crate::effects::readable;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -88,6 +91,26 @@ fn repair(out: &mut String, under: &UnderReport) {
     let _ = write!(out, "<p>{}</p>", esc(&text));
 }
 
+/// The effects to blame, as a table.
+fn effects<'a>(
+    out: &mut String,
+    durable: Option<&'a EffectReport>,
+    lost: impl IntoIterator<Item = &'a EffectReport>,
+    torn: Option<&'a EffectReport>,
+) {
+    out.push_str("<div class=\"scroll\"><table>");
+    if let Some(e) = durable {
+        effect(out, "durable", "●", e);
+    }
+    for e in lost {
+        effect(out, "lost", "○", e);
+    }
+    if let Some(e) = torn {
+        effect(out, "torn", "◐", e);
+    }
+    out.push_str("</table></div>");
+}
+
 fn under(out: &mut String, report: &Report, u: &UnderReport) {
     let _ = write!(
         out,
@@ -102,21 +125,14 @@ fn under(out: &mut String, report: &Report, u: &UnderReport) {
             esc(&readable(text.as_bytes()))
         );
     }
-    out.push_str("<div class=\"scroll\"><table>");
-    if let Some(e) = &u.durable {
-        effect(out, "durable", "●", e);
-    }
-    for e in &u.lost {
-        effect(out, "lost", "○", e);
-    }
-    if let Some(e) = &u.torn {
-        effect(out, "torn", "◐", e);
-    }
-    out.push_str("</table></div>");
+    effects(out, u.durable.as_ref(), &u.lost, u.torn.as_ref());
     if u.prefix {
         out.push_str("<p>Everything before it is durable, nothing after it.</p>");
     }
     repair(out, u);
+    if let Some(real) = &u.confirmation {
+        let _ = write!(out, "<p>On the real file system: {}.</p>", esc(&real.line));
+    }
     near(out, report, u);
 }
 
@@ -186,6 +202,61 @@ fn finding(out: &mut String, report: &Report, f: &FindingReport) {
     out.push_str("</details>");
 }
 
+/// A finding inside a recovery.
+fn inside(out: &mut String, f: &InsideReport) {
+    let _ = write!(
+        out,
+        "<details open><summary>{} on {}, after a power cut inside the recovery: <code>{}</code></summary><pre>{}</pre>",
+        esc(&f.kind),
+        esc(&f.model),
+        esc(&readable(f.line.as_bytes())),
+        esc(&f.output)
+    );
+    out.push_str("<h3>The state that is recovered</h3>");
+    if f.after.is_none() {
+        out.push_str("<p>As before the first call.</p>");
+    }
+    effects(out, f.after.as_ref(), &f.without, None);
+    let _ = write!(
+        out,
+        "<h3>The recovery, cut: {} broken states</h3>",
+        f.broken
+    );
+    if f.durable.is_none() {
+        out.push_str("<p>Nothing of the recovery is durable.</p>");
+    }
+    effects(out, f.durable.as_ref(), &f.lost, f.torn.as_ref());
+    out.push_str("</details>");
+}
+
+/// Cuts inside recoveries, if they were asked for.
+fn recovery(out: &mut String, r: &RecoveryReport) {
+    let _ = write!(
+        out,
+        "<h2>Power cuts inside the recovery</h2><p>{}.</p>",
+        esc(&super::text::recoveries(r))
+    );
+    for f in &r.findings {
+        inside(out, f);
+    }
+}
+
+/// Syncs that can go, by model.
+fn superfluous(out: &mut String, all: &[SuperfluousReport]) {
+    if all.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Syncs that can go</h2><p>All that one model names can go together.</p><ul>");
+    for s in all {
+        let _ = write!(out, "<li>{}<ul>", esc(&super::text::superfluous_count(s)));
+        for step in &s.syncs {
+            let _ = write!(out, "<li><code>{}</code></li>", esc(&step.told()));
+        }
+        out.push_str("</ul></li>");
+    }
+    out.push_str("</ul>");
+}
+
 /// The report as a page.
 #[must_use]
 pub fn html(report: &Report) -> String {
@@ -207,6 +278,10 @@ pub fn html(report: &Report) -> String {
     for f in &report.findings {
         finding(&mut out, report, f);
     }
+    if let Some(r) = &report.recovery {
+        recovery(&mut out, r);
+    }
+    superfluous(&mut out, &report.superfluous);
     out.push_str("<h2>Models</h2><div class=\"scroll\"><table><tr><th>model</th><th>trees</th><th>broken</th><th>exhaustive</th><th>sampled</th><th>calibration</th></tr>");
     for m in &report.models {
         let names = |whole: bool| -> String {

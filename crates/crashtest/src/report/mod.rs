@@ -4,6 +4,8 @@
 mod formats;
 mod html;
 mod make;
+#[cfg(test)]
+mod tests;
 mod text;
 
 pub use formats::{junit, sarif};
@@ -14,8 +16,10 @@ pub use text::{explain, text};
 use crate::real::confirm::Confirmation;
 
 use crate::effects::{Bits, Effects};
+use crate::judge::kin;
 use crate::states::{State, Tear, Way};
 use serde::{Deserialize, Serialize};
+use steadfast_model::Hasher128;
 
 /// Version of the JSON form.
 pub const VERSION: u32 = 1;
@@ -64,6 +68,15 @@ pub struct StepReport {
     pub text: String,
     /// File and line of its caller.
     pub location: Option<Place>,
+}
+
+impl StepReport {
+    /// Number, text and place.
+    fn told(&self) -> String {
+        let place = self.location.as_ref();
+        let place = place.map_or_else(String::new, |l| format!(" ({})", l.text()));
+        format!("#{} {}{place}", self.number, self.text)
+    }
 }
 
 /// A place in a source; in a program without source lines, a function or an address.
@@ -222,6 +235,16 @@ pub struct InsideReport {
     pub lost: Vec<EffectReport>,
     /// Its write that is torn.
     pub torn: Option<EffectReport>,
+}
+
+impl InsideReport {
+    /// The same for the same finding in other runs.
+    fn key(&self) -> String {
+        let mut hash = Hasher128::new(72);
+        hash.bytes(self.kind.as_bytes())
+            .bytes(kin(&self.line).as_bytes());
+        format!("{:016x}", hash.finish() as u64)
+    }
 }
 
 /// Syncs that can go.
