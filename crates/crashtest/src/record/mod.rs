@@ -8,7 +8,7 @@
 //! - `watch`: calls that FUSE does not see, by a seccomp filter (`filter`); `stacks`: where in the program a call comes from;
 //! - `import`: a log of strace in place of a recording;
 //! - `mapped`: stores through mmap, written back when that is asked for;
-//! - `looked`: the same server for a checker, with what it looks at;
+//! - `looked`: the same server for a checker, with what it looks at (`view`: what it sees there);
 //! - `server`: the protocol; `place`: the mount; `program`: the program and what it leaves behind; `source`: the initial tree.
 //!
 //! Promises: when [`record`] has returned, nothing is mounted and no process that the program started is left. A trace is
@@ -23,6 +23,8 @@ pub(crate) mod looked;
 mod mapped;
 mod place;
 mod program;
+mod ranges;
+mod reply;
 mod server;
 mod source;
 mod special;
@@ -33,6 +35,7 @@ mod stacks;
 mod stacks;
 mod tap;
 mod user;
+pub(crate) mod view;
 mod watch;
 
 use std::ffi::OsString;
@@ -202,7 +205,7 @@ fn record_here(mut options: Options) -> Result<Recorded, RecordError> {
     if let Some(from) = &options.from {
         source::copy(from, &calls)?;
     }
-    let mounted = place.mount(server::Server::new(calls.clone()))?;
+    let mounted = place.mount(reply::Server::new(calls.clone()))?;
     // Held until no process is left whose calls could wait.
     let mut watched = None;
     let ended = mapped::begin(options.mapped, mounted.path(), &calls)
