@@ -99,15 +99,43 @@ impl Checker {
         let place = self.place()?;
         let dir = place.path().join("state");
         lay_out(disk, &dir)?;
-        let lines = |name: &str, lines: &[String]| {
-            let path = place.path().join(name);
-            std::fs::write(&path, looked::lines(lines)).map(|()| path)
-        };
-        let (acked, issued) = (lines("acked", acked)?, lines("issued", issued)?);
-        let verdict = self.judge_at(place.path(), &dir, &acked, &issued);
+        let verdict = self.judge_in(place.path(), &dir, acked, issued);
         // Directories may have lost their permission bits.
         lay::make_removable(&dir);
         verdict
+    }
+
+    /// Judges a directory as it is, and leaves it. `scratch` is for files of the commands'.
+    ///
+    /// # Errors
+    /// If a command cannot be run.
+    pub fn judge_in(
+        &self,
+        scratch: &Path,
+        dir: &Path,
+        acked: &[String],
+        issued: &[String],
+    ) -> io::Result<Verdict> {
+        let lines = |name: &str, lines: &[String]| {
+            let path = scratch.join(name);
+            std::fs::write(&path, looked::lines(lines)).map(|()| path)
+        };
+        let (acked, issued) = (lines("acked", acked)?, lines("issued", issued)?);
+        self.judge_at(scratch, dir, &acked, &issued)
+    }
+
+    /// The same on a mount, as explorations do it where there can be one.
+    ///
+    /// # Errors
+    /// If the state cannot be served.
+    pub fn judge_served(
+        &self,
+        disk: &Disk,
+        acked: &[String],
+        issued: &[String],
+    ) -> io::Result<Verdict> {
+        let (verdict, _) = self.judge_looked(&View::new(disk, acked, issued))?;
+        Ok(verdict)
     }
 
     /// The same on a mount that notes what is looked at. Where there can be none, the state is laid out and nothing is noted.

@@ -68,6 +68,16 @@ pub enum Mapped {
     EveryCall,
 }
 
+/// What of a run is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kept {
+    /// Each call.
+    #[default]
+    All,
+    /// The tree alone: the server without the recording, which measurements compare it with.
+    Nothing,
+}
+
 /// What is recorded, and how.
 pub struct Options {
     /// The program and its arguments.
@@ -90,6 +100,8 @@ pub struct Options {
     pub trace_bytes_max: u64,
     /// Becomes true when the recording is to end.
     pub interrupted: Arc<AtomicBool>,
+    /// What is kept.
+    pub kept: Kept,
     /// Receives what the program writes to standard output.
     pub output: Option<Box<dyn Write + Send>>,
 }
@@ -109,6 +121,7 @@ impl Options {
             mapped: Mapped::ByKernel,
             trace_bytes_max: 8 << 30,
             interrupted: Arc::default(),
+            kept: Kept::All,
             output: None,
         }
     }
@@ -195,13 +208,15 @@ fn record_here(mut options: Options) -> Result<Recorded, RecordError> {
         root,
     };
     let writer = TraceWriter::create(&options.trace, &header)?;
-    let calls = Arc::new(Calls::new(
+    let mut calls = Calls::new(
         writer,
         &header,
         options.trace_bytes_max,
         options.stacks.then(stacks::Stacks::new),
         options.output.take(),
-    ));
+    );
+    calls.keep(options.kept);
+    let calls = Arc::new(calls);
     if let Some(from) = &options.from {
         source::copy(from, &calls)?;
     }
@@ -246,7 +261,10 @@ fn run(
         return Ok(Ended::Interrupted);
     }
     // Where it cannot be had, the trace says so.
-    *watched = watch::watch(mount, calls).ok();
+    *watched = match options.kept {
+        Kept::All => watch::watch(mount, calls).ok(),
+        Kept::Nothing => None,
+    };
     let device = std::fs::metadata(mount).map(|m| m.dev());
     calls.begin(device.unwrap_or(0))?;
     program

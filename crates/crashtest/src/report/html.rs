@@ -1,5 +1,6 @@
-//! The report as one HTML file: no script, nothing loaded from elsewhere, all text escaped. Sections fold by mouse and keyboard
-//! (`details`); it is dark where the reader's system is, and fits 400 pixels.
+//! The report as one HTML file: nothing loaded from elsewhere, all text escaped, and a policy that permits its own script and style alone.
+//! Sections fold by mouse and keyboard (`details`); it is dark where the reader's system is, and fits 400 pixels. Its script shows a crash
+//! point to move (`timeline`); everything else is there without it.
 
 use super::{
     EffectReport, FindingReport, InsideReport, RecoveryReport, RepairReport, Report,
@@ -12,18 +13,11 @@ use std::fmt::Write;
 /// Most calls that the list of calls shows around what is to blame.
 const NEAR: usize = 3;
 
-const STYLE: &str = "
-:root { color-scheme: light dark; --ok: #14692e; --bad: #a3201a; --line: #8886; }
-@media (prefers-color-scheme: dark) { :root { --ok: #6fd08c; --bad: #ff8f85; } }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 75rem; padding: 1rem; }
-h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; }
-details { border: 1px solid var(--line); border-radius: .4rem; margin: .6rem 0; padding: .4rem .7rem; }
-summary { cursor: pointer; overflow-wrap: anywhere; } summary:focus-visible { outline: 2px solid; }
-pre, code, td.call { font-family: ui-monospace, monospace; font-size: .87em; overflow-wrap: anywhere; white-space: pre-wrap; }
-table { border-collapse: collapse; width: 100%; } td, th { border-bottom: 1px solid var(--line); padding: .15rem .4rem; text-align: left; vertical-align: top; }
-.durable { color: var(--ok); } .lost { color: var(--bad); text-decoration: underline dotted; } .torn { color: var(--bad); }
-.scroll { overflow-x: auto; }
-";
+/// A test says what these must be.
+const STYLE: &str = include_str!("page.css");
+const STYLE_HASH: &str = "sha256-3LAZfS7Q/Wi+tPfqI2r/w499/RGUgEhQBJ9EzBeNnD4=";
+const SCRIPT: &str = include_str!("page.js");
+const SCRIPT_HASH: &str = "sha256-9/qd0v1krU8kIUzRWtcydnxDqFJVcu2WBMbtz2X5x7k=";
 
 /// Text for HTML.
 fn esc(text: &str) -> String {
@@ -261,7 +255,7 @@ fn superfluous(out: &mut String, all: &[SuperfluousReport]) {
 #[must_use]
 pub fn html(report: &Report) -> String {
     let mut out = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>Power cuts: {0}</title><style>{STYLE}</style></head><body><main><h1>What power cuts leave of <code>{0}</code></h1>",
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src '{SCRIPT_HASH}'; style-src '{STYLE_HASH}'\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>Power cuts: {0}</title><style>{STYLE}</style></head><body><main><h1>What power cuts leave of <code>{0}</code></h1>",
         esc(&report.command)
     );
     let _ = write!(
@@ -275,6 +269,7 @@ pub fn html(report: &Report) -> String {
     for w in &report.warnings {
         let _ = write!(out, "<p class=\"lost\">Warning: {}</p>", esc(w));
     }
+    super::timeline::write(&mut out, report);
     for f in &report.findings {
         finding(&mut out, report, f);
     }
@@ -310,6 +305,7 @@ pub fn html(report: &Report) -> String {
         }
         out.push_str("</ul>");
     }
-    out.push_str("</main></body></html>\n");
+    let _ = write!(out, "</main><script>{SCRIPT}</script></body></html>");
+    out.push('\n');
     out
 }

@@ -7,6 +7,7 @@ mod make;
 #[cfg(test)]
 mod tests;
 mod text;
+mod timeline;
 
 pub use formats::{junit, sarif};
 pub use html::html;
@@ -68,6 +69,9 @@ pub struct StepReport {
     pub text: String,
     /// File and line of its caller.
     pub location: Option<Place>,
+    /// The thread that made it; 0: unknown.
+    #[serde(default)]
+    pub thread: u32,
 }
 
 impl StepReport {
@@ -116,6 +120,9 @@ pub struct ModelReport {
     pub no_verdict: usize,
     /// How the states came about.
     pub ways: Vec<WayReport>,
+    /// For each step of the run: after how many steps it is durable whatever is lost, -1 if it never is, nothing if it changes nothing.
+    #[serde(default)]
+    pub durable: Vec<Option<i64>>,
 }
 
 /// States of one way.

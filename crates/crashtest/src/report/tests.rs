@@ -74,6 +74,7 @@ fn report() -> Report {
         broken: 2,
         no_verdict: 0,
         ways: Vec::new(),
+        durable: Vec::new(),
     };
     Report {
         version: VERSION,
@@ -98,6 +99,7 @@ fn report() -> Report {
                     file: "src/sync.c".to_owned(),
                     line: Some(12),
                 }),
+                thread: 0,
             }],
             of: 3,
             tried: 3,
@@ -106,7 +108,12 @@ fn report() -> Report {
         warnings: vec![format!("not confirmed on xfs: {HOSTILE}")],
         basic: true,
         interrupted: false,
-        steps: Vec::new(),
+        steps: vec![StepReport {
+            number: 1,
+            text: "</script><script>alert(1)</script>".to_owned(),
+            location: None,
+            thread: 7,
+        }],
     }
 }
 
@@ -198,4 +205,69 @@ fn sarif_has_a_result_for_each_with_its_place() {
     let said = &run["invocations"][0]["toolExecutionNotifications"];
     assert_eq!(said[0]["level"], "warning", "{said:#}");
     assert_eq!(said[1]["level"], "note", "{said:#}");
+}
+
+#[test]
+fn a_step_is_durable_from_the_sync_on_that_demands_it() {
+    let run = crate::script::Script::new()
+        .make("a")
+        .write("a", 0, b"aa")
+        .make("b")
+        .fdatasync("a")
+        .close("a")
+        .fsync(".")
+        .make("c")
+        .run();
+    let after = |model: &str| {
+        let model = crate::models::Model::shipped(model).unwrap();
+        Effects::new(&run, &model).durable_after()
+    };
+    let kept = |t: usize| Some(Some(t));
+    let posix = [kept(6), kept(4), kept(6), None, None, None, Some(None)];
+    assert_eq!(after("posix"), posix);
+    let sync = [kept(1), kept(2), kept(3), None, None, None, kept(7)];
+    assert_eq!(after("sync"), sync);
+}
+
+/// SHA-256 in base64, as policies name it: by the system's own program.
+fn sha256(text: &str) -> String {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("text");
+    std::fs::write(&file, text).unwrap();
+    let output = std::process::Command::new("sha256sum").arg(&file).output();
+    let output = String::from_utf8(output.unwrap().stdout).unwrap();
+    let bits: String = output.trim_start_matches('\\')[..64]
+        .chars()
+        .map(|c| format!("{:04b}", c.to_digit(16).unwrap()))
+        .collect();
+    let alphabet: Vec<char> = ('A'..='Z')
+        .chain('a'..='z')
+        .chain('0'..='9')
+        .chain(['+', '/'])
+        .collect();
+    let padded = format!("{bits}00");
+    let digits = padded.as_bytes().chunks(6);
+    let text: String = digits
+        .map(|six| alphabet[six.iter().fold(0, |n, b| n * 2 + usize::from(b - b'0'))])
+        .collect();
+    format!("sha256-{text}=")
+}
+
+#[test]
+fn the_policy_of_a_page_permits_its_own_script_and_style_alone() {
+    let page = html(&report());
+    let between = |from: &str, to: &str| {
+        let rest = page.split(from).nth(1).unwrap();
+        rest.split(to).next().unwrap().to_owned()
+    };
+    let policy = between("http-equiv=\"Content-Security-Policy\" content=\"", "\"");
+    let script = sha256(&between("<script>", "</script>"));
+    let style = sha256(&between("<style>", "</style>"));
+    let wanted = format!("default-src 'none'; script-src '{script}'; style-src '{style}'");
+    assert_eq!(
+        policy, wanted,
+        "page.js or page.css has changed: html.rs names their hashes"
+    );
+    assert_eq!(page.matches("<script").count(), 2);
+    assert!(!page.contains("style=\"") && !page.contains(" onclick"));
 }
