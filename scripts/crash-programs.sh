@@ -90,7 +90,7 @@ program() {
   fi
   models=$(printf '%s\n' "$expected" | tr ' ' '\n' | sed 's/=.*//' | paste -sd ,)
   # A check that starts a server takes long.
-  if [ -n "${slow:-}" ]; then limits=(--states 60 --samples 20 --budget 300s --no-repair); fi
+  if [ -n "${slow:-}" ]; then limits=(--states 60 --samples 20 --budget 300s --check-time 120s --no-repair); fi
   if [ -n "$quick" ]; then limits=(--states 30 --samples 20 --budget 20s --no-repair); fi
   "$STEADFAST" crash test --fs "$models" "${limits[@]}" -o "$WORK/$name.trace" --json --html "$WORK/$name.html" "$@" \
     >"$WORK/$name.json" 2>"$WORK/$name.log" || status=$?
@@ -407,7 +407,7 @@ if [ "$1" = make ]; then
   chown postgres pg
   as "$bin/initdb" -D "$PWD/pg" -A trust --no-sync >/dev/null || exit 1
 fi
-if ! as "$bin/pg_ctl" -D "$PWD/pg" -s -w -t 20 -l "$socket/log" -o "-k $socket -h ''" start >/dev/null 2>&1; then
+if ! as "$bin/pg_ctl" -D "$PWD/pg" -s -w -t 100 -l "$socket/log" -o "-k $socket -h ''" start >/dev/null 2>&1; then
   if [ -e "$socket/log" ]; then
     echo "the server does not start: $(grep -m 1 -E 'PANIC|FATAL' "$socket/log" | sed 's/^.*\(PANIC\|FATAL\)/\1/')"
   else

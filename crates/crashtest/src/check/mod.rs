@@ -15,8 +15,8 @@ pub use lay::lay_out;
 pub use run::Isolation;
 
 use crate::effects::Disk;
-use crate::record::looked::{self, Look, ServedState};
-use crate::record::view::View;
+use crate::record::looked::{self, ServedState};
+use crate::record::view::{Look, View};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -17,7 +17,7 @@ use super::place::Place;
 use super::ranges::Ranges;
 use super::reply::Server;
 use super::special::{ACKED_NAME, ISSUED_NAME, Special};
-use super::view::View;
+use super::view::{Look, View};
 use crate::effects::{Ino, ROOT};
 use crate::planted::{self, Planted};
 use crate::trace::{Header, Root, TraceWriter, Wall};
@@ -36,55 +36,6 @@ const FAULTS: [Planted; 4] = [
 
 /// Most names of the checker's that a look at a directory leaves out.
 const OWN_MAX: usize = 50;
-
-/// One thing that was looked at. Inodes are numbers of [`View`].
-#[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
-pub(crate) enum Look {
-    /// The lines that must be there.
-    Acked,
-    /// The lines that may be there.
-    Issued,
-    /// What a name in a directory refers to, its kind, its owner and its permission bits.
-    Name(Ino, Vec<u8>),
-    /// The same, and the number of links.
-    Attr(Ino),
-    /// The size.
-    Size(Ino),
-    /// The number of pages that the size takes.
-    Pages(Ino),
-    /// Whether a name can be replaced by a rename that does not tell whether it was there.
-    Target(Ino, Vec<u8>),
-    /// The names in a directory, without these.
-    List(Ino, BTreeSet<Vec<u8>>),
-    /// The target of a symbolic link.
-    Link(Ino),
-    /// Extended attributes.
-    Xattrs(Ino),
-    /// The bytes from one offset to before another, and whether the file ends between them.
-    Bytes(Ino, u64, u64),
-    /// All of the content: where there is data and where holes.
-    Content(Ino),
-}
-
-impl Look {
-    /// The same about another inode.
-    fn about(self, known: impl Fn(Ino) -> Option<Ino>) -> Option<Look> {
-        Some(match self {
-            Look::Acked => Look::Acked,
-            Look::Issued => Look::Issued,
-            Look::Name(dir, name) => Look::Name(known(dir)?, name),
-            Look::Attr(ino) => Look::Attr(known(ino)?),
-            Look::Size(ino) => Look::Size(known(ino)?),
-            Look::Pages(ino) => Look::Pages(known(ino)?),
-            Look::Target(dir, name) => Look::Target(known(dir)?, name),
-            Look::List(ino, without) => Look::List(known(ino)?, without),
-            Look::Link(ino) => Look::Link(known(ino)?),
-            Look::Xattrs(ino) => Look::Xattrs(known(ino)?),
-            Look::Bytes(ino, from, to) => Look::Bytes(known(ino)?, from, to),
-            Look::Content(ino) => Look::Content(known(ino)?),
-        })
-    }
-}
 
 /// What a thread has asked last, and what it has looked at if it was the program that asked.
 #[derive(Debug, Default)]

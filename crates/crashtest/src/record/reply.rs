@@ -12,8 +12,9 @@ use steadfast_vfs::{Attr, Errno, Ino};
 
 use super::calls::{Calls, Requester};
 use super::convert;
-use super::looked::{Look, Looks};
+use super::looked::Looks;
 use super::special::{Special, special_attr, special_name};
+use super::view::Look;
 use crate::trace::Op;
 
 /// How long the kernel may keep names and attributes.

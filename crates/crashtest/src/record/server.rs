@@ -20,9 +20,9 @@ use steadfast_vfs::{Caller, NAME_MAX, Seek};
 
 use super::calls::{Calls, Requester};
 use super::convert;
-use super::looked::Look;
 use super::reply::{Server, code, sized};
 use super::special::{Special, special};
+use super::view::Look;
 use crate::trace::{Change, Op, Span, WriteHow};
 
 /// Largest write in one request.

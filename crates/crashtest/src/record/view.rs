@@ -4,7 +4,6 @@
 //! like one that was always there. Two names of one file have the same number, the one of its first path.
 
 use super::calls::Calls;
-use super::looked::Look;
 use crate::effects::{Body, Disk, Ino, Node, ROOT};
 use crate::trace::{Change, Kind, Op, Span, Who, WriteHow};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -16,6 +15,55 @@ use steadfast_vfs::FileKind;
 
 /// Bytes that are copied at a time.
 const PIECE: usize = 1 << 20;
+
+/// One thing that was looked at. Inodes are numbers of a [`View`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub(crate) enum Look {
+    /// The lines that must be there.
+    Acked,
+    /// The lines that may be there.
+    Issued,
+    /// What a name in a directory refers to, its kind, its owner and its permission bits.
+    Name(Ino, Vec<u8>),
+    /// The same, and the number of links.
+    Attr(Ino),
+    /// The size.
+    Size(Ino),
+    /// The number of pages that the size takes.
+    Pages(Ino),
+    /// Whether a name can be replaced by a rename that does not tell whether it was there.
+    Target(Ino, Vec<u8>),
+    /// The names in a directory, without these.
+    List(Ino, BTreeSet<Vec<u8>>),
+    /// The target of a symbolic link.
+    Link(Ino),
+    /// Extended attributes.
+    Xattrs(Ino),
+    /// The bytes from one offset to before another, and whether the file ends between them.
+    Bytes(Ino, u64, u64),
+    /// All of the content: where there is data and where holes.
+    Content(Ino),
+}
+
+impl Look {
+    /// The same about another inode.
+    pub(super) fn about(self, known: impl Fn(Ino) -> Option<Ino>) -> Option<Look> {
+        Some(match self {
+            Look::Acked => Look::Acked,
+            Look::Issued => Look::Issued,
+            Look::Name(dir, name) => Look::Name(known(dir)?, name),
+            Look::Attr(ino) => Look::Attr(known(ino)?),
+            Look::Size(ino) => Look::Size(known(ino)?),
+            Look::Pages(ino) => Look::Pages(known(ino)?),
+            Look::Target(dir, name) => Look::Target(known(dir)?, name),
+            Look::List(ino, without) => Look::List(known(ino)?, without),
+            Look::Link(ino) => Look::Link(known(ino)?),
+            Look::Xattrs(ino) => Look::Xattrs(known(ino)?),
+            Look::Bytes(ino, from, to) => Look::Bytes(known(ino)?, from, to),
+            Look::Content(ino) => Look::Content(known(ino)?),
+        })
+    }
+}
 
 /// See the module's header.
 #[derive(Debug)]
