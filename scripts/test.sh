@@ -195,6 +195,10 @@ run "tests" tests
 # With the program that the tests made.
 run "packages for Rust, Python and Go" env STEADFAST="$TARGET/debug/steadfast" "$here/crash-packages.sh"
 if [ -n "$long" ]; then run "models against real file systems" "$here/crash-real.sh" --cuts 6000; fi
+if [ -n "$long" ] && [ "$(id -u)" = 0 ]; then
+  run "crash reports in a browser" env STEADFAST="$TARGET/debug/steadfast" "$here/crash-page.sh" --install
+  run "programs whose syncs fail" env STEADFAST="$TARGET/debug/steadfast" "$here/crash-fsync.sh"
+fi
 if [ -n "$obligations" ]; then run "obligations on the source" shown "$obligations" "$WORK/obligations"; fi
 shown "$explored" "$WORK/explored" || say "the steps beside the tests were cut short" | tee -a "$FAILED_STEPS"
 shown "$volumes" "$WORK/volumes" || say "the steps about volumes were cut short" | tee -a "$FAILED_STEPS"

@@ -33,7 +33,7 @@ fn len(value: &Value) -> usize {
 }
 
 /// A change is logged, and the recovery carries it out.
-fn with_recovery(recover: &str) -> (i32, Value) {
+fn with_recovery(recover: &str, more: &[&str]) -> (i32, Value) {
     let options = [
         "--fs",
         "ext4,posix",
@@ -46,13 +46,17 @@ fn with_recovery(recover: &str) -> (i32, Value) {
         "grep -qx logged \"$CRASH_ACKED\" || exit 0; test \"$(cat data)\" = new || { echo 'the logged change is lost'; exit 1; }",
     ];
     let workload = "echo new >log; sync log; sync .; echo logged";
-    tested(&options, &["sh", "-c", workload])
+    tested(&[&options, more].concat(), &["sh", "-c", workload])
 }
 
 #[test]
 fn a_recovery_that_removes_its_log_too_early_is_found_and_its_twin_is_clean() {
-    let (status, report) =
-        with_recovery("if test -e log; then new=$(cat log); rm log; echo $new >data; fi");
+    let dir = tempfile::tempdir().unwrap();
+    let files = ["r.html", "r.xml", "r.sarif"].map(|name| dir.path().join(name));
+    let names = files.each_ref().map(|f| f.to_str().unwrap());
+    let written = ["--html", names[0], "--junit", names[1], "--sarif", names[2]];
+    let early = "if test -e log; then new=$(cat log); rm log; echo $new >data; fi";
+    let (status, report) = with_recovery(early, &written);
     assert_eq!(status, 1, "{report:#}");
     assert_eq!(len(&report["findings"]), 0, "{:#}", report["findings"]);
     let recovery = &report["recovery"];
@@ -65,8 +69,13 @@ fn a_recovery_that_removes_its_log_too_early_is_found_and_its_twin_is_clean() {
         durable.contains("unlink log") || durable.contains("data"),
         "{durable}"
     );
-    let (status, report) =
-        with_recovery("if test -e log; then cat log >data; sync data; rm log; fi");
+    for file in &files {
+        let text = std::fs::read_to_string(file).unwrap();
+        let told = ["the logged change is lost", "inside the recovery", durable];
+        assert!(told.iter().all(|t| text.contains(t)), "{file:?}: {text}");
+    }
+    let late = "if test -e log; then cat log >data; sync data; rm log; fi";
+    let (status, report) = with_recovery(late, &[]);
     let recovery = &report["recovery"];
     assert_eq!((status, len(&recovery["findings"])), (0, 0), "{recovery:#}");
     assert!(recovery["writing"].as_u64().unwrap() > 0, "{recovery:#}");
@@ -77,10 +86,14 @@ fn a_recovery_that_removes_its_log_too_early_is_found_and_its_twin_is_clean() {
 fn a_sync_that_can_go_is_told_and_those_that_are_needed_are_not() {
     let check = "test -s f || { echo empty; exit 1; }; \
          ! grep -qx done \"$CRASH_ACKED\" || test \"$(cat f)\" = new || { echo lost; exit 1; }";
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("r.sarif");
     let options = [
         "--fs",
         "posix",
         "--superfluous",
+        "--sarif",
+        log.to_str().unwrap(),
         "--setup",
         "echo old >f",
         "--check",
@@ -96,6 +109,10 @@ fn a_sync_that_can_go_is_told_and_those_that_are_needed_are_not() {
     );
     assert_eq!(len(&found["syncs"]), 1, "{found:#}");
     assert_eq!(found["syncs"][0]["text"], "fsync tmp");
+    let sarif: Value = serde_json::from_slice(&std::fs::read(&log).unwrap()).unwrap();
+    let results = &sarif["runs"][0]["results"];
+    assert_eq!(len(results), 1, "{results:#}");
+    assert_eq!(results[0]["ruleId"], "superfluous-sync");
     let once = "echo new >tmp; sync tmp; mv tmp f; sync .; echo done";
     let (status, report) = tested(&options, &["sh", "-c", once]);
     assert_eq!(status, 0, "{report:#}");
@@ -159,11 +176,15 @@ fn stores_through_mmap_are_in_order_if_that_is_asked_for() {
 
 #[test]
 fn findings_are_confirmed_on_the_real_file_system_or_it_is_said_why_not() {
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("report.html");
     let options = [
         "--fs",
         "ext4-noauto_da_alloc,posix",
-        "--confirm=50",
+        "--confirm=200",
         "--no-repair",
+        "--html",
+        page.to_str().unwrap(),
         "--setup",
         "echo old >f",
         "--check",
@@ -175,15 +196,23 @@ fn findings_are_confirmed_on_the_real_file_system_or_it_is_said_why_not() {
     assert_eq!(under.len(), 2, "{under:#?}");
     let real = &under[0]["confirmation"];
     let warnings = report["warnings"].to_string();
-    match real.as_object() {
-        Some(real) => {
-            assert!(real["cuts"].as_u64().unwrap() > 0, "{real:#?}");
-            assert!(real["shown"].as_u64().unwrap() <= real["cuts"].as_u64().unwrap());
-            let line = real["line"].as_str().unwrap();
-            assert!(line.starts_with("ext4 (noauto_da_alloc): "), "{line}");
-        }
-        None => assert!(warnings.contains("not confirmed on ext4"), "{warnings}"),
-    }
     // What no file system here is.
     assert!(under[1]["confirmation"].is_null());
+    if let Some(why) = steadfast_crashtest::real::unable(steadfast_crashtest::real::Kind::Ext4) {
+        assert!(real.is_null(), "{real:#}");
+        assert!(
+            warnings.contains("not confirmed on ext4"),
+            "{why}: {warnings}"
+        );
+        return;
+    }
+    let (cuts, shown) = (real["cuts"].as_u64(), real["shown"].as_u64());
+    assert!(shown > Some(0) && shown <= cuts, "{real:#}");
+    let line = real["line"].as_str().unwrap();
+    assert!(
+        line.starts_with("ext4 (noauto_da_alloc): confirmed: "),
+        "{line}"
+    );
+    assert!(!warnings.contains("not confirmed"), "{warnings}");
+    assert!(std::fs::read_to_string(&page).unwrap().contains(line));
 }

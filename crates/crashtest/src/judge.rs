@@ -1,13 +1,14 @@
 //! Verdicts on states, at most one run of the checker for states that look the same to it.
 //!
 //! Verdicts are kept by tree and number of acknowledgements, so that a tree that several models or repairs allow is judged once. So is a
-//! state that differs from one that was judged only where the checker never looked ([`Judge::counting`]).
+//! state that differs from one that was judged only where the checker never looked ([`Judge::counting`]): its acknowledgements count as
+//! looked at when the checker looks up their file.
 
 use crate::check::{Checker, Verdict};
 use crate::effects::{Effects, Run};
 use crate::models::Model;
 use crate::planted::{self, Planted};
-use crate::record::looked::{Look, View};
+use crate::record::view::{Look, View};
 use crate::states::{Former, Limits, State, enumerate};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -96,14 +97,11 @@ impl Footprint {
     }
 }
 
-/// Footprints by acknowledgements that must be there, and those that may be.
-type Footprints = HashMap<(usize, usize), Vec<Arc<Footprint>>>;
-
 /// Judges states, remembers verdicts.
 pub struct Judge<'a> {
     checker: &'a Checker,
     known: Mutex<HashMap<Key, Verdict>>,
-    footprints: Mutex<Footprints>,
+    footprints: Mutex<Vec<Arc<Footprint>>>,
     checks: AtomicUsize,
     flaky: Mutex<Vec<String>>,
     lines: Mutex<BTreeSet<String>>,
@@ -200,19 +198,18 @@ impl<'a> Judge<'a> {
             return Ok(None);
         }
         let disk = former.disk(&state.bits, state.tear);
-        let acks = (acked, may);
         let (must, may) = (&effects.acks[..acked], &effects.acks[..may]);
         let verdict = match self.prune {
             false => self.checker.judge(&disk, must, may)?,
             true => {
-                let view = View::new(&disk);
-                if let Some(verdict) = self.look_alike(&view, acks) {
+                let view = View::new(&disk, must, may);
+                if let Some(verdict) = self.look_alike(&view) {
                     lock().insert(key, verdict.clone());
                     return Ok(Some(verdict));
                 }
-                let (verdict, looks) = self.checker.judge_looked(&view, must, may)?;
+                let (verdict, looks) = self.checker.judge_looked(&view)?;
                 if let (Some(looks), false) = (looks, matches!(verdict, Verdict::Error(_))) {
-                    self.remember(&view, acks, looks, &verdict);
+                    self.remember(&view, looks, &verdict);
                 }
                 verdict
             }
@@ -239,18 +236,18 @@ impl<'a> Judge<'a> {
     }
 
     /// The verdict of a state that shows the checker the same.
-    fn look_alike(&self, view: &View<'_>, acks: (usize, usize)) -> Option<Verdict> {
+    fn look_alike(&self, view: &View<'_>) -> Option<Verdict> {
         let known: Vec<Arc<Footprint>> = {
             let footprints = self.footprints.lock();
             let footprints = footprints.unwrap_or_else(PoisonError::into_inner);
-            footprints.get(&acks)?.clone()
+            footprints.clone()
         };
         // Neighbours in the order of telling are alike: the last first.
         let fits = known.iter().rev().find(|f| f.fits(view));
         fits.map(|f| f.verdict.clone())
     }
 
-    fn remember(&self, view: &View<'_>, acks: (usize, usize), looks: Vec<Look>, verdict: &Verdict) {
+    fn remember(&self, view: &View<'_>, looks: Vec<Look>, verdict: &Verdict) {
         let seen = looks.into_iter().map(|look| {
             let seen = view.seen(&look);
             (look, seen)
@@ -261,7 +258,7 @@ impl<'a> Judge<'a> {
         });
         let footprints = self.footprints.lock();
         let mut footprints = footprints.unwrap_or_else(PoisonError::into_inner);
-        footprints.entry(acks).or_default().push(footprint);
+        footprints.push(footprint);
     }
 
     /// Whether a checker says this for the first time.

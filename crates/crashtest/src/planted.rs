@@ -27,6 +27,16 @@ pub enum Planted {
     WorseUnseen,
     /// What a checker reads does not count as looked at.
     LookForgotten,
+    /// When a program asks for attributes it is taken for the kernel.
+    StatForgotten,
+    /// A listing does not count as looked at.
+    ListForgotten,
+    /// After a write all of the file is taken to be the checker's own.
+    OwnWhole,
+    /// After a cut inside the recovery, acknowledgements before the first cut need not hold.
+    RecoveryForgets,
+    /// A power cut comes before or after a recovery, never inside it.
+    RecoveryWhole,
 }
 
 #[cfg(any(test, feature = "faults"))]

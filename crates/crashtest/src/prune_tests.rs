@@ -48,7 +48,7 @@ fn found(outcome: &Outcome) -> Vec<String> {
     all
 }
 
-/// Six small workloads, each with a check that passes over a part of the files.
+/// Small workloads, each with a check that passes over a part of the files, or changes some of them.
 fn workloads() -> Vec<(&'static str, Run, &'static str)> {
     let s = Script::new;
     let big = [b'x'; 9000];
@@ -107,6 +107,51 @@ fn workloads() -> Vec<(&'static str, Run, &'static str)> {
                 .run(),
             "while read n; do test -e $n || { echo \"$n is lost\"; exit 1; }; done <\"$CRASH_ACKED\"",
         ),
+        (
+            "a size that is asked for before the file is opened",
+            s().make("f")
+                .write("f", 0, &big[..100])
+                .write("f", 100, &big[..100])
+                .run(),
+            "test ! -e f || python3 -c 'import os
+size = os.stat(\"f\").st_size
+os.open(\"f\", os.O_RDONLY)
+if size == 200:
+    print(\"200 bytes\")
+    exit(1)'",
+        ),
+        (
+            "a file of which the check overwrites a part",
+            s().make("f")
+                .write("f", 0, &big[..4096])
+                .write("f", 4096, b"yes")
+                .run(),
+            "test -e f || exit 0
+             printf z | dd of=f conv=notrunc 2>/dev/null
+             ! grep -q yes f || { echo 'the end is there'; exit 1; }",
+        ),
+        (
+            "a file to which the check appends",
+            s().make("f")
+                .write("f", 0, &big[..100])
+                .write("f", 100, &big[..100])
+                .run(),
+            "test -e f || exit 0
+             echo yes >>f
+             test \"$(dd if=f bs=1 skip=100 count=3 2>/dev/null)\" != yes || { echo 'at 100'; exit 1; }",
+        ),
+        (
+            "a name that the check replaces",
+            s().mkdir("d")
+                .make("d/a")
+                .make("d/b")
+                .make("d/c")
+                .unlink("d/b")
+                .run(),
+            "cd d 2>/dev/null || exit 0
+             touch new; mv new b
+             ! ls | grep -q c || { echo 'c is there'; exit 1; }",
+        ),
     ]
 }
 
@@ -141,11 +186,23 @@ fn a_look_that_is_forgotten_is_noticed() {
         println!("skipped: no state can be served here");
         return;
     }
-    let differs = workloads().iter().any(|(_, run, check)| {
-        let forgotten = explored(run, check, true, Some(Planted::LookForgotten));
-        found(&forgotten) != found(&explored(run, check, false, None))
-    });
-    assert!(differs);
+    let workloads = workloads();
+    let all: Vec<Vec<String>> = workloads
+        .iter()
+        .map(|(_, run, check)| found(&explored(run, check, false, None)))
+        .collect();
+    for fault in [
+        Planted::LookForgotten,
+        Planted::StatForgotten,
+        Planted::ListForgotten,
+        Planted::OwnWhole,
+    ] {
+        let differs = workloads.iter().zip(&all).any(|((_, run, check), all)| {
+            let forgotten = explored(run, check, true, Some(fault));
+            found(&forgotten) != *all
+        });
+        assert!(differs, "{fault:?} is not noticed");
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::check::{Verdict, lay_out};
 use crate::effects::{Effects, Run, What};
 use crate::judge::{Judge, Kind, Options, groups, kin as kin_of};
 use crate::models::Model;
+use crate::planted::{self, Planted};
 use crate::record;
 use crate::states::{Limits, State, enumerate};
 use crate::trace::{Ended, Trace};
@@ -178,13 +179,21 @@ pub(crate) fn explore(
         }
         into.writing += 1;
         inner.acks = effects.acks[..may].to_vec();
+        let must = match planted::is(Planted::RecoveryForgets) {
+            true => 0,
+            false => must,
+        };
         inner.acked = vec![must; inner.steps() + 1];
         let limits = Limits {
             each_max: options.limits.each_max.min(EACH_MAX),
             samples: options.limits.samples.min(SAMPLES),
             seed: options.limits.seed,
         };
-        let inside = enumerate(&inner, model.sync_jumps, model.tear, limits);
+        let mut inside = enumerate(&inner, model.sync_jumps, model.tear, limits);
+        if planted::is(Planted::RecoveryWhole) {
+            let ends = [0, inner.steps()].map(|n| inner.disk(&inner.prefix(n)).digest());
+            inside.all.retain(|s| ends.contains(&s.digest));
+        }
         let verdicts = judge.all(&inner, &inside.all, options.jobs)?;
         into.judged += verdicts.iter().flatten().count();
         for ((kind, kin), broken) in groups(judge, &inner, &inside.all, &verdicts)? {

@@ -55,6 +55,7 @@ impl Script {
             what,
             text,
             location: None,
+            thread: 0,
             stack: 0,
         });
         self

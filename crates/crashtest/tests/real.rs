@@ -86,6 +86,7 @@ fn replaced(over: bool) -> Run {
         what,
         text: String::new(),
         location: None,
+        thread: 0,
         stack: 0,
     });
     Run {

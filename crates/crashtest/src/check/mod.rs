@@ -15,7 +15,8 @@ pub use lay::lay_out;
 pub use run::Isolation;
 
 use crate::effects::Disk;
-use crate::record::looked::{self, Look, View};
+use crate::record::looked::{self, ServedState};
+use crate::record::view::{Look, View};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -98,27 +99,58 @@ impl Checker {
         let place = self.place()?;
         let dir = place.path().join("state");
         lay_out(disk, &dir)?;
-        let verdict = self.judge_at(place.path(), &dir, acked, issued);
+        let verdict = self.judge_in(place.path(), &dir, acked, issued);
         // Directories may have lost their permission bits.
         lay::make_removable(&dir);
         verdict
+    }
+
+    /// Judges a directory as it is, and leaves it. `scratch` is for files of the commands'.
+    ///
+    /// # Errors
+    /// If a command cannot be run.
+    pub fn judge_in(
+        &self,
+        scratch: &Path,
+        dir: &Path,
+        acked: &[String],
+        issued: &[String],
+    ) -> io::Result<Verdict> {
+        let lines = |name: &str, lines: &[String]| {
+            let path = scratch.join(name);
+            std::fs::write(&path, looked::lines(lines)).map(|()| path)
+        };
+        let (acked, issued) = (lines("acked", acked)?, lines("issued", issued)?);
+        self.judge_at(scratch, dir, &acked, &issued)
+    }
+
+    /// The same on a mount, as explorations do it where there can be one.
+    ///
+    /// # Errors
+    /// If the state cannot be served.
+    pub fn judge_served(
+        &self,
+        disk: &Disk,
+        acked: &[String],
+        issued: &[String],
+    ) -> io::Result<Verdict> {
+        let (verdict, _) = self.judge_looked(&View::new(disk, acked, issued))?;
+        Ok(verdict)
     }
 
     /// The same on a mount that notes what is looked at. Where there can be none, the state is laid out and nothing is noted.
     ///
     /// # Errors
     /// If the state cannot be served.
-    pub(crate) fn judge_looked(
-        &self,
-        view: &View<'_>,
-        acked: &[String],
-        issued: &[String],
-    ) -> io::Result<(Verdict, Option<Vec<Look>>)> {
+    pub(crate) fn judge_looked(&self, view: &View<'_>) -> io::Result<(Verdict, Option<Vec<Look>>)> {
         let place = self.place()?;
-        let judge = |dir: &Path| self.judge_at(place.path(), dir, acked, issued);
+        let judge = |s: &ServedState<'_>| self.judge_at(place.path(), s.dir, &s.acked, &s.issued);
         match looked::serve(view, judge)? {
             Some((verdict, looks)) => Ok((verdict?, Some(looks))),
-            None => Ok((self.judge(view.disk(), acked, issued)?, None)),
+            None => {
+                let verdict = self.judge(view.disk(), view.acked(), view.issued());
+                Ok((verdict?, None))
+            }
         }
     }
 
@@ -132,24 +164,14 @@ impl Checker {
         &self,
         place: &Path,
         dir: &Path,
-        acked: &[String],
-        issued: &[String],
+        acked: &Path,
+        issued: &Path,
     ) -> io::Result<Verdict> {
-        let lines = |name: &str, lines: &[String]| {
-            let path = place.join(name);
-            let mut text = lines.join("\n");
-            if !text.is_empty() {
-                text.push('\n');
-            }
-            std::fs::write(&path, text).map(|()| path)
-        };
-        let acked = lines("acked", acked)?;
-        let issued = lines("issued", issued)?;
         let run = |command: &str| {
             let environment = [
                 ("CRASH_DIR", dir),
-                ("CRASH_ACKED", acked.as_path()),
-                ("CRASH_ISSUED", issued.as_path()),
+                ("CRASH_ACKED", acked),
+                ("CRASH_ISSUED", issued),
             ];
             let output = place.join("output");
             run::run(command, dir, &environment, &output, self)

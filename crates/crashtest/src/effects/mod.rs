@@ -151,6 +151,8 @@ pub struct Step {
     pub text: String,
     /// File and line of the caller, if known.
     pub location: Option<Location>,
+    /// The thread that made it; 0: unknown.
+    pub thread: u32,
     /// Calls of the same stack are one behaviour; 0: unknown.
     pub stack: u64,
 }
@@ -301,6 +303,37 @@ impl Effects {
             }
         }
         Some((earliest, low))
+    }
+
+    /// For each step the number of steps after which it is durable whatever the cut leaves: `None` if it has no effect, and
+    /// `Some(None)` if no sync demands it.
+    #[must_use]
+    pub fn durable_after(&self) -> Vec<Option<Option<usize>>> {
+        let mut since: Vec<Option<usize>> = vec![None; self.all.len()];
+        let mut last: Option<&Arc<Bits>> = None;
+        for (t, demanded) in self.demanded.iter().enumerate() {
+            if last.is_some_and(|l| Arc::ptr_eq(l, demanded)) {
+                continue;
+            }
+            last = Some(demanded);
+            for i in demanded.iter() {
+                if let Some(since) = since.get_mut(i) {
+                    since.get_or_insert(t);
+                }
+            }
+        }
+        let mut steps = vec![None; self.steps()];
+        for (effect, since) in self.all.iter().zip(since) {
+            let Some(step) = steps.get_mut(effect.step) else {
+                continue;
+            };
+            *step = match (*step, since) {
+                (None, since) => Some(since),
+                (Some(Some(all)), Some(since)) => Some(Some(since.max(all))),
+                (Some(_), _) => Some(None),
+            };
+        }
+        steps
     }
 
     /// Whether a state has everything that is ordered before what it has.

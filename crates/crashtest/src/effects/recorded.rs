@@ -230,6 +230,7 @@ pub(crate) fn steps_of(
             what,
             text,
             location: location.clone(),
+            thread: call.who.thread,
             stack: call.stack.map_or(0, |s| u64::from(s.0) + 1),
         });
     };

@@ -155,6 +155,7 @@ impl Pending {
             what,
             text: String::new(),
             location: None,
+            thread: 0,
             stack: 0,
         });
         let steps = self.run.steps.len();

@@ -190,6 +190,7 @@ impl Scene {
             what,
             text,
             location: None,
+            thread: 0,
             stack: 0,
         });
         self.plays.push(Play::Step(n));

@@ -3,7 +3,7 @@
 use super::RecordError;
 use super::calls::Calls;
 use super::place::{Mounted, Place};
-use super::server::Server;
+use super::reply::Server;
 use super::source;
 pub(crate) use super::tap::{Admitted, Mark, Tap};
 use crate::trace::{Header, Root, TraceWriter};

@@ -1,305 +1,270 @@
 //! A state served to a checker, and what the checker looked at.
 //!
-//! The kernel keeps no name and no attribute of this mount, and reads pages one by one: each look arrives. A checker that looks at the
+//! The kernel keeps no name and no attribute of this mount, and passes each read on: each look arrives. A checker that looks at the
 //! same things in two states, and finds the same, does the same ([`Look`], [`View::seen`]): the second state need not be judged.
 //!
-//! A look is noted before it is answered, and rather too much than too little: a call that opens a file has looked at its size.
+//! A look is noted before it is answered, and rather too much than too little. What the checker has overwritten, and names that it has made
+//! or taken away, are its own and no part of the state: they are not looked at. A program that maps a file can learn how many pages it has
+//! without a request, so opening is a look at that.
+//!
+//! The kernel asks more than the program does. Before it looks a name up in a directory, and before it opens a file, it asks for its
+//! attributes, for the permission bits alone; before it renames it looks up the target, and the program does not learn whether a file was
+//! there. Since the kernel keeps nothing, it does so each time: the questions that come directly before, by the same thread, are the kernel's,
+//! and earlier ones are the program's.
 
 use super::calls::Calls;
 use super::place::Place;
-use super::server::Server;
-use crate::effects::{Body, Disk, Ino, Node, ROOT};
+use super::ranges::Ranges;
+use super::reply::Server;
+use super::special::{ACKED_NAME, ISSUED_NAME, Special};
+use super::view::{Look, View};
+use crate::effects::{Ino, ROOT};
 use crate::planted::{self, Planted};
-use crate::trace::{Change, Header, Kind, Op, Root, Span, TraceWriter, Wall, Who, WriteHow};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use crate::trace::{Header, Root, TraceWriter, Wall};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use steadfast_model::Hasher128;
-use steadfast_model::data::{FileData, PAGE_BYTES};
-use steadfast_vfs::FileKind;
 
-/// Bytes that are copied at a time.
-const PIECE: usize = 1 << 20;
+/// Faults that can be planted here.
+const FAULTS: [Planted; 4] = [
+    Planted::LookForgotten,
+    Planted::StatForgotten,
+    Planted::OwnWhole,
+    Planted::ListForgotten,
+];
 
-/// One thing that was looked at.
-#[derive(Clone, PartialEq, Eq, Debug, PartialOrd, Ord)]
-pub(crate) enum Look {
-    /// What a name in a directory refers to, its kind, its owner and its permission bits.
-    Name(Ino, Vec<u8>),
-    /// The size, the number of links, and the same.
-    Attr(Ino),
-    /// The names in a directory.
-    List(Ino),
-    /// The target of a symbolic link.
-    Link(Ino),
-    /// Extended attributes.
-    Xattrs(Ino),
-    /// The content of one page.
-    Page(Ino, u64),
-    /// All of the content: where there is data and where holes.
-    Content(Ino),
+/// Most names of the checker's that a look at a directory leaves out.
+const OWN_MAX: usize = 50;
+
+/// What a thread has asked last, and what it has looked at if it was the program that asked.
+#[derive(Debug, Default)]
+struct Asked {
+    name: Option<(Ino, Vec<u8>, Look)>,
+    /// After the name: each time attributes were asked for.
+    attributes: Vec<(Ino, Vec<Look>)>,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    /// By thread.
+    asked: HashMap<u32, Asked>,
+    /// Names that the checker has made or taken away, by directory.
+    own_names: HashMap<Ino, BTreeSet<Vec<u8>>>,
+    looks: BTreeSet<Look>,
+    read: HashMap<Ino, Ranges>,
+    /// What the checker has written itself: with no end from the size to which it has truncated a file.
+    own: HashMap<Ino, Ranges>,
+}
+
+impl Seen {
+    fn is_sized(&self, ino: Ino) -> bool {
+        self.own.get(&ino).is_some_and(Ranges::is_endless)
+    }
+
+    /// What a stat looks at: the size counts unless the checker has set it.
+    fn stat(&self, ino: Ino) -> Vec<Look> {
+        match self.is_sized(ino) {
+            true => vec![Look::Attr(ino)],
+            false => vec![Look::Attr(ino), Look::Size(ino)],
+        }
+    }
+
+    /// What a thread has asked last was asked by the program, except for the very last if it is about the attributes of `kernel`.
+    fn settle(&mut self, thread: u32, kernel: Option<Ino>) {
+        let mut asked = self.asked.remove(&thread).unwrap_or_default();
+        asked.attributes.pop_if(|(ino, _)| Some(*ino) == kernel);
+        self.looks.extend(asked.name.map(|(_, _, look)| look));
+        let attributes = asked.attributes.into_iter();
+        self.looks.extend(attributes.flat_map(|(_, looks)| looks));
+    }
+
+    /// A thread has asked. A thread that is not known may be any.
+    fn ask(&mut self, thread: u32, asked: Asked) {
+        self.asked.insert(thread, asked);
+        if thread == 0 {
+            self.settle(thread, None);
+        }
+    }
 }
 
 /// What was looked at so far.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    seen: Mutex<BTreeSet<Look>>,
-    /// A planted fault: what is read is not noted.
-    forget: bool,
+    seen: Mutex<Seen>,
+    acked: String,
+    issued: String,
+    fault: Option<Planted>,
 }
 
 impl Looks {
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn note(&self, look: Look) {
-        if self.forget && matches!(look, Look::Page(..)) {
-            return;
+        self.seen().looks.insert(look);
+    }
+
+    /// The lines of a file for the checker.
+    pub(super) fn lines(&self, which: Special) -> &[u8] {
+        match which {
+            Special::Acked => self.acked.as_bytes(),
+            Special::Issued => self.issued.as_bytes(),
+            Special::Stdout | Special::Command => &[],
         }
-        let mut looks = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        looks.insert(look);
+    }
+
+    /// A name was looked up.
+    pub(super) fn lookup(&self, thread: u32, dir: Ino, name: &[u8]) {
+        let mut seen = self.seen();
+        seen.settle(thread, Some(dir));
+        let own = seen.own_names.get(&dir);
+        if own.is_none_or(|names| !names.contains(name)) {
+            let look = Look::Name(dir, name.to_vec());
+            let asked = Asked {
+                name: Some((dir, name.to_vec(), look)),
+                attributes: Vec::new(),
+            };
+            seen.ask(thread, asked);
+        }
+    }
+
+    /// Attributes were asked for: those of the directory of a name perhaps by a rename of that name.
+    pub(super) fn attributes(&self, thread: u32, ino: Ino) {
+        let mut seen = self.seen();
+        let looks = match self.fault {
+            Some(Planted::StatForgotten) => Vec::new(),
+            _ => seen.stat(ino),
+        };
+        let mut asked = seen.asked.remove(&thread).unwrap_or_default();
+        let in_dir = asked.name.as_ref().is_some_and(|(dir, ..)| *dir == ino);
+        if !in_dir {
+            seen.asked.insert(thread, std::mem::take(&mut asked));
+            seen.settle(thread, None);
+        }
+        asked.attributes.push((ino, looks));
+        seen.ask(thread, asked);
+    }
+
+    pub(super) fn stat(&self, ino: Ino) {
+        let mut seen = self.seen();
+        let looks = seen.stat(ino);
+        seen.looks.extend(looks);
+    }
+
+    /// The size alone was looked at.
+    pub(super) fn size(&self, ino: Ino) {
+        let mut seen = self.seen();
+        if !seen.is_sized(ino) {
+            seen.looks.insert(Look::Size(ino));
+        }
+    }
+
+    /// A file is opened: the kernel has asked for its permission bits, which belong to its name.
+    pub(super) fn open(&self, thread: u32, ino: Ino, empties: bool, appends: bool) {
+        let mut seen = self.seen();
+        seen.settle(thread, Some(ino));
+        if !empties && !seen.is_sized(ino) {
+            seen.looks.insert(match appends {
+                true => Look::Size(ino),
+                false => Look::Pages(ino),
+            });
+        }
+    }
+
+    /// A name is about to be replaced: the kernel has looked it up.
+    pub(super) fn replace(&self, thread: u32, dir: Ino, name: &[u8]) {
+        let mut seen = self.seen();
+        if let Some(asked) = seen.asked.get_mut(&thread)
+            && let Some((in_dir, found, look)) = &mut asked.name
+            && (*in_dir, found.as_slice()) == (dir, name)
+        {
+            *look = Look::Target(dir, name.to_vec());
+            asked.attributes.clear();
+        }
+        seen.settle(thread, None);
+    }
+
+    /// A directory was listed.
+    pub(super) fn list(&self, dir: Ino) {
+        let mut seen = self.seen();
+        let own = seen.own_names.get(&dir);
+        // Rather more than many long lists.
+        let own = own.filter(|names| names.len() <= OWN_MAX);
+        let look = Look::List(dir, own.cloned().unwrap_or_default());
+        if self.fault != Some(Planted::ListForgotten) {
+            seen.looks.insert(look);
+        }
+    }
+
+    /// The checker has made or taken away a name.
+    pub(super) fn named(&self, dir: Ino, name: &[u8]) {
+        let mut seen = self.seen();
+        let own = seen.own_names.entry(dir).or_default();
+        own.insert(name.to_vec());
     }
 
     pub(super) fn read(&self, ino: Ino, offset: u64, size: u64) {
-        let last = offset.saturating_add(size.max(1) - 1) / PAGE_BYTES;
-        for page in offset / PAGE_BYTES..=last {
-            self.note(Look::Page(ino, page));
+        if self.fault == Some(Planted::LookForgotten) {
+            return;
         }
-    }
-}
-
-/// A tree as a checker sees it.
-#[derive(Debug)]
-pub(crate) struct View<'a> {
-    disk: &'a Disk,
-    /// Directory, name and inode, parents first.
-    order: Vec<(Ino, &'a [u8], Ino)>,
-    dirs: HashMap<Ino, BTreeMap<&'a [u8], Ino>>,
-    links: HashMap<Ino, u32>,
-    files: HashMap<Ino, FileData>,
-    pages: Mutex<HashMap<(Ino, u64), u128>>,
-}
-
-impl<'a> View<'a> {
-    pub(crate) fn new(disk: &'a Disk) -> View<'a> {
-        let mut view = View {
-            disk,
-            order: Vec::new(),
-            dirs: HashMap::new(),
-            links: HashMap::new(),
-            files: HashMap::new(),
-            pages: Mutex::default(),
+        let mut seen = self.seen();
+        let (from, to) = (offset, offset.saturating_add(size.max(1)));
+        let looked = match seen.own.get(&ino) {
+            Some(own) => own.missing(from, to),
+            None => vec![(from, to)],
         };
-        let mut seen = BTreeSet::from([ROOT]);
-        let mut todo = vec![ROOT];
-        while let Some(dir) = todo.pop() {
-            let names = view.dirs.entry(dir).or_default();
-            let Some(Body::Dir(entries)) = disk.node(dir).map(|n| &n.body) else {
-                continue;
-            };
-            for (name, ino) in entries {
-                let Some(node) = disk.node(*ino) else {
-                    continue;
-                };
-                match (&node.body, node.kind) {
-                    (Body::Dir(_), _) if !seen.insert(*ino) => continue,
-                    (Body::Dir(_), _) => todo.push(*ino),
-                    (Body::Special, kind) if kind != FileKind::Fifo => continue,
-                    (Body::File { size, data }, _) => {
-                        view.files.entry(*ino).or_insert_with(|| {
-                            let mut data = data.clone();
-                            data.resize(*size);
-                            data
-                        });
-                    }
-                    _ => {}
-                }
-                names.insert(name, *ino);
-                *view.links.entry(*ino).or_insert(0) += 1;
-                view.order.push((dir, name, *ino));
-            }
+        let read = seen.read.entry(ino).or_default();
+        looked.into_iter().for_each(|(from, to)| read.add(from, to));
+    }
+
+    /// The checker has written this.
+    pub(super) fn wrote(&self, ino: Ino, offset: u64, bytes: u64) {
+        let mut seen = self.seen();
+        let own = seen.own.entry(ino).or_default();
+        match self.fault {
+            Some(Planted::OwnWhole) => own.add(0, u64::MAX),
+            _ => own.add(offset, offset.saturating_add(bytes)),
         }
-        view
     }
 
-    /// The tree.
-    pub(crate) fn disk(&self) -> &'a Disk {
-        self.disk
+    /// The checker has set the size.
+    pub(super) fn truncated(&self, ino: Ino, size: u64) {
+        self.wrote(ino, size, u64::MAX);
     }
 
-    /// A hash of what a look shows.
-    pub(crate) fn seen(&self, look: &Look) -> u128 {
-        let mut hash = Hasher128::new(83);
-        match look {
-            Look::Name(dir, name) => {
-                let ino = self.dirs.get(dir).and_then(|d| d.get(name.as_slice()));
-                if let Some(node) = ino.and_then(|ino| self.disk.node(*ino)) {
-                    hash.u64(ino.copied().unwrap_or(0));
-                    owner(&mut hash, node);
-                }
-            }
-            Look::Attr(ino) => {
-                if let Some(node) = self.disk.node(*ino) {
-                    owner(&mut hash, node);
-                    hash.u64(self.disk.size(*ino));
-                    hash.u64(u64::from(self.links.get(ino).copied().unwrap_or(0)));
-                    let below = self.dirs.get(ino).into_iter().flat_map(BTreeMap::values);
-                    let dirs = below.filter(|i| self.dirs.contains_key(i)).count();
-                    hash.u64(dirs as u64);
-                }
-            }
-            Look::List(dir) => {
-                for (name, ino) in self.dirs.get(dir).into_iter().flatten() {
-                    let kind = self.disk.node(*ino).map_or(0, |n| n.kind as u64);
-                    hash.bytes(name).u64(*ino).u64(kind);
-                }
-            }
-            Look::Link(ino) => {
-                if let Some(Body::Link(target)) = self.disk.node(*ino).map(|n| &n.body) {
-                    hash.bytes(target);
-                }
-            }
-            Look::Xattrs(ino) => {
-                for (name, value) in self.disk.node(*ino).into_iter().flat_map(|n| &n.xattrs) {
-                    hash.bytes(name).bytes(value);
-                }
-            }
-            Look::Page(ino, page) => {
-                hash.u128(self.page(*ino, *page));
-            }
-            Look::Content(ino) => {
-                hash.u128(self.files.get(ino).map_or(0, FileData::digest));
-            }
-        }
-        hash.finish()
-    }
-
-    /// A hash of a page of a file, computed once.
-    fn page(&self, ino: Ino, page: u64) -> u128 {
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
-        *pages.entry((ino, page)).or_insert_with(|| {
-            let mut bytes = [0; PAGE_BYTES as usize];
-            let at = page.saturating_mul(PAGE_BYTES);
-            if let Some(file) = self.files.get(&ino) {
-                file.read(at, &mut bytes);
-            }
-            Hasher128::new(84).bytes(&bytes).finish()
-        })
-    }
-
-    /// The tree as calls on an empty one. Returns the inodes of that tree with those of this.
-    fn make(&self, calls: &Calls) -> io::Result<HashMap<Ino, Ino>> {
-        let mut made: HashMap<Ino, Ino> = HashMap::from([(ROOT, ROOT)]);
-        let mut ours = made.clone();
-        for (dir, name, ino) in &self.order {
-            let (Some(parent), Some(node)) = (made.get(dir).copied(), self.disk.node(*ino)) else {
-                continue;
-            };
-            let name = name.to_vec();
-            let call = |op: Op, bytes: &[u8]| {
-                let who = Who {
-                    uid: node.uid,
-                    gid: node.gid,
-                    ..Who::default()
-                };
-                let done = calls.perform(who.into(), calls.now(), op, bytes);
-                done.map_err(|e| io::Error::from_raw_os_error(e.code()))
-            };
-            if let Some(ino) = made.get(ino) {
-                let ino = *ino;
-                call(Op::Link { ino, parent, name }, &[])?;
-                continue;
-            }
-            let perm = node.perm;
-            let outcome = match &node.body {
-                Body::Dir(_) => call(Op::Mkdir { parent, name, perm }, &[])?,
-                Body::Link(target) => {
-                    let target = target.to_vec();
-                    let op = Op::Symlink {
-                        parent,
-                        name,
-                        target,
-                    };
-                    call(op, &[])?
-                }
-                Body::File { .. } | Body::Special => {
-                    let kind = Kind::from(node.kind);
-                    let op = Op::Mknod {
-                        parent,
-                        name,
-                        kind,
-                        perm,
-                        rdev: 0,
-                    };
-                    call(op, &[])?
-                }
-            };
-            let Some(new) = outcome.made() else {
-                continue;
-            };
-            made.insert(*ino, new);
-            ours.insert(new, *ino);
-            if let Some(data) = self.files.get(ino) {
-                fill(data, new, &call)?;
-            }
-            for (name, value) in &node.xattrs {
-                let op = Op::SetXattr {
-                    ino: new,
-                    name: name.clone(),
-                    value: value.clone(),
-                    how: crate::trace::XattrHow::Any,
-                };
-                // One that this mount does not offer is not there, as in a directory that is laid out.
-                let _ = call(op, &[]);
-            }
-            // What is written loses its set-id bits.
-            if node.kind == FileKind::Regular && perm & 0o6000 != 0 {
-                let change = Change {
-                    perm: Some(perm),
-                    ..Change::default()
-                };
-                call(Op::SetAttr { ino: new, change }, &[])?;
-            }
-        }
-        Ok(ours)
+    /// All looks, about inodes of the state alone: what the checker has made itself is no part of it.
+    fn taken(&self, ours: &HashMap<Ino, Ino>) -> Vec<Look> {
+        let mut seen = std::mem::take(&mut *self.seen());
+        let threads: Vec<u32> = seen.asked.keys().copied().collect();
+        threads.into_iter().for_each(|t| seen.settle(t, None));
+        let Seen { looks, read, .. } = seen;
+        let read = read.iter().flat_map(|(ino, ranges)| {
+            let ranges = ranges.iter();
+            ranges.map(|(from, to)| Look::Bytes(*ino, from, to))
+        });
+        let all = looks.into_iter().chain(read);
+        all.filter_map(|look| look.about(|ino| ours.get(&ino).copied()))
+            .collect()
     }
 }
 
-fn owner(hash: &mut Hasher128, node: &Node) {
-    hash.u64((node.kind as u64) << 32 | u64::from(node.perm));
-    hash.u64(u64::from(node.uid) << 32 | u64::from(node.gid));
+/// A state that is served.
+pub(crate) struct ServedState<'a> {
+    /// Its directory.
+    pub(crate) dir: &'a Path,
+    /// The file with what must be there.
+    pub(crate) acked: PathBuf,
+    /// The file with what may be there.
+    pub(crate) issued: PathBuf,
 }
 
-fn fill(
-    data: &FileData,
-    ino: Ino,
-    call: &dyn Fn(Op, &[u8]) -> io::Result<crate::trace::Outcome>,
-) -> io::Result<()> {
-    let mut buffer = vec![0; PIECE];
-    let mut at = 0;
-    while let Some(from) = data.next_data(at) {
-        let until = data.next_hole(from).min(from + PIECE as u64);
-        let len = until.saturating_sub(from) as usize;
-        let read = data.read(from, &mut buffer[..len]);
-        if read == 0 {
-            break;
-        }
-        let op = Op::Write {
-            ino,
-            offset: from,
-            data: Span::default(),
-            how: WriteHow::default(),
-        };
-        call(op, &buffer[..read])?;
-        at = from + read as u64;
-    }
-    let size = data.size();
-    call(Op::Truncate { ino, size }, &[]).map(|_| ())
-}
-
-/// Serves a state while `run` runs with its path, and returns what it was told and what was looked at. None if there is no private mount
+/// Serves a state while `run` runs with it, and returns what it was told and what was looked at. None if there is no private mount
 /// here, or none at all: then `run` has not run.
 pub(crate) fn serve<R: Send>(
     view: &View<'_>,
-    run: impl FnOnce(&Path) -> R + Send,
+    run: impl FnOnce(&ServedState<'_>) -> R + Send,
 ) -> io::Result<Option<(R, Vec<Look>)>> {
     let fault = planted::here();
     std::thread::scope(|scope| {
@@ -317,7 +282,7 @@ pub(crate) fn serve<R: Send>(
 
 fn serve_here<R>(
     view: &View<'_>,
-    run: impl FnOnce(&Path) -> R,
+    run: impl FnOnce(&ServedState<'_>) -> R,
 ) -> io::Result<Option<(R, Vec<Look>)>> {
     let Ok(place) = Place::prepare(None) else {
         return Ok(None);
@@ -325,7 +290,7 @@ fn serve_here<R>(
     if !place.is_private() {
         return Ok(None);
     }
-    let root = view.disk.node(ROOT);
+    let root = view.disk().node(ROOT);
     let header = Header {
         command: Vec::new(),
         setup: None,
@@ -343,28 +308,25 @@ fn serve_here<R>(
     let calls = Arc::new(Calls::new(writer, &header, u64::MAX, None, None));
     let ours = view.make(&calls)?;
     let looks = Arc::new(Looks {
-        forget: planted::is(Planted::LookForgotten),
+        acked: lines(view.acked()),
+        issued: lines(view.issued()),
+        fault: FAULTS.into_iter().find(|fault| planted::is(*fault)),
         ..Looks::default()
     });
     let server = Server::looked(Arc::clone(&calls), Arc::clone(&looks));
     let Ok(mounted) = place.mount(server) else {
         return Ok(None);
     };
-    let said = run(mounted.path());
-    mounted.unmount().map_err(io::Error::other)?;
-    let looks = std::mem::take(&mut *looks.seen.lock().unwrap_or_else(PoisonError::into_inner));
-    // What the checker made itself is no part of the state.
-    let known = looks.into_iter().filter_map(|look| {
-        let ours = |ino: Ino| ours.get(&ino).copied();
-        Some(match look {
-            Look::Name(dir, name) => Look::Name(ours(dir)?, name),
-            Look::Attr(ino) => Look::Attr(ours(ino)?),
-            Look::List(ino) => Look::List(ours(ino)?),
-            Look::Link(ino) => Look::Link(ours(ino)?),
-            Look::Xattrs(ino) => Look::Xattrs(ours(ino)?),
-            Look::Page(ino, page) => Look::Page(ours(ino)?, page),
-            Look::Content(ino) => Look::Content(ours(ino)?),
-        })
+    let said = run(&ServedState {
+        dir: mounted.path(),
+        acked: mounted.path().join(ACKED_NAME),
+        issued: mounted.path().join(ISSUED_NAME),
     });
-    Ok(Some((said, known.collect())))
+    mounted.unmount().map_err(io::Error::other)?;
+    Ok(Some((said, looks.taken(&ours))))
+}
+
+/// The content of a file of lines.
+pub(crate) fn lines(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("{line}\n")).collect()
 }

@@ -8,7 +8,7 @@
 //! - `watch`: calls that FUSE does not see, by a seccomp filter (`filter`); `stacks`: where in the program a call comes from;
 //! - `import`: a log of strace in place of a recording;
 //! - `mapped`: stores through mmap, written back when that is asked for;
-//! - `looked`: the same server for a checker, with what it looks at;
+//! - `looked`: the same server for a checker, with what it looks at (`view`: what it sees there);
 //! - `server`: the protocol; `place`: the mount; `program`: the program and what it leaves behind; `source`: the initial tree.
 //!
 //! Promises: when [`record`] has returned, nothing is mounted and no process that the program started is left. A trace is
@@ -23,6 +23,8 @@ pub(crate) mod looked;
 mod mapped;
 mod place;
 mod program;
+mod ranges;
+mod reply;
 mod server;
 mod source;
 mod special;
@@ -33,6 +35,7 @@ mod stacks;
 mod stacks;
 mod tap;
 mod user;
+pub(crate) mod view;
 mod watch;
 
 use std::ffi::OsString;
@@ -65,6 +68,16 @@ pub enum Mapped {
     EveryCall,
 }
 
+/// What of a run is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Kept {
+    /// Each call.
+    #[default]
+    All,
+    /// The tree alone: the server without the recording, which measurements compare it with.
+    Nothing,
+}
+
 /// What is recorded, and how.
 pub struct Options {
     /// The program and its arguments.
@@ -87,6 +100,8 @@ pub struct Options {
     pub trace_bytes_max: u64,
     /// Becomes true when the recording is to end.
     pub interrupted: Arc<AtomicBool>,
+    /// What is kept.
+    pub kept: Kept,
     /// Receives what the program writes to standard output.
     pub output: Option<Box<dyn Write + Send>>,
 }
@@ -106,6 +121,7 @@ impl Options {
             mapped: Mapped::ByKernel,
             trace_bytes_max: 8 << 30,
             interrupted: Arc::default(),
+            kept: Kept::All,
             output: None,
         }
     }
@@ -192,17 +208,19 @@ fn record_here(mut options: Options) -> Result<Recorded, RecordError> {
         root,
     };
     let writer = TraceWriter::create(&options.trace, &header)?;
-    let calls = Arc::new(Calls::new(
+    let mut calls = Calls::new(
         writer,
         &header,
         options.trace_bytes_max,
         options.stacks.then(stacks::Stacks::new),
         options.output.take(),
-    ));
+    );
+    calls.keep(options.kept);
+    let calls = Arc::new(calls);
     if let Some(from) = &options.from {
         source::copy(from, &calls)?;
     }
-    let mounted = place.mount(server::Server::new(calls.clone()))?;
+    let mounted = place.mount(reply::Server::new(calls.clone()))?;
     // Held until no process is left whose calls could wait.
     let mut watched = None;
     let ended = mapped::begin(options.mapped, mounted.path(), &calls)
@@ -243,7 +261,10 @@ fn run(
         return Ok(Ended::Interrupted);
     }
     // Where it cannot be had, the trace says so.
-    *watched = watch::watch(mount, calls).ok();
+    *watched = match options.kept {
+        Kept::All => watch::watch(mount, calls).ok(),
+        Kept::Nothing => None,
+    };
     let device = std::fs::metadata(mount).map(|m| m.dev());
     calls.begin(device.unwrap_or(0))?;
     program

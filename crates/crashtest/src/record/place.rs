@@ -15,7 +15,7 @@ use nix::sched::CloneFlags;
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 
 use super::RecordError;
-use super::server::Server;
+use super::reply::Server;
 
 /// Threads that serve: readers need not wait for one another.
 pub(super) const THREADS: usize = 4;

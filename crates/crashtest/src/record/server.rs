@@ -1,6 +1,6 @@
 //! The protocol: requests of the kernel become calls, answers come from the tree.
 //!
-//! Two files are not in the tree (`special`): standard output of the program, and the file that `steadfast crash ack` writes to.
+//! A few files are not in the tree (`special`): standard output of the program, and the file that `steadfast crash ack` writes to.
 //!
 //! The kernel is the only way in, so it may keep names and attributes for long. Reading is answered from a copy of the tree
 //! and is not recorded. What is not offered is never answered with ENOSYS, which the kernel takes for "never ask again".
@@ -8,7 +8,6 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{
@@ -17,16 +16,15 @@ use fuser::{
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite,
     ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use steadfast_vfs::{Attr, Caller, Errno, Ino, NAME_MAX, Seek};
+use steadfast_vfs::{Caller, NAME_MAX, Seek};
 
 use super::calls::{Calls, Requester};
 use super::convert;
-use super::looked::{Look, Looks};
-use super::special::{special, special_attr, special_name};
-use crate::trace::{AckSource, Change, Op, Span, WriteHow};
+use super::reply::{Server, code, sized};
+use super::special::{Special, special};
+use super::view::Look;
+use crate::trace::{Change, Op, Span, WriteHow};
 
-/// How long the kernel may keep names and attributes.
-const KEEP: Duration = Duration::from_secs(3600);
 /// Largest write in one request.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
@@ -46,122 +44,6 @@ macro_rules! seen {
     };
 }
 
-/// Serves a recorded tree.
-pub(super) struct Server {
-    calls: Arc<Calls>,
-    /// What a checker looks at, if that is asked for: then the kernel keeps nothing.
-    looks: Option<Arc<Looks>>,
-}
-
-fn code(errno: Errno) -> Code {
-    match errno {
-        Errno::NoSys => Code::EOPNOTSUPP,
-        other => Code::from_i32(other.code()),
-    }
-}
-
-impl Server {
-    pub(super) fn new(calls: Arc<Calls>) -> Server {
-        Server { calls, looks: None }
-    }
-
-    /// Serves a tree and notes what is looked at.
-    pub(super) fn looked(calls: Arc<Calls>, looks: Arc<Looks>) -> Server {
-        Server {
-            looks: Some(looks),
-            ..Server::new(calls)
-        }
-    }
-
-    fn look(&self, look: impl FnOnce() -> Look) {
-        if let Some(looks) = &self.looks {
-            looks.note(look());
-        }
-    }
-
-    /// A directory that is removed, or renamed over, must be empty.
-    fn look_whether_empty(&self, parent: INodeNo, name: &[u8]) {
-        if let (Some(looks), Ok(tree)) = (&self.looks, self.calls.seen())
-            && let Some(ino) = Calls::named(&tree, parent.0, name)
-        {
-            looks.note(Look::List(ino));
-        }
-    }
-
-    /// How long the kernel may keep names and attributes.
-    fn keep(&self) -> Duration {
-        match self.looks {
-            Some(_) => Duration::ZERO,
-            None => KEEP,
-        }
-    }
-
-    fn entry(&self, reply: ReplyEntry, attr: &Attr) {
-        let generation = Generation(attr.generation);
-        reply.entry(&self.keep(), &convert::attr(attr), generation);
-    }
-
-    fn who(&self, req: &Request) -> Requester {
-        self.calls.requester(req.pid(), req.uid(), req.gid())
-    }
-
-    /// A call that makes an inode.
-    fn make(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry, op: Op) {
-        let begin = self.calls.now();
-        self.calls.before_names();
-        if special_name(parent, name).is_some() {
-            return reply.error(Code::EEXIST);
-        }
-        let made = self.calls.perform_with(
-            self.who(req),
-            begin,
-            &[],
-            |_| op,
-            |tree, outcome| tree.getattr(outcome.made().unwrap_or_default()),
-        );
-        match made {
-            Ok(Ok(attr)) => self.entry(reply, &attr),
-            Ok(Err(e)) | Err(e) => reply.error(code(e)),
-        }
-    }
-
-    /// A call without an answer but that it was done.
-    fn simply(&self, req: &Request, op: Op, reply: ReplyEmpty) {
-        let begin = self.calls.now();
-        match self.calls.perform(self.who(req), begin, op, &[]) {
-            Ok(_) => reply.ok(),
-            Err(e) => reply.error(code(e)),
-        }
-    }
-
-    fn remove(
-        &self,
-        req: &Request,
-        (parent, name): (INodeNo, &OsStr),
-        reply: ReplyEmpty,
-        op: impl FnOnce(Vec<u8>, Option<Ino>) -> Op,
-    ) {
-        let begin = self.calls.now();
-        self.calls.before_names();
-        if special_name(parent, name).is_some() {
-            return reply.error(Code::EPERM);
-        }
-        let name = name.as_bytes();
-        self.look_whether_empty(parent, name);
-        let removed = self.calls.perform_with(
-            self.who(req),
-            begin,
-            &[],
-            |tree| op(name.to_vec(), Calls::named(tree, parent.0, name)),
-            |_, _| (),
-        );
-        match removed {
-            Ok(()) => reply.ok(),
-            Err(e) => reply.error(code(e)),
-        }
-    }
-}
-
 impl Filesystem for Server {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Without O_TRUNC in `open`, the truncation would arrive as a call of its own.
@@ -172,21 +54,27 @@ impl Filesystem for Server {
         let _ = config.add_capabilities(InitFlags::FUSE_HANDLE_KILLPRIV_V2);
         let _ = config.set_max_write(WRITE_BYTES_MAX);
         if self.looks.is_some() {
-            // What is read ahead was not looked at.
+            // What is read ahead was not looked at. Without the page cache between them, reads arrive as they are.
             let _ = config.set_max_readahead(1);
+            let mapped = InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP;
+            self.direct = config.add_capabilities(mapped).is_ok();
         }
         Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if let Some(ino) = special_name(parent, name) {
-            return reply.entry(
-                &Duration::ZERO,
-                &special_attr(&self.calls, ino),
-                Generation(1),
-            );
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        if let Some(special) = self.special_name(parent, name) {
+            match special {
+                Special::Acked => self.look(|| Look::Acked),
+                Special::Issued => self.look(|| Look::Issued),
+                Special::Stdout | Special::Command => {}
+            }
+            let attr = self.special_attr(special);
+            return reply.entry(&Duration::ZERO, &attr, Generation(1));
         }
-        self.look(|| Look::Name(parent.0, name.as_bytes().to_vec()));
+        if let Some(looks) = &self.looks {
+            looks.lookup(req.pid(), parent.0, name.as_bytes());
+        }
         let tree = seen!(self, reply);
         let found = tree
             .lookup(&Caller::root(), parent.0, name.as_bytes())
@@ -197,11 +85,13 @@ impl Filesystem for Server {
         }
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        if special(ino).is_some() {
-            return reply.attr(&Duration::ZERO, &special_attr(&self.calls, ino.0));
+    fn getattr(&self, req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        if let Some(special) = special(ino) {
+            return reply.attr(&Duration::ZERO, &self.special_attr(special));
         }
-        self.look(|| Look::Attr(ino.0));
+        if let Some(looks) = &self.looks {
+            looks.attributes(req.pid(), ino.0);
+        }
         match seen!(self, reply).getattr(ino.0) {
             Ok(attr) => reply.attr(&self.keep(), &convert::attr(&attr)),
             Err(e) => reply.error(code(e)),
@@ -227,10 +117,9 @@ impl Filesystem for Server {
         reply: ReplyAttr,
     ) {
         let begin = self.calls.now();
-        if special(ino).is_some() {
-            return reply.attr(&Duration::ZERO, &special_attr(&self.calls, ino.0));
+        if let Some(special) = special(ino) {
+            return reply.attr(&Duration::ZERO, &self.special_attr(special));
         }
-        self.look(|| Look::Attr(ino.0));
         let change = Change {
             perm: mode.map(|m| (m & 0o7777) as u16),
             uid,
@@ -245,7 +134,10 @@ impl Filesystem for Server {
         };
         let op = match size {
             Some(size) if change == alone => Op::Truncate { ino: ino.0, size },
-            _ => Op::SetAttr { ino: ino.0, change },
+            _ => {
+                self.look(|| Look::Attr(ino.0));
+                Op::SetAttr { ino: ino.0, change }
+            }
         };
         let done = self.calls.perform_with(
             self.who(req),
@@ -254,6 +146,9 @@ impl Filesystem for Server {
             |_| op,
             |tree, _| tree.getattr(ino.0),
         );
+        if let (Some(looks), Some(size), Ok(_)) = (&self.looks, size, &done) {
+            looks.truncated(ino.0, size);
+        }
         match done {
             Ok(Ok(attr)) => reply.attr(&self.keep(), &convert::attr(&attr)),
             Ok(Err(e)) | Err(e) => reply.error(code(e)),
@@ -352,7 +247,9 @@ impl Filesystem for Server {
     ) {
         let begin = self.calls.now();
         self.calls.before_names();
-        if special_name(parent, name).is_some() || special_name(new_parent, new_name).is_some() {
+        if self.special_name(parent, name).is_some()
+            || self.special_name(new_parent, new_name).is_some()
+        {
             return reply.error(Code::EPERM);
         }
         let Some(mode) = convert::rename(flags) else {
@@ -360,6 +257,10 @@ impl Filesystem for Server {
             return reply.error(Code::EINVAL);
         };
         self.look_whether_empty(new_parent, new_name.as_bytes());
+        // Otherwise it matters whether the target is there.
+        if let (Some(looks), 0) = (&self.looks, flags.bits()) {
+            looks.replace(req.pid(), new_parent.0, new_name.as_bytes());
+        }
         let done = self.calls.perform_with(
             self.who(req),
             begin,
@@ -375,6 +276,8 @@ impl Filesystem for Server {
             },
             |_, _| (),
         );
+        self.named(parent, name, done.is_ok());
+        self.named(new_parent, new_name, done.is_ok());
         match done {
             Ok(()) => reply.ok(),
             Err(e) => reply.error(code(e)),
@@ -391,7 +294,7 @@ impl Filesystem for Server {
     ) {
         let begin = self.calls.now();
         self.calls.before_names();
-        if special(ino).is_some() || special_name(new_parent, new_name).is_some() {
+        if special(ino).is_some() || self.special_name(new_parent, new_name).is_some() {
             return reply.error(Code::EPERM);
         }
         self.look(|| Look::Attr(ino.0));
@@ -407,6 +310,7 @@ impl Filesystem for Server {
             |_| op,
             |tree, _| tree.getattr(ino.0),
         );
+        self.named(new_parent, new_name, done.is_ok());
         match done {
             Ok(Ok(attr)) => self.entry(reply, &attr),
             Ok(Err(e)) | Err(e) => reply.error(code(e)),
@@ -415,19 +319,29 @@ impl Filesystem for Server {
 
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let begin = self.calls.now();
-        if special(ino).is_some() {
-            let how = FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NONSEEKABLE;
+        if let Some(special) = special(ino) {
+            let how = match special.source() {
+                Some(_) => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NONSEEKABLE,
+                None => FopenFlags::FOPEN_KEEP_CACHE,
+            };
             return reply.opened(FileHandle(0), how);
         }
-        self.look(|| Look::Attr(ino.0));
         let flags = flags.0 as u32;
+        let truncate = flags & O_TRUNC != 0;
+        if let Some(looks) = &self.looks {
+            looks.open(req.pid(), ino.0, truncate, flags & O_APPEND != 0);
+        }
         let op = Op::Open {
             ino: ino.0,
             flags,
-            truncate: flags & O_TRUNC != 0,
+            truncate,
         };
-        match self.calls.perform(self.who(req), begin, op, &[]) {
-            Ok(_) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
+        let done = self.calls.perform(self.who(req), begin, op, &[]);
+        if let (Some(looks), true, Ok(_)) = (&self.looks, truncate, &done) {
+            looks.truncated(ino.0, 0);
+        }
+        match done {
+            Ok(_) => reply.opened(FileHandle(0), self.opened()),
             Err(e) => reply.error(code(e)),
         }
     }
@@ -444,7 +358,7 @@ impl Filesystem for Server {
     ) {
         let begin = self.calls.now();
         self.calls.before_names();
-        if special_name(parent, name).is_some() {
+        if self.special_name(parent, name).is_some() {
             return reply.error(Code::EEXIST);
         }
         let op = Op::Create {
@@ -460,13 +374,14 @@ impl Filesystem for Server {
             |_| op,
             |tree, outcome| tree.getattr(outcome.made().unwrap_or_default()),
         );
+        self.named(parent, name, made.is_ok());
         match made {
             Ok(Ok(attr)) => reply.created(
                 &self.keep(),
                 &convert::attr(&attr),
                 Generation(attr.generation),
                 FileHandle(0),
-                FopenFlags::FOPEN_KEEP_CACHE,
+                self.opened(),
             ),
             Ok(Err(e)) | Err(e) => reply.error(code(e)),
         }
@@ -483,8 +398,11 @@ impl Filesystem for Server {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        if special(ino).is_some() {
-            return reply.data(&[]);
+        if let Some(special) = special(ino) {
+            let lines = self.looks.as_ref().map(|l| l.lines(special));
+            let rest = lines.and_then(|l| l.get(usize::try_from(offset).ok()?..));
+            let rest = rest.unwrap_or_default();
+            return reply.data(&rest[..rest.len().min(size as usize)]);
         }
         if let Some(looks) = &self.looks {
             looks.read(ino.0, offset, u64::from(size));
@@ -515,13 +433,15 @@ impl Filesystem for Server {
             true => Requester::default(),
             false => self.who(req),
         };
-        if let Some(source) = special(ino) {
+        if let Some(special) = special(ino) {
+            let Some(source) = special.source() else {
+                return reply.error(Code::EACCES);
+            };
             return match self.calls.output(who, begin, source, data) {
                 Ok(()) => reply.written(data.len() as u32),
                 Err(e) => reply.error(code(e)),
             };
         }
-        self.look(|| Look::Attr(ino.0));
         let flags = flags.0 as u32;
         let has = |flag: u32| !by_kernel && flags & flag == flag;
         let op = Op::Write {
@@ -536,7 +456,15 @@ impl Filesystem for Server {
                 sync: has(O_SYNC),
             },
         };
-        match self.calls.write(who, begin, op, data) {
+        let done = self.calls.write(who, begin, op, data);
+        if let (Some(looks), Ok(n)) = (&self.looks, &done) {
+            // Where an append goes is a matter of the size.
+            match has(O_APPEND) {
+                true => looks.size(ino.0),
+                false => looks.wrote(ino.0, offset, *n as u64),
+            }
+        }
+        match done {
             Ok(n) => reply.written(n as u32),
             Err(e) => reply.error(code(e)),
         }
@@ -551,7 +479,7 @@ impl Filesystem for Server {
         reply: ReplyEmpty,
     ) {
         match special(ino) {
-            Some(AckSource::Command) => {
+            Some(Special::Command) => {
                 let begin = self.calls.now();
                 let done = self.calls.acknowledged(self.who(req), begin);
                 match done {
@@ -559,7 +487,7 @@ impl Filesystem for Server {
                     Err(e) => reply.error(code(e)),
                 }
             }
-            Some(AckSource::Stdout) => reply.ok(),
+            Some(_) => reply.ok(),
             None => self.simply(req, Op::Close { ino: ino.0 }, reply),
         }
     }
@@ -623,7 +551,9 @@ impl Filesystem for Server {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        self.look(|| Look::List(ino.0));
+        if let Some(looks) = &self.looks {
+            looks.list(ino.0);
+        }
         match seen!(self, reply).readdir(ino.0, offset, 512) {
             Ok(entries) => {
                 for e in &entries {
@@ -731,7 +661,9 @@ impl Filesystem for Server {
             self.calls.refused();
             return reply.error(Code::EOPNOTSUPP);
         };
-        self.look(|| Look::Attr(ino.0));
+        if let Some(looks) = &self.looks {
+            looks.stat(ino.0);
+        }
         let op = Op::Fallocate {
             ino: ino.0,
             mode,
@@ -763,13 +695,5 @@ impl Filesystem for Server {
             Ok(at) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
             Err(e) => reply.error(code(e)),
         }
-    }
-}
-
-fn sized(reply: ReplyXattr, size: u32, value: &[u8]) {
-    match (size, value.len()) {
-        (0, len) => reply.size(len as u32),
-        (size, len) if len > size as usize => reply.error(Code::ERANGE),
-        _ => reply.data(value),
     }
 }

@@ -1,7 +1,11 @@
-//! The report as one HTML file: no script, nothing loaded from elsewhere, all text escaped. Sections fold by mouse and keyboard
-//! (`details`); it is dark where the reader's system is, and fits 400 pixels.
+//! The report as one HTML file: nothing loaded from elsewhere, all text escaped, and a policy that permits its own script and style alone.
+//! Sections fold by mouse and keyboard (`details`); it is dark where the reader's system is, and fits 400 pixels. Its script shows a crash
+//! point to move (`timeline`); everything else is there without it.
 
-use super::{EffectReport, FindingReport, RepairReport, Report, UnderReport};
+use super::{
+    EffectReport, FindingReport, InsideReport, RecoveryReport, RepairReport, Report,
+    SuperfluousReport, UnderReport,
+};
 use crate::effects::readable;
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -9,18 +13,11 @@ use std::fmt::Write;
 /// Most calls that the list of calls shows around what is to blame.
 const NEAR: usize = 3;
 
-const STYLE: &str = "
-:root { color-scheme: light dark; --ok: #14692e; --bad: #a3201a; --line: #8886; }
-@media (prefers-color-scheme: dark) { :root { --ok: #6fd08c; --bad: #ff8f85; } }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 75rem; padding: 1rem; }
-h1 { font-size: 1.3rem; } h2 { font-size: 1.1rem; }
-details { border: 1px solid var(--line); border-radius: .4rem; margin: .6rem 0; padding: .4rem .7rem; }
-summary { cursor: pointer; overflow-wrap: anywhere; } summary:focus-visible { outline: 2px solid; }
-pre, code, td.call { font-family: ui-monospace, monospace; font-size: .87em; overflow-wrap: anywhere; white-space: pre-wrap; }
-table { border-collapse: collapse; width: 100%; } td, th { border-bottom: 1px solid var(--line); padding: .15rem .4rem; text-align: left; vertical-align: top; }
-.durable { color: var(--ok); } .lost { color: var(--bad); text-decoration: underline dotted; } .torn { color: var(--bad); }
-.scroll { overflow-x: auto; }
-";
+/// A test says what these must be.
+const STYLE: &str = include_str!("page.css");
+const STYLE_HASH: &str = "sha256-3LAZfS7Q/Wi+tPfqI2r/w499/RGUgEhQBJ9EzBeNnD4=";
+const SCRIPT: &str = include_str!("page.js");
+const SCRIPT_HASH: &str = "sha256-9/qd0v1krU8kIUzRWtcydnxDqFJVcu2WBMbtz2X5x7k=";
 
 /// Text for HTML.
 fn esc(text: &str) -> String {
@@ -88,6 +85,26 @@ fn repair(out: &mut String, under: &UnderReport) {
     let _ = write!(out, "<p>{}</p>", esc(&text));
 }
 
+/// The effects to blame, as a table.
+fn effects<'a>(
+    out: &mut String,
+    durable: Option<&'a EffectReport>,
+    lost: impl IntoIterator<Item = &'a EffectReport>,
+    torn: Option<&'a EffectReport>,
+) {
+    out.push_str("<div class=\"scroll\"><table>");
+    if let Some(e) = durable {
+        effect(out, "durable", "●", e);
+    }
+    for e in lost {
+        effect(out, "lost", "○", e);
+    }
+    if let Some(e) = torn {
+        effect(out, "torn", "◐", e);
+    }
+    out.push_str("</table></div>");
+}
+
 fn under(out: &mut String, report: &Report, u: &UnderReport) {
     let _ = write!(
         out,
@@ -102,21 +119,14 @@ fn under(out: &mut String, report: &Report, u: &UnderReport) {
             esc(&readable(text.as_bytes()))
         );
     }
-    out.push_str("<div class=\"scroll\"><table>");
-    if let Some(e) = &u.durable {
-        effect(out, "durable", "●", e);
-    }
-    for e in &u.lost {
-        effect(out, "lost", "○", e);
-    }
-    if let Some(e) = &u.torn {
-        effect(out, "torn", "◐", e);
-    }
-    out.push_str("</table></div>");
+    effects(out, u.durable.as_ref(), &u.lost, u.torn.as_ref());
     if u.prefix {
         out.push_str("<p>Everything before it is durable, nothing after it.</p>");
     }
     repair(out, u);
+    if let Some(real) = &u.confirmation {
+        let _ = write!(out, "<p>On the real file system: {}.</p>", esc(&real.line));
+    }
     near(out, report, u);
 }
 
@@ -186,11 +196,66 @@ fn finding(out: &mut String, report: &Report, f: &FindingReport) {
     out.push_str("</details>");
 }
 
+/// A finding inside a recovery.
+fn inside(out: &mut String, f: &InsideReport) {
+    let _ = write!(
+        out,
+        "<details open><summary>{} on {}, after a power cut inside the recovery: <code>{}</code></summary><pre>{}</pre>",
+        esc(&f.kind),
+        esc(&f.model),
+        esc(&readable(f.line.as_bytes())),
+        esc(&f.output)
+    );
+    out.push_str("<h3>The state that is recovered</h3>");
+    if f.after.is_none() {
+        out.push_str("<p>As before the first call.</p>");
+    }
+    effects(out, f.after.as_ref(), &f.without, None);
+    let _ = write!(
+        out,
+        "<h3>The recovery, cut: {} broken states</h3>",
+        f.broken
+    );
+    if f.durable.is_none() {
+        out.push_str("<p>Nothing of the recovery is durable.</p>");
+    }
+    effects(out, f.durable.as_ref(), &f.lost, f.torn.as_ref());
+    out.push_str("</details>");
+}
+
+/// Cuts inside recoveries, if they were asked for.
+fn recovery(out: &mut String, r: &RecoveryReport) {
+    let _ = write!(
+        out,
+        "<h2>Power cuts inside the recovery</h2><p>{}.</p>",
+        esc(&super::text::recoveries(r))
+    );
+    for f in &r.findings {
+        inside(out, f);
+    }
+}
+
+/// Syncs that can go, by model.
+fn superfluous(out: &mut String, all: &[SuperfluousReport]) {
+    if all.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Syncs that can go</h2><p>All that one model names can go together.</p><ul>");
+    for s in all {
+        let _ = write!(out, "<li>{}<ul>", esc(&super::text::superfluous_count(s)));
+        for step in &s.syncs {
+            let _ = write!(out, "<li><code>{}</code></li>", esc(&step.told()));
+        }
+        out.push_str("</ul></li>");
+    }
+    out.push_str("</ul>");
+}
+
 /// The report as a page.
 #[must_use]
 pub fn html(report: &Report) -> String {
     let mut out = format!(
-        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>Power cuts: {0}</title><style>{STYLE}</style></head><body><main><h1>What power cuts leave of <code>{0}</code></h1>",
+        "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src '{SCRIPT_HASH}'; style-src '{STYLE_HASH}'\"><meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>Power cuts: {0}</title><style>{STYLE}</style></head><body><main><h1>What power cuts leave of <code>{0}</code></h1>",
         esc(&report.command)
     );
     let _ = write!(
@@ -204,9 +269,14 @@ pub fn html(report: &Report) -> String {
     for w in &report.warnings {
         let _ = write!(out, "<p class=\"lost\">Warning: {}</p>", esc(w));
     }
+    super::timeline::write(&mut out, report);
     for f in &report.findings {
         finding(&mut out, report, f);
     }
+    if let Some(r) = &report.recovery {
+        recovery(&mut out, r);
+    }
+    superfluous(&mut out, &report.superfluous);
     out.push_str("<h2>Models</h2><div class=\"scroll\"><table><tr><th>model</th><th>trees</th><th>broken</th><th>exhaustive</th><th>sampled</th><th>calibration</th></tr>");
     for m in &report.models {
         let names = |whole: bool| -> String {
@@ -235,6 +305,7 @@ pub fn html(report: &Report) -> String {
         }
         out.push_str("</ul>");
     }
-    out.push_str("</main></body></html>\n");
+    let _ = write!(out, "</main><script>{SCRIPT}</script></body></html>");
+    out.push('\n');
     out
 }

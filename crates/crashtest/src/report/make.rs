@@ -110,7 +110,20 @@ fn step_report(run: &Run, step: usize) -> Option<StepReport> {
         number: s.number,
         text: s.text.clone(),
         location: place(s.location.as_ref()),
+        thread: s.thread,
     })
+}
+
+/// When each step is durable whatever is lost.
+fn durable(run: &Run, models: &[Model], name: &str) -> Vec<Option<i64>> {
+    let Some(model) = models.iter().find(|m| m.name == name) else {
+        return Vec::new();
+    };
+    let after = Effects::new(run, model).durable_after().into_iter();
+    let number = |t: usize| i64::try_from(t).unwrap_or(i64::MAX);
+    after
+        .map(|step| step.map(|since| since.map_or(-1, number)))
+        .collect()
 }
 
 fn inside(run: &Run, models: &[Model], inside: &Inside) -> InsideReport {
@@ -250,6 +263,7 @@ pub fn make(run: &Run, models: &[Model], outcome: &Outcome, about: About) -> Rep
                         exhaustive: c.whole,
                     })
                     .collect(),
+                durable: durable(run, models, &e.model),
             })
             .collect(),
         findings: findings.collect(),

@@ -4,7 +4,10 @@
 mod formats;
 mod html;
 mod make;
+#[cfg(test)]
+mod tests;
 mod text;
+mod timeline;
 
 pub use formats::{junit, sarif};
 pub use html::html;
@@ -14,8 +17,10 @@ pub use text::{explain, text};
 use crate::real::confirm::Confirmation;
 
 use crate::effects::{Bits, Effects};
+use crate::judge::kin;
 use crate::states::{State, Tear, Way};
 use serde::{Deserialize, Serialize};
+use steadfast_model::Hasher128;
 
 /// Version of the JSON form.
 pub const VERSION: u32 = 1;
@@ -64,6 +69,18 @@ pub struct StepReport {
     pub text: String,
     /// File and line of its caller.
     pub location: Option<Place>,
+    /// The thread that made it; 0: unknown.
+    #[serde(default)]
+    pub thread: u32,
+}
+
+impl StepReport {
+    /// Number, text and place.
+    fn told(&self) -> String {
+        let place = self.location.as_ref();
+        let place = place.map_or_else(String::new, |l| format!(" ({})", l.text()));
+        format!("#{} {}{place}", self.number, self.text)
+    }
 }
 
 /// A place in a source; in a program without source lines, a function or an address.
@@ -103,6 +120,9 @@ pub struct ModelReport {
     pub no_verdict: usize,
     /// How the states came about.
     pub ways: Vec<WayReport>,
+    /// For each step of the run: after how many steps it is durable whatever is lost, -1 if it never is, nothing if it changes nothing.
+    #[serde(default)]
+    pub durable: Vec<Option<i64>>,
 }
 
 /// States of one way.
@@ -222,6 +242,16 @@ pub struct InsideReport {
     pub lost: Vec<EffectReport>,
     /// Its write that is torn.
     pub torn: Option<EffectReport>,
+}
+
+impl InsideReport {
+    /// The same for the same finding in other runs.
+    fn key(&self) -> String {
+        let mut hash = Hasher128::new(72);
+        hash.bytes(self.kind.as_bytes())
+            .bytes(kin(&self.line).as_bytes());
+        format!("{:016x}", hash.finish() as u64)
+    }
 }
 
 /// Syncs that can go.

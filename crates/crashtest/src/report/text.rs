@@ -1,7 +1,8 @@
 //! The report for a terminal: 40 lines at most, worst first.
 
 use super::{
-    EffectReport, FindingReport, InsideReport, RepairReport, Report, SuperfluousReport, UnderReport,
+    EffectReport, FindingReport, InsideReport, RecoveryReport, RepairReport, Report, StepReport,
+    SuperfluousReport, UnderReport,
 };
 use crate::effects::readable;
 
@@ -122,8 +123,8 @@ fn finding(f: &FindingReport) -> Vec<String> {
     lines
 }
 
-/// A finding inside a recovery.
-fn inside(f: &InsideReport) -> Vec<String> {
+/// A finding inside a recovery, with this many lost effects at most.
+fn inside(f: &InsideReport, lost_max: usize) -> Vec<String> {
     let mut lines = vec![
         format!(
             "{} on {}, after a power cut inside the recovery",
@@ -135,38 +136,39 @@ fn inside(f: &InsideReport) -> Vec<String> {
         Some(e) => lines.push(format!("   state    after {}", effect(e))),
         None => lines.push("   state    as before the first call".to_owned()),
     }
-    let without = f.without.iter().take(2);
+    let without = f.without.iter().take(lost_max);
     lines.extend(without.map(|e| format!("   without  {}", effect(e))));
     match &f.durable {
         Some(e) => lines.push(format!("   durable  recovery {}", effect(e))),
         None => lines.push("   durable  nothing of the recovery".to_owned()),
     }
-    let lost = f.lost.iter().take(2);
+    let lost = f.lost.iter().take(lost_max);
     lines.extend(lost.map(|e| format!("   lost     recovery {}", effect(e))));
     let torn = f.torn.iter();
     lines.extend(torn.map(|e| format!("   torn     recovery {}", effect(e))));
     lines
 }
 
-/// Syncs that can go, under one model.
-fn superfluous(s: &SuperfluousReport) -> String {
-    const SHOWN: usize = 3;
+/// How many syncs can go under one model.
+pub(super) fn superfluous_count(s: &SuperfluousReport) -> String {
     let tried = match s.tried == s.of {
         true => String::new(),
         false => format!(", {} of them tried", s.tried),
     };
-    let mut line = format!(
+    format!(
         "superfluous on {}: {} of {}{tried}",
         s.model,
         s.syncs.len(),
         counted(s.of, "sync")
-    );
-    let told = s.syncs.iter().take(SHOWN).map(|step| {
-        let place = step.location.as_ref();
-        let place = place.map_or_else(String::new, |l| format!(" ({})", l.text()));
-        format!("#{} {}{place}", step.number, step.text)
-    });
-    let told: Vec<String> = told.collect();
+    )
+}
+
+/// Syncs that can go, under one model.
+fn superfluous(s: &SuperfluousReport) -> String {
+    const SHOWN: usize = 3;
+    let mut line = superfluous_count(s);
+    let told = s.syncs.iter().take(SHOWN);
+    let told: Vec<String> = told.map(StepReport::told).collect();
     if !told.is_empty() {
         line.push_str(&format!(": {}", told.join("; ")));
     }
@@ -174,6 +176,18 @@ fn superfluous(s: &SuperfluousReport) -> String {
         line.push_str(&format!("; and {} more", s.syncs.len() - SHOWN));
     }
     line
+}
+
+/// What cuts inside recoveries came to.
+pub(super) fn recoveries(r: &RecoveryReport) -> String {
+    format!(
+        "recoveries: {} of {} change something; {} inside them, {} broken for {}",
+        r.writing,
+        r.recorded,
+        counted(r.judged, "tree"),
+        r.findings.iter().map(|f| f.broken).sum::<usize>(),
+        counted(r.findings.len(), "reason"),
+    )
 }
 
 /// The report, in 40 lines at most.
@@ -214,16 +228,7 @@ pub fn text(report: &Report) -> String {
         ));
     }
     tail.extend(report.superfluous.iter().map(superfluous));
-    if let Some(r) = &report.recovery {
-        tail.push(format!(
-            "recoveries: {} of {} change something; {} inside them, {} broken for {}",
-            r.writing,
-            r.recorded,
-            counted(r.judged, "tree"),
-            r.findings.iter().map(|f| f.broken).sum::<usize>(),
-            counted(r.findings.len(), "reason"),
-        ));
-    }
+    tail.extend(report.recovery.iter().map(recoveries));
     let warnings = report.warnings.iter();
     tail.extend(warnings.map(|w| format!("warning: {}", readable(w.as_bytes()))));
     if !report.blind.is_empty() {
@@ -251,7 +256,7 @@ pub fn text(report: &Report) -> String {
         lines.extend(next);
     }
     for f in report.recovery.iter().flat_map(|r| &r.findings) {
-        let next = inside(f);
+        let next = inside(f, 2);
         if lines.len() + next.len() > room {
             break;
         }
@@ -261,19 +266,33 @@ pub fn text(report: &Report) -> String {
     lines.join("\n")
 }
 
+fn quoted(output: &str) -> impl Iterator<Item = String> {
+    let lines = output.lines();
+    lines.map(|l| format!("   | {}", readable(l.as_bytes())))
+}
+
+/// One finding inside a recovery, in full.
+pub(super) fn explain_inside(f: &InsideReport) -> String {
+    let mut lines = inside(f, 20);
+    lines.extend(quoted(&f.output));
+    lines.push(format!(
+        "   {} inside recoveries",
+        counted(f.broken, "broken state")
+    ));
+    lines.join("\n")
+}
+
 /// One finding in full, under each model.
 #[must_use]
 pub fn explain(f: &FindingReport) -> String {
     let mut lines = vec![head(f)];
-    lines.extend(
-        f.output
-            .lines()
-            .map(|l| format!("   | {}", readable(l.as_bytes()))),
-    );
+    lines.extend(quoted(&f.output));
     for under in &f.under {
         lines.push(format!("{}: {} broken states", under.model, under.broken));
         lines.extend(cause(under, 20));
         lines.extend(repair(under));
+        let real = under.confirmation.iter();
+        lines.extend(real.map(|c| format!("   real     {}", c.line)));
         let (first, last) = under.state.moments;
         lines.push(format!(
             "   moment   between call {first} and call {last} of the run"

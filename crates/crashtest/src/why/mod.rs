@@ -302,6 +302,7 @@ pub fn with_syncs(run: &Run, syncs: &[Sync]) -> Run {
                 },
                 text: "inserted sync".to_owned(),
                 location: None,
+                thread: 0,
                 stack: 0,
             });
         }
