@@ -9,7 +9,7 @@ use object_store::memory::InMemory;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
-use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, Snapshot};
+use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, Snapshot, Ticket};
 use steadfast_store::protocol::{self, Faults};
 use steadfast_store::{
     Access, Compression, CreateOptions, DeviceFault, Found, OpenOptions, StoreDevice, create,
@@ -79,6 +79,9 @@ struct Life<'a> {
 impl Life<'_> {
     fn live(&mut self, disk: &StoreDevice) -> Vec<Vec<u64>> {
         let mut model = self.flushed.clone();
+        // Epochs that were closed and not waited for, and what they leave.
+        let mut closed: Vec<(Ticket, Vec<u64>)> = Vec::new();
+        let left = |closed: Vec<(Ticket, Vec<u64>)>| closed.into_iter().map(|(_, disk)| disk);
         for _ in 0..self.steps {
             *self.number += 1;
             let at = self.random.below(BLOCKS - 4000);
@@ -104,8 +107,30 @@ impl Life<'_> {
                     done
                 }
                 11 => {
+                    // Waits for what is closed.
                     let done = disk.rollback().is_ok();
+                    if done {
+                        let last = left(std::mem::take(&mut closed)).next_back();
+                        *self.flushed = last.unwrap_or_else(|| self.flushed.clone());
+                    }
                     model.clone_from(self.flushed);
+                    done
+                }
+                15 | 16 => match disk.close_epoch() {
+                    Ok(ticket) => {
+                        closed.push((ticket, model.clone()));
+                        true
+                    }
+                    Err(_) => return left(closed).chain([model]).collect(),
+                },
+                17 if !closed.is_empty() => {
+                    let which = self.random.below(closed.len() as u64) as usize;
+                    let done = Snapshot::wait(disk, closed[which].0).is_ok();
+                    if done {
+                        // It, and all before it.
+                        let durable = closed.drain(..=which).next_back();
+                        self.flushed.clone_from(&durable.unwrap().1);
+                    }
                     done
                 }
                 12 => disk.checkpoint().is_ok(),
@@ -127,17 +152,18 @@ impl Life<'_> {
                 _ => match disk.flush() {
                     Ok(()) => {
                         self.flushed.clone_from(&model);
+                        closed.clear();
                         true
                     }
-                    // The flush under way may survive.
-                    Err(_) => return vec![model],
+                    // What is on its way may survive.
+                    Err(_) => return left(closed).chain([model]).collect(),
                 },
             };
             if !alive {
-                return Vec::new();
+                break;
             }
         }
-        Vec::new()
+        left(closed).collect()
     }
 }
 
@@ -316,8 +342,10 @@ fn deposed(seeds: std::ops::Range<u64>, faults: Fault) {
             flushed: &mut flushed,
             steps: 25,
         };
-        assert_eq!(life.live(&old), [] as [Vec<u64>; 0], "seed {seed}");
+        let closed = life.live(&old).pop();
+        // Waits for what is closed.
         old.rollback().unwrap();
+        flushed = closed.unwrap_or(flushed);
         assert!(write(&old, &mut flushed, 1, 40, 1 << 20), "seed {seed}");
         old.flush().unwrap();
         let new = two.volume().open(&options()).unwrap();

@@ -35,8 +35,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use steadfast_block::{
-    BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Snapshot, check_count,
-    check_range, check_segments,
+    BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Snapshot, Ticket,
+    check_count, check_range, check_segments,
 };
 
 /// Blocks that an epoch may have: 256 MiB.
@@ -492,6 +492,24 @@ impl Snapshot for StoreDevice {
 
     fn room(&self) -> u64 {
         EPOCH_BLOCKS - self.shared.lock().open.written
+    }
+
+    /// Sends the epoch as the next slot. Up to 8 slots are on their way; with as many, this waits for the first.
+    fn close_epoch(&self) -> steadfast_block::Result<Ticket> {
+        if self.shared.driver.is_none() || self.shared.released.load(Ordering::Acquire) {
+            return Ok(Ticket::default());
+        }
+        let closed = self.shared.close_epoch().map(|slot| Ticket(slot.0));
+        closed.map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, e))
+    }
+
+    fn wait(&self, epoch: Ticket) -> steadfast_block::Result<()> {
+        if self.shared.driver.is_none() || self.shared.released.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.shared
+            .wait_epoch(Slot(epoch.0))
+            .map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, e))
     }
 
     fn rollback(&self) -> steadfast_block::Result<()> {

@@ -152,17 +152,24 @@ impl Shared {
         Ok(())
     }
 
-    /// Closes the open epoch and waits until it is durable. What another thread closes meanwhile is waited for, too.
+    /// Closes the open epoch and waits until it is durable.
     pub(super) fn flush(&self) -> Result<(), Failed> {
-        let driver = self.driver()?;
-        let slot = self.close_epoch(driver)?;
+        let slot = self.close_epoch()?;
+        self.wait_epoch(slot)
+    }
+
+    /// Waits until a slot, and all before it, are durable.
+    pub(super) fn wait_epoch(&self, slot: Slot) -> Result<(), Failed> {
         if self.has(DeviceFault::FlushUnacknowledged) {
             return Ok(());
         }
-        driver.wait_acknowledged(slot)
+        self.driver()?.wait_acknowledged(slot)
     }
 
-    fn close_epoch(&self, driver: &Arc<Driver>) -> Result<Slot, Failed> {
+    /// Closes the open epoch: sends it as the next slot, and returns that; if nothing was written, the slot before. Waits
+    /// while the window is full.
+    pub(super) fn close_epoch(&self) -> Result<Slot, Failed> {
+        let driver = self.driver()?;
         loop {
             let mut core = self.lock();
             if let Some(failed) = driver.failed() {
