@@ -21,6 +21,7 @@
 
 pub mod protocol;
 
+mod cached;
 mod check;
 mod device;
 mod driver;
@@ -37,6 +38,7 @@ mod probe;
 mod snapshots;
 mod volume;
 
+pub use cached::{CacheError, CacheOptions, CachedDevice, Lag, LagClock, Salvaged, kept_name};
 pub use check::{Checked, Finding, Swept};
 pub use device::{CheckpointError, Counters, StoreDevice};
 pub use driver::Failed;

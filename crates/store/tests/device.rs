@@ -184,6 +184,7 @@ fn deaths(seeds: std::ops::Range<u64>, faults: Fault) -> (u64, u64) {
             compression: key.as_ref().map(|_| Compression::Zstd),
             key: key.clone(),
             unit_blocks: None,
+            flush_cache: false,
         };
         create_with(first.location("v"), BLOCKS, &coded, Duration::from_secs(5)).unwrap();
         let access = Access {

@@ -187,6 +187,7 @@ fn run(seed: u64, trouble: Trouble, faults: Faults) -> Judge {
         compression: key.as_ref().map(|_| Compression::Zstd),
         key: key.clone(),
         unit_blocks: None,
+        flush_cache: false,
     };
     let machine = |number: u64| Machine {
         access: Access {

@@ -23,9 +23,8 @@ use crate::fault::DeviceFault;
 use crate::io::Io;
 use crate::map::Map;
 use crate::object::{Coding, Directory, MapObject, Salt};
-use crate::owner::Owner;
 use crate::protocol::{
-    Base, Collector, Event, Faults, Nonce, ObjectName, Reference, Settings, Slot,
+    Base, Collector, Event, Faults, Nonce, ObjectName, Reference, Settings, Slot, Term,
 };
 use crate::volume::{OpenError, OpenOptions};
 use cache::Cache;
@@ -105,6 +104,8 @@ pub(crate) struct Shared {
     /// None: the device is only read.
     driver: Option<Arc<Driver>>,
     blocks: u64,
+    /// Blocks that an epoch may have.
+    epoch_blocks: u64,
     core: Mutex<Core>,
     cache: Mutex<Cache>,
     work: Mutex<Work>,
@@ -120,6 +121,21 @@ pub(crate) struct Shared {
     checkpoints: AtomicU64,
     moved_blocks: AtomicU64,
 }
+
+/// How a volume is opened for writing.
+pub(crate) struct Opening {
+    pub(crate) blocks: u64,
+    /// Of a clone: the checkpoint that it begins with.
+    pub(crate) first_base: Option<Base>,
+    /// The last writer has released it.
+    pub(crate) after_release: bool,
+    /// The writer as `head` names it.
+    pub(crate) owner: String,
+    pub(crate) epoch_blocks: u64,
+}
+
+/// Asked before a term is opened, with this writer's term, the one that was sealed, and the slot of its seal.
+pub(crate) type Sealed<'a> = dyn FnMut(Term, Term, Slot) -> Result<(), OpenError> + 'a;
 
 /// See the module's header.
 pub struct StoreDevice {
@@ -186,13 +202,12 @@ impl Shared {
 }
 
 impl StoreDevice {
-    /// Takes the volume over and recovers it.
+    /// Takes the volume over and recovers it. `sealed` is asked before the new term is opened.
     pub(crate) fn open(
         sources: Sources,
-        blocks: u64,
-        first_base: Option<Base>,
-        after_release: bool,
+        how: Opening,
         options: &OpenOptions,
+        sealed: &mut Sealed<'_>,
     ) -> Result<StoreDevice, OpenError> {
         let nonce = Nonce(crate::place::random()?);
         let io: Arc<Io> = Arc::clone(sources.own());
@@ -204,12 +219,12 @@ impl StoreDevice {
                 io.coding.count_salts();
             }
         }
-        if after_release {
+        if how.after_release {
             // Nothing follows the checkpoint.
             settings.scan_ahead = 1;
         }
-        let driver = Driver::start(io, settings, nonce, Owner::current().to_string())?;
-        let opened = Self::recover(&sources, &driver, first_base, options);
+        let driver = Driver::start(io, settings, nonce, how.owner)?;
+        let opened = Self::recover(&sources, &driver, how.first_base, options, sealed);
         let (core, replayed) = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -219,7 +234,8 @@ impl StoreDevice {
         };
         sources.own().set_patience(options.store_timeout);
         let due = replayed >= DUE_SLOTS;
-        let device = Self::make(sources, Some(driver), blocks, core, replayed, options)?;
+        let size = (how.blocks, how.epoch_blocks);
+        let device = Self::make(sources, Some(driver), size, core, replayed, options)?;
         if due {
             device.shared.ask_for_checkpoint();
         }
@@ -231,6 +247,7 @@ impl StoreDevice {
         driver: &Arc<Driver>,
         first_base: Option<Base>,
         options: &OpenOptions,
+        sealed: &mut Sealed<'_>,
     ) -> Result<(Core, u64), OpenError> {
         let mut core = None;
         let mut replayed = 0;
@@ -247,7 +264,12 @@ impl StoreDevice {
                     core.replay(sources, at, stamp, &bytes)?;
                     replayed += 1;
                 }
-                Event::Sealed { .. } => driver.open(),
+                Event::Sealed {
+                    previous, first, ..
+                } => {
+                    sealed(driver.term(), previous, first)?;
+                    driver.open();
+                }
                 Event::Opened { first, .. } => {
                     let mut core = core.ok_or(Failed::Inconsistent("no checkpoint"))?;
                     core.closed = first.before();
@@ -265,13 +287,13 @@ impl StoreDevice {
         core: Core,
         options: &OpenOptions,
     ) -> Result<StoreDevice, OpenError> {
-        Self::make(sources, None, blocks, core, 0, options)
+        Self::make(sources, None, (blocks, EPOCH_BLOCKS), core, 0, options)
     }
 
     fn make(
         sources: Sources,
         driver: Option<Arc<Driver>>,
-        blocks: u64,
+        (blocks, epoch_blocks): (u64, u64),
         core: Core,
         replayed: u64,
         options: &OpenOptions,
@@ -281,6 +303,7 @@ impl StoreDevice {
             sources,
             driver,
             blocks,
+            epoch_blocks,
             core: Mutex::new(core),
             cache: Mutex::new(Cache::new(options.cache_bytes)),
             work: Mutex::default(),
@@ -381,12 +404,24 @@ impl StoreDevice {
         Ok(())
     }
 
-    fn error(op: DeviceOp, at: BlockNo, count: u64, error: impl std::fmt::Display) -> DeviceError {
+    pub(crate) fn error(
+        op: DeviceOp,
+        at: BlockNo,
+        count: u64,
+        error: impl std::fmt::Display,
+    ) -> DeviceError {
         DeviceError::Io {
             op,
             at,
             count,
             source: Arc::new(std::io::Error::other(error.to_string())),
+        }
+    }
+
+    /// Sends nothing any more, and ends all waiting.
+    pub(crate) fn close(&self) {
+        if let Some(driver) = &self.shared.driver {
+            driver.close();
         }
     }
 
@@ -487,11 +522,11 @@ impl BlockDevice for StoreDevice {
 
 impl Snapshot for StoreDevice {
     fn epoch_blocks(&self) -> u64 {
-        EPOCH_BLOCKS
+        self.shared.epoch_blocks
     }
 
     fn room(&self) -> u64 {
-        EPOCH_BLOCKS - self.shared.lock().open.written
+        self.shared.epoch_blocks - self.shared.lock().open.written
     }
 
     /// Sends the epoch as the next slot. Up to 8 slots are on their way; with as many, this waits for the first.

@@ -2,8 +2,8 @@
 
 use super::epoch::{Target, push_runs};
 use super::{
-    Core, DATA_BLOCKS, DUE_BYTES, DUE_SLOTS, EPOCH_BLOCKS, INLINE_BLOCKS, LATE_BYTES, LATE_SLOTS,
-    PENDING_MOST, Shared, StoreDevice,
+    Core, DATA_BLOCKS, DUE_BYTES, DUE_SLOTS, INLINE_BLOCKS, LATE_BYTES, LATE_SLOTS, PENDING_MOST,
+    Shared, StoreDevice,
 };
 use crate::driver::{Driver, Failed};
 use crate::fault::DeviceFault;
@@ -17,10 +17,8 @@ use steadfast_block::{BLOCK_SIZE, BlockNo, DeviceError, DeviceOp};
 /// Why a write was refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
-    #[error(
-        "{needed} more blocks do not fit the epoch of {EPOCH_BLOCKS} blocks: flush, then write again"
-    )]
-    Full { needed: u64 },
+    #[error("{needed} more blocks do not fit the epoch of {most} blocks: flush, then write again")]
+    Full { needed: u64, most: u64 },
     #[error(transparent)]
     Failed(#[from] Failed),
 }
@@ -52,18 +50,21 @@ impl Shared {
         // Before the lock: others may read while the store catches up.
         driver.wait_pending(PENDING_MOST)?;
         let core = self.lock();
-        if core.open.written + count <= EPOCH_BLOCKS {
+        if core.open.written + count <= self.epoch_blocks {
             return Ok(core);
         }
-        if self.flush_when_full && count <= EPOCH_BLOCKS {
+        if self.flush_when_full && count <= self.epoch_blocks {
             drop(core);
             self.flush()?;
             let core = self.lock();
-            if core.open.written + count <= EPOCH_BLOCKS {
+            if core.open.written + count <= self.epoch_blocks {
                 return Ok(core);
             }
         }
-        Err(WriteError::Full { needed: count })
+        Err(WriteError::Full {
+            needed: count,
+            most: self.epoch_blocks,
+        })
     }
 
     pub(super) fn write<'a>(

@@ -84,6 +84,7 @@ impl Coding {
             compression: (self.compress == Compress::Zstd).then_some(Compression::Zstd),
             key,
             unit_blocks,
+            flush_cache: self.flush == Flush::Cache,
         })
     }
 }
