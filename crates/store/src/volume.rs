@@ -274,7 +274,7 @@ impl Found {
     /// [`OpenError::InUse`], [`OpenError::Elsewhere`] and [`OpenError::CacheLeft`] unless it is to be taken over; the store's;
     /// damage.
     pub fn open(&self, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
-        let before = self.may_open(options, None)?;
+        let before = self.may_open(options, &|_| false)?;
         let mut last = Term(0);
         let mut sealed = |_, previous, _| {
             last = previous;
@@ -285,17 +285,17 @@ impl Found {
         Ok(disk)
     }
 
-    /// Whether the volume may be opened, and how its last writer left it. `cache`: the terms that a cache's records continue.
+    /// Whether the volume may be opened, and how its last writer left it. `continues`: whether a cache's records continue a
+    /// term.
     pub(crate) fn may_open(
         &self,
         options: &OpenOptions,
-        cache: Option<[Term; 2]>,
+        continues: &dyn Fn(Term) -> bool,
     ) -> Result<Before, OpenError> {
         let (head, owner) = read_head(self.sources.own())?;
-        let last = head.open_term().unwrap_or_default();
         let before = Before {
             released: head.released,
-            continues: cache.is_some_and(|terms| terms.contains(&last)),
+            continues: continues(head.open_term().unwrap_or_default()),
         };
         if head.released || options.take_over {
             return Ok(before);

@@ -284,7 +284,7 @@ impl World {
             return Err(format!("seed {}: the volume is not found", self.seed));
         };
         let disk = found.open(&self.options());
-        let disk = disk.map_err(|error| format!("seed {}: {error}", self.seed))?;
+        let disk = disk.map_err(|error| format!("seed {}: taking over: {error}", self.seed))?;
         let Some(mut model) = self.opened(&disk, Loss::Cache)? else {
             return Err(format!("seed {}: the disk cannot be read", self.seed));
         };
@@ -324,25 +324,25 @@ impl World {
                 self.cache = device.image();
                 return Ok(());
             }
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(failed(&format!("with the old cache: {error}"))),
         }
         let to = format!("clone{}", self.salvaged);
         let place = self.place(&to);
         let key = self.key.clone();
         let saved = found.salvage(&cache, &place, key.as_ref(), false, &self.options());
-        saved.map_err(|error| failed(&error))?;
+        saved.map_err(|error| failed(&format!("salvage: {error}")))?;
         self.salvaged += 1;
         let access = self.options().access;
         let clone = Found::with_parents(place, &access, &[self.place("volume")], PATIENCE);
         let clone = clone.and_then(|clone| clone.look(&self.options()));
-        let clone = clone.map_err(|error| failed(&error))?;
+        let clone = clone.map_err(|error| failed(&format!("looking at the clone: {error}")))?;
         let seen = read(&clone).ok_or_else(|| failed(&"the clone cannot be read"))?;
         let is = before.found(&seen, Loss::Power);
         is.map_err(|wrong| failed(&format!("salvaged: {wrong}")))?;
         // The cache is empty now.
         cache.discard = false;
         let opened = found.open_cached(&self.options(), &cache);
-        drop(opened.map_err(|error| failed(&error))?);
+        drop(opened.map_err(|error| failed(&format!("with the empty cache: {error}")))?);
         self.cache = device.image();
         Ok(())
     }
@@ -396,7 +396,11 @@ fn after_any_crash_the_disk_is_the_last_flush_and_without_its_cache_one_within_t
         None => 25,
     };
     let (mut flushes, mut salvaged) = (0, 0);
-    for seed in 1..=seeds {
+    let first = std::env::var("SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(1);
+    for seed in first..=seeds {
         match run(seed, trouble(), (None, Faults::default()), false) {
             Ok(done) => (flushes, salvaged) = (flushes + done.0, salvaged + done.1),
             Err(wrong) => panic!("{wrong}"),

@@ -127,8 +127,8 @@ impl Found {
             source: Box::new(source),
         };
         let (mut log, flushes) = self.read_cache(cache, options, true).map_err(bad)?;
-        let terms = [log.header().term, log.header().before];
-        let before = self.may_open(options, Some(terms))?;
+        let continues = |last| verdict(&log, last, Slot(u64::MAX), options) != TailVerdict::Salvage;
+        let before = self.may_open(options, &continues)?;
         // Another machine may be deposed by the attempt only if this one can go on.
         if !flushes.is_empty() && !cache.discard && !before.continues {
             return Err(self.deposed(cache, &flushes));

@@ -254,7 +254,8 @@ impl StoreDevice {
         loop {
             match driver.next_event()? {
                 Event::Claimed(head) => {
-                    let loaded = load_root(sources, head.base, first_base)?;
+                    let mut loaded = load_root(sources, head.base, first_base)?;
+                    loaded.keep_pinned(sources, head.roots)?;
                     core = Some(Core::of(loaded, head.base, options.keep_deleted));
                 }
                 Event::Found { at, stamp } => {
