@@ -144,6 +144,14 @@ impl BlockDevice for Freezer {
         self.device.finish();
     }
 
+    fn settle(&self) -> Result<()> {
+        self.device.settle()
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        self.device.statistics()
+    }
+
     fn snapshot(&self) -> Option<&dyn Snapshot> {
         self.device.snapshot().map(|_| self as &dyn Snapshot)
     }

@@ -243,6 +243,20 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// quicker. What it holds, and returns to after a crash, stays the same, whatever comes of that.
     fn finish(&self) {}
 
+    /// Waits until what flushes have acknowledged is where it is to stay. A device that acknowledges a flush when a cache has
+    /// it passes it on later; others have nothing to wait for.
+    ///
+    /// # Errors
+    /// The medium's error.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Counters of the device, by name. What ends in `_now` goes up and down.
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// The device, if it promises more of a crash: see [`Snapshot`].
     fn snapshot(&self) -> Option<&dyn Snapshot> {
         None

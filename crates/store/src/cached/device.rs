@@ -521,6 +521,21 @@ impl BlockDevice for CachedDevice {
         let _ = self.release();
     }
 
+    fn settle(&self) -> steadfast_block::Result<()> {
+        self.wait_for_store()
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let lag = self.lag();
+        let mut counters = self.shared.disk.statistics();
+        counters.extend([
+            ("store_lag_flushes_now", lag.flushes),
+            ("store_lag_bytes_now", lag.bytes),
+            ("store_lag_ms_now", lag.age_ms),
+        ]);
+        counters
+    }
+
     fn snapshot(&self) -> Option<&dyn Snapshot> {
         (!self.shared.flush_when_full).then_some(self)
     }

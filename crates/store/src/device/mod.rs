@@ -516,6 +516,19 @@ impl BlockDevice for StoreDevice {
         let _ = self.release();
     }
 
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let counters = self.counters();
+        vec![
+            ("store_gets", counters.gets.0),
+            ("store_get_bytes", counters.gets.1),
+            ("store_puts", counters.puts.0),
+            ("store_put_bytes", counters.puts.1),
+            ("store_deletes", counters.deletes),
+            ("store_checkpoints", counters.checkpoints),
+            ("store_moved_blocks", counters.moved_blocks),
+        ]
+    }
+
     fn snapshot(&self) -> Option<&dyn Snapshot> {
         (!self.shared.flush_when_full).then_some(self)
     }
