@@ -1,6 +1,5 @@
 //! Volumes as a whole: making, opening, looking.
 
-use crate::cached::kept_name;
 use crate::device::{
     Core, EPOCH_BLOCKS, Opening, Sealed, Sources, StoreDevice, load_root, read_head, read_history,
     read_roots,
@@ -38,6 +37,13 @@ impl std::fmt::Debug for Found {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.object.fmt(f)
     }
+}
+
+/// The snapshot that a machine keeps of the volume as term `previous` left it, when it takes the volume over: flushes that only
+/// a cache of that term has continue it.
+#[must_use]
+pub fn kept_name(previous: Term) -> String {
+    format!("after-term-{}", previous.0)
 }
 
 /// How the last writer left a volume.

@@ -5,12 +5,15 @@
 
 #![allow(clippy::panic, reason = "a test that fails says why")]
 
+mod power_disk;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use steadfast_block::sim::{CrashImage, Fault as DiskFault, Image, Limits, SimDevice};
-use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, DeviceOp, Snapshot, Ticket};
+use power_disk::PowerDisk;
+use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, Snapshot, Ticket};
 use steadfast_model::flushes::{Contract, Flushes, Loss};
 use steadfast_store::protocol::{Fault, Faults};
 use steadfast_store::{
@@ -30,6 +33,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Disk = Vec<u64>;
 type Planted = (Option<DeviceFault>, Faults);
+
+fn empty_cache() -> Vec<u8> {
+    vec![0; CACHE_BLOCKS as usize * BLOCK_SIZE]
+}
 
 fn block(number: u64) -> Vec<u8> {
     let word = number.to_le_bytes();
@@ -62,7 +69,7 @@ struct World {
     history: Flushes<Disk>,
     next: u64,
     /// What the cache device holds while no machine runs.
-    cache: Image,
+    cache: Vec<u8>,
     flushes: usize,
     salvaged: usize,
 }
@@ -103,7 +110,7 @@ impl World {
             now_ms: Arc::new(AtomicU64::new(1000)),
             history: Flushes::new(contract, vec![0; USED as usize]),
             next: 1,
-            cache: Image::zeroed(CACHE_BLOCKS),
+            cache: empty_cache(),
             flushes: 0,
             salvaged: 0,
         };
@@ -145,7 +152,7 @@ impl World {
         }
     }
 
-    fn cache_options(&self, device: &Arc<SimDevice>) -> CacheOptions {
+    fn cache_options(&self, device: &Arc<PowerDisk>) -> CacheOptions {
         let device: Arc<dyn BlockDevice> = device.clone();
         CacheOptions {
             lag: Duration::from_millis(LAG_MS),
@@ -170,11 +177,12 @@ impl World {
         }
     }
 
-    /// Writes a few blocks, as what a flush is to leave.
+    /// Writes a few blocks, as what a flush is to leave. Returns how many blocks and holes it has.
     fn write(&mut self, disk: &dyn BlockDevice, model: &mut Disk) -> Option<u64> {
-        let count = self.random.between(1, 8);
-        for _ in 0..count {
+        let mut blocks = BTreeSet::new();
+        for _ in 0..self.random.between(1, 8) {
             let at = self.random.between(0, USED - 1);
+            blocks.insert(at);
             let number = self.next;
             self.next += 1;
             disk.write(BlockNo(at), &[&block(number)]).ok()?;
@@ -184,13 +192,15 @@ impl World {
             let at = self.random.between(0, USED - 3);
             disk.discard(BlockNo(at), 3).ok()?;
             model[at as usize..at as usize + 3].fill(0);
+            blocks.retain(|block| !(at..at + 3).contains(block));
+            return Some(blocks.len() as u64 + 1);
         }
-        Some(count)
+        Some(blocks.len() as u64)
     }
 
     /// A machine with the cache. Returns whether it opened the volume.
     fn live(&mut self, end: End, loss: Loss) -> Result<bool, String> {
-        let device = Arc::new(SimDevice::from_image(self.cache.clone()));
+        let device = Arc::new(PowerDisk::new(self.cache.clone()));
         let cache = self.cache_options(&device);
         self.store.set_trouble(self.trouble);
         let opened = self
@@ -209,12 +219,7 @@ impl World {
         };
         if let Some(mut model) = self.opened(&disk, loss)? {
             if end == End::CacheFails {
-                let after = self.random.between(1, 30);
-                let op = match self.random.permille(500) {
-                    true => DeviceOp::Write,
-                    false => DeviceOp::Flush,
-                };
-                device.inject(DiskFault::nth(op, after).sticky());
+                device.fail_after(self.random.between(1, 60));
             }
             let mut closed = Vec::new();
             for _ in 0..self.random.between(4, 16) {
@@ -257,23 +262,11 @@ impl World {
     }
 
     /// What the cache device holds after a machine's end.
-    fn left(&mut self, device: &SimDevice, end: End) -> Image {
-        if !matches!(end, End::Power | End::CacheFails) {
-            return device.image();
+    fn left(&mut self, device: &PowerDisk, end: End) -> Vec<u8> {
+        match end {
+            End::Power | End::CacheFails => device.cut(&mut self.random),
+            End::Killed | End::Released => device.bytes(),
         }
-        let mut explorer = device.explorer();
-        let cut = explorer.cut(explorer.len());
-        let limits = Limits {
-            exhaustive_writes: 0,
-            sampled: 4,
-            tears: true,
-            seed: self.random.draw(),
-        };
-        let images: Vec<CrashImage> = cut.images(&limits).collect();
-        let which = self.random.below(images.len().max(1) as u64) as usize;
-        images
-            .get(which)
-            .map_or_else(|| device.image(), CrashImage::image)
     }
 
     /// Another machine takes over without the cache. The cache's flushes, if any, are refused afterwards, and saved in a clone.
@@ -308,7 +301,7 @@ impl World {
 
     fn cache_is_refused(&mut self, found: &Found, mut before: Flushes<Disk>) -> Result<(), String> {
         let failed = |error: &dyn std::fmt::Display| format!("seed {}: {error}", self.seed);
-        let device = Arc::new(SimDevice::from_image(self.cache.clone()));
+        let device = Arc::new(PowerDisk::new(self.cache.clone()));
         let mut cache = self.cache_options(&device);
         match found.open_cached(&self.options(), &cache) {
             Err(OpenError::Deposed { .. }) => {}
@@ -321,7 +314,7 @@ impl World {
                 let now = now.map_err(|wrong| failed(&format!("after a take-over: {wrong}")))?;
                 assert_eq!(now, expected);
                 drop(disk);
-                self.cache = device.image();
+                self.cache = device.bytes();
                 return Ok(());
             }
             Err(error) => return Err(failed(&format!("with the old cache: {error}"))),
@@ -343,7 +336,7 @@ impl World {
         cache.discard = false;
         let opened = found.open_cached(&self.options(), &cache);
         drop(opened.map_err(|error| failed(&format!("with the empty cache: {error}")))?);
-        self.cache = device.image();
+        self.cache = device.bytes();
         Ok(())
     }
 }
@@ -368,7 +361,7 @@ fn run(
             world.take_over()?;
         } else if world.random.permille(200) {
             // The cache is lost; another one takes its place.
-            world.cache = Image::zeroed(CACHE_BLOCKS);
+            world.cache = empty_cache();
             world.live(End::Killed, Loss::Cache)?;
         }
     }
@@ -396,11 +389,7 @@ fn after_any_crash_the_disk_is_the_last_flush_and_without_its_cache_one_within_t
         None => 25,
     };
     let (mut flushes, mut salvaged) = (0, 0);
-    let first = std::env::var("SEED")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(1);
-    for seed in first..=seeds {
+    for seed in 1..=seeds {
         match run(seed, trouble(), (None, Faults::default()), false) {
             Ok(done) => (flushes, salvaged) = (flushes + done.0, salvaged + done.1),
             Err(wrong) => panic!("{wrong}"),

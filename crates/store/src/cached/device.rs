@@ -11,6 +11,7 @@ use crate::opening::{OpenError, OpenOptions};
 use crate::protocol::Slot;
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -69,6 +70,7 @@ struct Shared {
     name: String,
     flush_when_full: bool,
     release_on_drop: bool,
+    released: AtomicBool,
     fault: Option<DeviceFault>,
 }
 
@@ -324,6 +326,7 @@ impl CachedDevice {
             ready_upto = flush.number;
             ready.append(&flush.contents);
         }
+        stage.are_overdue();
         let shared = Arc::new(Shared {
             blocks: disk.geometry().blocks,
             epoch_blocks: log.flush_blocks(),
@@ -350,6 +353,7 @@ impl CachedDevice {
             name: cache.name.clone(),
             flush_when_full: options.flush_when_full,
             release_on_drop: options.release_on_drop,
+            released: AtomicBool::new(false),
             fault: options.device_fault(),
         });
         let mut device = CachedDevice {
@@ -415,11 +419,20 @@ impl CachedDevice {
     /// # Errors
     /// As of [`StoreDevice::release`]. What only the cache has is sent by the next opening with it.
     pub fn release(&self) -> Result<(), CheckpointError> {
+        if self.is_released() {
+            return Ok(());
+        }
         let behind = || Failed::Inconsistent("the store lacks flushes that the cache has");
         if self.shared.wait_for_store().is_err() {
             return Err(self.shared.disk.failed().unwrap_or_else(behind).into());
         }
-        self.shared.disk.release()
+        self.shared.disk.release()?;
+        self.shared.released.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn is_released(&self) -> bool {
+        self.shared.released.load(Ordering::Acquire)
     }
 
     fn error(op: DeviceOp, at: BlockNo, count: u64, error: &str) -> DeviceError {
@@ -451,7 +464,7 @@ impl CachedDevice {
 
 impl Drop for CachedDevice {
     fn drop(&mut self) {
-        if self.shared.release_on_drop && self.failed().is_none() {
+        if self.shared.release_on_drop && !self.is_released() && self.failed().is_none() {
             // Without it the next opening sends and replays.
             let _ = self.release();
         }
@@ -479,6 +492,10 @@ impl BlockDevice for CachedDevice {
     }
 
     fn write_scattered(&self, writes: &[(BlockNo, &[&[u8]])]) -> steadfast_block::Result<()> {
+        let op = DeviceOp::Write;
+        if self.is_released() {
+            return Err(DeviceError::ReadOnly { op });
+        }
         let mut count = 0;
         for (at, segments) in writes {
             count += check_segments(*at, segments, self.shared.blocks)?;
@@ -487,7 +504,7 @@ impl BlockDevice for CachedDevice {
             return Ok(());
         };
         let state = self.shared.admit(count);
-        let mut state = state.map_err(|why| self.refused(DeviceOp::Write, *first, count, why))?;
+        let mut state = state.map_err(|why| self.refused(op, *first, count, why))?;
         state.written += count;
         for (at, segments) in writes {
             let blocks = segments.iter().flat_map(|s| s.chunks_exact(BLOCK_SIZE));
@@ -505,12 +522,16 @@ impl BlockDevice for CachedDevice {
 
     /// Discarded blocks read as zeros. A request of any length counts as one write of the epoch.
     fn discard(&self, at: BlockNo, count: u64) -> steadfast_block::Result<()> {
-        check_count(DeviceOp::Discard, at, count, self.shared.blocks)?;
+        let op = DeviceOp::Discard;
+        if self.is_released() {
+            return Err(DeviceError::ReadOnly { op });
+        }
+        check_count(op, at, count, self.shared.blocks)?;
         if count == 0 {
             return Ok(());
         }
         let state = self.shared.admit(1);
-        let mut state = state.map_err(|why| self.refused(DeviceOp::Discard, at, count, why))?;
+        let mut state = state.map_err(|why| self.refused(op, at, count, why))?;
         state.written += 1;
         state.open.discard(at.0, count);
         Ok(())
@@ -552,12 +573,18 @@ impl Snapshot for CachedDevice {
 
     /// The epoch is durable on the cache when this returns.
     fn close_epoch(&self) -> steadfast_block::Result<Ticket> {
+        if self.is_released() {
+            return Ok(Ticket::default());
+        }
         let closed = self.shared.close_epoch();
         closed.map(Ticket).map_err(|e| self.flush_error(&e))
     }
 
     /// Waits while the store is too far behind.
     fn wait(&self, epoch: Ticket) -> steadfast_block::Result<()> {
+        if self.is_released() {
+            return Ok(());
+        }
         let waited = self.shared.wait_for_lag(epoch.0);
         waited.map_err(|e| self.flush_error(&e))
     }

@@ -21,7 +21,7 @@
 //! *Somebody took over.* The records continue the history of the term in the log's header. [`Tail::verdict`] decides, after this
 //! machine has sealed the last term and before it opens its own: if that term is the log's, they are sent; if another term came
 //! in between, nothing is mixed and the volume is not opened. The machine that took over has kept a snapshot of the volume as
-//! the lost flushes continue it ([`kept_name`]); [`salvage`](Found::salvage) makes a clone of that snapshot, with them.
+//! the lost flushes continue it ([`kept_name`](crate::kept_name)); [`salvage`](Found::salvage) makes a clone of that snapshot, with them.
 
 mod clock;
 mod contents;
@@ -100,13 +100,6 @@ impl CacheOptions {
             group_ms: GROUP_MS.min(lag_ms / GROUP_SHARE),
         }
     }
-}
-
-/// The snapshot that a machine keeps of the volume as term `previous` left it, when it takes the volume over: flushes that only
-/// a cache of that term has continue it.
-#[must_use]
-pub fn kept_name(previous: Term) -> String {
-    format!("after-term-{}", previous.0)
 }
 
 impl Found {

@@ -1,13 +1,13 @@
 //! What a cache holds after another machine took over: a clone of the volume with it.
 
+use super::CacheOptions;
 use super::contents::Contents;
 use super::log::{Log, OnDevice};
-use super::{CacheOptions, kept_name};
 use crate::keys::KeyFile;
 use crate::object::VolumeId;
 use crate::opening::{OpenError, OpenOptions};
 use crate::place::{Access, Location};
-use crate::volume::Found;
+use crate::volume::{Found, kept_name};
 use steadfast_block::{BLOCK_SIZE, BlockDevice};
 
 /// What was saved.

@@ -35,6 +35,8 @@ pub(super) struct Stage {
     /// The first of them that was not handed to the disk below, and the weight of those from it on.
     unsent: u64,
     unsent_weight: u64,
+    /// Flushes up to this one are older than any lag: they were acknowledged before this process began.
+    overdue: u64,
 }
 
 impl Stage {
@@ -46,6 +48,11 @@ impl Stage {
         self.weight += flush.weight;
         self.unsent_weight += flush.weight;
         self.staged.push_back(flush);
+    }
+
+    /// All flushes so far were acknowledged before this process began, at a time that is not known.
+    pub(super) fn are_overdue(&mut self) {
+        self.overdue = self.staged.back().map_or(0, |last| last.number);
     }
 
     /// All flushes up to this one were handed over.
@@ -75,7 +82,9 @@ impl Stage {
 
     /// Whether flushes that were not handed over are to be sent now.
     pub(super) fn is_due(&self, bounds: Bounds, now_ms: u64) -> bool {
-        let old = |flush: &Staged| now_ms.saturating_sub(flush.at_ms) >= bounds.group_ms;
+        let old = |flush: &Staged| {
+            flush.number <= self.overdue || now_ms.saturating_sub(flush.at_ms) >= bounds.group_ms
+        };
         self.unsent_weight >= SEND_BLOCKS || self.first_unsent().is_some_and(old)
     }
 
@@ -89,7 +98,9 @@ impl Stage {
         let Some(oldest) = self.staged.front().filter(|oldest| oldest.number <= number) else {
             return true;
         };
-        now_ms.saturating_sub(oldest.at_ms) < bounds.lag_ms && self.weight <= bounds.lag_blocks
+        oldest.number > self.overdue
+            && now_ms.saturating_sub(oldest.at_ms) < bounds.lag_ms
+            && self.weight <= bounds.lag_blocks
     }
 
     /// Whether one more flush may be begun.
@@ -154,6 +165,17 @@ mod tests {
         assert_eq!(stage.lag(6000), (2, 101, 2000));
         assert!(stage.stored(9).is_some() && stage.stored(9).is_none());
         assert!(stage.may_acknowledge(3, BOUNDS, 99_999));
+    }
+
+    #[test]
+    fn what_was_acknowledged_before_this_process_holds_up_all_flushes() {
+        let mut stage = Stage::default();
+        stage.push(flush(4, 0, 1));
+        stage.are_overdue();
+        stage.push(flush(5, 0, 1));
+        assert!(stage.is_due(BOUNDS, 0) && !stage.may_acknowledge(5, BOUNDS, 0));
+        stage.sent(5);
+        assert!(stage.stored(4).is_some() && stage.may_acknowledge(5, BOUNDS, 0));
     }
 
     #[test]
