@@ -9,7 +9,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::{BlockDevice, BlockNo, Geometry, Result, Snapshot};
+use crate::{BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Result, Snapshot, Ticket};
 
 #[derive(Default)]
 struct State {
@@ -144,9 +144,53 @@ impl BlockDevice for Freezer {
         self.device.finish();
     }
 
-    /// Rolled back is before the first request alone, when nothing is frozen.
+    fn settle(&self) -> Result<()> {
+        self.device.settle()
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        self.device.statistics()
+    }
+
     fn snapshot(&self) -> Option<&dyn Snapshot> {
-        self.device.snapshot()
+        self.device.snapshot().map(|_| self as &dyn Snapshot)
+    }
+}
+
+impl Freezer {
+    fn epochs(&self, op: DeviceOp) -> Result<&dyn Snapshot> {
+        let none = || DeviceError::Io {
+            op,
+            at: BlockNo(0),
+            count: 0,
+            source: Arc::new(std::io::Error::other("the device has no epochs")),
+        };
+        self.device.snapshot().ok_or_else(none)
+    }
+}
+
+impl Snapshot for Freezer {
+    fn epoch_blocks(&self) -> u64 {
+        self.device.snapshot().map_or(0, Snapshot::epoch_blocks)
+    }
+
+    fn room(&self) -> u64 {
+        self.device.snapshot().map_or(0, Snapshot::room)
+    }
+
+    fn close_epoch(&self) -> Result<Ticket> {
+        let _busy = self.enter();
+        self.epochs(DeviceOp::Flush)?.close_epoch()
+    }
+
+    fn wait(&self, epoch: Ticket) -> Result<()> {
+        let _busy = self.enter();
+        self.epochs(DeviceOp::Flush)?.wait(epoch)
+    }
+
+    /// Rolled back is before the first request alone, when nothing is frozen.
+    fn rollback(&self) -> Result<()> {
+        self.epochs(DeviceOp::Flush)?.rollback()
     }
 }
 

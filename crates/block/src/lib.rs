@@ -240,14 +240,36 @@ pub trait BlockDevice: Send + Sync + 'static {
     /// quicker. What it holds, and returns to after a crash, stays the same, whatever comes of that.
     fn finish(&self) {}
 
+    /// Waits until what flushes have acknowledged is where it is to stay. A device that acknowledges a flush when a cache has
+    /// it passes it on later; others have nothing to wait for.
+    ///
+    /// # Errors
+    /// The medium's error.
+    fn settle(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Counters of the device, by name. What ends in `_now` goes up and down.
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// The device, if it promises more of a crash: see [`Snapshot`].
     fn snapshot(&self) -> Option<&dyn Snapshot> {
         None
     }
 }
 
+/// An epoch that was closed: see [`Snapshot::close_epoch`]. Later epochs of a device have larger numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
 /// A device with the contract *snapshot*: after a crash it is what it was at its last flush, nothing
 /// older and nothing newer. What is written from one flush to the next is an *epoch*.
+///
+/// A flush is two steps: [`close_epoch`](Self::close_epoch), [`wait`](Self::wait). Between them, later epochs can be
+/// written and closed. A crash then leaves the end of an epoch that was waited for, or of a later one that was closed:
+/// epochs become durable whole and in order.
 pub trait Snapshot {
     /// Blocks that may be written in an epoch; a write beyond them is refused whole.
     fn epoch_blocks(&self) -> u64;
@@ -255,7 +277,20 @@ pub trait Snapshot {
     /// How many the epoch under way still has room for. A [`BlockDevice::discard`] takes one, however long.
     fn room(&self) -> u64;
 
-    /// Forgets what was written since the last flush, as a crash would. A caller that relies on the
+    /// Closes the epoch under way: what is written after this call belongs to the next one. The epoch has all writes that
+    /// returned before the call. Waits while the device has as many epochs on their way as it can.
+    ///
+    /// # Errors
+    /// The medium's error; no later epoch becomes durable.
+    fn close_epoch(&self) -> Result<Ticket>;
+
+    /// Waits until an epoch, and all before it, are durable.
+    ///
+    /// # Errors
+    /// The medium's error; no later epoch becomes durable.
+    fn wait(&self, epoch: Ticket) -> Result<()>;
+
+    /// Forgets what was written since the last epoch was closed, as a crash would that found the others durable. A caller that relies on the
     /// contract calls it before the first read: a client that died is no crash of the device.
     ///
     /// # Errors

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use steadfast_block::{
     BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Result as DeviceResult,
-    Snapshot,
+    Snapshot, Ticket,
 };
 use steadfast_flash::{Latency, MemoryStore, Nand, Rng};
 use steadfast_fs::{Fs, MkfsOptions, TrimRange, mkfs};
@@ -120,7 +120,29 @@ impl BlockDevice for Client {
     }
 
     fn snapshot(&self) -> Option<&dyn Snapshot> {
-        self.disk.snapshot()
+        Some(self)
+    }
+}
+
+impl Snapshot for Client {
+    fn epoch_blocks(&self) -> u64 {
+        Snapshot::epoch_blocks(&*self.disk)
+    }
+
+    fn room(&self) -> u64 {
+        Snapshot::room(&*self.disk)
+    }
+
+    fn close_epoch(&self) -> DeviceResult<Ticket> {
+        self.flush().map(|()| Ticket::default())
+    }
+
+    fn wait(&self, _: Ticket) -> DeviceResult<()> {
+        Ok(())
+    }
+
+    fn rollback(&self) -> DeviceResult<()> {
+        Snapshot::rollback(&*self.disk)
     }
 }
 

@@ -334,6 +334,11 @@ impl FileSystem for Fs {
         self.live()?.sync()
     }
 
+    fn sync_store(&self) -> Result<()> {
+        FileSystem::sync(self)?;
+        self.freezer.settle().map_err(|_| Errno::Io.into())
+    }
+
     fn accessed(&self, _caller: &Caller, ino: Ino) -> Result<()> {
         self.live()?.op_accessed(ino)
     }
@@ -381,6 +386,7 @@ impl FileSystem for Fs {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut counters = self.mounted.counters();
         counters.push(("frozen_now", u64::from(self.freezer.is_frozen())));
+        counters.extend(self.freezer.statistics());
         counters
     }
 

@@ -500,6 +500,14 @@ impl steadfast_block::Snapshot for Epochs {
         EPOCH_BLOCKS_MIN - *self.written.lock().unwrap()
     }
 
+    fn close_epoch(&self) -> Result<steadfast_block::Ticket, DeviceError> {
+        self.flush().map(|()| steadfast_block::Ticket::default())
+    }
+
+    fn wait(&self, _: steadfast_block::Ticket) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     fn rollback(&self) -> Result<(), DeviceError> {
         // Whoever mounts it here found it as a crash or an unmount left it.
         assert_eq!(*self.written.lock().unwrap(), 0);

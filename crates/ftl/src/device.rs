@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use steadfast_block::{
-    BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Snapshot, check_count,
-    check_range, check_segments,
+    BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Snapshot, Ticket,
+    check_count, check_range, check_segments,
 };
 use steadfast_flash::{FlashError, ImageError, ImageStore, Latency, Nand, Overlay, Store};
 
@@ -513,6 +513,15 @@ impl<S: Store + Send + 'static> Snapshot for Disk<S> {
 
     fn room(&self) -> u64 {
         Disk::room(self)
+    }
+
+    /// One epoch at a time: it is durable when this returns.
+    fn close_epoch(&self) -> steadfast_block::Result<Ticket> {
+        self.flush().map(|()| Ticket::default())
+    }
+
+    fn wait(&self, _: Ticket) -> steadfast_block::Result<()> {
+        Ok(())
     }
 
     fn rollback(&self) -> steadfast_block::Result<()> {

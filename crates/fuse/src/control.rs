@@ -17,6 +17,9 @@ pub const IOCTL_SYNC: u32 = 0x5301;
 /// Reading this attribute commits every stream of the volume; its value is empty.
 pub const XATTR_SYNC: &str = "system.steadfast.sync";
 
+/// Reading this attribute does the same, and returns when an object store has it; its value is empty.
+pub const XATTR_SYNC_STORE: &str = "system.steadfast.sync-store";
+
 /// `FS_IOC_SHUTDOWN` as ext4 and XFS have it, with a pointer to a 32-bit number: 0 makes
 /// everything durable first, 1 in the log, 2 nothing more.
 pub const IOCTL_SHUTDOWN: u32 = 0x8004_587d;
@@ -59,6 +62,16 @@ pub const XATTR_SERVER: &str = "system.steadfast.server";
 pub fn sync(path: &Path) -> io::Result<()> {
     let mut buf = [0u8; 8];
     rustix::fs::getxattr(path, XATTR_SYNC, &mut buf)?;
+    Ok(())
+}
+
+/// The same as [`sync`]; of a volume whose commits are durable on a cache first, returns when the object store has them.
+///
+/// # Errors
+/// Those of [`sync`].
+pub fn sync_store(path: &Path) -> io::Result<()> {
+    let mut buf = [0u8; 8];
+    rustix::fs::getxattr(path, XATTR_SYNC_STORE, &mut buf)?;
     Ok(())
 }
 

@@ -319,6 +319,12 @@ impl Server {
         self.shared.call("sync", |fs| fs.sync())
     }
 
+    /// Commits every stream, and waits for the store.
+    pub(crate) fn sync_store(&self) -> Result<(), Errno> {
+        let _waiting = self.readers.waits(For::Commit);
+        self.shared.call("sync", |fs| fs.sync_store())
+    }
+
     /// Changes the allocation of a range.
     pub(crate) fn allocated(
         &self,

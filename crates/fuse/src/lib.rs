@@ -60,8 +60,9 @@ mod values;
 
 pub use control::{
     FREEZE_SECONDS_MAX, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, XATTR_FREEZE, XATTR_HEALTH,
-    XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_THAW, XATTR_TRIM,
-    XATTR_WRITE_BACK, freeze, health, server_pid, shut_down, stats, sync, thaw, trim,
+    XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_SYNC_STORE, XATTR_THAW,
+    XATTR_TRIM, XATTR_WRITE_BACK, freeze, health, server_pid, shut_down, stats, sync, sync_store,
+    thaw, trim,
 };
 pub use kept::{Sent, send_kept, writes_back};
 pub use mount::{MountError, Unmount, check_mount_point, unmount};

@@ -10,8 +10,8 @@ use steadfast_vfs::{Shutdown, Stream};
 
 use crate::control::{
     self, IOCTL_SHUTDOWN, IOCTL_SYNC, IOCTL_TRIM, SHUT_DOWN, XATTR_FREEZE, XATTR_HEALTH,
-    XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_THAW, XATTR_TRIM,
-    XATTR_WRITE_BACK,
+    XATTR_SERVER, XATTR_SHUTDOWN, XATTR_STATS, XATTR_SYNC, XATTR_SYNC_STORE, XATTR_THAW,
+    XATTR_TRIM, XATTR_WRITE_BACK,
 };
 use crate::fileattr;
 use crate::identity::Requester;
@@ -38,6 +38,8 @@ impl Server {
         let is = |own: &str| name == own.as_bytes();
         if is(XATTR_SYNC) {
             Some(self.sync_all().map(|()| Vec::new()))
+        } else if is(XATTR_SYNC_STORE) {
+            Some(self.sync_store().map(|()| Vec::new()))
         } else if is(XATTR_SERVER) {
             Some(Ok(std::process::id().to_string().into_bytes()))
         } else if is(XATTR_WRITE_BACK) {

@@ -106,13 +106,13 @@ impl Inner {
             drop(lanes);
             return self.checkpoint_past(past, Requester::Caller);
         }
-        if core.uncommitted_transactions() > 0 {
+        if !core.heaviest_in_log(need).is_empty() {
             drop(core);
             drop(lanes);
             return self.sync(Request::Room(stream), |core| core.heaviest_in_log(need));
         }
-        // Only other open operations, or an empty record under way, can hold the space.
-        if lanes.open() > 0 || core.committing {
+        // Only other open operations, or batches under way, can hold the space.
+        if lanes.open() > 0 || core.committing || core.any_sent() {
             lanes.slow_down(&mut core);
             core.room_waiters += 1;
             drop(lanes);

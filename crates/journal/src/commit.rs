@@ -43,13 +43,29 @@ struct Parts<'a> {
 impl Inner {
     /// Carries a batch through. Called by the thread that took it, with no lock held.
     pub(crate) fn commit_batch(&self, batch: Batch) -> Result<()> {
-        self.try_commit(batch).map_err(|error| self.fail(&error))
+        match &self.epoch {
+            Some(epoch) => {
+                let sent = self.send_home(epoch, batch);
+                let sent = sent.map_err(|error| self.fail(&error))?;
+                self.wait_epoch(sent)
+            }
+            None => self.commit_log(batch).map_err(|error| self.fail(&error)),
+        }
     }
 
-    fn try_commit(&self, batch: Batch) -> Result<()> {
-        if let Some(epoch) = &self.epoch {
-            return self.commit_home(epoch, batch);
-        }
+    /// The same, but without a log does not wait until it is durable: the acknowledger does.
+    pub(crate) fn send_batch_unattended(&self, batch: Batch) -> Result<()> {
+        let Some(epoch) = &self.epoch else {
+            return self.commit_batch(batch);
+        };
+        let sent = self.send_home(epoch, batch);
+        sent.map_err(|error| self.fail(&error))?;
+        self.core.lock().leave_unattended();
+        self.work.notify_all();
+        Ok(())
+    }
+
+    fn commit_log(&self, batch: Batch) -> Result<()> {
         let epoch = self.core.lock().epoch;
         let id = RecordId {
             epoch,

@@ -25,6 +25,7 @@ mod streams;
 
 pub(crate) use crate::changes::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId, keys_within};
 use crate::changes::{LaneId, OpName};
+use crate::home::ClosedEpoch;
 use crate::patch::Patch;
 use crate::probe::Probe;
 use crate::record::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};
@@ -56,7 +57,7 @@ pub(crate) enum DataState {
 enum Phase {
     Running,
     Closed(DataState),
-    /// In the batch under way.
+    /// In a batch that is under way, or that is not durable yet.
     Committing,
 }
 
@@ -139,6 +140,8 @@ pub(crate) struct Txn {
     passed_over: u32,
     /// It closed because it was full.
     was_full: bool,
+    /// The batch that it is in, if it is in one.
+    batch: u64,
 }
 
 impl Txn {
@@ -178,6 +181,16 @@ pub(crate) struct Batch {
     pub(crate) flushed_seq: u64,
     pub(crate) txns: Vec<(TxnId, Txn)>,
     pub(crate) covered: Vec<Covered>,
+    /// Blocks that its record, or its images, take.
+    blocks: u64,
+    /// Planted fault: its images, to become the committed ones when it is durable.
+    late: Option<Vec<PostImage>>,
+}
+
+/// A batch that the device has taken as an epoch, and that is not durable yet.
+pub(crate) struct SentBatch {
+    batch: Batch,
+    pub(crate) epoch: ClosedEpoch,
 }
 
 /// One block as a batch leaves it.
@@ -245,6 +258,16 @@ const TXN_BLOCKS_MAX: usize = 16_384;
 /// index some hundred.
 const TXN_OBJECTS_MAX: usize = 1 << 20;
 
+/// Batches that are not durable at a time, at most: the device's window, and the one that is being written.
+const SENT_MAX: usize = 12;
+/// Places where threads wait for batches: one for each batch that is not durable, and one for the next.
+pub(crate) const BATCH_PLACES: usize = SENT_MAX + 2;
+
+/// Where threads wait for a batch.
+pub(crate) fn batch_place(seq: u64) -> usize {
+    (seq % BATCH_PLACES as u64) as usize
+}
+
 pub(crate) struct Limits {
     pub(crate) commit_mode: CommitMode,
     /// Blocks of the log; without one, of an epoch.
@@ -294,13 +317,17 @@ pub(crate) struct Core {
     flushed_upto: u64,
     /// The newest flush that had begun when something was last written in place.
     in_place_after: Option<u64>,
-    /// Threads that wait for the end of a batch, by the parity of its sequence number.
-    pub(crate) batch_waiters: [u32; 2],
+    /// Threads that wait for the end of a batch, by its sequence number ([`batch_place`]).
+    pub(crate) batch_waiters: [u32; BATCH_PLACES],
     /// How many threads seem to commit side by side.
     pub(crate) crowd: u32,
-    /// Sequence of the batch under way, and how many blocks its record, or its images, take.
+    /// Sequence of the newest batch that was begun, and the blocks that its record, or its images, take.
     in_flight: u64,
     laid_blocks: u64,
+    /// Without a log: batches that are not durable, in their order. The next one is laid beside them.
+    sent: VecDeque<SentBatch>,
+    /// The newest batch for which no thread waits: the acknowledger does.
+    unattended_seq: u64,
     /// Threads that cannot go on before the checkpoint under way ends.
     pub(crate) hurry: u32,
     /// Threads that wait for a change of the core, and those of them that wait for an
@@ -365,10 +392,12 @@ impl Core {
             next_flush: 0,
             flushed_upto: 0,
             in_place_after: None,
-            batch_waiters: [0; 2],
+            batch_waiters: [0; BATCH_PLACES],
             crowd: 0,
             in_flight: 0,
             laid_blocks: 0,
+            sent: VecDeque::new(),
+            unattended_seq: 0,
             hurry: 0,
             waiters: 0,
             room_waiters: 0,
@@ -428,6 +457,12 @@ impl Core {
         self.next_flush
     }
 
+    /// Without a log: an epoch is closed; returns its number. Epochs are durable in order, so none waits for others.
+    pub(crate) fn epoch_closes(&mut self) -> u64 {
+        self.next_flush += 1;
+        self.next_flush
+    }
+
     /// Ends a flush; returns the newest one that it may have overlapped.
     pub(crate) fn flush_ends(&mut self, id: u64) -> u64 {
         self.flushing.remove(&id);
@@ -463,7 +498,7 @@ impl Core {
 
     /// Threads that commit: those that wait for a batch, and the one that leads.
     pub(crate) fn committers(&self) -> u32 {
-        self.batch_waiters[0] + self.batch_waiters[1] + 1
+        self.batch_waiters.iter().sum::<u32>() + 1
     }
 
     /// Whether a flush that began as `newest` or earlier has not reported yet.

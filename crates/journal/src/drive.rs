@@ -26,6 +26,15 @@ const FLUSH_PATIENCE: Duration = Duration::from_millis(5);
 /// Keys of delayed work that are closed while operations are held back once: a few milliseconds' work.
 pub(crate) const HOLD_KEYS_MAX: usize = if cfg!(feature = "shuttle") { 1 } else { 256 };
 
+/// What a thread that carries transactions waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Until {
+    /// The device has them.
+    Sent,
+    /// They are durable.
+    Durable,
+}
+
 impl Inner {
     // ---- closing ---------------------------------------------------------------------------
 
@@ -151,23 +160,42 @@ impl Inner {
 
     /// Works, or waits for others that work, until `ids` are durable.
     pub(crate) fn drive(&self, request: Request<'_>, ids: &[TxnId]) -> Result<()> {
+        self.carry(request, ids, Until::Durable)
+    }
+
+    /// Works, or waits for others that work, until the device has `ids`, or until they are durable if there is a log.
+    pub(crate) fn send(&self, request: Request<'_>, ids: &[TxnId]) -> Result<()> {
+        self.carry(request, ids, Until::Sent)
+    }
+
+    fn carry(&self, request: Request<'_>, ids: &[TxnId], until: Until) -> Result<()> {
         let mut core = self.core.lock();
         core.requested(request, ids);
         let mut patience = Patience::default();
         loop {
-            if core.acknowledged(ids) {
+            let done = match until {
+                Until::Durable => core.acknowledged(ids),
+                Until::Sent => core.sent(ids),
+            };
+            if done {
                 return Ok(());
             }
             core.check()?;
             if let Some((id, data)) = core.claim_data(ids) {
                 drop(core);
                 self.write_data(id, &data)?;
-            } else if !core.committing && patience.expects_more(core.committers(), core.crowd) {
+            } else if core.all_in_batches(ids) || core.waits_for_company(request) {
+                core = self.wait_for_batch(core, ids);
+                continue;
+            } else if core.may_lead() && patience.expects_more(core.committers(), core.crowd) {
                 drop(core);
                 thread::yield_now();
             } else if let Some(batch) = self.lead(&mut core, ids, false) {
                 drop(core);
-                self.commit_batch(batch)?;
+                match until {
+                    Until::Durable => self.commit_batch(batch)?,
+                    Until::Sent => self.send_batch_unattended(batch)?,
+                }
             } else {
                 core = self.wait_for_batch(core, ids);
                 continue;
@@ -183,10 +211,10 @@ impl Inner {
         ids: &[TxnId],
         empty: bool,
     ) -> Option<Batch> {
-        if core.committing {
-            None
-        } else {
+        if core.may_lead() {
             core.next_batch(ids, empty, &self.config.faults)
+        } else {
+            None
         }
     }
 

@@ -3,14 +3,14 @@
 
 use crate::cache::{Cache, Look};
 use crate::checkpoint::Requester;
-use crate::core::{Core, Limits, Request, Run, TxnId};
+use crate::core::{BATCH_PLACES, Core, Limits, Request, Run, TxnId, batch_place};
 use crate::home::Epoch;
 use crate::in_memory::may_wait;
 use crate::lanes::Lanes;
 use crate::layout::Identity;
 use crate::recover::{self, HeaderState, Recovery, Salvage};
 use crate::sync::{Condvar, Mutex, MutexGuard, thread, wait};
-use crate::workers::{checkpointer, flusher, timekeeper};
+use crate::workers::{acknowledger, checkpointer, flusher, timekeeper};
 use crate::{
     COMMIT_INTERVAL_MIN, Client, CommitMode, Config, Credits, EPOCH_SHARE, Error, Kind,
     LOG_BLOCKS_MAX, LOG_BLOCKS_MIN, OP_DATA_BLOCKS_MAX, OP_LOG_SHARE, Object, Op, Region, Result,
@@ -68,9 +68,9 @@ pub(crate) struct Inner {
     pub(crate) core: Mutex<Core>,
     /// Something in the core changed that a thread may wait for, but for the end of a batch.
     pub(crate) changed: Condvar,
-    /// Threads that wait for a batch wait here, by the parity of its sequence number: the end of a
-    /// batch wakes exactly its own threads, and one of the next batch to carry that out.
-    batches: [Condvar; 2],
+    /// Threads that wait for a batch wait here, by its sequence number: the end of a batch wakes exactly its own threads,
+    /// and one of the next batch to carry that out.
+    batches: [Condvar; BATCH_PLACES],
     /// The workers have something to do.
     pub(crate) work: Condvar,
     /// The timekeeper has something to do.
@@ -239,7 +239,7 @@ impl Journal {
             refuses: Arc::clone(&core.refuses),
             core: Mutex::new(core),
             changed: Condvar::new(),
-            batches: [Condvar::new(), Condvar::new()],
+            batches: std::array::from_fn(|_| Condvar::new()),
             work: Condvar::new(),
             tick: Condvar::new(),
             client: Mutex::new(None),
@@ -264,18 +264,19 @@ impl Journal {
         *self.inner.client.lock() = Some(client);
     }
 
-    /// Starts the flusher (full transactions), the timekeeper (commit intervals) and the checkpointer, once, where
-    /// [`Config::workers`] has not.
+    /// Starts the flusher (full transactions), the timekeeper (commit intervals) and the checkpointer, or without a log the
+    /// acknowledger, once, where [`Config::workers`] has not.
     pub fn start_workers(&self) {
         if self.inner.config.read_only || self.inner.has_workers.swap(true, AcqRel) {
             return;
         }
         self.inner.core.lock().limits.pipelines = true;
         let mut workers = self.inner.workers.lock();
-        let mut runs = vec![flusher as fn(&Inner), timekeeper];
-        if self.inner.epoch.is_none() {
-            runs.push(checkpointer);
-        }
+        let last = match self.inner.epoch {
+            Some(_) => acknowledger,
+            None => checkpointer,
+        };
+        let runs = [flusher as fn(&Inner), timekeeper, last];
         for run in runs {
             let inner = Arc::clone(&self.inner.0);
             workers.push(thread::spawn(move || run(&inner)));
@@ -543,15 +544,30 @@ impl Inner {
         }
     }
 
+    /// The device has taken a batch: the next one can be led.
+    pub(crate) fn batch_taken(&self, core: MutexGuard<'_, Core>, seq: u64) {
+        let (this, next) = (batch_place(seq), batch_place(core.batch_to_come()));
+        let waiting = core.batch_waiters;
+        let left_out = core.closed_waiting().is_some();
+        self.unlock(core);
+        if waiting[next] > 0 {
+            self.batches[next].notify_one();
+        } else if left_out && waiting[this] > 0 {
+            // Some of those that hoped for this batch have to lead the next.
+            self.batches[this].notify_all();
+        }
+    }
+
     /// A batch ended: its threads go on, and one of those that wait for the next leads it.
     pub(crate) fn batch_ended(&self, core: MutexGuard<'_, Core>, seq: u64) {
-        let (this, next) = ((seq % 2) as usize, (seq % 2) as usize ^ 1);
+        let (this, next) = (batch_place(seq), batch_place(core.batch_to_come()));
         let waiting = core.batch_waiters;
+        let may_lead = core.may_lead();
         self.unlock(core);
         if waiting[this] > 0 {
             self.batches[this].notify_all();
         }
-        if waiting[next] > 0 {
+        if waiting[next] > 0 && may_lead {
             self.batches[next].notify_one();
         }
     }
@@ -569,10 +585,10 @@ impl Inner {
         mut core: MutexGuard<'a, Core>,
         ids: &[TxnId],
     ) -> MutexGuard<'a, Core> {
-        let slot = (core.batch_of(ids) % 2) as usize;
-        core.batch_waiters[slot] += 1;
-        let mut core = wait(&self.batches[slot], core);
-        core.batch_waiters[slot] -= 1;
+        let place = batch_place(core.batch_of(ids));
+        core.batch_waiters[place] += 1;
+        let mut core = wait(&self.batches[place], core);
+        core.batch_waiters[place] -= 1;
         core
     }
 

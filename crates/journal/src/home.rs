@@ -1,30 +1,43 @@
-//! Without a log: a batch is written home and flushed, on a device that a crash returns to its last
+//! Without a log: a batch is written home and its epoch is closed, on a device that a crash returns to its last
 //! flush ([`steadfast_block::Snapshot`]).
 //!
 //! Order of a batch: its images (committed ones, with its own patches) are written home, all of
-//! them in one epoch; one flush makes them durable, together, with the data that was written
-//! before; then it is acknowledged. A crash before the flush has ended leaves the device at an
-//! earlier flush, and that is the end of an earlier batch, because
+//! them in one epoch; closing the epoch sends them, together with the data that was written
+//! before; when the epoch is durable, the batch is acknowledged. A crash before that leaves the device at an
+//! earlier epoch's end, and that is the end of an earlier batch, because
 //!
-//! * no thread flushes between the first write of a batch and its flush: the ledger is locked;
+//! * no thread closes an epoch between the first write of a batch and its last: the ledger is locked;
 //! * a batch fits an epoch: credits are writes of an epoch, and what all transactions have
 //!   reserved is never more than one;
 //! * of what is written outside of batches nothing is seen before a batch says so: new blocks, which
 //!   no committed image names; or it may be seen at any time: data in place (`place`). So if the
-//!   epoch has no room for what comes next, a flush *between* batches leaves the tree of the last one;
-//! * a batch that fails half-way leaves the ledger torn, and no thread flushes any more. The next
-//!   mount returns the device to its last flush.
+//!   epoch has no room for what comes next, an epoch that ends *between* batches leaves the tree of the last one;
+//! * a batch that fails half-way leaves the ledger torn, and no thread closes an epoch any more. The next
+//!   mount returns the device to its last epoch.
 //!
-//! Committed images are never ahead of their homes, so blocks need no place in memory afterwards,
-//! and freed blocks can be reused at once.
+//! *Several epochs on their way.* The ledger is unlocked when the epoch is closed, and the next batch is laid, written and
+//! closed before this one is durable. That is sound because the device makes epochs durable whole and in order:
+//!
+//! * the images of a closed batch count as committed at once, and the next batch is laid on them. If a crash keeps the
+//!   next one, it keeps this one, too. If the images became the committed ones only later, the next batch would write this
+//!   one's changes away again;
+//! * a transaction may follow one that is in a closed batch: it comes into a later epoch;
+//! * a batch is acknowledged after its epoch was waited for, and after all batches before it (`Core::durable_upto`). Only then
+//!   do its transactions, marks and names of objects go, and only then are its freed blocks reused;
+//! * an epoch that fails is the end: the failure is sticky, in the device and here, so nothing later is acknowledged.
+//!
+//! Which thread waits: the one that led the batch; the acknowledger, for what the flusher sent. A thread that syncs sends
+//! beside others only if enough threads share the request (`policy::sends_beside`).
+//!
+//! Committed images are never ahead of what the device was given, so blocks need no place in memory afterwards,
+//! and blocks that an acknowledged batch freed can be reused at once.
 //!
 //! *Trims.* The device is told of freed blocks, or it would keep and move them for ever. A batch's freed
-//! blocks become *waste* behind its images; when enough has gathered, it is trimmed in that
-//! batch's epoch, behind everything else and before the flush. That order suffices:
+//! blocks become *waste* after its images; when enough has gathered, it is trimmed in that
+//! batch's epoch, after everything else. That order suffices:
 //!
-//! * a crash before the flush has ended takes the trim back together with the batch that frees the block; behind
-//!   it no tree has the block;
-//! * a block is reused only behind the batch that frees it, and what is written to it takes it out of
+//! * a crash that takes back the trim takes back the batch that frees the block, too; after that batch no tree has the block;
+//! * a block is reused only after the batch that frees it, and what is written to it takes it out of
 //!   the waste under the ledger's lock; so no trim follows the new bytes;
 //! * trims get what room the epoch has left. Without room, or if the device refuses one, they wait for a later batch;
 //!   those that a crash forgets are only waste (`Journal::trim` finds them).
@@ -35,7 +48,7 @@ use crate::engine::{Inner, WRITE_BLOCKS_MAX};
 use crate::sync::{Mutex, MutexGuard};
 use crate::{EPOCH_BLOCKS_MIN, Error, Journal, Kind, Result, checkpoint::write_home};
 use std::sync::Arc;
-use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
+use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo, Snapshot, Ticket};
 
 /// Blocks in one request, if the device is given several requests at once.
 const PIECE_BLOCKS: usize = 128;
@@ -48,7 +61,14 @@ pub(crate) struct Epoch {
     ledger: Mutex<EpochLedger>,
 }
 
-/// The epoch under way. Its lock is held while anything is written or flushed.
+/// An epoch that was closed. Flushes are counted in the order in which epochs are closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ClosedEpoch {
+    pub(crate) flush: u64,
+    ticket: Ticket,
+}
+
+/// The epoch under way. Its lock is held while anything is written, and while the epoch is closed.
 #[derive(Default)]
 struct EpochLedger {
     written: u64,
@@ -136,8 +156,9 @@ impl Journal {
 }
 
 impl Inner {
-    /// Carries a batch through; see the module's header.
-    pub(crate) fn commit_home(&self, epoch: &Epoch, batch: Batch) -> Result<()> {
+    /// Writes a batch home and closes its epoch; see the module's header. The next batch can begin then. The caller waits
+    /// for the epoch, which acknowledges the batch.
+    pub(crate) fn send_home(&self, epoch: &Epoch, batch: Batch) -> Result<ClosedEpoch> {
         let (post, images) = self.images_after(&batch);
         let blocks = images.len() as u64;
         if blocks > epoch.blocks && !self.config.faults.ignore_epoch {
@@ -161,7 +182,7 @@ impl Inner {
         let (first, rest) = images.split_at(half);
         if !first.is_empty() {
             write_home(&*self.device, first)?;
-            self.flush()?;
+            self.close_epoch()?;
         }
         write_home(&*self.device, rest)?;
         for run in batch.frees() {
@@ -175,18 +196,77 @@ impl Inner {
             let room = epoch.blocks.saturating_sub(ledger.written + blocks);
             self.trim_some(&mut ledger, room);
         }
-        self.flush()?;
+        let closed = self.close_epoch()?;
         ledger.written = 0;
         ledger.torn = false;
         drop(ledger);
         if self.config.faults.data_late {
+            self.wait_for_device(closed)?;
             for (_, txn) in &batch.txns {
                 self.write_runs(&txn.data)?;
             }
         }
-        self.core.lock().stats.home_blocks += blocks;
-        self.acknowledge(batch, post);
+        let seq = batch.seq;
+        let mut core = self.core.lock();
+        core.stats.home_blocks += blocks;
+        core.taken(batch, post, closed, &self.cache);
+        self.batch_taken(core, seq);
+        if self.config.faults.acknowledge_closed {
+            self.acknowledge_upto(closed);
+        }
+        Ok(closed)
+    }
+
+    fn epochs(&self) -> Result<&dyn Snapshot> {
+        let none = || Error::NoEpochs {
+            what: "the device has no epochs any more".into(),
+        };
+        self.device.snapshot().ok_or_else(none)
+    }
+
+    /// Closes the epoch under way. The caller holds the ledger.
+    fn close_epoch(&self) -> Result<ClosedEpoch> {
+        let flush = {
+            let mut core = self.core.lock();
+            core.stats.flushes += 1;
+            core.epoch_closes()
+        };
+        let ticket = match self.config.faults.skip_flush {
+            true => Ticket::default(),
+            false => self.epochs()?.close_epoch()?,
+        };
+        Ok(ClosedEpoch { flush, ticket })
+    }
+
+    fn wait_for_device(&self, closed: ClosedEpoch) -> Result<()> {
+        if !self.config.faults.skip_flush {
+            self.epochs()?.wait(closed.ticket)?;
+        }
+        self.core.lock().flushed(closed.flush);
         Ok(())
+    }
+
+    /// Waits until an epoch is durable, and acknowledges the batches up to it.
+    pub(crate) fn wait_epoch(&self, closed: ClosedEpoch) -> Result<()> {
+        self.wait_for_device(closed)
+            .map_err(|error| self.fail(&error))?;
+        self.acknowledge_upto(closed);
+        Ok(())
+    }
+
+    fn acknowledge_upto(&self, closed: ClosedEpoch) {
+        loop {
+            let mut core = self.core.lock();
+            // After a failure nothing is acknowledged.
+            if core.failure().is_some() {
+                return;
+            }
+            let Some((seq, runs)) = core.durable_upto(closed, &self.cache) else {
+                return;
+            };
+            self.batch_ended(core, seq);
+            self.released(&runs);
+        }
     }
 
     /// The images that a batch leads to, by address: for the core, and as they go home.
@@ -213,7 +293,8 @@ impl Inner {
         let mut ledger = epoch.ledger.lock();
         ledger.check()?;
         if ledger.written + blocks > epoch.blocks && !self.config.faults.ignore_epoch {
-            self.flush()?;
+            // What comes later is durable only after it.
+            self.close_epoch()?;
             ledger.written = 0;
         }
         Ok(ledger)
@@ -307,8 +388,9 @@ impl Inner {
             self.trim_some(&mut ledger, room);
             let stuck = ledger.discards.blocks() == before && ledger.written == 0;
             if ledger.written > 0 {
-                self.flush()?;
+                let closed = self.close_epoch()?;
                 ledger.written = 0;
+                self.wait_for_device(closed)?;
             }
             if stuck {
                 break;
@@ -322,7 +404,8 @@ impl Inner {
         for (at, count) in batch.frees() {
             self.device.discard(at, count)?;
         }
-        self.flush()
+        let closed = self.close_epoch()?;
+        self.wait_for_device(closed)
     }
 
     /// Makes durable what was written outside of batches.
@@ -332,8 +415,9 @@ impl Inner {
         };
         let mut ledger = epoch.ledger.lock();
         ledger.check()?;
-        self.flush()?;
+        let closed = self.close_epoch()?;
         ledger.written = 0;
-        Ok(())
+        drop(ledger);
+        self.wait_for_device(closed)
     }
 }

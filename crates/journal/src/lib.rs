@@ -400,6 +400,10 @@ pub struct Faults {
     pub freeze_beside_applying: bool,
     /// Without a log, the device is flushed between the halves of a batch.
     pub flush_between: bool,
+    /// Without a log, a batch is acknowledged when its epoch is closed.
+    pub acknowledge_closed: bool,
+    /// Without a log, the images of a batch become the committed ones when it is durable, though the next is laid before.
+    pub settle_late: bool,
     /// Without a log, it is not asked whether an epoch has room.
     pub ignore_epoch: bool,
     /// Without a log, freed blocks are trimmed although they were written since.

@@ -1,6 +1,6 @@
 //! The background threads: the flusher commits what closed because it was full, the timekeeper commits
-//! streams whose commit interval has passed, the checkpointer keeps the log from filling, if there is
-//! one. They go when the journal is closed or its last handle dropped.
+//! streams whose commit interval has passed, the checkpointer keeps the log from filling. Without a log the
+//! acknowledger waits for what the flusher sent, so that the flusher sends the next meanwhile. They go when the journal is closed or its last handle dropped.
 //!
 //! The timekeeper leaves transactions with much data to the flusher, so that a stream with little
 //! does not wait for one with much.
@@ -28,7 +28,26 @@ pub(crate) fn flusher(inner: &Inner) {
         drop(core);
         // Failures are kept in the core and reach the next caller.
         if let Some(id) = pending {
-            let _ = inner.drive(Request::Housekeeping, &[id]);
+            let _ = inner.send(Request::Housekeeping, &[id]);
+        }
+    }
+}
+
+/// Acknowledges batches that no other thread waits for.
+pub(crate) fn acknowledger(inner: &Inner) {
+    loop {
+        let mut core = inner.core.lock();
+        while core.unattended().is_none() && !core.stopped && core.failure().is_none() {
+            core = wait_timeout(&inner.work, core, WORKER_WAIT);
+        }
+        if core.stopped || core.failure().is_some() {
+            return;
+        }
+        let epoch = core.unattended();
+        drop(core);
+        // Failures are kept in the core.
+        if let Some(epoch) = epoch {
+            let _ = inner.wait_epoch(epoch);
         }
     }
 }

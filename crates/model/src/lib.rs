@@ -7,6 +7,7 @@
 //! - [`ordered`]: the contracts `ordered` and `sync`: which trees a crash may leave;
 //! - [`prefix`]: the contract `metadata-prefix`, likewise: tree sequences;
 //! - [`relaxed`]: the contract `relaxed`, likewise: a kernel keeps what is written;
+//! - [`flushes`]: the contracts `flush=store` and `flush=cache`: which flush a disk may return to;
 //! - [`log`]: the logical log: which disks a crash of a journal may leave;
 //! - [`memfs`]: the tree as a file system;
 //! - [`below`]: one directory of a file system as a file system of its own;
@@ -17,6 +18,7 @@
 
 pub mod below;
 pub mod data;
+pub mod flushes;
 mod hash;
 pub mod log;
 pub mod memfs;

@@ -17,6 +17,12 @@ pub enum DeviceFault {
     CellLeftOut,
     /// A move takes blocks of the open epoch along.
     MoveFlushes,
+    /// A flush is acknowledged before the cache device has made it durable.
+    CacheUnflushed,
+    /// A record of the cache is believed though its hash fails.
+    CacheTornBelieved,
+    /// Flushes do not wait for a store that is too far behind.
+    LagUnbounded,
     /// Salts of encrypted objects count up from the opening on, as they would in a copied virtual machine.
     SaltsCounted,
 }

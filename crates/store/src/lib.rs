@@ -21,6 +21,7 @@
 
 pub mod protocol;
 
+mod cached;
 mod check;
 mod device;
 mod driver;
@@ -37,6 +38,7 @@ mod probe;
 mod snapshots;
 mod volume;
 
+pub use cached::{CacheError, CacheOptions, CachedDevice, Lag, LagClock, Salvaged};
 pub use check::{Checked, Finding, Swept};
 pub use device::{CheckpointError, Counters, StoreDevice};
 pub use driver::Failed;
@@ -53,4 +55,5 @@ pub use probe::{ProbeOptions, ProbeReport, Rule, probe};
 pub use protocol::{ObjectName, Slot, SlotName, Term};
 pub use volume::{
     CreateOptions, Found, OpenError, OpenOptions, State, Usage, create, create_with, exists,
+    kept_name,
 };

@@ -86,6 +86,76 @@ pub enum OpenError {
         /// The name.
         name: String,
     },
+    /// Its contract has no cache.
+    #[error(
+        "{0}: the volume was made with '--flush store': a flush is durable in the store, and no cache can be given;          'mkfs --flush cache' makes one whose flushes may be durable on a cache first"
+    )]
+    NoCacheContract(String),
+    /// The cache.
+    #[error("the cache {name} {source}")]
+    Cache {
+        /// What it is called.
+        name: String,
+        /// What is wrong with it.
+        source: Box<crate::CacheError>,
+    },
+    /// The last writer's flushes may be on a cache that was not given.
+    #[error(
+        "{url}: the last writer kept flushes on the cache {cache} of {host}, and has not released the volume: give that cache          ('-o cache={cache},flush=cache'); or go on without its flushes, which 'steadfast store salvage' can still put into a clone          ('-o take_over', 'steadfast store take-over')"
+    )]
+    CacheLeft {
+        /// The volume.
+        url: String,
+        /// The cache.
+        cache: String,
+        /// The machine.
+        host: String,
+    },
+    /// The cache holds flushes, and another machine took over without them.
+    #[error(
+        "{url}: the cache {cache} holds {flushes} flushes ({bytes} bytes) that the store lacks, and another machine took the          volume over without them; nothing is mixed. 'steadfast store salvage --cache {cache} {url} NEW-URL' makes a clone of the          volume with them; '-o discard_cache' drops them"
+    )]
+    Deposed {
+        /// The volume.
+        url: String,
+        /// The cache.
+        cache: String,
+        /// Flushes.
+        flushes: u64,
+        /// Bytes that they write.
+        bytes: u64,
+    },
+    /// The cache holds nothing.
+    #[error("the cache {0} holds no flushes that the store lacks")]
+    NothingToSalvage(String),
+    /// No machine took over.
+    #[error(
+        "{url}: no other machine took the volume over: mount it with the cache {cache} ('-o cache={cache},flush=cache'), which          sends what it holds"
+    )]
+    NotDeposed {
+        /// The volume.
+        url: String,
+        /// The cache.
+        cache: String,
+    },
+    /// What the flushes continue is gone.
+    #[error(
+        "{url}: the volume as it was when the flushes of the cache {cache} were made is not kept any more: its snapshot          ('after-term-…') was deleted, and the flushes fit nothing else"
+    )]
+    NotKept {
+        /// The volume.
+        url: String,
+        /// The cache.
+        cache: String,
+    },
+    /// The disk of a volume.
+    #[error("{url}: {source}")]
+    Disk {
+        /// The volume.
+        url: String,
+        /// What failed.
+        source: steadfast_block::DeviceError,
+    },
     /// Nothing was flushed to the volume yet.
     #[error("{0}: no checkpoint was published yet: mount it once")]
     NoCheckpoint(String),
@@ -113,6 +183,36 @@ pub struct OpenOptions {
     /// A rule that the disk leaves out, and one of the protocol.
     #[cfg(feature = "faults")]
     pub faults: (Option<crate::DeviceFault>, crate::protocol::Faults),
+}
+
+impl OpenOptions {
+    #[cfg(feature = "faults")]
+    pub(crate) fn device_fault(&self) -> Option<crate::DeviceFault> {
+        self.faults.0
+    }
+
+    #[cfg(not(feature = "faults"))]
+    #[expect(
+        clippy::unused_self,
+        reason = "the same call with and without the feature"
+    )]
+    pub(crate) const fn device_fault(&self) -> Option<crate::fault::DeviceFault> {
+        None
+    }
+
+    #[cfg(feature = "faults")]
+    pub(crate) fn protocol_faults(&self) -> crate::protocol::Faults {
+        self.faults.1
+    }
+
+    #[cfg(not(feature = "faults"))]
+    #[expect(
+        clippy::unused_self,
+        reason = "the same call with and without the feature"
+    )]
+    pub(crate) fn protocol_faults(&self) -> crate::protocol::Faults {
+        crate::protocol::Faults::default()
+    }
 }
 
 impl Default for OpenOptions {

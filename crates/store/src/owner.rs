@@ -16,6 +16,8 @@ pub struct Owner {
     /// The process, and when it started.
     pub pid: u32,
     start: String,
+    /// The cache that holds its last flushes, under `flush=cache`.
+    pub cache: Option<String>,
 }
 
 /// Whether an owner may still be at work.
@@ -58,6 +60,7 @@ impl Owner {
                 .map_or_else(|_| String::new(), |link| link.display().to_string()),
             pid,
             start: start_of(pid),
+            cache: None,
         }
     }
 
@@ -95,8 +98,14 @@ impl fmt::Display for Owner {
             namespace,
             pid,
             start,
+            cache,
         } = self;
-        write!(f, "{host}|{machine}|{boot}|{namespace}|{pid}|{start}")
+        write!(f, "{host}|{machine}|{boot}|{namespace}|{pid}|{start}")?;
+        // Programs that know of no caches read the first six.
+        match cache {
+            Some(cache) => write!(f, "|{}", cache.replace('|', "_")),
+            None => Ok(()),
+        }
     }
 }
 
@@ -118,6 +127,7 @@ impl FromStr for Owner {
             namespace: next()?,
             pid: next()?.parse().map_err(|_| NoOwner)?,
             start: next()?,
+            cache: next().ok(),
         })
     }
 }
@@ -130,6 +140,11 @@ mod tests {
     fn this_process_runs_and_a_later_one_of_its_number_does_not_count() {
         let here = Owner::current();
         assert_eq!(here.to_string().parse(), Ok(here.clone()));
+        let cached = Owner {
+            cache: Some("/dev/cache".into()),
+            ..here.clone()
+        };
+        assert_eq!(cached.to_string().parse(), Ok(cached));
         if here.host.is_empty() || here.start.is_empty() {
             return println!("skipped: there is no /proc");
         }

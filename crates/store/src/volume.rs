@@ -1,6 +1,9 @@
 //! Volumes as a whole: making, opening, looking.
 
-use crate::device::{Core, Sources, StoreDevice, load_root, read_head, read_history, read_roots};
+use crate::device::{
+    Core, EPOCH_BLOCKS, Opening, Sealed, Sources, StoreDevice, load_root, read_head, read_history,
+    read_roots,
+};
 use crate::io::{Io, StoreError};
 use crate::keys::{KeyFile, create_key, find_keys, new_keys, replace_key};
 use crate::object::{
@@ -34,6 +37,21 @@ impl std::fmt::Debug for Found {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.object.fmt(f)
     }
+}
+
+/// The snapshot that a machine keeps of the volume as term `previous` left it, when it takes the volume over: flushes that only
+/// a cache of that term has continue it.
+#[must_use]
+pub fn kept_name(previous: Term) -> String {
+    format!("after-term-{}", previous.0)
+}
+
+/// How the last writer left a volume.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Before {
+    pub(crate) released: bool,
+    /// A cache's records continue the last term.
+    pub(crate) continues: bool,
 }
 
 /// What `head` says of a volume.
@@ -83,6 +101,8 @@ pub struct CreateOptions {
     pub key: Option<KeyFile>,
     /// Blocks of a unit, of [`Features::UNITS`]; without it, 16.
     pub unit_blocks: Option<u16>,
+    /// The contract `flush=cache`: a flush may be durable on a cache device first.
+    pub flush_cache: bool,
 }
 
 /// Makes an empty volume of so many blocks, neither compressed nor encrypted.
@@ -109,6 +129,7 @@ pub fn create_with(
         unit_blocks: options
             .unit_blocks
             .unwrap_or(Features::default().unit_blocks),
+        flush_cache: options.flush_cache,
     };
     let object = VolumeObject {
         id: random_volume()?,
@@ -233,7 +254,7 @@ impl Found {
         &self.object
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.sources.own().location.url.clone()
     }
 
@@ -256,27 +277,94 @@ impl Found {
     /// Takes the volume over and opens it for writing. A previous owner is fenced.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] and [`OpenError::Elsewhere`] unless it is to be taken over; the store's; damage.
+    /// [`OpenError::InUse`], [`OpenError::Elsewhere`] and [`OpenError::CacheLeft`] unless it is to be taken over; the store's;
+    /// damage.
     pub fn open(&self, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
+        let before = self.may_open(options, &|_| false)?;
+        let mut last = Term(0);
+        let mut sealed = |_, previous, _| {
+            last = previous;
+            Ok(())
+        };
+        let disk = self.open_disk(options, before.released, None, EPOCH_BLOCKS, &mut sealed)?;
+        self.keep_what_was(&disk, before.released, last)?;
+        Ok(disk)
+    }
+
+    /// Whether the volume may be opened, and how its last writer left it. `continues`: whether a cache's records continue a
+    /// term.
+    pub(crate) fn may_open(
+        &self,
+        options: &OpenOptions,
+        continues: &dyn Fn(Term) -> bool,
+    ) -> Result<Before, OpenError> {
         let (head, owner) = read_head(self.sources.own())?;
-        if !head.released && !options.take_over {
-            let owner: Owner = owner.parse().unwrap_or_default();
-            let (url, pid) = (self.url(), owner.pid);
-            match owner.state() {
-                OwnerState::Ended => {}
-                OwnerState::Runs => return Err(OpenError::InUse { url, pid }),
-                OwnerState::Elsewhere => {
-                    let host = match owner.host.is_empty() {
-                        true => "an unknown machine".to_owned(),
-                        false => owner.host,
-                    };
-                    return Err(OpenError::Elsewhere { url, host, pid });
-                }
-            }
+        let before = Before {
+            released: head.released,
+            continues: continues(head.open_term().unwrap_or_default()),
+        };
+        if head.released || options.take_over {
+            return Ok(before);
         }
+        let owner: Owner = owner.parse().unwrap_or_default();
+        let (url, pid) = (self.url(), owner.pid);
+        let host = match owner.host.is_empty() {
+            true => "an unknown machine".to_owned(),
+            false => owner.host.clone(),
+        };
+        match (owner.state(), owner.cache) {
+            (OwnerState::Runs, _) => Err(OpenError::InUse { url, pid }),
+            (_, Some(cache)) if !before.continues => Err(OpenError::CacheLeft { url, cache, host }),
+            (OwnerState::Elsewhere, _) => Err(OpenError::Elsewhere { url, host, pid }),
+            (OwnerState::Ended, _) => Ok(before),
+        }
+    }
+
+    /// Claims the volume and opens its disk. `cache`: where this writer's last flushes are.
+    pub(crate) fn open_disk(
+        &self,
+        options: &OpenOptions,
+        released: bool,
+        cache: Option<&str>,
+        epoch_blocks: u64,
+        sealed: &mut Sealed<'_>,
+    ) -> Result<StoreDevice, OpenError> {
         self.sources.own().set_patience(Some(options.patience));
-        let (blocks, base) = (self.object.blocks, self.object.base);
-        StoreDevice::open(self.sources.clone(), blocks, base, head.released, options)
+        let mut owner = Owner::current();
+        owner.cache = cache.map(str::to_owned);
+        let how = Opening {
+            blocks: self.object.blocks,
+            first_base: self.object.base,
+            after_release: released,
+            owner: owner.to_string(),
+            epoch_blocks,
+        };
+        StoreDevice::open(self.sources.clone(), how, options, sealed)
+    }
+
+    /// After a take-over of a volume under `flush=cache`: keeps a snapshot of it as term `last` left it. Flushes that only a cache
+    /// of that term has continue it.
+    pub(crate) fn keep_what_was(
+        &self,
+        disk: &StoreDevice,
+        released: bool,
+        last: Term,
+    ) -> Result<(), OpenError> {
+        if released || !self.object.features.flush_cache || last == Term(0) {
+            return Ok(());
+        }
+        disk.checkpoint()
+            .map_err(|error| OpenError::Failed(error.failed()))?;
+        match self.make_snapshot(&kept_name(last)) {
+            Ok(_) | Err(OpenError::SnapshotExists { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The term that is open, or the last one that was.
+    pub(crate) fn open_term(&self) -> Result<Option<Term>, OpenError> {
+        let (head, _) = read_head(self.sources.own())?;
+        Ok(head.open_term())
     }
 
     /// Looks at the volume as it is now, without a claim: its last acknowledged flush, or a later one.

@@ -27,6 +27,7 @@ fn coded(zstd: bool, key: Option<KeyFile>, unit_blocks: Option<u16>) -> CreateOp
         compression: zstd.then_some(Compression::Zstd),
         key,
         unit_blocks,
+        flush_cache: false,
     }
 }
 
@@ -118,6 +119,7 @@ fn every_coding_gives_back_what_was_written() {
             compression: coded.compression,
             encrypted,
             unit_blocks: unit.unwrap_or(16),
+            flush_cache: false,
         };
         assert_eq!(found.object().features, expected);
         // Replay, then checkpoint, collection and a look.

@@ -509,6 +509,12 @@ pub trait FileSystem: Send + Sync {
     /// Commits every stream.
     fn sync(&self) -> Result<()>;
 
+    /// Commits every stream, and waits until that is where it is to stay: where a commit is durable on a cache first, until
+    /// the store has it.
+    fn sync_store(&self) -> Result<()> {
+        self.sync()
+    }
+
     /// The volume's streams; `None` if its contract has only one.
     fn streams(&self) -> Option<&dyn Streams> {
         None

@@ -20,7 +20,7 @@ pub enum Kind {
 type Described = (&'static str, &'static str);
 
 /// Levels and maxima: they may become smaller.
-const GAUGES: [Described; 11] = [
+const GAUGES: [Described; 14] = [
     (
         "largest_batch_now",
         "Most transactions that one commit held",
@@ -39,6 +39,15 @@ const GAUGES: [Described; 11] = [
         "frozen_now",
         "1 while the volume is frozen: writes to the device wait",
     ),
+    (
+        "store_lag_flushes_now",
+        "Flushes that the cache has and the store lacks",
+    ),
+    ("store_lag_bytes_now", "Bytes of those flushes"),
+    (
+        "store_lag_ms_now",
+        "Age of the oldest of those flushes in milliseconds",
+    ),
     ("read_only_now", "1 if the volume can only be read"),
     ("size_bytes_now", "Bytes for files and metadata"),
     ("free_bytes_now", "Bytes that are free"),
@@ -53,7 +62,7 @@ const GAUGES: [Described; 11] = [
 ];
 
 /// What only grows.
-const COUNTERS: [Described; 28] = [
+const COUNTERS: [Described; 35] = [
     ("operations", "Operations that changed something"),
     ("changed_bytes", "Bytes that operations changed"),
     ("transactions", "Transactions that were made"),
@@ -79,6 +88,19 @@ const COUNTERS: [Described; 28] = [
     ("released_blocks", "Blocks that became free"),
     ("trims", "Trims sent to the device"),
     ("trimmed_blocks", "Blocks that were trimmed"),
+    ("store_gets", "GET and HEAD requests to the object store"),
+    ("store_get_bytes", "Bytes that those requests brought"),
+    ("store_puts", "PUT requests to the object store"),
+    ("store_put_bytes", "Bytes that those requests carried"),
+    ("store_deletes", "DELETE requests to the object store"),
+    (
+        "store_checkpoints",
+        "Checkpoints of the map on the object store",
+    ),
+    (
+        "store_moved_blocks",
+        "Blocks that collection moved to other objects",
+    ),
     ("waits", "Operations that waited for room in the log"),
     (
         "stream_commits",

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
+use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, Snapshot, Ticket};
 use steadfast_store::protocol::{Fault, Faults};
 use steadfast_store::{
     Access, Compression, CreateOptions, Found, KeyFile, Location, OpenOptions, StoreDevice,
@@ -128,6 +128,7 @@ impl Machine {
         let Some(mut model) = read(&disk) else { return };
         locked(judge).opened(&model, acknowledged, opened);
         let mut tip = model[0];
+        let mut closed: Vec<(Ticket, u64)> = Vec::new();
         for step in 0..self.random.between(3, 14) {
             let flush = locked(judge).flushes.len() as u64;
             model[0] = flush;
@@ -149,11 +150,22 @@ impl Machine {
                 judge.flushes.push((tip, model.clone()));
             }
             let flush = model[0];
-            if disk.write(BlockNo(0), &[&block(flush)]).is_err() || disk.flush().is_err() {
+            if disk.write(BlockNo(0), &[&block(flush)]).is_err() {
                 return;
             }
-            locked(judge).acknowledged.push(flush);
+            // Several epochs are on their way; each is acknowledged when it and all before it are durable.
+            let Ok(ticket) = disk.close_epoch() else {
+                return;
+            };
+            closed.push((ticket, flush));
             tip = flush;
+            while self.random.permille(600) && !closed.is_empty() {
+                let (ticket, _) = closed[0];
+                if Snapshot::wait(&disk, ticket).is_err() {
+                    return;
+                }
+                locked(judge).acknowledged.push(closed.remove(0).1);
+            }
             if self.random.permille(150) && disk.checkpoint().is_err() {
                 return;
             }
@@ -175,6 +187,7 @@ fn run(seed: u64, trouble: Trouble, faults: Faults) -> Judge {
         compression: key.as_ref().map(|_| Compression::Zstd),
         key: key.clone(),
         unit_blocks: None,
+        flush_cache: false,
     };
     let machine = |number: u64| Machine {
         access: Access {

@@ -76,23 +76,34 @@ fn live(
         perm: 0o600,
         rdev: 0,
     };
-    for n in 0..random.between(2, 8) {
-        let (name, bytes) = (format!("{who}-{n}"), random.between(1, 30_000) as usize);
-        let root = Caller::root();
-        let written = fs
-            .mknod(&root, fs.root(), name.as_bytes(), &node)
-            .and_then(|attr| {
-                fs.write(&root, attr.ino, 0, &contents(&name, bytes))?;
-                fs.fsync(&root, attr.ino, false)
+    // Three threads: their commits are on their way at the same time.
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let sizes: Vec<u64> = (0..random.between(2, 6))
+                .map(|_| random.between(1, 30_000))
+                .collect();
+            let (fs, node) = (&fs, &node);
+            scope.spawn(move || {
+                for (n, bytes) in sizes.into_iter().enumerate() {
+                    let (name, bytes) = (format!("{who}-{thread}-{n}"), bytes as usize);
+                    let root = Caller::root();
+                    let written =
+                        fs.mknod(&root, fs.root(), name.as_bytes(), node)
+                            .and_then(|attr| {
+                                fs.write(&root, attr.ino, 0, &contents(&name, bytes))?;
+                                fs.fsync(&root, attr.ino, false)
+                            });
+                    if written.is_err() {
+                        return;
+                    }
+                    synced
+                        .lock()
+                        .unwrap_or_else(PoisonError::into_inner)
+                        .push((name, bytes));
+                }
             });
-        if written.is_err() {
-            break;
         }
-        synced
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push((name, bytes));
-    }
+    });
     // Half of the machines leave without a word: what they did not sync may be lost.
     if random.permille(500) {
         let _ = fs.unmount();

@@ -41,6 +41,8 @@ pub(crate) enum Command {
     Clone(CloneArgs),
     /// Fence the owner of a volume, and release it
     TakeOver(TakeOverArgs),
+    /// Put the flushes that only a cache has into a clone, after another machine took the volume over
+    Salvage(SalvageArgs),
     /// Wrap an encrypted volume's key by another key file
     Rekey(RekeyArgs),
 }
@@ -73,6 +75,7 @@ impl Where {
             timeout: Some(store::PATIENCE),
             endpoint: self.endpoint.clone(),
             key_file: self.key_file.clone(),
+            ..store::Wishes::default()
         };
         let url = store::Url {
             url: self.url.trim_end_matches('/').to_owned(),
@@ -172,6 +175,26 @@ pub(crate) struct CloneArgs {
     to: String,
 }
 
+/// The clone begins with the snapshot 'after-term-…', which the machine that took over has made, and has what the cache's last
+/// flush left. The volume itself is not changed. The cache is empty afterwards.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SalvageArgs {
+    /// The cache device or file
+    #[arg(long, value_name = "FILE")]
+    cache: PathBuf,
+    /// The key file of the clone (by default that of the volume)
+    #[arg(long, value_name = "FILE")]
+    new_key_file: Option<PathBuf>,
+    /// Of a damaged cache, save the flushes before the damage
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    place: Where,
+    /// Where the clone is to be
+    #[arg(value_name = "NEW-URL")]
+    to: String,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct TakeOverArgs {
     #[command(flatten)]
@@ -205,6 +228,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode, Failure> {
         }
         Command::Clone(args) => clone(args),
         Command::TakeOver(args) => take_over(args),
+        Command::Salvage(args) => salvage(args),
         Command::Rekey(args) => rekey(args),
     }
 }
@@ -286,6 +310,8 @@ struct Shown {
     format_version: u32,
     compression: Option<&'static str>,
     encrypted: bool,
+    /// `store` or `cache`.
+    flush: &'static str,
     unit_bytes: u64,
     volume_bytes: u64,
     made_unix_seconds: i64,
@@ -339,6 +365,10 @@ fn gather(place: &Where) -> Result<Shown, Failure> {
         format_version: object.features.format_version(),
         compression: object.features.compression.map(|Compression::Zstd| "zstd"),
         encrypted: object.features.encrypted,
+        flush: match object.features.flush_cache {
+            true => "cache",
+            false => "store",
+        },
         unit_bytes: u64::from(object.features.unit_blocks) * steadfast_block::BLOCK_SIZE as u64,
         volume_bytes: object.blocks * steadfast_block::BLOCK_SIZE as u64,
         made_unix_seconds: object.made,
@@ -408,6 +438,7 @@ fn info(args: &InfoArgs) -> Result<ExitCode, Failure> {
             shown.retired_objects
         ),
         format!("snapshots:  {}, clones: {}", shown.snapshots, shown.clones),
+        format!("flush:      {}", shown.flush),
         format!(
             "units:      {}{}{}",
             size::show(shown.unit_bytes),
@@ -617,6 +648,53 @@ fn clone(args: &CloneArgs) -> Result<ExitCode, Failure> {
         "{}: clone of {url}@{name} made\n  uuid: {made}",
         args.to
     ))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn salvage(args: &SalvageArgs) -> Result<ExitCode, Failure> {
+    let wishes = store::Wishes {
+        timeout: Some(store::PATIENCE),
+        endpoint: args.place.endpoint.clone(),
+        key_file: args.place.key_file.clone(),
+        ..store::Wishes::default()
+    };
+    if !args.cache.exists() {
+        return Err(Failure::at(&args.cache, "there is no such cache"));
+    }
+    let options = store::options(&wishes)?;
+    let cache = store::cache_options(&args.cache, &wishes)?;
+    let url = args.place.url.trim_end_matches('/');
+    let to = store::location(
+        args.to.trim_end_matches('/'),
+        args.place.endpoint.as_deref(),
+    )?;
+    let key = match &args.new_key_file {
+        Some(file) => Some(store::key_file(file)?),
+        None => options.access.key.clone(),
+    };
+    let found = store::find(url, &options.access)?;
+    let saved = found.salvage(&cache, &to, key.as_ref(), args.force, &options);
+    let saved = saved.map_err(store::failure)?;
+    if args.place.json {
+        text::print_json(&serde_json::json!({
+            "url": url,
+            "clone": args.to,
+            "uuid": saved.id.to_string(),
+            "flushes": saved.flushes,
+            "bytes": saved.bytes,
+            "snapshot": saved.snapshot,
+        }))?;
+    } else {
+        text::print(&format!(
+            "{}: clone of {url}@{} made, with {} flushes ({}) of {}; the cache is empty now\n  uuid: {}",
+            args.to,
+            saved.snapshot,
+            saved.flushes,
+            size::show(saved.bytes),
+            args.cache.display(),
+            saved.id
+        ))?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -13,6 +13,9 @@ use crate::failure::{Failure, notice};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Of a volume with a cache ('-o flush=cache'): wait until the object store has everything
+    #[arg(long)]
+    store: bool,
     /// Any file or directory of the mounted volume
     #[arg(value_name = "DIR")]
     path: PathBuf,
@@ -21,7 +24,11 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
     mount_of(&args.path)?;
     send_kept(&args.path, "sync")?;
-    steadfast_fuse::sync(&args.path).map_err(|e| {
+    let synced = match args.store {
+        true => steadfast_fuse::sync_store(&args.path),
+        false => steadfast_fuse::sync(&args.path),
+    };
+    synced.map_err(|e| {
         Failure::at(
             &args.path,
             format!("sync failed: {e}; what is not durable yet may be lost in a crash"),

@@ -164,7 +164,12 @@ The file that wraps its key; by default the one that
 in the environment names.",
     },
     Row {
-        words: &[value("cache", "SIZE", |o, text| {
+        words: &[value("cache", "SIZE|FILE", |o, text| {
+            if text.contains('/') {
+                let path = std::path::absolute(text);
+                o.store.cache = Some(path.map_err(|e| e.to_string())?);
+                return Ok(());
+            }
             let bytes = size::parse(text)?;
             if bytes < CACHE_BYTES_MIN {
                 return Err("1M is the least".to_owned());
@@ -172,7 +177,81 @@ in the environment names.",
             o.cache_bytes = Some(bytes);
             Ok(())
         })],
-        help: "memory for clean cached blocks, 1M at least (default 64M)",
+        help: "a size: memory for clean cached blocks, 1M at least (default 64M); a path: the cache device or file of flush=cache",
+        manual: "A size is the memory for clean cached blocks.
+A path, with a slash in it, is a cache device or file for a volume on an object store; see
+.BR flush .
+A file that is not there is made, of 1 GiB or of the size that
+.B cache_size
+says.
+No other mount can use the cache meanwhile.
+The blocks of an encrypted volume are encrypted there, too.",
+    },
+    Row {
+        words: &[value("flush", "CONTRACT", |o, text| {
+            o.store.flush_cache = match text {
+                "store" => false,
+                "cache" => true,
+                _ => return Err(format!("'{text}' is neither 'store' nor 'cache'")),
+            };
+            Ok(())
+        })],
+        help: "on an object store: when a flush is durable: store (default), or cache, with cache=FILE and a volume of 'mkfs --flush cache'",
+        manual: "For a volume on an object store.
+.RS
+.TP
+.B store
+What a flush acknowledged survives the loss of the machine; after any crash the disk is a flush that includes it.
+.TP
+.B cache
+A flush is durable on the cache device.
+If process or power fails, the disk is exactly the last flush.
+If machine or cache is lost, or another machine takes over, the disk is exactly
+.I some
+earlier flush, at most
+.B lag
+behind.
+.RE
+.IP
+What only the cache has is sent again by the next mount with it.
+If another machine took the volume over meanwhile, nothing is mixed: the mount is refused, and
+.B steadfast store salvage
+makes a clone of the volume with the lost flushes.
+.B steadfast sync \\-\\-store
+waits until the store has everything;
+.B steadfast stat
+shows how far it is behind;
+.B umount
+waits.",
+    },
+    Row {
+        words: &[
+            value("lag", "TIME", |o, text| {
+                o.store.lag = Some(time(text)?);
+                Ok(())
+            }),
+            value("lag_size", "SIZE", |o, text| {
+                o.store.lag_bytes = Some(lag_size(text)?);
+                Ok(())
+            }),
+        ],
+        help: "with flush=cache: how far the store may be behind, in time (default 5s) and in bytes (default and most 256M)",
+        manual: "With
+.BR flush=cache :
+flushes wait for the store while it lacks one that is older, or more bytes than that.
+So this is the most that is lost with the machine, and a machine that was deposed acknowledges no longer than that.",
+    },
+    Row {
+        words: &[value("cache_size", "SIZE", |o, text| {
+            o.store.cache_size = Some(size::parse(text)?);
+            Ok(())
+        })],
+        help: "with flush=cache: the size of a cache file that is made, 64M at least (default 1G)",
+        manual: "",
+    },
+    Row {
+        words: &[flag("discard_cache", |o| o.store.discard_cache = true)],
+        help: "with flush=cache: drop the flushes that only the cache has, if another machine took the volume over",
         manual: "",
     },
     Row {
@@ -579,4 +658,25 @@ fn number(value: &str, min: u64, max: u64) -> Result<u64, String> {
         .ok()
         .filter(|n| (min..=max).contains(n))
         .ok_or_else(|| format!("'{value}' is no number from {min} to {max}"))
+}
+
+/// A time such as `5s`, `500ms` or `5` (seconds), from 100 ms to an hour.
+fn time(text: &str) -> Result<Duration, String> {
+    let (number, ms) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s').unwrap_or(text), 1000),
+    };
+    let time = number.parse::<u64>().ok().and_then(|n| n.checked_mul(ms));
+    time.filter(|ms| (100..=3_600_000).contains(ms))
+        .map(Duration::from_millis)
+        .ok_or_else(|| format!("'{text}' is no time from 100ms to 3600s"))
+}
+
+/// From 1 MiB to 256 MiB.
+fn lag_size(text: &str) -> Result<u64, String> {
+    let bytes = size::parse(text)?;
+    match (1 << 20..=256 << 20).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("1M is the least, and 256M the most".to_owned()),
+    }
 }

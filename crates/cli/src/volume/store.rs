@@ -4,16 +4,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use steadfast_block::{BLOCK_SIZE, BlockDevice, Direct, FileDevice, FileOptions};
 use steadfast_store::{
-    Access as StoreAccess, Found, KeyFile, Location, OpenError, OpenOptions, PlaceError,
-    ProbeOptions, StoreDevice,
+    Access as StoreAccess, CacheOptions, Found, KeyFile, Location, OpenError, OpenOptions,
+    PlaceError, ProbeOptions, StoreDevice,
 };
 
 use super::{Access, Device, Unopened};
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, notice};
+use crate::size;
 
 /// How long a store may take to answer while a command begins.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Bytes of a cache file that is made, unless the option 'cache_size' says so.
+const CACHE_FILE_BYTES: u64 = 1 << 30;
+/// A cache has this many bytes at least: then its epochs are as large as a volume needs.
+const CACHE_BYTES_LEAST: u64 = 64 << 20;
 
 /// How a mount tries a store.
 const SHORT_TRIAL: ProbeOptions = ProbeOptions {
@@ -32,6 +39,36 @@ pub(crate) struct Wishes {
     pub(crate) endpoint: Option<String>,
     /// The key file of an encrypted volume.
     pub(crate) key_file: Option<PathBuf>,
+    /// The cache device or file.
+    pub(crate) cache: Option<PathBuf>,
+    /// Flushes are durable on the cache.
+    pub(crate) flush_cache: bool,
+    /// How long the store may be behind the cache, and by how many bytes.
+    pub(crate) lag: Option<Duration>,
+    pub(crate) lag_bytes: Option<u64>,
+    /// Bytes of a cache file that is made.
+    pub(crate) cache_size: Option<u64>,
+    /// Flushes that only the cache has are dropped, if another machine took over.
+    pub(crate) discard_cache: bool,
+}
+
+impl Wishes {
+    /// Refuses options that need one another.
+    fn check(&self) -> Result<(), Failure> {
+        let why = match (&self.cache, self.flush_cache) {
+            (Some(_), false) => {
+                "the option 'cache=FILE' needs 'flush=cache': under 'flush=store' no flush waits on a cache"
+            }
+            (None, true) => "the option 'flush=cache' needs a cache device or file: 'cache=FILE'",
+            (None, false)
+                if self.discard_cache || self.lag.is_some() || self.lag_bytes.is_some() =>
+            {
+                "the options 'lag', 'lag_size' and 'discard_cache' need 'cache=FILE,flush=cache'"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(why))
+    }
 }
 
 /// Names the key file, where no option does.
@@ -62,7 +99,9 @@ pub(crate) fn url(image: &Path) -> Option<Url> {
 pub(crate) fn failure(error: OpenError) -> Failure {
     let failure = Failure::new(error.to_string());
     match error {
-        OpenError::InUse { .. } | OpenError::Elsewhere { .. } => failure.of_kind(Kind::InUse),
+        OpenError::InUse { .. } | OpenError::Elsewhere { .. } | OpenError::CacheLeft { .. } => {
+            failure.of_kind(Kind::InUse)
+        }
         OpenError::Absent(_) | OpenError::NoSnapshot { .. } => failure.of_kind(Kind::NotFound),
         OpenError::Exists(_) | OpenError::SnapshotExists { .. } => failure.of_kind(Kind::HoldsData),
         OpenError::Place(PlaceError::Scheme(_) | PlaceError::Malformed { .. }) => {
@@ -144,9 +183,65 @@ pub(crate) fn open_disk(
     opened.map_err(failure)
 }
 
+/// The cache that the options name. A file that is not there is made.
+pub(crate) fn cache_options(path: &Path, wishes: &Wishes) -> Result<CacheOptions, Failure> {
+    let device = if path.exists() {
+        let options = FileOptions {
+            direct: Direct::Prefer,
+            ..FileOptions::default()
+        };
+        FileDevice::open(path, &options)
+    } else {
+        let bytes = wishes.cache_size.unwrap_or(CACHE_FILE_BYTES);
+        FileDevice::create(path, bytes / BLOCK_SIZE as u64, false)
+    };
+    let device = device.map_err(|e| Failure::at(path, format!("the cache: {e}")))?;
+    if device.geometry().blocks * (BLOCK_SIZE as u64) < CACHE_BYTES_LEAST {
+        return Err(Failure::at(
+            path,
+            format!(
+                "the cache is too small: {} is the least",
+                size::show(CACHE_BYTES_LEAST)
+            ),
+        ));
+    }
+    let mut options = CacheOptions::new(Arc::new(device), &path.to_string_lossy());
+    options.lag = wishes.lag.unwrap_or(options.lag);
+    options.lag_bytes = wishes.lag_bytes.unwrap_or(options.lag_bytes);
+    options.discard = wishes.discard_cache;
+    Ok(options)
+}
+
+/// Opens a volume with its cache.
+fn open_cached(url: &Url, path: &Path, wishes: &Wishes) -> Result<Device, Failure> {
+    let options = options(wishes)?;
+    let found = find(&url.url, &options.access)?;
+    let cache = cache_options(path, wishes)?;
+    let device = found.open_cached(&options, &cache).map_err(failure)?;
+    let lag = device.lag();
+    if lag.flushes > 0 {
+        notice(&format!(
+            "{}: the cache {} has {} flushes ({}) that the store lacks; they are sent now",
+            url.url,
+            path.display(),
+            lag.flushes,
+            size::show(lag.bytes)
+        ));
+    }
+    Ok(Device::Block(Arc::new(device)))
+}
+
 pub(super) fn open(url: &Url, access: Access, wishes: &Wishes) -> Result<Device, Unopened> {
-    match options(wishes).and_then(|options| open_disk(url, access, &options)) {
-        Ok(device) => Ok(Device::Block(Arc::new(device))),
+    let cache = wishes.cache.as_deref();
+    let cache = cache.filter(|_| access == Access::Change && url.snapshot.is_none());
+    let opened = match cache {
+        Some(cache) => open_cached(url, cache, wishes),
+        None => options(wishes)
+            .and_then(|options| open_disk(url, access, &options))
+            .map(|device| Device::Block(Arc::new(device))),
+    };
+    match opened {
+        Ok(device) => Ok(device),
         Err(failure) if failure.kind == Kind::InUse => Err(Unopened::InUse(failure)),
         Err(failure) => Err(Unopened::Failed(failure)),
     }
@@ -172,6 +267,7 @@ pub(crate) fn open_for_mount(
     access: Access,
     wishes: &Wishes,
 ) -> Result<Device, Failure> {
+    wishes.check()?;
     if access == Access::Change && url.snapshot.is_none() {
         try_store(url, wishes)?;
     }

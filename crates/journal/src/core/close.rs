@@ -2,9 +2,12 @@
 //! around the log, and the choice of the next record's transactions.
 
 use super::objects::ObjectList;
-use super::{Batch, Core, DataRun, DataState, Phase, Run, Txn, TxnId, keys_within};
+use super::{
+    Batch, Core, DataRun, DataState, Phase, Request, Run, SENT_MAX, Txn, TxnId, batch_place,
+    keys_within,
+};
 use crate::cache::Cache;
-use crate::policy::Along;
+use crate::policy::{Along, sends_beside};
 use crate::probe::Decision;
 use crate::record::{Covered, RECORD_BLOCKS_MAX};
 use crate::{COVERED_BLOCKS_MAX, Faults, Object, StreamId};
@@ -212,17 +215,55 @@ impl Core {
             .all(|id| !self.txns.contains_key(&self.resolve(*id)))
     }
 
-    /// Sequence of the batch that is to hold `ids`: the one under way, if it has all that are
-    /// left of them, else the next.
-    pub(crate) fn batch_of(&self, ids: &[TxnId]) -> u64 {
-        if !self.committing {
-            return self.next_seq;
+    /// Whether all of `ids` are acknowledged, or in batches that the device has taken.
+    pub(crate) fn sent(&self, ids: &[TxnId]) -> bool {
+        let newest = self.in_flight - u64::from(self.committing);
+        let sent = |txn: &Txn| txn.phase == Phase::Committing && txn.batch <= newest;
+        ids.iter()
+            .all(|id| self.txns.get(&self.resolve(*id)).is_none_or(sent))
+    }
+
+    /// Whether all of `ids` that are left are in batches.
+    pub(crate) fn all_in_batches(&self, ids: &[TxnId]) -> bool {
+        let in_batch = |txn: &Txn| txn.phase == Phase::Committing;
+        ids.iter()
+            .all(|id| self.txns.get(&self.resolve(*id)).is_none_or(in_batch))
+    }
+
+    /// Sequence of the batch that comes after those that were begun.
+    pub(crate) fn batch_to_come(&self) -> u64 {
+        match self.committing {
+            true => self.in_flight + 1,
+            false => self.next_seq,
         }
-        let chosen = |id: &TxnId| {
-            let txn = self.txns.get(&self.resolve(*id));
-            txn.is_none_or(|t| t.phase == Phase::Committing)
+    }
+
+    /// Sequence of the batch that is to hold `ids`: the newest one that has some of them, if all that are left of them
+    /// are in batches, else the next.
+    pub(crate) fn batch_of(&self, ids: &[TxnId]) -> u64 {
+        let to_come = self.batch_to_come();
+        let batch = |id: &TxnId| {
+            let txn = self.txns.get(&self.resolve(*id))?;
+            Some(match txn.phase {
+                Phase::Committing => txn.batch,
+                _ => to_come,
+            })
         };
-        self.in_flight + u64::from(!ids.iter().all(chosen))
+        ids.iter().filter_map(batch).max().unwrap_or(to_come)
+    }
+
+    /// Whether a batch may be begun.
+    pub(crate) fn may_lead(&self) -> bool {
+        !self.committing && self.sent.len() < SENT_MAX
+    }
+
+    /// Whether a batch for this request is better put off until one of those on their way is durable: few threads wait
+    /// for it yet. See [`sends_beside`].
+    pub(crate) fn waits_for_company(&self, request: Request<'_>) -> bool {
+        let here = self.batch_waiters[batch_place(self.batch_to_come())] + 1;
+        matches!(request, Request::Sync(_))
+            && !self.sent.is_empty()
+            && !sends_beside(here, self.crowd)
     }
 
     pub(crate) fn closed_waiting(&self) -> Option<TxnId> {
@@ -238,7 +279,7 @@ impl Core {
         empty: bool,
         faults: &Faults,
     ) -> Option<Batch> {
-        debug_assert!(!self.committing);
+        debug_assert!(self.may_lead());
         let mut chosen: Vec<TxnId> = Vec::new();
         let mut covered: Vec<Covered> = Vec::new();
         let mut need = 0u64;
@@ -288,9 +329,10 @@ impl Core {
         if chosen.is_empty() && (!empty || self.log_free() <= self.reserved_blocks) {
             return None;
         }
+        let seq = self.next_seq;
         let txns: Vec<(TxnId, Txn)> = chosen
             .iter()
-            .filter_map(|id| Some((*id, self.txns.get_mut(id).map(take_body)?)))
+            .filter_map(|id| Some((*id, self.txns.get_mut(id).map(|txn| take_body(txn, seq))?)))
             .collect();
         for ((_, overtaker), first) in txns.iter().zip(overtaken) {
             for id in waiting[..first].iter().filter(|_| !faults.keep_overtaken) {
@@ -298,13 +340,15 @@ impl Core {
             }
         }
         self.committing = true;
-        self.in_flight = self.next_seq;
+        self.in_flight = seq;
         Some(Batch {
-            seq: self.next_seq,
+            seq,
             pos: self.head_pos,
             flushed_seq: self.acked_seq,
             txns,
             covered,
+            blocks: 0,
+            late: None,
         })
     }
 
@@ -320,9 +364,11 @@ impl Core {
         let Phase::Closed(DataState::Ready(runs)) = &txn.phase else {
             return None;
         };
+        // What is in a batch is laid: no two batches are written at a time.
         let follows = |id: &TxnId| {
             let id = self.resolve(*id);
-            self.txns.contains_key(&id) && !chosen.contains(&id)
+            let waits = |txn: &Txn| txn.phase != Phase::Committing;
+            self.txns.get(&id).is_some_and(waits) && !chosen.contains(&id)
         };
         // A record never both covers and patches a block.
         let patches_covered =
@@ -382,8 +428,9 @@ impl Core {
 }
 
 /// Moves a closed transaction's contents out for the committer; what the core needs for its books stays.
-fn take_body(txn: &mut Txn) -> Txn {
+fn take_body(txn: &mut Txn, batch: u64) -> Txn {
     txn.phase = Phase::Committing;
+    txn.batch = batch;
     Txn {
         commit_mode: txn.commit_mode,
         streams: BTreeMap::new(),
@@ -402,5 +449,6 @@ fn take_body(txn: &mut Txn) -> Txn {
         merged: Vec::new(),
         passed_over: 0,
         was_full: false,
+        batch,
     }
 }

@@ -44,6 +44,7 @@ impl Core {
             merged: Vec::new(),
             passed_over: 0,
             was_full: false,
+            batch: 0,
         };
         self.reserved_blocks += txn.need_blocks();
         self.txns.insert(id, txn);

@@ -1,8 +1,9 @@
 //! The core's way from acknowledged to home: committed images, the quarantine, the proof,
 //! checkpoint rounds.
 
-use super::{Batch, Core, Freed, HomeImage, Logged, PostImage, Round, Run, TxnId};
+use super::{Batch, Core, Freed, HomeImage, Logged, PostImage, Round, Run, SentBatch, TxnId};
 use crate::cache::Cache;
+use crate::home::ClosedEpoch;
 use crate::probe::Decision;
 use crate::{CommitMode, Error, Faults, Kind, StreamId};
 use std::collections::BTreeSet;
@@ -11,16 +12,113 @@ use steadfast_block::{BLOCK_SIZE, BlockNo};
 
 impl Core {
     /// The batch is durable. Returns the runs that leave the quarantine.
-    pub(crate) fn acked(&mut self, batch: Batch, post: Vec<PostImage>, cache: &Cache) -> Vec<Run> {
+    pub(crate) fn acked(
+        &mut self,
+        mut batch: Batch,
+        post: Vec<PostImage>,
+        cache: &Cache,
+    ) -> Vec<Run> {
+        self.settled(&mut batch, post, cache);
+        self.durable(batch)
+    }
+
+    /// Without a log: the device has taken the batch as an epoch. The next one can be laid on its images.
+    pub(crate) fn taken(
+        &mut self,
+        mut batch: Batch,
+        post: Vec<PostImage>,
+        epoch: ClosedEpoch,
+        cache: &Cache,
+    ) {
+        if self.limits.faults.settle_late {
+            self.committing = false;
+            batch.late = Some(post);
+        } else {
+            self.settled(&mut batch, post, cache);
+        }
+        // The epoch that is open now has its whole room.
+        (self.acked_pos, self.durable_tail_pos) = (self.head_pos, self.head_pos);
+        self.sent.push_back(SentBatch { batch, epoch });
+    }
+
+    /// Whether there are batches that are not durable, though the device has them.
+    pub(crate) fn any_sent(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
+    /// The epoch of the oldest batch that is not durable, if it may be that no thread waits for it.
+    pub(crate) fn unattended(&self) -> Option<ClosedEpoch> {
+        let oldest = self.sent.front();
+        let oldest = oldest.filter(|sent| sent.batch.seq <= self.unattended_seq);
+        oldest.map(|sent| sent.epoch)
+    }
+
+    /// The thread that sent the newest batch does not wait for it.
+    pub(crate) fn leave_unattended(&mut self) {
+        self.unattended_seq = self.in_flight;
+    }
+
+    /// Acknowledges the oldest batch that is not durable, if its epoch is `upto` or an earlier one. Returns its sequence
+    /// number and the runs that leave the quarantine.
+    pub(crate) fn durable_upto(
+        &mut self,
+        upto: ClosedEpoch,
+        cache: &Cache,
+    ) -> Option<(u64, Vec<Run>)> {
+        let oldest = self.sent.front()?;
+        if oldest.epoch.flush > upto.flush {
+            return None;
+        }
+        let mut batch = self.sent.pop_front()?.batch;
+        let seq = batch.seq;
+        if let Some(post) = batch.late.take() {
+            let committing = self.committing;
+            self.settled(&mut batch, post, cache);
+            self.committing = committing;
+        }
+        Some((seq, self.durable(batch)))
+    }
+
+    /// The device has the batch: its images are the committed ones, and its blocks need no place in memory.
+    fn settled(&mut self, batch: &mut Batch, post: Vec<PostImage>, cache: &Cache) {
+        self.committing = false;
+        batch.blocks = self.laid_blocks;
+        let done: BTreeSet<TxnId> = batch.txns.iter().map(|(id, _)| *id).collect();
+        self.closed.retain(|id| !done.contains(id));
+        for (id, txn) in &mut batch.txns {
+            if let Some(kept) = self.txns.get_mut(id) {
+                self.uncommitted_blocks -= std::mem::take(&mut kept.data_blocks);
+            }
+            for at in std::mem::take(&mut txn.blocks).keys() {
+                if let Some(ids) = self.dirty.get_mut(at) {
+                    ids.retain(|t| t != id);
+                    if ids.is_empty() {
+                        self.dirty.remove(at);
+                    }
+                }
+            }
+            txn.data_blocks = 0;
+            for (at, blocks) in std::mem::take(&mut txn.data) {
+                self.around.remove(&at.0);
+                txn.data_blocks += blocks.len() as u64;
+                for i in 0..blocks.len() as u64 {
+                    cache.unhold(at.offset(i), 1);
+                }
+            }
+        }
+        for block in post {
+            self.settle(block, batch.seq, cache);
+        }
+    }
+
+    /// The batch is durable: what it held is acknowledged. Returns the runs that leave the quarantine.
+    fn durable(&mut self, batch: Batch) -> Vec<Run> {
         debug_assert_eq!(batch.seq, self.acked_seq + 1);
         self.probe.tell(|| Decision::Acknowledged);
         self.acked_seq = batch.seq;
-        self.acked_pos = self.head_pos;
-        if self.limits.commit_mode == CommitMode::Home {
-            // It is where it belongs.
-            self.durable_tail_pos = self.acked_pos;
+        if self.limits.commit_mode == CommitMode::Log {
+            self.acked_pos = self.head_pos;
         }
-        self.committing = false;
         self.stats.commits += 1;
         self.stats.batched_transactions += batch.txns.len() as u64;
         self.stats.largest_batch = self.stats.largest_batch.max(batch.txns.len() as u64);
@@ -29,12 +127,10 @@ impl Core {
             .iter()
             .map(|c| (c.at, u64::from(c.count)))
             .collect();
-        let done: BTreeSet<TxnId> = batch.txns.iter().map(|(id, _)| *id).collect();
         // Forgets threads that left after a while.
         self.crowd = self.committers().max(self.crowd - self.crowd.div_ceil(8));
-        self.closed.retain(|id| !done.contains(id));
         let weights: u64 = batch.txns.iter().map(|(_, txn)| txn.log_bytes).sum();
-        let mut laid = (self.laid_blocks * BLOCK_SIZE as u64, weights);
+        let mut laid = (batch.blocks * BLOCK_SIZE as u64, weights);
         for (id, txn) in batch.txns {
             // Its part of the record, by what it may take; and its data.
             let part = match laid.1 {
@@ -42,10 +138,9 @@ impl Core {
                 weights => laid.0 * txn.log_bytes / weights,
             };
             laid = (laid.0 - part, laid.1 - txn.log_bytes);
-            let data_blocks: usize = txn.data.iter().map(|(_, blocks)| blocks.len()).sum();
             if let Some(kept) = self.txns.remove(&id) {
                 self.reserved_blocks -= kept.need_blocks();
-                self.account(&kept, part + (data_blocks * BLOCK_SIZE) as u64);
+                self.account(&kept, part + txn.data_blocks * BLOCK_SIZE as u64);
                 self.forget_objects(id, &kept.objects);
                 for stream in kept.streams.keys() {
                     self.forget_marks(*stream);
@@ -53,23 +148,8 @@ impl Core {
                         self.last_closed.remove(stream);
                     }
                 }
-                self.uncommitted_blocks -= kept.data_blocks;
                 for merged in &kept.merged {
                     self.merged_into.remove(merged);
-                }
-            }
-            for at in txn.blocks.keys() {
-                if let Some(ids) = self.dirty.get_mut(at) {
-                    ids.retain(|t| *t != id);
-                    if ids.is_empty() {
-                        self.dirty.remove(at);
-                    }
-                }
-            }
-            for (at, blocks) in &txn.data {
-                self.around.remove(&at.0);
-                for i in 0..blocks.len() as u64 {
-                    cache.unhold(at.offset(i), 1);
                 }
             }
             for run in txn.frees {
@@ -82,9 +162,6 @@ impl Core {
             }
         }
         self.stop_indexing();
-        for block in post {
-            self.settle(block, batch.seq, cache);
-        }
         self.unproved = covered;
         self.release()
     }

@@ -1,10 +1,13 @@
 //! A device that returns to its last flush, and looks at what each flush leaves: amounts move between
-//! blocks, so that their sum stays, and blocks name data that must be there.
+//! blocks, so that their sum stays, and blocks name data that must be there. Several epochs can be on their way: each state
+//! that a crash may leave is the end of an epoch, so the end of each epoch is looked at.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use steadfast_block::{
     BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, MemDevice, Snapshot,
+    Ticket,
 };
 use steadfast_journal::{META_BYTES, seal, seal_holds};
 
@@ -12,16 +15,28 @@ pub(crate) const VOLUME: [u8; 16] = [9; 16];
 /// Metadata blocks: sums and references.
 pub(crate) const META: u64 = 40;
 const BLOCKS: u64 = 40_000;
+/// Epochs on their way.
+const WINDOW: usize = 8;
 
 /// A device that knows what its last flush left, and who looks at that.
 pub(crate) struct Epochs {
     pub(crate) now: MemDevice,
     pub(crate) state: Mutex<State>,
+    changed: Condvar,
     bound: u64,
     pub(crate) seen: AtomicU64,
 }
 
+/// What an epoch wrote: each block as it was when the epoch was closed.
+type Written = Vec<(u64, Box<Block>)>;
+
 pub(crate) struct State {
+    /// Epochs on their way, and the number of the last durable one.
+    closed: VecDeque<Written>,
+    last_durable: u64,
+    /// No epoch becomes durable before this is over, or none ever.
+    pub(crate) held: bool,
+    pub(crate) epoch_fails: bool,
     durable: MemDevice,
     written: Vec<u64>,
     count: u64,
@@ -43,6 +58,10 @@ impl Epochs {
         Arc::new(Epochs {
             now,
             state: Mutex::new(State {
+                closed: VecDeque::new(),
+                last_durable: 0,
+                held: false,
+                epoch_fails: false,
                 durable,
                 written: Vec::new(),
                 count: 0,
@@ -50,9 +69,46 @@ impl Epochs {
                 broken: None,
                 fails_after: None,
             }),
+            changed: Condvar::new(),
             bound,
             seen: AtomicU64::new(0),
         })
+    }
+
+    /// Changes how the device behaves.
+    #[cfg(not(feature = "shuttle"))]
+    pub(crate) fn behave(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap());
+        self.changed.notify_all();
+    }
+
+    /// Waits until so many epochs are on their way.
+    #[cfg(not(feature = "shuttle"))]
+    pub(crate) fn wait_for_closed(&self, epochs: usize) {
+        let mut state = self.state.lock().unwrap();
+        while state.closed.len() < epochs {
+            state = self.changed.wait(state).unwrap();
+        }
+    }
+
+    /// A block as a crash may leave it, if nothing more becomes durable.
+    pub(crate) fn durable(&self, at: BlockNo) -> Block {
+        let mut block = [0; BLOCK_SIZE];
+        let state = self.state.lock().unwrap();
+        state.durable.read(at, &mut block).unwrap();
+        block
+    }
+
+    fn next_is_durable(&self, state: &mut State) -> Result<(), DeviceError> {
+        for (at, block) in state.closed.pop_front().unwrap_or_default() {
+            state.durable.write(BlockNo(at), &[&block[..]])?;
+        }
+        state.last_durable += 1;
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        if let Err(what) = look(&state.durable) {
+            state.broken.get_or_insert(what);
+        }
+        Ok(())
     }
 
     pub(crate) fn broken(&self) -> Option<String> {
@@ -97,18 +153,8 @@ impl BlockDevice for Epochs {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
-        let mut state = self.state.lock().unwrap();
-        state.count = 0;
-        for at in std::mem::take(&mut state.written) {
-            let mut block = [0; BLOCK_SIZE];
-            self.now.read(BlockNo(at), &mut block)?;
-            state.durable.write(BlockNo(at), &[&block])?;
-        }
-        self.seen.fetch_add(1, Ordering::Relaxed);
-        if let Err(what) = look(&state.durable) {
-            state.broken.get_or_insert(what);
-        }
-        Ok(())
+        let closed = self.close_epoch()?;
+        Snapshot::wait(self, closed)
     }
 
     /// As a flash disk: zeros, one write of the epoch.
@@ -137,8 +183,49 @@ impl Snapshot for Epochs {
         self.bound - self.state.lock().unwrap().count
     }
 
+    fn close_epoch(&self) -> Result<Ticket, DeviceError> {
+        let mut state = self.state.lock().unwrap();
+        state.count = 0;
+        let mut written = std::mem::take(&mut state.written);
+        written.sort_unstable();
+        written.dedup();
+        let mut epoch = Written::with_capacity(written.len());
+        for at in written {
+            let mut block = Box::new([0; BLOCK_SIZE]);
+            self.now.read(BlockNo(at), &mut block[..])?;
+            epoch.push((at, block));
+        }
+        state.closed.push_back(epoch);
+        if state.closed.len() > WINDOW {
+            self.next_is_durable(&mut state)?;
+        }
+        self.changed.notify_all();
+        Ok(Ticket(state.last_durable + state.closed.len() as u64))
+    }
+
+    fn wait(&self, epoch: Ticket) -> Result<(), DeviceError> {
+        // Others close epochs meanwhile.
+        #[cfg(feature = "shuttle")]
+        shuttle::thread::yield_now();
+        let mut state = self.state.lock().unwrap();
+        while state.held && state.last_durable < epoch.0 {
+            state = self.changed.wait(state).unwrap();
+        }
+        if state.epoch_fails {
+            return Err(failed(DeviceOp::Flush, BlockNo(0), "planned"));
+        }
+        while state.last_durable < epoch.0 {
+            self.next_is_durable(&mut state)?;
+        }
+        Ok(())
+    }
+
+    /// As after a crash: what was on its way is durable.
     fn rollback(&self) -> Result<(), DeviceError> {
         let mut state = self.state.lock().unwrap();
+        while !state.closed.is_empty() {
+            self.next_is_durable(&mut state)?;
+        }
         state.count = 0;
         for at in std::mem::take(&mut state.written) {
             let mut block = [0; BLOCK_SIZE];

@@ -291,6 +291,92 @@ fn corner_49_freed_blocks_are_trimmed_unless_they_live_again() {
     }
 }
 
+/// Two threads that add to the same blocks. The second begins to sync while the first one's epoch is on its way.
+/// `between` is called when both epochs are. Returns what the threads got.
+fn two_on_their_way(
+    device: &Arc<Epochs>,
+    journal: &Journal,
+    between: impl FnOnce(),
+) -> [Result<(), Error>; 2] {
+    let credits = Credits {
+        log_bytes: 2 * 64,
+        data_blocks: 0,
+    };
+    let sync = |thread: u32| {
+        let mut op = journal.begin(StreamId(thread), credits)?;
+        op.add(BlockNo(1), thread as usize * 8, -3)?;
+        op.add(BlockNo(2), thread as usize * 8, 3)?;
+        journal.wait(op.commit())
+    };
+    device.behave(|state| state.held = true);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| sync(1));
+        device.wait_for_closed(1);
+        let second = scope.spawn(|| sync(2));
+        device.wait_for_closed(2);
+        between();
+        device.behave(|state| state.held = false);
+        [first.join().unwrap(), second.join().unwrap()]
+    })
+}
+
+/// How many transactions are durable as the journal has it, of two.
+fn acknowledged(journal: &Journal) -> usize {
+    2 - journal.usage().2
+}
+
+#[test]
+fn a_batch_is_written_while_another_is_on_its_way_and_both_are_acknowledged_when_durable() {
+    let device = Epochs::new(EPOCH_BLOCKS_MIN);
+    let journal = open(&device, Faults::default());
+    let ends = two_on_their_way(&device, &journal, || {
+        assert_eq!(acknowledged(&journal), 0);
+        // The second batch is laid on the first one's images.
+        assert_eq!(number(&device.durable(BlockNo(1)), 8), 0);
+    });
+    assert!(ends.iter().all(Result::is_ok), "{ends:?}");
+    let block = device.durable(BlockNo(2));
+    assert_eq!((number(&block, 8), number(&block, 16)), (3, 3));
+    journal.close().unwrap();
+    assert_eq!(device.broken(), None);
+}
+
+#[test]
+fn batches_on_their_way_fail_with_the_first_and_nothing_is_acknowledged() {
+    let device = Epochs::new(EPOCH_BLOCKS_MIN);
+    let journal = open(&device, Faults::default());
+    let ends = two_on_their_way(&device, &journal, || {
+        device.behave(|state| state.epoch_fails = true);
+    });
+    assert!(ends.iter().all(Result::is_err), "{ends:?}");
+    assert_eq!(acknowledged(&journal), 0);
+    assert!(journal.sync_all().is_err() && journal.flush_in_place().is_err());
+}
+
+#[test]
+fn batches_acknowledged_too_early_or_laid_on_old_images_are_seen() {
+    let early = Faults {
+        acknowledge_closed: true,
+        ..Faults::default()
+    };
+    let device = Epochs::new(EPOCH_BLOCKS_MIN);
+    let journal = open(&device, early);
+    let _ = two_on_their_way(&device, &journal, || {
+        assert!(acknowledged(&journal) > 0);
+        assert_eq!(number(&device.durable(BlockNo(1)), 8), 0);
+    });
+    let late = Faults {
+        settle_late: true,
+        ..Faults::default()
+    };
+    let device = Epochs::new(EPOCH_BLOCKS_MIN);
+    let journal = open(&device, late);
+    let ends = two_on_their_way(&device, &journal, || {});
+    let block = device.durable(BlockNo(2));
+    let both = (number(&block, 8), number(&block, 16)) == (3, 3);
+    assert!(!both || ends.iter().any(Result::is_err));
+}
+
 #[test]
 fn a_device_without_snapshots_or_with_short_epochs_is_refused() {
     let plain: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(100));

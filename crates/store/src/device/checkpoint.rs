@@ -39,7 +39,7 @@ pub enum CheckpointError {
 
 impl CheckpointError {
     /// The sticky failure that a flush reports.
-    pub(super) fn failed(self) -> Failed {
+    pub(crate) fn failed(self) -> Failed {
         match self {
             CheckpointError::Failed(failed) => failed,
             CheckpointError::Snapshots(error) => match *error {

@@ -68,6 +68,29 @@ pub(crate) struct Loaded {
     pub(crate) kept: Vec<ObjectName>,
 }
 
+impl Loaded {
+    /// A root was written before its checkpoint was published. If a snapshot was made in between, the root lists objects as
+    /// retired that the snapshot needs.
+    pub(super) fn keep_pinned(
+        &mut self,
+        sources: &Sources,
+        roots: Option<Reference>,
+    ) -> Result<(), OpenError> {
+        if roots.is_none() || self.retired.is_empty() {
+            return Ok(());
+        }
+        let pins = load_pins(sources, roots)?;
+        let (pinned, retired) = std::mem::take(&mut self.retired)
+            .into_iter()
+            .partition::<Vec<_>, _>(|name| pins.contains(name));
+        self.retired = retired;
+        let kept: HashSet<ObjectName> = self.kept.iter().copied().collect();
+        let missing = pinned.into_iter().filter(|name| !kept.contains(name));
+        self.kept.extend(missing);
+        Ok(())
+    }
+}
+
 fn block_on<T>(future: impl Future<Output = Result<T, StoreError>>) -> Result<T, OpenError> {
     Ok(runtime()?.block_on(future)?)
 }

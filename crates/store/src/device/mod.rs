@@ -23,9 +23,8 @@ use crate::fault::DeviceFault;
 use crate::io::Io;
 use crate::map::Map;
 use crate::object::{Coding, Directory, MapObject, Salt};
-use crate::owner::Owner;
 use crate::protocol::{
-    Base, Collector, Event, Faults, Nonce, ObjectName, Reference, Settings, Slot,
+    Base, Collector, Event, Faults, Nonce, ObjectName, Reference, Settings, Slot, Term,
 };
 use crate::volume::{OpenError, OpenOptions};
 use cache::Cache;
@@ -35,8 +34,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use steadfast_block::{
-    BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Snapshot, check_count,
-    check_range, check_segments,
+    BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Snapshot, Ticket,
+    check_count, check_range, check_segments,
 };
 
 /// Blocks that an epoch may have: 256 MiB.
@@ -105,6 +104,8 @@ pub(crate) struct Shared {
     /// None: the device is only read.
     driver: Option<Arc<Driver>>,
     blocks: u64,
+    /// Blocks that an epoch may have.
+    epoch_blocks: u64,
     core: Mutex<Core>,
     cache: Mutex<Cache>,
     work: Mutex<Work>,
@@ -120,6 +121,21 @@ pub(crate) struct Shared {
     checkpoints: AtomicU64,
     moved_blocks: AtomicU64,
 }
+
+/// How a volume is opened for writing.
+pub(crate) struct Opening {
+    pub(crate) blocks: u64,
+    /// Of a clone: the checkpoint that it begins with.
+    pub(crate) first_base: Option<Base>,
+    /// The last writer has released it.
+    pub(crate) after_release: bool,
+    /// The writer as `head` names it.
+    pub(crate) owner: String,
+    pub(crate) epoch_blocks: u64,
+}
+
+/// Asked before a term is opened, with this writer's term, the one that was sealed, and the slot of its seal.
+pub(crate) type Sealed<'a> = dyn FnMut(Term, Term, Slot) -> Result<(), OpenError> + 'a;
 
 /// See the module's header.
 pub struct StoreDevice {
@@ -186,13 +202,12 @@ impl Shared {
 }
 
 impl StoreDevice {
-    /// Takes the volume over and recovers it.
+    /// Takes the volume over and recovers it. `sealed` is asked before the new term is opened.
     pub(crate) fn open(
         sources: Sources,
-        blocks: u64,
-        first_base: Option<Base>,
-        after_release: bool,
+        how: Opening,
         options: &OpenOptions,
+        sealed: &mut Sealed<'_>,
     ) -> Result<StoreDevice, OpenError> {
         let nonce = Nonce(crate::place::random()?);
         let io: Arc<Io> = Arc::clone(sources.own());
@@ -204,12 +219,12 @@ impl StoreDevice {
                 io.coding.count_salts();
             }
         }
-        if after_release {
+        if how.after_release {
             // Nothing follows the checkpoint.
             settings.scan_ahead = 1;
         }
-        let driver = Driver::start(io, settings, nonce, Owner::current().to_string())?;
-        let opened = Self::recover(&sources, &driver, first_base, options);
+        let driver = Driver::start(io, settings, nonce, how.owner)?;
+        let opened = Self::recover(&sources, &driver, how.first_base, options, sealed);
         let (core, replayed) = match opened {
             Ok(opened) => opened,
             Err(error) => {
@@ -219,7 +234,8 @@ impl StoreDevice {
         };
         sources.own().set_patience(options.store_timeout);
         let due = replayed >= DUE_SLOTS;
-        let device = Self::make(sources, Some(driver), blocks, core, replayed, options)?;
+        let size = (how.blocks, how.epoch_blocks);
+        let device = Self::make(sources, Some(driver), size, core, replayed, options)?;
         if due {
             device.shared.ask_for_checkpoint();
         }
@@ -231,13 +247,15 @@ impl StoreDevice {
         driver: &Arc<Driver>,
         first_base: Option<Base>,
         options: &OpenOptions,
+        sealed: &mut Sealed<'_>,
     ) -> Result<(Core, u64), OpenError> {
         let mut core = None;
         let mut replayed = 0;
         loop {
             match driver.next_event()? {
                 Event::Claimed(head) => {
-                    let loaded = load_root(sources, head.base, first_base)?;
+                    let mut loaded = load_root(sources, head.base, first_base)?;
+                    loaded.keep_pinned(sources, head.roots)?;
                     core = Some(Core::of(loaded, head.base, options.keep_deleted));
                 }
                 Event::Found { at, stamp } => {
@@ -247,7 +265,12 @@ impl StoreDevice {
                     core.replay(sources, at, stamp, &bytes)?;
                     replayed += 1;
                 }
-                Event::Sealed { .. } => driver.open(),
+                Event::Sealed {
+                    previous, first, ..
+                } => {
+                    sealed(driver.term(), previous, first)?;
+                    driver.open();
+                }
                 Event::Opened { first, .. } => {
                     let mut core = core.ok_or(Failed::Inconsistent("no checkpoint"))?;
                     core.closed = first.before();
@@ -265,13 +288,13 @@ impl StoreDevice {
         core: Core,
         options: &OpenOptions,
     ) -> Result<StoreDevice, OpenError> {
-        Self::make(sources, None, blocks, core, 0, options)
+        Self::make(sources, None, (blocks, EPOCH_BLOCKS), core, 0, options)
     }
 
     fn make(
         sources: Sources,
         driver: Option<Arc<Driver>>,
-        blocks: u64,
+        (blocks, epoch_blocks): (u64, u64),
         core: Core,
         replayed: u64,
         options: &OpenOptions,
@@ -281,6 +304,7 @@ impl StoreDevice {
             sources,
             driver,
             blocks,
+            epoch_blocks,
             core: Mutex::new(core),
             cache: Mutex::new(Cache::new(options.cache_bytes)),
             work: Mutex::default(),
@@ -381,12 +405,24 @@ impl StoreDevice {
         Ok(())
     }
 
-    fn error(op: DeviceOp, at: BlockNo, count: u64, error: impl std::fmt::Display) -> DeviceError {
+    pub(crate) fn error(
+        op: DeviceOp,
+        at: BlockNo,
+        count: u64,
+        error: impl std::fmt::Display,
+    ) -> DeviceError {
         DeviceError::Io {
             op,
             at,
             count,
             source: Arc::new(std::io::Error::other(error.to_string())),
+        }
+    }
+
+    /// Sends nothing any more, and ends all waiting.
+    pub(crate) fn close(&self) {
+        if let Some(driver) = &self.shared.driver {
+            driver.close();
         }
     }
 
@@ -480,6 +516,19 @@ impl BlockDevice for StoreDevice {
         let _ = self.release();
     }
 
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let counters = self.counters();
+        vec![
+            ("store_gets", counters.gets.0),
+            ("store_get_bytes", counters.gets.1),
+            ("store_puts", counters.puts.0),
+            ("store_put_bytes", counters.puts.1),
+            ("store_deletes", counters.deletes),
+            ("store_checkpoints", counters.checkpoints),
+            ("store_moved_blocks", counters.moved_blocks),
+        ]
+    }
+
     fn snapshot(&self) -> Option<&dyn Snapshot> {
         (!self.shared.flush_when_full).then_some(self)
     }
@@ -487,11 +536,29 @@ impl BlockDevice for StoreDevice {
 
 impl Snapshot for StoreDevice {
     fn epoch_blocks(&self) -> u64 {
-        EPOCH_BLOCKS
+        self.shared.epoch_blocks
     }
 
     fn room(&self) -> u64 {
-        EPOCH_BLOCKS - self.shared.lock().open.written
+        self.shared.epoch_blocks - self.shared.lock().open.written
+    }
+
+    /// Sends the epoch as the next slot. Up to 8 slots are on their way; with as many, this waits for the first.
+    fn close_epoch(&self) -> steadfast_block::Result<Ticket> {
+        if self.shared.driver.is_none() || self.shared.released.load(Ordering::Acquire) {
+            return Ok(Ticket::default());
+        }
+        let closed = self.shared.close_epoch().map(|slot| Ticket(slot.0));
+        closed.map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, e))
+    }
+
+    fn wait(&self, epoch: Ticket) -> steadfast_block::Result<()> {
+        if self.shared.driver.is_none() || self.shared.released.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.shared
+            .wait_epoch(Slot(epoch.0))
+            .map_err(|e| StoreDevice::error(DeviceOp::Flush, BlockNo(0), self.shared.blocks, e))
     }
 
     fn rollback(&self) -> steadfast_block::Result<()> {

@@ -2,8 +2,8 @@
 
 use super::epoch::{Target, push_runs};
 use super::{
-    Core, DATA_BLOCKS, DUE_BYTES, DUE_SLOTS, EPOCH_BLOCKS, INLINE_BLOCKS, LATE_BYTES, LATE_SLOTS,
-    PENDING_MOST, Shared, StoreDevice,
+    Core, DATA_BLOCKS, DUE_BYTES, DUE_SLOTS, INLINE_BLOCKS, LATE_BYTES, LATE_SLOTS, PENDING_MOST,
+    Shared, StoreDevice,
 };
 use crate::driver::{Driver, Failed};
 use crate::fault::DeviceFault;
@@ -17,10 +17,8 @@ use steadfast_block::{BLOCK_SIZE, BlockNo, DeviceError, DeviceOp};
 /// Why a write was refused.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
-    #[error(
-        "{needed} more blocks do not fit the epoch of {EPOCH_BLOCKS} blocks: flush, then write again"
-    )]
-    Full { needed: u64 },
+    #[error("{needed} more blocks do not fit the epoch of {most} blocks: flush, then write again")]
+    Full { needed: u64, most: u64 },
     #[error(transparent)]
     Failed(#[from] Failed),
 }
@@ -52,18 +50,21 @@ impl Shared {
         // Before the lock: others may read while the store catches up.
         driver.wait_pending(PENDING_MOST)?;
         let core = self.lock();
-        if core.open.written + count <= EPOCH_BLOCKS {
+        if core.open.written + count <= self.epoch_blocks {
             return Ok(core);
         }
-        if self.flush_when_full && count <= EPOCH_BLOCKS {
+        if self.flush_when_full && count <= self.epoch_blocks {
             drop(core);
             self.flush()?;
             let core = self.lock();
-            if core.open.written + count <= EPOCH_BLOCKS {
+            if core.open.written + count <= self.epoch_blocks {
                 return Ok(core);
             }
         }
-        Err(WriteError::Full { needed: count })
+        Err(WriteError::Full {
+            needed: count,
+            most: self.epoch_blocks,
+        })
     }
 
     pub(super) fn write<'a>(
@@ -152,17 +153,24 @@ impl Shared {
         Ok(())
     }
 
-    /// Closes the open epoch and waits until it is durable. What another thread closes meanwhile is waited for, too.
+    /// Closes the open epoch and waits until it is durable.
     pub(super) fn flush(&self) -> Result<(), Failed> {
-        let driver = self.driver()?;
-        let slot = self.close_epoch(driver)?;
+        let slot = self.close_epoch()?;
+        self.wait_epoch(slot)
+    }
+
+    /// Waits until a slot, and all before it, are durable.
+    pub(super) fn wait_epoch(&self, slot: Slot) -> Result<(), Failed> {
         if self.has(DeviceFault::FlushUnacknowledged) {
             return Ok(());
         }
-        driver.wait_acknowledged(slot)
+        self.driver()?.wait_acknowledged(slot)
     }
 
-    fn close_epoch(&self, driver: &Arc<Driver>) -> Result<Slot, Failed> {
+    /// Closes the open epoch: sends it as the next slot, and returns that; if nothing was written, the slot before. Waits
+    /// while the window is full.
+    pub(super) fn close_epoch(&self) -> Result<Slot, Failed> {
+        let driver = self.driver()?;
         loop {
             let mut core = self.lock();
             if let Some(failed) = driver.failed() {

@@ -36,6 +36,8 @@ pub struct Features {
     pub encrypted: bool,
     /// Blocks of a unit, at most: what is compressed, encrypted and read at a time.
     pub unit_blocks: u16,
+    /// It may be mounted under `flush=cache`: a flush may be durable on a cache device first.
+    pub flush_cache: bool,
 }
 
 impl Features {
@@ -64,6 +66,7 @@ impl Default for Features {
             compression: None,
             encrypted: false,
             unit_blocks: 16,
+            flush_cache: false,
         }
     }
 }

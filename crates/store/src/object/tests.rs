@@ -31,6 +31,7 @@ fn codings() -> Vec<Coding> {
             compression: zstd.then_some(Compression::Zstd),
             encrypted,
             unit_blocks,
+            flush_cache: encrypted,
         };
         let keys = encrypted.then(|| Keys::new([5; KEY_BYTES])).flatten();
         assert_eq!(keys.is_some(), encrypted);

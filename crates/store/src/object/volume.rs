@@ -33,6 +33,7 @@ pub struct VolumeObject {
 
 const ZSTD: u32 = 1;
 const ENCRYPTED: u32 = 2;
+const FLUSH_CACHE: u32 = 4;
 
 /// How `volume` is written: it is read before the key is known.
 fn coding_of(id: VolumeId, features: Features) -> Coding {
@@ -56,7 +57,8 @@ pub(crate) fn encode_volume(volume: &VolumeObject) -> Bytes {
     if features != Features::default() {
         let zstd = features.compression.map_or(0, |Compression::Zstd| ZSTD);
         let encrypted = u32::from(features.encrypted) * ENCRYPTED;
-        draft.put_u32(zstd | encrypted);
+        let cache = u32::from(features.flush_cache) * FLUSH_CACHE;
+        draft.put_u32(zstd | encrypted | cache);
         draft.put_u16(features.unit_blocks);
     }
     let coding = coding_of(volume.id, features);
@@ -88,7 +90,8 @@ pub(crate) fn decode_volume(bytes: &Bytes) -> Result<VolumeObject, Bad> {
         features.unit_blocks = reader.u16()?;
         features.compression = (bits & ZSTD > 0).then_some(Compression::Zstd);
         features.encrypted = bits & ENCRYPTED > 0;
-        if bits & !(ZSTD | ENCRYPTED) > 0 {
+        features.flush_cache = bits & FLUSH_CACHE > 0;
+        if bits & !(ZSTD | ENCRYPTED | FLUSH_CACHE) > 0 {
             return Err(Bad::Features(bits));
         }
         if !Features::UNITS.contains(&features.unit_blocks) {

@@ -24,6 +24,10 @@ pub(crate) enum Flush {
     /// When the store has acknowledged it: what a flush acknowledged survives the loss of the machine; after any crash the disk
     /// is a flush that includes it
     Store,
+    /// When it is durable on the cache device that a mount names ('-o cache=FILE,flush=cache'). If process or power fails, the disk
+    /// is exactly the last flush. If machine or cache is lost, or another machine takes over, the disk is exactly some earlier
+    /// flush, at most 'lag' behind. A mount without a cache promises what 'store' does
+    Cache,
 }
 
 /// How units are compressed.
@@ -59,7 +63,7 @@ impl Coding {
         self.compress != Compress::None || self.encrypt || self.unit.is_some()
     }
 
-    fn options(&self) -> Result<CreateOptions, Failure> {
+    fn options(&self, flush: Flush) -> Result<CreateOptions, Failure> {
         let unit_blocks = match self.unit {
             None => None,
             Some(bytes) => Some(
@@ -84,6 +88,7 @@ impl Coding {
             compression: (self.compress == Compress::Zstd).then_some(Compression::Zstd),
             key,
             unit_blocks,
+            flush_cache: flush == Flush::Cache,
         })
     }
 }
@@ -108,8 +113,7 @@ pub(super) fn run(args: &Args, image: &Path, url: &store::Url) -> Result<ExitCod
             "--force does not overwrite a volume on an object store: choose another prefix, or delete its objects first",
         ));
     }
-    let Flush::Store = args.flush;
-    let coding = args.coding.options()?;
+    let coding = args.coding.options(args.flush)?;
     let blocks = bytes / BLOCK_SIZE as u64;
     let endpoint = args.endpoint.as_deref();
     let place = store::location(&url.url, endpoint)?;

@@ -1,0 +1,25 @@
+//! The clock by which the lag is measured.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A clock in milliseconds that runs on while the machine sleeps; or one that a test moves.
+#[derive(Clone, Debug, Default)]
+pub struct LagClock(Option<Arc<AtomicU64>>);
+
+impl LagClock {
+    /// One that shows what the number says.
+    #[must_use]
+    pub fn moved(now_ms: Arc<AtomicU64>) -> LagClock {
+        LagClock(Some(now_ms))
+    }
+
+    pub(super) fn now_ms(&self) -> u64 {
+        if let Some(moved) = &self.0 {
+            return moved.load(Ordering::SeqCst);
+        }
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let (seconds, nanoseconds) = (now.tv_sec.max(0) as u64, now.tv_nsec.max(0) as u64);
+        seconds * 1000 + nanoseconds / 1_000_000
+    }
+}

@@ -1,0 +1,622 @@
+//! The write log on a cache device: flushes in their order, each whole or not there.
+//!
+//! ```text
+//! block 0, 1     headers, written in turn; the newer valid one counts
+//! block 2 …      a ring of records
+//! ```
+//!
+//! A *record* is a flush: 128 bytes that say which, then what the flush writes, encoded as a slot object is (and so compressed
+//! into cells, hashed, and encrypted if the volume is), padded to whole blocks. Records follow one another without gaps, and
+//! the next is written only when a flush of the device has made the last one durable.
+//!
+//! *Recovery* reads records from the header's tail on, until one is not there: its number or place is another one, or a hash
+//! fails. If a later record is found where the next would lie, the missing one was durable once: the device is
+//! damaged, and nothing is dropped in silence. Records of an earlier lap have lower numbers.
+//!
+//! The header says under which *term* the records continue the volume's history. It moves to the term of this
+//! machine's next ownership before that is opened ([`Log::adopt`]), so a machine that dies in between finds either.
+
+use crate::fault::DeviceFault;
+use crate::object::{
+    Bad, CellKind, Coding, ENVELOPE, Entry, Epoch, Features, Keys, SlotBody, VolumeId, cell_offset,
+    decode_slot, encode_epoch, push_cell, read_cell,
+};
+use crate::place::{PlaceError, random_volume};
+use crate::protocol::{ObjectName, Slot, SlotName, Term};
+use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
+use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo, DeviceError};
+
+use super::contents::Contents;
+
+const HEADER_MAGIC: [u8; 8] = *b"SFCACHE\x01";
+const RECORD_MAGIC: [u8; 8] = *b"SFFLUSH\x01";
+/// The first block of the ring.
+const RING: u64 = 2;
+/// Bytes of a record before what the flush writes.
+const RECORD_HEADER: usize = 128;
+/// Blocks of the ring, at least.
+pub(crate) const RING_MIN: u64 = 64;
+/// A flush takes at most this part of the ring (its reciprocal).
+const FLUSH_SHARE: u64 = 4;
+/// And so many blocks: 64 MiB.
+const FLUSH_MOST: u64 = 1 << 14;
+/// Of a record, beside blocks: tables, headers of cells.
+const OVERHEAD_PERCENT: u64 = 4;
+/// Blocks at the front of a device that must be zeros before it is taken for a new cache.
+const LOOKED_AT: u64 = 32;
+
+/// Why a cache cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum CacheError {
+    /// It cannot be read or written.
+    #[error("{0}")]
+    Device(#[from] DeviceError),
+    /// Too small.
+    #[error("has {blocks} blocks, {least} are needed")]
+    Small {
+        /// Its blocks.
+        blocks: u64,
+        /// The least.
+        least: u64,
+    },
+    /// It holds something.
+    #[error(
+        "holds other data than a cache; if that is not needed, write zeros to its first 128 KiB ('wipefs -a', 'dd')"
+    )]
+    Foreign,
+    /// It is another volume's.
+    #[error("is a cache of the volume {0}: unmount that one, or use another cache")]
+    OtherVolume(VolumeId),
+    /// A newer program wrote it.
+    #[error("has format version {0}, this program knows 1: use a newer program")]
+    Version(u32),
+    /// It has another size than when it was made.
+    #[error("has {has} blocks, and had {had} when it was made: it was cut, or copied")]
+    Resized {
+        /// Blocks now.
+        has: u64,
+        /// Blocks then.
+        had: u64,
+    },
+    /// A record that was durable is not there.
+    #[error(
+        "is damaged: flush {number} is missing or fails its checks ({why}), though a later one was written; \
+         'steadfast store salvage --force' makes a clone with the flushes before it"
+    )]
+    Damaged {
+        /// The flush.
+        number: u64,
+        /// What is wrong.
+        why: String,
+    },
+    /// A flush is larger than what a record takes.
+    #[error("has no room for a flush of {0} blocks")]
+    Large(u64),
+    /// This machine.
+    #[error("{0}")]
+    Random(String),
+}
+
+impl From<PlaceError> for CacheError {
+    fn from(error: PlaceError) -> CacheError {
+        CacheError::Random(error.to_string())
+    }
+}
+
+/// What a cache says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    volume: VolumeId,
+    /// The cache's own identity: the cells of its records are bound to it.
+    id: VolumeId,
+    generation: u64,
+    ring: u64,
+    /// Where the oldest record is, and its number.
+    tail: u64,
+    first: u64,
+    /// The term that the records continue, and the one before: see the module's header.
+    pub(super) term: Term,
+    pub(super) before: Term,
+    /// The store has all slots up to this one.
+    pub(super) stored: Slot,
+}
+
+impl Header {
+    fn encode(&self) -> Block {
+        let mut block = [0; BLOCK_SIZE];
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            block[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(&HEADER_MAGIC);
+        put(&1u64.to_le_bytes());
+        put(&self.volume.0);
+        put(&self.id.0);
+        for number in [
+            self.generation,
+            self.ring,
+            self.tail,
+            self.first,
+            self.term.0,
+            self.before.0,
+            self.stored.0,
+        ] {
+            put(&number.to_le_bytes());
+        }
+        let hash = blake3::hash(&block[..BLOCK_SIZE - 32]);
+        block[BLOCK_SIZE - 32..].copy_from_slice(hash.as_bytes());
+        block
+    }
+
+    fn decode(block: &Block) -> Result<Option<Header>, CacheError> {
+        let hash = blake3::hash(&block[..BLOCK_SIZE - 32]);
+        if block[..8] != HEADER_MAGIC || block[BLOCK_SIZE - 32..] != *hash.as_bytes() {
+            return Ok(None);
+        }
+        let number = |i: usize| u64_at(block, 48 + i * 8);
+        let version = u64_at(block, 8);
+        if version != 1 {
+            return Err(CacheError::Version(version as u32));
+        }
+        let mut header = Header {
+            volume: VolumeId([0; 16]),
+            id: VolumeId([0; 16]),
+            generation: number(0),
+            ring: number(1),
+            tail: number(2),
+            first: number(3),
+            term: Term(number(4)),
+            before: Term(number(5)),
+            stored: Slot(number(6)),
+        };
+        header.volume.0.copy_from_slice(&block[16..32]);
+        header.id.0.copy_from_slice(&block[32..48]);
+        Ok(Some(header))
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}
+
+/// A flush that was found.
+#[derive(Debug)]
+pub(super) struct Recovered {
+    pub(super) number: u64,
+    pub(super) contents: Contents,
+    /// Where its record ends.
+    pub(super) end: u64,
+}
+
+/// See the module's header.
+pub(super) struct Log {
+    device: Arc<dyn BlockDevice>,
+    coding: Coding,
+    unit_blocks: usize,
+    header: Header,
+    /// Where the next record goes, and its number.
+    head: u64,
+    next: u64,
+    fault: Option<DeviceFault>,
+}
+
+/// What the first bytes of a record say.
+struct Record {
+    number: u64,
+    at: u64,
+    length: usize,
+    /// The hash in the envelope of what follows.
+    body: [u8; 32],
+}
+
+impl Record {
+    fn encode(&self, log: &VolumeId) -> [u8; RECORD_HEADER] {
+        let mut bytes = [0; RECORD_HEADER];
+        bytes[..8].copy_from_slice(&RECORD_MAGIC);
+        bytes[8..24].copy_from_slice(&log.0);
+        bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.at.to_le_bytes());
+        bytes[40..48].copy_from_slice(&(self.length as u64).to_le_bytes());
+        bytes[48..80].copy_from_slice(&self.body);
+        let hash = blake3::hash(&bytes[..96]);
+        bytes[96..].copy_from_slice(hash.as_bytes());
+        bytes
+    }
+
+    fn decode(block: &[u8], log: &VolumeId) -> Option<Record> {
+        let bytes = block.get(..RECORD_HEADER)?;
+        let hash = blake3::hash(&bytes[..96]);
+        if bytes[..8] != RECORD_MAGIC || bytes[8..24] != log.0 || bytes[96..] != *hash.as_bytes() {
+            return None;
+        }
+        let mut body = [0; 32];
+        body.copy_from_slice(&bytes[48..80]);
+        Some(Record {
+            number: u64_at(bytes, 24),
+            at: u64_at(bytes, 32),
+            length: usize::try_from(u64_at(bytes, 40)).ok()?,
+            body,
+        })
+    }
+
+    fn blocks(&self) -> u64 {
+        (RECORD_HEADER + self.length).div_ceil(BLOCK_SIZE) as u64
+    }
+}
+
+/// What is on a device that is to be a cache.
+pub(super) enum OnDevice {
+    /// Zeros: a new one.
+    New,
+    /// A cache, and the flushes in it.
+    Log(Box<Log>, Vec<Recovered>),
+}
+
+impl Log {
+    /// Looks at a device. `whole`: a damaged record is an error; without it, the flushes before it are returned.
+    pub(super) fn read(
+        device: &Arc<dyn BlockDevice>,
+        volume: VolumeId,
+        features: Features,
+        keys: Option<&Keys>,
+        fault: Option<DeviceFault>,
+        whole: bool,
+    ) -> Result<OnDevice, CacheError> {
+        let blocks = device.geometry().blocks;
+        if blocks < RING + RING_MIN {
+            let least = RING + RING_MIN;
+            return Err(CacheError::Small { blocks, least });
+        }
+        let mut first = vec![0; LOOKED_AT as usize * BLOCK_SIZE];
+        device.read(BlockNo(0), &mut first)?;
+        let (headers, _) = first.as_chunks::<BLOCK_SIZE>();
+        let found = [Header::decode(&headers[0])?, Header::decode(&headers[1])?];
+        let newest = found
+            .into_iter()
+            .flatten()
+            .max_by_key(|header| header.generation);
+        let Some(header) = newest else {
+            return match first.iter().all(|byte| *byte == 0) {
+                true => Ok(OnDevice::New),
+                false => Err(CacheError::Foreign),
+            };
+        };
+        if header.volume != volume {
+            return Err(CacheError::OtherVolume(header.volume));
+        }
+        if header.ring != blocks - RING {
+            let had = header.ring.saturating_add(RING);
+            return Err(CacheError::Resized { has: blocks, had });
+        }
+        let mut log = Log {
+            device: Arc::clone(device),
+            coding: coding(header.id, features, keys),
+            unit_blocks: usize::from(features.unit_blocks),
+            header,
+            head: header.tail,
+            next: header.first,
+            fault,
+        };
+        let flushes = log.recover(whole)?;
+        Ok(OnDevice::Log(Box::new(log), flushes))
+    }
+
+    /// Makes a cache of a device.
+    pub(super) fn format(
+        device: &Arc<dyn BlockDevice>,
+        volume: VolumeId,
+        features: Features,
+        keys: Option<&Keys>,
+        fault: Option<DeviceFault>,
+    ) -> Result<Log, CacheError> {
+        let id = random_volume()?;
+        let header = Header {
+            volume,
+            id,
+            generation: 0,
+            ring: device.geometry().blocks.saturating_sub(RING),
+            tail: 0,
+            first: 1,
+            term: Term(0),
+            before: Term(0),
+            stored: Slot(0),
+        };
+        let mut log = Log {
+            device: Arc::clone(device),
+            coding: coding(id, features, keys),
+            unit_blocks: usize::from(features.unit_blocks),
+            header,
+            head: 0,
+            next: 1,
+            fault,
+        };
+        log.write_header()?;
+        Ok(log)
+    }
+
+    pub(super) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Blocks and holes that a flush may have.
+    pub(super) fn flush_blocks(&self) -> u64 {
+        (self.header.ring / FLUSH_SHARE).min(FLUSH_MOST)
+    }
+
+    /// The number of the next flush.
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether a flush of this weight has room now.
+    pub(super) fn has_room(&self, weight: u64) -> bool {
+        let needed = weight + weight * OVERHEAD_PERCENT / 100 + 8;
+        self.head - self.header.tail + needed <= self.header.ring
+    }
+
+    fn has(&self, fault: DeviceFault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// The next header, durable when this returns.
+    fn write_header(&mut self) -> Result<(), CacheError> {
+        self.header.generation += 1;
+        let at = BlockNo(self.header.generation % 2);
+        self.device.write(at, &[&self.header.encode()])?;
+        self.device.flush()?;
+        Ok(())
+    }
+
+    /// The records continue the history under `term` from now on, or under `before`, if that was not opened. Durable when this
+    /// returns.
+    pub(super) fn adopt(&mut self, term: Term, before: Term) -> Result<(), CacheError> {
+        (self.header.term, self.header.before) = (term, before);
+        self.write_header()
+    }
+
+    /// The store has all flushes up to `number`, whose record ends at `end`, and all slots up to `slot`.
+    pub(super) fn stored(&mut self, number: u64, end: u64, slot: Slot) -> Result<(), CacheError> {
+        (self.header.first, self.header.tail) = (number + 1, end);
+        self.header.stored = self.header.stored.max(slot);
+        self.write_header()
+    }
+
+    /// Drops all flushes.
+    pub(super) fn clear(&mut self) -> Result<(), CacheError> {
+        (self.header.first, self.header.tail) = (self.next, self.head);
+        self.write_header()
+    }
+
+    /// Appends a flush, durable when this returns: its number, and where its record ends.
+    pub(super) fn append(&mut self, contents: &Contents) -> Result<(u64, u64), CacheError> {
+        let number = self.next;
+        let bytes = self.encode(number, contents)?;
+        let blocks = (bytes.len() / BLOCK_SIZE) as u64;
+        if self.head - self.header.tail + blocks > self.header.ring {
+            return Err(CacheError::Large(contents.weight()));
+        }
+        for (at, range) in self.pieces(self.head, blocks) {
+            self.device.write(at, &[&bytes[range]])?;
+        }
+        if !self.has(DeviceFault::CacheUnflushed) {
+            self.device.flush()?;
+        }
+        self.head += blocks;
+        self.next += 1;
+        Ok((number, self.head))
+    }
+
+    /// Where a record lies, in one piece or two.
+    fn pieces(&self, at: u64, blocks: u64) -> Vec<(BlockNo, std::ops::Range<usize>)> {
+        let ring = self.header.ring;
+        let first = blocks.min(ring - at % ring);
+        let (middle, end) = (first as usize * BLOCK_SIZE, blocks as usize * BLOCK_SIZE);
+        let mut pieces = vec![(BlockNo(RING + at % ring), 0..middle)];
+        if first < blocks {
+            pieces.push((BlockNo(RING), middle..end));
+        }
+        pieces
+    }
+
+    fn encode(&self, number: u64, contents: &Contents) -> Result<Bytes, CacheError> {
+        let at = place_of(number);
+        let name = ObjectName::Log(at);
+        let epoch = Epoch {
+            holes: contents.holes().collect(),
+            own_blocks: contents.blocks.len() as u32,
+            ..Epoch::default()
+        };
+        let salt = self.coding.salt()?;
+        let (body, _, _) = encode_epoch(&self.coding, salt, at, epoch, |draft, epoch| {
+            for (block, run) in contents.runs(self.unit_blocks, u64::MAX) {
+                debug_assert!(cell_offset(draft).is_some());
+                let parts: Vec<&[u8]> = run.iter().map(|bytes| &bytes[..]).collect();
+                let kind = CellKind::Blocks;
+                let (at, len) = push_cell(draft, &self.coding, name, kind, block, &parts);
+                epoch.entries.push(Entry {
+                    block,
+                    count: run.len() as u16,
+                    skip: 0,
+                    object: 0,
+                    at,
+                    len,
+                });
+            }
+        });
+        let mut record = Record {
+            number,
+            at: self.head,
+            length: body.len(),
+            body: [0; 32],
+        };
+        record.body.copy_from_slice(&body[ENVELOPE - 32..ENVELOPE]);
+        let blocks = record.blocks() as usize;
+        let mut bytes = BytesMut::with_capacity(blocks * BLOCK_SIZE);
+        bytes.extend_from_slice(&record.encode(&self.header.id));
+        bytes.extend_from_slice(&body);
+        bytes.resize(blocks * BLOCK_SIZE, 0);
+        Ok(bytes.freeze())
+    }
+
+    fn read_at(&self, at: u64, blocks: u64) -> Result<Bytes, CacheError> {
+        let mut bytes = BytesMut::zeroed(blocks as usize * BLOCK_SIZE);
+        for (place, range) in self.pieces(at, blocks) {
+            self.device.read(place, &mut bytes[range])?;
+        }
+        Ok(bytes.freeze())
+    }
+
+    fn recover(&mut self, whole: bool) -> Result<Vec<Recovered>, CacheError> {
+        let mut flushes = Vec::new();
+        loop {
+            match self.read_record(self.head, self.next)? {
+                Ok(found) => {
+                    (self.head, self.next) = (found.end, found.number + 1);
+                    flushes.push(found);
+                }
+                Err(why) if whole => {
+                    self.refuse_damage(why)?;
+                    return Ok(flushes);
+                }
+                Err(_) => return Ok(flushes),
+            }
+        }
+    }
+
+    /// A record that ends the log must be the one that was being written.
+    fn refuse_damage(&self, why: &'static str) -> Result<(), CacheError> {
+        let most = FLUSH_MOST.min(self.header.ring / FLUSH_SHARE);
+        let most = most + most * OVERHEAD_PERCENT / 100 + 8;
+        let free = self.header.ring - (self.head - self.header.tail);
+        let mut at = self.head + 1;
+        let end = self.head + most.min(free);
+        while at < end {
+            let blocks = (end - at).min(256);
+            let bytes = self.read_at(at, blocks)?;
+            for (i, block) in bytes.chunks_exact(BLOCK_SIZE).enumerate() {
+                let record = Record::decode(block, &self.header.id);
+                let later =
+                    |record: &Record| record.number > self.next && record.at == at + i as u64;
+                if record.as_ref().is_some_and(later) {
+                    return Err(CacheError::Damaged {
+                        number: self.next,
+                        why: why.to_owned(),
+                    });
+                }
+            }
+            at += blocks;
+        }
+        Ok(())
+    }
+
+    /// The record at a place, or why there is none.
+    fn read_record(
+        &self,
+        at: u64,
+        number: u64,
+    ) -> Result<Result<Recovered, &'static str>, CacheError> {
+        let first = self.read_at(at, 1)?;
+        let Some(record) = Record::decode(&first, &self.header.id) else {
+            return Ok(Err("no record is there"));
+        };
+        if record.number != number || record.at != at {
+            return Ok(Err("another record is there"));
+        }
+        let blocks = record.blocks();
+        if self.head - self.header.tail + blocks > self.header.ring {
+            return Ok(Err("it is longer than the log"));
+        }
+        let bytes = self.read_at(at, blocks)?;
+        let body = bytes.slice(RECORD_HEADER..RECORD_HEADER + record.length);
+        let intact = body.get(ENVELOPE - 32..ENVELOPE) == Some(&record.body[..]);
+        let contents = match intact || self.has(DeviceFault::CacheTornBelieved) {
+            true => self.decode(number, &body),
+            false => return Ok(Err("it is torn")),
+        };
+        Ok(match contents {
+            Ok(contents) => Ok(Recovered {
+                number,
+                contents,
+                end: at + blocks,
+            }),
+            Err(_) => Err("it fails its checksum"),
+        })
+    }
+
+    fn decode(&self, number: u64, body: &Bytes) -> Result<Contents, Bad> {
+        let at = place_of(number);
+        #[cfg(feature = "faults")]
+        if self.has(DeviceFault::CacheTornBelieved) {
+            return Ok(self.decode_unchecked(body));
+        }
+        let (SlotBody::Epoch(epoch), _) = decode_slot(&self.coding, at, body)? else {
+            return Err(Bad::Content("it is a seal"));
+        };
+        let mut contents = Contents::default();
+        for (block, count) in &epoch.holes {
+            contents.discard(*block, *count);
+        }
+        for entry in &epoch.entries {
+            let cell = entry.at as usize..(entry.at + entry.len) as usize;
+            if cell.end > body.len() {
+                return Err(Bad::Content("an entry lies outside of its record"));
+            }
+            let cell = read_cell(
+                &self.coding,
+                ObjectName::Log(at),
+                entry.at,
+                &body.slice(cell),
+            )?;
+            if cell.contents.len() != usize::from(entry.count) * BLOCK_SIZE {
+                return Err(Bad::Content("a cell has another length"));
+            }
+            for i in 0..usize::from(entry.count) {
+                let bytes = cell.contents.slice(i * BLOCK_SIZE..(i + 1) * BLOCK_SIZE);
+                contents.write(entry.block + i as u64, bytes);
+            }
+        }
+        Ok(contents)
+    }
+
+    /// Planted fault: whatever stands where cells of a plain volume would be is taken.
+    #[cfg(feature = "faults")]
+    fn decode_unchecked(&self, body: &Bytes) -> Contents {
+        let mut contents = Contents::default();
+        let mut at = crate::object::CELLS_AT;
+        let header = crate::object::CELL_HEADER;
+        let tables = body.get(ENVELOPE + 1..ENVELOPE + 5);
+        let tables = tables.map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize);
+        while at + header <= tables.min(body.len()) {
+            let (block, length) = (u64_at(body, at + 16), u64_at(body, at + 24) >> 32);
+            at += header;
+            let end = (at + length as usize).min(body.len());
+            for (i, bytes) in body[at..end].chunks_exact(BLOCK_SIZE).enumerate() {
+                contents.write(block + i as u64, Bytes::copy_from_slice(bytes));
+            }
+            at = end.max(at + 1);
+        }
+        contents
+    }
+}
+
+/// The name under which a flush is encoded.
+fn place_of(number: u64) -> SlotName {
+    SlotName {
+        term: Term(0),
+        slot: Slot(number),
+    }
+}
+
+/// How records are encoded: bound to the cache's own identity, encrypted if the volume is, not compressed.
+fn coding(id: VolumeId, features: Features, keys: Option<&Keys>) -> Coding {
+    let features = Features {
+        compression: None,
+        flush_cache: false,
+        ..features
+    };
+    Coding::new(id, features, keys.cloned())
+}

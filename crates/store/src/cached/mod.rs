@@ -1,0 +1,192 @@
+//! `flush=cache`: a flush is durable on a cache device first, and in the store a little later.
+//!
+//! The contract. *A flush is durable on the cache device. If process or power fails, the disk is exactly the last flush. If
+//! machine or cache is lost, or another machine takes over, the disk is exactly some earlier flush, at most `lag` behind.*
+//!
+//! A flush is appended to the [`log`] and synced there, with one flush of the device; then it may be acknowledged. Later
+//! the flushes that gathered are written to the disk over the store ([`StoreDevice`](crate::StoreDevice)), all of them in one of its epochs, and
+//! when that is durable in the store their records are dropped. So every state of the store is the end of some flush.
+//!
+//! Order:
+//! * a flush is handed to the store after the cache has it. Otherwise a crash could leave a store that has a flush and a cache
+//!   that lacks it, and what is sent again from the cache would mix the two;
+//! * a record is dropped after the store has acknowledged its flush;
+//! * before a flush is acknowledged, the store has every flush that is older than the lag ([`stage`]). So a machine that was
+//!   deposed, cut off, or that sleeps, acknowledges nothing more when the lag has passed: the clock runs on while it sleeps.
+//!
+//! *A restart.* What the log holds is sent again in **one** epoch. The store may have some of it already; writing the same
+//! blocks again, up to the last flush, leaves the last flush. Two epochs would not do: after the first, blocks of later flushes
+//! that the store has already would stand among those of earlier ones.
+//!
+//! *Somebody took over.* The records continue the history of the term in the log's header. [`Tail::verdict`] decides, after this
+//! machine has sealed the last term and before it opens its own: if that term is the log's, they are sent; if another term came
+//! in between, nothing is mixed and the volume is not opened. The machine that took over has kept a snapshot of the volume as
+//! the lost flushes continue it ([`kept_name`](crate::kept_name)); [`salvage`](Found::salvage) makes a clone of that snapshot, with them.
+
+mod clock;
+mod contents;
+mod device;
+mod log;
+mod salvage;
+mod stage;
+
+pub use clock::LagClock;
+pub use device::{CachedDevice, Lag};
+pub use log::CacheError;
+pub use salvage::Salvaged;
+
+use crate::opening::{OpenError, OpenOptions};
+use crate::protocol::{Slot, Tail, TailVerdict, Term};
+use crate::volume::Found;
+use log::{Log, OnDevice, Recovered};
+use std::sync::Arc;
+use std::time::Duration;
+use steadfast_block::{BLOCK_SIZE, BlockDevice};
+
+/// Blocks of the epoch in which a log is sent again: what the lag allows, and what is on its way.
+const RESEND_BLOCKS: u64 = 1 << 17;
+/// The largest lag in blocks: 256 MiB.
+const LAG_BLOCKS_MOST: u64 = 1 << 16;
+/// Flushes wait at most so long for others that share a request, and at most this part of the lag (its reciprocal).
+const GROUP_MS: u64 = 250;
+const GROUP_SHARE: u64 = 20;
+
+/// A cache, and how far the store may be behind.
+#[derive(Clone)]
+pub struct CacheOptions {
+    /// The cache device or file. No other process may use it.
+    pub device: Arc<dyn BlockDevice>,
+    /// What messages call it, and where a machine that comes later is told to look.
+    pub name: String,
+    /// The age at which a flush that the store lacks holds up others.
+    pub lag: Duration,
+    /// And how many bytes of them, at most 256 MiB.
+    pub lag_bytes: u64,
+    /// What it says counts.
+    pub clock: LagClock,
+    /// Flushes that only the cache has are given up, if another machine took over.
+    pub discard: bool,
+}
+
+impl std::fmt::Debug for CacheOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CacheOptions")
+            .field("name", &self.name)
+            .field("lag", &self.lag)
+            .field("lag_bytes", &self.lag_bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+impl CacheOptions {
+    /// A cache with a lag of 5 s and 256 MiB.
+    #[must_use]
+    pub fn new(device: Arc<dyn BlockDevice>, name: &str) -> CacheOptions {
+        CacheOptions {
+            device,
+            name: name.to_owned(),
+            lag: Duration::from_secs(5),
+            lag_bytes: LAG_BLOCKS_MOST * BLOCK_SIZE as u64,
+            clock: LagClock::default(),
+            discard: false,
+        }
+    }
+
+    fn bounds(&self) -> stage::Bounds {
+        let lag_ms = self.lag.as_millis() as u64;
+        stage::Bounds {
+            lag_ms,
+            lag_blocks: (self.lag_bytes / BLOCK_SIZE as u64).min(LAG_BLOCKS_MOST),
+            group_ms: GROUP_MS.min(lag_ms / GROUP_SHARE),
+        }
+    }
+}
+
+impl Found {
+    /// Takes the volume over and opens it with a cache. What the cache holds and the store lacks is sent first.
+    ///
+    /// # Errors
+    /// Those of [`Found::open`]; [`OpenError::NoCacheContract`], [`OpenError::Cache`], [`OpenError::Deposed`].
+    pub fn open_cached(
+        &self,
+        options: &OpenOptions,
+        cache: &CacheOptions,
+    ) -> Result<CachedDevice, OpenError> {
+        if !self.object().features.flush_cache {
+            return Err(OpenError::NoCacheContract(self.url()));
+        }
+        let bad = |source| OpenError::Cache {
+            name: cache.name.clone(),
+            source: Box::new(source),
+        };
+        let (mut log, flushes) = self.read_cache(cache, options, true).map_err(bad)?;
+        let continues = |last| verdict(&log, last, Slot(u64::MAX), options) != TailVerdict::Salvage;
+        let before = self.may_open(options, &continues)?;
+        // Another machine may be deposed by the attempt only if this one can go on.
+        if !flushes.is_empty() && !cache.discard && !before.continues {
+            return Err(self.deposed(cache, &flushes));
+        }
+        let (mut kept, mut last) = (before.continues, Term(0));
+        let mut sealed = |own: Term, previous: Term, first: Slot| {
+            let verdict = verdict(&log, previous, first, options);
+            kept = verdict != TailVerdict::Salvage;
+            last = previous;
+            if !kept && !flushes.is_empty() && !cache.discard {
+                return Err(self.deposed(cache, &flushes));
+            }
+            log.adopt(own, previous).map_err(bad)
+        };
+        let name = Some(cache.name.as_str());
+        let disk = self.open_disk(options, before.released, name, RESEND_BLOCKS, &mut sealed)?;
+        if kept {
+            return CachedDevice::new(disk, log, flushes, cache, options);
+        }
+        self.keep_what_was(&disk, before.released, last)?;
+        log.clear().map_err(bad)?;
+        CachedDevice::new(disk, log, Vec::new(), cache, options)
+    }
+
+    fn read_cache(
+        &self,
+        cache: &CacheOptions,
+        options: &OpenOptions,
+        whole: bool,
+    ) -> Result<(Log, Vec<Recovered>), CacheError> {
+        let (id, features) = (self.id(), self.object().features);
+        let keys = self.sources.own().coding.keys.as_ref();
+        let fault = options.device_fault();
+        match Log::read(&cache.device, id, features, keys, fault, whole)? {
+            OnDevice::Log(log, flushes) => Ok((*log, flushes)),
+            OnDevice::New => {
+                let log = Log::format(&cache.device, id, features, keys, fault)?;
+                Ok((log, Vec::new()))
+            }
+        }
+    }
+
+    fn deposed(&self, cache: &CacheOptions, flushes: &[Recovered]) -> OpenError {
+        let weights = flushes.iter().map(|flush| flush.contents.weight());
+        OpenError::Deposed {
+            url: self.url(),
+            cache: cache.name.clone(),
+            flushes: flushes.len() as u64,
+            bytes: weights.sum::<u64>() * BLOCK_SIZE as u64,
+        }
+    }
+}
+
+/// What is to be done with a log's flushes, after term `previous` was sealed before slot `first`.
+fn verdict(log: &Log, previous: Term, first: Slot, options: &OpenOptions) -> TailVerdict {
+    let header = log.header();
+    let tail = Tail {
+        // The log's own term, or the one before, if that was never opened.
+        term: match previous == header.before {
+            true => header.before,
+            false => header.term,
+        },
+        first: header.stored.next(),
+        // How far the store got is not known.
+        last: Slot(u64::MAX),
+    };
+    tail.verdict(previous, first, options.protocol_faults())
+}

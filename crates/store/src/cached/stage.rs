@@ -1,0 +1,192 @@
+//! Which flushes the store lacks, and when that is too much: plain state, without I/O and clocks.
+
+use std::collections::VecDeque;
+
+/// How far the store may be behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) lag_ms: u64,
+    pub(super) lag_blocks: u64,
+    /// Flushes wait this long for others that share a request.
+    pub(super) group_ms: u64,
+}
+
+/// Blocks that are sent without waiting for more.
+const SEND_BLOCKS: u64 = 1024;
+
+/// A flush that the cache has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Staged {
+    /// Its number; they count on.
+    pub(super) number: u64,
+    /// When it was closed, in milliseconds of the clock.
+    pub(super) at_ms: u64,
+    /// Blocks and holes.
+    pub(super) weight: u64,
+    /// Where the log's record of it ends.
+    pub(super) end: u64,
+}
+
+/// Flushes that the store has not acknowledged, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stage {
+    staged: VecDeque<Staged>,
+    weight: u64,
+    /// The first of them that was not handed to the disk below, and the weight of those from it on.
+    unsent: u64,
+    unsent_weight: u64,
+    /// Flushes up to this one are older than any lag: they were acknowledged before this process began.
+    overdue: u64,
+}
+
+impl Stage {
+    /// The cache has one more flush.
+    pub(super) fn push(&mut self, flush: Staged) {
+        if self.staged.is_empty() {
+            self.unsent = self.unsent.max(flush.number);
+        }
+        self.weight += flush.weight;
+        self.unsent_weight += flush.weight;
+        self.staged.push_back(flush);
+    }
+
+    /// All flushes so far were acknowledged before this process began, at a time that is not known.
+    pub(super) fn are_overdue(&mut self) {
+        self.overdue = self.staged.back().map_or(0, |last| last.number);
+    }
+
+    /// All flushes up to this one were handed over.
+    pub(super) fn sent(&mut self, upto: u64) {
+        while let Some(flush) = (self.first_unsent().copied()).filter(|flush| flush.number <= upto)
+        {
+            self.unsent_weight -= flush.weight;
+            self.unsent = flush.number + 1;
+        }
+    }
+
+    /// The store has all flushes up to this one. Returns the last that left.
+    pub(super) fn stored(&mut self, upto: u64) -> Option<Staged> {
+        let mut last = None;
+        while let Some(first) = self.staged.front().filter(|first| first.number <= upto) {
+            self.weight -= first.weight;
+            last = self.staged.pop_front();
+        }
+        last
+    }
+
+    fn first_unsent(&self) -> Option<&Staged> {
+        let oldest = self.staged.front()?;
+        let index = self.unsent.saturating_sub(oldest.number);
+        self.staged.get(usize::try_from(index).ok()?)
+    }
+
+    /// Whether flushes that were not handed over are to be sent now.
+    pub(super) fn is_due(&self, bounds: Bounds, now_ms: u64) -> bool {
+        let old = |flush: &Staged| {
+            flush.number <= self.overdue || now_ms.saturating_sub(flush.at_ms) >= bounds.group_ms
+        };
+        self.unsent_weight >= SEND_BLOCKS || self.first_unsent().is_some_and(old)
+    }
+
+    pub(super) fn has_unsent(&self) -> bool {
+        self.first_unsent().is_some()
+    }
+
+    /// Whether the flush `number` may be acknowledged: of the flushes that the store lacks, those before it are younger than
+    /// the lag, and all of them are no more than the lag allows.
+    pub(super) fn may_acknowledge(&self, number: u64, bounds: Bounds, now_ms: u64) -> bool {
+        let Some(oldest) = self.staged.front().filter(|oldest| oldest.number <= number) else {
+            return true;
+        };
+        oldest.number > self.overdue
+            && now_ms.saturating_sub(oldest.at_ms) < bounds.lag_ms
+            && self.weight <= bounds.lag_blocks
+    }
+
+    /// Whether one more flush may be begun.
+    pub(super) fn has_room(&self, bounds: Bounds) -> bool {
+        self.weight <= bounds.lag_blocks
+    }
+
+    /// The oldest flush that the store lacks.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.staged.front().map(|oldest| oldest.number)
+    }
+
+    /// Whether the store has this flush.
+    pub(super) fn is_stored(&self, number: u64) -> bool {
+        self.staged
+            .front()
+            .is_none_or(|oldest| oldest.number > number)
+    }
+
+    /// How many flushes the store lacks, their blocks, and the age of the oldest.
+    pub(super) fn lag(&self, now_ms: u64) -> (u64, u64, u64) {
+        let age = |oldest: &Staged| now_ms.saturating_sub(oldest.at_ms);
+        let age = self.staged.front().map_or(0, age);
+        (self.staged.len() as u64, self.weight, age)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOUNDS: Bounds = Bounds {
+        lag_ms: 5000,
+        lag_blocks: 100,
+        group_ms: 250,
+    };
+
+    fn flush(number: u64, at_ms: u64, weight: u64) -> Staged {
+        Staged {
+            number,
+            at_ms,
+            weight,
+            end: number * 10,
+        }
+    }
+
+    #[test]
+    fn a_flush_waits_for_the_store_when_it_is_too_far_behind() {
+        let mut stage = Stage::default();
+        stage.push(flush(1, 0, 10));
+        stage.push(flush(2, 4000, 90));
+        assert!(stage.may_acknowledge(2, BOUNDS, 4999));
+        assert!(!stage.may_acknowledge(2, BOUNDS, 5000), "too old");
+        stage.sent(2);
+        assert!(!stage.is_stored(1));
+        assert_eq!(stage.stored(1).map(|last| last.end), Some(10));
+        assert!(stage.is_stored(1) && !stage.is_stored(2));
+        assert!(stage.may_acknowledge(2, BOUNDS, 5000));
+        stage.push(flush(3, 5000, 11));
+        assert!(!stage.may_acknowledge(3, BOUNDS, 5000), "too much");
+        assert!(!stage.has_room(BOUNDS));
+        assert_eq!(stage.lag(6000), (2, 101, 2000));
+        assert!(stage.stored(9).is_some() && stage.stored(9).is_none());
+        assert!(stage.may_acknowledge(3, BOUNDS, 99_999));
+    }
+
+    #[test]
+    fn what_was_acknowledged_before_this_process_holds_up_all_flushes() {
+        let mut stage = Stage::default();
+        stage.push(flush(4, 0, 1));
+        stage.are_overdue();
+        stage.push(flush(5, 0, 1));
+        assert!(stage.is_due(BOUNDS, 0) && !stage.may_acknowledge(5, BOUNDS, 0));
+        stage.sent(5);
+        assert!(stage.stored(4).is_some() && stage.may_acknowledge(5, BOUNDS, 0));
+    }
+
+    #[test]
+    fn flushes_are_sent_when_they_are_many_or_have_waited() {
+        let mut stage = Stage::default();
+        assert!(!stage.is_due(BOUNDS, 1 << 40) && !stage.has_unsent());
+        stage.push(flush(7, 1000, 1));
+        assert!(!stage.is_due(BOUNDS, 1249) && stage.is_due(BOUNDS, 1250));
+        stage.sent(7);
+        assert!(!stage.is_due(BOUNDS, 1250) && !stage.has_unsent());
+        stage.push(flush(8, 1250, SEND_BLOCKS));
+        assert!(stage.is_due(BOUNDS, 1250));
+    }
+}
