@@ -1,0 +1,186 @@
+//! `flush=cache` through the program: a directory as the store, a file as the cache, a killed server, a take-over.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+#[path = "common/programs.rs"]
+mod programs;
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Option<Place> {
+        if !Path::new("/dev/fuse").exists() || !rustix::process::geteuid().is_root() {
+            println!("skipped: mounting needs /dev/fuse and root here");
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("mnt")).unwrap();
+        Some(Place { dir })
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("file://{}/{name}", self.dir.path().display())
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        programs::run(self.dir.path(), programs::PROGRAM, args)
+    }
+
+    #[track_caller]
+    fn must(&self, args: &[&str]) -> String {
+        let output = programs::run_when_free(|| self.run(args));
+        let said = programs::said(&output);
+        assert!(output.status.success(), "{args:?}: {said}");
+        said
+    }
+
+    #[track_caller]
+    fn must_refuse(&self, args: &[&str], words: &str) {
+        let output = self.run(args);
+        let said = programs::said(&output);
+        assert!(
+            !output.status.success() && said.contains(words),
+            "{args:?}: {said}"
+        );
+    }
+
+    /// A server that is this process's child, so that it can be killed.
+    fn serve(&self, url: &str, options: &str) -> Child {
+        let mut server = Command::new(programs::PROGRAM)
+            .current_dir(self.dir.path())
+            .args(["mount", "--foreground", "-o", options, url, "mnt"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = BufReader::new(server.stdout.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("mounted at") {
+            line.clear();
+            let read = said.read_line(&mut line).unwrap();
+            assert!(read > 0, "the server ended before the mount answered");
+        }
+        server
+    }
+
+    fn synced(&self, name: &str) {
+        let mut file = fs::File::create(self.at("mnt").join(name)).unwrap();
+        file.write_all(name.as_bytes()).unwrap();
+        file.sync_all().unwrap();
+    }
+
+    /// Nothing reaches the store until it is back: a file stands in its place.
+    fn store_goes_away(&self) {
+        fs::rename(self.at("store"), self.at("away")).unwrap();
+        fs::write(self.at("store"), "").unwrap();
+    }
+
+    fn store_comes_back(&self) {
+        fs::remove_file(self.at("store")).unwrap();
+        fs::rename(self.at("away"), self.at("store")).unwrap();
+    }
+
+    /// A server writes files, of which the second is on the cache alone, and is killed.
+    fn dies_with_a_tail(&self, url: &str, names: [&str; 2]) {
+        let mut server = self.serve(url, CACHED);
+        self.synced(names[0]);
+        self.must(&["sync", "--store", "mnt"]);
+        self.store_goes_away();
+        self.synced(names[1]);
+        let stat = self.must(&["stat", "--json", "mnt"]);
+        assert!(!stat.contains("\"store_lag_flushes_now\": 0"), "{stat}");
+        server.kill().unwrap();
+        server.wait().unwrap();
+        let _ = self.run(&["umount", "mnt"]);
+        self.store_comes_back();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = steadfast_fuse::unmount(&self.at("mnt"), steadfast_fuse::Unmount::Detach);
+    }
+}
+
+const CACHED: &str = "cache=./cache,cache_size=64M,flush=cache,lag=60s";
+
+#[test]
+fn what_only_the_cache_has_is_sent_by_the_next_mount_with_it() {
+    let Some(place) = Place::new() else { return };
+    let url = place.url("store");
+    place.must(&["mkfs", "--size", "1G", "--on", &url, "--flush", "cache"]);
+    let info = place.must(&["store", "info", &url]);
+    assert!(info.contains("flush:      cache"), "{info}");
+    place.must_refuse(
+        &["mount", "-o", "flush=cache", &url, "mnt"],
+        "needs a cache device",
+    );
+    place.must_refuse(
+        &["mount", "-o", "cache=./cache", &url, "mnt"],
+        "needs 'flush=cache'",
+    );
+    place.dies_with_a_tail(&url, ["stored", "cached"]);
+    place.must_refuse(&["mount", &url, "mnt"], "kept flushes on the cache");
+    let said = place.must(&["mount", "-o", CACHED, &url, "mnt"]);
+    assert!(said.contains("that the store lacks"), "{said}");
+    for name in ["stored", "cached"] {
+        assert_eq!(
+            fs::read_to_string(place.at("mnt").join(name)).unwrap(),
+            name
+        );
+    }
+    place.must(&["umount", "mnt"]);
+    place.must(&["fsck", &url]);
+    place.must_refuse(
+        &[
+            "store",
+            "salvage",
+            "--cache",
+            "cache",
+            &url,
+            &place.url("saved"),
+        ],
+        "holds no flushes",
+    );
+}
+
+#[test]
+fn flushes_of_a_deposed_machine_are_saved_in_a_clone() {
+    let Some(place) = Place::new() else { return };
+    let url = place.url("store");
+    place.must(&["mkfs", "--size", "1G", "--on", &url, "--flush", "cache"]);
+    place.dies_with_a_tail(&url, ["stored", "cached"]);
+    // Another machine goes on without the cache.
+    place.must(&["mount", "-o", "take_over", &url, "mnt"]);
+    assert!(place.at("mnt/stored").exists() && !place.at("mnt/cached").exists());
+    place.synced("other");
+    place.must(&["umount", "mnt"]);
+    place.must_refuse(&["mount", "-o", CACHED, &url, "mnt"], "nothing is mixed");
+    let saved = place.url("saved");
+    let said = place.must(&["store", "salvage", "--cache", "cache", &url, &saved]);
+    assert!(said.contains("after-term-"), "{said}");
+    place.must(&["mount", &saved, "mnt"]);
+    assert_eq!(
+        fs::read_to_string(place.at("mnt/cached")).unwrap(),
+        "cached"
+    );
+    assert!(!place.at("mnt/other").exists());
+    place.must(&["umount", "mnt"]);
+    place.must(&["fsck", &saved]);
+    // The cache is free again, and the volume is what the other machine left.
+    place.must(&["mount", "-o", CACHED, &url, "mnt"]);
+    assert!(place.at("mnt/other").exists() && !place.at("mnt/cached").exists());
+    place.must(&["umount", "mnt"]);
+    place.must(&["fsck", &url]);
+    let checked = place.must(&["store", "check", &url]);
+    assert!(checked.contains("clean"), "{checked}");
+}
