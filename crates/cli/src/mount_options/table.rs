@@ -196,8 +196,11 @@ The blocks of an encrypted volume are encrypted there, too.",
             };
             Ok(())
         })],
-        help: "on an object store: when a flush is durable: store (default), or cache, with cache=FILE and a volume of 'mkfs --flush cache'",
-        manual: "For a volume on an object store.
+        help: "on an object store: when a flush is durable: store (default), or cache, which needs cache=FILE",
+        manual: "For a volume on an object store;
+.B cache
+for one made by
+.B mkfs \\-\\-flush cache.
 .RS
 .TP
 .B store

@@ -102,6 +102,13 @@ pub(super) const SECTIONS: &[Sections] = &[
         )],
     ),
     usual(
+        "steadfast-store-salvage",
+        &[(
+            "steadfast store salvage --cache /dev/nvme0n1p3 s3://bucket/prefix s3://bucket/saved",
+            "Make a volume that has what only the cache has, beside the one that another machine took over.",
+        )],
+    ),
+    usual(
         "steadfast-store-rekey",
         &[(
             "steadfast store rekey --key-file old --new-key-file new s3://bucket/prefix",
