@@ -574,9 +574,12 @@ impl Inner {
 
     /// All waiting threads look again: a failure, or data that a batch waited for.
     pub(crate) fn wake_everybody(&self, core: MutexGuard<'_, Core>) {
+        let waiting = core.batch_waiters;
         drop(core);
         self.changed.notify_all();
-        self.batches.iter().for_each(Condvar::notify_all);
+        for (batch, _) in self.batches.iter().zip(waiting).filter(|(_, n)| *n > 0) {
+            batch.notify_all();
+        }
     }
 
     /// Waits until the batch that is to hold `ids` ends, or a thread must lead it.
