@@ -165,7 +165,10 @@ fn differs(root: &Value, schema: &Value, value: &Value, at: &str) -> Option<Stri
     let wrong = |fits: bool| (!fits).then(|| format!("{at}: {value}"));
     match schema["type"].as_str() {
         Some("string") => wrong(value.is_string()),
-        Some("integer") => wrong(value.is_u64()),
+        Some("integer") => {
+            let least = schema["minimum"].as_i64().unwrap_or(0);
+            wrong(value.as_i64().is_some_and(|n| n >= least))
+        }
         Some("boolean") => wrong(value.is_boolean()),
         Some("null") => wrong(value.is_null()),
         Some("array") => match value.as_array() {
