@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -422,8 +423,17 @@ fn an_interrupt_gives_what_was_found_so_far() {
         .env("COUNT", place.dir().join("count"));
     command.env("READY", &ready).env("GO", &go);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = command.spawn().unwrap();
-    fs::read(&ready).unwrap();
+    let mut child = command.spawn().unwrap();
+    // Opened for both, it needs no partner: a command that ends early is a failure, and no hang.
+    let both = fs::OpenOptions::new().read(true).write(true).open(&ready);
+    let mut ready = both.unwrap();
+    rustix::fs::fcntl_setfl(&ready, rustix::fs::OFlags::NONBLOCK).unwrap();
+    while ready.read_exact(&mut [0]).is_err() {
+        if child.try_wait().unwrap().is_some() {
+            panic!("{}", said(&child.wait_with_output().unwrap()));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
     fs::write(&go, "on\n").unwrap();

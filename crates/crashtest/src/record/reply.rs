@@ -1,4 +1,4 @@
-//! What requests have in common: who asks, how long the kernel keeps an answer, calls that make or remove a name.
+//! What requests have in common: the process that asks, how long the kernel keeps an answer, calls that make or remove a name.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -116,19 +116,18 @@ impl Server {
         self.calls.requester(req.pid(), req.uid(), req.gid())
     }
 
-    /// A call that makes an inode.
-    pub(super) fn make(
+    /// A call that makes an inode; its attributes.
+    pub(super) fn made(
         &self,
         req: &Request,
         parent: INodeNo,
         name: &OsStr,
-        reply: ReplyEntry,
         op: Op,
-    ) {
+    ) -> Result<Attr, Code> {
         let begin = self.calls.now();
         self.calls.before_names();
         if self.special_name(parent, name).is_some() {
-            return reply.error(Code::EEXIST);
+            return Err(Code::EEXIST);
         }
         let made = self.calls.perform_with(
             self.who(req),
@@ -138,9 +137,21 @@ impl Server {
             |tree, outcome| tree.getattr(outcome.made().unwrap_or_default()),
         );
         self.named(parent, name, made.is_ok());
-        match made {
-            Ok(Ok(attr)) => self.entry(reply, &attr),
-            Ok(Err(e)) | Err(e) => reply.error(code(e)),
+        made.and_then(|attr| attr).map_err(code)
+    }
+
+    /// The same, answered with the entry.
+    pub(super) fn make(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        reply: ReplyEntry,
+        op: Op,
+    ) {
+        match self.made(req, parent, name, op) {
+            Ok(attr) => self.entry(reply, &attr),
+            Err(e) => reply.error(e),
         }
     }
 

@@ -356,34 +356,21 @@ impl Filesystem for Server {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let begin = self.calls.now();
-        self.calls.before_names();
-        if self.special_name(parent, name).is_some() {
-            return reply.error(Code::EEXIST);
-        }
         let op = Op::Create {
             parent: parent.0,
             name: name.as_bytes().to_vec(),
             perm: (mode & 0o7777) as u16,
             flags: flags as u32,
         };
-        let made = self.calls.perform_with(
-            self.who(req),
-            begin,
-            &[],
-            |_| op,
-            |tree, outcome| tree.getattr(outcome.made().unwrap_or_default()),
-        );
-        self.named(parent, name, made.is_ok());
-        match made {
-            Ok(Ok(attr)) => reply.created(
+        match self.made(req, parent, name, op) {
+            Ok(attr) => reply.created(
                 &self.keep(),
                 &convert::attr(&attr),
                 Generation(attr.generation),
                 FileHandle(0),
                 self.opened(),
             ),
-            Ok(Err(e)) | Err(e) => reply.error(code(e)),
+            Err(e) => reply.error(e),
         }
     }
 

@@ -35,7 +35,7 @@ fn failures(report: &Report, model: &str) -> Vec<(String, String, String)> {
         .collect()
 }
 
-/// What is told of the run as a whole and is no failure: syncs that can go, warnings, what was not seen.
+/// What the report says of the run as a whole, apart from failures: syncs that can go, warnings, what was not seen.
 fn remarks(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = report.recovery.iter().map(text::recoveries).collect();
     for s in &report.superfluous {

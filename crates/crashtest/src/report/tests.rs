@@ -1,4 +1,4 @@
-//! What is told beside the findings is in HTML, JUnit and SARIF, too, and stays text there.
+//! What the report says beside the findings is in HTML, JUnit and SARIF, too, and stays text there.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use super::*;
