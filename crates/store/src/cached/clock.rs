@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often a clock that a test moves is looked at.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A clock in milliseconds that runs on while the machine sleeps; or one that a test moves.
 #[derive(Clone, Debug, Default)]
@@ -21,5 +25,13 @@ impl LagClock {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let (seconds, nanoseconds) = (now.tv_sec.max(0) as u64, now.tv_nsec.max(0) as u64);
         seconds * 1000 + nanoseconds / 1_000_000
+    }
+
+    /// How long a thread may sleep that has something to do in so many milliseconds of this clock.
+    pub(super) fn sleep(&self, ms: u64) -> Duration {
+        match self.0 {
+            Some(_) => LOOK,
+            None => Duration::from_millis(ms),
+        }
     }
 }

@@ -14,14 +14,10 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 use steadfast_block::{
     BLOCK_SIZE, BlockDevice, BlockNo, DeviceError, DeviceOp, Geometry, Snapshot, Ticket,
     check_count, check_range, check_segments,
 };
-
-/// How often the sender and flushes that wait look at the clock.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// How far the store is behind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,8 +90,15 @@ impl Shared {
         relock(&self.state)
     }
 
+    /// Waits until something changes. A failure of the disk below is noticed by the sender or by the acknowledger, which tell.
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let waited = self.changed.wait_timeout(state, LOOK);
+        let waited = self.changed.wait(state);
+        waited.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same, for so many milliseconds at most.
+    fn wait_ms<'a>(&self, state: MutexGuard<'a, State>, ms: u64) -> MutexGuard<'a, State> {
+        let waited = self.changed.wait_timeout(state, self.clock.sleep(ms));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
@@ -206,15 +209,20 @@ impl Shared {
             let (contents, upto) = {
                 let mut state = self.lock();
                 loop {
-                    if state.stop || self.check(&state).is_err() {
+                    if state.stop {
                         return;
                     }
-                    let due = state.stage.is_due(self.bounds, self.clock.now_ms())
-                        || state.urgent > 0 && state.stage.has_unsent();
-                    if due && !state.ready.is_empty() {
-                        break;
+                    if let Err(failed) = self.check(&state) {
+                        drop(state);
+                        self.fail(&failed);
+                        return;
                     }
-                    state = self.wait(state);
+                    let due_in = state.stage.due_in(self.bounds, self.clock.now_ms());
+                    state = match due_in {
+                        None => self.wait(state),
+                        Some(ms) if ms > 0 && state.urgent == 0 => self.wait_ms(state, ms),
+                        Some(_) => break,
+                    };
                 }
                 state.handing = Arc::new(std::mem::take(&mut state.ready));
                 let upto = state.ready_upto;

@@ -80,16 +80,14 @@ impl Stage {
         self.staged.get(usize::try_from(index).ok()?)
     }
 
-    /// Whether flushes that were not handed over are to be sent now.
-    pub(super) fn is_due(&self, bounds: Bounds, now_ms: u64) -> bool {
-        let old = |flush: &Staged| {
-            flush.number <= self.overdue || now_ms.saturating_sub(flush.at_ms) >= bounds.group_ms
-        };
-        self.unsent_weight >= SEND_BLOCKS || self.first_unsent().is_some_and(old)
-    }
-
-    pub(super) fn has_unsent(&self) -> bool {
-        self.first_unsent().is_some()
+    /// In how many milliseconds the flushes that were not handed over are to be sent; None if there are none.
+    pub(super) fn due_in(&self, bounds: Bounds, now_ms: u64) -> Option<u64> {
+        let first = self.first_unsent()?;
+        if first.number <= self.overdue || self.unsent_weight >= SEND_BLOCKS {
+            return Some(0);
+        }
+        let age = now_ms.saturating_sub(first.at_ms);
+        Some(bounds.group_ms.saturating_sub(age))
     }
 
     /// Whether the flush `number` may be acknowledged: of the flushes that the store lacks, those before it are younger than
@@ -173,7 +171,7 @@ mod tests {
         stage.push(flush(4, 0, 1));
         stage.are_overdue();
         stage.push(flush(5, 0, 1));
-        assert!(stage.is_due(BOUNDS, 0) && !stage.may_acknowledge(5, BOUNDS, 0));
+        assert!(stage.due_in(BOUNDS, 0) == Some(0) && !stage.may_acknowledge(5, BOUNDS, 0));
         stage.sent(5);
         assert!(stage.stored(4).is_some() && stage.may_acknowledge(5, BOUNDS, 0));
     }
@@ -181,12 +179,13 @@ mod tests {
     #[test]
     fn flushes_are_sent_when_they_are_many_or_have_waited() {
         let mut stage = Stage::default();
-        assert!(!stage.is_due(BOUNDS, 1 << 40) && !stage.has_unsent());
+        assert_eq!(stage.due_in(BOUNDS, 1 << 40), None);
         stage.push(flush(7, 1000, 1));
-        assert!(!stage.is_due(BOUNDS, 1249) && stage.is_due(BOUNDS, 1250));
+        assert_eq!(stage.due_in(BOUNDS, 1249), Some(1));
+        assert_eq!(stage.due_in(BOUNDS, 1251), Some(0));
         stage.sent(7);
-        assert!(!stage.is_due(BOUNDS, 1250) && !stage.has_unsent());
+        assert_eq!(stage.due_in(BOUNDS, 1250), None);
         stage.push(flush(8, 1250, SEND_BLOCKS));
-        assert!(stage.is_due(BOUNDS, 1250));
+        assert_eq!(stage.due_in(BOUNDS, 1250), Some(0));
     }
 }

@@ -247,12 +247,12 @@ fn a_plain_volume_has_the_first_version_and_others_have_the_second() {
     let bytes = encode_volume(&volume(features));
     let mut body = bytes[ENVELOPE..].to_vec();
     let at = body.len() - 6;
-    body[at] |= 4;
+    body[at] |= 8;
     let mut draft = Draft::new(body.len());
     draft.put(&body);
     let coding = Coding::new(VOLUME, features, None);
     let (bytes, _) = draft.finish(&coding, ObjectName::Volume);
-    assert_eq!(decode_volume(&bytes), Err(Bad::Features(5)));
+    assert_eq!(decode_volume(&bytes), Err(Bad::Features(9)));
 }
 
 /// Every bit counts: flip any, and the object is refused. Cut or lengthen it, and it is refused.
