@@ -27,7 +27,7 @@ impl LagClock {
         seconds * 1000 + nanoseconds / 1_000_000
     }
 
-    /// How long a thread may sleep that has something to do in so many milliseconds of this clock.
+    /// How long a thread may sleep if its work is due when this clock has gone on by `ms`.
     pub(super) fn sleep(&self, ms: u64) -> Duration {
         match self.0 {
             Some(_) => LOOK,

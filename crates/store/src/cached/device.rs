@@ -90,13 +90,13 @@ impl Shared {
         relock(&self.state)
     }
 
-    /// Waits until something changes. A failure of the disk below is noticed by the sender or by the acknowledger, which tell.
+    /// Waits until something changes. The sender and the acknowledger notice a failure of the disk below, and wake all others.
     fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         let waited = self.changed.wait(state);
         waited.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same, for so many milliseconds at most.
+    /// The same, for `ms` milliseconds of the clock at most.
     fn wait_ms<'a>(&self, state: MutexGuard<'a, State>, ms: u64) -> MutexGuard<'a, State> {
         let waited = self.changed.wait_timeout(state, self.clock.sleep(ms));
         waited.unwrap_or_else(PoisonError::into_inner).0
@@ -162,8 +162,13 @@ impl Shared {
             Arc::clone(&state.closing)
         };
         let weight = contents.weight();
-        while !relock(&self.log).has_room(weight) {
+        // A record leaves the log before its flush leaves the stage: if there is no room after this look at the stage, the
+        // stage changes when there is more.
+        loop {
             let oldest = self.lock().stage.oldest();
+            if relock(&self.log).has_room(weight) {
+                break;
+            }
             self.wait_until(|state| state.stage.oldest() != oldest)?;
         }
         let at_ms = self.clock.now_ms();
@@ -261,11 +266,7 @@ impl Shared {
                 self.fail(&error);
                 return;
             }
-            let last = {
-                let mut state = self.lock();
-                state.sent.pop_front();
-                state.stage.stored(upto)
-            };
+            let last = self.lock().stage.last_upto(upto);
             let dropped = last.map(|last| {
                 let mut log = relock(&self.log);
                 log.stored(last.number, last.end, Slot(ticket.0))
@@ -274,6 +275,10 @@ impl Shared {
                 self.cache_failed(&error);
                 return;
             }
+            let mut state = self.lock();
+            state.sent.pop_front();
+            state.stage.stored(upto);
+            drop(state);
             self.changed.notify_all();
         }
     }

@@ -64,14 +64,18 @@ impl Stage {
         }
     }
 
-    /// The store has all flushes up to this one. Returns the last that left.
-    pub(super) fn stored(&mut self, upto: u64) -> Option<Staged> {
-        let mut last = None;
+    /// The last of the flushes up to this one.
+    pub(super) fn last_upto(&self, upto: u64) -> Option<Staged> {
+        let mut newest_first = self.staged.iter().rev();
+        newest_first.find(|flush| flush.number <= upto).copied()
+    }
+
+    /// The store has all flushes up to this one.
+    pub(super) fn stored(&mut self, upto: u64) {
         while let Some(first) = self.staged.front().filter(|first| first.number <= upto) {
             self.weight -= first.weight;
-            last = self.staged.pop_front();
+            self.staged.pop_front();
         }
-        last
     }
 
     fn first_unsent(&self) -> Option<&Staged> {
@@ -154,14 +158,17 @@ mod tests {
         assert!(!stage.may_acknowledge(2, BOUNDS, 5000), "too old");
         stage.sent(2);
         assert!(!stage.is_stored(1));
-        assert_eq!(stage.stored(1).map(|last| last.end), Some(10));
+        assert_eq!(stage.last_upto(1).map(|last| last.end), Some(10));
+        stage.stored(1);
         assert!(stage.is_stored(1) && !stage.is_stored(2));
         assert!(stage.may_acknowledge(2, BOUNDS, 5000));
         stage.push(flush(3, 5000, 11));
         assert!(!stage.may_acknowledge(3, BOUNDS, 5000), "too much");
         assert!(!stage.has_room(BOUNDS));
         assert_eq!(stage.lag(6000), (2, 101, 2000));
-        assert!(stage.stored(9).is_some() && stage.stored(9).is_none());
+        assert_eq!(stage.last_upto(9).map(|last| last.number), Some(3));
+        stage.stored(9);
+        assert_eq!(stage.last_upto(9), None);
         assert!(stage.may_acknowledge(3, BOUNDS, 99_999));
     }
 
@@ -173,7 +180,8 @@ mod tests {
         stage.push(flush(5, 0, 1));
         assert!(stage.due_in(BOUNDS, 0) == Some(0) && !stage.may_acknowledge(5, BOUNDS, 0));
         stage.sent(5);
-        assert!(stage.stored(4).is_some() && stage.may_acknowledge(5, BOUNDS, 0));
+        stage.stored(4);
+        assert!(stage.may_acknowledge(5, BOUNDS, 0));
     }
 
     #[test]
