@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Seek};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -82,7 +82,8 @@ struct Importer {
 /// # Errors
 /// If a file cannot be read or written, or the log is no log of strace with these options.
 pub fn import(what: &Import) -> Result<Imported, RecordError> {
-    let births = births(&what.log)?;
+    let mut log = Log::open(&what.log)?;
+    let births = births(&mut log)?;
     let root = what.root.as_os_str().as_bytes();
     let header = Header {
         command: vec![b"strace".to_vec(), what.log.as_os_str().as_bytes().to_vec()],
@@ -113,7 +114,7 @@ pub fn import(what: &Import) -> Result<Imported, RecordError> {
         unseen: 0,
         ended: Ended::Interrupted,
     };
-    each_line(&what.log, |number, text, lines| {
+    log.each_line(|number, text, lines| {
         if let Some(birth) = births.get(&number) {
             importer.born(birth);
         }
@@ -136,31 +137,57 @@ struct Birth {
     shares_descriptors: bool,
 }
 
-/// Calls `work` with each line of a log, by number from 0.
-fn each_line(
-    log: &Path,
-    mut work: impl FnMut(usize, &[u8], &mut Lines) -> Result<(), String>,
-) -> Result<(), RecordError> {
-    let wrong = |source| RecordError::Source {
-        path: log.to_owned(),
-        source,
-    };
-    let file = File::open(log).map_err(wrong)?;
-    let mut lines = Lines::default();
-    for (number, text) in BufReader::new(file).split(b'\n').enumerate() {
-        let text = text.map_err(wrong)?;
-        work(number, &text, &mut lines).map_err(|why| {
-            RecordError::System(format!("{}:{}: {why}", log.display(), number + 1))
+/// A log that can be read twice.
+struct Log<'a> {
+    path: &'a Path,
+    file: File,
+}
+
+impl Log<'_> {
+    /// What is no file, such as a pipe, is copied to one.
+    fn open(path: &Path) -> Result<Log<'_>, RecordError> {
+        let opened = || {
+            let mut file = File::open(path)?;
+            if !file.metadata()?.is_file() {
+                let mut copy = tempfile::tempfile()?;
+                std::io::copy(&mut file, &mut copy)?;
+                file = copy;
+            }
+            Ok(file)
+        };
+        let file = opened().map_err(|source| RecordError::Source {
+            path: path.to_owned(),
+            source,
         })?;
+        Ok(Log { path, file })
     }
-    Ok(())
+
+    /// Calls `work` with each line, by number from 0.
+    fn each_line(
+        &mut self,
+        mut work: impl FnMut(usize, &[u8], &mut Lines) -> Result<(), String>,
+    ) -> Result<(), RecordError> {
+        let wrong = |source| RecordError::Source {
+            path: self.path.to_owned(),
+            source,
+        };
+        self.file.rewind().map_err(wrong)?;
+        let mut lines = Lines::default();
+        for (number, text) in BufReader::new(&self.file).split(b'\n').enumerate() {
+            let text = text.map_err(wrong)?;
+            work(number, &text, &mut lines).map_err(|why| {
+                RecordError::System(format!("{}:{}: {why}", self.path.display(), number + 1))
+            })?;
+        }
+        Ok(())
+    }
 }
 
 /// The processes whose first calls may stand in the log before the end of the call that made them, by the number of the line
 /// on which that call began.
-fn births(log: &Path) -> Result<HashMap<usize, Birth>, RecordError> {
+fn births(log: &mut Log<'_>) -> Result<HashMap<usize, Birth>, RecordError> {
     let mut births = HashMap::new();
-    each_line(log, |number, text, lines| {
+    log.each_line(|number, text, lines| {
         let may_concern = [&b"clone"[..], b"fork"];
         if !(may_concern.iter()).any(|word| text.windows(word.len()).any(|part| part == *word)) {
             return Ok(());

@@ -65,3 +65,25 @@ fn a_thread_may_act_before_its_creator_knows_of_it() {
          8 1.4 write(3</m/f>, \"\\x62\", 1) = 1\n";
     assert_eq!(writes(log), [(0, b"a".to_vec()), (1, b"b".to_vec())]);
 }
+
+/// A log may come through a pipe, though it is read twice.
+#[test]
+fn a_pipe_is_a_log_too() {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    let dir = tempfile::tempdir().unwrap();
+    let (from, mut to) = std::io::pipe().unwrap();
+    let line = b"7 1.0 mkdir(\"\\x2f\\x6d\\x2f\\x64\", 0755) = 0\n";
+    to.write_all(line).unwrap();
+    drop(to);
+    let what = Import {
+        log: format!("/proc/self/fd/{}", from.as_raw_fd()).into(),
+        root: "/m".into(),
+        from: None,
+        trace: dir.path().join("trace"),
+    };
+    import(&what).unwrap();
+    let trace = Trace::open(&what.trace).unwrap();
+    let made = |op: &Op| matches!(op, Op::Mkdir { name, .. } if name == b"d");
+    assert!(trace.calls.iter().any(|call| made(&call.op)));
+}
