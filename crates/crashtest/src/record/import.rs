@@ -20,6 +20,8 @@ use crate::trace::{
 };
 
 mod line;
+#[cfg(test)]
+mod tests;
 use line::{Line, Lines};
 
 /// Most bytes of an imported trace.
@@ -80,11 +82,7 @@ struct Importer {
 /// # Errors
 /// If a file cannot be read or written, or the log is no log of strace with these options.
 pub fn import(what: &Import) -> Result<Imported, RecordError> {
-    let wrong = |path: &Path, source| RecordError::Source {
-        path: path.to_owned(),
-        source,
-    };
-    let log = File::open(&what.log).map_err(|e| wrong(&what.log, e))?;
+    let births = births(&what.log)?;
     let root = what.root.as_os_str().as_bytes();
     let header = Header {
         command: vec![b"strace".to_vec(), what.log.as_os_str().as_bytes().to_vec()],
@@ -115,21 +113,74 @@ pub fn import(what: &Import) -> Result<Imported, RecordError> {
         unseen: 0,
         ended: Ended::Interrupted,
     };
-    let mut lines = Lines::default();
-    for (number, text) in BufReader::new(log).split(b'\n').enumerate() {
-        let text = text.map_err(|e| wrong(&what.log, e))?;
-        let line = lines.next(&text).map_err(|why| {
-            RecordError::System(format!("{}:{}: {why}", what.log.display(), number + 1))
-        })?;
-        if let Some(line) = line {
+    each_line(&what.log, |number, text, lines| {
+        if let Some(birth) = births.get(&number) {
+            importer.born(birth);
+        }
+        if let Some(line) = lines.next(number, text)? {
             importer.take(&line);
         }
-    }
+        Ok(())
+    })?;
     let (_, counts) = importer.calls.finish(importer.ended, 0)?;
     Ok(Imported {
         counts,
         unseen: importer.unseen,
     })
+}
+
+/// A process or thread that was made by a call whose end is on a later line.
+struct Birth {
+    parent: u32,
+    child: u32,
+    shares_descriptors: bool,
+}
+
+/// Calls `work` with each line of a log, by number from 0.
+fn each_line(
+    log: &Path,
+    mut work: impl FnMut(usize, &[u8], &mut Lines) -> Result<(), String>,
+) -> Result<(), RecordError> {
+    let wrong = |source| RecordError::Source {
+        path: log.to_owned(),
+        source,
+    };
+    let file = File::open(log).map_err(wrong)?;
+    let mut lines = Lines::default();
+    for (number, text) in BufReader::new(file).split(b'\n').enumerate() {
+        let text = text.map_err(wrong)?;
+        work(number, &text, &mut lines).map_err(|why| {
+            RecordError::System(format!("{}:{}: {why}", log.display(), number + 1))
+        })?;
+    }
+    Ok(())
+}
+
+/// The processes whose first calls may stand in the log before the end of the call that made them, by the number of the line
+/// on which that call began.
+fn births(log: &Path) -> Result<HashMap<usize, Birth>, RecordError> {
+    let mut births = HashMap::new();
+    each_line(log, |number, text, lines| {
+        let may_concern = [&b"clone"[..], b"fork"];
+        if !(may_concern.iter()).any(|word| text.windows(word.len()).any(|part| part == *word)) {
+            return Ok(());
+        }
+        // Other lines are looked at when the log is imported.
+        if let Ok(Some(line)) = lines.next(number, text)
+            && let Some(begun) = line.begun
+            && line.makes_a_process()
+            && line.result > 0
+        {
+            let birth = Birth {
+                parent: line.thread,
+                child: line.result as u32,
+                shares_descriptors: line.shares_descriptors(),
+            };
+            births.insert(begun, birth);
+        }
+        Ok(())
+    })?;
+    Ok(births)
 }
 
 impl Importer {
@@ -353,25 +404,33 @@ impl Importer {
         }
     }
 
+    fn born(&mut self, birth: &Birth) {
+        let Birth { parent, child, .. } = *birth;
+        if birth.shares_descriptors {
+            let process = self.threads.get(&parent).copied().unwrap_or(parent);
+            self.threads.insert(child, process);
+            return;
+        }
+        let copy = self.process(parent).clone();
+        for file in copy.files.values() {
+            self.open[*file].copies += 1;
+        }
+        // The number may have been a thread's before.
+        self.threads.remove(&child);
+        self.processes.insert(child, copy);
+    }
+
     /// Descriptors, positions, processes and working directories.
     fn descriptors(&mut self, line: &Line<'_>) {
         let t = line.thread;
         let fd = line.at(0).fd();
         match line.call {
-            "clone" | "clone3" | "fork" | "vfork" => {
-                let child = line.result as u32;
-                let shared = line.has("CLONE_FILES") || line.has("CLONE_THREAD");
-                let process = self.threads.get(&t).copied().unwrap_or(t);
-                if shared && line.call != "vfork" {
-                    self.threads.insert(child, process);
-                    return;
-                }
-                let copy = self.process(t).clone();
-                for file in copy.files.values() {
-                    self.open[*file].copies += 1;
-                }
-                self.processes.insert(child, copy);
-            }
+            // Where it began on an earlier line, the child is known since then.
+            _ if line.makes_a_process() && line.begun.is_none() => self.born(&Birth {
+                parent: t,
+                child: line.result as u32,
+                shares_descriptors: line.shares_descriptors(),
+            }),
             "chdir" => {
                 if let Some(path) = line.at(0).string().map(<[u8]>::to_vec) {
                     let process = self.process(t);

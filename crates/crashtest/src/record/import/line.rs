@@ -11,6 +11,8 @@ pub(super) struct Line<'a> {
     /// Strings among the arguments, decoded, by argument.
     strings: Vec<Vec<Vec<u8>>>,
     pub(super) result: i64,
+    /// The number of the line on which it began, if that was an earlier one.
+    pub(super) begun: Option<usize>,
 }
 
 /// An argument.
@@ -20,16 +22,17 @@ pub(super) struct Argument<'l> {
     strings: &'l [Vec<u8>],
 }
 
-/// Calls that began on an earlier line, by thread.
+/// Calls that began on an earlier line, by thread: the line's number, and what it has of the call.
 #[derive(Default)]
 pub(super) struct Lines {
-    begun: HashMap<u32, String>,
+    begun: HashMap<u32, (usize, String)>,
     whole: String,
 }
 
 impl Lines {
-    /// The call that a line ends, if it ends one.
-    pub(super) fn next(&mut self, text: &[u8]) -> Result<Option<Line<'_>>, String> {
+    /// The call that a line ends, if it ends one. Lines are numbered by the caller.
+    pub(super) fn next(&mut self, number: usize, text: &[u8]) -> Result<Option<Line<'_>>, String> {
+        let mut begun = None;
         let text = std::str::from_utf8(text)
             .map_err(|_| "no log of strace with -xx: it holds raw bytes".to_owned())?;
         let Some((thread, rest)) = text.split_once(' ') else {
@@ -47,7 +50,7 @@ impl Lines {
         if let Some(begin) = rest.strip_suffix(" <unfinished ...>") {
             // What ends the process does not return.
             if !begin.starts_with("exit_group(") {
-                self.begun.insert(thread, begin.to_owned());
+                self.begun.insert(thread, (number, begin.to_owned()));
                 return Ok(None);
             }
             self.whole = format!("{begin}) = ?");
@@ -55,16 +58,18 @@ impl Lines {
             .strip_prefix("<... ")
             .and_then(|r| r.split_once(" resumed>"))
         {
-            let begin = self.begun.remove(&thread).unwrap_or_default();
+            let begin = self.begun.remove(&thread);
+            begun = begin.as_ref().map(|(number, _)| *number);
+            let begin = begin.map_or_else(String::new, |(_, begin)| begin);
             self.whole = format!("{begin}{end}");
         } else {
             rest.clone_into(&mut self.whole);
         }
-        Ok(parsed(thread, &self.whole))
+        Ok(parsed(thread, &self.whole, begun))
     }
 }
 
-fn parsed(thread: u32, text: &str) -> Option<Line<'_>> {
+fn parsed(thread: u32, text: &str, begun: Option<usize>) -> Option<Line<'_>> {
     let (call, rest) = text.split_once('(')?;
     let (arguments, result) = rest.rsplit_once(") ")?;
     let result = result.trim_start().strip_prefix("= ")?;
@@ -84,6 +89,7 @@ fn parsed(thread: u32, text: &str) -> Option<Line<'_>> {
         arguments,
         strings,
         result,
+        begun,
     })
 }
 
@@ -132,6 +138,16 @@ impl Line<'_> {
             text: self.arguments.get(i).copied().unwrap_or_default(),
             strings: self.strings.get(i).map_or(&[], Vec::as_slice),
         }
+    }
+
+    /// Whether the call makes a process or a thread, which is its result.
+    pub(super) fn makes_a_process(&self) -> bool {
+        ["clone", "clone3", "fork", "vfork"].contains(&self.call)
+    }
+
+    /// Whether what it makes shares the caller's descriptors.
+    pub(super) fn shares_descriptors(&self) -> bool {
+        self.call != "vfork" && (self.has("CLONE_FILES") || self.has("CLONE_THREAD"))
     }
 
     /// The working directory, if the call names it.
