@@ -463,7 +463,7 @@ impl Journal {
         self.inner().told().1.streams.counts()
     }
 
-    /// The newest merges, oldest first, at most [`MERGES_KEPT`].
+    /// The newest merges, oldest first, at most [`MERGES_KEPT`](crate::MERGES_KEPT).
     #[must_use]
     pub fn merges(&self) -> Vec<Merge> {
         self.inner().told().1.streams.merges()

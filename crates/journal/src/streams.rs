@@ -39,17 +39,17 @@ pub struct Merge {
 /// Merges since the journal was opened, by cause.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MergeCounts {
-    /// [`Object::File`].
+    /// [`Object::File`](crate::Object::File).
     pub file: u64,
-    /// [`Object::Name`].
+    /// [`Object::Name`](crate::Object::Name).
     pub name: u64,
-    /// [`Object::Directory`].
+    /// [`Object::Directory`](crate::Object::Directory).
     pub directory: u64,
-    /// [`Object::Block`].
+    /// [`Object::Block`](crate::Object::Block).
     pub block: u64,
-    /// [`Object::Topology`].
+    /// [`Object::Topology`](crate::Object::Topology).
     pub topology: u64,
-    /// [`Object::Key`].
+    /// [`Object::Key`](crate::Object::Key).
     pub key: u64,
     /// [`Together::Bytes`].
     pub bytes: u64,
