@@ -6,14 +6,14 @@
 //! extent promises that its blocks have not been written since they were allocated.
 
 use crate::btree;
-use crate::data::{ATTEMPTS_MAX, PAGE, check_end, require_file, shape};
+use crate::data::{ATTEMPTS_MAX, check_end, require_file, shape};
 use crate::error::from_journal;
 use crate::extents::{self, Extent};
 use crate::in_place::Concerns;
 use crate::inode::{self, Inode, Place, State};
 use crate::layout::DiskInode;
-use crate::mount::Fs;
-use crate::pages::{COST_INODE, Needs, Shape};
+use crate::mounted::Mounted;
+use crate::pages::{COST_INODE, Needs, PAGE, Shape};
 use crate::reader::Current;
 use crate::truncate::{slice_bytes, zero_written};
 use crate::work::{COST_BITS, COST_BLOCK, COST_RANGE, Work};
@@ -38,7 +38,7 @@ enum Step {
     Retry,
 }
 
-impl Fs {
+impl Mounted {
     /// Changes the allocation of a range of a file.
     ///
     /// # Errors

@@ -18,10 +18,10 @@ use crate::extents::{self, Extent};
 use crate::in_place::Concerns;
 use crate::inode::{self, Inode, Place, State};
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::out_of_place::{self, Overwrite};
 pub(crate) use crate::pages::Pages;
-use crate::pages::{Added, COST_INODE, Needs, Shape, Under};
+use crate::pages::{Added, COST_INODE, Needs, PAGE, Shape, Target, Under};
 use crate::reader::{Current, Reader};
 use crate::superblock::Volume;
 use crate::work::{COST_BLOCK, COST_RANGE, Store, Work};
@@ -31,8 +31,6 @@ use steadfast_journal::{Access, Credits, Kind, Object};
 use steadfast_vfs::policy::{self, attrs::perm_after_write};
 use steadfast_vfs::{Caller, Errno, Error, Ino, Result};
 
-/// Bytes of a page.
-pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
 /// Bytes that a crash leaves whole.
 const SECTOR: u64 = SECTOR_SIZE as u64;
 /// Most pages that one operation writes.
@@ -47,19 +45,6 @@ pub(crate) enum From {
     Device,
     /// The same, and it stays in memory then.
     Kept,
-}
-
-/// Where a page of a file is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Target {
-    /// In memory already.
-    Delayed,
-    /// In a written block, to be patched.
-    Written(BlockNo),
-    /// In a written block, to be overwritten in place.
-    InPlace(BlockNo),
-    /// Not in memory yet, to be delayed over what the file has there.
-    New(Under),
 }
 
 /// What a write will do: computed once to ask for credits, and again under the lock.
@@ -111,7 +96,7 @@ pub(crate) fn page_range(offset: u64, len: u64) -> (u64, u64) {
     (offset / PAGE, (offset + len).div_ceil(PAGE))
 }
 
-impl Fs {
+impl Mounted {
     /// Reads up to `buf.len()` bytes at `offset`; returns how many, fewer only at the end.
     ///
     /// # Errors

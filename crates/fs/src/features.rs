@@ -11,10 +11,8 @@ use crate::error::from_journal;
 use crate::layout::{
     FEATURE_ACL, FEATURE_NOCOW, FEATURE_RO_FLAGS, FEATURE_XATTR_BLOCKS, Superblock,
 };
-use crate::mount::Fs;
-use crate::mount::OWN_STREAM;
 use crate::superblock::Volume;
-use crate::work::{COST_BLOCK, COST_RANGE};
+use crate::work::{COST_BLOCK, COST_RANGE, OWN_STREAM, Store};
 use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -55,30 +53,28 @@ impl Features {
             changing: Mutex::default(),
         }
     }
-}
 
-impl Fs {
     /// Has the superblock say that a feature is in use; durable when this returns. May wait for a
     /// commit: hold no lock.
-    pub(crate) fn need(&self, feature: Feature) -> Result<()> {
+    pub(crate) fn need(&self, store: &Store, feature: Feature) -> Result<()> {
         let (word, bit, offset) = match feature {
             Feature::Acl => (
-                &self.features.incompat,
+                &self.incompat,
                 FEATURE_ACL,
                 offset_of!(Superblock, features_incompat),
             ),
             Feature::Flags => (
-                &self.features.read_only,
+                &self.read_only,
                 FEATURE_RO_FLAGS,
                 offset_of!(Superblock, features_ro),
             ),
             Feature::Nocow => (
-                &self.features.incompat,
+                &self.incompat,
                 FEATURE_NOCOW,
                 offset_of!(Superblock, features_incompat),
             ),
             Feature::XattrBlocks => (
-                &self.features.incompat,
+                &self.incompat,
                 FEATURE_XATTR_BLOCKS,
                 offset_of!(Superblock, features_incompat),
             ),
@@ -87,17 +83,17 @@ impl Fs {
         if has() {
             return Ok(());
         }
-        let changing = &self.features.changing;
+        let changing = &self.changing;
         let _alone = changing.lock().unwrap_or_else(PoisonError::into_inner);
         if has() {
             return Ok(());
         }
         let new = word.load(Ordering::Acquire) | bit;
         let credits = Credits::log(COST_BLOCK + COST_RANGE + 8);
-        let mut work = self.store.begin(OWN_STREAM, credits)?;
+        let mut work = store.begin(OWN_STREAM, credits)?;
         work.write(BlockNo(0), Kind::Meta, offset, &new.to_le_bytes())?;
         if let Some(ticket) = work.commit() {
-            self.store.journal.wait(ticket).map_err(from_journal)?;
+            store.journal.wait(ticket).map_err(from_journal)?;
         }
         word.store(new, Ordering::Release);
         Ok(())

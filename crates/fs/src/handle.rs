@@ -7,7 +7,8 @@
 
 use crate::contract::Contract;
 use crate::error::{Error, from_journal};
-use crate::mount::{self, MountOptions};
+use crate::mounted::Mounted;
+use crate::options::MountOptions;
 use crate::trim::{TrimRange, Trimmed};
 use std::sync::Arc;
 use steadfast_block::{BlockDevice, Freezer};
@@ -20,7 +21,7 @@ use steadfast_vfs::{
 
 /// A mounted volume.
 pub struct Fs {
-    mounted: Arc<mount::Fs>,
+    mounted: Arc<Mounted>,
     freezer: Arc<Freezer>,
 }
 
@@ -34,7 +35,7 @@ impl Fs {
         options: &MountOptions,
     ) -> std::result::Result<(Arc<Fs>, Recovery), Error> {
         let freezer = Arc::new(Freezer::new(device));
-        let (mounted, recovery) = mount::Fs::mount(freezer.clone(), options)?;
+        let (mounted, recovery) = Mounted::mount(freezer.clone(), options)?;
         Ok((Arc::new(Fs { mounted, freezer }), recovery))
     }
 
@@ -50,7 +51,7 @@ impl Fs {
 
     /// The volume's state, for tests beside it.
     #[cfg(test)]
-    pub(crate) fn mounted(&self) -> &mount::Fs {
+    pub(crate) fn mounted(&self) -> &Mounted {
         &self.mounted
     }
 
@@ -88,13 +89,13 @@ impl Fs {
     }
 
     /// Runs a change, and answers it.
-    fn change<T>(&self, mut run: impl FnMut(&mount::Fs) -> Result<T>) -> Result<T> {
+    fn change<T>(&self, mut run: impl FnMut(&Mounted) -> Result<T>) -> Result<T> {
         let live = self.live()?;
         self.answer(live.change(|| run(live)))
     }
 
     /// The volume's state, until it is unmounted.
-    fn live(&self) -> Result<&mount::Fs> {
+    fn live(&self) -> Result<&Mounted> {
         self.mounted.check_open()?;
         Ok(&self.mounted)
     }

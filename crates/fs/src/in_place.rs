@@ -21,7 +21,7 @@
 
 use crate::contract::Contract;
 use crate::error::from_journal;
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::pages::Pages;
 use std::sync::Arc;
 use steadfast_block::{Block, BlockNo, SECTOR_SIZE};
@@ -40,7 +40,7 @@ pub(crate) enum Concerns {
     Data,
 }
 
-impl Fs {
+impl Mounted {
     /// Whether overwrites go in place at all.
     fn writes_in_place(&self) -> bool {
         self.store.volume.contract == Contract::MetadataPrefix
@@ -129,7 +129,7 @@ impl Fs {
     /// All files' overwrites do.
     ///
     /// # Errors
-    /// As for [`Fs::write_out`].
+    /// As for [`Mounted::write_out`].
     pub(crate) fn write_out_all(&self) -> Result<()> {
         let inos: Vec<Ino> = self.store.in_place.lock().waiting.keys().copied().collect();
         inos.into_iter().try_for_each(|ino| self.write_out(ino))
@@ -138,7 +138,7 @@ impl Fs {
     /// The same if too many wait.
     ///
     /// # Errors
-    /// As for [`Fs::write_out`].
+    /// As for [`Mounted::write_out`].
     pub(crate) fn write_out_surplus(&self) -> Result<()> {
         if self.store.in_place.blocks() > self.in_place_blocks_max {
             self.write_out_all()?;

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
     use crate::handle::Fs;
     use crate::mkfs::mkfs;
-    use crate::mount::MountOptions;
+    use crate::options::MountOptions;
     use crate::testing::options;
     use steadfast_block::MemDevice;
     use steadfast_vfs::{Caller, FileSystem, NewNode, XattrMode};

@@ -29,7 +29,7 @@
 //!
 //! Locks, in the order in which they are taken:
 //!
-//! 1. `Fs::moves`, by renames that move a directory to another parent; the turn of appends to one file;
+//! 1. `Mounted::moves`, by renames that move a directory to another parent; the turn of appends to one file;
 //! 2. the journal's operation (`Work::begin`), which may wait for log space and commits;
 //! 3. inode locks (`inode::Inode`), in the order of their numbers; never while waiting for a commit;
 //! 4. allocator and table locks, held for moments.
@@ -62,7 +62,10 @@ mod ledger;
 mod map;
 mod mkfs;
 mod mount;
+mod mounted;
+mod notes;
 mod ops;
+mod options;
 mod orphan;
 mod out_of_place;
 mod pages;
@@ -92,6 +95,6 @@ pub use info::{JournalState, VolumeInfo, info};
 pub use inspect::{EntryShown, ExtentAt, InodeShown, Inspector, LeafShown, TreeNode};
 pub use map::{BlockPlace, VolumeMap};
 pub use mkfs::{Made, MkfsOptions, mkfs};
-pub use mount::{Faults, MountOptions};
+pub use options::{Faults, MountOptions};
 pub use steadfast_journal::{EPOCH_BLOCKS_MIN, Recovery};
 pub use trim::{TrimRange, Trimmed};

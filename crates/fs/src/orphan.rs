@@ -9,10 +9,11 @@
 use crate::dir::{self, Dir};
 use crate::error::{damaged, from_journal};
 use crate::inode::{self, Place};
-use crate::mount::{Fs, OWN_STREAM};
+use crate::mounted::Mounted;
 use crate::pages::COST_INODE;
 use crate::reader::{Current, Reader};
 use crate::truncate::{self, slice_bytes};
+use crate::work::OWN_STREAM;
 use crate::work::Work;
 use crate::{btree, slots, xattr};
 use steadfast_journal::{Access, Credits, Object};
@@ -23,23 +24,23 @@ fn entry_name(ino: Ino) -> String {
     format!("{ino:016x}")
 }
 
-fn level(fs: &Fs) -> Result<u16> {
+fn level(fs: &Mounted) -> Result<u16> {
     btree::level(&fs.store.volume, &fs.orphan_directory()?.body)
 }
 
 /// Log bytes of [`add`].
-pub(crate) fn credits(fs: &Fs) -> Result<u64> {
+pub(crate) fn credits(fs: &Mounted) -> Result<u64> {
     level(fs).map(dir::insert_credits)
 }
 
 /// Log bytes of [`remove`].
-pub(crate) fn remove_credits(fs: &Fs) -> Result<u64> {
+pub(crate) fn remove_credits(fs: &Mounted) -> Result<u64> {
     level(fs).map(dir::remove_credits)
 }
 
 /// The directory, locked by the caller. Not read through the operation: that may have looked
 /// at the same inode block before the lock was taken.
-fn load(fs: &Fs) -> Result<Dir> {
+fn load(fs: &Mounted) -> Result<Dir> {
     let ino = fs.store.volume.orphans;
     let disk = fs.orphan_directory()?;
     Ok(Dir {
@@ -50,7 +51,7 @@ fn load(fs: &Fs) -> Result<Dir> {
 }
 
 /// Enters an orphan, if it is not there yet. The caller holds the orphan directory's lock.
-pub(crate) fn add(fs: &Fs, work: &mut Work<'_>, ino: Ino, kind: FileKind) -> Result<()> {
+pub(crate) fn add(fs: &Mounted, work: &mut Work<'_>, ino: Ino, kind: FileKind) -> Result<()> {
     if fs.faults.forget_orphan {
         return Ok(());
     }
@@ -63,7 +64,7 @@ pub(crate) fn add(fs: &Fs, work: &mut Work<'_>, ino: Ino, kind: FileKind) -> Res
 }
 
 /// Removes an orphan's entry, if it is there. The caller holds the orphan directory's lock.
-pub(crate) fn remove(fs: &Fs, work: &mut Work<'_>, ino: Ino) -> Result<()> {
+pub(crate) fn remove(fs: &Mounted, work: &mut Work<'_>, ino: Ino) -> Result<()> {
     let mut dir = load(fs)?;
     let name = entry_name(ino);
     dir::relate_name(work, dir.ino, name.as_bytes());
@@ -78,13 +79,13 @@ pub(crate) fn remove(fs: &Fs, work: &mut Work<'_>, ino: Ino) -> Result<()> {
 ///
 /// # Errors
 /// EIO, EUCLEAN, EROFS; what is left is still an orphan.
-pub(crate) fn finish(fs: &Fs, ino: Ino, stream: Stream) -> Result<()> {
+pub(crate) fn finish(fs: &Mounted, ino: Ino, stream: Stream) -> Result<()> {
     while !finish_slice(fs, ino, stream)? {}
     Ok(())
 }
 
 /// One operation of it; true if nothing is left to do.
-fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
+fn finish_slice(fs: &Mounted, ino: Ino, stream: Stream) -> Result<bool> {
     let store = &fs.store;
     let inode = fs.inode(ino);
     let count_xattrs = || -> Result<u64> {
@@ -147,7 +148,7 @@ fn finish_slice(fs: &Fs, ino: Ino, stream: Stream) -> Result<bool> {
 ///
 /// # Errors
 /// EIO, EUCLEAN, EROFS.
-pub(crate) fn prepare(fs: &Fs) -> Result<()> {
+pub(crate) fn prepare(fs: &Mounted) -> Result<()> {
     let mut dir = load(fs)?;
     let volume = &fs.store.volume;
     if btree::find_le(&mut Current(&fs.store.journal), volume, &dir.disk.body, 0)?.is_some() {
@@ -163,7 +164,7 @@ pub(crate) fn prepare(fs: &Fs) -> Result<()> {
 }
 
 /// All orphans that are listed.
-pub(crate) fn list(fs: &Fs, reader: &mut impl Reader) -> Result<Vec<Ino>> {
+pub(crate) fn list(fs: &Mounted, reader: &mut impl Reader) -> Result<Vec<Ino>> {
     let volume = &fs.store.volume;
     let disk = inode::read(volume, reader, volume.orphans)?;
     let mut found = Vec::new();
@@ -190,7 +191,7 @@ pub(crate) fn list(fs: &Fs, reader: &mut impl Reader) -> Result<Vec<Ino>> {
 ///
 /// # Errors
 /// EIO, EUCLEAN in the orphan directory itself. An orphan that is damaged stays, with a warning.
-pub(crate) fn recover(fs: &Fs) -> Result<()> {
+pub(crate) fn recover(fs: &Mounted) -> Result<()> {
     let listed = list(fs, &mut Current(&fs.store.journal))?;
     for ino in listed {
         let result = match fs.read_inode(ino) {
@@ -209,7 +210,7 @@ pub(crate) fn recover(fs: &Fs) -> Result<()> {
 }
 
 /// Removes an entry whose inode does not exist.
-fn forget_entry(fs: &Fs, ino: Ino) -> Result<()> {
+fn forget_entry(fs: &Mounted, ino: Ino) -> Result<()> {
     fs.warn(format!(
         "the orphan directory listed inode {ino}, which does not exist"
     ));

@@ -24,11 +24,10 @@
 //! Neighbours: `data` (plans), `pages` (what is kept), `writeback` (the close).
 
 use crate::alloc::{bit_of, is_used};
-use crate::data::{PAGE, Target};
 use crate::error::{damaged, from_journal};
 use crate::extents;
 use crate::layout::DiskInode;
-use crate::pages::{Pages, Under, runs_with};
+use crate::pages::{PAGE, Pages, Target, Under, runs_with};
 use crate::reader::Reader;
 use crate::work::Store;
 use std::collections::BTreeSet;

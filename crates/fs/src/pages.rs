@@ -20,6 +20,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 
+/// Bytes of a page.
+pub(crate) const PAGE: u64 = BLOCK_SIZE as u64;
+
+/// Where a page of a file is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Target {
+    /// In memory already.
+    Delayed,
+    /// In a written block, to be patched.
+    Written(BlockNo),
+    /// In a written block, to be overwritten in place.
+    InPlace(BlockNo),
+    /// Not in memory yet, to be delayed over what the file has there.
+    New(Under),
+}
+
 /// Bytes of a file that may go into the record instead of to a place of their own: as long as one
 /// longer write takes less time than a second one.
 pub(crate) const SMALL_BYTES_DEFAULT: u64 = 5 * BLOCK_SIZE as u64;

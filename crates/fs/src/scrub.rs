@@ -11,7 +11,7 @@ use crate::btree;
 use crate::extents;
 use crate::inode;
 use crate::layout::{DiskInode, GROUP_META, INODE_SLOTS, INODES_PER_BLOCK};
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::ops::has_extents;
 use crate::reader::{Current, Image, Reader};
 use crate::superblock::Volume;
@@ -76,7 +76,7 @@ impl Piece {
     }
 }
 
-impl Fs {
+impl Mounted {
     /// See the module's header and [`steadfast_vfs::FileSystem::scrub`].
     pub(crate) fn scrub(&self, from: ScrubCursor, blocks: u64, data: bool) -> Result<ScrubPiece> {
         let volume = &self.store.volume;
@@ -336,7 +336,7 @@ mod tests {
     use super::*;
     use crate::handle;
     use crate::mkfs::mkfs;
-    use crate::mount::MountOptions;
+    use crate::options::MountOptions;
     use std::sync::Arc;
     use steadfast_block::{BlockDevice, MemDevice};
     use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode, XattrMode};

@@ -25,10 +25,9 @@
 use crate::error::from_journal;
 use crate::inode::{self, Place, bitmap_bit, is_inode_block};
 use crate::layout::{DiskInode, INODE_BYTES, INODE_SLOTS, INODES_PER_BLOCK};
-use crate::mount::{Fs, OWN_STREAM};
 use crate::reader::Current;
 use crate::superblock::Volume;
-use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Store, Work};
+use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, OWN_STREAM, Store, Work};
 use siphasher::sip::SipHasher24;
 use smallvec::SmallVec;
 use std::collections::hash_map::Entry;
@@ -68,6 +67,8 @@ pub(crate) struct Slots {
     seed: [u8; 16],
     generations: AtomicU64,
     directories: AtomicU64,
+    /// Planted fault: slots that an operation freed are open to all streams at once.
+    early: bool,
 }
 
 #[derive(Default)]
@@ -139,13 +140,14 @@ impl Known {
 
 impl Slots {
     /// Generations derive from `seed`.
-    pub(crate) fn new(seed: [u8; 16]) -> Slots {
+    pub(crate) fn new(seed: [u8; 16], early: bool) -> Slots {
         Slots {
             state: Mutex::default(),
             any_empty: AtomicBool::new(false),
             seed,
             generations: AtomicU64::new(0),
             directories: AtomicU64::new(0),
+            early,
         }
     }
 
@@ -522,23 +524,28 @@ impl State {
 ///
 /// # Errors
 /// ENOSPC when there is neither a free slot nor a free block ([`Slots::search`] may help).
-pub(crate) fn allocate<'a>(fs: &'a Fs, work: &mut Work<'a>, near: Ino) -> Result<Place> {
-    let (store, stream) = (&fs.store, work.stream());
+pub(crate) fn allocate<'a>(
+    store: &'a Store,
+    slots: &'a Slots,
+    work: &mut Work<'a>,
+    near: Ino,
+) -> Result<Place> {
+    let stream = work.stream();
     let volume = &store.volume;
-    let groups = fs.slots.groups_near(volume, near);
+    let groups = slots.groups_near(volume, near);
     let claim_near = |state: &mut State| {
         let mut areas = groups.iter().map(|group| area(volume, *group));
         areas.find_map(|blocks| state.claim(&blocks, stream))
     };
-    if let Some(claim) = fs.slots.with_settled(store, claim_near) {
-        return Ok(claimed(fs, work, claim));
+    if let Some(claim) = slots.with_settled(store, claim_near) {
+        return Ok(claimed(slots, work, claim));
     }
     let block = match work.allocate_block(BlockNo(near / INODE_SLOTS)) {
         Ok(block) => block,
         Err(full) if full == Errno::NoSpc => {
             let claim = |state: &mut State| state.claim(&ANYWHERE, stream);
-            let claim = fs.slots.with_settled(store, claim).ok_or(full)?;
-            return Ok(claimed(fs, work, claim));
+            let claim = slots.with_settled(store, claim).ok_or(full)?;
+            return Ok(claimed(slots, work, claim));
         }
         Err(error) => return Err(error),
     };
@@ -547,23 +554,23 @@ pub(crate) fn allocate<'a>(fs: &'a Fs, work: &mut Work<'a>, near: Ino) -> Result
         return Err(Errno::Io.into());
     };
     if group != groups[0] {
-        fs.slots.lock().overflow.insert(groups[0], group);
+        slots.lock().overflow.insert(groups[0], group);
     }
     work.relate(Object::Block(block.0), Access::Exclusive);
     work.zero(block, Kind::Meta)?;
     work.set_bits(bitmap, bit, 1, true)?;
     work.on_end(move |ticket| {
         if let Some(ticket) = ticket {
-            fs.slots.made(store, block, stream, ticket);
+            slots.made(store, block, stream, ticket);
         }
     });
     Ok(Place { block, slot: 0 })
 }
 
-fn claimed<'a>(fs: &'a Fs, work: &mut Work<'a>, claim: Claim) -> Place {
+fn claimed<'a>(slots: &'a Slots, work: &mut Work<'a>, claim: Claim) -> Place {
     work.on_end(move |ticket| {
         if ticket.is_none() {
-            fs.slots.unclaim(claim);
+            slots.unclaim(claim);
         }
     });
     let place = claim.place;
@@ -574,21 +581,21 @@ fn claimed<'a>(fs: &'a Fs, work: &mut Work<'a>, claim: Claim) -> Place {
 /// Frees an inode's slot, and its block if it was the last inode there. What the inode owns
 /// has been freed; the caller holds its lock and has related it exclusively.
 pub(crate) fn free<'a>(
-    fs: &'a Fs,
+    store: &'a Store,
+    slots: &'a Slots,
     work: &mut Work<'a>,
     place: Place,
     old: &DiskInode,
 ) -> Result<()> {
-    let (store, stream) = (&fs.store, work.stream());
+    let stream = work.stream();
     let (block, bit) = (place.block, 1 << place.slot);
-    fs.slots.look_into(store, &[block])?;
-    let others = (fs.slots.lock()).begin_freeing(block, Some(stream), bit);
+    slots.look_into(store, &[block])?;
+    let others = (slots.lock()).begin_freeing(block, Some(stream), bit);
     let Some(others) = others else {
         work.on_end(move |ticket| {
-            let slots = &fs.slots;
             let held_by = None;
             match ticket {
-                Some(_) if fs.faults.slots_early => slots.unclaim(Claim { place, held_by }),
+                Some(_) if slots.early => slots.unclaim(Claim { place, held_by }),
                 Some(ticket) => slots.hold(store, stream, block, bit, ticket),
                 None => {}
             }
@@ -598,7 +605,7 @@ pub(crate) fn free<'a>(
     };
     work.on_end(move |ticket| {
         let kept = ticket.is_none().then_some(others);
-        fs.slots.end_freeing(block, kept);
+        slots.end_freeing(block, kept);
     });
     free_block(work, block)
 }
@@ -613,29 +620,31 @@ fn free_block(work: &mut Work<'_>, block: BlockNo) -> Result<()> {
 }
 
 /// Frees the blocks whose last inodes were freed side by side, each in the stream that freed them if that is not durable.
-/// Hold no lock.
-pub(crate) fn reap(fs: &Fs) {
-    while fs.slots.any_empty.load(Ordering::Relaxed) {
-        let Some((block, held_by, slots)) = fs.slots.next_empty() else {
-            return;
+/// Hold no lock. Says what went wrong.
+pub(crate) fn reap(store: &Store, slots: &Slots) -> Vec<String> {
+    let mut warnings = Vec::new();
+    while slots.any_empty.load(Ordering::Relaxed) {
+        let Some((block, held_by, free)) = slots.next_empty() else {
+            break;
         };
         let stream = held_by.map_or(OWN_STREAM, |stream| Stream(stream.0));
         let credits = Credits::log(COST_SLOT);
-        let freed = fs.store.begin(stream, credits).and_then(|mut work| {
+        let freed = store.begin(stream, credits).and_then(|mut work| {
             work.use_emergency_space();
             free_block(&mut work, block)?;
             work.commit();
             Ok(())
         });
-        fs.slots.end_freeing(block, freed.is_err().then_some(slots));
+        slots.end_freeing(block, freed.is_err().then_some(free));
         // The caller's operation is not about this block, whose slots can still be used.
         if let Err(error) = freed {
-            fs.warn(format!(
+            warnings.push(format!(
                 "inode block {} holds no inode and could not be freed ({error})",
                 block.0
             ));
         }
     }
+    warnings
 }
 
 /// Writes a new inode into the slot that [`allocate`] found.

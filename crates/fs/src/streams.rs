@@ -5,7 +5,7 @@
 
 use crate::error::from_journal;
 use crate::inode;
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::reader::Current;
 use crate::work::Store;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use steadfast_block::BlockNo;
 use steadfast_journal::{Object, StreamCounts, StreamId, Together};
 use steadfast_vfs::{Ino, MergeCause, Result, Stream, StreamMerge, StreamStats, Streams};
 
-impl Streams for Fs {
+impl Streams for Mounted {
     fn sync(&self, stream: Stream) -> Result<()> {
         self.check_open()?;
         if self.read_only {
@@ -61,7 +61,7 @@ impl Streams for Fs {
     }
 }
 
-impl Fs {
+impl Mounted {
     /// Counters of streams, by name.
     pub(crate) fn stream_counters(&self) -> Vec<(&'static str, u64)> {
         let journal = &self.store.journal;

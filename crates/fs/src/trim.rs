@@ -13,7 +13,7 @@
 use crate::alloc::TrimLook;
 use crate::error::from_journal;
 use crate::layout::GROUP_BLOCKS;
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use std::ops::Range;
 use std::sync::PoisonError;
 use steadfast_block::BLOCK_SIZE;
@@ -49,7 +49,7 @@ pub struct Trimmed {
     pub blocks: u64,
 }
 
-impl Fs {
+impl Mounted {
     /// See the module's header. `progress` is told how many block groups have been looked at.
     ///
     /// # Errors

@@ -5,19 +5,19 @@
 //! the size and enters the file in the orphan directory; slices of the freeing follow, each
 //! an operation of its own, and the last takes the entry away (corner 29). Until then the
 //! inode's object remembers the *cut*: no reader looks behind it, and whoever would make
-//! the file longer or give it blocks finishes the slices first ([`Fs::settle`]).
+//! the file longer or give it blocks finishes the slices first ([`Mounted::settle`]).
 //!
 //! Neighbours: `orphan`, `extents`, `ops` (setattr, unlink, release), `mount` (orphans).
 
-use crate::data::{PAGE, require_file};
+use crate::data::require_file;
 use crate::error::damaged;
 use crate::extents::{self, BLOCKS_MAX};
 use crate::in_place::Concerns;
 use crate::inode::{self, Inode, Place, State};
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::orphan;
-use crate::pages::COST_INODE;
+use crate::pages::{COST_INODE, PAGE};
 use crate::reader::{Current, Reader};
 use crate::work::{COST_BLOCK, COST_RANGE, Store, Work};
 use steadfast_block::BLOCK_SIZE;
@@ -60,7 +60,7 @@ pub(crate) struct Resized {
     zero: Option<(u64, usize)>,
     cut: Option<u64>,
     /// Blocks behind the end stay for now: the operation must enter the inode in the orphan
-    /// directory, and [`Fs::settle`] be called after it.
+    /// directory, and [`Mounted::settle`] be called after it.
     pub(crate) needs_orphan: bool,
 }
 
@@ -82,7 +82,7 @@ impl Resized {
 
 /// Changes the size in `disk`, which the caller stores, related and locked exclusively.
 /// Frees what lies behind, if that takes no more than `free_bytes` of the operation's log
-/// bytes. `None`: a truncation is under way, give the operation up and [`Fs::settle`] first.
+/// bytes. `None`: a truncation is under way, give the operation up and [`Mounted::settle`] first.
 ///
 /// # Errors
 /// EISDIR, EINVAL, EFBIG; EIO, EUCLEAN.
@@ -202,7 +202,7 @@ pub(crate) fn free_slice(work: &mut Work<'_>, disk: &mut DiskInode) -> Result<bo
 }
 
 /// Drops everything delayed of an inode that goes away; directly before the commit.
-pub(crate) fn forget(fs: &Fs, ino: Ino, state: &mut State) {
+pub(crate) fn forget(fs: &Mounted, ino: Ino, state: &mut State) {
     state.pages.drop_range(0, u64::MAX);
     let reserved = state.pages.settle();
     fs.store.alloc.unreserve(reserved);
@@ -210,7 +210,7 @@ pub(crate) fn forget(fs: &Fs, ino: Ino, state: &mut State) {
     state.pages.cut = None;
 }
 
-impl Fs {
+impl Mounted {
     /// Finishes a truncation of the inode, if one is under way. Hold no lock and no operation.
     ///
     /// # Errors
@@ -226,7 +226,7 @@ impl Fs {
     /// Finishes a truncation that a crash interrupted.
     ///
     /// # Errors
-    /// As for [`Fs::settle`].
+    /// As for [`Mounted::settle`].
     pub(crate) fn resume_truncation(&self, ino: Ino) -> Result<()> {
         let inode = self.table.get(ino);
         {
@@ -285,22 +285,22 @@ mod tests {
     use super::*;
     use crate::fsck::{FsckOptions, Outcome, fsck};
     use crate::mkfs::{MkfsOptions, mkfs};
-    use crate::mount::MountOptions;
+    use crate::options::MountOptions;
     use std::sync::Arc;
     use steadfast_block::MemDevice;
     use steadfast_sim::{Limits, SimDevice};
     use steadfast_vfs::{AllocateMode, Caller, FileKind, NewNode, Seek};
 
-    fn mount(device: &Arc<MemDevice>) -> Arc<Fs> {
+    fn mount(device: &Arc<MemDevice>) -> Arc<Mounted> {
         let options = MountOptions {
             background: false,
             ..MountOptions::default()
         };
-        Fs::mount(Arc::clone(device) as _, &options).unwrap().0
+        Mounted::mount(Arc::clone(device) as _, &options).unwrap().0
     }
 
     /// The first operation of a long truncation, and nothing after it.
-    fn begin_truncation(fs: &Fs, ino: Ino, size: u64) {
+    fn begin_truncation(fs: &Mounted, ino: Ino, size: u64) {
         let store = &fs.store;
         let credits = Credits::log(store.journal.op_bytes_max());
         let mut work = store.begin(Stream(0), credits).unwrap();
@@ -391,7 +391,7 @@ mod tests {
                 background: false,
                 ..MountOptions::default()
             };
-            Fs::mount(device as _, &options).unwrap().0
+            Mounted::mount(device as _, &options).unwrap().0
         };
         let caller = Caller::root();
         let fs = mount(Arc::clone(&device));

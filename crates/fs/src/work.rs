@@ -21,6 +21,9 @@ use steadfast_block::{BLOCK_SIZE, Block, BlockNo};
 use steadfast_journal::{Access, Credits, Journal, Kind, Object, Op, StreamId, Ticket};
 use steadfast_vfs::{Errno, Error, Result, Stream};
 
+/// The stream of work that no caller asked for: releases, orphans.
+pub(crate) const OWN_STREAM: Stream = Stream(0);
+
 /// So many transactions are committed one by one when a volume seems full, before all are.
 const HOLDERS_COMMITTED: usize = 3;
 

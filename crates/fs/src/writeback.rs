@@ -15,7 +15,7 @@ use crate::error::damaged;
 use crate::extents::{self, Change, Extent};
 use crate::inode::{self, Inode, Locked, Place, State};
 use crate::layout::DiskInode;
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::out_of_place::Decided;
 use crate::pages::{COST_PATCHED, Under, small_pages};
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
@@ -29,7 +29,7 @@ use steadfast_vfs::{Ino, Result};
 /// A transaction of at most so many files with delayed pages may put them into its record.
 const SMALL_FILES_MAX: usize = 4;
 
-impl Fs {
+impl Mounted {
     /// Allocates everything delayed for the inodes `keys` through `op`, and commits it. All
     /// these inodes stay locked until then: a reader finds a page in memory or in its block.
     ///

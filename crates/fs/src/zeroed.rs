@@ -17,19 +17,19 @@
 //! An extent has at most the blocks of a group, and each is written so once.
 
 use crate::btree;
-use crate::data::{ATTEMPTS_MAX, PAGE, require_file};
+use crate::data::{ATTEMPTS_MAX, require_file};
 use crate::error::from_journal;
 use crate::extents::{self, Extent};
 use crate::in_place::Concerns;
 use crate::inode::{self, Place};
 use crate::layout::DiskInode;
-use crate::mount::Fs;
-use crate::pages::COST_INODE;
+use crate::mounted::Mounted;
+use crate::pages::{COST_INODE, PAGE};
 use crate::reader::{Current, Reader};
 use steadfast_journal::{Access, Credits, Object};
 use steadfast_vfs::{Caller, Errno, Ino, Result};
 
-impl Fs {
+impl Mounted {
     /// Turns the unwritten extent under the byte at `offset` into zeros, up to the end of the file. Whether the page
     /// has a written block now. Hold no lock and no operation.
     ///

@@ -25,7 +25,7 @@ mod streams;
 
 pub(crate) use crate::changes::{BlockMap, DataRun, OpBlock, OpChanges, Run, TxnId, keys_within};
 use crate::changes::{LaneId, OpName};
-use crate::home::ClosedEpoch;
+use crate::epoch::ClosedEpoch;
 use crate::patch::Patch;
 use crate::probe::Probe;
 use crate::record::{Covered, ENTRY_BYTES, RECORD_HEADER_BYTES};

@@ -5,7 +5,7 @@
 //! stop. Holds one record in memory at a time, besides what a read-only recovery takes.
 //! The log is read twice, for only its last record tells which ones are proved.
 
-use crate::engine::Journal;
+use crate::handle::Journal;
 use crate::layout::{Homes, Identity, Refusal, TailHeader};
 use crate::record::{Covered, Entries, Entry, RecordClaim, decode_expected};
 use crate::recover::{Recovery, covered_holds, makes_sense, read_header, read_log};

@@ -43,79 +43,22 @@
 //!   those that a crash forgets are only waste (`Journal::trim` finds them).
 
 use crate::core::{Batch, DataRun, HomeImage, PostImage};
-use crate::discards::PendingDiscards;
 use crate::engine::{Inner, WRITE_BLOCKS_MAX};
-use crate::sync::{Mutex, MutexGuard};
-use crate::{EPOCH_BLOCKS_MIN, Error, Journal, Kind, Result, checkpoint::write_home};
+use crate::epoch::{ClosedEpoch, Epoch, EpochLedger};
+use crate::sync::MutexGuard;
+use crate::{Error, Journal, Kind, Result, checkpoint::write_home};
 use std::sync::Arc;
-use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo, Snapshot, Ticket};
+use steadfast_block::{BLOCK_SIZE, Block, BlockNo, Snapshot, Ticket};
 
 /// Blocks in one request, if the device is given several requests at once.
 const PIECE_BLOCKS: usize = 128;
 /// Requests that the device is given at once.
 const PIECES_AT_ONCE: usize = 8;
 
-/// What may be written until the next flush, and what has been.
-pub(crate) struct Epoch {
-    blocks: u64,
-    ledger: Mutex<EpochLedger>,
-}
-
-/// An epoch that was closed. Flushes are counted in the order in which epochs are closed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct ClosedEpoch {
-    pub(crate) flush: u64,
-    ticket: Ticket,
-}
-
-/// The epoch under way. Its lock is held while anything is written, and while the epoch is closed.
-#[derive(Default)]
-struct EpochLedger {
-    written: u64,
-    /// A part of a batch may have been written.
-    torn: bool,
-    discards: PendingDiscards,
-}
-
 /// Whether two pieces share a block.
 fn meet(one: (BlockNo, &[Arc<Block>]), other: (BlockNo, &[Arc<Block>])) -> bool {
     let ends_after = |a: (BlockNo, &[_]), b: (BlockNo, &[_])| a.0.0 + a.1.len() as u64 > b.0.0;
     ends_after(one, other) && ends_after(other, one)
-}
-
-impl EpochLedger {
-    fn check(&self) -> Result<()> {
-        if self.torn {
-            let what = "a batch was written in part".into();
-            return Err(Error::Corrupt { what });
-        }
-        Ok(())
-    }
-}
-
-impl Epoch {
-    /// The epochs of a device.
-    pub(crate) fn of(device: &dyn BlockDevice) -> Result<Epoch> {
-        let bad = |what: String| Err(Error::NoEpochs { what });
-        let Some(snapshot) = device.snapshot() else {
-            return bad(
-                "the device does not return to its last flush after a crash, as one in flash memory does"
-                    .into(),
-            );
-        };
-        let blocks = snapshot.epoch_blocks();
-        if blocks < EPOCH_BLOCKS_MIN {
-            return bad(format!(
-                "the device takes {blocks} blocks from one flush to the next, {EPOCH_BLOCKS_MIN} are needed"
-            ));
-        }
-        let ledger = Mutex::default();
-        Ok(Epoch { blocks, ledger })
-    }
-
-    pub(crate) fn blocks(&self) -> u64 {
-        self.blocks
-    }
 }
 
 impl Journal {
@@ -161,12 +104,12 @@ impl Inner {
     pub(crate) fn send_home(&self, epoch: &Epoch, batch: Batch) -> Result<ClosedEpoch> {
         let (post, images) = self.images_after(&batch);
         let blocks = images.len() as u64;
-        if blocks > epoch.blocks && !self.config.faults.ignore_epoch {
+        if blocks > epoch.blocks() && !self.config.faults.ignore_epoch {
             // Reservations make this a formality. Nothing was written.
             let size = BLOCK_SIZE as u64;
             return Err(Error::TooLarge {
                 needed: blocks * size,
-                limit: epoch.blocks * size,
+                limit: epoch.blocks() * size,
             });
         }
         self.core.lock().laid(&batch, blocks);
@@ -193,7 +136,7 @@ impl Inner {
             ledger.discards.remove((image.at, 1));
         }
         if ledger.discards.blocks() >= self.config.trim_blocks {
-            let room = epoch.blocks.saturating_sub(ledger.written + blocks);
+            let room = epoch.blocks().saturating_sub(ledger.written + blocks);
             self.trim_some(&mut ledger, room);
         }
         let closed = self.close_epoch()?;
@@ -292,7 +235,7 @@ impl Inner {
     fn with_room<'a>(&self, epoch: &'a Epoch, blocks: u64) -> Result<MutexGuard<'a, EpochLedger>> {
         let mut ledger = epoch.ledger.lock();
         ledger.check()?;
-        if ledger.written + blocks > epoch.blocks && !self.config.faults.ignore_epoch {
+        if ledger.written + blocks > epoch.blocks() && !self.config.faults.ignore_epoch {
             // What comes later is durable only after it.
             self.close_epoch()?;
             ledger.written = 0;
@@ -384,7 +327,7 @@ impl Inner {
         let mut ledger = epoch.ledger.lock();
         ledger.check()?;
         while ledger.discards.blocks() > 0 {
-            let (before, room) = (ledger.discards.blocks(), epoch.blocks - ledger.written);
+            let (before, room) = (ledger.discards.blocks(), epoch.blocks() - ledger.written);
             self.trim_some(&mut ledger, room);
             let stuck = ledger.discards.blocks() == before && ledger.written == 0;
             if ledger.written > 0 {

@@ -41,16 +41,17 @@
 //! | `cache` | current and committed images |
 //! | `lanes` | where operations begin and end without the core's lock |
 //! | `core` | every decision; no I/O, no threads |
-//! | `streams`, `clock` | what each stream did and when it is due |
+//! | `streams`, `clock` | what is counted of streams; the time by which they are due |
 //! | `op` | the open operation |
 //! | `around` | the data that it writes around the log |
-//! | `engine` | the calls, and what the threads share |
+//! | `handle` | the journal's calls |
+//! | `engine` | what the threads share, and what wakes them |
 //! | `admit` | admission, commit in memory |
 //! | `drive` | closing, syncing, flushing |
 //! | `commit` | the committer: one record, one flush |
 //! | `changes` | what an operation brings to its transaction |
 //! | `checkpoint` | home writes, tail headers, trimming |
-//! | `home` | without a log: a batch is written home and flushed |
+//! | `home`, `epoch` | without a log: a batch is written home and its epoch is closed |
 //! | `discards` | freed blocks that the device was not told of |
 //! | `workers` | commit interval and checkpoints in the background |
 //! | `place` | data written in place, outside of transactions |
@@ -72,10 +73,12 @@ mod discards;
 mod drive;
 mod dump;
 mod engine;
+mod epoch;
 mod error;
 #[cfg(feature = "fuzz")]
 #[doc(hidden)]
 pub mod fuzz;
+mod handle;
 mod home;
 mod in_memory;
 mod lanes;
@@ -105,8 +108,8 @@ pub use dump::{
     CoveredItem, CoveredState, EntryItem, HeaderFound, HeaderItem, LogEnd, LogItem, LogSummary,
     RecordItem,
 };
-pub use engine::Journal;
 pub use error::{Error, Result};
+pub use handle::Journal;
 pub use in_memory::in_memory;
 pub use layout::{Refusal, TailHeader};
 pub use lockmap::{Access, LockSet, Lockmap};

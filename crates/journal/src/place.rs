@@ -11,7 +11,8 @@
 //!   caller's lock. So a freed block has no write in flight.
 
 use crate::core::Run;
-use crate::engine::{Inner, Journal, WRITE_BLOCKS_MAX};
+use crate::engine::{Inner, WRITE_BLOCKS_MAX};
+use crate::handle::Journal;
 use crate::{Error, Result, Ticket};
 use std::collections::BTreeSet;
 use std::sync::Arc;

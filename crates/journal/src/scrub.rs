@@ -5,7 +5,8 @@
 //! home (`cache`), so bytes without a valid seal are damage; that no write of it began meanwhile is
 //! looked at after each read.
 
-use crate::engine::{Inner, Journal};
+use crate::engine::Inner;
+use crate::handle::Journal;
 use crate::{Result, seal_holds};
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 

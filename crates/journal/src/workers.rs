@@ -5,6 +5,7 @@
 //! The timekeeper leaves transactions with much data to the flusher, so that a stream with little
 //! does not wait for one with much.
 
+use crate::Result;
 use crate::checkpoint::Requester;
 use crate::core::Request;
 use crate::engine::Inner;
@@ -105,5 +106,29 @@ pub(crate) fn checkpointer(inner: &Inner) {
         if wanted {
             let _ = inner.checkpoint(Requester::Background);
         }
+    }
+}
+
+impl Inner {
+    /// See [`Journal::commit_due`](crate::Journal::commit_due). With `leave`, transactions with much data are only closed, and left to the flusher.
+    pub(crate) fn commit_due(&self, leave: bool) -> Result<Option<Duration>> {
+        let due = {
+            let (_lanes, core) = self.told();
+            core.check()?;
+            core.streams.due(self.config.clock.now())
+        };
+        if !due.is_empty() {
+            let mut ids = self.close(|core| core.concerned(&due, &[]))?;
+            let mut core = self.core.lock();
+            core.requested(Request::Interval(&due), &ids);
+            if leave {
+                ids.retain(|id| !core.has_much_data(*id));
+                self.work.notify_all();
+            }
+            drop(core);
+            self.drive(Request::Housekeeping, &ids)?;
+        }
+        let next = self.told().1.streams.next_due();
+        Ok(next.map(|next| next.saturating_sub(self.config.clock.now())))
     }
 }

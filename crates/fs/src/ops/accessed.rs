@@ -1,7 +1,7 @@
 //! Access times as `relatime` has them: a read is noted if it is the first since the last
 //! change, or a day after the last one that was noted.
 //!
-//! Reads relate to nothing, so a noted read is no operation of the reader's stream: it waits in memory ([`Notes`]), where
+//! Reads relate to nothing, so a noted read is no operation of the reader's stream: it waits in memory (`notes::Notes`), where
 //! `getattr` finds it, and is written at a sync of everything, at unmount, and when too many wait. It is written in
 //! a stream of its own, which is committed at once, and only while no stream has an uncommitted change of the inode; so no
 //! two streams form one order by it. A crash loses the notes that wait.
@@ -11,75 +11,17 @@
 use super::object;
 use crate::error::from_journal;
 use crate::layout::{DiskInode, DiskTime};
-use crate::mount::Fs;
+use crate::mounted::Mounted;
+use crate::notes::Note;
 use crate::pages::COST_INODE;
 use crate::work::Work;
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_journal::{Access, Credits};
 use steadfast_vfs::{Attr, Errno, Ino, InodeFlags, Result, Stream, Time};
 
 /// A read is noted after so long in any case.
 const NOTED_EVERY_SECS: i64 = 24 * 3600;
-/// Most notes that wait.
-const NOTES_MAX: usize = 1024;
 /// The stream that notes are written in. No front end has it.
 const NOTES_STREAM: Stream = Stream(u32::MAX);
-
-/// Noted reads that wait to be written.
-#[derive(Default)]
-pub(crate) struct Notes {
-    waiting: Mutex<HashMap<Ino, Note>>,
-    /// How many: while there are none, no thread takes the lock.
-    count: AtomicUsize,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Note {
-    generation: u64,
-    atime: DiskTime,
-}
-
-impl Notes {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Ino, Note>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The note of an inode, if there is one.
-    fn of(&self, ino: Ino, disk: &DiskInode) -> Option<Note> {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let note = self.lock().get(&ino).copied();
-        note.filter(|note| note.generation == disk.generation.get())
-    }
-
-    /// Adds a note; whether too many wait now.
-    fn add(&self, ino: Ino, note: Note) -> bool {
-        let mut waiting = self.lock();
-        waiting.insert(ino, note);
-        self.count.store(waiting.len(), Ordering::Release);
-        waiting.len() >= NOTES_MAX
-    }
-
-    /// Takes a note away, if it is still this one or any will do.
-    fn remove(&self, ino: Ino, note: Option<Note>) {
-        if self.count.load(Ordering::Acquire) == 0 {
-            return;
-        }
-        let mut waiting = self.lock();
-        if note.is_none() || waiting.get(&ino).copied() == note {
-            waiting.remove(&ino);
-        }
-        self.count.store(waiting.len(), Ordering::Release);
-    }
-
-    fn all(&self) -> Vec<(Ino, Note)> {
-        let waiting = self.lock();
-        waiting.iter().map(|(ino, note)| (*ino, *note)).collect()
-    }
-}
 
 /// What became of a note.
 #[derive(PartialEq, Eq)]
@@ -90,7 +32,7 @@ enum Written {
     NotNow,
 }
 
-impl Fs {
+impl Mounted {
     /// Notes a read, if it is due.
     pub(crate) fn op_accessed(&self, ino: Ino) -> Result<()> {
         if self.read_only {
@@ -119,10 +61,10 @@ impl Fs {
     /// All notes are in operations, before everything is committed for good.
     ///
     /// # Errors
-    /// As for [`Fs::write_notes`].
+    /// As for [`Mounted::write_notes`].
     pub(crate) fn write_last_notes(&self) -> Result<()> {
         self.write_notes(false)?;
-        if self.notes.count.load(Ordering::Acquire) == 0 {
+        if self.notes.is_empty() {
             return Ok(());
         }
         self.store.journal.sync_all().map_err(from_journal)?;

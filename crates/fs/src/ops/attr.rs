@@ -6,7 +6,7 @@ use crate::data::require_file;
 use crate::in_place::Concerns;
 use crate::inode::State;
 use crate::layout::{DiskInode, FILE_BYTES_MAX};
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::orphan;
 use crate::pages::COST_INODE;
 use crate::reader::Current;
@@ -25,7 +25,7 @@ struct Granted {
     has_acl: bool,
 }
 
-impl Fs {
+impl Mounted {
     pub(crate) fn op_setattr(&self, caller: &Caller, ino: Ino, set: &SetAttr) -> Result<Attr> {
         if set.perm.is_some_and(|perm| perm & !PERM_BITS != 0) {
             return Err(Errno::Inval.into());

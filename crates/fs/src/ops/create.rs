@@ -6,7 +6,7 @@ use crate::dir::{self, Dir};
 use crate::in_place::Concerns;
 use crate::inode::{Place, mode_of};
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES, LINK_MAX};
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::slots;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use crate::xattr::Xattrs;
@@ -29,7 +29,7 @@ fn new_acls(born: &Born) -> Result<Xattrs> {
     Ok(acls)
 }
 
-impl Fs {
+impl Mounted {
     pub(crate) fn op_mknod(
         &self,
         caller: &Caller,
@@ -179,7 +179,7 @@ impl Fs {
         default: Option<&Acl>,
     ) -> Result<(Place, DiskInode)> {
         let is_dir = new.kind == FileKind::Directory;
-        let place = slots::allocate(self, work, near)?;
+        let place = slots::allocate(&self.store, &self.slots, work, near)?;
         let born = born(caller, &parent.disk.subject(), new.kind, new.perm, default);
         let acls = new_acls(&born)?;
         let now = self.now();

@@ -2,11 +2,11 @@
 
 use super::walk::{Concerned, Plan, View};
 use crate::features::Feature;
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::pages::COST_INODE;
 use steadfast_vfs::{Caller, Errno, Ino, InodeFlags, Result, policy};
 
-impl Fs {
+impl Mounted {
     pub(crate) fn op_flags(&self, ino: Ino) -> Result<InodeFlags> {
         let disk = self.read_inode(ino)?;
         policy::require_flags(disk.kind())?;

@@ -5,16 +5,17 @@ use super::alive;
 use super::walk::{gap, same_life};
 use crate::dir::{self, COOKIE_DOT, COOKIE_DOTDOT};
 use crate::layout::{INLINE_BYTES, INODES_PER_BLOCK};
-use crate::mount::{Fs, OWN_STREAM};
+use crate::mounted::Mounted;
 use crate::reader::Current;
-use crate::{data, orphan, slots};
+use crate::work::OWN_STREAM;
+use crate::{data, orphan};
 use steadfast_block::BLOCK_SIZE;
 use steadfast_vfs::policy::{READ, WRITE, may_grow};
 use steadfast_vfs::{
     Attr, Caller, Cookie, DirEntry, Errno, FileKind, Ino, NAME_MAX, Result, StatFs, Streams,
 };
 
-impl Fs {
+impl Mounted {
     /// Attributes of an inode, delayed blocks included.
     pub(crate) fn attr(&self, ino: Ino) -> Result<Attr> {
         let disk = self.read_inode(ino)?;
@@ -211,6 +212,6 @@ impl Fs {
                  the next mount frees it"
             ));
         }
-        slots::reap(self);
+        self.reap();
     }
 }

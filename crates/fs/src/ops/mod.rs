@@ -16,12 +16,11 @@ mod tests;
 mod walk;
 mod xattr;
 
-pub(crate) use accessed::Notes;
 pub(crate) use remove::has_extents;
 
 use crate::inode::{self, Place};
 use crate::layout::DiskInode;
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::work::Work;
 use steadfast_journal::{Access, Object};
 use steadfast_vfs::{Caller, Errno, Ino, Result, policy};
@@ -38,7 +37,7 @@ pub(crate) struct Node {
     pub(crate) new: DiskInode,
 }
 
-impl Fs {
+impl Mounted {
     /// EACCES unless the caller has all of `mask`.
     pub(crate) fn require(
         &self,

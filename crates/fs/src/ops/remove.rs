@@ -6,7 +6,7 @@ use super::walk::{Child, Concerned, Entry, Plan, View, same_life};
 use crate::dir::{self, Dir};
 use crate::inode::{Inode, State};
 use crate::layout::{DiskInode, INLINE_BYTES, INODE_BYTES};
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::reader::Current;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use crate::{btree, orphan, slots, truncate, xattr};
@@ -49,7 +49,7 @@ pub(super) struct Orphans {
 }
 
 impl Orphans {
-    pub(super) fn new(fs: &Fs) -> Orphans {
+    pub(super) fn new(fs: &Mounted) -> Orphans {
         Orphans {
             inode: fs.inode(fs.store.volume.orphans),
         }
@@ -60,7 +60,7 @@ impl After {
     pub(super) const NOTHING: After = After { finish: None };
 
     /// Does it. The removal itself is done: a failure leaves an orphan for the next mount.
-    pub(super) fn run(self, fs: &Fs, caller: &Caller) {
+    pub(super) fn run(self, fs: &Mounted, caller: &Caller) {
         if let Some(ino) = self.finish
             && let Err(error) = orphan::finish(fs, ino, caller.stream)
         {
@@ -71,7 +71,7 @@ impl After {
     }
 }
 
-impl Fs {
+impl Mounted {
     /// Looks at an inode that is about to lose a name. `None`: it is another one by now.
     pub(super) fn farewell(&self, child: &Child) -> Result<Option<Farewell>> {
         let Child { found, disk } = child;
@@ -180,7 +180,7 @@ impl Fs {
     /// Frees an inode whose data blocks are gone.
     pub(crate) fn free_slot<'a>(&'a self, work: &mut Work<'a>, node: &Node) -> Result<()> {
         xattr::free_blocks(work, node.ino, &node.old)?;
-        slots::free(self, work, node.place, &node.old)
+        slots::free(&self.store, &self.slots, work, node.place, &node.old)
     }
 
     /// Removes the name of anything but a directory, or of an empty directory.

@@ -2,7 +2,7 @@
 //! onto another link of the same inode, across directories, exchanging, not replacing.
 //!
 //! A directory that moves to another parent must not move below itself. Such renames hold
-//! [`Fs::lock_moves`] and relate `Topology`, so that no two of them close a cycle, neither
+//! [`Mounted::lock_moves`] and relate `Topology`, so that no two of them close a cycle, neither
 //! in memory nor in what survives a crash (corner 57).
 
 use super::remove::{After, Farewell, Orphans};
@@ -13,7 +13,7 @@ use crate::dir::{self, Dir, Found};
 use crate::error::damaged;
 use crate::inode::{self, Locked};
 use crate::layout::{DiskInode, INODE_BYTES};
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::slots;
 use crate::work::{COST_BLOCK, COST_RANGE, Work};
 use std::collections::HashSet;
@@ -23,7 +23,7 @@ use steadfast_vfs::policy::is_dots;
 use steadfast_vfs::policy::rename::{Party, Renamed, check_target, may_rename};
 use steadfast_vfs::{Caller, Errno, FileKind, Ino, RenameMode, Result};
 
-impl Fs {
+impl Mounted {
     pub(crate) fn op_rename(
         &self,
         caller: &Caller,

@@ -5,7 +5,8 @@
 use super::walk::gap;
 use crate::fsck::{FsckOptions, Outcome, fsck};
 use crate::mkfs::mkfs;
-use crate::mount::{Fs, MountOptions};
+use crate::mounted::Mounted;
+use crate::options::MountOptions;
 use std::sync::Arc;
 use steadfast_block::MemDevice;
 use steadfast_vfs::{
@@ -14,7 +15,7 @@ use steadfast_vfs::{
 
 struct World {
     device: Arc<MemDevice>,
-    fs: Arc<Fs>,
+    fs: Arc<Mounted>,
     root: Ino,
 }
 
@@ -26,13 +27,17 @@ impl World {
             background: false,
             ..MountOptions::default()
         };
-        let (fs, _) = Fs::mount(Arc::clone(&device) as _, &options).unwrap();
+        let (fs, _) = Mounted::mount(Arc::clone(&device) as _, &options).unwrap();
         let root = fs.store.volume.root;
         World { device, fs, root }
     }
 
     /// Runs `call`, and `other` between its look and its locks.
-    fn between<T>(&self, other: impl FnOnce(&Fs) + 'static, call: impl FnOnce(&Fs) -> T) -> T {
+    fn between<T>(
+        &self,
+        other: impl FnOnce(&Mounted) + 'static,
+        call: impl FnOnce(&Mounted) -> T,
+    ) -> T {
         let fs = Arc::clone(&self.fs);
         gap::next(move || other(&fs));
         let result = call(&self.fs);
@@ -52,7 +57,7 @@ fn me() -> Caller {
     Caller::root()
 }
 
-fn file(fs: &Fs, dir: Ino, name: &[u8]) -> Ino {
+fn file(fs: &Mounted, dir: Ino, name: &[u8]) -> Ino {
     let node = NewNode {
         kind: FileKind::Regular,
         perm: 0o644,
@@ -61,11 +66,11 @@ fn file(fs: &Fs, dir: Ino, name: &[u8]) -> Ino {
     fs.op_mknod(&me(), dir, name, &node).unwrap().ino
 }
 
-fn dir(fs: &Fs, parent: Ino, name: &[u8]) -> Ino {
+fn dir(fs: &Mounted, parent: Ino, name: &[u8]) -> Ino {
     fs.op_mkdir(&me(), parent, name, 0o755).unwrap().ino
 }
 
-fn unlink(fs: &Fs, dir: Ino, name: &[u8]) {
+fn unlink(fs: &Mounted, dir: Ino, name: &[u8]) {
     fs.op_remove(&me(), dir, name, false).unwrap();
 }
 
@@ -87,7 +92,7 @@ fn a_lookup_never_returns_the_inode_that_took_the_number() {
     // Another thread writes to the file, so that the lookup has to wait for its lock.
     let inode: &'static _ = Box::leak(Box::new(world.fs.inode(old)));
     let writing = inode.exclusive();
-    let other = move |fs: &Fs| {
+    let other = move |fs: &Mounted| {
         drop(writing);
         unlink(fs, root, b"old");
         assert_eq!(file(fs, root, b"new"), old, "the number is used again");
@@ -105,7 +110,7 @@ fn a_lookup_that_waited_returns_what_the_name_means_now() {
     let old = file(&world.fs, root, b"name");
     let inode: &'static _ = Box::leak(Box::new(world.fs.inode(old)));
     let writing = inode.exclusive();
-    let other = move |fs: &Fs| {
+    let other = move |fs: &Mounted| {
         drop(writing);
         unlink(fs, root, b"name");
         assert_eq!(dir(fs, root, b"name"), old);
@@ -124,7 +129,7 @@ fn a_rename_that_was_planned_for_a_file_moves_no_directory_into_itself() {
     let from = dir(&world.fs, root, b"from");
     let to = dir(&world.fs, root, b"to");
     let planned = file(&world.fs, from, b"a");
-    let other = move |fs: &Fs| {
+    let other = move |fs: &Mounted| {
         unlink(fs, from, b"a");
         assert_eq!(dir(fs, from, b"a"), planned);
         fs.op_rename(&me(), (root, b"to"), (planned, b"to"), RenameMode::Replace)
@@ -142,13 +147,13 @@ fn a_removal_takes_what_the_name_means_under_the_locks() {
     let world = World::new();
     let root = world.root;
     let planned = file(&world.fs, root, b"a");
-    let other = move |fs: &Fs| {
+    let other = move |fs: &Mounted| {
         unlink(fs, root, b"a");
         assert_eq!(dir(fs, root, b"a"), planned);
     };
     let removed = world.between(other, |fs| fs.op_remove(&me(), root, b"a", false));
     fails(removed, Errno::IsDir);
-    let other = move |fs: &Fs| {
+    let other = move |fs: &Mounted| {
         fs.op_remove(&me(), root, b"a", true).unwrap();
         assert_eq!(file(fs, root, b"b"), planned);
     };
@@ -169,7 +174,7 @@ fn a_call_by_number_changes_no_inode_that_took_the_number() {
         size: Some(0),
         ..SetAttr::default()
     };
-    type Call = Box<dyn Fn(&Fs, Ino) -> Result<()>>;
+    type Call = Box<dyn Fn(&Mounted, Ino) -> Result<()>>;
     let calls: [Call; 4] = [
         Box::new(move |fs, ino| fs.op_setattr(&me(), ino, &chmod).map(drop)),
         Box::new(move |fs, ino| fs.op_setattr(&me(), ino, &cut).map(drop)),
@@ -186,7 +191,7 @@ fn a_call_by_number_changes_no_inode_that_took_the_number() {
         let world = World::new();
         let root = world.root;
         let old = file(&world.fs, root, b"old");
-        let other = move |fs: &Fs| {
+        let other = move |fs: &Mounted| {
             unlink(fs, root, b"old");
             assert_eq!(file(fs, root, b"new"), old);
             fs.write_file(&me(), old, Some(0), b"content").unwrap();
@@ -205,7 +210,7 @@ fn a_name_is_added_to_no_directory_that_took_the_number() {
     let world = World::new();
     let root = world.root;
     let old = dir(&world.fs, root, b"old");
-    let other = move |fs: &Fs| {
+    let other = move |fs: &Mounted| {
         fs.op_remove(&me(), root, b"old", true).unwrap();
         assert_eq!(dir(fs, root, b"new"), old);
     };

@@ -16,7 +16,7 @@ use crate::dir::{self, Dir, Found};
 use crate::error::damaged;
 use crate::inode::{Locked, Place};
 use crate::layout::DiskInode;
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::reader::Current;
 use crate::work::Work;
 use steadfast_journal::Credits;
@@ -121,7 +121,7 @@ impl<const N: usize> View<N> {
     }
 }
 
-impl Fs {
+impl Mounted {
     /// Runs an operation: see the module's header. `plan` sees the first look, under no lock, and
     /// may ask for another with `None`. `act` gets the second look under all locks, which are
     /// dropped after it has committed.

@@ -11,7 +11,7 @@ use crate::error::{damaged, from_journal};
 use crate::features::Feature;
 use crate::inode;
 use crate::layout::{DiskInode, META_BYTES, XATTR_BLOCKS_MAX};
-use crate::mount::Fs;
+use crate::mounted::Mounted;
 use crate::pages::COST_INODE;
 use crate::reader::Current;
 use crate::work::{COST_BITS, COST_BLOCK, COST_FREE, COST_RANGE, Work};
@@ -27,7 +27,7 @@ use steadfast_vfs::{Caller, Errno, Ino, Result, XattrMode};
 pub(super) const CREDITS: u64 =
     COST_INODE + META_BYTES as u64 + COST_RANGE + 3 * COST_BLOCK + COST_BITS + COST_FREE;
 
-impl Fs {
+impl Mounted {
     fn xattrs(&self, ino: Ino, disk: &DiskInode) -> Result<Stored> {
         let mut reader = Current(&self.store.journal);
         Stored::of(&self.store.volume, &mut reader, ino, disk)

@@ -4,13 +4,14 @@
 use super::*;
 use crate::fsck::{FsckOptions, fsck};
 use crate::mkfs::mkfs;
-use crate::mount::MountOptions;
+use crate::mounted::Mounted;
+use crate::options::MountOptions;
 use std::sync::Arc;
 use steadfast_block::{BlockDevice, MemDevice};
 
 struct World {
     device: Arc<MemDevice>,
-    fs: Arc<Fs>,
+    fs: Arc<Mounted>,
     free: u64,
 }
 
@@ -23,7 +24,7 @@ impl World {
             background: false,
             ..MountOptions::default()
         };
-        let (fs, _) = Fs::mount(Arc::clone(&device) as _, &options).unwrap();
+        let (fs, _) = Mounted::mount(Arc::clone(&device) as _, &options).unwrap();
         let free = fs.op_statfs().unwrap().blocks_free;
         World { device, fs, free }
     }
@@ -42,7 +43,7 @@ impl World {
         let (mut others, mut inside) = (Vec::new(), Vec::new());
         while inside.len() < count {
             let mut work = self.begin();
-            let place = allocate(&self.fs, &mut work, root).unwrap();
+            let place = allocate(&self.fs.store, &self.fs.slots, &mut work, root).unwrap();
             fill(&mut work, place, &inode()).unwrap();
             work.commit();
             if place.block == BlockNo(root / INODE_SLOTS) {
@@ -56,15 +57,29 @@ impl World {
 
     fn free(&self, place: Place) {
         let mut work = self.begin();
-        free(&self.fs, &mut work, place, &inode()).unwrap();
+        free(&self.fs.store, &self.fs.slots, &mut work, place, &inode()).unwrap();
         work.commit();
     }
 
     /// Two operations at once: neither frees the last inode of the block.
     fn free_side_by_side(&self, inside: &[Place]) {
         let (mut one, mut other) = (self.begin(), self.begin());
-        free(&self.fs, &mut one, inside[0], &inode()).unwrap();
-        free(&self.fs, &mut other, inside[1], &inode()).unwrap();
+        free(
+            &self.fs.store,
+            &self.fs.slots,
+            &mut one,
+            inside[0],
+            &inode(),
+        )
+        .unwrap();
+        free(
+            &self.fs.store,
+            &self.fs.slots,
+            &mut other,
+            inside[1],
+            &inode(),
+        )
+        .unwrap();
         one.commit();
         other.commit();
     }
@@ -95,7 +110,7 @@ fn a_block_goes_with_inodes_that_are_freed_side_by_side() {
     let world = World::new();
     let (others, inside) = world.fill(2);
     world.free_side_by_side(&inside);
-    reap(&world.fs);
+    world.fs.reap();
     others.into_iter().for_each(|place| world.free(place));
     world.must_be_as_before();
 }
@@ -106,11 +121,17 @@ fn a_block_goes_when_the_last_claim_in_it_is_given_up() {
     let world = World::new();
     let (others, inside) = world.fill(1);
     let mut given_up = world.begin();
-    let place = allocate(&world.fs, &mut given_up, world.fs.store.volume.root).unwrap();
+    let place = allocate(
+        &world.fs.store,
+        &world.fs.slots,
+        &mut given_up,
+        world.fs.store.volume.root,
+    )
+    .unwrap();
     assert_eq!(place.block, inside[0].block);
     world.free(inside[0]);
     drop(given_up);
-    reap(&world.fs);
+    world.fs.reap();
     others.into_iter().for_each(|place| world.free(place));
     world.must_be_as_before();
 }
@@ -129,7 +150,7 @@ fn an_empty_block_is_used_or_freed_by_the_next_mount() {
     let device: Arc<dyn BlockDevice> = world.device.clone();
     let report = fsck(Arc::clone(&device), &FsckOptions::default()).unwrap();
     assert_eq!(report.outcome(), crate::fsck::Outcome::Clean);
-    let (fs, _) = Fs::mount(device, &MountOptions::default()).unwrap();
+    let (fs, _) = Mounted::mount(device, &MountOptions::default()).unwrap();
     let again = World { fs, ..world };
     let place = {
         let root = again.fs.store.volume.root;
@@ -138,12 +159,12 @@ fn an_empty_block_is_used_or_freed_by_the_next_mount() {
             .look_ahead(&again.fs.store, root, StreamId(0))
             .unwrap();
         let mut work = again.begin();
-        let place = allocate(&again.fs, &mut work, root).unwrap();
+        let place = allocate(&again.fs.store, &again.fs.slots, &mut work, root).unwrap();
         fill(&mut work, place, &inode()).unwrap();
         work.commit();
         place
     };
     again.free(place);
-    reap(&again.fs);
+    again.fs.reap();
     again.must_be_as_before();
 }

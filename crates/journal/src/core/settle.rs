@@ -3,7 +3,7 @@
 
 use super::{Batch, Core, Freed, HomeImage, Logged, PostImage, Round, Run, SentBatch, TxnId};
 use crate::cache::Cache;
-use crate::home::ClosedEpoch;
+use crate::epoch::ClosedEpoch;
 use crate::probe::Decision;
 use crate::{CommitMode, Error, Faults, Kind, StreamId};
 use std::collections::BTreeSet;

@@ -11,9 +11,6 @@ use std::path::Path;
 /// Modules that know of each other, each directly or through others: no more than so many.
 const CYCLE_MAX: usize = 3;
 
-/// Larger cycles that are still there, with their sizes. This list only shrinks.
-const KNOWN: [(&str, usize); 2] = [("fs", 13), ("journal", 11)];
-
 /// A module's path below the crate's root; none for the root itself.
 type Module = Vec<String>;
 
@@ -240,7 +237,6 @@ fn cycles(edges: &BTreeMap<&Module, BTreeSet<Module>>) -> Vec<BTreeSet<Module>> 
 #[test]
 fn modules_form_no_large_cycles() {
     let mut findings = Vec::new();
-    let mut known = BTreeMap::from(KNOWN);
     for manifest in files(&root().join("crates"), &["Cargo.toml"]) {
         let src = manifest.with_file_name("src");
         let name = src.parent().unwrap().file_name().unwrap().to_str().unwrap();
@@ -255,28 +251,18 @@ fn modules_form_no_large_cycles() {
         let largest = (cycles(&edges).into_iter())
             .max_by_key(BTreeSet::len)
             .unwrap_or_default();
-        let allowed = known.remove(name).unwrap_or(CYCLE_MAX);
-        if largest.len() > allowed {
+        if largest.len() > CYCLE_MAX {
             let names = largest.iter().map(|module| match module.is_empty() {
                 true => "the root".to_owned(),
                 false => module.join("::"),
             });
             findings.push(format!(
-                "crate {name}: {} modules in one cycle, at most {allowed}: {}",
+                "crate {name}: {} modules in one cycle, at most {CYCLE_MAX}: {}",
                 largest.len(),
                 names.collect::<Vec<_>>().join(", ")
             ));
-        } else if allowed > CYCLE_MAX && largest.len() < allowed {
-            findings.push(format!(
-                "crate {name}: its largest cycle has {} modules by now; make KNOWN say so",
-                largest.len()
-            ));
         }
     }
-    let gone = known
-        .keys()
-        .map(|name| format!("KNOWN has {name}, which is not there"));
-    findings.extend(gone);
     report(&findings);
 }
 
