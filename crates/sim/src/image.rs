@@ -69,7 +69,14 @@ enum Node {
     /// Nothing but zeros.
     Empty,
     Inner(Arc<[Node; FANOUT]>),
-    Leaf(Arc<[Option<Arc<Block>>; FANOUT]>),
+    Leaf(Arc<[Option<Stored>; FANOUT]>),
+}
+
+/// A block and the sum of its [`sector_hashes`]: a block is replaced more often than it is new.
+#[derive(Clone)]
+struct Stored {
+    block: Arc<Block>,
+    hash: u128,
 }
 
 impl Image {
@@ -135,7 +142,11 @@ impl Image {
         loop {
             match node {
                 Node::Empty => return &ZERO,
-                Node::Leaf(blocks) => return blocks[slot(at, 0)].as_ref().unwrap_or(&ZERO),
+                Node::Leaf(blocks) => {
+                    return blocks[slot(at, 0)]
+                        .as_ref()
+                        .map_or(&ZERO, |stored| &stored.block);
+                }
                 Node::Inner(children) => node = &children[slot(at, height)],
             }
             height -= 1;
@@ -151,10 +162,9 @@ impl Image {
     /// Replaces a block inside the image; the sum of its [`sector_hashes`] is known.
     pub(crate) fn set_hashed(&mut self, at: u64, block: Arc<Block>, hash: u128) {
         debug_assert!(at < self.blocks);
-        let old = sum(&sector_hashes(at, self.get(at)));
+        let stored = (!Arc::ptr_eq(&block, &ZERO)).then_some(Stored { block, hash });
+        let old = self.root.set(self.height, at, stored);
         self.fingerprint = self.fingerprint.wrapping_sub(old).wrapping_add(hash);
-        let block = (!Arc::ptr_eq(&block, &ZERO)).then_some(block);
-        self.root.set(self.height, at, block);
     }
 }
 
@@ -169,7 +179,8 @@ impl std::fmt::Debug for Image {
 }
 
 impl Node {
-    fn set(&mut self, height: u32, at: u64, block: Option<Arc<Block>>) {
+    /// Returns the hash of what was there.
+    fn set(&mut self, height: u32, at: u64, block: Option<Stored>) -> u128 {
         if let Node::Empty = self {
             *self = match height {
                 0 => Node::Leaf(Arc::new([const { None }; FANOUT])),
@@ -177,10 +188,13 @@ impl Node {
             };
         }
         match self {
-            Node::Empty => {}
-            Node::Leaf(blocks) => Arc::make_mut(blocks)[slot(at, 0)] = block,
+            Node::Empty => 0,
+            Node::Leaf(blocks) => {
+                let old = std::mem::replace(&mut Arc::make_mut(blocks)[slot(at, 0)], block);
+                old.map_or(0, |old| old.hash)
+            }
             Node::Inner(children) => {
-                Arc::make_mut(children)[slot(at, height)].set(height - 1, at, block);
+                Arc::make_mut(children)[slot(at, height)].set(height - 1, at, block)
             }
         }
     }
