@@ -21,14 +21,13 @@ use nfs3_types::nfs3::{
     createhow3, createverf3, nfs_fh3, nfsstat3, sattr3, stable_how,
 };
 
-use crate::client;
-use crate::client::{
-    Call, Client, Export, Piece, Uncommitted, check_stable, decode, entry, succeeded, write_args,
-};
 use crate::data::{self, Random};
-use crate::failure::{Failure, wrong};
-use crate::rpc::{Reply, Target};
+use crate::uncommitted::{Piece, Uncommitted};
 use model::{Event, Tree};
+use steadfast_nfs_client::calls::{Call, decode, entry, mode, write_args};
+use steadfast_nfs_client::client::{Client, Export, check_stable, succeeded};
+use steadfast_nfs_client::rpc::{Reply, Target};
+use steadfast_nfs_client::{Failure, wrong};
 
 /// How long a client waits for a server to come back.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -283,8 +282,8 @@ impl Worker {
         let name = format!("file-{:07}", self.made);
         let verifier = createverf3(data::tag(&[self.number, self.made]).to_be_bytes());
         let how = match self.random.below(2 + u64::from(self.exclusive)) {
-            0 => createhow3::UNCHECKED(client::mode(0o644)),
-            1 => createhow3::GUARDED(client::mode(0o644)),
+            0 => createhow3::UNCHECKED(mode(0o644)),
+            1 => createhow3::GUARDED(mode(0o644)),
             _ => createhow3::EXCLUSIVE(verifier),
         };
         let mode = match how {

@@ -19,8 +19,9 @@ use nfs3_types::rpc::{
 };
 use nfs3_types::xdr_codec::{List, Opaque, Pack, Unpack, Void};
 
-use crate::client::{self, Call, Export};
-use crate::rpc::Target;
+use steadfast_nfs_client::calls::Call;
+use steadfast_nfs_client::client::{self, Export};
+use steadfast_nfs_client::rpc::Target;
 
 const ROOT: u64 = 1;
 

@@ -21,15 +21,13 @@
 //!
 //! Counts and sizes are those of all clients together. The output is lines `NAME VALUE`, the unit being the name's end.
 
-mod client;
 mod crash;
 mod data;
-mod failure;
 #[cfg(test)]
 mod fake;
 mod figures;
 mod options;
-mod rpc;
+mod uncommitted;
 mod workload;
 
 use std::env;
@@ -39,10 +37,10 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use client::Export;
-use failure::Failure;
 use figures::Figures;
 use options::{Options, USAGE};
+use steadfast_nfs_client::Failure;
+use steadfast_nfs_client::client::Export;
 use workload::Run;
 
 const WAIT_PAUSE: Duration = Duration::from_millis(50);

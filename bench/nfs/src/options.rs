@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use crate::client::{self, Export};
-use crate::failure::Failure;
-use crate::rpc::Target;
+use steadfast_nfs_client::Failure;
+use steadfast_nfs_client::client::{self, Export};
+use steadfast_nfs_client::rpc::Target;
 
 pub(crate) const USAGE: &str = "usage: nfs [OPTION...] WORKLOAD ARGUMENTS...
   workloads: smallfile COUNT, smallfile-commit COUNT, metadata COUNT, largefile MIB, overwrite MIB, read-sequential MIB,

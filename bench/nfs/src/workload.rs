@@ -21,9 +21,10 @@ use std::time::{Duration, Instant};
 
 use nfs3_types::nfs3::nfs_fh3;
 
-use crate::client::{Call, Client, Export, decode, succeeded};
-use crate::failure::Failure;
 use crate::figures::{Figures, Latencies, processor_time};
+use steadfast_nfs_client::Failure;
+use steadfast_nfs_client::calls::{Call, decode};
+use steadfast_nfs_client::client::{Client, Export, succeeded};
 
 /// What all workloads need.
 pub(crate) struct Run {

@@ -7,10 +7,11 @@ use std::time::Instant;
 use nfs3_types::nfs3::{LOOKUP3args, Nfs3Option, REMOVE3args, nfs_fh3, nfsstat3};
 
 use super::{Run, Work, pipelined};
-use crate::client::{Client, entry, unchecked};
 use crate::data::{self, Random};
-use crate::failure::{Failure, wrong};
 use crate::figures::{Figures, processor_time};
+use steadfast_nfs_client::calls::{entry, unchecked};
+use steadfast_nfs_client::client::Client;
+use steadfast_nfs_client::{Failure, wrong};
 
 /// The parts that a curve is shown in.
 const TENTHS: u64 = 10;

@@ -7,9 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Run;
-use crate::client::Client;
-use crate::failure::{Failure, wrong};
 use crate::figures::Latencies;
+use steadfast_nfs_client::client::Client;
+use steadfast_nfs_client::{Failure, wrong};
 
 /// About the length of a GETATTR call and of its reply.
 const ECHO_BYTES: usize = 128;

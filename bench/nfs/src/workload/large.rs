@@ -5,10 +5,12 @@ use std::collections::VecDeque;
 use nfs3_types::nfs3::{Nfs3Option, SETATTR3args, nfs_fh3, sattr3, stable_how};
 
 use super::{Run, pipelined};
-use crate::client::{Client, Piece, Uncommitted, check_read, read_args, write_args};
 use crate::data;
-use crate::failure::{Failure, wrong};
 use crate::figures::Figures;
+use crate::uncommitted::{Piece, Uncommitted};
+use steadfast_nfs_client::calls::{read_args, write_args};
+use steadfast_nfs_client::client::{Client, check_read};
+use steadfast_nfs_client::{Failure, wrong};
 
 const COMMIT_BYTES: u64 = 10 << 20;
 /// A piece is 64 KiB, or what the server takes at most.

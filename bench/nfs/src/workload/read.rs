@@ -6,10 +6,11 @@ use nfs3_types::nfs3::nfs_fh3;
 
 use super::large::{PIECE_BYTES_MAX, write_file};
 use super::{Run, pipelined};
-use crate::client::{Client, check_read, read_args};
 use crate::data::{self, Random};
-use crate::failure::{Failure, wrong};
 use crate::figures::Figures;
+use steadfast_nfs_client::calls::read_args;
+use steadfast_nfs_client::client::{Client, check_read};
+use steadfast_nfs_client::{Failure, wrong};
 
 const RANDOM_BYTES: u32 = 4096;
 

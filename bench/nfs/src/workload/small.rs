@@ -8,10 +8,11 @@ use nfs3_types::nfs3::{
 };
 
 use super::{Run, Work};
-use crate::client::{Client, check_stable, entry, mode, write_args};
 use crate::data;
-use crate::failure::{Failure, wrong};
 use crate::figures::Figures;
+use steadfast_nfs_client::calls::{entry, mode, write_args};
+use steadfast_nfs_client::client::{Client, check_stable};
+use steadfast_nfs_client::{Failure, wrong};
 
 pub(crate) const SMALL_FILE_BYTES: usize = 100;
 /// One file in so many is read back before it is removed.

@@ -1,5 +1,4 @@
-//! A server over a file system, in memory or real, and a client that encodes with the types of
-//! `nfs3_types`, which the server's decoder does not share.
+//! A server over a file system, in memory or real, and a client that fails the test where a call fails that must not.
 #![allow(
     dead_code,
     unused_macros,
@@ -18,11 +17,14 @@ use std::time::Duration;
 use nfs3_types::mount::{self, dirpath, mountres3, mountstat3};
 pub(crate) use nfs3_types::nfs3::*;
 use nfs3_types::rpc::*;
-use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
+use nfs3_types::xdr_codec::{Opaque, Pack, Unpack, Void};
 use steadfast_block::MemDevice;
 use steadfast_fs::{Contract, Fs, MkfsOptions, MountOptions, mkfs};
 use steadfast_model::memfs::MemFs;
 use steadfast_nfs::{Access, Export, ExportedVolume, Options, Server, Squash, everybody};
+pub(crate) use steadfast_nfs_client::calls::{Call, entry, mode};
+pub(crate) use steadfast_nfs_client::wire::credential as user;
+use steadfast_nfs_client::wire::{self, Program, Refusal};
 use steadfast_vfs::FileSystem;
 
 /// Which file system.
@@ -139,6 +141,15 @@ pub(crate) enum Refused {
     Closed(std::io::ErrorKind),
 }
 
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Refused {
+        match refusal {
+            Refusal::Accepted(why) => Refused::Accepted(why),
+            Refusal::Denied(why) => Refused::Denied(why),
+        }
+    }
+}
+
 pub(crate) struct Client {
     pub(crate) stream: TcpStream,
     pub(crate) xid: u32,
@@ -156,16 +167,6 @@ pub(crate) fn connect_from(own: SocketAddr, address: SocketAddr) -> TcpStream {
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
     stream
-}
-
-pub(crate) fn user(uid: u32, gid: u32, gids: &[u32]) -> opaque_auth<'static> {
-    opaque_auth::auth_unix(&auth_unix {
-        stamp: 0,
-        machinename: Opaque::borrowed(b"test"),
-        uid,
-        gid,
-        gids: gids.to_vec(),
-    })
 }
 
 /// A record of one fragment.
@@ -226,19 +227,20 @@ impl Client {
         args: &impl Pack,
     ) -> Vec<u8> {
         self.xid += 1;
-        let message = rpc_msg {
-            xid: self.xid,
-            body: msg_body::CALL(call_body {
-                rpcvers: 2,
-                prog: program,
-                vers: version,
-                proc: procedure,
-                cred: self.credential.borrow(),
-                verf: opaque_auth::default(),
-            }),
+        let mut bytes = Vec::new();
+        let program = Program {
+            number: program,
+            version,
         };
-        let mut bytes = pack(&message);
-        args.pack(&mut bytes).unwrap();
+        wire::message(
+            &mut bytes,
+            self.xid,
+            &self.credential,
+            program,
+            procedure,
+            args,
+        )
+        .unwrap();
         bytes
     }
 
@@ -256,24 +258,13 @@ impl Client {
 
     /// The number and the result of a reply.
     pub(crate) fn decode<R: Unpack>(reply: &[u8]) -> (u32, Result<R, Refused>) {
-        let mut rest = reply;
-        let (message, _) = rpc_msg::unpack(&mut rest).unwrap();
-        let body = match message.body {
-            msg_body::REPLY(body) => body,
-            msg_body::CALL(_) => panic!("a call is no reply"),
-        };
-        let result = match body {
-            reply_body::MSG_ACCEPTED(accepted) => match accepted.reply_data {
-                accept_stat_data::SUCCESS => {
-                    let (result, _) = R::unpack(&mut rest).unwrap();
-                    assert!(rest.is_empty(), "{} bytes behind the result", rest.len());
-                    Ok(result)
-                }
-                other => Err(Refused::Accepted(other)),
-            },
-            reply_body::MSG_DENIED(denied) => Err(Refused::Denied(denied)),
-        };
-        (message.xid, result)
+        let (xid, body) = wire::reply(reply).unwrap();
+        let result = body.map_err(Refused::from).map(|mut rest| {
+            let (result, _) = R::unpack(&mut rest).unwrap();
+            assert!(rest.is_empty(), "{} bytes behind the result", rest.len());
+            result
+        });
+        (xid, result)
     }
 
     pub(crate) fn send(&mut self, body: &[u8]) {
@@ -298,6 +289,15 @@ impl Client {
         self.raw(PROGRAM, VERSION, procedure as u32, args).unwrap()
     }
 
+    /// A call and its whole result.
+    pub(crate) fn result<C: Call>(&mut self, args: &C) -> Nfs3Result<C::Ok, C::Fail> {
+        self.nfs(C::PROCEDURE, args)
+    }
+
+    pub(crate) fn call<C: Call>(&mut self, args: &C) -> Result<C::Ok, nfsstat3> {
+        status_of(self.result(args))
+    }
+
     pub(crate) fn mnt(&mut self, path: &str) -> Result<nfs_fh3, mountstat3> {
         let args = dirpath(Opaque::borrowed(path.as_bytes()));
         let result: mountres3<'static> = self.raw(mount::PROGRAM, 3, 1, &args).unwrap();
@@ -308,18 +308,14 @@ impl Client {
     }
 
     pub(crate) fn null(&mut self) {
-        self.nfs::<nfs3_types::xdr_codec::Void>(
-            NFS_PROGRAM::NFSPROC3_NULL,
-            &nfs3_types::xdr_codec::Void,
-        );
+        self.nfs::<Void>(NFS_PROGRAM::NFSPROC3_NULL, &Void);
     }
 
     pub(crate) fn getattr(&mut self, object: &nfs_fh3) -> Result<fattr3, nfsstat3> {
-        let res: GETATTR3res = self.nfs(NFS_PROGRAM::NFSPROC3_GETATTR, object);
-        match res {
-            Nfs3Result::Ok(ok) => Ok(ok.obj_attributes),
-            Nfs3Result::Err((status, _)) => Err(status),
-        }
+        let args = GETATTR3args {
+            object: object.clone(),
+        };
+        self.call(&args).map(|ok| ok.obj_attributes)
     }
 
     pub(crate) fn setattr(
@@ -333,7 +329,7 @@ impl Client {
             new_attributes: set,
             guard: guard.map_or(Nfs3Option::None, Nfs3Option::Some),
         };
-        self.nfs(NFS_PROGRAM::NFSPROC3_SETATTR, &args)
+        self.result(&args)
     }
 
     pub(crate) fn lookup(&mut self, dir: &nfs_fh3, name: &str) -> Result<nfs_fh3, nfsstat3> {
@@ -348,8 +344,7 @@ impl Client {
         let args = LOOKUP3args {
             what: entry(dir, name),
         };
-        let res: LOOKUP3res = self.nfs(NFS_PROGRAM::NFSPROC3_LOOKUP, &args);
-        status_of(res)
+        self.call(&args)
     }
 
     pub(crate) fn access(&mut self, object: &nfs_fh3, access: u32) -> Result<u32, nfsstat3> {
@@ -357,8 +352,7 @@ impl Client {
             object: object.clone(),
             access,
         };
-        let res: ACCESS3res = self.nfs(NFS_PROGRAM::NFSPROC3_ACCESS, &args);
-        status_of(res).map(|ok| ok.access)
+        self.call(&args).map(|ok| ok.access)
     }
 
     pub(crate) fn readlink(&mut self, symlink: &nfs_fh3) -> Result<Vec<u8>, nfsstat3> {
@@ -377,8 +371,7 @@ impl Client {
             offset,
             count,
         };
-        let res: READ3res<'static> = self.nfs(NFS_PROGRAM::NFSPROC3_READ, &args);
-        status_of(res).map(|ok| {
+        self.call(&args).map(|ok| {
             assert_eq!(ok.count as usize, ok.data.len());
             assert!(ok.file_attributes.is_some());
             (ok.data.to_vec(), ok.eof)
@@ -399,7 +392,7 @@ impl Client {
             stable,
             data: Opaque::borrowed(data),
         };
-        self.nfs(NFS_PROGRAM::NFSPROC3_WRITE, &args)
+        self.result(&args)
     }
 
     pub(crate) fn write(
@@ -414,10 +407,10 @@ impl Client {
 
     pub(crate) fn create_res(&mut self, dir: &nfs_fh3, name: &str, how: createhow3) -> CREATE3res {
         let args = CREATE3args {
-            where_: entry(dir, name.as_bytes()),
+            where_: entry(dir, name),
             how,
         };
-        self.nfs(NFS_PROGRAM::NFSPROC3_CREATE, &args)
+        self.result(&args)
     }
 
     pub(crate) fn create_how(
@@ -436,10 +429,10 @@ impl Client {
 
     pub(crate) fn mkdir_res(&mut self, dir: &nfs_fh3, name: &str) -> MKDIR3res {
         let args = MKDIR3args {
-            where_: entry(dir, name.as_bytes()),
+            where_: entry(dir, name),
             attributes: mode(0o755),
         };
-        self.nfs(NFS_PROGRAM::NFSPROC3_MKDIR, &args)
+        self.result(&args)
     }
 
     pub(crate) fn mkdir(&mut self, dir: &nfs_fh3, name: &str) -> Result<nfs_fh3, nfsstat3> {
@@ -453,14 +446,13 @@ impl Client {
         target: &[u8],
     ) -> Result<nfs_fh3, nfsstat3> {
         let args = SYMLINK3args {
-            where_: entry(dir, name.as_bytes()),
+            where_: entry(dir, name),
             symlink: symlinkdata3 {
                 symlink_attributes: mode(0o777),
                 symlink_data: target.into(),
             },
         };
-        let res: SYMLINK3res = self.nfs(NFS_PROGRAM::NFSPROC3_SYMLINK, &args);
-        status_of(res).map(|ok| ok.obj.unwrap())
+        self.call(&args).map(|ok| ok.obj.unwrap())
     }
 
     pub(crate) fn mknod(
@@ -470,18 +462,17 @@ impl Client {
         what: mknoddata3,
     ) -> Result<nfs_fh3, nfsstat3> {
         let args = MKNOD3args {
-            where_: entry(dir, name.as_bytes()),
+            where_: entry(dir, name),
             what,
         };
-        let res: MKNOD3res = self.nfs(NFS_PROGRAM::NFSPROC3_MKNOD, &args);
-        status_of(res).map(|ok| ok.obj.unwrap())
+        self.call(&args).map(|ok| ok.obj.unwrap())
     }
 
     pub(crate) fn remove_res(&mut self, dir: &nfs_fh3, name: &str) -> REMOVE3res {
         let args = REMOVE3args {
-            object: entry(dir, name.as_bytes()),
+            object: entry(dir, name),
         };
-        self.nfs(NFS_PROGRAM::NFSPROC3_REMOVE, &args)
+        self.result(&args)
     }
 
     pub(crate) fn remove(&mut self, dir: &nfs_fh3, name: &str) -> Result<(), nfsstat3> {
@@ -490,10 +481,9 @@ impl Client {
 
     pub(crate) fn rmdir(&mut self, dir: &nfs_fh3, name: &str) -> Result<(), nfsstat3> {
         let args = RMDIR3args {
-            object: entry(dir, name.as_bytes()),
+            object: entry(dir, name),
         };
-        let res: RMDIR3res = self.nfs(NFS_PROGRAM::NFSPROC3_RMDIR, &args);
-        status_of(res).map(drop)
+        self.call(&args).map(drop)
     }
 
     pub(crate) fn rename(
@@ -502,11 +492,10 @@ impl Client {
         to: (&nfs_fh3, &str),
     ) -> Result<RENAME3resok, nfsstat3> {
         let args = RENAME3args {
-            from: entry(from.0, from.1.as_bytes()),
-            to: entry(to.0, to.1.as_bytes()),
+            from: entry(from.0, from.1),
+            to: entry(to.0, to.1),
         };
-        let res: RENAME3res = self.nfs(NFS_PROGRAM::NFSPROC3_RENAME, &args);
-        status_of(res)
+        self.call(&args)
     }
 
     pub(crate) fn link(
@@ -517,10 +506,9 @@ impl Client {
     ) -> Result<LINK3resok, nfsstat3> {
         let args = LINK3args {
             file: file.clone(),
-            link: entry(dir, name.as_bytes()),
+            link: entry(dir, name),
         };
-        let res: LINK3res = self.nfs(NFS_PROGRAM::NFSPROC3_LINK, &args);
-        status_of(res)
+        self.call(&args)
     }
 
     pub(crate) fn readdir(
@@ -602,8 +590,7 @@ impl Client {
             offset,
             count,
         };
-        let res: COMMIT3res = self.nfs(NFS_PROGRAM::NFSPROC3_COMMIT, &args);
-        status_of(res)
+        self.call(&args)
     }
 }
 
@@ -611,20 +598,6 @@ pub(crate) fn status_of<T, E>(result: Nfs3Result<T, E>) -> Result<T, nfsstat3> {
     match result {
         Nfs3Result::Ok(ok) => Ok(ok),
         Nfs3Result::Err((status, _)) => Err(status),
-    }
-}
-
-pub(crate) fn entry<'a>(dir: &nfs_fh3, name: &'a [u8]) -> diropargs3<'a> {
-    diropargs3 {
-        dir: dir.clone(),
-        name: name.into(),
-    }
-}
-
-pub(crate) fn mode(mode: u32) -> sattr3 {
-    sattr3 {
-        mode: Nfs3Option::Some(mode),
-        ..sattr3::default()
     }
 }
 

@@ -4,21 +4,28 @@ use std::fmt;
 
 use nfs3_types::nfs3::nfsstat3;
 
+/// Why a call, or what a client does with several, has not succeeded.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// The connection is gone, or nothing came for too long.
     Lost(String),
     /// The other side does not speak the protocol as it is written, or refused to hear the call.
     Protocol(String),
     /// A procedure answered with an error.
-    Status { what: String, status: nfsstat3 },
+    Status {
+        /// What was being done.
+        what: String,
+        /// The answer.
+        status: nfsstat3,
+    },
     /// The answer is not what it has to be.
     Wrong(String),
 }
 
 impl Failure {
     /// Says what was being done, where that was not said yet.
-    pub(crate) fn during(self, what: &str) -> Failure {
+    #[must_use]
+    pub fn during(self, what: &str) -> Failure {
         match self {
             Failure::Lost(why) => Failure::Lost(format!("{what}: {why}")),
             Failure::Protocol(why) => Failure::Protocol(format!("{what}: {why}")),
@@ -27,7 +34,8 @@ impl Failure {
     }
 
     /// Says which client it happened to.
-    pub(crate) fn of_client(self, client: usize) -> Failure {
+    #[must_use]
+    pub fn of_client(self, client: usize) -> Failure {
         let named = |why| format!("client {client}: {why}");
         match self {
             Failure::Lost(why) => Failure::Lost(named(why)),
@@ -51,6 +59,9 @@ impl fmt::Display for Failure {
 }
 
 /// The server's answer is wrong.
-pub(crate) fn wrong<T>(why: impl Into<String>) -> Result<T, Failure> {
+///
+/// # Errors
+/// Always [`Failure::Wrong`].
+pub fn wrong<T>(why: impl Into<String>) -> Result<T, Failure> {
     Err(Failure::Wrong(why.into()))
 }

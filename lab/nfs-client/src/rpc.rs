@@ -10,39 +10,30 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nfs3_types::rpc::{
-    RPC_VERSION_2, accept_stat_data, auth_unix, call_body, fragment_header, msg_body, opaque_auth,
-    rejected_reply, reply_body, rpc_msg,
-};
-use nfs3_types::xdr_codec::{Opaque, Pack, Unpack};
+use nfs3_types::rpc::opaque_auth;
+use nfs3_types::xdr_codec::Pack;
 
 use crate::failure::Failure;
+use crate::wire::{self, Program};
 
-/// A reply is never longer than what was asked for: 1 MiB of data, and room for the rest.
-const REPLY_BYTES_MAX: usize = (1 << 20) + (64 << 10);
 const READ_BUFFER_BYTES: usize = 64 << 10;
 /// Ports that a client needs privileges for, as servers want to see by default.
 const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 512..=1023;
 const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
-const FRAGMENT_HEADER_BYTES: usize = 4;
 
 /// Where a server is, and who asks.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) address: SocketAddr,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
+pub struct Target {
+    /// Of the program that is asked.
+    pub address: SocketAddr,
+    /// The user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
     /// Whether to come from a port below 1024.
-    pub(crate) reserved_port: bool,
+    pub reserved_port: bool,
     /// How long a reply, or a connection, may take.
-    pub(crate) timeout: Duration,
-}
-
-/// A program of a server in one version.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Program {
-    pub(crate) number: u32,
-    pub(crate) version: u32,
+    pub timeout: Duration,
 }
 
 struct Outstanding {
@@ -53,16 +44,19 @@ struct Outstanding {
 }
 
 /// What came back for a call.
-pub(crate) struct Reply {
-    pub(crate) xid: u32,
+pub struct Reply {
+    /// The call's number.
+    pub xid: u32,
     /// The procedure's result, without the RPC header.
-    pub(crate) body: Vec<u8>,
-    pub(crate) latency: Duration,
+    pub body: Vec<u8>,
+    /// Since the call was sent first.
+    pub latency: Duration,
     /// It was sent more than once: an operation that cannot be repeated may say that it was done already.
-    pub(crate) resent: bool,
+    pub resent: bool,
 }
 
-pub(crate) struct Connection {
+/// A connection to one program.
+pub struct Connection {
     target: Target,
     program: Program,
     /// None: lost.
@@ -75,14 +69,12 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn open(target: &Target, program: Program) -> Result<Connection, Failure> {
-        let credential = opaque_auth::auth_unix(&auth_unix {
-            stamp: 0,
-            machinename: Opaque::borrowed(b"steadfast-bench"),
-            uid: target.uid,
-            gid: target.gid,
-            gids: Vec::new(),
-        });
+    /// Connects.
+    ///
+    /// # Errors
+    /// [`Failure::Lost`] if there is no connection.
+    pub fn open(target: &Target, program: Program) -> Result<Connection, Failure> {
+        let credential = wire::credential(target.uid, target.gid, &[]);
         Ok(Connection {
             stream: Some(connect(target)?),
             target: target.clone(),
@@ -95,32 +87,35 @@ impl Connection {
         })
     }
 
-    pub(crate) fn target(&self) -> &Target {
+    /// Where the server is, and who asks.
+    #[must_use]
+    pub fn target(&self) -> &Target {
         &self.target
     }
 
-    pub(crate) fn outstanding(&self) -> usize {
+    /// Number of calls without a reply.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
     /// Sends a call and returns its number. If the connection is lost, `receive` will say so.
-    pub(crate) fn submit(&mut self, procedure: u32, args: &impl Pack) -> Result<u32, Failure> {
+    ///
+    /// # Errors
+    /// A call that cannot be encoded.
+    pub fn submit(&mut self, procedure: u32, args: &impl Pack) -> Result<u32, Failure> {
         let xid = self.next_xid;
         self.next_xid = self.next_xid.wrapping_add(1);
         let mut record = self.spare.pop().unwrap_or_default();
         record.clear();
-        let call = rpc_msg {
+        wire::call(
+            &mut record,
             xid,
-            body: msg_body::CALL(call_body {
-                rpcvers: RPC_VERSION_2,
-                prog: self.program.number,
-                vers: self.program.version,
-                proc: procedure,
-                cred: self.credential.borrow(),
-                verf: opaque_auth::default(),
-            }),
-        };
-        encode(&mut record, &call, args)?;
+            &self.credential,
+            self.program,
+            procedure,
+            args,
+        )?;
         if let Some(stream) = &mut self.stream
             && stream.get_mut().write_all(&record).is_err()
         {
@@ -138,13 +133,16 @@ impl Connection {
     }
 
     /// The next reply, whichever call it answers. `Failure::Lost` when the connection is gone: `recover` brings it back.
-    pub(crate) fn receive(&mut self) -> Result<Reply, Failure> {
+    ///
+    /// # Errors
+    /// That, and a reply that is none, or refuses the call.
+    pub fn receive(&mut self) -> Result<Reply, Failure> {
         loop {
             let Some(stream) = &mut self.stream else {
                 return Err(Failure::Lost("the connection is gone".to_owned()));
             };
             let mut record = Vec::new();
-            if let Err(error) = read_record(stream, &mut record) {
+            if let Err(error) = wire::read_record(stream, &mut record) {
                 self.stream = None;
                 return Err(match error.kind() {
                     io::ErrorKind::InvalidData => Failure::Protocol(error.to_string()),
@@ -158,7 +156,8 @@ impl Connection {
                     _ => Failure::Lost(error.to_string()),
                 });
             }
-            let (xid, header) = reply_header(&record)?;
+            let (xid, body) = wire::reply(&record)?;
+            let header = record.len() - body?.len();
             // A call that was sent twice may be answered twice.
             let Some(call) = self.outstanding.remove(&xid) else {
                 continue;
@@ -175,12 +174,15 @@ impl Connection {
     }
 
     /// Waits for no reply any more: what was not answered is not sent again.
-    pub(crate) fn abandon(&mut self) {
+    pub fn abandon(&mut self) {
         self.outstanding.clear();
     }
 
     /// Connects again, as long as it takes up to `patience`, and repeats what was not answered.
-    pub(crate) fn recover(&mut self, patience: Duration) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    /// [`Failure::Lost`] after that time.
+    pub fn recover(&mut self, patience: Duration) -> Result<(), Failure> {
         let deadline = Instant::now() + patience;
         loop {
             match self.try_recover() {
@@ -207,74 +209,6 @@ impl Connection {
         }
         self.stream = Some(stream);
         Ok(())
-    }
-}
-
-/// Frames a message as one record of one fragment.
-fn encode(
-    record: &mut Vec<u8>,
-    message: &rpc_msg<'_, '_>,
-    args: &impl Pack,
-) -> Result<(), Failure> {
-    record.extend_from_slice(&[0; FRAGMENT_HEADER_BYTES]);
-    message
-        .pack(record)
-        .and_then(|_| args.pack(record))
-        .map_err(|e| Failure::Protocol(format!("a call cannot be encoded: {e}")))?;
-    let len = u32::try_from(record.len() - FRAGMENT_HEADER_BYTES)
-        .ok()
-        .filter(|len| *len <= fragment_header::MASK)
-        .ok_or_else(|| Failure::Protocol("a call is too long".to_owned()))?;
-    record[..FRAGMENT_HEADER_BYTES]
-        .copy_from_slice(&fragment_header::new(len, true).into_xdr_buf());
-    Ok(())
-}
-
-/// Reads one record, of however many fragments.
-fn read_record(stream: &mut impl io::Read, record: &mut Vec<u8>) -> io::Result<()> {
-    loop {
-        let mut header = [0; FRAGMENT_HEADER_BYTES];
-        stream.read_exact(&mut header)?;
-        let header = fragment_header::from(header);
-        let len = header.fragment_length() as usize;
-        let begin = record.len();
-        if begin + len > REPLY_BYTES_MAX {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("a reply of {} bytes or more", begin + len),
-            ));
-        }
-        record.resize(begin + len, 0);
-        stream.read_exact(&mut record[begin..])?;
-        if header.eof() {
-            return Ok(());
-        }
-    }
-}
-
-/// The number of the call that a reply answers, and the length of its header; or why the call was not even tried.
-fn reply_header(record: &[u8]) -> Result<(u32, usize), Failure> {
-    let (message, len) = rpc_msg::unpack(&mut &*record)
-        .map_err(|e| Failure::Protocol(format!("a reply cannot be decoded: {e}")))?;
-    let refused = |why: String| Err(Failure::Protocol(format!("the server refuses: {why}")));
-    match message.body {
-        msg_body::REPLY(reply_body::MSG_ACCEPTED(accepted)) => match accepted.reply_data {
-            accept_stat_data::SUCCESS => Ok((message.xid, len)),
-            accept_stat_data::PROG_UNAVAIL => refused("PROG_UNAVAIL".to_owned()),
-            accept_stat_data::PROG_MISMATCH { low, high } => {
-                refused(format!("PROG_MISMATCH, it has versions {low} to {high}"))
-            }
-            accept_stat_data::PROC_UNAVAIL => refused("PROC_UNAVAIL".to_owned()),
-            accept_stat_data::GARBAGE_ARGS => refused("GARBAGE_ARGS".to_owned()),
-            accept_stat_data::SYSTEM_ERR => refused("SYSTEM_ERR".to_owned()),
-        },
-        msg_body::REPLY(reply_body::MSG_DENIED(rejected_reply::RPC_MISMATCH { low, high })) => {
-            refused(format!("RPC_MISMATCH, it has versions {low} to {high}"))
-        }
-        msg_body::REPLY(reply_body::MSG_DENIED(rejected_reply::AUTH_ERROR(why))) => {
-            refused(format!("AUTH_ERROR {why}"))
-        }
-        msg_body::CALL(_) => Err(Failure::Protocol("a call instead of a reply".to_owned())),
     }
 }
 
@@ -341,80 +275,7 @@ fn first_xid() -> u32 {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-
-    #[test]
-    fn a_call_is_one_record_whose_header_counts_its_bytes() {
-        let mut record = Vec::new();
-        let call = rpc_msg {
-            xid: 7,
-            body: msg_body::CALL(call_body {
-                rpcvers: RPC_VERSION_2,
-                prog: 100_003,
-                vers: 3,
-                proc: 6,
-                cred: opaque_auth::default(),
-                verf: opaque_auth::default(),
-            }),
-        };
-        encode(&mut record, &call, &0x0102_0304_u32).unwrap();
-        let expected: Vec<u8> = [
-            0x8000_002c_u32,
-            7,
-            0,
-            2,
-            100_003,
-            3,
-            6,
-            0,
-            0,
-            0,
-            0,
-            0x0102_0304,
-        ]
-        .iter()
-        .flat_map(|word| word.to_be_bytes())
-        .collect();
-        assert_eq!(record, expected);
-    }
-
-    #[test]
-    fn a_record_of_three_fragments_is_read_as_one() {
-        let mut wire = Vec::new();
-        for (text, last) in [("ab", false), ("", false), ("cde", true)] {
-            wire.extend(fragment_header::new(text.len() as u32, last).into_xdr_buf());
-            wire.extend(text.as_bytes());
-        }
-        wire.extend(b"next");
-        let mut record = Vec::new();
-        let mut rest = wire.as_slice();
-        read_record(&mut rest, &mut record).unwrap();
-        assert_eq!((record.as_slice(), rest), (&b"abcde"[..], &b"next"[..]));
-    }
-
-    #[test]
-    fn a_reply_that_claims_a_gigabyte_is_refused_before_it_is_read() {
-        let wire = fragment_header::new(1 << 30, true).into_xdr_buf();
-        let error = read_record(&mut wire.as_slice(), &mut Vec::new()).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-    }
-
-    #[test]
-    fn a_refused_call_is_reported_by_its_name() {
-        let words = |words: &[u32]| -> Vec<u8> {
-            words.iter().flat_map(|word| word.to_be_bytes()).collect()
-        };
-        let header = |record: &[u8]| reply_header(record);
-        assert_eq!(header(&words(&[9, 1, 0, 0, 0, 0])).unwrap(), (9, 24));
-        for (record, name) in [
-            (words(&[9, 1, 0, 0, 0, 2, 3, 4]), "versions 3 to 4"),
-            (words(&[9, 1, 0, 0, 0, 4]), "GARBAGE_ARGS"),
-            (words(&[9, 1, 1, 1, 5]), "AUTH_TOOWEAK"),
-            (words(&[9, 1]), "cannot be decoded"),
-        ] {
-            let error = header(&record).unwrap_err().to_string();
-            assert!(error.contains(name), "{error}");
-        }
-    }
+    use crate::wire::NFS;
 
     /// A read that was cut off by the server's death was sent again with the writes behind it, and its reply taken for one to them.
     #[test]
@@ -427,21 +288,17 @@ mod tests {
             reserved_port: false,
             timeout: Duration::from_secs(10),
         };
-        let program = Program {
-            number: 100_003,
-            version: 3,
-        };
         let server = thread::spawn(move || {
             let mut calls = Vec::new();
             for _ in 0..2 {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut record = Vec::new();
-                read_record(&mut stream, &mut record).unwrap();
+                wire::read_record(&mut stream, &mut record).unwrap();
                 calls.push(record[..4].to_vec());
             }
             calls
         });
-        let mut connection = Connection::open(&target, program).unwrap();
+        let mut connection = Connection::open(&target, NFS).unwrap();
         connection.submit(6, &0_u32).unwrap();
         assert!(matches!(connection.receive(), Err(Failure::Lost(_))));
         connection.abandon();
