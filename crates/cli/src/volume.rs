@@ -363,8 +363,8 @@ pub(crate) fn held(device: &Device) -> Held {
         Device::Memory(region) => return memory::held(region),
     };
     match steadfast_fs::info(Arc::clone(device)) {
-        Ok(info) if info.label.is_empty() => Held::Volume("a Steadfast volume".to_owned()),
-        Ok(info) => Held::Volume(format!("the Steadfast volume '{}'", info.label)),
+        Ok(info) if info.map.label().is_empty() => Held::Volume("a Steadfast volume".to_owned()),
+        Ok(info) => Held::Volume(format!("the Steadfast volume '{}'", info.map.label())),
         Err(steadfast_fs::Error::NotAVolume) => Held::Nothing,
         Err(e) => Held::Volume(format!("a Steadfast volume ({e})")),
     }
@@ -708,14 +708,15 @@ pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure>
         Device::Memory(region) => return memory::summary(image, region),
     };
     let info = steadfast_fs::info(Arc::clone(device)).map_err(|e| fs_failure(image, &e))?;
+    let map = &info.map;
     Ok(Summary {
-        uuid: info.uuid,
-        label: info.label,
-        version: info.version,
-        contract: info.contract.name(),
-        made: info.made,
-        blocks: info.blocks,
-        log_blocks: info.log_blocks,
+        uuid: map.uuid(),
+        label: map.label().to_owned(),
+        version: map.version(),
+        contract: map.contract().name(),
+        made: map.made(),
+        blocks: map.blocks(),
+        log_blocks: map.journal().map_or(0, |region| region.log_blocks),
         data_blocks: info.data_blocks,
         free_blocks: info.free_blocks,
         inodes: None,
@@ -724,7 +725,7 @@ pub(crate) fn summary(image: &Path, device: &Device) -> Result<Summary, Failure>
             JournalState::NeedsRecovery { .. } => LogState::NeedsRecovery,
             JournalState::Damaged(why) => LogState::Damaged(why),
         },
-        warning: info.warning,
+        warning: map.warning().map(str::to_owned),
     })
 }
 

@@ -1,5 +1,9 @@
-//! Looks at single inodes and directories of a volume that is not mounted, with its log applied in
-//! memory: for tools. Writes nothing. What is damaged is told beside what could be read.
+//! Looks at a volume that is not mounted, for tools: where everything lies ([`VolumeMap`]), how full it is
+//! ([`info`]), and single inodes and directories ([`Inspector`]). Writes nothing; a log that waits is applied in memory.
+//! What is damaged is told beside what could be read.
+
+mod info;
+mod map;
 
 use crate::btree;
 use crate::dir::{self, RawEntry};
@@ -8,19 +12,24 @@ use crate::extents;
 use crate::inode::{self, Place};
 use crate::layout::{DiskInode, INLINE_BYTES, META_BYTES, NodeHeader};
 use crate::reader::{Image, Reader};
-use crate::superblock::{self, Volume};
+use crate::superblock;
 use crate::xattr::Stored;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, Block, BlockDevice, BlockNo};
-use steadfast_journal::{Journal, Kind, seal_holds};
+use steadfast_journal::{Journal, Kind, Recovery, seal_holds};
 use steadfast_vfs::{Attr, Cookie, Errno, FileKind, Ino, Result, SYMLINK_MAX};
 use zerocopy::FromBytes;
 
+pub use info::{JournalState, VolumeInfo, info};
+pub use map::{BlockPlace, VolumeMap};
+
 /// A volume that is looked at.
 pub struct Inspector {
-    volume: Volume,
+    map: VolumeMap,
     blocks: Blocks,
+    /// What recovery found, or why the log could not be applied.
+    recovery: std::result::Result<Recovery, String>,
     warning: Option<String>,
 }
 
@@ -50,6 +59,20 @@ impl Blocks {
             return Err(damaged(format!("block {at} fails its checksum")));
         }
         Ok(Arc::new(block))
+    }
+
+    /// Metadata blocks, together; `None` for what cannot be read.
+    fn read_scattered(&self, blocks: &[BlockNo]) -> Vec<Option<Arc<Block>>> {
+        match &self.journal {
+            Some(journal) => {
+                let read = journal.read_scattered(blocks, Kind::Meta).into_iter();
+                read.map(std::result::Result::ok).collect()
+            }
+            None => {
+                let read = |at: &BlockNo| self.read(*at, Kind::Meta).ok();
+                blocks.iter().map(read).collect()
+            }
+        }
     }
 }
 
@@ -139,20 +162,20 @@ impl Inspector {
     /// As for a mount: [`Error::NotAVolume`], cut short, or of a newer format.
     pub fn open(device: Arc<dyn BlockDevice>) -> std::result::Result<Inspector, Error> {
         let mut found = superblock::load(&*device)?;
-        let mut warning = found.warning.take();
         let config = found.volume.journal().with(|config| {
             config.read_only = true;
             config.cache_blocks_max = 1024;
         });
-        let journal = match Journal::open(Arc::clone(&device), config) {
-            Ok((journal, _)) => {
+        let (journal, recovery) = match Journal::open(Arc::clone(&device), config) {
+            Ok((journal, recovery)) => {
                 found = superblock::reload(&journal, device.geometry().blocks, found)?;
-                Some(journal)
+                (Some(journal), Ok(recovery))
             }
-            Err(error) => {
-                warning = Some(format!("the log could not be applied: {error}"));
-                None
-            }
+            Err(error) => (None, Err(error.to_string())),
+        };
+        let warning = match &recovery {
+            Ok(_) => found.warning.clone(),
+            Err(why) => Some(format!("the log could not be applied: {why}")),
         };
         Ok(Inspector {
             blocks: Blocks {
@@ -160,7 +183,8 @@ impl Inspector {
                 uuid: found.volume.uuid,
                 journal,
             },
-            volume: found.volume,
+            map: VolumeMap::of(found),
+            recovery,
             warning,
         })
     }
@@ -176,7 +200,7 @@ impl Inspector {
     /// # Errors
     /// ENOENT, ENOTDIR, EUCLEAN, EIO.
     pub fn resolve(&self, path: &[u8]) -> Result<Ino> {
-        let mut ino = self.volume.root;
+        let mut ino = self.map.volume.root;
         for name in path.split(|byte| *byte == b'/') {
             if name.is_empty() || name == b"." {
                 continue;
@@ -184,7 +208,7 @@ impl Inspector {
             let disk = self.directory_inode(ino)?;
             let found = match name {
                 b".." => Some(disk.parent.get()),
-                _ => dir::lookup(&mut &self.blocks, &self.volume, &disk, name)?.map(|f| f.ino),
+                _ => dir::lookup(&mut &self.blocks, &self.map.volume, &disk, name)?.map(|f| f.ino),
             };
             ino = found.ok_or(Errno::NoEnt)?;
         }
@@ -192,7 +216,7 @@ impl Inspector {
     }
 
     fn inode(&self, ino: Ino) -> Result<DiskInode> {
-        inode::read(&self.volume, &mut &self.blocks, ino)
+        inode::read(&self.map.volume, &mut &self.blocks, ino)
     }
 
     fn directory_inode(&self, ino: Ino) -> Result<DiskInode> {
@@ -210,7 +234,7 @@ impl Inspector {
     /// ESTALE if there is none, EUCLEAN if it makes no sense, EIO.
     pub fn show_inode(&self, ino: Ino) -> Result<InodeShown> {
         let disk = self.inode(ino)?;
-        let place = Place::of(&self.volume, ino)?;
+        let place = Place::of(&self.map.volume, ino)?;
         let kind = disk.kind();
         let mut shown = InodeShown {
             place: (place.block, place.slot),
@@ -243,14 +267,14 @@ impl Inspector {
                     .map(|target| shown.target = Some(target)),
             );
         }
-        let xattrs = Stored::of(&self.volume, &mut &self.blocks, ino, &disk);
+        let xattrs = Stored::of(&self.map.volume, &mut &self.blocks, ino, &disk);
         note(xattrs.map(|xattrs| shown.xattrs = xattrs.into_all().into_pairs()));
         shown.damage = damage;
         Ok(shown)
     }
 
     fn nodes(&self, disk: &DiskInode, nodes: &mut Vec<TreeNode>) -> Result<()> {
-        btree::for_each_node(&mut &self.blocks, &self.volume, &disk.body, |block| {
+        btree::for_each_node(&mut &self.blocks, &self.map.volume, &disk.body, |block| {
             let image = self.blocks.read(block, Kind::Meta)?;
             let header = NodeHeader::read_from_prefix(&image[..]);
             let (header, _) = header.map_err(|_| damaged(format!("tree node in block {block}")))?;
@@ -264,7 +288,7 @@ impl Inspector {
     }
 
     fn extents(&self, disk: &DiskInode, found: &mut Vec<ExtentAt>) -> Result<()> {
-        let (volume, mut at) = (&self.volume, 0);
+        let (volume, mut at) = (&self.map.volume, 0);
         while let Some(extent) = extents::at_or_over(&mut &self.blocks, volume, &disk.body, at)? {
             found.push(ExtentAt {
                 logical: extent.logical,
@@ -297,7 +321,7 @@ impl Inspector {
     /// ESTALE, ENOTDIR; EUCLEAN or EIO for an index that cannot be followed to its end.
     pub fn show_directory(&self, ino: Ino, each: &mut dyn FnMut(LeafShown)) -> Result<()> {
         let disk = self.directory_inode(ino)?;
-        btree::for_each(&mut &self.blocks, &self.volume, &disk.body, 0, |item| {
+        btree::for_each(&mut &self.blocks, &self.map.volume, &disk.body, 0, |item| {
             let (block, from) = (BlockNo(item.block.get()), item.key.get());
             let mut leaf = LeafShown {
                 block,
@@ -320,7 +344,7 @@ impl Inspector {
 
     fn leaf(&self, at: BlockNo) -> Result<(usize, Vec<EntryShown>)> {
         let image = self.blocks.read(at, Kind::Meta)?;
-        let mut raw = dir::entries(&self.volume, at, &image[..META_BYTES])?;
+        let mut raw = dir::entries(&self.map.volume, at, &image[..META_BYTES])?;
         raw.sort_unstable_by_key(|entry| entry.cookie);
         let used: usize = raw.iter().map(|entry| entry.space.len()).sum();
         let shown = |entry: &RawEntry| EntryShown {

@@ -54,12 +54,10 @@ mod gaps;
 mod grow;
 mod handle;
 mod in_place;
-mod info;
 mod inode;
 mod inspect;
 pub mod layout;
 mod ledger;
-mod map;
 mod mkfs;
 mod mount;
 mod mounted;
@@ -91,9 +89,10 @@ pub use fsck::{
 };
 pub use grow::{Grown, grow};
 pub use handle::Fs;
-pub use info::{JournalState, VolumeInfo, info};
-pub use inspect::{EntryShown, ExtentAt, InodeShown, Inspector, LeafShown, TreeNode};
-pub use map::{BlockPlace, VolumeMap};
+pub use inspect::{
+    BlockPlace, EntryShown, ExtentAt, InodeShown, Inspector, JournalState, LeafShown, TreeNode,
+    VolumeInfo, VolumeMap, info,
+};
 pub use mkfs::{Made, MkfsOptions, mkfs};
 pub use options::{Faults, MountOptions};
 pub use steadfast_journal::{EPOCH_BLOCKS_MIN, Recovery};

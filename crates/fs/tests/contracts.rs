@@ -103,7 +103,7 @@ fn the_volume_knows_its_contract_and_keeps_it_through_mount_and_repair() {
     for contract in Contract::ALL {
         let device = Arc::new(MemDevice::new(4096));
         make(&*device, contract);
-        assert_eq!(info(device.clone()).unwrap().contract, contract);
+        assert_eq!(info(device.clone()).unwrap().map.contract(), contract);
         let fs = mount(device.clone());
         assert_eq!(fs.contract(), contract);
         fs.unmount().unwrap();
@@ -116,7 +116,7 @@ fn the_volume_knows_its_contract_and_keeps_it_through_mount_and_repair() {
         };
         let report = fsck(device.clone(), &options).unwrap();
         assert_eq!(report.outcome(), Outcome::Repaired);
-        assert_eq!(info(device).unwrap().contract, contract);
+        assert_eq!(info(device).unwrap().map.contract(), contract);
     }
 }
 

@@ -233,7 +233,7 @@ fn a_dead_clients_epoch_is_forgotten() {
     fs.sync().unwrap();
     drop(fs);
     // A part of a batch: rubbish where the root directory lies.
-    let root = info(disk.clone()).unwrap().log_blocks + 1;
+    let root = info(disk.clone()).unwrap().map.groups().0.0;
     for at in root..root + 8 {
         disk.write(BlockNo(at), &[&[0xA5; BLOCK_SIZE]]).unwrap();
     }

@@ -126,7 +126,7 @@ fn must_be_whole(device: Arc<dyn BlockDevice>, what: &str) -> u64 {
     fs.write(&Caller::root(), ino, 0, &[7; 50_000]).unwrap();
     fs.unmount().unwrap();
     must_be_clean(device, what);
-    told.blocks
+    told.map.blocks()
 }
 
 /// From a volume of so many blocks to a device of so many: the sizes that make a difference.
@@ -159,7 +159,7 @@ fn a_grown_volume_keeps_its_files_and_has_the_new_space() {
         let more = new.data_blocks - old.data_blocks;
         assert_eq!(new.free_blocks - old.free_blocks, more, "{what}");
         assert_eq!(
-            more + 2 * (new.groups - old.groups),
+            more + 2 * (new.map.groups().1 - old.map.groups().1),
             grown.blocks - before,
             "{what}"
         );
@@ -289,7 +289,7 @@ fn corner_65_a_growth_in_the_log_is_seen_read_only_and_nothing_is_written() {
         left.read(BlockNo(0), &mut home).unwrap();
         let at = std::mem::offset_of!(Superblock, blocks);
         let home = u64::from_le_bytes(home[at..at + 8].try_into().unwrap());
-        seen += u64::from(home == FULL_GROUP && told.blocks == grown.blocks);
+        seen += u64::from(home == FULL_GROUP && told.map.blocks() == grown.blocks);
         assert_eq!(stat(false), read_only);
     }
     assert!(seen > 0, "no cut left the growth in the log alone");

@@ -213,7 +213,7 @@ impl Superblock {
         Superblock {
             uuid: text::uuid(&map.uuid()),
             label: map.label().to_owned(),
-            contract: map.contract(),
+            contract: map.contract().name(),
             format_version: map.version(),
             read_only: map.read_only(),
             volume_blocks: map.blocks(),

@@ -4,7 +4,7 @@
 
 use super::image::{Image, walk};
 use crate::fsck::{Finding, FsckOptions, Outcome, Problem, fsck};
-use crate::info::info;
+use crate::inspect::info;
 use crate::layout::{INODE_BYTES, META_BYTES};
 use crate::{Fs, MountOptions};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -2,7 +2,7 @@
 
 use super::image::{BLOCKS, Image, format, mount, populate, walk};
 use crate::fsck::{FsckOptions, Outcome, Problem, fsck};
-use crate::info::{JournalState, info};
+use crate::inspect::{JournalState, info};
 use crate::layout::{Superblock, VERSION};
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::{Error, Fs, MountOptions};
@@ -27,7 +27,7 @@ fn a_fresh_volume_is_clean() {
         );
         assert_eq!(report.outcome(), Outcome::Clean);
         let told = info(device).unwrap();
-        assert_eq!(told.blocks, blocks);
+        assert_eq!(told.map.blocks(), blocks);
         assert_eq!(told.inode_blocks, 1);
         // The inodes, and a leaf for each of the two directories.
         assert_eq!(told.free_blocks + 3, told.data_blocks);

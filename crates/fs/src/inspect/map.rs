@@ -1,9 +1,10 @@
 //! Where everything lies on a volume's device, read from its superblock: for tools that
 //! look at blocks without mounting the volume.
 
+use crate::contract::Contract;
 use crate::error::Error;
 use crate::layout::VERSION;
-use crate::superblock::{Volume, load};
+use crate::superblock::{Found, Volume, load};
 use steadfast_block::{BlockDevice, BlockNo};
 use steadfast_journal::Region;
 use steadfast_vfs::Ino;
@@ -11,7 +12,7 @@ use steadfast_vfs::Ino;
 /// A volume's superblock, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeMap {
-    volume: Volume,
+    pub(super) volume: Volume,
     read_only: bool,
     warning: Option<String>,
 }
@@ -44,12 +45,15 @@ impl VolumeMap {
     /// # Errors
     /// As for a mount: [`Error::NotAVolume`], cut short, or of a newer format.
     pub fn read(device: &dyn BlockDevice) -> Result<VolumeMap, Error> {
-        let found = load(device)?;
-        Ok(VolumeMap {
+        load(device).map(VolumeMap::of)
+    }
+
+    pub(super) fn of(found: Found) -> VolumeMap {
+        VolumeMap {
             volume: found.volume,
             read_only: found.read_only,
             warning: found.warning,
-        })
+        }
     }
 
     /// Identity.
@@ -72,8 +76,8 @@ impl VolumeMap {
 
     /// Contract.
     #[must_use]
-    pub fn contract(&self) -> &'static str {
-        self.volume.contract.name()
+    pub fn contract(&self) -> Contract {
+        self.volume.contract
     }
 
     /// Seconds since 1970 when it was made.
