@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Volumes on a real object store: versitygw on a directory, over two of its processes.
 #
-#   scripts/store.sh [--rounds N] [--only probe|volume|cuts|takeover|snapshots|bad] [--keep]
+#   scripts/store.sh [--rounds N] [--only probe|volume|cuts|takeover|snapshots|azure|bad] [--keep]
 #
 #   --rounds N   so many kills of the writer [default: 6]
 #   --only W     one part alone
@@ -14,10 +14,12 @@
 # takeover   a second machine takes the volume over while the first stands still (SIGSTOP) in the middle of its writes: when it goes
 #            on it is fenced, gets EIO, and what it was told is durable is there.
 # snapshots  a snapshot and a clone stay what they were while the volume goes on and is collected; deleted, their space is freed.
+# azure      probe, cuts and snapshots on Azurite, a server of Azure's protocol, where it is installed.
 # bad        stores that only look right (moto, s3s-fs) are refused by the probe, where they are installed.
 #
 # versitygw is looked for on the path, in $VERSITYGW, and where 'go install' puts it:
 #   go install github.com/versity/versitygw/cmd/versitygw@v1.8.0
+# Azurite: npm install -g azurite@3.37.0, or $AZURITE, its command azurite-blob.
 # Exits 0, 1 (something was lost or is broken) or 3 (something needed is missing).
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
@@ -31,19 +33,19 @@ while [ $# -gt 0 ]; do
     --rounds) rounds=${2:?"--rounds needs a number"}; shift 2 ;;
     --only) only=${2:?"--only needs a part"}; shift 2 ;;
     --keep) export KEEP_WORK=1; shift ;;
-    -h|--help) sed -n '2,23s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h|--help) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     *) warn "unknown option '$1' (see --help)"; exit 2 ;;
   esac
 done
 case $only in
-  ''|probe|volume|cuts|takeover|snapshots|bad) ;;
-  *) warn "--only takes 'probe', 'volume', 'cuts', 'takeover', 'snapshots' or 'bad', not '$only'"; exit 2 ;;
+  ''|probe|volume|cuts|takeover|snapshots|azure|bad) ;;
+  *) warn "--only takes 'probe', 'volume', 'cuts', 'takeover', 'snapshots', 'azure' or 'bad', not '$only'"; exit 2 ;;
 esac
 wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
 gateway=${VERSITYGW:-$(command -v versitygw || true)}
 [ -n "$gateway" ] || gateway=$HOME/go/bin/versitygw
-[ -x "$gateway" ] || unable "versitygw is missing: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0"
+[ "$only" = azure ] || [ -x "$gateway" ] || unable "versitygw is missing: go install github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 reason=$(fuse_reason)
 [ -z "$reason" ] || unable "cannot mount here: $reason"
 # Mounts of its own: nobody else's mount namespace keeps them busy.
@@ -68,11 +70,13 @@ start_gateway() {
   await --alive "$pid" answers "$port" || { cat "$WORK/gateway-$port.log" >&2; die "versitygw does not answer"; }
   ENDPOINT=http://127.0.0.1:$port
 }
-mkdir -p "$WORK/store/bucket"
-start_gateway "$WORK/store"
-other=$ENDPOINT
-start_gateway "$WORK/store"
-export AWS_ENDPOINT_URL=$ENDPOINT
+if [ "$only" != azure ]; then
+  mkdir -p "$WORK/store/bucket"
+  start_gateway "$WORK/store"
+  other=$ENDPOINT
+  start_gateway "$WORK/store"
+  export AWS_ENDPOINT_URL=$ENDPOINT
+fi
 MNT=$WORK/mnt
 failed=0
 wrong() { warn "$*"; failed=1; }
@@ -168,7 +172,7 @@ has_notes() { [ "$(wc -l <"$1")" -ge "$2" ]; }
 
 part_cuts() {
   step "cuts: the writer is killed $rounds times"
-  local url=s3://bucket/cuts round writer
+  local url=${1:-s3://bucket}/cuts round writer
   "$STEADFAST" mkfs --size 1G --on "$url" >/dev/null || die "mkfs failed"
   : >"$WORK/notes"
   for ((round = 1; round <= rounds; round++)); do
@@ -228,7 +232,7 @@ part_takeover() {
 
 part_snapshots() {
   step "snapshots"
-  local url=s3://bucket/origin copy=s3://bucket/copy
+  local url=${1:-s3://bucket}/origin copy=${1:-s3://bucket}/copy
   "$STEADFAST" mkfs --size 1G --on "$url" >/dev/null || die "mkfs failed"
   sf_mount "$url" "$MNT"
   head -c 30000000 /dev/urandom >"$WORK/first"
@@ -252,6 +256,44 @@ part_snapshots() {
   store_check "$copy"
   "$STEADFAST" store snapshot list "$url"
   "$STEADFAST" store snapshot delete "$url" one || wrong "no snapshot was deleted"
+}
+
+# Makes a container: the server wants each request signed.
+make_container() {
+  python3 - "$AZURE_STORAGE_ENDPOINT/$1" "$AZURE_STORAGE_ACCOUNT_NAME" "$AZURE_STORAGE_ACCOUNT_KEY" <<'PYTHON'
+import base64, email.utils, hashlib, hmac, sys, urllib.parse, urllib.request
+url, account, key = sys.argv[1:]
+headers = {"x-ms-date": email.utils.formatdate(usegmt=True), "x-ms-version": "2021-12-02"}
+resource = f"/{account}{urllib.parse.urlparse(url).path}\nrestype:container"
+text = "PUT\n" + "\n" * 11 + "".join(f"{name}:{headers[name]}\n" for name in sorted(headers)) + resource
+digest = hmac.new(base64.b64decode(key), text.encode(), hashlib.sha256).digest()
+headers["Authorization"] = f"SharedKey {account}:{base64.b64encode(digest).decode()}"
+headers["Content-Length"] = "0"
+urllib.request.urlopen(urllib.request.Request(f"{url}?restype=container", method="PUT", headers=headers))
+PYTHON
+}
+
+part_azure() {
+  step "azure"
+  local azurite=${AZURITE:-$(command -v azurite-blob || true)} port pid
+  if [ -z "$azurite" ]; then
+    say "azurite is missing (npm install -g azurite@3.37.0), left out"
+    return
+  fi
+  port=$(free_port)
+  # The account that every such server has, with a key that its documentation publishes.
+  export AZURE_STORAGE_ACCOUNT_NAME=devstoreaccount1
+  export AZURE_STORAGE_ACCOUNT_KEY=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==
+  export AZURE_STORAGE_ENDPOINT=http://127.0.0.1:$port/$AZURE_STORAGE_ACCOUNT_NAME
+  "$azurite" --silent --skipApiVersionCheck --disableTelemetry --blobHost 127.0.0.1 --blobPort "$port" --location "$WORK/azure" \
+    >"$WORK/azurite.log" 2>&1 &
+  pid=$!
+  on_exit stop_process "$pid"
+  await --alive "$pid" answers "$port" || die "azurite does not answer"
+  make_container container || die "azurite makes no container"
+  "$STEADFAST" store probe az://container/probe || wrong "a good store was refused"
+  part_cuts az://container
+  part_snapshots az://container
 }
 
 # refused NAME: the store at $AWS_ENDPOINT_URL is refused.
@@ -296,7 +338,7 @@ part_bad() {
   fi
 }
 
-for part in probe volume cuts takeover snapshots bad; do
+for part in probe volume cuts takeover snapshots azure bad; do
   if wants "$part"; then "part_$part"; fi
 done
 ((failed == 0)) || die "something is wrong"

@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 pub enum PlaceError {
     /// It names no store that is known.
     #[error(
-        "'{0}' names no store: write s3://BUCKET/PREFIX, or file:///DIRECTORY for a directory on this machine"
+        "'{0}' names no store: write s3://BUCKET/PREFIX, az://CONTAINER/PREFIX, gs://BUCKET/PREFIX, or file:///DIRECTORY for a directory on this machine"
     )]
     Scheme(String),
     /// It is malformed.
@@ -40,7 +40,8 @@ pub enum PlaceError {
 /// How a store is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
-    /// The address of an S3-compatible server; without it, that of the environment (`AWS_ENDPOINT_URL`), or Amazon's.
+    /// The address of a server that speaks the scheme's protocol; without it, that of the environment (`AWS_ENDPOINT_URL`,
+    /// `AZURE_STORAGE_ENDPOINT`, `GOOGLE_BASE_URL`), or the provider's.
     pub endpoint: Option<String>,
     /// The key file of an encrypted volume.
     pub key: Option<crate::KeyFile>,
@@ -60,7 +61,7 @@ pub struct Location {
 /// Whether a text is the URL of a volume on an object store, not the name of a file.
 #[must_use]
 pub fn is_url(text: &str) -> bool {
-    ["s3://", "file://", "memory://"]
+    ["s3://", "az://", "gs://", "file://", "memory://"]
         .iter()
         .any(|scheme| text.starts_with(scheme))
 }
@@ -95,14 +96,17 @@ impl Location {
                 (Arc::new(store), "")
             }
             "memory" => (memory(), rest),
-            "s3" => {
+            _ => {
+                let connect = cloud::connector(scheme)
+                    .ok_or_else(|| PlaceError::Scheme(url.to_owned()))?;
                 let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
                 if bucket.is_empty() {
-                    return Err(malformed("the bucket is missing: s3://BUCKET/PREFIX"));
+                    return Err(malformed(&format!(
+                        "the bucket is missing: {scheme}://BUCKET/PREFIX"
+                    )));
                 }
-                (s3(bucket, access, url)?, prefix)
+                (connect(bucket, access).map_err(failed)?, prefix)
             }
-            _ => return Err(PlaceError::Scheme(url.to_owned())),
         };
         let prefix = Path::parse(prefix.trim_matches('/'))
             .map_err(|source| failed(object_store::Error::InvalidPath { source }))?;
@@ -139,41 +143,95 @@ fn memory() -> Arc<dyn ObjectStore> {
     Arc::clone(STORE.get_or_init(|| Arc::new(InMemory::new()))) as Arc<dyn ObjectStore>
 }
 
-#[cfg(feature = "aws")]
-fn s3(bucket: &str, access: &Access, url: &str) -> Result<Arc<dyn ObjectStore>, PlaceError> {
+/// Stores that answer requests over HTTP. Credentials come from where the crate `object_store` looks for them: the environment,
+/// files, the instance.
+#[cfg(feature = "cloud")]
+mod cloud {
+    use super::Access;
     use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
-    use object_store::{ClientOptions, RetryConfig};
+    use object_store::azure::MicrosoftAzureBuilder;
+    use object_store::gcp::GoogleCloudStorageBuilder;
+    use object_store::{ClientOptions, ObjectStore, Result, RetryConfig};
+    use std::sync::Arc;
     use std::time::Duration;
-    // The second caller finds it installed.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let client = ClientOptions::new()
-        .with_timeout_disabled()
-        .with_connect_timeout(Duration::from_secs(5))
-        .with_pool_max_idle_per_host(64)
-        .with_allow_http(true);
-    let retry = RetryConfig {
-        max_retries: 0,
-        retry_timeout: Duration::ZERO,
-        ..RetryConfig::default()
-    };
-    let mut builder = AmazonS3Builder::from_env()
-        .with_bucket_name(bucket)
-        .with_client_options(client)
-        .with_retry(retry)
-        .with_conditional_put(S3ConditionalPut::ETagMatch);
-    if let Some(endpoint) = &access.endpoint {
-        builder = builder.with_endpoint(endpoint);
+
+    pub(super) type Connect = fn(&str, &Access) -> Result<Arc<dyn ObjectStore>>;
+
+    /// What connects to a bucket of the stores that a scheme names.
+    pub(super) fn connector(scheme: &str) -> Option<Connect> {
+        match scheme {
+            "s3" => Some(s3),
+            "az" => Some(azure),
+            "gs" => Some(google),
+            _ => None,
+        }
     }
-    let store = builder.build().map_err(|source| PlaceError::Client {
-        url: url.to_owned(),
-        source: Box::new(source),
-    })?;
-    Ok(Arc::new(store))
+
+    /// Deadlines are those of [`Io`](crate::io::Io).
+    fn client() -> ClientOptions {
+        // The second caller finds it installed.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        ClientOptions::new()
+            .with_timeout_disabled()
+            .with_connect_timeout(Duration::from_secs(5))
+            .with_pool_max_idle_per_host(64)
+            .with_allow_http(true)
+    }
+
+    fn retry() -> RetryConfig {
+        RetryConfig {
+            max_retries: 0,
+            retry_timeout: Duration::ZERO,
+            ..RetryConfig::default()
+        }
+    }
+
+    fn s3(bucket: &str, access: &Access) -> Result<Arc<dyn ObjectStore>> {
+        let mut builder = AmazonS3Builder::from_env()
+            .with_bucket_name(bucket)
+            .with_client_options(client())
+            .with_retry(retry())
+            .with_conditional_put(S3ConditionalPut::ETagMatch);
+        if let Some(endpoint) = &access.endpoint {
+            builder = builder.with_endpoint(endpoint);
+        }
+        Ok(Arc::new(builder.build()?))
+    }
+
+    fn azure(container: &str, access: &Access) -> Result<Arc<dyn ObjectStore>> {
+        let mut builder = MicrosoftAzureBuilder::from_env()
+            .with_container_name(container)
+            .with_client_options(client())
+            .with_retry(retry());
+        if let Some(endpoint) = &access.endpoint {
+            builder = builder.with_endpoint(endpoint.clone());
+        }
+        Ok(Arc::new(builder.build()?))
+    }
+
+    fn google(bucket: &str, access: &Access) -> Result<Arc<dyn ObjectStore>> {
+        let mut builder = GoogleCloudStorageBuilder::from_env()
+            .with_bucket_name(bucket)
+            .with_client_options(client())
+            .with_retry(retry());
+        if let Some(endpoint) = &access.endpoint {
+            builder = builder.with_base_url(endpoint);
+        }
+        Ok(Arc::new(builder.build()?))
+    }
 }
 
-#[cfg(not(feature = "aws"))]
-fn s3(_: &str, _: &Access, url: &str) -> Result<Arc<dyn ObjectStore>, PlaceError> {
-    Err(PlaceError::Scheme(url.to_owned()))
+#[cfg(not(feature = "cloud"))]
+mod cloud {
+    use super::Access;
+    use object_store::{ObjectStore, Result};
+    use std::sync::Arc;
+
+    pub(super) type Connect = fn(&str, &Access) -> Result<Arc<dyn ObjectStore>>;
+
+    pub(super) fn connector(_: &str) -> Option<Connect> {
+        None
+    }
 }
 
 /// The threads that carry requests, for all volumes of the process.

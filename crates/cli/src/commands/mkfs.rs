@@ -81,7 +81,7 @@ pub(crate) struct Args {
     /// On an object store: when a flush is durable. 'store': when the store has acknowledged it
     #[arg(long, value_enum, value_name = "WHERE", default_value = "store")]
     flush: store::Flush,
-    /// On an object store: the address of an S3-compatible server (by default AWS_ENDPOINT_URL)
+    /// On an object store: the address of a server that speaks its protocol (by default AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     #[command(flatten)]

@@ -17,9 +17,12 @@ use crate::{size, text};
 
 /// The explanation of URLs, for `--help` and the manual.
 const URLS: &str = "\
-A URL is s3://BUCKET/PREFIX for S3 and what speaks its protocol, or file:///DIRECTORY for a directory on this machine. \
-Credentials, region and endpoint are found as other tools find them: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
-AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL, or the machine's role. The key file of an encrypted volume is that of \
+A URL is s3://BUCKET/PREFIX for S3 and what speaks its protocol, az://CONTAINER/PREFIX for Azure Blob Storage, \
+gs://BUCKET/PREFIX for Google Cloud Storage, or file:///DIRECTORY for a directory on this machine. \
+Credentials, region and endpoint are found as other tools find them. S3: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, \
+AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL. Azure: AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY or \
+AZURE_STORAGE_SAS_KEY, AZURE_STORAGE_ENDPOINT. Google: GOOGLE_SERVICE_ACCOUNT or GOOGLE_APPLICATION_CREDENTIALS (files). \
+Without them, the machine's role. The key file of an encrypted volume is that of \
 --key-file, or the one that STEADFAST_KEY_FILE names.";
 
 #[derive(Debug, clap::Subcommand)]
@@ -50,7 +53,7 @@ pub(crate) enum Command {
 /// Where.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Where {
-    /// The address of an S3-compatible server (by default AWS_ENDPOINT_URL)
+    /// The address of a server that speaks the store's protocol (by default AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The key file of an encrypted volume (by default STEADFAST_KEY_FILE)
@@ -158,7 +161,7 @@ pub(crate) struct NamedArgs {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct CloneArgs {
-    /// The address of an S3-compatible server (by default AWS_ENDPOINT_URL)
+    /// The address of a server that speaks the store's protocol (by default AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)
     #[arg(long, value_name = "URL")]
     endpoint: Option<String>,
     /// The key file of an encrypted volume (by default STEADFAST_KEY_FILE)

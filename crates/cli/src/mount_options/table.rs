@@ -149,7 +149,7 @@ By default an outage is waited out.",
             o.store.endpoint = Some(text.to_owned());
             Ok(())
         })],
-        help: "the address of an S3-compatible server (default: AWS_ENDPOINT_URL)",
+        help: "the address of a server that speaks the store's protocol (default: AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)",
         manual: "",
     },
     Row {
