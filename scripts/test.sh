@@ -48,11 +48,31 @@ lints() {
   # The embedded stores beside the journal take minutes to compile.
   if [ -n "$long" ]; then cargo clippy --quiet -p steadfast-bench-journal --features peers --locked -- -D warnings; fi
 }
-tests() {
-  # Their tests measure for a while, and wait for servers: what they find depends on how busy the machine is.
-  local measuring=(--exclude steadfast-bench-journal --exclude steadfast-bench-nfs)
-  if [ -n "$long" ]; then measuring=(); fi
-  cargo test --quiet --workspace "${measuring[@]}" --locked --no-fail-fast "$@"
+# Their tests measure for a while, and wait for servers: what they find depends on how busy the machine is.
+measuring=(--exclude steadfast-bench-journal --exclude steadfast-bench-nfs)
+if [ -n "$long" ]; then measuring=(); fi
+tests_compiled() {
+  cargo test --quiet --workspace "${measuring[@]}" --locked --no-run
+}
+# As many programs of tests at a time as there are processors: many of them wait.
+tests_beside() {
+  local status=0 count runner i
+  count=$(nproc)
+  runner=CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
+  export BESIDE=$WORK/beside
+  mkdir -p "$BESIDE" && mkfifo "$BESIDE/slots" || return
+  local slots
+  exec {slots}<>"$BESIDE/slots"
+  for ((i = 0; i < count; i++)); do printf . >&"$slots"; done
+  env "$runner=$here/beside.sh" cargo test --quiet --workspace "${measuring[@]}" --locked --no-fail-fast {slots}>&- || status=$?
+  # All have ended when all slots are there.
+  for ((i = 0; i < count; i++)); do read -r -n 1 -u "$slots"; done
+  exec {slots}>&-
+  if [ -e "$BESIDE/failed" ]; then
+    warn "tests failed in $(paste -sd ' ' "$BESIDE/failed")"
+    status=1
+  fi
+  return "$status"
 }
 # Workspaces of their own have lock files of their own: a change of a crate's dependencies concerns them, too.
 lock_files() {
@@ -185,13 +205,13 @@ else
   say ""
   say "left out, because Python has no venv here and only root can install it: obligations on the source"
 fi
-run "tests, compiled" tests --no-run
+run "tests, compiled" tests_compiled
 run "packages" packages
 run "book" book
 if [ -n "$proofs" ]; then run "proofs" shown "$proofs" "$WORK/proofs"; fi
 start_group explored >"$WORK/explored" 2>&1
 explored=$GROUP
-run "tests" tests
+run "tests" tests_beside
 # With the program that the tests made.
 run "packages for Rust, Python and Go" env STEADFAST="$TARGET/debug/steadfast" "$here/crash-packages.sh"
 if [ -n "$long" ]; then run "models against real file systems" "$here/crash-real.sh" --cuts 6000; fi

@@ -4,6 +4,7 @@
 
 mod crashes;
 mod memory;
+mod replica;
 pub(crate) mod store;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use steadfast_fs::{Fs, FsckOptions, JournalState, MkfsOptions, Outcome, TrimRang
 use steadfast_ftl::{Disk, DiskError, WhenFull};
 use steadfast_journal::{Journal, LogItem, LogSummary};
 use steadfast_pmfs::PmFs;
-use steadfast_vfs::FileSystem;
+use steadfast_vfs::{FileSystem, Replica};
 
 use crate::commands::ftl;
 use crate::failure::{Failure, Kind, notice};
@@ -430,7 +431,45 @@ pub(crate) struct Volume {
 /// Its file system.
 enum Mounted {
     Block(Arc<Fs>),
+    Replica(replica::Following),
     Memory(Arc<PmFs>),
+}
+
+/// Mounts a volume that another machine writes, and follows it. `tell` hears what goes wrong meanwhile.
+pub(crate) fn mount_replica(
+    image: &Path,
+    follower: steadfast_store::Follower,
+    device: &Device,
+    interval: Duration,
+    options: &Options,
+    tell: impl Fn(&str) + Send + 'static,
+) -> Result<Volume, Failure> {
+    let wanted = block_options(options);
+    let device = Arc::clone(device.block(image)?);
+    let (fs, _) = Fs::mount(device, &wanted).map_err(|e| fs_failure(image, &e))?;
+    let following = replica::Following::start(fs, follower, interval, wanted, tell)?;
+    Ok(Volume {
+        fs: Mounted::Replica(following),
+        image: image.to_owned(),
+    })
+}
+
+/// Mount options of a volume on a block device.
+fn block_options(options: &Options) -> steadfast_fs::MountOptions {
+    let mut wanted = steadfast_fs::MountOptions::default();
+    wanted.read_only = options.read_only;
+    if let Some(interval) = options.commit {
+        wanted.commit_interval = interval;
+    }
+    wanted.keep_data = options.keep_data;
+    wanted.defer_commits = options.defer_commits;
+    if let Some(bytes) = options.cache_bytes {
+        wanted.cache_bytes = bytes;
+    }
+    if let Some(bytes) = options.dirty_bytes {
+        wanted.uncommitted_bytes = bytes;
+    }
+    wanted
 }
 
 /// Recovers and opens a volume. Also returns what the user should know of it, by lines.
@@ -467,20 +506,8 @@ pub(crate) fn mount(
             return Ok((volume, told));
         }
     };
-    let mut wanted = steadfast_fs::MountOptions::default();
-    wanted.read_only = options.read_only;
-    if let Some(interval) = options.commit {
-        wanted.commit_interval = interval;
-    }
-    wanted.keep_data = options.keep_data;
-    wanted.defer_commits = options.defer_commits;
-    if let Some(bytes) = options.cache_bytes {
-        wanted.cache_bytes = bytes;
-    }
-    if let Some(bytes) = options.dirty_bytes {
-        wanted.uncommitted_bytes = bytes;
-    }
-    let (fs, recovery) = Fs::mount(device, &wanted).map_err(|e| fs_failure(image, &e))?;
+    let (fs, recovery) =
+        Fs::mount(device, &block_options(options)).map_err(|e| fs_failure(image, &e))?;
     let mut told = fs.take_warnings();
     if !recovery.clean && recovery.records == 0 {
         told.push("it was not unmounted; it is what its last commit left".to_owned());
@@ -506,6 +533,7 @@ impl Volume {
     pub(crate) fn file_system(&self) -> Arc<dyn FileSystem> {
         match &self.fs {
             Mounted::Block(fs) => Arc::clone(fs) as Arc<dyn FileSystem>,
+            Mounted::Replica(following) => Arc::clone(&following.replica) as Arc<dyn FileSystem>,
             Mounted::Memory(fs) => Arc::clone(fs) as Arc<dyn FileSystem>,
         }
     }
@@ -515,7 +543,7 @@ impl Volume {
         let mut served =
             steadfast_nfs::ExportedVolume::new(self.file_system(), image.display().to_string());
         served.limits = match &self.fs {
-            Mounted::Block(_) => steadfast_nfs::Limits {
+            Mounted::Block(_) | Mounted::Replica(_) => steadfast_nfs::Limits {
                 file_bytes_max: steadfast_fs::layout::FILE_BYTES_MAX,
                 links_max: steadfast_fs::layout::LINK_MAX,
             },
@@ -524,6 +552,7 @@ impl Volume {
         served.read_only = self.read_only();
         served.sync = match &self.fs {
             Mounted::Block(fs) => fs.contract() == Contract::Sync,
+            Mounted::Replica(_) => false,
             Mounted::Memory(_) => true,
         };
         served
@@ -533,7 +562,7 @@ impl Volume {
     pub(crate) fn allows_write_back(&self) -> bool {
         match &self.fs {
             Mounted::Block(fs) => fs.contract().allows_write_back(),
-            Mounted::Memory(_) => false,
+            Mounted::Replica(_) | Mounted::Memory(_) => false,
         }
     }
 
@@ -541,7 +570,16 @@ impl Volume {
     pub(crate) fn read_only(&self) -> bool {
         match &self.fs {
             Mounted::Block(fs) => fs.is_read_only(),
+            Mounted::Replica(_) => true,
             Mounted::Memory(fs) => fs.health().read_only,
+        }
+    }
+
+    /// The volume, if another machine writes it.
+    pub(crate) fn replica(&self) -> Option<&Replica> {
+        match &self.fs {
+            Mounted::Replica(following) => Some(&*following.replica),
+            Mounted::Block(_) | Mounted::Memory(_) => None,
         }
     }
 
@@ -553,7 +591,13 @@ impl Volume {
                 format!("closing failed: {why}; the next mount recovers it"),
             )
         };
-        match &self.fs {
+        match self.fs {
+            Mounted::Replica(following) => {
+                let newest = following.newest();
+                following.end();
+                (newest.unmount()).map_err(|e| closing(e.to_string()))?;
+                Ok(Vec::new())
+            }
             Mounted::Block(fs) => {
                 let closed = fs.unmount();
                 let told = fs.take_warnings();

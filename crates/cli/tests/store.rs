@@ -415,3 +415,93 @@ fn an_encrypted_volume_opens_with_its_key_file_alone() {
     );
     assert!(programs::said(&fsck("key")).contains("does not fit"));
 }
+
+/// A replica shows each flush of the writer, while both are mounted, and the kernel's caches do not hide it.
+#[test]
+fn a_replica_follows_the_writer() {
+    let Some(place) = Place::new() else { return };
+    let url = place.url("store");
+    place.must(&["mkfs", "--size", "1G", "--on", &url]);
+    let refused = place.run(&["mount", "-o", "follow=1", &url, "other"]);
+    assert_eq!(
+        refused.status.code(),
+        Some(2),
+        "{}",
+        programs::said(&refused)
+    );
+    assert!(programs::said(&refused).contains("needs 'ro'"));
+    place.must(&["mount", &url, "mnt"]);
+    fs::create_dir(place.at("mnt/dir")).unwrap();
+    synced(&place.at("mnt/dir/file"), "first").unwrap();
+    place.must(&["mount", "-o", "ro,follow=1", &url, "other"]);
+    // In the kernel's caches: content, attributes, the listing, and that a name is absent.
+    let read = |name: &str| fs::read_to_string(place.at(name)).ok();
+    let names = || {
+        let names = fs::read_dir(place.at("other/dir")).unwrap();
+        let mut names: Vec<_> = names.map(|name| name.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(read("other/dir/file").as_deref(), Some("first"));
+    assert_eq!(read("other/dir/more"), None);
+    assert_eq!(names(), ["file"]);
+    let open = fs::File::open(place.at("other/dir/file")).unwrap();
+    let wait = |what: &str, seen: &dyn Fn() -> bool| {
+        for _ in 0..600 {
+            if seen() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        panic!("{what} is not seen");
+    };
+    // The same file with other bytes, of the same length; and a new one.
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(place.at("mnt/dir/file"))
+        .unwrap();
+    file.write_all_at(b"FIRST", 0).unwrap();
+    file.sync_all().unwrap();
+    wait("the new content", &|| {
+        read("other/dir/file").as_deref() == Some("FIRST")
+    });
+    let mut buf = [0; 5];
+    open.read_exact_at(&mut buf, 0).unwrap();
+    assert_eq!(&buf, b"FIRST", "through a descriptor that was open before");
+    synced(&place.at("mnt/dir/more"), "second").unwrap();
+    wait("the new name", &|| {
+        read("other/dir/more").as_deref() == Some("second")
+    });
+    assert_eq!(names(), ["file", "more"]);
+    assert!(
+        fs::write(place.at("other/dir/file"), "x").is_err(),
+        "read-only"
+    );
+    // Removed, and its number given to another file.
+    drop(file);
+    fs::remove_file(place.at("mnt/dir/file")).unwrap();
+    for number in 0..40 {
+        synced(&place.at(&format!("mnt/dir/new-{number}")), "third").unwrap();
+    }
+    wait("the last file", &|| {
+        read("other/dir/new-39").as_deref() == Some("third")
+    });
+    assert_eq!(read("other/dir/file"), None);
+    let gone = open.read_exact_at(&mut buf, 0).unwrap_err();
+    assert!(
+        matches!(gone.raw_os_error(), Some(libc_estale) if libc_estale == rustix::io::Errno::STALE.raw_os_error()
+            || libc_estale == rustix::io::Errno::IO.raw_os_error()),
+        "{gone}: never another file's bytes"
+    );
+    for number in 0..40 {
+        assert_eq!(
+            read(&format!("other/dir/new-{number}")).as_deref(),
+            Some("third")
+        );
+    }
+    drop(open);
+    // The writer goes; the replica stays what it was, and ends by itself.
+    place.must(&["umount", "mnt"]);
+    assert_eq!(read("other/dir/more").as_deref(), Some("second"));
+    place.must(&["umount", "other"]);
+}

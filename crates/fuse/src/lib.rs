@@ -69,4 +69,4 @@ pub use mount::{MountError, Unmount, check_mount_point, unmount};
 pub use options::{LogHook, MountOptions, THREADS_MAX};
 pub use ring::kernel_offers_io_uring;
 pub use scrub::scrub;
-pub use session::{Ended, Session, Unmounter, Watch, mount};
+pub use session::{Ended, Invalidator, Session, Unmounter, Watch, mount};

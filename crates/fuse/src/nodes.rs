@@ -8,12 +8,12 @@
 //! need nothing of their own: a file that is open is referenced.
 //!
 //! Invariant: an inode is in the table if and only if one `open` of it is held. As long as it is, no
-//! other inode gets its number.
+//! other inode gets its number, unless others change the file system (`steadfast_vfs::Replica`).
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use steadfast_vfs::{Attr, Caller, Errno, FileSystem, Ino, Result, Stream};
+use steadfast_vfs::{Attr, Caller, FileSystem, Ino, Result, Stream};
 
 /// Number of independently locked parts (a power of two).
 const SHARDS: usize = 64;
@@ -68,7 +68,11 @@ impl Nodes {
         let mut shard = self.shard(found.ino);
         if let Some(held) = shard.get_mut(&found.ino) {
             if held.generation != found.generation {
-                return Err(Errno::Stale.into());
+                // Of a file system that others change: the number is another file's by now, and the kernel, which compares
+                // generations, too, lets go of the old one.
+                fs.open_generation(caller, found.ino, found.generation)?;
+                fs.release(found.ino);
+                held.generation = found.generation;
             }
             held.references = held.references.saturating_add(1);
             held.parent = parent;
@@ -85,6 +89,15 @@ impl Nodes {
             },
         );
         Ok(())
+    }
+
+    /// All inodes that the kernel knows, but the root.
+    pub(crate) fn known(&self) -> Vec<Ino> {
+        let known = self.shards.iter().flat_map(|shard| {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.keys().copied().collect::<Vec<Ino>>()
+        });
+        known.collect()
     }
 
     /// The directory where the inode was last seen.

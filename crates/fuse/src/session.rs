@@ -128,6 +128,25 @@ impl Unmounter {
     }
 }
 
+/// Tells the kernel that others have changed the file system.
+#[derive(Clone)]
+pub struct Invalidator {
+    shared: Arc<Shared>,
+}
+
+impl Invalidator {
+    /// Has the kernel forget contents, listings and attributes of all inodes that it knows. Names are not forgotten: the mount's
+    /// [`entry_timeout`](MountOptions::entry_timeout) is to be zero. O(inodes that the kernel knows). Not from a call of the file
+    /// system: the kernel waits for calls in progress.
+    pub fn invalidate(&self) {
+        let numbers = NodeNumbers::new(self.shared.fs.root());
+        let root = std::iter::once(self.shared.fs.root());
+        for ino in root.chain(self.shared.nodes.known()) {
+            self.shared.content_changed(numbers.node(ino));
+        }
+    }
+}
+
 /// Waits for the end of a session from another thread.
 #[derive(Clone)]
 pub struct Watch {
@@ -282,6 +301,14 @@ impl Session {
     pub fn unmounter(&self) -> Unmounter {
         Unmounter {
             mounted: Arc::clone(&self.mounted),
+        }
+    }
+
+    /// A handle that tells the kernel of changes.
+    #[must_use]
+    pub fn invalidator(&self) -> Invalidator {
+        Invalidator {
+            shared: Arc::clone(&self.shared),
         }
     }
 

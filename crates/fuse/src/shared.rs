@@ -32,6 +32,13 @@ impl Shared {
         }
     }
 
+    /// The same, and for its content, too.
+    pub(crate) fn content_changed(&self, node: INodeNo) {
+        if let Some(notifier) = self.notifier.get() {
+            let _ = notifier.inval_inode(node, 0, 0);
+        }
+    }
+
     /// Runs one call of the file system and maps its error.
     pub(crate) fn call<T>(
         &self,

@@ -26,6 +26,7 @@ mod check;
 mod device;
 mod driver;
 mod fault;
+mod follow;
 mod io;
 mod keys;
 mod local;
@@ -44,6 +45,7 @@ pub use device::{CheckpointError, Counters, StoreDevice};
 pub use driver::Failed;
 #[cfg(feature = "faults")]
 pub use fault::DeviceFault;
+pub use follow::Follower;
 pub use io::StoreError;
 pub use keys::{KeyFile, KeyFileError};
 pub use object::{

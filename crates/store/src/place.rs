@@ -97,8 +97,8 @@ impl Location {
             }
             "memory" => (memory(), rest),
             _ => {
-                let connect = cloud::connector(scheme)
-                    .ok_or_else(|| PlaceError::Scheme(url.to_owned()))?;
+                let connect =
+                    cloud::connector(scheme).ok_or_else(|| PlaceError::Scheme(url.to_owned()))?;
                 let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
                 if bucket.is_empty() {
                     return Err(malformed(&format!(

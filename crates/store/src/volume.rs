@@ -1,8 +1,8 @@
 //! Volumes as a whole: making, opening, looking.
 
 use crate::device::{
-    Core, EPOCH_BLOCKS, Opening, Sealed, Sources, StoreDevice, load_root, read_head, read_history,
-    read_roots,
+    Cache, Core, EPOCH_BLOCKS, Opening, Sealed, Sources, StoreDevice, load_root, read_head,
+    read_history, read_roots,
 };
 use crate::io::{Io, StoreError};
 use crate::keys::{KeyFile, create_key, find_keys, new_keys, replace_key};
@@ -373,7 +373,14 @@ impl Found {
     /// The store's; damage.
     pub fn look(&self, options: &OpenOptions) -> Result<StoreDevice, OpenError> {
         let (_, _, core) = read_history(&self.sources, self.object.base, options.keep_deleted)?;
-        StoreDevice::look(self.sources.clone(), self.object.blocks, core, options)
+        let cache = Cache::shared(options.cache_bytes);
+        StoreDevice::look(
+            self.sources.clone(),
+            self.object.blocks,
+            core,
+            cache,
+            options,
+        )
     }
 
     /// Looks at a snapshot.
@@ -384,7 +391,14 @@ impl Found {
         let pin = self.snapshot(name)?;
         let loaded = load_root(&self.sources, pin.base, None)?;
         let core = Core::of(loaded, pin.base, options.keep_deleted);
-        StoreDevice::look(self.sources.clone(), self.object.blocks, core, options)
+        let cache = Cache::shared(options.cache_bytes);
+        StoreDevice::look(
+            self.sources.clone(),
+            self.object.blocks,
+            core,
+            cache,
+            options,
+        )
     }
 
     pub(crate) fn snapshot(&self, name: &str) -> Result<Pin, OpenError> {

@@ -32,11 +32,13 @@ mod flags;
 pub mod metrics;
 mod pass_through;
 pub mod policy;
+mod replica;
 mod scrub;
 mod streams;
 
 pub use error::{Errno, Error, Result};
 pub use flags::InodeFlags;
+pub use replica::Replica;
 pub use scrub::{ScrubCursor, ScrubFinding, ScrubPiece, Severity};
 pub use streams::{MERGES_KEPT, MergeCause, StreamMerge, StreamStats, Streams};
 

@@ -63,15 +63,30 @@ pub(crate) fn run(
         }
         Access::Change
     };
-    let device = match volume::store::url(&image) {
-        Some(url) => volume::store::open_for_mount(&url, access, &options.store)?,
-        None => volume::open_device(&image, access, options.direct)?,
+    let opened = match (options.store.follow, volume::store::url(&image)) {
+        (Some(interval), _) => {
+            let (follower, device) = volume::store::follow(&image, access, &options.store)?;
+            (device, Some((follower, interval)))
+        }
+        (None, Some(url)) => {
+            let device = volume::store::open_for_mount(&url, access, &options.store)?;
+            (device, None)
+        }
+        (None, None) => (volume::open_device(&image, access, options.direct)?, None),
     };
     // From here on a signal must not cut the closing short.
     let (tell, told) = channel();
     let signals = catch_signals(tell.clone())?;
 
-    let (volume, mut told_of_volume) = volume::mount(&image, device, options)?;
+    let (volume, mut told_of_volume) = match opened {
+        (device, Some((follower, interval))) => {
+            let tell = logger(&image);
+            let tell = move |line: &str| tell(line);
+            let volume = volume::mount_replica(&image, follower, &device, interval, options, tell)?;
+            (volume, Vec::new())
+        }
+        (device, None) => volume::mount(&image, device, options)?,
+    };
     told_of_volume.extend(host_space::warning(&image).filter(|_| access == Access::Change));
     let mounted = mount(&volume, &image, &dir, options);
     let session = match mounted {
@@ -81,6 +96,10 @@ pub(crate) fn run(
             return Err(failure);
         }
     };
+    if let Some(replica) = volume.replica() {
+        let kernel = session.invalidator();
+        replica.on_replace(move || kernel.invalidate());
+    }
     note_for_umount(&image, session.mount_point());
     let announced = announce(&image, &session, &told_of_volume, background, log);
     if announced.is_ok()
@@ -124,6 +143,10 @@ fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result
     fuse.poll = !options.no_poll;
     if let Some(threads) = options.threads {
         fuse.threads = threads;
+    }
+    if volume.replica().is_some() {
+        // The kernel does not know what others change.
+        (fuse.entry_timeout, fuse.attr_timeout) = (Duration::ZERO, Duration::ZERO);
     }
     fuse.log = Some(logger(image));
     fuse.trace = options.trace.as_deref().map(tracer).transpose()?;

@@ -145,12 +145,33 @@ When the store has not answered for so long, the volume fails with EIO and turns
 By default an outage is waited out.",
     },
     Row {
+        words: &[value("follow", "SECONDS", |o, text| {
+            let seconds = number(text.strip_suffix('s').unwrap_or(text), 1, STORE_SECONDS_MAX)?;
+            o.store.follow = Some(Duration::from_secs(seconds));
+            Ok(())
+        })],
+        help: "on an object store, with ro: show another machine's flushes; the store is asked so often",
+        manual: "For a volume on an object store that another machine has mounted; needs
+.BR ro .
+The store is asked so often whether there is more; two requests if not.
+What is shown is always the volume after one of its flushes, never a part of one, and never an earlier one than before.
+A file that is open and was removed gives ESTALE.
+When the store has not answered for ten minutes, every call gives ESTALE until it answers: what the last state needs may have been
+collected by then.",
+    },
+    Row {
         words: &[value("endpoint", "URL", |o, text| {
             o.store.endpoint = Some(text.to_owned());
             Ok(())
         })],
-        help: "the address of a server that speaks the store's protocol (default: AWS_ENDPOINT_URL, AZURE_STORAGE_ENDPOINT or GOOGLE_BASE_URL)",
-        manual: "",
+        help: "the address of a server that speaks the store's protocol (by default, from the environment)",
+        manual: "For a volume on an object store.
+The address of a server that speaks the protocol of its scheme; by default that of
+.B AWS_ENDPOINT_URL,
+.B AZURE_STORAGE_ENDPOINT
+or
+.B GOOGLE_BASE_URL
+in the environment.",
     },
     Row {
         words: &[value("key_file", "FILE", |o, text| {

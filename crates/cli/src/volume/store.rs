@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use steadfast_block::{BLOCK_SIZE, BlockDevice, Direct, FileDevice, FileOptions};
 use steadfast_store::{
-    Access as StoreAccess, CacheOptions, Found, KeyFile, Location, OpenError, OpenOptions,
-    PlaceError, ProbeOptions, StoreDevice,
+    Access as StoreAccess, CacheOptions, Follower, Found, KeyFile, LagClock, Location, OpenError,
+    OpenOptions, PlaceError, ProbeOptions, StoreDevice,
 };
 
 use super::{Access, Device, Unopened};
@@ -50,6 +50,8 @@ pub(crate) struct Wishes {
     pub(crate) cache_size: Option<u64>,
     /// Flushes that only the cache has are dropped, if another machine took over.
     pub(crate) discard_cache: bool,
+    /// Another machine writes the volume; what it has flushed is looked for so often.
+    pub(crate) follow: Option<Duration>,
 }
 
 impl Wishes {
@@ -229,6 +231,31 @@ fn open_cached(url: &Url, path: &Path, wishes: &Wishes) -> Result<Device, Failur
         ));
     }
     Ok(Device::Block(Arc::new(device)))
+}
+
+/// Opens a volume that another machine writes, to follow it.
+pub(crate) fn follow(
+    image: &Path,
+    access: Access,
+    wishes: &Wishes,
+) -> Result<(Follower, Device), Failure> {
+    let needs = |what: &str| {
+        Failure::usage(format!(
+            "the option 'follow' needs {what}: it shows what another machine writes to a volume on an object store"
+        ))
+    };
+    let url = url(image).ok_or_else(|| needs("the URL of a volume"))?;
+    if access == Access::Change {
+        return Err(needs("'ro'"));
+    }
+    if url.snapshot.is_some() {
+        return Err(needs("a volume, not a snapshot, which never changes"));
+    }
+    wishes.check()?;
+    let options = options(wishes)?;
+    let found = find(&url.url, &options.access)?;
+    let (follower, device) = Follower::new(found, options, LagClock::default()).map_err(failure)?;
+    Ok((follower, Device::Block(Arc::new(device))))
 }
 
 pub(super) fn open(url: &Url, access: Access, wishes: &Wishes) -> Result<Device, Unopened> {

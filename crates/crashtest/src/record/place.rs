@@ -209,6 +209,7 @@ impl Mounted {
             return Ok(());
         };
         let path = &self.place.path;
+        let ended_before = session.guard.is_finished();
         if self.place.private || rustix::process::geteuid().is_root() {
             let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW;
             rustix::mount::unmount(path, flags)?;
@@ -228,7 +229,12 @@ impl Mounted {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        session.join()
+        match session.join() {
+            // Now and then the kernel ends a reader so when it takes the mount down, instead of saying that the device has gone:
+            // once in some dozens of runs, with more than one such mount on the machine.
+            Err(e) if !ended_before && e.kind() == io::ErrorKind::ConnectionAborted => Ok(()),
+            ended => ended,
+        }
     }
 }
 

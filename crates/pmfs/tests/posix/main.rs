@@ -1,4 +1,4 @@
-//! POSIX semantics of the file system on persistent memory. The files beside the block file system's tests are those that do
+//! Calls on the file system on persistent memory: what they do, what they cost, and many at once. The files beside the block file system's tests are those that do
 //! not depend on how a volume is stored: both file systems pass them.
 #![allow(missing_docs, unreachable_pub, dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -11,13 +11,16 @@ mod common;
 mod data;
 mod dirs;
 mod down;
+mod fences;
 #[path = "../../../fs/tests/namespace/flags.rs"]
 mod flags;
 mod full;
+mod model;
 #[path = "../../../fs/tests/namespace/names.rs"]
 mod names;
 #[path = "../../../fs/tests/namespace/orphans.rs"]
 mod orphans;
 #[path = "../../../fs/tests/namespace/rename.rs"]
 mod rename;
+mod threads;
 mod xattrs;

@@ -18,7 +18,7 @@ impl LagClock {
         LagClock(Some(now_ms))
     }
 
-    pub(super) fn now_ms(&self) -> u64 {
+    pub(crate) fn now_ms(&self) -> u64 {
         if let Some(moved) = &self.0 {
             return moved.load(Ordering::SeqCst);
         }

@@ -5,7 +5,7 @@ use crate::protocol::ObjectName;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, Shared};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A cell: its volume, its object, its place.
 pub(super) type Key = (u16, ObjectName, u32);
@@ -20,7 +20,7 @@ pub(super) enum Held {
 }
 
 #[derive(Default)]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     cells: HashMap<Key, (u64, Held)>,
     by_age: BTreeMap<u64, Key>,
     tick: u64,
@@ -33,6 +33,10 @@ pub(super) struct Cache {
 }
 
 impl Cache {
+    pub(crate) fn shared(most: u64) -> Arc<Mutex<Cache>> {
+        Arc::new(Mutex::new(Cache::new(most)))
+    }
+
     pub(super) fn new(most: u64) -> Cache {
         Cache {
             most,

@@ -285,10 +285,17 @@ fn read_slots(
     first_base: Option<Base>,
     keep: Duration,
 ) -> Result<Core, OpenError> {
-    let io = sources.own();
     let loaded = load_root(sources, head.base, first_base)?;
     let mut core = Core::of(loaded, head.base, keep);
-    let mut next = head.base.through.next();
+    catch_up(sources, head, &mut core)?;
+    Ok(core)
+}
+
+/// Replays the slots after those that the map has. `head` has the checkpoint that the map began with. Returns how many.
+pub(crate) fn catch_up(sources: &Sources, head: &Head, core: &mut Core) -> Result<u64, OpenError> {
+    let io = sources.own();
+    let first = core.last_slot().next();
+    let mut next = first;
     loop {
         let batch: Vec<SlotName> = (next.0..next.0 + SLOTS_AHEAD)
             .filter_map(|slot| head.slot_name(Slot(slot)))
@@ -300,12 +307,12 @@ fn read_slots(
             let name = ObjectName::Log(at);
             let Some(got) = got? else {
                 match open {
-                    true => return Ok(core),
+                    true => return Ok(next.0 - first.0),
                     false => return Err(io.missing(name).into()),
                 }
             };
             match decode_slot(&io.coding, at, &got.bytes) {
-                Ok((SlotBody::Seal(_), _)) if open => return Ok(core),
+                Ok((SlotBody::Seal(_), _)) if open => return Ok(next.0 - first.0),
                 Ok((SlotBody::Epoch(_), stamp)) => {
                     core.replay(sources, at, stamp, &got.bytes)?;
                 }

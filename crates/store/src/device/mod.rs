@@ -15,8 +15,11 @@ mod load;
 mod read;
 mod write;
 
+pub(crate) use cache::Cache;
 pub use checkpoint::CheckpointError;
-pub(crate) use load::{Loaded, Sources, load_pins, load_root, read_head, read_history, read_roots};
+pub(crate) use load::{
+    Loaded, Sources, catch_up, load_pins, load_root, read_head, read_history, read_roots,
+};
 
 use crate::driver::{Driver, Failed};
 use crate::fault::DeviceFault;
@@ -27,7 +30,6 @@ use crate::protocol::{
     Base, Collector, Event, Faults, Nonce, ObjectName, Reference, Settings, Slot, Term,
 };
 use crate::volume::{OpenError, OpenOptions};
-use cache::Cache;
 use epoch::OpenEpoch;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -107,7 +109,8 @@ pub(crate) struct Shared {
     /// Blocks that an epoch may have.
     epoch_blocks: u64,
     core: Mutex<Core>,
-    cache: Mutex<Cache>,
+    /// Objects do not change: states of one volume can have one cache.
+    cache: Arc<Mutex<Cache>>,
     work: Mutex<Work>,
     work_changed: Condvar,
     /// One checkpoint or collection at a time.
@@ -235,7 +238,8 @@ impl StoreDevice {
         sources.own().set_patience(options.store_timeout);
         let due = replayed >= DUE_SLOTS;
         let size = (how.blocks, how.epoch_blocks);
-        let device = Self::make(sources, Some(driver), size, core, replayed, options)?;
+        let cache = Cache::shared(options.cache_bytes);
+        let device = Self::make(sources, Some(driver), size, core, cache, replayed, options)?;
         if due {
             device.shared.ask_for_checkpoint();
         }
@@ -286,9 +290,11 @@ impl StoreDevice {
         sources: Sources,
         blocks: u64,
         core: Core,
+        cache: Arc<Mutex<Cache>>,
         options: &OpenOptions,
     ) -> Result<StoreDevice, OpenError> {
-        Self::make(sources, None, (blocks, EPOCH_BLOCKS), core, 0, options)
+        let size = (blocks, EPOCH_BLOCKS);
+        Self::make(sources, None, size, core, cache, 0, options)
     }
 
     fn make(
@@ -296,6 +302,7 @@ impl StoreDevice {
         driver: Option<Arc<Driver>>,
         (blocks, epoch_blocks): (u64, u64),
         core: Core,
+        cache: Arc<Mutex<Cache>>,
         replayed: u64,
         options: &OpenOptions,
     ) -> Result<StoreDevice, OpenError> {
@@ -306,7 +313,7 @@ impl StoreDevice {
             blocks,
             epoch_blocks,
             core: Mutex::new(core),
-            cache: Mutex::new(Cache::new(options.cache_bytes)),
+            cache,
             work: Mutex::default(),
             work_changed: Condvar::new(),
             checkpointing: Mutex::new(()),
@@ -587,6 +594,20 @@ impl Core {
             kept: loaded.kept,
             pins: None,
             collector,
+        }
+    }
+
+    /// What reads need, as it is now. Regions are shared until they change.
+    pub(crate) fn state(&self) -> Core {
+        let loaded = Loaded {
+            map: self.map.clone(),
+            directory: self.directory.clone(),
+            maps: self.maps.clone(),
+            ..Loaded::default()
+        };
+        Core {
+            closed: self.closed,
+            ..Core::of(loaded, self.base, Duration::ZERO)
         }
     }
 }

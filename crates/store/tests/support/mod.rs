@@ -42,6 +42,17 @@ pub(crate) struct Client {
     pub(crate) names: Mutex<Vec<String>>,
     /// The key file with which volumes are opened.
     pub(crate) key: Mutex<Option<KeyFile>>,
+    /// Called with each GET.
+    pub(crate) on_get: Mutex<Option<Hook>>,
+}
+
+/// What a test does in the middle of a request.
+pub(crate) struct Hook(pub(crate) Box<dyn Fn() + Send>);
+
+impl std::fmt::Debug for Hook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a hook")
+    }
 }
 
 /// A key file with these bytes.
@@ -191,6 +202,11 @@ impl ObjectStore for Client {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         self.check()?;
         self.gets.fetch_add(1, Ordering::Relaxed);
+        if let Ok(hook) = self.on_get.lock()
+            && let Some(Hook(hook)) = &*hook
+        {
+            hook();
+        }
         let head = options.head;
         let mut found = self.store.get_opts(location, options).await?;
         if head {

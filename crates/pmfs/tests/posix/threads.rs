@@ -3,10 +3,7 @@
 #![allow(missing_docs, unreachable_pub, dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "posix/common.rs"]
-mod common;
-
-use common::*;
+use crate::common::*;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use steadfast_model::workload::{Shape, Workload};

@@ -3,10 +3,7 @@
 #![allow(missing_docs, unreachable_pub, dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "posix/common.rs"]
-mod common;
-
-use common::*;
+use crate::common::*;
 use proptest::prelude::*;
 use std::sync::Arc;
 use steadfast_model::workload::{Shape, Workload, small_space};

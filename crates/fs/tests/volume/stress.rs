@@ -7,9 +7,7 @@
 //! `STEADFAST_LONG=1` runs many seeds; `STEADFAST_SEED=n` begins with another one.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
-use common::flash_disk;
+use crate::common::flash_disk;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

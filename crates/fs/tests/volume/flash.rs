@@ -2,9 +2,7 @@
 //! clients, and devices that will not do.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod common;
-
-use common::flash_disk;
+use crate::common::flash_disk;
 use std::sync::Arc;
 use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo, MemDevice};
 use steadfast_flash::{MemoryStore, Rates};

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod mount_volume;
-
-use mount_volume::{ROOT_INODE, Tree, Volume, mounted, populated_in, recovered, tree};
+use crate::mount_volume::{ROOT_INODE, Tree, Volume, mounted, populated_in, recovered, tree};
 use std::collections::BTreeSet;
 use steadfast_pm::{Exploration, Region};
 use steadfast_pmfs::error::Error;
@@ -68,7 +66,7 @@ const CASES: &[Case] = &[
         |v, _, _| {
             // A volume with another label.
             let other = Region::anonymous(REGION_BYTES_MIN);
-            let mut options = mount_volume::options();
+            let mut options = crate::mount_volume::options();
             options.label = "other".into();
             steadfast_pmfs::mkfs::mkfs(&other, &options, &mut |_, _| {}).unwrap();
             for at in (0..128).step_by(8) {

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod mount_volume;
-
-use mount_volume::{Volume, mounted, options, populated_in, tree};
+use crate::mount_volume::{Volume, mounted, options, populated_in, tree};
 use steadfast_pm::{Exploration, Model, Region};
 use steadfast_pmfs::error::Error;
 use steadfast_pmfs::grow::grow;

@@ -1,11 +1,9 @@
 //! Measurements, not checks: how long a mount takes and how much memory it needs. Run with
-//! `cargo test --release -p steadfast-pmfs --test mount_measure -- --ignored --nocapture`.
+//! `cargo test --release -p steadfast-pmfs --test volume mount_measure -- --ignored --nocapture`.
 
 #![allow(clippy::unwrap_used)]
 
-mod mount_volume;
-
-use mount_volume::{ROOT_INODE, Volume, mounted};
+use crate::mount_volume::{ROOT_INODE, Volume, mounted};
 use std::time::{Duration, Instant};
 use steadfast_pm::Region;
 use steadfast_pmfs::layout::*;
@@ -27,7 +25,7 @@ fn cpu() -> Duration {
 /// A volume of `dirs` directories with `files` files each, every file with `pages` pages in a row, or scattered.
 fn volume(bytes: u64, dirs: u32, files: u64, pages: u64, scattered: bool) -> Volume {
     let region = Region::anonymous(bytes);
-    let mut options = mount_volume::options();
+    let mut options = crate::mount_volume::options();
     options.bytes_per_inode = 4096;
     let made = mkfs(&region, &options, &mut |_, _| {}).unwrap();
     let mut v = Volume::new(REGION_BYTES_MIN).within(region);

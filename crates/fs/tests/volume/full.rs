@@ -1,8 +1,6 @@
 //! A full volume: what is preallocated can be written to its last byte, what fits in part is written in part.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-mod common;
-
 use std::sync::Arc;
 use steadfast_block::{BlockDevice, MemDevice};
 use steadfast_fs::{Contract, Fs, FsckOptions, MkfsOptions, MountOptions, Outcome, fsck, mkfs};
@@ -205,7 +203,7 @@ fn corner_71_what_is_preallocated_behind_the_end_is_written_on_a_full_volume() {
 /// The same on a disk in flash memory, without a log.
 #[test]
 fn corner_71_preallocated_space_is_written_without_a_log() {
-    let disk = common::flash_disk(4096, 2048);
+    let disk = crate::common::flash_disk(4096, 2048);
     let device: Arc<dyn BlockDevice> = disk;
     let options = MkfsOptions {
         without_log: true,

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod mount_volume;
-
-use mount_volume::{Volume, mounted, numbered_tree, populated_in, tree};
+use crate::mount_volume::{Volume, mounted, numbered_tree, populated_in, tree};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use steadfast_pm::{OpenOptions, Region};
@@ -243,7 +241,7 @@ fn a_file_that_is_cut_short_while_it_is_looked_at_is_an_error_and_not_an_empty_v
         memory(checked(cut_short(8192).1, !read_only).unwrap_err());
     }
     memory(info(cut_short(8192).1, 1, &mut |_, _| {}).unwrap_err());
-    let options = mount_volume::options();
+    let options = crate::mount_volume::options();
     memory(mkfs(&cut_short(8192).1, &options, &mut |_, _| {}).unwrap_err());
     // It is not said to be no volume, either.
     memory(mounted(cut_short(0).1, false, 1).unwrap_err());

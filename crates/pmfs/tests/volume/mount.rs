@@ -5,9 +5,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod mount_volume;
-
-use mount_volume::{ROOT_INODE, Tree, Volume, mounted, populated, recovered, tree};
+use crate::mount_volume::{ROOT_INODE, Tree, Volume, mounted, populated, recovered, tree};
 use steadfast_pm::Region;
 use steadfast_pmfs::fsck::Problem;
 use steadfast_pmfs::layout::*;

@@ -3,10 +3,7 @@
 #![allow(missing_docs, unreachable_pub, dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-#[path = "posix/common.rs"]
-mod common;
-
-use common::*;
+use crate::common::*;
 use steadfast_pm::{Counts, thread_counts};
 use steadfast_vfs::acl::{Acl, Entry, Who, XATTR_ACCESS, XATTR_DEFAULT};
 use steadfast_vfs::{

@@ -1,0 +1,101 @@
+//! Following a volume that another machine writes: each acknowledged flush, some time later, without a claim.
+//!
+//! The follower holds the map of a checkpoint and of the slots after it, as a successor would replay them. It asks for the
+//! next slot; when the writer has published another checkpoint, it begins with that. Invariants:
+//!
+//! * a state is exactly one flush of the volume, and each is later than the one before;
+//! * nothing that a state needs is deleted while [`may_serve`](Follower::may_serve): the writer keeps what it retires for the time
+//!   `keep_deleted`, and what the last `head` named was not retired when it was asked for. Writer and follower need the same
+//!   `keep_deleted`, or the follower a shorter one.
+
+use crate::cached::LagClock;
+use crate::device::{Cache, Core, StoreDevice, catch_up, read_head, read_history};
+use crate::opening::{OpenError, OpenOptions};
+use crate::protocol::{Head, Lease, LocalTime};
+use crate::volume::Found;
+use std::sync::{Arc, Mutex};
+
+/// See the module's header.
+pub struct Follower {
+    found: Found,
+    options: OpenOptions,
+    clock: LagClock,
+    head: Head,
+    core: Core,
+    /// Of all states: objects do not change.
+    cache: Arc<Mutex<Cache>>,
+    lease: Lease,
+}
+
+impl Follower {
+    /// Begins with the volume as it is now: its last acknowledged flush, or a later one.
+    ///
+    /// # Errors
+    /// The store's; damage.
+    pub fn new(
+        found: Found,
+        options: OpenOptions,
+        clock: LagClock,
+    ) -> Result<(Follower, StoreDevice), OpenError> {
+        let sent = LocalTime(clock.now_ms());
+        let keep = options.keep_deleted;
+        let (head, _, core) = read_history(&found.sources, found.object.base, keep)?;
+        let lease = Lease::new(keep.as_millis() as u64, options.protocol_faults());
+        let mut follower = Follower {
+            cache: Cache::shared(options.cache_bytes),
+            found,
+            options,
+            clock,
+            head,
+            core,
+            lease,
+        };
+        follower.renew(sent);
+        let state = follower.state()?;
+        Ok((follower, state))
+    }
+
+    /// Asks the store for what is new: two requests if there is nothing. After an error the last state is still right, and may be
+    /// served while [`may_serve`](Follower::may_serve).
+    ///
+    /// # Errors
+    /// The store's; damage. [`OpenError::Restless`]: a writer goes on faster than this reads.
+    pub fn poll(&mut self) -> Result<Option<StoreDevice>, OpenError> {
+        let sent = LocalTime(self.clock.now_ms());
+        let (head, _) = read_head(self.found.sources.own())?;
+        let replayed = if head.base == self.head.base {
+            self.head = head;
+            catch_up(&self.found.sources, &self.head, &mut self.core)?
+        } else {
+            let keep = self.options.keep_deleted;
+            let sources = &self.found.sources;
+            let (head, _, core) = read_history(sources, self.found.object.base, keep)?;
+            let new = core.last_slot().0.saturating_sub(self.core.last_slot().0);
+            (self.head, self.core) = (head, core);
+            // Where the same flush lies has changed, and the old places may soon be gone.
+            new.max(1)
+        };
+        self.renew(sent);
+        (replayed > 0).then(|| self.state()).transpose()
+    }
+
+    /// Whether the store still has all that the last state needs.
+    #[must_use]
+    pub fn may_serve(&self) -> bool {
+        self.lease.holds(LocalTime(self.clock.now_ms()))
+    }
+
+    fn renew(&mut self, sent: LocalTime) {
+        self.lease.renewed(sent, LocalTime(self.clock.now_ms()));
+    }
+
+    fn state(&self) -> Result<StoreDevice, OpenError> {
+        StoreDevice::look(
+            self.found.sources.clone(),
+            self.found.object.blocks,
+            self.core.state(),
+            Arc::clone(&self.cache),
+            &self.options,
+        )
+    }
+}

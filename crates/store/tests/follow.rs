@@ -1,0 +1,174 @@
+//! A follower sees exactly what flushes left, one after the other, while a writer goes on, checkpoints, collects, and is taken over.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+mod support;
+
+use object_store::memory::InMemory;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+use steadfast_block::{BLOCK_SIZE, BlockDevice, BlockNo};
+use steadfast_store::protocol::{Fault, Faults};
+use steadfast_store::{Follower, LagClock, OpenOptions, StoreDevice, create};
+use support::{Client, Hook, Random, options};
+
+const BLOCKS: u64 = 1 << 12;
+const KEEP_MS: u64 = 600_000;
+
+fn following() -> OpenOptions {
+    OpenOptions {
+        keep_deleted: Duration::from_millis(KEEP_MS),
+        ..options()
+    }
+}
+
+fn contents(disk: &StoreDevice) -> Vec<u8> {
+    let mut all = vec![0; BLOCKS as usize * BLOCK_SIZE];
+    disk.read(BlockNo(0), &mut all).unwrap();
+    // The first byte of each block says which write it has.
+    for block in all.chunks_exact(BLOCK_SIZE) {
+        assert!(block.iter().all(|byte| *byte == block[0]), "a mixture");
+    }
+    all.chunks_exact(BLOCK_SIZE).map(|block| block[0]).collect()
+}
+
+fn write(disk: &StoreDevice, model: &mut [u8], at: u64, count: u64, number: u8) {
+    let bytes = vec![number; count as usize * BLOCK_SIZE];
+    disk.write(BlockNo(at), &[&bytes]).unwrap();
+    model[at as usize..(at + count) as usize].fill(number);
+}
+
+#[test]
+fn each_state_is_a_flush_and_later_than_the_one_before() {
+    for seed in 0..12 {
+        let mut random = Random(seed + 1);
+        let store = Arc::new(InMemory::new());
+        let client = Client::of(&store);
+        create(client.location("v"), BLOCKS, Duration::from_secs(5)).unwrap();
+        let mut disk = client.volume().open(&options()).unwrap();
+        let reader = Client::of(&store);
+        let (mut follower, first) =
+            Follower::new(reader.volume(), following(), LagClock::default()).unwrap();
+        let mut model = vec![0; BLOCKS as usize];
+        let mut flushed = vec![model.clone()];
+        assert_eq!(contents(&first), model);
+        let (mut last, mut states) = (0, vec![(first, 0)]);
+        for step in 0..200_u64 {
+            let at = random.below(BLOCKS - 64);
+            match random.below(12) {
+                0..6 => {
+                    let number = (step % 250 + 1) as u8;
+                    write(&disk, &mut model, at, 1 + random.below(64), number);
+                }
+                6 | 7 => {
+                    disk.flush().unwrap();
+                    flushed.push(model.clone());
+                }
+                8 => disk.checkpoint().unwrap(),
+                9 if random.below(4) == 0 => {
+                    // Another machine takes over what was flushed.
+                    let other = Client::of(&store);
+                    disk = other.volume().open(&options()).unwrap();
+                    model.clone_from(flushed.last().unwrap());
+                }
+                9 => drop(disk.collect(90).unwrap()),
+                _ => {
+                    let Some(state) = follower.poll().unwrap() else {
+                        continue;
+                    };
+                    let found = contents(&state);
+                    let which = flushed.iter().rposition(|flush| *flush == found);
+                    let which =
+                        which.unwrap_or_else(|| panic!("seed {seed}, step {step}: no flush"));
+                    assert!(which >= last, "seed {seed}, step {step}: an earlier flush");
+                    // All that was acknowledged before the store was asked.
+                    assert_eq!(found, *flushed.last().unwrap(), "seed {seed}, step {step}");
+                    last = which;
+                    states.push((state, which));
+                }
+            }
+        }
+        assert!(states.len() > 5, "seed {seed}: {} states", states.len());
+    }
+}
+
+#[test]
+fn earlier_states_stay_what_they_were() {
+    let store = Arc::new(InMemory::new());
+    let client = Client::of(&store);
+    create(client.location("v"), BLOCKS, Duration::from_secs(5)).unwrap();
+    let keeping = OpenOptions {
+        keep_deleted: Duration::from_secs(3600),
+        ..options()
+    };
+    let disk = client.volume().open(&keeping).unwrap();
+    let (mut follower, first) =
+        Follower::new(client.volume(), following(), LagClock::default()).unwrap();
+    let mut model = vec![0; BLOCKS as usize];
+    let mut states = vec![(first, model.clone())];
+    for number in 1..20 {
+        write(&disk, &mut model, u64::from(number) * 100, 300, number);
+        disk.flush().unwrap();
+        if number % 4 == 0 {
+            disk.checkpoint().unwrap();
+            disk.collect(100).unwrap();
+        }
+        if let Some(state) = follower.poll().unwrap() {
+            states.push((state, model.clone()));
+        }
+        assert!(follower.poll().unwrap().is_none(), "nothing is new");
+        for (state, was) in &states {
+            assert_eq!(contents(state), *was);
+        }
+    }
+    assert_eq!(states.len(), 20);
+}
+
+/// What the last state needs may be deleted when the store has not answered for the time that deleted objects are kept,
+/// counted from the last question that was answered.
+#[test]
+fn a_follower_knows_how_long_it_may_serve() {
+    for (faults, ends_at) in [
+        (Faults::default(), KEEP_MS),
+        // Counted from the answer, it ends too late.
+        (Faults::only(Fault::LeaseFromAnswer), KEEP_MS + 5_000),
+    ] {
+        let store = Arc::new(InMemory::new());
+        let client = Client::of(&store);
+        create(client.location("v"), BLOCKS, Duration::from_secs(5)).unwrap();
+        let disk = client.volume().open(&options()).unwrap();
+        disk.checkpoint().unwrap();
+        let now = Arc::new(AtomicU64::new(1_000_000));
+        // The answer takes five seconds.
+        let slow = Arc::new(Client {
+            store: Arc::clone(&store),
+            on_get: std::sync::Mutex::new(Some({
+                let now = Arc::clone(&now);
+                Hook(Box::new(move || {
+                    let _ = now.compare_exchange(1_000_000, 1_005_000, SeqCst, SeqCst);
+                }))
+            })),
+            ..Client::default()
+        });
+        let asked = OpenOptions {
+            faults: (None, faults),
+            ..following()
+        };
+        let found = slow.volume();
+        now.store(1_000_000, SeqCst);
+        let clock = LagClock::moved(Arc::clone(&now));
+        let (mut follower, _) = Follower::new(found, asked, clock).unwrap();
+        now.store(1_000_000 + ends_at - 1, SeqCst);
+        assert!(follower.may_serve());
+        now.store(1_000_000 + ends_at, SeqCst);
+        assert!(!follower.may_serve());
+        slow.dead.store(true, SeqCst);
+        assert!(follower.poll().is_err());
+        assert!(!follower.may_serve());
+        slow.dead.store(false, SeqCst);
+        assert!(follower.poll().unwrap().is_none());
+        assert!(follower.may_serve(), "the store has answered");
+    }
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Cargo's runner for test.sh: runs programs of tests beside each other. Cargo calls it with one program after the other, in the
+# program's directory; it returns when the program may begin. What a program prints comes in one piece when it ends.
+#
+#   BESIDE=DIR scripts/beside.sh PROGRAM [ARGUMENT…]
+#
+# In DIR: `slots`, a FIFO with a byte for each program that may run; `failed`, the names of those that failed.
+case $1 in
+  */deps/*|*/examples/*) ;;
+  # A test of the documentation: its program is gone when its caller goes on.
+  *) exec "$@" ;;
+esac
+exec 9<>"$BESIDE/slots"
+read -r -n 1 -u 9 || exit
+# Mounts of its own: some tests make mount namespaces, which keep the mounts of others busy.
+apart=()
+if [ "$(id -u)" = 0 ] && unshare --mount --propagation private true 2>/dev/null; then apart=(unshare --mount --propagation private); fi
+# What the program has cargo do is waited for.
+slots=$BESIDE/slots failed=$BESIDE/failed
+for name in $(compgen -e CARGO_TARGET_); do case $name in *_RUNNER) unset "$name" ;; esac; done
+{
+  out=$(mktemp "$BESIDE/out.XXXXXX")
+  status=0
+  env -u BESIDE "${apart[@]}" "$@" >"$out" 2>&1 9>&- </dev/null || status=$?
+  if [ "$status" != 0 ]; then
+    printf '%s\n' "${1##*/}" >>"$failed"
+    printf '\nFAILED: %s in %s, status %s\n' "${1##*/}" "$PWD" "$status" >>"$out"
+  fi
+  flock "$slots" cat "$out"
+  rm -f "$out"
+  printf . >&9
+} &
