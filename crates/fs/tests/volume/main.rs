@@ -15,5 +15,6 @@ mod fuzzed;
 mod going_down;
 mod grow;
 mod overwrites;
+mod replica;
 mod stress;
 mod trim;
