@@ -54,10 +54,10 @@ if [ -n "$long" ]; then measuring=(); fi
 tests_compiled() {
   cargo test --quiet --workspace "${measuring[@]}" --locked --no-run
 }
-# As many programs of tests at a time as there are processors: many of them wait.
+# As many programs of tests at a time as there are processors: many of them wait. In the long tier, where some measure, one.
 tests_beside() {
   local status=0 count runner i
-  count=$(nproc)
+  if [ -n "$long" ]; then count=1; else count=$(nproc); fi
   runner=CARGO_TARGET_$(rustc -vV | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')_RUNNER
   export BESIDE=$WORK/beside
   mkdir -p "$BESIDE" && mkfifo "$BESIDE/slots" || return

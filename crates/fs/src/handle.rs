@@ -82,7 +82,7 @@ impl Fs {
         self.live()?.trim(range, progress)
     }
 
-    /// What was found wrong on the way, in words; each is told once.
+    /// Warnings in words, for the user. Each is handed out once.
     #[must_use]
     pub fn take_warnings(&self) -> Vec<String> {
         self.mounted.take_warnings()

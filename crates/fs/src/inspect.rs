@@ -1,6 +1,6 @@
 //! Looks at a volume that is not mounted, for tools: where everything lies ([`VolumeMap`]), how full it is
 //! ([`info`]), and single inodes and directories ([`Inspector`]). Writes nothing; a log that waits is applied in memory.
-//! What is damaged is told beside what could be read.
+//! Reports damage together with what it could read.
 
 mod info;
 mod map;

@@ -49,7 +49,7 @@ pub(crate) struct Mounted {
 }
 
 impl Mounted {
-    /// What was found wrong on the way, in words; each is told once.
+    /// Warnings in words, for the user. Each is handed out once.
     pub(crate) fn take_warnings(&self) -> Vec<String> {
         if let Some(error) = self.store.alloc.take_unusable() {
             self.warn(format!("some free space cannot be used: {error}"));

@@ -29,10 +29,10 @@ pub struct MountOptions {
     /// Bytes of a small file that go through the log when it is synced; larger ones are written to their
     /// places at once.
     pub small_bytes: u64,
-    /// Whole aligned parts of a file of so many bytes that are overwritten, or larger ones, get new blocks instead of going
+    /// An overwrite of a whole aligned part of a file, of this many bytes or more, gets new blocks instead of going
     /// through the log. 0: all overwrites go through the log.
     pub overwrite_bytes: u64,
-    /// Without a log: the device is told of freed space when so many bytes have gathered.
+    /// Without a log: freed space is trimmed when it has reached this many bytes.
     pub trim_bytes: u64,
     /// Commit and checkpoint in threads of their own. Without it the callers do everything,
     /// in an order that depends on nothing but the calls.
@@ -81,7 +81,7 @@ pub struct Faults {
     pub moved_early: bool,
     /// A write that the log would take is cut in two in order to go out of place.
     pub moved_cut: bool,
-    /// Overwrites of a file go in place also behind the end that is durable.
+    /// Overwrites go in place past the durable end of a file, too.
     pub in_place_past_end: bool,
     /// Patches of data hold the bytes written, not their whole sectors.
     pub narrow_patches: bool,

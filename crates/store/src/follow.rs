@@ -11,7 +11,7 @@
 use crate::cached::LagClock;
 use crate::device::{Cache, Core, StoreDevice, catch_up, read_head, read_history};
 use crate::opening::{OpenError, OpenOptions};
-use crate::protocol::{Head, Lease, LocalTime};
+use crate::protocol::{Base, Head, Lease, LocalTime, Slot};
 use crate::volume::Found;
 use std::sync::{Arc, Mutex};
 
@@ -24,6 +24,10 @@ pub struct Follower {
     core: Core,
     /// Of all states: objects do not change.
     cache: Arc<Mutex<Cache>>,
+    /// The checkpoint and the last slot of the state that is served.
+    served: (Base, Slot),
+    /// When `head` was asked for that the last state rests on.
+    asked: LocalTime,
     lease: Lease,
 }
 
@@ -42,6 +46,8 @@ impl Follower {
         let (head, _, core) = read_history(&found.sources, found.object.base, keep)?;
         let lease = Lease::new(keep.as_millis() as u64, options.protocol_faults());
         let mut follower = Follower {
+            served: (head.base, core.last_slot()),
+            asked: sent,
             cache: Cache::shared(options.cache_bytes),
             found,
             options,
@@ -50,43 +56,57 @@ impl Follower {
             core,
             lease,
         };
-        follower.renew(sent);
+        follower.renew();
         let state = follower.state()?;
         Ok((follower, state))
     }
 
-    /// Asks the store for what is new: two requests if there is nothing. After an error the last state is still right, and may be
-    /// served while [`may_serve`](Follower::may_serve).
+    /// Asks the store for what is new: two requests if there is nothing. A state is returned again until it is served
+    /// ([`serves`](Follower::serves)). After an error the state that is served is still right while
+    /// [`may_serve`](Follower::may_serve).
     ///
     /// # Errors
     /// The store's; damage. [`OpenError::Restless`]: a writer goes on faster than this reads.
     pub fn poll(&mut self) -> Result<Option<StoreDevice>, OpenError> {
         let sent = LocalTime(self.clock.now_ms());
         let (head, _) = read_head(self.found.sources.own())?;
-        let replayed = if head.base == self.head.base {
+        if head.base == self.head.base {
             self.head = head;
-            catch_up(&self.found.sources, &self.head, &mut self.core)?
+            catch_up(&self.found.sources, &self.head, &mut self.core)?;
         } else {
             let keep = self.options.keep_deleted;
             let sources = &self.found.sources;
             let (head, _, core) = read_history(sources, self.found.object.base, keep)?;
-            let new = core.last_slot().0.saturating_sub(self.core.last_slot().0);
             (self.head, self.core) = (head, core);
-            // Where the same flush lies has changed, and the old places may soon be gone.
-            new.max(1)
-        };
-        self.renew(sent);
-        (replayed > 0).then(|| self.state()).transpose()
+        }
+        self.asked = sent;
+        // Another checkpoint with the same flush counts: the places where the served state reads may soon be gone.
+        if self.newest() != self.served {
+            return self.state().map(Some);
+        }
+        self.renew();
+        Ok(None)
     }
 
-    /// Whether the store still has all that the last state needs.
+    /// The state that [`poll`](Follower::poll) returned last is served from now on, and no other.
+    pub fn serves(&mut self) {
+        self.served = self.newest();
+        self.renew();
+    }
+
+    fn newest(&self) -> (Base, Slot) {
+        (self.head.base, self.core.last_slot())
+    }
+
+    /// Whether the store still has all that the served state needs.
     #[must_use]
     pub fn may_serve(&self) -> bool {
         self.lease.holds(LocalTime(self.clock.now_ms()))
     }
 
-    fn renew(&mut self, sent: LocalTime) {
-        self.lease.renewed(sent, LocalTime(self.clock.now_ms()));
+    fn renew(&mut self) {
+        let now = LocalTime(self.clock.now_ms());
+        self.lease.renewed(self.asked, now);
     }
 
     fn state(&self) -> Result<StoreDevice, OpenError> {

@@ -78,6 +78,12 @@ fn each_state_is_a_flush_and_later_than_the_one_before() {
                     let Some(state) = follower.poll().unwrap() else {
                         continue;
                     };
+                    if random.below(4) == 0 {
+                        // The caller could not serve it: it is offered again, though nothing is new.
+                        let again = follower.poll().unwrap().map(|again| contents(&again));
+                        assert!(again == Some(contents(&state)), "seed {seed}, step {step}");
+                    }
+                    follower.serves();
                     let found = contents(&state);
                     let which = flushed.iter().rposition(|flush| *flush == found);
                     let which =
@@ -118,6 +124,7 @@ fn earlier_states_stay_what_they_were() {
         }
         if let Some(state) = follower.poll().unwrap() {
             states.push((state, model.clone()));
+            follower.serves();
         }
         assert!(follower.poll().unwrap().is_none(), "nothing is new");
         for (state, was) in &states {
@@ -172,4 +179,26 @@ fn a_follower_knows_how_long_it_may_serve() {
         assert!(follower.poll().unwrap().is_none());
         assert!(follower.may_serve(), "the store has answered");
     }
+}
+
+/// A state that could not be served does not prolong the time of the one that is: its checkpoint may be gone.
+#[test]
+fn only_what_is_served_is_renewed() {
+    let store = Arc::new(InMemory::new());
+    let client = Client::of(&store);
+    create(client.location("v"), BLOCKS, Duration::from_secs(5)).unwrap();
+    let disk = client.volume().open(&options()).unwrap();
+    let now = Arc::new(AtomicU64::new(1_000_000));
+    let clock = LagClock::moved(Arc::clone(&now));
+    let (mut follower, _) = Follower::new(client.volume(), following(), clock).unwrap();
+    write(&disk, &mut vec![0; BLOCKS as usize], 0, 10, 1);
+    disk.flush().unwrap();
+    disk.checkpoint().unwrap();
+    now.store(1_000_000 + KEEP_MS - 1, SeqCst);
+    assert!(follower.poll().unwrap().is_some() && follower.may_serve());
+    now.store(1_000_000 + KEEP_MS, SeqCst);
+    assert!(follower.poll().unwrap().is_some());
+    assert!(!follower.may_serve(), "the first state is served yet");
+    follower.serves();
+    assert!(follower.may_serve());
 }

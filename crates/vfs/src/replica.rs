@@ -16,7 +16,7 @@ use crate::{
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 
-/// Told of each replacement, when calls see the new state.
+/// Called after each replacement or stop.
 type Hook = Box<dyn Fn() + Send + Sync>;
 
 /// See the module's header.
@@ -73,18 +73,23 @@ impl Replica {
                 found.insert(ino, now.ok().map(|attr| attr.generation));
             }
         }
+        self.tell();
+    }
+
+    /// Serves nothing until the next replacement: every call fails with ESTALE.
+    pub fn stop(&self) {
+        *self.served_mut() = None;
+        self.tell();
+    }
+
+    fn tell(&self) {
         let hook = self.replaced.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(hook) = &*hook {
             hook();
         }
     }
 
-    /// Serves nothing until the next replacement: every call fails with ESTALE.
-    pub fn stop(&self) {
-        *self.served_mut() = None;
-    }
-
-    /// `hook` is called after each replacement: caches above have to be told.
+    /// `hook` is called after each replacement and stop: caches above have to forget what they have.
     pub fn on_replace(&self, hook: impl Fn() + Send + Sync + 'static) {
         *self.replaced.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(hook));
     }

@@ -98,7 +98,10 @@ pub(crate) fn run(
     };
     if let Some(replica) = volume.replica() {
         let kernel = session.invalidator();
+        let first = kernel.clone();
         replica.on_replace(move || kernel.invalidate());
+        // A state may have been replaced before the hook was there.
+        first.invalidate();
     }
     note_for_umount(&image, session.mount_point());
     let announced = announce(&image, &session, &told_of_volume, background, log);

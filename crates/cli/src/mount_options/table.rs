@@ -150,10 +150,10 @@ By default an outage is waited out.",
             o.store.follow = Some(Duration::from_secs(seconds));
             Ok(())
         })],
-        help: "on an object store, with ro: show another machine's flushes; the store is asked so often",
+        help: "on an object store, with ro: show another machine's flushes; ask the store every SECONDS seconds",
         manual: "For a volume on an object store that another machine has mounted; needs
 .BR ro .
-The store is asked so often whether there is more; two requests if not.
+Asks the store every SECONDS seconds whether there is more: two requests if there is not.
 What is shown is always the volume after one of its flushes, never a part of one, and never an earlier one than before.
 A file that is open and was removed gives ESTALE.
 When the store has not answered for ten minutes, every call gives ESTALE until it answers: what the last state needs may have been

@@ -49,6 +49,7 @@ impl Following {
                     Ok(Some((fs, _))) => {
                         served.replace(Arc::clone(&fs) as _);
                         *newest.lock().unwrap_or_else(PoisonError::into_inner) = fs;
+                        follower.serves();
                         serves = true;
                     }
                     Ok(None) if !serves => {

@@ -1,5 +1,5 @@
 //! States of a volume that others change, served one after the other (`steadfast_vfs::Replica`): an inode's number may be
-//! another file's in a later state, and nobody reads that file in its place.
+//! another file's in a later state. A reader of the old file gets ESTALE, never the new file's bytes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -102,6 +102,7 @@ fn a_number_that_is_another_files_by_now_is_stale_to_its_holder() {
     );
     // While the store may have deleted what the state needs, nothing is served.
     replica.stop();
+    assert_eq!(told.load(Ordering::Relaxed), 2);
     assert_eq!(read(kept).unwrap_err(), Errno::Stale);
     assert_eq!(replica.statfs().unwrap_err(), Errno::Stale);
     assert!(replica.health().read_only);

@@ -261,7 +261,7 @@ impl Client {
         let (xid, body) = wire::reply(reply).unwrap();
         let result = body.map_err(Refused::from).map(|mut rest| {
             let (result, _) = R::unpack(&mut rest).unwrap();
-            assert!(rest.is_empty(), "{} bytes behind the result", rest.len());
+            assert!(rest.is_empty(), "{} bytes after the result", rest.len());
             result
         });
         (xid, result)

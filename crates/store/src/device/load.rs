@@ -291,11 +291,10 @@ fn read_slots(
     Ok(core)
 }
 
-/// Replays the slots after those that the map has. `head` has the checkpoint that the map began with. Returns how many.
-pub(crate) fn catch_up(sources: &Sources, head: &Head, core: &mut Core) -> Result<u64, OpenError> {
+/// Replays the slots after those that the map has. `head` has the checkpoint that the map began with.
+pub(crate) fn catch_up(sources: &Sources, head: &Head, core: &mut Core) -> Result<(), OpenError> {
     let io = sources.own();
-    let first = core.last_slot().next();
-    let mut next = first;
+    let mut next = core.last_slot().next();
     loop {
         let batch: Vec<SlotName> = (next.0..next.0 + SLOTS_AHEAD)
             .filter_map(|slot| head.slot_name(Slot(slot)))
@@ -307,12 +306,12 @@ pub(crate) fn catch_up(sources: &Sources, head: &Head, core: &mut Core) -> Resul
             let name = ObjectName::Log(at);
             let Some(got) = got? else {
                 match open {
-                    true => return Ok(next.0 - first.0),
+                    true => return Ok(()),
                     false => return Err(io.missing(name).into()),
                 }
             };
             match decode_slot(&io.coding, at, &got.bytes) {
-                Ok((SlotBody::Seal(_), _)) if open => return Ok(next.0 - first.0),
+                Ok((SlotBody::Seal(_), _)) if open => return Ok(()),
                 Ok((SlotBody::Epoch(_), stamp)) => {
                     core.replay(sources, at, stamp, &got.bytes)?;
                 }
