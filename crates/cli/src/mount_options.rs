@@ -3,71 +3,57 @@
 mod table;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use table::{Effect, ROWS, Row, Word};
 
-/// What can be asked for with `-o`.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+/// What can be asked for with `-o`: the options of the mount and of the file system themselves, and what this command does.
+#[derive(Clone)]
 pub(crate) struct Options {
-    /// Nothing is changed, not even the log replayed on the image.
-    pub(crate) read_only: bool,
-    /// Other users may use the mount.
-    pub(crate) allow_other: bool,
-    /// Device nodes work.
-    pub(crate) devices: bool,
-    /// Set-id bits work.
-    pub(crate) set_id: bool,
-    /// Programs are not executed.
-    pub(crate) no_exec: bool,
-    /// Reading changes access times, as `relatime` has it.
-    pub(crate) relatime: bool,
-    /// POSIX ACLs, or none; by default those where other users are let in.
-    pub(crate) acl: Option<bool>,
-    /// Not those of directories.
-    pub(crate) no_dir_atime: bool,
-    /// Every change is durable before the call returns.
-    pub(crate) sync: bool,
-    /// Every change of names is.
-    pub(crate) dir_sync: bool,
-    /// Symbolic links are not followed.
-    pub(crate) no_symlinks: bool,
-    /// overlayfs has its upper layer here.
-    pub(crate) upper_layer: bool,
-    /// May cover another mount.
-    pub(crate) over: bool,
-    /// The mount goes away with its server.
-    pub(crate) auto_unmount: bool,
-    /// Around the host's page cache (`Some(true)`), through it (`Some(false)`).
-    pub(crate) direct: Option<bool>,
-    /// Threads that read requests.
-    pub(crate) threads: Option<usize>,
-    /// Whether requests come over io_uring; by default where the kernel offers it.
-    pub(crate) io_uring: Option<bool>,
-    /// Processors may halt between two requests.
-    pub(crate) no_poll: bool,
-    /// Page cache in bytes.
-    pub(crate) cache_bytes: Option<u64>,
-    /// Memory for uncommitted data in bytes.
-    pub(crate) dirty_bytes: Option<u64>,
-    /// Data that is read stays in it, too: no other cache keeps it.
-    pub(crate) keep_data: bool,
-    /// Under `sync`, the front end commits before it answers.
-    pub(crate) defer_commits: bool,
-    /// Longest time that a change stays uncommitted.
-    pub(crate) commit: Option<Duration>,
-    /// The environment of a process names its stream, unless one was set.
-    pub(crate) stream_environment: bool,
+    /// Of the mount.
+    pub(crate) mount: steadfast_fuse::MountOptions,
+    /// Of a file system on a block device.
+    pub(crate) volume: steadfast_fs::MountOptions,
     /// In persistent memory: overwrites go to their place.
     pub(crate) in_place: bool,
-    /// The volume must run under this contract.
-    pub(crate) contract: Option<String>,
     /// For a volume on an object store.
     pub(crate) store: crate::volume::store::Wishes,
+    /// The volume must run under this contract.
+    pub(crate) contract: Option<String>,
+    /// Around the host's page cache (`Some(true)`), through it (`Some(false)`).
+    pub(crate) direct: Option<bool>,
+    /// The mount goes away with its server.
+    pub(crate) auto_unmount: bool,
     /// Where the server writes its messages.
     pub(crate) log: Option<PathBuf>,
     /// Where the server writes a line for each request.
     pub(crate) trace: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            mount: steadfast_fuse::MountOptions::new(PathBuf::new()),
+            volume: steadfast_fs::MountOptions::default(),
+            in_place: false,
+            store: crate::volume::store::Wishes::default(),
+            contract: None,
+            direct: None,
+            auto_unmount: false,
+            log: None,
+            trace: None,
+        }
+    }
+}
+
+impl Options {
+    /// Nothing is changed, not even the log replayed on the image.
+    pub(crate) fn read_only(&self) -> bool {
+        self.volume.read_only
+    }
+
+    pub(crate) fn set_read_only(&mut self, read_only: bool) {
+        (self.mount.read_only, self.volume.read_only) = (read_only, read_only);
+    }
 }
 
 /// Reads the arguments of all `-o`; of two that contradict each other, the later holds.
@@ -225,6 +211,7 @@ pub(crate) fn manual() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn read(text: &str) -> Result<Options, String> {
         parse(&[text.to_owned()])
@@ -233,24 +220,21 @@ mod tests {
     #[test]
     fn options_are_understood_and_the_later_one_holds() {
         let options = read("ro,allow_other,threads=4,cache=64M,commit=5,direct,noatime,log=/x/y");
-        let expected = Options {
-            read_only: true,
-            allow_other: true,
-            direct: Some(true),
-            threads: Some(4),
-            cache_bytes: Some(64 << 20),
-            commit: Some(Duration::from_secs(5)),
-            log: Some("/x/y".into()),
-            ..Options::default()
-        };
-        assert_eq!(options, Ok(expected));
-        assert!(read("noatime,relatime").is_ok_and(|options| options.relatime));
-        assert_eq!(read("relatime,noatime"), Ok(Options::default()));
-        assert_eq!(read("ro,rw,,defaults, noatime"), Ok(Options::default()));
-        assert_eq!(
-            parse(&["ro".to_owned(), "rw".to_owned()]),
-            Ok(Options::default())
-        );
+        let options = options.unwrap_or_default();
+        assert!(options.mount.read_only && options.volume.read_only && options.mount.allow_other);
+        assert_eq!(options.mount.threads, 4);
+        assert_eq!(options.direct, Some(true));
+        assert_eq!(options.volume.cache_bytes, 64 << 20);
+        assert_eq!(options.volume.commit_interval, Duration::from_secs(5));
+        assert_eq!(options.log, Some("/x/y".into()));
+        assert!(read("noatime,relatime").is_ok_and(|options| options.mount.relatime));
+        assert!(read("relatime,noatime").is_ok_and(|options| !options.mount.relatime));
+        for words in [&["ro,rw,,defaults, noatime"][..], &["ro", "rw"]] {
+            let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+            assert!(
+                parse(&words).is_ok_and(|options| !options.read_only() && !options.mount.read_only)
+            );
+        }
     }
 
     #[test]
@@ -293,7 +277,7 @@ mod tests {
             default_permissions,acl,noacl,fsname=/dev/x,subtype=y,nonempty,user_xattr,max_read=131072,big_writes,kernel_cache,\
             errors=remount-ro,discard,auto_unmount,nosymfollow,sync,dirsync";
         for word in harmless.split(',') {
-            assert!(read(word).is_ok(), "{:?}", read(word));
+            assert!(read(word).is_ok(), "{word}: {:?}", read(word).err());
         }
         for (word, reason) in [
             ("uid=1000", "chown"),
@@ -308,8 +292,10 @@ mod tests {
             let error = read(word).err().unwrap_or_default();
             assert!(error.contains(reason), "{word}: {error}");
         }
-        assert!(read("sync").is_ok_and(|options| options.sync && options.dir_sync));
-        assert!(read("sync,async").is_ok_and(|options| !options.sync && !options.dir_sync));
+        assert!(read("sync").is_ok_and(|options| options.mount.sync && options.mount.dir_sync));
+        assert!(
+            read("sync,async").is_ok_and(|options| !options.mount.sync && !options.mount.dir_sync)
+        );
     }
 
     #[test]

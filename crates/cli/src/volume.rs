@@ -446,32 +446,14 @@ pub(crate) fn mount_replica(
     options: &Options,
     tell: impl Fn(&str) + Send + 'static,
 ) -> Result<Volume, Failure> {
-    let wanted = block_options(options);
     let device = Arc::clone(device.block(image)?);
-    let (fs, _) = Fs::mount(device, &wanted).map_err(|e| fs_failure(image, &e))?;
-    let following = replica::Following::start(fs, follower, interval, wanted, tell)?;
+    let (fs, _) = Fs::mount(device, &options.volume).map_err(|e| fs_failure(image, &e))?;
+    let following =
+        replica::Following::start(fs, follower, interval, options.volume.clone(), tell)?;
     Ok(Volume {
         fs: Mounted::Replica(following),
         image: image.to_owned(),
     })
-}
-
-/// Mount options of a volume on a block device.
-fn block_options(options: &Options) -> steadfast_fs::MountOptions {
-    let mut wanted = steadfast_fs::MountOptions::default();
-    wanted.read_only = options.read_only;
-    if let Some(interval) = options.commit {
-        wanted.commit_interval = interval;
-    }
-    wanted.keep_data = options.keep_data;
-    wanted.defer_commits = options.defer_commits;
-    if let Some(bytes) = options.cache_bytes {
-        wanted.cache_bytes = bytes;
-    }
-    if let Some(bytes) = options.dirty_bytes {
-        wanted.uncommitted_bytes = bytes;
-    }
-    wanted
 }
 
 /// Recovers and opens a volume. Also returns what the user should know of it, by lines.
@@ -508,8 +490,7 @@ pub(crate) fn mount(
             return Ok((volume, told));
         }
     };
-    let (fs, recovery) =
-        Fs::mount(device, &block_options(options)).map_err(|e| fs_failure(image, &e))?;
+    let (fs, recovery) = Fs::mount(device, &options.volume).map_err(|e| fs_failure(image, &e))?;
     let mut told = fs.take_warnings();
     if !recovery.clean && recovery.records == 0 {
         told.push("it was not unmounted; it is what its last commit left".to_owned());
@@ -519,7 +500,7 @@ pub(crate) fn mount(
             recovery.records, recovery.home_blocks
         ));
     }
-    if fs.is_read_only() && !options.read_only {
+    if fs.is_read_only() && !options.read_only() {
         told.push("mounted read-only: this version can only read the volume".to_owned());
     }
     Ok((

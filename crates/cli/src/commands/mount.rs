@@ -65,7 +65,7 @@ impl Args {
 /// Checks that the options are known, and that the mount point can be used.
 pub(crate) fn check(args: &Args) -> Result<ExitCode, Failure> {
     let options = mount_options::parse(&args.options).map_err(Failure::usage)?;
-    steadfast_fuse::check_mount_point(&args.dir, options.over)
+    steadfast_fuse::check_mount_point(&args.dir, options.mount.over)
         .map_err(|e| Failure::new(e.to_string()))?;
     Ok(ExitCode::SUCCESS)
 }

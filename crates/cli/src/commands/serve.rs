@@ -49,10 +49,10 @@ pub(crate) fn run(
     }
     let log = options.log.as_deref().map(append_to).transpose()?;
     // Cheap checks first: nothing is opened for a mount point that cannot be used.
-    let dir = steadfast_fuse::check_mount_point(dir, options.over)
+    let dir = steadfast_fuse::check_mount_point(dir, options.mount.over)
         .map_err(|e| Failure::new(e.to_string()))?;
     let image = volume::canonical(image)?;
-    let access = if options.read_only {
+    let access = if options.read_only() {
         Access::Look
     } else {
         if let Ok(file) = std::fs::metadata(&image)
@@ -126,27 +126,12 @@ pub(crate) fn run(
 }
 
 fn mount(volume: &Volume, image: &Path, dir: &Path, options: &Options) -> Result<Session, Failure> {
-    let mut fuse = MountOptions::new(image);
-    fuse.read_only = options.read_only || volume.read_only();
-    fuse.allow_other = options.allow_other;
+    let mut fuse = MountOptions {
+        source: image.to_owned(),
+        ..options.mount.clone()
+    };
+    fuse.read_only |= volume.read_only();
     fuse.write_back = volume.allows_write_back() && !fuse.read_only;
-    fuse.devices = options.devices;
-    fuse.set_id = options.set_id;
-    fuse.no_exec = options.no_exec;
-    fuse.relatime = options.relatime;
-    fuse.stream_environment = options.stream_environment;
-    fuse.acl = options.acl;
-    fuse.no_dir_atime = options.no_dir_atime;
-    fuse.sync = options.sync;
-    fuse.dir_sync = options.dir_sync;
-    fuse.no_symlinks = options.no_symlinks;
-    fuse.upper_layer = options.upper_layer;
-    fuse.over = options.over;
-    fuse.io_uring = options.io_uring;
-    fuse.poll = !options.no_poll;
-    if let Some(threads) = options.threads {
-        fuse.threads = threads;
-    }
     if volume.replica().is_some() {
         // The kernel does not know what others change.
         (fuse.entry_timeout, fuse.attr_timeout) = (Duration::ZERO, Duration::ZERO);

@@ -98,17 +98,17 @@ const fn refused(name: &'static str, shown: &'static str) -> Word {
 
 pub(super) const ROWS: &[Row] = &[
     Row {
-        words: &[flag("ro", |o| o.read_only = true)],
+        words: &[flag("ro", |o| o.set_read_only(true))],
         help: "change nothing, not even replay the log on the image",
         manual: "Nothing is changed, not even the log replayed on the image: it is applied in memory.",
     },
     Row {
-        words: &[flag("rw", |o| o.read_only = false)],
+        words: &[flag("rw", |o| o.set_read_only(false))],
         help: "allow changes (default)",
         manual: "",
     },
     Row {
-        words: &[flag("allow_other", |o| o.allow_other = true)],
+        words: &[flag("allow_other", |o| o.mount.allow_other = true)],
         help: "let other users in; the kernel then checks permissions",
         manual: "Users other than the one who mounts are let in; the kernel checks permissions.
 For users other than root,
@@ -195,7 +195,7 @@ in the environment names.",
             if bytes < CACHE_BYTES_MIN {
                 return Err("1M is the least".to_owned());
             }
-            o.cache_bytes = Some(bytes);
+            o.volume.cache_bytes = bytes;
             Ok(())
         })],
         help: "a size: memory for clean cached blocks, 1M at least (default 64M); a path: the cache device or file of flush=cache",
@@ -284,7 +284,7 @@ So this is the most that is lost with the machine, and a machine that was depose
             if bytes < DIRTY_BYTES_MIN {
                 return Err("1M is the least".to_owned());
             }
-            o.dirty_bytes = Some(bytes);
+            o.volume.uncommitted_bytes = bytes;
             Ok(())
         })],
         help: "memory for data that is not committed yet, 1M at least (default an eighth of all, 1G at most)",
@@ -306,14 +306,14 @@ Without this option each write that the kernel sends, of at most 1 MiB, is there
     },
     Row {
         words: &[value("commit", "SECONDS", |o, text| {
-            o.commit = Some(Duration::from_secs(number(text, 1, COMMIT_SECONDS_MAX)?));
+            o.volume.commit_interval = Duration::from_secs(number(text, 1, COMMIT_SECONDS_MAX)?);
             Ok(())
         })],
         help: "longest time that a change stays uncommitted, 1 to 3600 seconds (default 5)",
         manual: "",
     },
     Row {
-        words: &[flag("stream_environment", |o| o.stream_environment = true)],
+        words: &[flag("stream_environment", |o| o.mount.stream_environment = true)],
         help: "STEADFAST_STREAM in a process's environment names its stream, unless one was set",
         manual: "The variable
 .B STEADFAST_STREAM
@@ -324,8 +324,8 @@ The first change of each process costs a look at its environment.",
     },
     Row {
         words: &[
-            flag("sync", |o| (o.sync, o.dir_sync) = (true, true)),
-            flag("async", |o| (o.sync, o.dir_sync) = (false, false)),
+            flag("sync", |o| (o.mount.sync, o.mount.dir_sync) = (true, true)),
+            flag("async", |o| (o.mount.sync, o.mount.dir_sync) = (false, false)),
         ],
         help: "every change is durable before the call that made it returns; or when a sync or commit comes (default)",
         manual: "With
@@ -344,7 +344,7 @@ does this always, and cheaper.
 is the default: what is durable when is the volume's contract.",
     },
     Row {
-        words: &[flag("dirsync", |o| o.dir_sync = true)],
+        words: &[flag("dirsync", |o| o.mount.dir_sync = true)],
         help: "every change of names is durable before the call that made it returns",
         manual: "Making, removing, linking and renaming a file or directory is durable before the call returns, with what was
 done before it in the same stream, as if a program called
@@ -353,8 +353,7 @@ on the directory each time.",
     },
     Row {
         words: &[value("threads", "N", |o, text| {
-            let threads = number(text, 1, THREADS_MAX as u64)?;
-            o.threads = usize::try_from(threads).ok();
+            o.mount.threads = number(text, 1, THREADS_MAX as u64)? as usize;
             Ok(())
         })],
         help: "requests that may be in progress at a time, 1 to 64 (default 16)",
@@ -373,8 +372,8 @@ insists).",
     },
     Row {
         words: &[
-            flag("io_uring", |o| o.io_uring = Some(true)),
-            flag("noio_uring", |o| o.io_uring = Some(false)),
+            flag("io_uring", |o| o.mount.io_uring = Some(true)),
+            flag("noio_uring", |o| o.mount.io_uring = Some(false)),
         ],
         help: "requests come over io_uring, or through /dev/fuse (default: io_uring where the kernel offers it)",
         manual: "Requests come over io_uring, a queue for each processor, or through
@@ -387,8 +386,8 @@ It is quicker for several programs at a time, and no slower for one.",
     },
     Row {
         words: &[
-            flag("poll", |o| o.no_poll = false),
-            flag("nopoll", |o| o.no_poll = true),
+            flag("poll", |o| o.mount.poll = true),
+            flag("nopoll", |o| o.mount.poll = false),
         ],
         help: "keep idle processors from halting while requests of one program come closely (default: yes)",
         manual: "While requests of one program follow one another closely, threads of the lowest priority keep idle processors from halting,
@@ -398,16 +397,16 @@ On by default; the server's processor time includes them.",
     },
     Row {
         words: &[
-            flag("noatime", |o| o.relatime = false),
-            flag("norelatime", |o| o.relatime = false),
+            flag("noatime", |o| o.mount.relatime = false),
+            flag("norelatime", |o| o.mount.relatime = false),
         ],
         help: "reading changes no access times (default)",
         manual: "",
     },
     Row {
         words: &[
-            flag("relatime", |o| o.relatime = true),
-            flag("atime", |o| o.relatime = true),
+            flag("relatime", |o| o.mount.relatime = true),
+            flag("atime", |o| o.mount.relatime = true),
         ],
         help: "the first read after a change, and one a day, changes the access time",
         manual: "The first read after a change, and one a day, changes the access time.
@@ -418,16 +417,16 @@ written, and what several programs read of a file that none has opened anew.",
     },
     Row {
         words: &[
-            flag("nodiratime", |o| o.no_dir_atime = true),
-            flag("diratime", |o| o.no_dir_atime = false),
+            flag("nodiratime", |o| o.mount.no_dir_atime = true),
+            flag("diratime", |o| o.mount.no_dir_atime = false),
         ],
         help: "with relatime, whether reading a directory changes its access time (default: yes)",
         manual: "",
     },
     Row {
         words: &[
-            flag("acl", |o| o.acl = Some(true)),
-            flag("noacl", |o| o.acl = Some(false)),
+            flag("acl", |o| o.mount.acl = Some(true)),
+            flag("noacl", |o| o.mount.acl = Some(false)),
         ],
         help: "whether POSIX ACLs can be read and set, and the kernel enforces them (default: as allow_other)",
         manual: "Whether POSIX access control lists can be read and set, and the kernel goes by them.
@@ -448,8 +447,8 @@ The first list on a volume marks its superblock: programs that know nothing of l
     },
     Row {
         words: &[
-            flag("dev", |o| o.devices = true),
-            flag("nodev", |o| o.devices = false),
+            flag("dev", |o| o.mount.devices = true),
+            flag("nodev", |o| o.mount.devices = false),
         ],
         help: "whether device nodes work (default: no; mounted by mount(8) for root: yes)",
         manual: "Whether device nodes work.
@@ -462,8 +461,8 @@ is given, as on other file systems.",
     },
     Row {
         words: &[
-            flag("suid", |o| o.set_id = true),
-            flag("nosuid", |o| o.set_id = false),
+            flag("suid", |o| o.mount.set_id = true),
+            flag("nosuid", |o| o.mount.set_id = false),
         ],
         help: "whether set-id bits work (default: no; mounted by mount(8) for root: yes)",
         manual: "Whether set-id bits and file capabilities work, with the same defaults.
@@ -471,22 +470,22 @@ A write by another user takes the bits away, as everywhere.",
     },
     Row {
         words: &[
-            flag("exec", |o| o.no_exec = false),
-            flag("noexec", |o| o.no_exec = true),
+            flag("exec", |o| o.mount.no_exec = false),
+            flag("noexec", |o| o.mount.no_exec = true),
         ],
         help: "whether programs are executed (default: yes)",
         manual: "",
     },
     Row {
         words: &[
-            flag("nosymfollow", |o| o.no_symlinks = true),
-            flag("symfollow", |o| o.no_symlinks = false),
+            flag("nosymfollow", |o| o.mount.no_symlinks = true),
+            flag("symfollow", |o| o.mount.no_symlinks = false),
         ],
         help: "symbolic links can be made and read, but paths through them fail; or they are followed (default)",
         manual: "",
     },
     Row {
-        words: &[flag("upper", |o| o.upper_layer = true)],
+        words: &[flag("upper", |o| o.mount.upper_layer = true)],
         help: "for an upper layer of overlayfs whose set-id bits work: writes through it clear them, too",
         manual: "For an upper layer of overlayfs, container storage among it, in which set-id bits work.
 overlayfs writes with the identity of who mounted it, and the kernel does not tell a server that clears set-id bits
@@ -494,7 +493,7 @@ on writes, as this one does, that it is to do so: a set-id program that another 
 With this option the kernel clears them itself, which costs a request more for each write.",
     },
     Row {
-        words: &[flag("over", |o| o.over = true)],
+        words: &[flag("over", |o| o.mount.over = true)],
         help: "the mount point may be covered by another mount already",
         manual: "",
     },

@@ -281,7 +281,7 @@ pub(super) fn mount(
     options: &Options,
 ) -> Result<(PmFs, Vec<String>), Failure> {
     let mut wanted = MountOptions::default();
-    wanted.read_only = options.read_only;
+    wanted.read_only = options.read_only();
     wanted.in_place = options.in_place;
     let fs = PmFs::mount(region, &wanted, &mut |_, _| {}).map_err(|e| failure(image, &e))?;
     let report = fs.report();

@@ -134,13 +134,11 @@ fn open_one(image: &Path, read_only: bool, cache_bytes: u64) -> Result<One, Fail
         Access::Change
     };
     let device = volume::open_device_within(image, access, None, IN_USE_PATIENCE)?;
-    let options = crate::mount_options::Options {
-        read_only,
-        cache_bytes: Some(cache_bytes),
-        keep_data: true,
-        defer_commits: true,
-        ..Default::default()
-    };
+    let mut options = crate::mount_options::Options::default();
+    options.set_read_only(read_only);
+    options.volume.cache_bytes = cache_bytes;
+    options.volume.keep_data = true;
+    options.volume.defer_commits = true;
     let (volume, messages) = volume::mount(image, device, &options)?;
     for message in messages {
         notice(&format!("{}: {message}", image.display()));
