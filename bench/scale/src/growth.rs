@@ -4,6 +4,7 @@
 
 use crate::figures::{Figures, Process};
 use crate::volume::{create, forget, make_quietly, open, open_with};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::time::Instant;
 use steadfast_fs::Fs;
@@ -29,7 +30,26 @@ pub(crate) fn measure(image: &Path, size: u64, figures: &mut Figures) -> Result<
     let inos = directory(image, size, figures)?;
     known(image, &inos, size, figures)?;
     full(image, size, figures)?;
-    scattered(image, size, figures)
+    scattered(image, size, figures)?;
+    control(size, figures)
+}
+
+/// The least that a look into so many entries can cost when they no longer fit into the processor's caches: maps of the
+/// standard library, in the orders of `known-forget` and of `entries-create`.
+fn control(size: u64, figures: &mut Figures) -> Result<(), String> {
+    let mut map: HashMap<u64, [u64; 8]> = (0..size).map(|key| (key * 16, [key; 8])).collect();
+    row(figures, "control-map-remove", size, |index| {
+        let removed = map.remove(&(index * 7919 % size * 16));
+        removed
+            .map(drop)
+            .ok_or_else(|| "an entry is missing".to_owned())
+    })?;
+    let mut random = Random::new(size);
+    let mut tree: BTreeMap<u64, [u64; 8]> = (0..size).map(|_| (random.number(), [1; 8])).collect();
+    row(figures, "control-tree-insert", size, |_| {
+        tree.insert(random.number(), [1; 8]);
+        Ok(())
+    })
 }
 
 fn text(error: impl std::fmt::Display) -> String {
