@@ -23,6 +23,19 @@ build_with_trials() {
   )
 }
 
+# programs_of_tests: the same two pairs as the tests are built, with assertions on: their dependencies are there already. They go
+# to $TARGET/product and $TARGET/trial, since what lies in $TARGET/debug is the tests'.
+programs_of_tests() {
+  local kind features
+  for kind in trial product; do
+    features=()
+    if [ "$kind" = trial ]; then features=(--features steadfast-cli/trial,steadfast-nbdkit/trial); fi
+    (cd "$ROOT" && cargo build --quiet --locked -p steadfast-cli -p steadfast-nbdkit "${features[@]}") &&
+      mkdir -p "$TARGET/$kind" &&
+      cp --remove-destination "$TARGET"/debug/{steadfast,libsteadfast_nbdkit.so} "$TARGET/$kind/" || return
+  done
+}
+
 # trial_programs: sets STEADFAST to the command with disks on trial, unless one was given.
 trial_programs() {
   if [ -z "$GIVEN_STEADFAST" ]; then

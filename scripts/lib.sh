@@ -108,6 +108,14 @@ stop_group() {
   wait "$1" 2>/dev/null || true
 }
 
+# shown GROUP FILE: what ran beside the steps shown here, in a group of its own, is shown when it is waited for.
+shown() {
+  local status=0
+  wait "$1" || status=$?
+  cat "$2"
+  return "$status"
+}
+
 # await [--alive PID] COMMAND…: waits until it succeeds, however slow the machine is. Fails when the process has ended, or
 # after ten minutes, which only a hang takes.
 await() {

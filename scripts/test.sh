@@ -11,6 +11,8 @@
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
 # shellcheck source-path=SCRIPTDIR source=lib.sh
 . "$here/lib.sh"
+# shellcheck source-path=SCRIPTDIR source=disk-lib.sh
+. "$here/disk-lib.sh"
 
 long=
 while [ $# -gt 0 ]; do
@@ -32,14 +34,6 @@ make_workdir "${TMPDIR:-/tmp}"
 started=$SECONDS
 export FAILED_STEPS=$WORK/failed
 : >"$FAILED_STEPS"
-
-# What runs beside the steps shown here, in a group of its own, is shown when it is waited for.
-shown() {
-  local status=0
-  wait "$1" || status=$?
-  cat "$2"
-  return "$status"
-}
 
 lints() {
   cargo clippy --quiet --workspace --all-targets --locked -- -D warnings &&
@@ -187,8 +181,11 @@ fi
 # Mounts of its own: some tests make mount namespaces, which would keep the volumes' mounts when they are cut off.
 apart=()
 if [ "$(id -u)" = 0 ] && unshare --mount --propagation private true 2>/dev/null; then apart=(unshare --mount --propagation private); fi
-start_group "${apart[@]}" "$here/test-volumes.sh" ${long:+--long} >"$WORK/volumes" 2>&1
-volumes=$GROUP
+# The long tier takes releases, which take a quarter of an hour to compile; else what it runs is built as the tests are.
+if [ -n "$long" ]; then
+  start_group "${apart[@]}" "$here/test-volumes.sh" --long >"$WORK/volumes" 2>&1
+  volumes=$GROUP
+fi
 
 run "format" cargo fmt --all --check
 run "scripts" scripts_parse
@@ -209,6 +206,11 @@ run "tests, compiled" tests_compiled
 run "packages" packages
 run "book" book
 if [ -n "$proofs" ]; then run "proofs" shown "$proofs" "$WORK/proofs"; fi
+if [ -z "$long" ]; then
+  run "product, as the tests are built" programs_of_tests
+  start_group "${apart[@]}" env STEADFAST="$TARGET/product/steadfast" "$here/test-volumes.sh" >"$WORK/volumes" 2>&1
+  volumes=$GROUP
+fi
 start_group explored >"$WORK/explored" 2>&1
 explored=$GROUP
 run "tests" tests_beside
