@@ -168,7 +168,7 @@ impl Allocator {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the state when so many groups are counted that `purpose` may have `blocks`, or all.
+    /// Counts groups until `purpose` may have `blocks`, or until all groups are counted, and locks the state.
     fn counted(&self, purpose: Purpose, blocks: u64) -> MutexGuard<'_, State> {
         let mut again = true;
         loop {
@@ -225,7 +225,7 @@ impl Allocator {
         }
     }
 
-    /// Whether so many blocks are free, those in quarantine included. Counts no more than it must.
+    /// Whether `blocks` blocks are free, those in quarantine included. Counts no more groups than it must.
     pub(crate) fn has_free(&self, blocks: u64) -> bool {
         let state = self.counted(Purpose::Normal, blocks);
         let free = (state.available + state.quarantined)
@@ -266,7 +266,7 @@ impl Allocator {
         })
     }
 
-    /// The same if that leaves others so many.
+    /// The same, if at least `others` blocks remain for other operations.
     ///
     /// # Errors
     /// ENOSPC.

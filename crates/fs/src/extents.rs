@@ -60,7 +60,7 @@ impl Extent {
         }
     }
 
-    /// First block of the file behind it.
+    /// First block of the file after this extent.
     pub(crate) fn end(&self) -> u64 {
         self.logical + self.len
     }
@@ -76,7 +76,7 @@ impl Extent {
         }
     }
 
-    /// The part before `end`, which is in it or behind it.
+    /// The part before `end`, which is in this extent or after it.
     pub(crate) fn up_to(&self, end: u64) -> Extent {
         self.clip(self.logical, self.end().min(end))
     }

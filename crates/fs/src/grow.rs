@@ -41,8 +41,8 @@ pub struct Grown {
     pub recovery: Recovery,
 }
 
-/// Makes the volume on `device` as long as the device, and replays its log. `progress` is told how
-/// many of the new groups have been written. It can be cut anywhere and started again.
+/// Makes the volume on `device` as long as the device, and replays its log. `progress` gets the number
+/// of new groups written so far. A cut may come anywhere; then it can be started again.
 ///
 /// # Errors
 /// There is no volume, it is longer than the device, of a newer format, or its superblock is
@@ -87,8 +87,8 @@ pub fn grow(
     })
 }
 
-/// The volume when it fills so many blocks; `None` if it is no longer then. A last group too short
-/// to be one is left out.
+/// The volume that fills `device_blocks` blocks; `None` if it is not longer than `old`. A remainder too
+/// short for a group is left out.
 fn longer(old: &Volume, device_blocks: u64) -> Option<Volume> {
     let mut blocks = device_blocks;
     let rest = blocks.checked_sub(old.groups_start + 1)? % GROUP_BLOCKS;

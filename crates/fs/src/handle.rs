@@ -74,7 +74,7 @@ impl Fs {
     }
 
     /// Tells the device of the free space in a range, in bounded pieces; others may work meanwhile.
-    /// `progress` is told how many block groups have been looked at.
+    /// `progress` gets the number of block groups looked at so far.
     ///
     /// # Errors
     /// EROFS, EIO, EUCLEAN; EINVAL for a range that begins behind the volume.

@@ -98,7 +98,7 @@ impl Mounted {
             && (self.faults.in_place_past_end || self.is_durable(ino, Concerns::Size))
     }
 
-    /// Data is patched in whole units of so many bytes.
+    /// Bytes of a unit: data is patched in whole units.
     pub(crate) fn patch_unit(&self) -> usize {
         if self.writes_in_place() && !self.faults.narrow_patches {
             SECTOR_SIZE

@@ -40,7 +40,7 @@ pub(crate) enum Target {
 /// longer write takes less time than a second one.
 pub(crate) const SMALL_BYTES_DEFAULT: u64 = 5 * BLOCK_SIZE as u64;
 
-/// Pages that so many bytes may lie in.
+/// Pages that `small_bytes_max` bytes may lie in.
 pub(crate) fn small_pages(small_bytes_max: u64) -> usize {
     small_bytes_max.div_ceil(BLOCK_SIZE as u64) as usize + 1
 }
@@ -141,7 +141,7 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// What must be kept for so many pages of a file with a tree of this shape.
+    /// What must be kept for these pages of a file with a tree of this shape.
     pub(crate) fn needs(self, shape: Shape) -> Needs {
         if self.pages == 0 {
             return Needs::default();

@@ -53,7 +53,8 @@ const LOOKS_AHEAD: usize = 8;
 const SEARCH_MAX: usize = 64;
 /// Operations of a stream that the journal is asked about at a time.
 const ASKED_AT_ONCE: usize = 64;
-/// A stream that has so many operations with held slots, or a power of two times that, has the durable ones let go.
+/// Operations of a stream with held slots at which the slots of its durable operations are released; again at each
+/// power of two above.
 const HOLDS_SWEPT: usize = 4096;
 /// All blocks.
 const ANYWHERE: Range<BlockNo> = BlockNo(0)..BlockNo(u64::MAX);

@@ -6,9 +6,9 @@
 //! free in every tree that a crash may leave, and while it is held no other operation takes it. So others
 //! may work meanwhile; a crash leaves some runs trimmed, and no file knows.
 //!
-//! What is held still counts as available: space that was promised to delayed pages stays promised. Who finds no
-//! other block waits for the piece (`Allocator::claim`), with whatever locks it has; so a trim takes none while
-//! it holds a piece.
+//! Held blocks still count as available: space reserved for delayed pages stays reserved. An allocation that finds
+//! no other block waits for the piece (`Allocator::claim`) and keeps its locks; so a trim takes no lock while it
+//! holds a piece.
 
 use crate::alloc::TrimLook;
 use crate::error::from_journal;
@@ -50,7 +50,7 @@ pub struct Trimmed {
 }
 
 impl Mounted {
-    /// See the module's header. `progress` is told how many block groups have been looked at.
+    /// See the module's header. `progress` gets the number of block groups looked at so far.
     ///
     /// # Errors
     /// EROFS; EINVAL for a range that begins behind the volume; EIO, EUCLEAN if a bitmap cannot be read; the device's.

@@ -1,11 +1,11 @@
 //! Changing a file's size, and freeing file data in slices.
 //!
-//! Shrinking sets the size, zeroes the rest of the last block and frees the blocks behind
+//! Shrinking sets the size, zeroes the rest of the last block and frees the blocks after
 //! it, in one operation (corner 26). If those are too many for one operation, it only sets
 //! the size and enters the file in the orphan directory; slices of the freeing follow, each
 //! an operation of its own, and the last takes the entry away (corner 29). Until then the
-//! inode's object remembers the *cut*: no reader looks behind it, and whoever would make
-//! the file longer or give it blocks finishes the slices first ([`Mounted::settle`]).
+//! inode's object remembers the *cut*: no reader looks past it, and an operation that would
+//! make the file longer or give it blocks finishes the slices first ([`Mounted::settle`]).
 //!
 //! Neighbours: `orphan`, `extents`, `ops` (setattr, unlink, release), `mount` (orphans).
 

@@ -76,7 +76,7 @@ impl Store {
         }
     }
 
-    /// Log bytes of patching so many bytes, besides what the block and its range take.
+    /// Log bytes of patching `bytes` bytes, besides those of the block and its range.
     pub(crate) fn patch_bytes(&self, bytes: u64) -> u64 {
         if self.logs { bytes } else { 0 }
     }

@@ -41,7 +41,7 @@ impl World {
         let fs = Arc::clone(&self.fs);
         gap::next(move || other(&fs));
         let result = call(&self.fs);
-        assert!(gap::is_over(), "nobody came between");
+        assert!(gap::is_over(), "no operation came between");
         result
     }
 

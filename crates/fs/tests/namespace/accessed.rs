@@ -1,4 +1,4 @@
-//! Noted reads: seen at once, written later, and in nobody's way.
+//! Noted reads: seen at once, written later, and no obstacle to other operations.
 
 use crate::common::*;
 use steadfast_vfs::{FileSystem, Ino, SetAttr, SetTime, Time};

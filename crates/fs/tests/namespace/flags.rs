@@ -140,7 +140,11 @@ fn owners_set_what_does_not_bind_them_and_new_inodes_inherit_that() {
     flag(&v, d, quiet | APPEND);
     refused(v.set_flags(&mine, d, quiet));
     let f = v.file(d, "f");
-    assert_eq!(v.flags(me, f).unwrap(), quiet, "only what binds nobody");
+    assert_eq!(
+        v.flags(me, f).unwrap(),
+        quiet,
+        "inherited: only flags that restrict no caller"
+    );
     assert_eq!(v.flags(me, v.dir(d, "sub")).unwrap(), quiet);
     let before = v.attr(f).atime;
     v.accessed(me, f).unwrap();

@@ -48,7 +48,7 @@ fn extended_attributes_come_and_go_with_their_block() {
         names.sort();
         assert_eq!(names, [&b"trusted.c"[..], b"user.a", b"user.b"]);
         assert_eq!(v.listxattr(&user(5), ino).unwrap().len(), 2);
-        // Found on a mount with allow_other: who may not read trusted names was shown that they are there.
+        // Found on a mount with allow_other: a caller that may not read trusted names saw that they exist.
         let checked = Caller {
             checked: true,
             ..user(5)

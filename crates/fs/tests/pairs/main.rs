@@ -50,7 +50,7 @@ pub(crate) enum Cause {
 pub(crate) struct Verdict {
     pub(crate) cause: Option<Cause>,
     pub(crate) merged: bool,
-    /// The first merged with nobody's stream.
+    /// The first script merged streams, although no other stream had a transaction.
     alone: bool,
 }
 

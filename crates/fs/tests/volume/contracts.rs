@@ -135,10 +135,10 @@ fn cut(device: &SimDevice) -> Arc<Fs> {
     mount(Arc::new(SimDevice::from_image(image)))
 }
 
-/// Under `metadata-prefix` an inode that was gone again took the durability of its stream along: what was
-/// done before in that stream was lost, although somebody had asked for it.
+/// Story: under `metadata-prefix`, an fsync of an inode that had been removed did not make its stream durable: the
+/// stream's earlier operations were lost, although the fsync had returned.
 #[test]
-fn who_syncs_an_inode_that_is_gone_has_its_stream_durable() {
+fn fsync_of_a_removed_inode_makes_the_callers_stream_durable() {
     for contract in [Contract::Ordered, Contract::MetadataPrefix] {
         let device = Arc::new(SimDevice::new(4096));
         make(&*device, contract);
@@ -261,7 +261,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
     }
 }
 
-/// A file of so many blocks whose present content has been written home.
+/// A file of `blocks` blocks whose present content has been written home.
 fn settled_file(fs: &Fs, name: &str, blocks: usize) -> Ino {
     let ino = create(fs, name);
     let root = Caller::root();

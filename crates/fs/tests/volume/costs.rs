@@ -168,9 +168,9 @@ fn the_inodes_of_a_full_group_share_the_blocks_of_another() {
 }
 
 /// Story: the first create on a full volume looked into all of its inode blocks under one lock: 1.8 s
-/// at 200,000 inodes, in which nobody else could make or remove anything.
+/// at 200,000 inodes, in which no other thread could create or remove anything.
 #[test]
-fn a_create_on_a_full_volume_looks_into_a_few_blocks_and_blocks_nobody() {
+fn a_create_on_a_full_volume_looks_into_a_few_blocks_and_blocks_no_thread() {
     let inner = made(16);
     let (files, rest) = {
         let (fs, _) = mount(&inner);

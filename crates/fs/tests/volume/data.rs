@@ -586,7 +586,7 @@ fn corner_20_streams_write_to_their_own_files_and_one_commits() {
     same(&content(&again, find(&again, "x")), &pattern(1, 9000), "x");
     same(&content(&again, find(&again, "y")), &[], "y");
     drop(again);
-    // Whoever changed it: the one who syncs it gets it.
+    // A sync makes the file's changes durable, whichever stream made them.
     fs.fsync(&a, y, false).unwrap();
     let (_copy, again) = crashed(&device);
     same(&content(&again, find(&again, "y")), &pattern(2, 9000), "y");

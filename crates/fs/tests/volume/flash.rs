@@ -124,9 +124,9 @@ fn corner_47_what_is_written_without_a_sync_may_be_larger_than_an_epoch() {
     }
 }
 
-/// If nobody counted, the device would refuse a part of a batch.
+/// If the journal did not count its blocks, the device would refuse a part of a batch.
 #[test]
-fn corner_47_who_ignores_the_bound_is_refused_by_the_device() {
+fn corner_47_a_journal_that_ignores_the_bound_is_refused_by_the_device() {
     let blocks = 2 * EPOCH_BLOCKS_MIN;
     let disk = made(2 * blocks, Contract::Ordered);
     let mut options = MountOptions::default();
@@ -242,7 +242,7 @@ fn a_dead_clients_epoch_is_forgotten() {
     must_be_clean(&disk);
 }
 
-/// Whether it was unmounted is told by what is committed last: who lost that is not taken for closed.
+/// The last commit says whether the volume was unmounted: a volume that lost this commit does not count as closed.
 #[test]
 fn a_volume_that_was_not_unmounted_says_so() {
     use steadfast_fs::{JournalState, Problem};
@@ -367,7 +367,7 @@ fn corner_49_deleted_files_leave_the_disk_and_what_lives_again_stays() {
         let stats = fs.journal_stats();
         assert!(stats.trimmed_blocks >= 1000, "{stats:?}");
         assert!(mapped(&disk) + 990 <= full, "{full}, {}", mapped(&disk));
-        // What lives again is kept, although the next trim comes behind it.
+        // Blocks that live again are kept, although the next trim comes after them.
         let again = create(&fs, b"again").unwrap();
         write(&fs, again, 3, 0, 900).unwrap();
         fs.sync().unwrap();
@@ -375,7 +375,7 @@ fn corner_49_deleted_files_leave_the_disk_and_what_lives_again_stays() {
         drop(fs);
         let disk = cut(disk, 3);
         must_be_clean(&disk);
-        // All that is free, by command; used while it goes on, and again behind it.
+        // An explicit trim of all free space; blocks are used during it, and again after it.
         let fs = mount(disk.clone());
         let trimmed = fs.trim(&TrimRange::default(), &mut |_, _| {}).unwrap();
         assert!(trimmed.blocks >= fs.statfs().unwrap().blocks_free);

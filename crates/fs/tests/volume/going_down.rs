@@ -1,5 +1,5 @@
-//! A volume that is told to go down writes nothing any more, and its next mount finds what was
-//! asked to be durable.
+//! After a shutdown, a volume writes nothing any more, and its next mount finds everything that
+//! was requested to be durable.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::sync::Arc;

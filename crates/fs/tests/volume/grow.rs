@@ -129,7 +129,7 @@ fn must_be_whole(device: Arc<dyn BlockDevice>, what: &str) -> u64 {
     told.map.blocks()
 }
 
-/// From a volume of so many blocks to a device of so many: the sizes that make a difference.
+/// Blocks of the volume and of the larger device: the sizes that make a difference.
 fn sizes() -> [(u64, u64); 6] {
     [
         // Inside the only group.

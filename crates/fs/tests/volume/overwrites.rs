@@ -77,7 +77,7 @@ impl Volume {
         made.unwrap().ino
     }
 
-    /// A durable file of so many bytes.
+    /// A durable file of `len` bytes.
     fn file(&self, name: &str, len: u64) -> Ino {
         let ino = self.create(name);
         self.write(ino, 0, &pattern(1, len));

@@ -18,7 +18,7 @@ use steadfast_block::{BLOCK_SIZE, Block};
 use steadfast_journal::fuzz::{reseal_header, reseal_record};
 use steadfast_vfs::Ino;
 
-/// Every so many cases are part of each test run; a prime, so that all fields have their turn.
+/// Each test run takes every `STRIDE`th case; a prime, so that all fields have their turn.
 const STRIDE: usize = 67;
 /// The same of those of the log.
 const LOG_STRIDE: usize = 7;

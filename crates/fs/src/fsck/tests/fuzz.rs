@@ -1,6 +1,6 @@
 //! Corner 35: random damage, sealed and unsealed, through check, repair, and the mounted
-//! code. Seeded; `STEADFAST_FUZZ_SECONDS`, `STEADFAST_FUZZ_IMAGES` (at least
-//! so many) and `STEADFAST_FUZZ_SEED` (the first one) make it longer and different.
+//! code. Seeded; `STEADFAST_FUZZ_SECONDS`, `STEADFAST_FUZZ_IMAGES` (the least number
+//! of images) and `STEADFAST_FUZZ_SEED` (the first seed) make it longer and different.
 
 use super::image::{Image, walk};
 use crate::fsck::{Finding, FsckOptions, Outcome, Problem, fsck};

@@ -490,7 +490,7 @@ const PLANTS: &[Plant] = &[
         let at = i.inode(i.ino("/wide")).xattr_block.get();
         i.edit(at, |b| b[4] = 1);
     }),
-    (P::XattrInvalid, "an index with bytes behind it", |i| {
+    (P::XattrInvalid, "an index with bytes after it", |i| {
         let at = i.inode(i.ino("/wide")).xattr_block.get();
         i.edit(at, |b| b[100] = 1);
     }),
