@@ -89,7 +89,7 @@ fn main() -> Result<()> {
     let ticket = store.put(bob, &[(7, 60), (100_000, 40)])?;
     store.journal.wait(ticket)?;
     store.put(bob, &[(8, 1)])?;
-    // As if the power failed: nobody has asked for the last one.
+    // As if the power failed: no caller has synced the last transfer.
     store.journal.abandon();
 
     let store = Store::open(device)?;

@@ -222,8 +222,8 @@ impl Inner {
         let committed = |entry: &mut Entry| Arc::clone(&entry.committed);
         let mut image =
             (self.cache.with(block.at, committed)).unwrap_or_else(|| Arc::new([0; BLOCK_SIZE]));
-        // The common case: one transaction, nobody else in the image that it froze, and nobody
-        // has committed the block since.
+        // The common case: one transaction, no other transaction in the image that it froze, and no
+        // commit of the block since.
         if let [(_, only)] = block.parts
             && (only.alone_on.as_ref()).is_some_and(|base| Arc::ptr_eq(base, &image))
             && !self.wants_newest()

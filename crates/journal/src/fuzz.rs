@@ -496,7 +496,7 @@ fn homes(device: &MemDevice) -> Vec<u8> {
     bytes[bytes.len().min(META as usize * BLOCK_SIZE)..].to_vec()
 }
 
-/// Whether the image was made to look like one that nobody protects against: its log holds a record that
+/// Whether the image is one that the journal does not protect against: its log holds a record that
 /// the next mount could take for one of its own, or a header's numbers are so near their end that there is
 /// no next mount.
 fn foresees(bytes: &[u8], epoch: u64) -> bool {

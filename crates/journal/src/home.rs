@@ -32,8 +32,8 @@
 //! Committed images are never ahead of what the device was given, so blocks need no place in memory afterwards,
 //! and blocks that an acknowledged batch freed can be reused at once.
 //!
-//! *Trims.* The device is told of freed blocks, or it would keep and move them for ever. A batch's freed
-//! blocks become *waste* after its images; when enough has gathered, it is trimmed in that
+//! *Trims.* The journal trims freed blocks, or the device would keep and move them for ever. A batch's freed
+//! blocks become *waste* after its images; when enough waste has gathered, it is trimmed in that
 //! batch's epoch, after everything else. That order suffices:
 //!
 //! * a crash that takes back the trim takes back the batch that frees the block, too; after that batch no tree has the block;

@@ -132,13 +132,13 @@ pub const LOG_BLOCKS_MIN: u64 = 64;
 pub const LOG_BLOCKS_MAX: u64 = record::RECORD_BLOCKS_MAX;
 /// Fewest blocks that an epoch of a snapshot-consistent device must have for a journal without a log.
 pub const EPOCH_BLOCKS_MIN: u64 = 2048;
-/// Freed blocks that gather before the device is told: a page of trims costs as much as one of data (1 MiB).
+/// Freed blocks that gather before they are trimmed: a page of trims costs as much as one of data (1 MiB).
 const TRIM_BLOCKS: u64 = 256;
-/// Bytes of credits that each block changed is charged at least. Without a log they are what counts:
-/// so many pay for one write of the epoch.
+/// Least number of bytes of credits that each changed block is charged. Without a log, this number of bytes
+/// pays for one write of the epoch.
 pub const BLOCK_CREDIT: u64 = 64;
 /// Without a log, one operation may use this part of the epoch, and a running transaction closes at it (its
-/// reciprocal): credits are bounds, and what is counted then are the blocks.
+/// reciprocal): credits are only bounds, so a running transaction counts its blocks.
 pub const EPOCH_SHARE: u64 = 2;
 /// One operation may use this part of the log (its reciprocal).
 pub const OP_LOG_SHARE: u64 = 8;
@@ -150,16 +150,16 @@ pub const COVERED_BLOCKS_MAX: u64 = 256;
 pub const OP_DATA_BLOCKS_MAX: u64 = 8192;
 /// The default budget of uncommitted data is this part of the memory (its reciprocal) …
 pub const DIRTY_MEMORY_SHARE: u64 = 8;
-/// … and so many blocks at most (1 GiB).
+/// … but at most this number of blocks (1 GiB).
 pub const DIRTY_BLOCKS_DEFAULT_MAX: u64 = 1 << 18;
 /// A running transaction closes when its data takes this part of the budget (its reciprocal), so that the device
 /// has something to do before a thread waits for it …
 pub const TXN_DIRTY_SHARE: u64 = 8;
-/// … but not before so many blocks (128 MiB), if that is no more than half of the budget: what is removed or
-/// overwritten again soon is never written.
+/// … but not before it has this number of blocks (128 MiB), if that is no more than half of the budget: data that is
+/// soon removed or overwritten is never written.
 pub const TXN_DIRTY_BLOCKS_MIN: u64 = 1 << 15;
-/// The next transaction of a stream whose last one closed for that reason, and is not durable, closes at so many (8 MiB), if
-/// no other waits to be written: then the device writes one while the next grows.
+/// The next transaction of a stream whose last one closed for that reason, and is not durable, closes at this number of
+/// blocks (8 MiB), if no other waits to be written: then the device writes one while the next grows.
 pub const TXN_PIPELINED_BLOCKS: u64 = 2048;
 
 const _: () = {
@@ -295,7 +295,7 @@ pub struct Config {
     pub dirty_blocks: u64,
     /// Budget of clean cached blocks.
     pub cache_blocks_max: usize,
-    /// Without a log: the device is told of freed blocks when so many have gathered.
+    /// Without a log: freed blocks are trimmed when this number has gathered.
     pub trim_blocks: u64,
     /// Planted faults, for the crash harness alone.
     pub faults: Faults,

@@ -118,7 +118,7 @@ impl Patch {
     }
 
     /// Another transaction, which closed later, is laid first: where both have newest values, the
-    /// other's are the newer ones. Who writes there otherwise is never laid between the two.
+    /// other's are the newer ones. A transaction that writes there in another way is never laid between the two.
     pub(crate) fn give_up_to(&mut self, overtaker: &Patch) {
         if let (Some(mine), Some(theirs)) = (&mut self.latest, &overtaker.latest) {
             mine.subtract(theirs);
@@ -353,7 +353,7 @@ mod tests {
             for edit in &ours {
                 patch.take(edit);
                 let (mut a, mut b) = (uses(edit), uses(&theirs));
-                // Bits are told apart among themselves; else whole bytes count.
+                // Two edits of bits conflict by bit; else by whole bytes.
                 if bytes_only(edit) || bytes_only(&theirs) {
                     for run in [&mut a, &mut b] {
                         let end = (run.1 + run.2).div_ceil(8) * 8;

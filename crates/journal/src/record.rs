@@ -38,7 +38,7 @@ impl RecordWriter {
         (RECORD_HEADER_BYTES + self.body.len()) as u64
     }
 
-    /// For a record of about so many bytes.
+    /// A writer with capacity for a body of `bytes` bytes.
     pub(crate) fn new(bytes: usize) -> RecordWriter {
         RecordWriter {
             body: Vec::with_capacity(bytes),

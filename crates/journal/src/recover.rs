@@ -464,7 +464,7 @@ impl Recoverer<'_> {
         }))
     }
 
-    /// The next record of the walk, which goes behind it.
+    /// The next record of the scan; the scan advances past it.
     fn next(&self, scan: &mut Scan) -> Result<Option<Held>> {
         if scan.room() == 0 {
             return Ok(None);
@@ -507,7 +507,7 @@ impl Recoverer<'_> {
         } else if !(header.clean && chain.is_empty())
             && let Some(later) = self.later_record(header, &scan)?
         {
-            let why = format!("record {later} behind it is valid");
+            let why = format!("record {later} after it is valid");
             if self.config.faults.replay_past_bad {
                 return Ok((chain, why));
             }
@@ -538,8 +538,8 @@ impl Recoverer<'_> {
         format!("log record {seq} at block {at} is damaged ({why}): the medium lost committed data")
     }
 
-    /// Sequence of a valid record behind the gap that ended the scan, if there is one in this lap. It may
-    /// reach over the tail: then a newer header is lost that gave that space free.
+    /// Sequence number of a valid record after the gap that ended the scan, if there is one in this lap. It may
+    /// reach over the tail: then a newer header, which freed that space, is lost.
     fn later_record(&self, header: &TailHeader, scan: &Scan) -> Result<Option<u64>> {
         let lap_end = scan.lap_end();
         let mut at = scan.pos + 1;

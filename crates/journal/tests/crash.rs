@@ -123,7 +123,7 @@ fn fresh() -> SimDevice {
     SimDevice::from_image(sim.explorer().cut(usize::MAX).everything())
 }
 
-/// Reads what the registers mean; `None`: a block holds what nobody ever wrote there whole.
+/// Reads the registers' values. An error: a block holds content that no operation wrote there as a whole.
 fn observe(journal: &Journal) -> std::result::Result<State, String> {
     let mut state = State::default();
     for reg in 0..REGISTERS {

@@ -320,7 +320,7 @@ fn a_lost_header_is_noticed_by_a_record_that_reaches_over_the_older_tail() {
     let Err(Error::Corrupt { what }) = open(memory(&bytes)).map(|_| ()) else {
         panic!("an acknowledged record was forgotten");
     };
-    assert!(what.contains("behind it is valid"), "{what}");
+    assert!(what.contains("after it is valid"), "{what}");
 }
 
 /// Every block of the log claims to begin a record as long as the log: to hash them all takes

@@ -72,7 +72,7 @@ pub(crate) trait Keyed<B: Bytes> {
 
     /// The identity's two halves, as little-endian numbers.
     fn volume(&self) -> [B::Word; 2];
-    /// Hash of `head`, of zeros in the place of the hash itself, and of what is behind it.
+    /// Hash of `head`, of zeros in the place of the hash itself, and of `body`, which follows.
     fn digest(&self, head: B, body: Option<B>) -> B::Digest;
     /// Appends the hash that [`Keyed::digest`] gives for all that `out` holds, and `body`.
     fn seal(&self, out: &mut Self::Out, body: Option<B>);
@@ -114,7 +114,7 @@ fn refuse<B: Bytes, K: Keyed<B>>(id: &K, block: B, magic: u64) -> Option<Refusal
     (!same).then_some(Refusal::Volume)
 }
 
-/// Magic, version, the word behind it, and the volume.
+/// Magic, version, the word after the version, and the volume.
 fn put_prefix<B: Bytes, K: Keyed<B>>(id: &K, magic: u64, word: B::Word, out: &mut K::Out) {
     let of = B::Word::of;
     out.put::<8>(of(magic));

@@ -14,7 +14,7 @@ const HASH_AT: u64 = 80;
 pub(crate) const HEADER_BYTES: u64 = HASH_AT + HASH_BYTES;
 /// Encoded bytes of an entry without checksum and ranges.
 pub(crate) const ENTRY_HEADER_BYTES: u64 = 16;
-/// Encoded bytes of the checksum behind it.
+/// Encoded bytes of the checksum after the entry header.
 pub(crate) const CHECKSUM_BYTES: u64 = 8;
 /// Encoded bytes of a covered run.
 pub(crate) const COVERED_BYTES: u64 = 48;
@@ -132,7 +132,7 @@ pub(crate) enum Malformed<W = u64> {
     Part(&'static str),
     /// An entry names this block.
     Entry(W, &'static str),
-    /// A covered run has so many blocks.
+    /// A covered run has this number of blocks.
     RunLength(W),
     /// A covered run names these blocks: the first, and how many.
     Run(W, W, &'static str),
@@ -156,7 +156,7 @@ pub(crate) fn authentic<B: Bytes, K: Keyed<B>>(
     (hash == bytes.digest(of(HASH_AT))).then_some((claim, Cursor { bytes, at, end }))
 }
 
-/// Checks an authentic record's body: all of it makes sense. `covered` is told of each covered run.
+/// Checks an authentic record's body: all of it makes sense. `covered` gets each covered run.
 pub(crate) fn check<B: Bytes>(
     claim: &RecordClaim<B::Word>,
     mut body: Cursor<B>,

@@ -71,7 +71,7 @@ impl Core {
         running.map(|txn| txn.attached.len()).sum()
     }
 
-    /// A running one of `ids` with attached keys, of which it gives up so many at most.
+    /// Takes at most `most` attached keys from the first running transaction of `ids` that has any.
     pub(crate) fn take_attached(&mut self, ids: &[TxnId], most: usize) -> Option<Attached> {
         for id in ids {
             let id = self.resolve(*id);
@@ -287,7 +287,7 @@ impl Core {
         let needed = self.closure(ids);
         let mut passed_over: Vec<TxnId> = Vec::new();
         let mut along = Along::new(faults.carry_all);
-        // Those that closed before a chosen one, and have to wait: the first so many.
+        // Transactions that are not chosen, in order; for each chosen one, how many of them closed before it.
         let mut waiting: Vec<TxnId> = Vec::new();
         let mut overtaken: Vec<usize> = Vec::new();
         let mut own = needed.iter().any(|id| {

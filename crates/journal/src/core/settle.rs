@@ -202,8 +202,8 @@ impl Core {
             entry.kind
         });
         if !agree {
-            // A bug, or two structures of a damaged volume that lie over each other. What is
-            // durable counts; where it is looked at, it is told.
+            // A bug, or two structures of a damaged volume that overlap. The durable content
+            // counts; the code that reads it reports the damage.
             self.fail(&Error::Corrupt {
                 what: format!("block {at}: the record and the current image disagree"),
             });

@@ -9,7 +9,7 @@
 //! | module | job |
 //! |---|---|
 //! | `running` | the lines of a running journal |
-//! | `recovery` | the lines of a cut, and of the recovery behind it |
+//! | `recovery` | the lines of a cut, and of the recovery after it |
 //! | `streams` | the lines of operations, transactions and records |
 
 mod names;
@@ -95,8 +95,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder; `mark` is told at the start and after each event how many there are, so that a device with a trace of
-    /// its own can be cut where this one is.
+    /// A recorder; `mark` gets the number of events, at the start and after each event, so that a device with a trace of
+    /// its own can be cut at the same event.
     #[must_use]
     pub fn new(mark: Option<Mark>) -> Recorder {
         let log = Mutex::default();

@@ -184,7 +184,7 @@ fn a_stream_is_forgotten_only_when_it_is_durable() {
 
 /// A front end may have a stream for each file.
 #[test]
-fn streams_that_nobody_forgets_take_bounded_memory() {
+fn streams_that_are_never_forgotten_take_bounded_memory() {
     let (_, journal) = open_with(|_| ());
     journal.set_commit_interval(StreamId(7), Some(Duration::from_secs(1)));
     for stream in 0..20_000 {
@@ -274,7 +274,7 @@ fn much_data_becomes_durable_by_itself_too() {
     journal.start_workers();
     let deadline = Instant::now() + PATIENCE;
     while journal.usage().2 > 0 {
-        assert!(Instant::now() < deadline, "nobody commits");
+        assert!(Instant::now() < deadline, "no thread commits");
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!([1, 2].map(|s| counts(&journal, s).commits), [1, 1]);

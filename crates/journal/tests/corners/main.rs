@@ -117,7 +117,7 @@ impl Slow {
         let state = self.state.lock().unwrap();
         let free = |s: &mut (Stop, Held)| s.1 == Held::Free;
         let waited = self.changed.wait_timeout_while(state, PATIENCE, free);
-        assert!(waited.unwrap().0.1 == Held::Inside, "nobody came");
+        assert!(waited.unwrap().0.1 == Held::Inside, "no thread came");
     }
 
     fn let_go(&self) {
@@ -170,7 +170,7 @@ impl BlockDevice for Slow {
     }
 }
 
-/// A fresh journal on a recording device, and who is around it.
+/// A fresh journal on a recording device, and its client.
 struct Stage {
     sim: Arc<SimDevice>,
     slow: Arc<Slow>,

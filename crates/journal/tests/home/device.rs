@@ -18,7 +18,7 @@ const BLOCKS: u64 = 40_000;
 /// Epochs on their way.
 const WINDOW: usize = 8;
 
-/// A device that knows what its last flush left, and who looks at that.
+/// A device that keeps the state of its last flush, and checks each such state.
 pub(crate) struct Epochs {
     pub(crate) now: MemDevice,
     pub(crate) state: Mutex<State>,
@@ -82,7 +82,7 @@ impl Epochs {
         self.changed.notify_all();
     }
 
-    /// Waits until so many epochs are on their way.
+    /// Waits until `epochs` epochs are on their way.
     #[cfg(not(feature = "shuttle"))]
     pub(crate) fn wait_for_closed(&self, epochs: usize) {
         let mut state = self.state.lock().unwrap();
