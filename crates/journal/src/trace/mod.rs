@@ -95,8 +95,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder; `mark` gets the number of events, at the start and after each event, so that a device with a trace of
-    /// its own can be cut at the same event.
+    /// A recorder; `mark` gets the number of events, at the start and after each event, so that a device with its own
+    /// trace can be cut at the same event.
     #[must_use]
     pub fn new(mark: Option<Mark>) -> Recorder {
         let log = Mutex::default();

@@ -63,7 +63,7 @@ fn holds(story: impl Fn(Faults) -> Outcome, broken: &[Faults]) {
     }
 }
 
-/// Hears of released blocks, and does nothing when a transaction closes.
+/// Receives released blocks, and does nothing when a transaction closes.
 #[derive(Default)]
 struct Pool(Mutex<Vec<u64>>);
 
