@@ -174,7 +174,7 @@ pub(crate) fn health_text(health: &Health) -> String {
 }
 
 /// Makes everything durable that was written to the volume mounted at (or above) `path`, then holds its image still until
-/// [`thaw`], at most for so many seconds: what would write to it waits, reads go on.
+/// [`thaw`], for at most `seconds`: calls that would write to it wait, reads go on.
 ///
 /// # Errors
 /// EBUSY if it is frozen already; EPERM if the caller is neither root nor the user that mounted; else as for [`sync`].

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_gate_admits_nobody() {
+    fn a_closed_gate_admits_no_request() {
         let gate = Gate::default();
         gate.close();
         assert_eq!(gate.pass(|| 1), Err(Shut::Closed));

@@ -58,7 +58,7 @@ pub struct MountOptions {
     /// Requests that may be in progress at a time, 1 to [`THREADS_MAX`]: as many may wait
     /// for the medium, less one.
     pub threads: usize,
-    /// Requests come over io_uring, a queue for each processor, which takes so many `threads` at a time:
+    /// Requests come over io_uring, with a queue for each processor that takes `threads` requests at a time:
     /// quicker for several clients, no slower for one. By default where the kernel offers it.
     pub io_uring: Option<bool>,
     /// While requests of a lone client follow one another closely, idle processors are kept from halting, at the lowest

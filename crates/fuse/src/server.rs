@@ -1,11 +1,11 @@
-//! The protocol server: requests in, replies out. What a request asks of the file system is
-//! in `names` (names and attributes) and in `data` (content). No storage logic.
+//! The protocol server: requests in, replies out. The modules `names` (names and attributes) and
+//! `data` (content) call the file system. No storage logic.
 //!
 //! Invariants:
 //! * every request passes the gate, so none panics through the protocol crate and none
 //!   is served after the server has been closed;
-//! * every request is told to [`Readers`] before anything else; the reader goes on after the reply;
-//!   it is counted, and traced if that is wanted;
+//! * every request is reported to [`Readers`] before anything else; the reader goes on after the reply;
+//!   the request is counted, and traced if that is wanted;
 //! * every reply that gives the kernel a reference to an inode is counted first
 //!   ([`Nodes`](crate::nodes::Nodes)); every error number comes from [`convert::errno`];
 //! * the kernel is the only front end, so what it caches stays right by its own

@@ -70,7 +70,7 @@ pub(crate) struct Policy {
     pub(crate) entry_timeout: Duration,
     pub(crate) attr_timeout: Duration,
     /// `open` has nothing to decide (the kernel checks permissions, or only the
-    /// superuser is let in): the kernel is told to stop asking.
+    /// superuser is let in): the server tells the kernel to stop asking.
     pub(crate) stateless_open: AtomicBool,
     /// Files that are created for writing alone are written directly.
     pub(crate) direct: AtomicBool,

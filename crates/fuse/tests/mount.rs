@@ -1,4 +1,4 @@
-//! The main calls through a real mount, with the in-memory model behind it.
+//! The main calls through a real mount of the in-memory model.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;

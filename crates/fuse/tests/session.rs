@@ -1,4 +1,4 @@
-//! Mounts as sessions: what they show, who may use them, and how they end.
+//! Mounts as sessions: their entries in the system's tables, the users that may use them, and their end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;

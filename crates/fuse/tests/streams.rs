@@ -396,7 +396,7 @@ fn a_directory_moves_the_process_that_first_changes_something_below_it() {
 }
 
 #[test]
-fn the_longest_cgroup_decides_when_nobody_has_set_anything() {
+fn the_longest_cgroup_decides_when_no_stream_was_set() {
     let Some(m) = mount() else { return };
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let own = own
@@ -445,7 +445,7 @@ fn the_longest_cgroup_decides_when_nobody_has_set_anything() {
     all_in(&m, "deep", 1);
     work(&format!("{dir}/deep"), Some("set"));
     all_in(&m, "set", 1);
-    // A rule that goes takes nobody out of its stream.
+    // Removing a rule takes no process out of its stream.
     let mut waiting = Waiting::new(&m, ": > $D/g; read go; : > $D/h");
     fs::write(format!("{dir}/cgroup.procs"), waiting.0.id().to_string()).unwrap();
     clear(&m);

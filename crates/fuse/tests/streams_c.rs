@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use common::streams::{mount, operations};
 
-/// Works in three streams of the mount that it is given, and checks what it is told.
+/// Works in three streams of the mount in its argument, and checks the answers.
 const PROGRAM: &str = r#"
 #include <steadfast/stream.h>
 #include <fcntl.h>

@@ -27,7 +27,7 @@ const PATH_ENTRIES_MAX: usize = 4096;
 const MISSED: usize = 1024;
 /// Paths that are looked for in a page.
 const PATHS_MAX: usize = 64;
-/// Longest path that is told.
+/// Longest path that is reported.
 const PATH_BYTES_MAX: usize = 4096;
 
 /// Lines, as many as fit into a value.

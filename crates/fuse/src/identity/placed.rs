@@ -194,7 +194,7 @@ impl Processes {
         true
     }
 
-    /// Looks at so many processes, different ones each time, and removes those that have ended.
+    /// Looks at `count` processes, different ones each time, and removes those that have ended.
     pub(crate) fn tidy(&mut self, count: usize, alive: impl Fn(&Process) -> bool) {
         for _ in 0..count.min(self.entries.len()) {
             if self.hand >= self.entries.len() {

@@ -98,7 +98,7 @@ impl From<Stat> for Origin {
 pub(super) enum Found {
     /// A thread of the kernel, one of another namespace, or one that has ended.
     Nobody,
-    /// The thread has set its own.
+    /// The thread has set its own stream.
     Own(Member),
     /// A process's.
     Of(Arc<Process>, Decision),
@@ -537,7 +537,7 @@ impl Resolver {
         None
     }
 
-    /// Gives up what has ended among so many processes and threads.
+    /// Looks at `count` processes and `count` threads, and forgets those that have ended.
     pub(super) fn miss(&self, tables: &mut Tables, count: usize) {
         if let Ok(proc) = self.proc() {
             tables

@@ -1,10 +1,10 @@
-//! Which threads serve requests, where, and whether processors wait for the next one awake: carries out [`rule`].
+//! Decides which threads serve requests, on which processors, and whether idle processors poll: carries out [`rule`].
 //!
 //! The kernel wakes threads that wait for requests at `/dev/fuse` in turn, so that several of them make every request
 //! of a single client run on another thread, on a cold processor. Here, a thread that
 //! has answered while another one reads *parks* instead of reading, too. It is called
 //! back when the reader is about to wait ([`Readers::waits`]) and the rule says that it will sleep for long,
-//! or when the reader has been busy with one request for too long (a watch looks after that). Who
+//! or when the reader has been busy with one request for too long (a watch looks after that). The thread that
 //! parked last is called back first, so that few threads do the work. Over io_uring each processor's queue has
 //! a thread that stays: it gives the wait to another thread instead ([`Readers::sleeps`]).
 //!
@@ -121,7 +121,7 @@ thread_local! {
 }
 
 impl Readers {
-    /// For so many threads, all of which begin by reading. With `poll`, idle processors poll for a lone client.
+    /// For `threads` threads, all of which begin by reading. With `poll`, idle processors poll for a lone client.
     pub(crate) fn new(threads: usize, poll: bool) -> Arc<Readers> {
         let readers = Arc::new(Readers {
             state: Mutex::new(State {

@@ -1,5 +1,5 @@
-//! What the protocol crate of the rings does not do: ioctl(2), and fields of requests that it does not pass on; and which
-//! requests are another thread's. All by the request's bytes in its buffer.
+//! Additions to the protocol crate of the rings: ioctl(2), fields of requests that it does not pass on, and requests
+//! that another thread serves. All of it reads the request's bytes in its buffer.
 
 use fractal_fuse::Request;
 use fractal_fuse::abi::{

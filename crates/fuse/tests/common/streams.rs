@@ -36,7 +36,7 @@ pub(crate) fn operations(m: &Mount) -> BTreeMap<String, u64> {
     stats.into_iter().map(of).collect()
 }
 
-/// All operations were made in this stream, and there were at least so many.
+/// All operations were made in this stream, and there were at least `least`.
 #[track_caller]
 pub(crate) fn all_in(m: &Mount, name: &str, least: u64) {
     let found = operations(m);
