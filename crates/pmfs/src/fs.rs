@@ -53,7 +53,7 @@ pub struct PmFs {
 }
 
 impl PmFs {
-    /// Mounts the volume in `region`, and recovers it. `progress` is told how many parts of how many are done.
+    /// Mounts the volume in `region`, and recovers it. `progress` gets the parts done so far, and their number.
     ///
     /// # Errors
     /// See [`Error`].

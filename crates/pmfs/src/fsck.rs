@@ -101,7 +101,8 @@ fn of_kind(table: &Table, kind: FileKind) -> u64 {
     count
 }
 
-/// Checks the volume in `region`, and gives the region back. `progress` is told how many parts of how many are done; a repair begins anew with each look.
+/// Checks the volume in `region`, and gives the region back. `progress` gets the parts done so far, and their number; a
+/// repair begins anew with each look.
 ///
 /// # Errors
 /// There is no volume that this program can use, or a repair is asked for of a region that is read-only; [`Error::Memory`].

@@ -52,7 +52,8 @@ impl Default for MkfsOptions {
     }
 }
 
-/// Makes a volume that fills `region`. What was in it is lost. `progress` is told how many chunks of how many are done.
+/// Makes a volume that fills `region`; its old content is lost. `progress` gets the chunks done so far, and their
+/// number.
 ///
 /// # Errors
 /// [`Error::Size`], [`Error::Option`] and [`Error::Random`] before anything is stored; [`Error::Memory`].

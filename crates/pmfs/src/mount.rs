@@ -76,7 +76,7 @@ pub struct MountReport {
     pub superblock_damage: [Option<String>; 2],
 }
 
-/// Mounts the volume in `region`. `progress` is told how many parts of how many are done.
+/// Mounts the volume in `region`. `progress` gets the parts done so far, and their number.
 ///
 /// # Errors
 /// There is no volume that this program can use, or it is damaged and not mounted read-only; [`Error::Memory`].

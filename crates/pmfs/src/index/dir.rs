@@ -93,7 +93,7 @@ impl Default for DirIndex {
 }
 
 impl DirIndex {
-    /// An index of an empty directory, with room for so many names.
+    /// An index of an empty directory, with room for `names` names.
     #[must_use]
     pub fn with_capacity(names: usize) -> DirIndex {
         DirIndex {

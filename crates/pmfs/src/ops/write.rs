@@ -50,7 +50,7 @@ impl<'a> Span<'a> {
         )
     }
 
-    /// Where a write ends that has so many new pages.
+    /// End of the write if it gets only `pages` new pages.
     fn fits(&self, parts: &[Part], mut pages: u64) -> u64 {
         for part in parts {
             match *part {

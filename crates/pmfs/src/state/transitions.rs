@@ -1,7 +1,7 @@
 //! The transitions as a table, to compare with the model in `proofs/alloy` (`tests/alloy.rs`).
 //!
 //! A row is made from a function with the types of the transition, and its columns are the names of these types: the table
-//! cannot say anything that the code does not do. The model has the same states.
+//! cannot differ from the code. The model has the same states.
 //!
 //! Pages of files share a state in sets ([`Descriptors`]): what a set does to a page is the rows of object `Page` with `Before`,
 //! `Beside` or `Killed` in their function.

@@ -14,7 +14,7 @@ use steadfast_vfs::{Caller, FileKind, FileSystem, Time};
 
 /// Bytes of the volume: the smallest in which all calls find room.
 const BYTES: u64 = 512 << 10;
-/// Of so many images, one has its recovery cut and its use afterwards compared, too.
+/// One image in this number also has its recovery cut, and its later use compared.
 const DEEP_EACH: u64 = 8;
 
 /// Calls to be cut, and those before them.

@@ -195,7 +195,8 @@ impl Words<'_> {
         if self.now(at + desc::LIFE) == 0 {
             return Ok("olddir.die");
         }
-        let owner = InodeRef::from_word(self.now(at + desc::OWNER)).ok_or("a page of nobody")?;
+        let owner =
+            InodeRef::from_word(self.now(at + desc::OWNER)).ok_or("a page without an owner")?;
         let inode_at = self.geometry.inode_at(owner.number);
         let commit = Commit::from_word(self.now(inode_at + inode::COMMIT));
         let size = self.now(inode_at + inode::SIZE[commit.parity()]);

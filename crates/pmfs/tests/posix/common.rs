@@ -69,7 +69,7 @@ impl std::ops::Deref for Volume {
 }
 
 impl Volume {
-    /// A volume of so many MiB.
+    /// A volume of `mib` MiB.
     pub fn new(mib: u64) -> Volume {
         Volume::with(made(mib << 20, 4096), options())
     }

@@ -518,7 +518,7 @@ fn corner_44_many_cut_calls_at_once_are_recovered_at_once() {
 
 #[test]
 fn what_dead_objects_say_is_of_no_importance() {
-    // Freed pages and inodes keep their words; nobody reads them, however odd they are.
+    // Freed pages and inodes keep their words; a mount reads none of them, however odd they are.
     let mut v = populated();
     let shown = v.tree();
     let dead = v.inode(FileKind::Regular, u64::MAX);

@@ -124,7 +124,7 @@ fn what_mkfs_is_told_is_what_the_volume_says() {
         (root.perm, root.owners[0], root.mtime),
         (0o1777, (5, 6), 1_000_000_000)
     );
-    // Two volumes of nobody's choosing differ.
+    // Without a given UUID, two volumes differ.
     let random = || {
         let made = mkfs(
             &Region::anonymous(1 << 20),

@@ -37,7 +37,7 @@ pub fn options() -> MkfsOptions {
 }
 
 impl Volume {
-    /// An empty volume of so many bytes.
+    /// An empty volume of `bytes` bytes.
     pub fn new(bytes: u64) -> Volume {
         let region = Region::anonymous(bytes);
         let made = mkfs(&region, &options(), &mut |_, _| {}).unwrap();
@@ -359,7 +359,7 @@ pub fn populated() -> Volume {
     populated_in(1 << 20)
 }
 
-/// The same in a region of so many bytes.
+/// The same in a region of `bytes` bytes.
 pub fn populated_in(bytes: u64) -> Volume {
     let mut v = Volume::new(bytes);
     let root = v.dir_page(ROOT_INODE, 0);
