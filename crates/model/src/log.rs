@@ -35,8 +35,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-/// Contents of blocks by address. A block's life has a length of its own: bytes behind it are
-/// nobody's.
+/// Contents of blocks by address. A block's life has a length of its own: bytes past it have no
+/// meaning.
 pub type Image = BTreeMap<u64, Arc<[u8]>>;
 
 /// Width of a counter in bytes (little-endian).
@@ -288,7 +288,7 @@ struct Applied {
     at: usize,
 }
 
-/// What a sync that is called now makes durable: for each stream, so many operations.
+/// What a sync that is called now makes durable: for each stream, the least number of its operations.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Promise {
     least: Vec<u32>,

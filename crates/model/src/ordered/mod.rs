@@ -123,9 +123,9 @@ pub fn split_at_blocks(tree: &Tree, call: &Call) -> Vec<Call> {
 /// A moment at which the power fails, counted in operations of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cut {
-    /// The first so many operations had been answered.
+    /// Operations answered before the cut.
     pub acked: usize,
-    /// The first so many operations had been called.
+    /// Operations called before the cut.
     pub issued: usize,
 }
 

@@ -55,7 +55,7 @@ struct State {
 pub struct RelaxedViolation {
     /// When the power failed.
     pub cut: Cut,
-    /// The operations of which a prefix may be there: from so many to so many.
+    /// The least and the greatest length of a prefix that may be there.
     pub prefixes: (usize, usize),
     /// The prefix whose tree differs least, everything kept in it arrived.
     pub nearest: usize,
