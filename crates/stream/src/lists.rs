@@ -293,7 +293,7 @@ fn partner(number: &str, user: &str, name: &str) -> Option<Partner> {
 /// The newest merges, oldest first.
 ///
 /// # Errors
-/// [`Error::NotPermitted`] unless the caller is root or the user that mounted: paths are told. Else as for [`list`].
+/// [`Error::NotPermitted`] unless the caller is root or the user that mounted: paths are private. Else as for [`list`].
 pub fn merges(path: &Path) -> Result<Vec<Merge>> {
     listed(path, XATTR_MERGES, "merges of streams", |fields| {
         let [
