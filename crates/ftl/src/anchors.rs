@@ -1,8 +1,8 @@
 //! The search for the newest root.
 //!
 //! Roots lie in the anchors, page after page, and each is durable before the next one is programmed. The
-//! search reads each anchor up to two erased pages in a row. A damaged page ends nothing: newer
-//! roots may lie behind it.
+//! search reads each anchor up to two erased pages in a row. A damaged page does not end the search:
+//! newer roots may lie after it.
 //!
 //! A damaged page may be the newest root if it lies behind the newest whole one in its anchor, or in an anchor without
 //! any: anchors are filled one after the other. It was torn by a crash or has rotted. The mount looks further then

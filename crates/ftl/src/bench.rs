@@ -116,8 +116,8 @@ pub fn largest(geometry: &Geometry, epoch: u64) -> Result<u64, TooSmall> {
     Limits::largest(&shape_of(geometry), epoch).map(|limits| limits.sectors)
 }
 
-/// Uses sectors in order, ages the disk, and then measures. `progress` is told
-/// how many writes of how many are done.
+/// Uses sectors in order, ages the disk, and then measures. `progress` gets the
+/// writes done so far, and their number.
 ///
 /// # Errors
 /// [`FtlError::TooSmall`], and whatever the layer reports.

@@ -1,14 +1,14 @@
 //! The layer as a [`BlockDevice`]: blocks of 4 KiB, any number of threads, contract *snapshot*.
 //!
-//! After a crash the disk is what it was at its last flush, nothing older and nothing newer. So
-//! an epoch, what is written from one flush to the next, must fit the bound that the disk was
-//! made with, and a disk that flushed on its own would break its promise. What happens instead
-//! to a request that does not fit is the opener's choice ([`WhenFull`]). In each case the whole
-//! request is admitted before anything of it is done: none is done in part, and none dropped.
+//! After a crash the disk has the state of its last flush, nothing older and nothing newer. So
+//! an epoch (all writes between two flushes) must fit the bound that was set when the disk was
+//! formatted, and a disk that flushed on its own would break its promise. The opener chooses
+//! what happens to a request that does not fit ([`WhenFull`]). In each case the whole request
+//! is admitted before any of it is carried out: none is carried out in part, and none dropped.
 //!
-//! One lock guards the layer. Order of a write: admitted, then sector by sector, all of it behind
-//! the lock, so that a flush has all of a request or nothing. A flush returns after the layer's,
-//! whose order is told in `flush.rs`. After a failure the layer has stopped: nothing more is
+//! One lock guards the layer. Order of a write: it is admitted, then written sector by sector under
+//! the lock, so that a flush has all of a request or nothing. A flush returns after the layer's
+//! flush; `flush.rs` describes its order. After a failure the layer has stopped: nothing more is
 //! committed, and [`Disk::rollback`] returns to the last flush, as a crash would.
 
 use crate::emulated::{Emulated, shape_of};

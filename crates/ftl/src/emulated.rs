@@ -238,8 +238,8 @@ mod tests {
     }
 
     /// Found by an obligation in `proofs/smt`: a whole checkpoint's delta page failed, and failed again in both
-    /// blocks announced behind it. Its root was durable nevertheless, and a mount that began with it did not find the
-    /// page: a new disk, or one just mounted, was lost at the next mount.
+    /// blocks announced after it. The checkpoint's root was durable nevertheless, and a mount that began with this root
+    /// did not find the page: a new disk, or one just mounted, was lost at the next mount.
     #[test]
     fn corner_50_a_root_waits_for_a_delta_run_that_is_found() {
         let mut disk = small();

@@ -85,7 +85,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
             if ftl.pairs.length() > P::W::of(0) {
                 P::part(ftl, "deltas", Self::write_deltas)?;
             }
-            // Also what `end_epoch` wrote: a delta page that has to go elsewhere takes those behind it along.
+            // Also the pages of `end_epoch`: if a delta page has to move, all delta pages after it move along.
             P::part(ftl, "settle all", Self::settle)?;
             P::part(ftl, "finish", Self::finish_checkpoint)?;
             P::part(ftl, "checkpoint", Self::checkpoint_whole)?;

@@ -1,8 +1,8 @@
-//! How recovery follows the logs: the delta log, page by page, and the data log behind it.
+//! Recovery follows the logs: the delta log, page by page, and then the data log.
 //!
-//! Both are numbered without gaps, and end at the first number that is nowhere to be found where
-//! it could be: the next page of an open block, or the first page of an announced one. Whether that is the end
-//! or damage is for `past` to say.
+//! Both are numbered without gaps. A log ends at the first number that is in none of its possible
+//! places: the next page of an open block, or the first page of an announced one. `past` decides whether
+//! that is the end or damage.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::{DeltaPosition, NUMBERS};

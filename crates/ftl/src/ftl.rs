@@ -25,7 +25,7 @@ pub struct Faults {
     pub skip_gap: bool,
     /// Recovery does not look past the end of what it found.
     pub trust_the_end: bool,
-    /// A damaged root hides those behind it in its anchor.
+    /// A damaged root hides the roots after it in its anchor.
     pub damaged_root_ends: bool,
     /// Pages say that a commit is durable before it is.
     pub flushed_early: bool,
@@ -411,9 +411,9 @@ impl<P: Platform, Y> Ftl<P, Y> {
         self.platform
     }
 
-    /// Pages that the data streams can still program, with so many blocks without valid sectors: in
-    /// those beyond what metadata and bad blocks may claim, and in the open ones, but for one block for
-    /// each place that a stream is open in. For streams that take turns fill all their blocks at
+    /// Pages that the data streams can still program if `blocks` blocks have no valid sectors: the pages of
+    /// those beyond the claims of metadata and bad blocks, and those left in open blocks, less one block for
+    /// each place that a stream is open in. The reason: streams that take turns fill all their blocks at
     /// the same time, and then need as many at once.
     pub(crate) fn pages_in(&self, blocks: P::W) -> P::W {
         let n = P::W::of;

@@ -51,7 +51,7 @@
 //! | `collect` | moving sectors, erasing blocks |
 //! | `checkpoint` | map pages, tables, roots |
 //! | `recover`, `anchors`, `follow` | format and mount; the newest root; how logs are followed |
-//! | `past` | what lies past the end of a log: damage is told from an end |
+//! | `past` | pages past the end of a log: distinguishes damage from an end |
 //! | `check` | map and counts agree; no two sectors share a place |
 //! | `policy` | which block next, which victim, how fast |
 //! | `stress` | random histories with crashes against golden arrays (feature `std`) |

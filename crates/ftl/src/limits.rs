@@ -108,8 +108,8 @@ pub struct Limits {
 /// A disk that does not fit its flash memory.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TooSmall {
-    /// The geometry itself does not do.
-    #[error("the flash geometry does not do: {what} is {value}, but must be {must}")]
+    /// The geometry itself is not supported.
+    #[error("unsupported flash geometry: {what} is {value}, but must be {must}")]
     Geometry {
         /// Which number.
         what: &'static str,
@@ -118,12 +118,12 @@ pub enum TooSmall {
         /// What it must be.
         must: &'static str,
     },
-    /// Checkpoints would be under way without end.
-    #[error("a delta region of {pages} pages does not do: at least {least} are needed")]
+    /// Checkpoints would never end.
+    #[error("a delta region of {pages} pages is too small: at least {least} are needed")]
     Region {
         /// Delta pages asked for.
         pages: u64,
-        /// How many will do.
+        /// The least number that works.
         least: u64,
     },
     /// The constraints of section 3.4 cannot be met.
@@ -147,8 +147,8 @@ pub enum TooSmall {
 }
 
 impl Limits {
-    /// The bounds for a disk of `sectors` sectors and these intervals: epochs of so many writes, if nothing else is
-    /// said.
+    /// The bounds for a disk of `sectors` sectors and these intervals. A number alone stands for epochs of this many
+    /// writes and the usual delta region.
     ///
     /// # Errors
     /// [`TooSmall`], with the size that would fit.
@@ -229,7 +229,7 @@ impl Limits {
         let rounding = shape.sectors * (2 + epoch.div_ceil(shape.page_words));
         // Besides, a page of the collector's may wait when the epoch begins.
         let rounded = epoch + rounding + shape.sectors;
-        // The collector begins early enough, also for what a flush programs behind it.
+        // The collector begins early enough, also for the pages that a flush programs after it.
         let margin = (shape.blocks / 128)
             .clamp(2, 16)
             .max((2 * (rounded - epoch)).div_ceil(block_sectors));

@@ -1,26 +1,27 @@
 //! Format and mount.
 //!
-//! A format first makes a root durable that says that there is no disk, newer than all others and
-//! not in the anchor of the newest: until then a crash leaves the old disk, and from then on none,
-//! until the new disk's first root is durable. Anchors whose erase fails keep older roots only.
+//! A format first makes a root durable that says that there is no disk. This root is newer than all
+//! others and not in the anchor of the newest: before it is durable, a crash leaves the old disk, and
+//! after that no disk, until the new disk's first root is durable. Anchors whose erase fails keep
+//! older roots only.
 //!
 //! A mount reads the newest root, its directory and block table, the delta log from the root's
-//! position on, and the data log behind that up to its last commit. Map pages are read when a
-//! change or a request needs them. So it takes as long as there are changes since the last
-//! checkpoint, whatever the size of the disk. Before anything is changed it looks past the end of what it found: see `past`.
+//! position on, and then the data log up to its last commit. Map pages are read when a change or a
+//! request needs them. So mount time grows with the changes since the last checkpoint, not with the
+//! size of the disk. Before it changes anything, a mount looks past the end of the logs: see `past`.
 //!
-//! Then it begins an incarnation: fresh blocks for the data streams, and a delta run that says
-//! what was found, and where the streams go on; one sync. Until then only blocks that nothing
-//! needs are erased and programmed, so a crash in a mount leaves what it found, and the next
-//! mount does the same again.
+//! Then it begins an incarnation: fresh blocks for the data streams, and a delta run that records
+//! the recovered state, and where the streams go on; one sync. Before that sync, only blocks that
+//! nothing needs are erased and programmed, so a crash in a mount leaves the state that it found,
+//! and the next mount does the same again.
 //!
 //! If both blocks that the delta log announces last are bad, no mount would find that run. Then its
 //! stream has fresh blocks, too, and a whole checkpoint comes first: map pages, the run and the
-//! tables, one sync, the root that leads to them, another sync. Only behind it the run counts as
+//! tables, one sync, the root that leads to them, another sync. Only after that the run counts as
 //! durable, and old metadata and the end of the data log may be erased. A crash before leaves the
 //! old root and its logs, and the next mount does the same again; its incarnation has the same
-//! number, which is that of no data page: none is programmed before. Such a mount alone takes as
-//! long as the map is large.
+//! number, which no data page has: none is programmed before. The time of such a mount, and only of
+//! such a mount, grows with the map.
 
 use crate::anchors::{Root, find_roots, no_root, vacant};
 use crate::blocks::BlockUse;

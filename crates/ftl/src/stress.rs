@@ -12,9 +12,9 @@ use crate::limits::{Intervals, Limits};
 use crate::policy::Tuned;
 use steadfast_flash::{Address, FlashError, Geometry, Latency, MemoryStore, Nand, Rates, Rng};
 
-/// Where erases fail, both blocks that the delta stream announces go bad with one power cut in so many.
+/// If erases may fail, both blocks that the delta stream announces go bad at one power cut in this number.
 const SPOILED_ONE_IN: u64 = 8;
-/// Bits that rot behind a power cut, each in a copy of its own.
+/// Bits that rot after a power cut, each in a copy of its own.
 const ROTS: u64 = 2;
 
 /// What a run does.

@@ -180,8 +180,8 @@ fn corner_48_cuts_in_every_other_epoch_leave_room_whatever_the_policy() {
     cut_all(Faults::default()).unwrap();
 }
 
-/// A flush that moves what it must first has no need of another commit, or hardly ever; one that counts on
-/// those behind it needs them all the time.
+/// A flush that first moves the sectors that it must move hardly ever needs another commit. A flush that
+/// relies on later commits needs them all the time.
 #[test]
 fn a_flush_that_moves_nothing_first_commits_again_and_again() {
     let faults = Faults {

@@ -23,8 +23,8 @@ fn a_crash_returns_to_the_last_flush() {
     assert_eq!((read(&mut disk, 3), read(&mut disk, 4)), (1, 2));
 }
 
-/// Every operation of a history, flushes and checkpoints in it, is a place to cut, and so is
-/// every operation of the mount behind it.
+/// Power is cut at every operation of a history, with its flushes and checkpoints, and at every
+/// operation of the mount after it.
 #[test]
 fn corner_46_a_cut_at_every_operation_of_flush_checkpoint_and_recovery() {
     let history = |disk: &mut Disk, stable: &mut Vec<u64>, flushing: &mut Option<Vec<u64>>| {

@@ -157,8 +157,8 @@ fn corner_46_a_cut_at_every_operation_of_a_graceful_end() {
     assert!(cuts > 100 && took_place > 20, "{cuts} {took_place}");
 }
 
-/// Each program of it fails in turn. Found on the way: a delta page before the position that its root notes was not
-/// durable yet; when it had to go elsewhere, it took the one behind along, and nobody found that.
+/// Each program of a graceful end fails in turn. Story: a delta page before the position that the root notes was not
+/// durable yet; when it had to move, the page after it moved along, and no mount found that page.
 #[test]
 fn corner_50_a_graceful_end_bears_failed_programs() {
     let mut failed = 0;

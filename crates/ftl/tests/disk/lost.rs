@@ -1,7 +1,7 @@
-//! A delta log whose end nobody can go on from: programs fail in the block that it lies in, and in both that are
-//! announced behind it, and power goes before a root leads elsewhere.
+//! A delta log that cannot continue at its end: programs fail in the block of its end, and in both blocks announced
+//! after it, and power goes before a root leads elsewhere.
 //!
-//! The next mount refused such a disk as damaged, for ever, though nothing durable was lost.
+//! Story: each later mount refused such a disk as damaged, though nothing durable was lost.
 
 use crate::common::{Disk, bytes, disk, mount, read, write};
 use std::cell::Cell;
@@ -85,7 +85,7 @@ fn lost(cut: u64) -> (Memory, [Vec<u64>; 2], bool) {
     (nand, [before, after], done)
 }
 
-/// Mounts with a cut at this operation; the memory behind it, and whether the mount was done.
+/// Mounts with a cut at this operation. Returns the memory after the cut, and whether the mount succeeded.
 fn cut_mount(mut nand: Memory, at: u64, seed: u64) -> (Memory, bool) {
     nand.cut_after(at);
     let mut attempt = Emulated::new(nand);

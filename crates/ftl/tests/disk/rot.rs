@@ -203,8 +203,8 @@ fn sweep(aged: &Aged, faults: Faults) -> Result<Fates, String> {
     Ok(fates)
 }
 
-/// On one channel with one die the log goes on in one block. A bit of flush 3 of 20 took the disk back to flush 2 without
-/// a word, and the mount made that permanent: only the page where the log ended was looked at, not those behind it.
+/// On one channel with one die the log goes on in one block. Story: a flipped bit of flush 3 of 20 silently took the
+/// disk back to flush 2, and the mount made that permanent: it looked only at the page where the log ended.
 #[test]
 fn rot_is_not_taken_for_the_end_of_the_log() {
     let aged = aged(disk_on(one_die(48), EPOCH), 20, 1, 100, |_| Then::Goes);
@@ -302,7 +302,7 @@ fn rot_is_found_behind_any_history() {
     );
 }
 
-/// The search for roots ended an anchor at the first damaged page: the roots behind it counted for nothing.
+/// Story: the search for roots ended at an anchor's first damaged page, and ignored the roots after it.
 #[test]
 fn a_damaged_root_does_not_hide_newer_ones() {
     let aged = aged(
