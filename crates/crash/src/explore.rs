@@ -16,17 +16,17 @@ use steadfast_flash::Rng;
 use steadfast_model::Op;
 use steadfast_sim::Limits;
 
-/// The recovery is cut, and the volume used, for one image in so many.
+/// For one image in this number, the recovery is cut, and the volume used.
 const DEEP_EVERY: u64 = 8;
-/// In the recovery of one in so many, chosen by content, all free space is trimmed, as `steadfast trim` does; of those
-/// whose recovery is cut, that is cut, too.
+/// For one image in this number, chosen by content, all free space is trimmed after the recovery, as `steadfast trim`
+/// does; if the image's recovery is cut, so is the trim.
 const TRIM_EVERY: u128 = 128;
 
 /// Fewest images that are checked of a pair of operations.
 const PAIR_IMAGES_MIN: u64 = 8;
 /// Images that are checked of a sequence of streams side by side, or of large overwrites.
 const STREAM_IMAGES: u64 = 40;
-/// With so many images, every pair of operations is run.
+/// Number of images from which on every pair of operations is run.
 pub const ALL_PAIRS_IMAGES: u64 = 94_090;
 
 /// A scenario with a budget below this is sampled instead of walked through.
@@ -277,7 +277,7 @@ impl Shared<'_> {
         }
     }
 
-    /// One image of so many is of streams side by side, or of files that are kept.
+    /// One image in this number is of streams side by side, or of files that are kept.
     fn streams_share(&self) -> u64 {
         match self.options.contract.allows_write_back() {
             true => 4,

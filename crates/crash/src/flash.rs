@@ -30,13 +30,13 @@ use steadfast_ftl::{Disk, WhenFull, geometry_for};
 use steadfast_model::{Handles, Op, Snapshot as Shown, Step, TestClock, Tree, ordered};
 use steadfast_vfs::{Caller, FileSystem, Time};
 
-/// Blocks of an epoch: the fewest that a volume without a log can do with.
+/// Blocks of an epoch: the fewest that a volume without a log needs.
 const EPOCH_BLOCKS: u64 = steadfast_fs::EPOCH_BLOCKS_MIN;
-/// In one of so many runs the client dies instead of the power.
+/// In one run in this number, the client dies instead of the power.
 const DEATHS: u64 = 4;
 /// Fates of each place at most.
 const FATES: u64 = 4;
-/// In one of so many the next mount is cut, too, and the volume is used.
+/// In one run in this number, the next mount is cut, too, and the volume is used.
 const DEEP_EVERY: u64 = 8;
 
 type Memory = Nand<MemoryStore>;
@@ -149,9 +149,9 @@ impl Snapshot for Client {
 /// How a run ends.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// The power goes after so many operations of the memory since the mount.
+    /// The power goes after this number of operations of the memory since the mount.
     Power(u64),
-    /// The client dies after so many blocks and flushes since then.
+    /// The client dies after it has sent this number of blocks and flushes since the mount.
     Death(u64),
 }
 
@@ -454,7 +454,7 @@ fn run_until_end(
         if ended()? {
             return Ok(ordered::Cut::after(i));
         }
-        // What it answers is in the history; who has lost power or life answers nobody.
+        // The history has the answer; after a loss of power or the client's death, no caller gets one.
         let _ = step.op.run(kernel, &step.caller, &mut handles);
         if ended()? {
             return Ok(ordered::Cut::during(i));

@@ -65,7 +65,7 @@ impl Promise {
         noted.map(drop).map_err(|e| e.to_string())
     }
 
-    /// The tree with the fewest operations that a cut at `moment` may leave, where streams are told apart.
+    /// The tree with the fewest operations that a cut at `moment` may leave, if the contract distinguishes streams.
     pub(crate) fn weakest(&self, moment: ordered::Cut) -> Option<Tree> {
         match self {
             Promise::Ordered(history) => history.weakest(moment),

@@ -441,7 +441,7 @@ fn answered(i: usize) -> u64 {
     2 * i as u64 + 2
 }
 
-/// What a mark says about the moment of a cut behind it.
+/// The moment of a cut after this mark.
 pub(crate) fn moment(mark: Option<u64>) -> ordered::Cut {
     match mark {
         None => ordered::Cut::after(0),
