@@ -57,8 +57,8 @@ impl Failed {
 
 static SETTINGS: Mutex<Option<Settings>> = Mutex::new(None);
 static SERVED: RwLock<Option<Arc<ServedDisk>>> = RwLock::new(None);
-/// Connections that are open. Held while the last one's end is acted on, so that nobody
-/// comes in between.
+/// Connections that are open. Locked while the end of the last one is handled, so that no connection
+/// opens meanwhile.
 static CLIENTS: Mutex<u64> = Mutex::new(0);
 static STATUS: Mutex<Option<File>> = Mutex::new(None);
 

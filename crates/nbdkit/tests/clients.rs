@@ -170,14 +170,14 @@ fn garbage_is_no_request() {
         }
         let mut bytes: Vec<u8> = (0..rng.below(3000)).map(|_| rng.number() as u8).collect();
         if round % 4 == 0 {
-            // A good header of a request that is none, or that has less behind it than it says.
+            // A valid header of an unknown request, or of one whose data is shorter than the header says.
             let kind = 5 + rng.below(60) as u16;
             bytes.splice(
                 0..0,
                 header(rng.number() as u16, kind, rng.number(), 64 << 20),
             );
         }
-        // The server may have hung up already.
+        // The server may have closed the connection already.
         let _ = stream.write_all(&bytes);
         let _ = stream.shutdown(Shutdown::Write);
         let mut answer = Vec::new();
