@@ -379,9 +379,9 @@ fn are_disjoint(writes: &[(BlockNo, &[&[u8]])]) -> bool {
     parts.is_sorted_by(|a, b| a.1 <= b.0)
 }
 
-/// Writes zeros to the blocks of `range`, for real, and flushes them; `progress` is told
-/// after every step how many blocks are done. Formatting does this to the log region, so
-/// that no commit ever waits for the host file system to allocate a block.
+/// Writes zeros to the blocks of `range`, really, and flushes them; `progress` gets the number
+/// of blocks done after each step. Formatting does this to the log region, so that no commit
+/// ever waits for the host file system to allocate a block.
 ///
 /// # Errors
 /// [`DeviceError::OutOfRange`], or the medium's error.

@@ -18,7 +18,7 @@ const THREADS_DEFAULT: usize = 4;
 pub enum Engine {
     /// One after another in the caller's thread.
     Caller,
-    /// By so many threads that belong to the device: at least 1, at most 64.
+    /// By this number of threads that belong to the device: at least 1, at most 64.
     Threads(usize),
     /// By io_uring.
     Uring,

@@ -216,8 +216,8 @@ mod tests {
     use super::*;
     use std::collections::VecDeque;
 
-    /// A medium that answers each call as the script says: so many bytes at most, or an
-    /// error; after the script it does everything.
+    /// A medium that answers each call as the script says: a transfer of at most these bytes, or an
+    /// error. After the script, it transfers everything.
     struct Fickle {
         bytes: Vec<u8>,
         script: VecDeque<Result<usize, Errno>>,
