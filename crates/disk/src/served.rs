@@ -68,7 +68,7 @@ pub struct ServedDisk {
 /// The whole blocks that hold a range of bytes.
 struct Cover {
     blocks: Range<u64>,
-    /// Bytes of the first block before the range, and of the last one behind it.
+    /// Bytes of the first block before the range, and of the last block after it.
     before: usize,
     behind: usize,
 }

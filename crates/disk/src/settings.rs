@@ -1,4 +1,4 @@
-//! What a server of a disk is told, as `key=value`, and how it opens the image.
+//! The settings of a server of a disk, as `key=value`, and how it opens the image.
 
 use std::path::PathBuf;
 use std::sync::Arc;

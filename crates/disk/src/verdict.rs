@@ -21,9 +21,9 @@ pub enum Verdict {
     LastFlush,
     /// A flush was under way, and took place.
     FlushUnderWay,
-    /// A later state, so many requests behind the last flush: an epoch was full.
+    /// A later state, this number of requests after the last flush: an epoch was full.
     Later(u64),
-    /// None that may be there: so many blocks differ from the last flush.
+    /// A state that must not be there: this number of blocks differ from the last flush.
     Wrong(u64),
 }
 
