@@ -103,7 +103,7 @@ static void test_commit(H dir) {
         check_wcc("COMMIT", &r->wcc, &before, &file);
     }
     struct handle untouched = new_file(dir, "untouched", "");
-    OK(commit(&untouched, 0, 0), "of a file that nobody wrote to");
+    OK(commit(&untouched, 0, 0), "of a file that was never written");
     check(holds(&file, 0, "some text", 9), "all of it is there");
 }
 
