@@ -130,7 +130,7 @@ pub fn byte(sequence: &str, at: Term) -> Term {
     )
 }
 
-/// What an unknown function of so many bits is at this place; width 0 is a truth value.
+/// The value of an unknown function at this place, of `width` bits; width 0 is a truth value.
 pub fn apply(function: &str, width: u32, to: &[Term]) -> Term {
     let node = Node::Apply {
         function: function.into(),

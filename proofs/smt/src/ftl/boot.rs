@@ -21,7 +21,7 @@ use smt::word::Word;
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// What lies at a page: whether it is whole, for who reads with this number, and of this kind; and its number.
+/// The content of a page: whether it is whole for a reader with this volume number, and of this kind; and its number.
 fn lies(at: Term, volume: Term, kind: u64) -> (Term, Term) {
     let page = Page::medium(at);
     let word = |i: u64| page.at(n(SMALL.page_words + i));

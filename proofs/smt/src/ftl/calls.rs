@@ -1,5 +1,6 @@
-//! Whole calls: what they come to if each part does what was shown of it. A part is replaced by its contract: what it needs
-//! is proved, and behind it the layer is any with the invariants, of which is known what the part's own obligations show.
+//! Whole calls: their effect if each part does what its obligations show. A part is replaced by its contract: its
+//! assumptions are proved, and after it the layer is in any state with the invariants and the effects that the part's own
+//! obligations show.
 //!
 //! | part | shown by |
 //! |---|---|

@@ -46,7 +46,7 @@ fn deltas() {
                 },
             );
             let fits = pairs.length.at_most(capacity);
-            // A page that is full is followed by one that begins behind it: the same once more.
+            // After a full page comes another one, which begins after it: the same once more.
             if !smt::explore::branch(fits) {
                 reached("more");
                 smt::explore::end_path();

@@ -345,7 +345,7 @@ fn slice() {
     );
 }
 
-/// One of so many.
+/// A choice of `of` alternatives.
 fn choose(of: usize) -> usize {
     (0..of - 1)
         .find(|_| crate::state::chosen("this one"))

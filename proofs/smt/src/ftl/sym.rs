@@ -144,7 +144,7 @@ pub enum Seal {
     Broken,
 }
 
-/// What the layer does to the flash memory; the watcher is told before.
+/// An operation of the layer on the flash memory; the watcher gets it before it happens.
 pub enum Event<'a> {
     Program {
         at: Term,

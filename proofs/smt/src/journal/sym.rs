@@ -18,7 +18,7 @@ impl CodecWord for Word {
     }
 }
 
-/// No buffer is longer than a number of so many bits says: 4 GiB, where a log has 1 GiB at most.
+/// Bits of a buffer's length: at most 4 GiB, where a log has at most 1 GiB.
 pub const LENGTH_BITS: u32 = 32;
 
 /// Where bytes come from.
@@ -125,7 +125,7 @@ impl View {
         View::of(Source::Changed(self, place, new), self.span())
     }
 
-    /// The number of so many bytes that lies at a fixed place, as the byte map says.
+    /// The number of `bytes` bytes at a fixed place of the byte map.
     pub fn at(self, place: u64, bytes: u64) -> Term {
         self.value(number64(place), bytes).widened()
     }
