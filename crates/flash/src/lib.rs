@@ -20,7 +20,7 @@
 //!
 //! | module | job |
 //! |---|---|
-//! | `geometry` | how much of what, and which die it is on |
+//! | `geometry` | numbers of pages, blocks, dies and channels, and the die of each block |
 //! | `nand` | the memory: rules, queues, durability |
 //! | `cut` | what a power cut leaves |
 //! | `fault` | failures on purpose |

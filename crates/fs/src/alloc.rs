@@ -90,7 +90,7 @@ struct State {
     /// Groups that could not be read: looked at again when space runs out. And why.
     unread: Vec<usize>,
     unread_why: Option<Error>,
-    /// Why a group cannot be used, to be told.
+    /// Why a group cannot be used, until it is reported.
     unusable: Option<Error>,
 }
 
@@ -240,7 +240,7 @@ impl Allocator {
             .limit(Purpose::Normal)
     }
 
-    /// Why a group cannot be used, if that came up; told once.
+    /// Why a group cannot be used, if that came up; returned once.
     pub(crate) fn take_unusable(&self) -> Option<Error> {
         self.lock().unusable.take()
     }
@@ -654,7 +654,7 @@ pub(crate) fn is_used(bitmap: &Block, bit: usize) -> bool {
 }
 
 /// Turns a bitmap of used blocks into one of available blocks. The group's own bitmaps and
-/// everything behind its end are never available, whatever the disk says.
+/// everything past its end are never available, whatever the disk says.
 fn invert(block: &Block, len: usize) -> Box<[u64; WORDS]> {
     let mut map = Box::new([0u64; WORDS]);
     for (index, word) in map.iter_mut().enumerate() {

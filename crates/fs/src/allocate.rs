@@ -392,7 +392,7 @@ impl Mounted {
     /// Finds data or a hole at or after `offset`. Unwritten extents are holes.
     ///
     /// # Errors
-    /// ENXIO behind the end; ESTALE, EISDIR, EINVAL, EUCLEAN, EIO.
+    /// ENXIO past the end; ESTALE, EISDIR, EINVAL, EUCLEAN, EIO.
     pub(crate) fn seek_file(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
         let inode = self.table.get(ino);
         let state = inode.shared();

@@ -79,7 +79,7 @@ impl Contract {
             .find(|contract| contract.number() == number)
     }
 
-    /// The journal's stream of a caller's: only `ordered` tells streams apart. Pages that a kernel writes back have
+    /// The journal's stream of a caller's: only `ordered` distinguishes streams. Pages that a kernel writes back have
     /// no caller, so `relaxed` has one stream.
     pub(crate) fn stream(self, stream: Stream) -> Stream {
         match self {

@@ -1,8 +1,8 @@
 //! Directories: entries in leaves, found through an index from cookie to leaf.
 //!
-//! An entry's *cookie* is a keyed hash of its name whose low bits tell equal hashes apart.
+//! An entry's *cookie* is a keyed hash of its name whose low bits distinguish equal hashes.
 //! It sorts the index, finds the entry in one leaf, and is the stable position of `readdir`
-//! (corner 31). Cookies 0, 1 and 2 are the start, behind `.` and behind `..`.
+//! (corner 31). Cookies 0, 1 and 2 are the start, after `.` and after `..`.
 //!
 //! Invariants:
 //!
@@ -33,9 +33,9 @@ use steadfast_journal::{Access, Kind, Object};
 use steadfast_vfs::{Cookie, Errno, Error, FileKind, Ino, NAME_MAX, Result, policy};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Position behind `.`.
+/// Position after `.`.
 pub(crate) const COOKIE_DOT: Cookie = 1;
-/// Position behind `..`.
+/// Position after `..`.
 pub(crate) const COOKIE_DOTDOT: Cookie = 2;
 
 const HEADER: usize = size_of::<DirEntryHeader>();

@@ -77,7 +77,7 @@ pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 pub struct FsckOptions {
     /// Put right what is found; else nothing is written.
     pub repair: bool,
-    /// Is told how far the check is.
+    /// Receives the progress of the check.
     pub progress: Option<ProgressSink>,
     /// Findings kept in the report; the others are counted.
     pub findings_max: usize,
@@ -338,7 +338,7 @@ const BYTES: usize = size_of::<Superblock>();
 const FEATURES: std::ops::Range<usize> =
     offset_of!(Superblock, features_incompat)..offset_of!(Superblock, uuid);
 
-/// Whether a copy says what the first superblock says. Features come with their first use, to the copy
+/// Whether a copy has the same content as the first superblock. Features come with their first use, to the copy
 /// at the next mount: until then it may lack some.
 fn agrees(copy: &Block, first: &Block) -> bool {
     let lacks = (copy[FEATURES].iter().zip(&first[FEATURES])).all(|(a, b)| a & !b == 0);

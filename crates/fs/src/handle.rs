@@ -77,7 +77,7 @@ impl Fs {
     /// `progress` gets the number of block groups looked at so far.
     ///
     /// # Errors
-    /// EROFS, EIO, EUCLEAN; EINVAL for a range that begins behind the volume.
+    /// EROFS, EIO, EUCLEAN; EINVAL for a range that begins past the volume.
     pub fn trim(&self, range: &TrimRange, progress: &mut dyn FnMut(u64, u64)) -> Result<Trimmed> {
         self.live()?.trim(range, progress)
     }

@@ -254,7 +254,7 @@ fn plan(blocks: u64, options: &MkfsOptions) -> Result<Volume, Error> {
     Ok(volume)
 }
 
-/// The first inode block: the first block behind the bitmaps of the first group.
+/// The first inode block: the first block after the bitmaps of the first group.
 fn inode_block(volume: &Volume) -> BlockNo {
     volume.group_start(0).offset(GROUP_META)
 }
@@ -296,7 +296,7 @@ pub(crate) fn write_bitmaps(
     Ok(())
 }
 
-/// Block bitmap and inode-block bitmap of a new group. Bits behind a short group's end are
+/// Block bitmap and inode-block bitmap of a new group. Bits past a short group's end are
 /// set in the first one.
 pub(crate) fn bitmaps(volume: &Volume, group: u64) -> (Block, Block) {
     let mut used = [0; BLOCK_SIZE];

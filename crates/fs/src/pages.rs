@@ -3,7 +3,7 @@
 //! A page exists where the file has no block, an unwritten one, or one that a large overwrite replaces
 //! (`out_of_place`); other writing to a written block is a patch of the journal instead. All delayed pages of an inode belong
 //! to one running transaction (its writers relate the file exclusively and attach its
-//! number), until `writeback` allocates and drops them. Bytes behind the end of the file
+//! number), until `writeback` allocates and drops them. Bytes past the end of the file
 //! are zero.
 //!
 //! For the pages are kept, from the moment they are written: blocks for data and for
@@ -322,7 +322,7 @@ pub(crate) fn runs_with(runs: u64, new: &[u64], there: impl Fn(u64) -> bool) -> 
     runs
 }
 
-/// A page of zeros but for these bytes; a whole one is copied once, to where it stays.
+/// A page of zeros except these bytes; a whole one is copied once, to where it stays.
 pub(crate) fn page_of(offset: usize, bytes: &[u8]) -> Arc<Block> {
     if bytes.len() == BLOCK_SIZE
         && let Ok(whole) = Arc::<Block>::try_from(Arc::<[u8]>::from(bytes))

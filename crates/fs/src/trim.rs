@@ -53,7 +53,7 @@ impl Mounted {
     /// See the module's header. `progress` gets the number of block groups looked at so far.
     ///
     /// # Errors
-    /// EROFS; EINVAL for a range that begins behind the volume; EIO, EUCLEAN if a bitmap cannot be read; the device's.
+    /// EROFS; EINVAL for a range that begins past the volume; EIO, EUCLEAN if a bitmap cannot be read; the device's.
     pub(crate) fn trim(
         &self,
         range: &TrimRange,

@@ -32,7 +32,7 @@ pub(crate) fn slice_bytes(store: &Store) -> u64 {
     store.journal.op_bytes_max() / 4
 }
 
-/// What to ask for, besides [`RESIZE_BYTES`], to free everything behind `size` in the same
+/// The credits to request, besides [`RESIZE_BYTES`], to free everything past `size` in the same
 /// operation; enough for an orphan entry instead if that is too much.
 ///
 /// # Errors
@@ -59,7 +59,7 @@ pub(crate) struct Resized {
     /// Part of a delayed page to zero: page and first byte.
     zero: Option<(u64, usize)>,
     cut: Option<u64>,
-    /// Blocks behind the end stay for now: the operation must enter the inode in the orphan
+    /// Blocks past the end stay for now: the operation must enter the inode in the orphan
     /// directory, and [`Mounted::settle`] be called after it.
     pub(crate) needs_orphan: bool,
 }
@@ -81,7 +81,7 @@ impl Resized {
 }
 
 /// Changes the size in `disk`, which the caller stores, related and locked exclusively.
-/// Frees what lies behind, if that takes no more than `free_bytes` of the operation's log
+/// Frees the blocks past it, if that takes no more than `free_bytes` of the operation's log
 /// bytes. `None`: a truncation is under way, give the operation up and [`Mounted::settle`] first.
 ///
 /// # Errors
@@ -377,7 +377,7 @@ mod tests {
 
     /// Story: a file was removed while a truncation of it was under way in another thread. Its inode
     /// was freed in one operation, its orphan entry stayed, and at the next mount cut the file that
-    /// had got the number: here what was allocated behind its end.
+    /// had got the number: here, blocks that were allocated past its end.
     #[test]
     fn an_inode_keeps_its_number_until_a_truncation_under_way_has_ended() {
         let device = Arc::new(SimDevice::new(2048));

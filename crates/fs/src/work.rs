@@ -239,7 +239,7 @@ impl Patches for Op<'_> {
     }
 }
 
-/// What to do when a work ends; told what it was committed as.
+/// Called when a work ends, with the ticket of its commit.
 type AtEnd<'a> = Box<dyn FnOnce(Option<Ticket>) + 'a>;
 
 /// One operation. See the module's header.
@@ -267,7 +267,7 @@ impl<'a> Work<'a> {
     }
 
     /// Works through an operation that the journal lends while it closes a transaction
-    /// (`Client::close`): allocations come out of what was reserved for delayed pages.
+    /// (`Client::close`): allocations use the blocks reserved for delayed pages.
     /// End it with [`Work::commit`] too, which leaves the operation to the journal.
     pub(crate) fn lend(store: &'a Store, op: &'a mut Op<'_>) -> Work<'a> {
         let mut work = Work::new(store, Slot::Lent(op));

@@ -94,7 +94,7 @@ impl Xattrs {
         }
     }
 
-    /// Takes a record's name and value from the start of `bytes`; returns what is behind them.
+    /// Takes a record's name and value from the start of `bytes`; returns the rest.
     fn take<'a>(
         &mut self,
         prefix: &[u8],

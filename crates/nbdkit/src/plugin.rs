@@ -154,7 +154,7 @@ pub(crate) fn cleanup() -> Result<()> {
     }
 }
 
-/// The last flush; tells how it went.
+/// Carries out the last flush, and returns its result.
 fn finish(served: &ServedDisk) -> Result<()> {
     if served.read_only() {
         tell("closed");

@@ -1,4 +1,4 @@
-//! What a trace does in vain, and what it forgets.
+//! Stores of a trace that are not made durable, and its redundant write-backs and fences.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;

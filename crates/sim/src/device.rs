@@ -26,7 +26,7 @@ static DISCARDED: LazyLock<Arc<Block>> = LazyLock::new(|| Arc::new([0xA5; BLOCK_
 pub enum Phase {
     /// The request was made and has had no effect yet.
     Submitted,
-    /// It has had its effect (a flush: has been told what to cover), but did not return.
+    /// It has had its effect (a flush: the writes that it covers are fixed), but did not return.
     InFlight,
 }
 

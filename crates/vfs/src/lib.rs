@@ -323,7 +323,7 @@ pub struct DirEntry<'a> {
 /// What one of several callers that sync together wants durable ([`FileSystem::fsync_together`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Wanted {
-    /// The stream of what it did.
+    /// The stream of its operations.
     pub stream: Stream,
     /// The inode, as for `fsync`.
     pub ino: Ino,

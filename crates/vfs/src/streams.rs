@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::{Ino, Result, Stream};
 
-/// Streams of a volume that tells them apart.
+/// Streams of a volume that distinguishes them.
 pub trait Streams: Send + Sync {
     /// Commits what the stream has not committed, and what that depends on; returns when it is durable.
     ///

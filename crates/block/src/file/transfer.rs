@@ -33,7 +33,7 @@ pub(super) fn read_fully(fd: impl AsFd, buf: &mut [u8], offset: u64) -> io::Resu
     })
 }
 
-/// Writes all of `segments` from byte `offset` on; returns the offset behind them.
+/// Writes all of `segments` from byte `offset` on; returns the offset after them.
 pub(super) fn write_fully(fd: impl AsFd, segments: &[&[u8]], offset: u64) -> io::Result<u64> {
     // An empty slice need not be aligned, which direct access may hold against it.
     let slices = (segments.iter().filter(|s| !s.is_empty())).map(|s| IoSlice::new(s));

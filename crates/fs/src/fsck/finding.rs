@@ -73,7 +73,7 @@ problems! {
     InodeBlockUnreadable, Damage, "gives up the inodes it held, and the block";
     /// An inode block holds no inode: a crash came between the removal of its last inodes and that of the block.
     InodeBlockEmpty, Note, "frees it";
-    /// The bytes behind the last inode of an inode block are not zero.
+    /// The bytes after the last inode of an inode block are not zero.
     InodeBlockTail, Minor, "zeroes them";
     /// The root directory is gone.
     RootMissing, Damage, "makes an empty one; what was in it goes to /lost+found";

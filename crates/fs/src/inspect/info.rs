@@ -34,7 +34,7 @@ pub enum JournalState {
     Damaged(String),
 }
 
-/// What [`info`] tells.
+/// The result of [`info`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeInfo {
     /// What its superblock says.

@@ -19,7 +19,7 @@ use steadfast_vfs::{Attr, Caller, Errno, Ino, Result, SetAttr, SetTime, Time};
 
 /// What a change of attributes has log bytes for, besides the inode.
 struct Granted {
-    /// For blocks behind the new end.
+    /// For blocks past the new end.
     free_bytes: u64,
     /// For an ACL that follows the mode.
     has_acl: bool,

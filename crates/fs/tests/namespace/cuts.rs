@@ -32,7 +32,7 @@ fn fragmented() -> Arc<SimDevice> {
     Arc::new(SimDevice::from_image(device.image()))
 }
 
-/// Runs `work` on the volume while somebody commits all the time, so that there is something to cut
+/// Runs `work` on the volume while another thread commits all the time, so that there is something to cut
 /// between the operations; returns the device, and where its trace began.
 fn committed_between(work: &impl Fn(&Fs)) -> (Arc<SimDevice>, usize) {
     // On a busy machine the other thread may not have its turn in time.

@@ -330,7 +330,7 @@ fn streams_merge_exactly_where_one_builds_on_the_other_or_the_layout_has_it() {
     assert!(judged > 4000, "{judged} pairs could be judged");
 }
 
-/// The table tells a file system that relates too much, or nothing, from the right one.
+/// The table distinguishes a file system that relates too much, or nothing, from the right one.
 #[test]
 fn each_planted_fault_shows_in_the_table() {
     let template = Template::new();

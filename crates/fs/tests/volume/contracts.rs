@@ -1,5 +1,5 @@
-//! What the contracts other than `ordered` promise to callers: when a call is durable, and whom
-//! it waits for. What a crash leaves is explored in `steadfast-crash`.
+//! The promises of the contracts other than `ordered`: when a call is durable, and which streams
+//! it waits for. `steadfast-crash` explores the states after a crash.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -48,7 +48,7 @@ fn lookup(fs: &Fs, name: &[u8]) -> steadfast_vfs::Result<Ino> {
     fs.lookup(&Caller::root(), fs.root(), name).map(|a| a.ino)
 }
 
-/// Content that tells file, version and place.
+/// Content that identifies file, version and place.
 fn content(file: u64, version: u64, block: u64) -> [u8; BLOCK_SIZE] {
     let mut bytes = [0; BLOCK_SIZE];
     for (i, chunk) in bytes.chunks_exact_mut(8).enumerate() {
@@ -349,7 +349,7 @@ fn mapped(disk: &Disk<MemoryStore>) -> u64 {
     mapped
 }
 
-/// Story: the disk was never told of deleted files, so the layer kept and moved their blocks for ever.
+/// Story: blocks of deleted files were never trimmed, so the layer kept and moved them for ever.
 #[test]
 fn corner_49_deleted_files_leave_the_disk_and_what_lives_again_stays() {
     for contract in Contract::ALL {

@@ -211,8 +211,8 @@ fn is_refusal(errno: Errno) -> bool {
     matches!(errno, Io | NoMem | NoSpc | OpNotSupp | RoFs)
 }
 
-/// Whether what was reported is a refusal of what the model can do; an error if it is neither that nor
-/// what the model reports.
+/// Whether the reported result refuses an operation that succeeds in the model; an error if it is neither that nor
+/// the model's result.
 pub(crate) fn is_refused(
     position: usize,
     step: &Step,

@@ -75,7 +75,7 @@ impl Node {
 }
 
 /// The mode without set-user-id, and without set-group-id where that means privilege:
-/// group-executable, or changed by someone outside the group.
+/// group-executable, or changed by a user outside the group.
 pub(super) fn without_set_id(perm: u16, in_group: bool) -> u16 {
     let mut perm = perm & !SET_UID;
     if perm & SET_GID != 0 && (perm & GROUP_EXEC != 0 || !in_group) {

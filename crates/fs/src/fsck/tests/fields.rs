@@ -1,5 +1,5 @@
 //! Corner 35, field by field: every field of every structure takes each value that code tends to
-//! trip over, behind a checksum that holds. Nothing is random: case `n` is always the same.
+//! trip over, under a valid checksum. Nothing is random: case `n` is always the same.
 //!
 //! `cargo test` takes every [`STRIDE`]th case; `STEADFAST_LONG=1` all of them and as many pairs.
 //! `STEADFAST_CASE=n` runs one.

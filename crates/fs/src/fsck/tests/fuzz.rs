@@ -123,7 +123,7 @@ pub(super) struct Near {
     pub(super) paths: Vec<String>,
     /// There is a volume to be repaired.
     pub(super) repairable: bool,
-    /// The superblock lies, behind a checksum that holds.
+    /// The superblock is wrong, under a valid checksum.
     pub(super) forged: bool,
 }
 
