@@ -103,7 +103,7 @@ pub(crate) fn independent(
 }
 
 /// Checks a disk that a cut at `moment` left, and the volume when it has been mounted and used;
-/// `mounted` hears when the tree has been compared. Returns the tree.
+/// `mounted` is called when the tree has been compared. Returns the tree.
 pub(crate) fn recovered<D: BlockDevice>(
     disk: &Arc<D>,
     history: &Promise,
@@ -253,7 +253,7 @@ fn use_up(fs: &Fs, found: &Snapshot, empty_free: u64) -> Result<(), String> {
     }
     make_orphan(fs).map_err(|e| fail("orphan in", b"/", e))?;
     fs.sync().map_err(|e| fail("sync", b"/", e))?;
-    // Children sort behind their directories: backwards, they go first.
+    // Children sort after their directories: backwards, they go first.
     for (path, entry) in found.entries.iter().rev() {
         let mut above = path.rsplitn(2, |b| *b == b'/');
         let name = above.next().unwrap_or_default();

@@ -1,5 +1,5 @@
 //! The exploration: scenarios within a budget of images, on several threads, and the
-//! shrinking of what they find.
+//! shrinking of violations.
 
 use crate::Contract;
 use crate::check::{self, Counts, Depth};

@@ -63,7 +63,7 @@ impl Client {
         u64::MAX - self.left.load(Ordering::Relaxed)
     }
 
-    /// Takes up to `wanted` of what is left.
+    /// Takes up to `wanted` of the rest.
     fn take(&self, wanted: u64) -> u64 {
         let left = self.left.load(Ordering::Relaxed);
         let granted = left.min(wanted);
@@ -254,7 +254,7 @@ impl Chip {
         let (memory, tree) = self.set_up(scenario)?;
         let whole = self.run_whole(&memory, tree, scenario, options.mutation)?;
         let mut rng = Rng::new(options.seed ^ whole.operations.rotate_left(32) ^ whole.sent);
-        // Each place, with a few fates of what was under way, if the budget allows.
+        // Each place, with a few fates of unsynced pages, if the budget allows.
         let all = FATES * (whole.operations + whole.sent + 2);
         let left = budget.saturating_sub(counts.images).min(all);
         for n in 0..left {
@@ -423,7 +423,7 @@ impl Chip {
     }
 }
 
-/// Closes of what is open.
+/// Closes of all open handles.
 fn closing(handles: &Handles) -> Vec<Step> {
     let close = |handle: &u32| Step::new(0, Op::Close { handle: *handle });
     handles.keys().map(close).collect()

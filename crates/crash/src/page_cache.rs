@@ -1,6 +1,6 @@
 //! What stands between programs and a volume under `relaxed`: a kernel with a write-back cache.
 //!
-//! Writes stay in memory, page by page. A page is sent, as one write of what of it lies inside the file, alone or with
+//! Writes stay in memory, page by page. A page is sent, as one write of its part inside the file, alone or with
 //! its neighbours, when
 //!
 //! * the exploration lets time pass ([`PageCache::pass_time`]): some pages, in any order;

@@ -34,7 +34,7 @@ impl Promise {
         Promise::Ordered(Box::new(History::with_rules(initial, rules)))
     }
 
-    /// Notes an operation that was answered. An error says what the model answers.
+    /// Notes an operation that was answered. An error has the model's answer.
     pub(crate) fn record(&mut self, step: &Step, result: OpResult) -> Result<(), String> {
         let recorded = match self {
             Promise::Ordered(history) => history.record(step, result),

@@ -56,7 +56,7 @@ pub enum Mutation {
     InPlaceOverLogged,
     /// Blocks that an unproved record covers are overwritten in place.
     InPlaceUnproved,
-    /// Overwrites go in place behind the end of the file that is durable.
+    /// Overwrites go in place past the durable end of the file.
     InPlacePastEnd,
     /// Patches over data written in place do not hold their whole sectors.
     NarrowPatches,
@@ -153,7 +153,7 @@ impl Mutation {
         Mutation::TruncateKeeps,
     ];
 
-    /// Those that let streams build on each other, which only `ordered` tells apart.
+    /// Those that let streams build on each other; only `ordered` distinguishes streams.
     const OF_STREAMS: [Mutation; 6] = [
         Mutation::SlotsEarly,
         Mutation::GapsEarly,

@@ -450,7 +450,7 @@ fn form(fs: &Fs, ino: Ino) -> (Form, u64) {
     (form, fs.getattr(me, ino).unwrap().blocks)
 }
 
-/// An access control list has its name in a code, and a number only where an entry names somebody.
+/// An access control list has its name in a code, and a number only where an entry names a user or group.
 fn stored_acl_bytes(value: &[u8]) -> usize {
     let acl = Acl::from_xattr(value).unwrap().unwrap();
     let entries = acl.entries().iter();

@@ -153,7 +153,7 @@ pub fn geometry_for(
 }
 
 /// A snapshot-consistent disk over an emulated flash memory. See the module's header. Dropped, it
-/// flushes nothing: the client alone says what survives.
+/// flushes nothing: only the client's flushes decide what survives.
 pub struct Disk<S: Store> {
     /// `None` only when a rollback failed.
     layer: Mutex<Option<Box<Layer<S>>>>,
@@ -170,7 +170,7 @@ impl Disk<ImageStore> {
     /// Makes an image file with a new, empty disk in it; an existing file is refused.
     ///
     /// # Errors
-    /// [`DiskError`]; no file is left behind.
+    /// [`DiskError`]; no file is left.
     pub fn create(
         path: &Path,
         geometry: steadfast_flash::Geometry,
@@ -464,7 +464,7 @@ impl<S: Store + Send + 'static> BlockDevice for Disk<S> {
         let mut entered = self.enter(request)?;
         let flushed = entered.layer(request)?.flush();
         drop(entered);
-        // After a failure, too: threads that wait would wait in vain.
+        // After a failure, too: otherwise threads would wait for ever.
         self.flushed.notify_all();
         flushed.map_err(|error| request.failed(error))
     }

@@ -221,7 +221,7 @@ mod tests {
         Ftl::mount(disk.into_platform(), shape, policy()).unwrap()
     }
 
-    /// Found by an obligation in `proofs/smt`: behind a mount, roots failed in three anchors in a row, and the
+    /// Found by an obligation in `proofs/smt`: after a mount, roots failed in three anchors in a row, and the
     /// fourth, with the only durable root, was erased for the next try. A crash there lost the disk.
     #[test]
     fn corner_50_the_durable_root_stays_when_all_other_anchors_fail() {

@@ -19,17 +19,17 @@ pub struct Faults {
     pub skip_commit_tag: bool,
     /// The last of a run of delta pages does not say that it commits.
     pub skip_delta_commit: bool,
-    /// Recovery takes pages behind the last commit.
+    /// Recovery accepts pages after the last commit.
     pub accept_uncommitted: bool,
-    /// Recovery goes on behind a missing page.
+    /// Recovery goes on after a missing page.
     pub skip_gap: bool,
-    /// Recovery does not look past the end of what it found.
+    /// Recovery does not look past the end of the logs.
     pub trust_the_end: bool,
     /// A damaged root hides the roots after it in its anchor.
     pub damaged_root_ends: bool,
     /// Pages say that a commit is durable before it is.
     pub flushed_early: bool,
-    /// Blocks are erased though no durable delta page says what their pages said.
+    /// Blocks are erased though no durable delta page has the changes of their pages.
     pub forget_age: bool,
     /// A mount erases blocks without valid sectors that the end of the log lies in.
     pub free_tail: bool,

@@ -12,7 +12,7 @@
 //! has a fixed place, and a root is written once in thousands of flushes.
 //!
 //! **Why a crash is safe.** The state of flash is: the newest root's map, changed by the committed
-//! delta pages from the root's position on, changed by the data pages behind the last one, up to
+//! delta pages from the root's position on, changed by the data pages after the last one, up to
 //! the last commit before the first number that is missing or damaged.
 //!
 //! 1. A flush programs its pages, the commit last, and returns after one sync. Before the sync,
@@ -20,15 +20,15 @@
 //! 2. Delta pages, map pages and tables are written only when a flush has just committed, and
 //!    say nothing that is not committed; whether they survive a crash makes no difference.
 //! 3. A block is erased only when a committed state has stopped naming its sectors (two-phase
-//!    collection, SCFTL §3.4), and the delta pages that say what its own pages said
+//!    collection, SCFTL §3.4), and the delta pages with the changes of its own pages
 //!    are durable. Delta and map blocks are erased when a newer root is durable.
 //! 4. Streams go on in announced blocks only, which are durably erased before, and a mount begins
-//!    with fresh ones. So a page that a crash left behind is never taken for a new one; besides,
+//!    with fresh ones. So a page that a crash left never counts as a new one; besides,
 //!    it carries another *incarnation*, which every mount changes.
 //! 5. Every page names the newest commit that was durable when it was programmed. A page that names
 //!    a newer commit than a mount has found proves that the medium lost a page, and the mount
-//!    refuses the disk (`past`). So rot is not taken for the end of a log; only the newest flush,
-//!    of which no later page knows, is taken for torn if its pages are damaged.
+//!    refuses the disk (`past`). So rot does not pass for the end of a log; only the newest flush,
+//!    of which no later page knows, counts as torn if its pages are damaged.
 //!
 //! What is shown of this, and what is by hand: `proofs/coq` proves the ordering argument of a model, without page
 //! search and failed programs; `proofs/smt` checks this source method by method, for all values of states of given

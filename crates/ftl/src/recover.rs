@@ -124,7 +124,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     }
 
     /// Returns to the last flush of the disk that the memory holds. If a page of the newest flush is damaged and no
-    /// later page knows of that flush, it is taken for torn by a crash: the disk returns to the flush before.
+    /// later page knows of that flush, it counts as torn by a crash: the disk returns to the flush before.
     ///
     /// # Errors
     /// [`FtlError::NotFormatted`], [`FtlError::OtherGeometry`], [`FtlError::OtherVersion`],
@@ -201,8 +201,8 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.read_tables(root)?;
         let ends = self.follow_logs(from, counted, damaged)?;
         self.look_past(&ends)?;
-        // What was found behind the run is durable with the first sync (`say_found`): a memory that kept its power
-        // may not have it on the medium yet.
+        // Pages found after the run are durable with the first sync (`say_found`): a memory that kept its power
+        // may not have them on the medium yet.
         self.flushed = ends.frontier.number;
         Ok(())
     }
@@ -411,13 +411,13 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         if short && !self.faults.skip_mount_checkpoint {
             P::part(self, "checkpoint", Self::checkpoint_whole)?;
         }
-        // The run says what the end of the log said.
+        // The run has the changes of the log's end.
         self.blocks.settle_invalid();
         self.restock()?;
         self.make_room()
     }
 
-    /// A delta run says what was found, and where the streams go on; then it is durable, and found
+    /// A delta run records the recovered state, and where the streams go on; then it is durable, and found
     /// by the next mount: where the log announced it, or where a new root leads to.
     pub(crate) fn say_found(&mut self, goes_on: bool) -> Result<(), P::Error> {
         self.incarnation = self.incarnation + P::W::of(1);

@@ -420,8 +420,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// One bit of a copy of the memory rots. A mount refuses that, or the disk is what it was at its newest flush or at the
-    /// one before, but for sectors that are named as lost.
+    /// One bit of a copy of the memory rots. A mount refuses it, or the disk has the state of its newest flush or of the
+    /// one before, except sectors that are named as lost.
     fn rot(&mut self, nand: &Nand<MemoryStore>, flushing: bool) -> Result<(), String> {
         let geometry = *nand.geometry();
         let at = Address {

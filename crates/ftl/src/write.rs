@@ -235,7 +235,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// all writes of the epoch, so that replaying in order is right.
     ///
     /// Room: trims may overlap, and each sector is looked at once all the same. So a range ends where a
-    /// trim does, or at a sector that has a place: which the host wrote in this epoch, behind its trim, for
+    /// trim does, or at a sector that has a place: the host wrote it in this epoch, after its trim, because
     /// no other call gives a place to one that has none. That makes as many ranges as trims and writes
     /// at most, and no more than the epoch's pages that `Limits::rounding` keeps for them. Commits that
     /// a flush adds find nothing trimmed.

@@ -84,7 +84,7 @@ struct Report {
     again: u64,
 }
 
-/// Epochs of random writes, a cut in every other one. Whatever the policy: the epoch behind a flush or a mount is
+/// Epochs of random writes, a cut in every other one. Whatever the policy: the epoch after a flush or a mount is
 /// whole, and a crash returns to the last flush.
 fn cut_epochs(
     geometry: Geometry,
@@ -149,7 +149,7 @@ fn cut_epochs(
     Ok(())
 }
 
-/// On several memories. Few flushes commit more than once: most of what a flush must move, it moves before.
+/// On several memories. Few flushes commit more than once: a flush moves most sectors before its commit.
 fn cut_all(faults: Faults) -> Result<(), String> {
     for (dies, sectors, epoch) in [(1, 1, 8), (1, 1, 16), (1, 1, 48), (4, 2, 16)] {
         let mut report = Report::default();

@@ -32,7 +32,7 @@ pub const XATTR_SHUTDOWN: &str = "system.steadfast.shutdown";
 /// the second becomes how many bytes were trimmed.
 pub const IOCTL_TRIM: u32 = 0xc018_5879;
 
-/// Reading this attribute tells the device of all free space; its value is how many bytes that was.
+/// Reading this attribute trims all free space; its value is the number of bytes.
 pub const XATTR_TRIM: &str = "system.steadfast.trim";
 
 /// Its value is the counters since the mount, by line: name, space, value.
@@ -138,8 +138,8 @@ pub fn shut_down(path: &Path, how: Shutdown) -> io::Result<()> {
 /// Most bytes of counters.
 const STATS_BYTES_MAX: usize = 64 << 10;
 
-/// Counters of the server behind the mount at (or above) `path`, by name, since the mount.
-/// What ends in `_now` goes up and down; `shut_down_now` is 1 after [`shut_down`].
+/// Counters of the server of the mount at (or above) `path`, by name, since the mount.
+/// Counters that end in `_now` go up and down; `shut_down_now` is 1 after [`shut_down`].
 ///
 /// # Errors
 /// As for [`sync`].
@@ -230,7 +230,7 @@ pub fn health(path: &Path) -> io::Result<Health> {
     })
 }
 
-/// Process id of the server behind the mount at (or above) `path`.
+/// Process id of the server of the mount at (or above) `path`.
 ///
 /// # Errors
 /// As for [`sync`].

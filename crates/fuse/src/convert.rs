@@ -68,7 +68,7 @@ impl NodeNumbers {
     }
 }
 
-/// The generation that tells uses of one inode number apart.
+/// The generation that distinguishes uses of one inode number.
 pub(crate) fn generation(attr: &Attr) -> Generation {
     Generation(attr.generation)
 }

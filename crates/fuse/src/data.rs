@@ -354,7 +354,7 @@ impl Server {
         /// `SEEK_HOLE`.
         const HOLE: i32 = 4;
         if self.policy.write_back() {
-            // What has not been written back would be taken for a hole. The kernel stops asking, and says that all is data.
+            // A page that has not been written back would pass for a hole. The kernel stops asking, and says that all is data.
             return Err(Errno::ENOSYS);
         }
         let whence = match whence {

@@ -1,8 +1,8 @@
 //! What the kernel keeps of a mount with a write-back cache, and how a program has it sent.
 //!
-//! syncfs(2) has the kernel send everything that it keeps, and returns before it has arrived: of a FUSE mount, only fsync(2) of a
-//! file waits for that. But the kernel tells how many requests of a mount wait or are being served
-//! (`/sys/fs/fuse/connections`). When there are none, what was sent before has arrived.
+//! syncfs(2) makes the kernel send all its cached pages, and returns before they have arrived: on a FUSE mount, only fsync(2) of a
+//! file waits for that. But the kernel reports the number of requests of a mount that wait or are being served
+//! (`/sys/fs/fuse/connections`). When there are none, everything sent before has arrived.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,7 +20,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// From one look to the next.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// What has become of what the kernel kept.
+/// The outcome for the kernel's cached pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Sent {
     /// All that was written before has arrived.

@@ -298,7 +298,7 @@ impl Server {
         })
     }
 
-    /// All names, a NUL behind each.
+    /// All names, each followed by a NUL.
     pub(crate) fn xattrs(&self, request: &Requester, node: INodeNo) -> Result<Vec<u8>, Errno> {
         let (caller, ino) = (self.identity.reader(request), self.ino(node));
         let names = self

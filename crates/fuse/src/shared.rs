@@ -1,4 +1,4 @@
-//! What all protocol threads have in common: the file system behind its gate, and how the
+//! The state that all protocol threads share: the file system and its gate, and how the
 //! server answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};

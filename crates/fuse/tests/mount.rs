@@ -647,7 +647,7 @@ fn a_buffered_read_during_a_direct_write_leaves_no_stale_page() {
     assert_eq!(fs::read(m.join("file")).unwrap(), [b'b'; 8192]);
 }
 
-/// A limit of Linux (6.18), stated in steadfast(7): what was stored through mmap behind the end of a file comes into sight
+/// A limit of Linux (6.18), stated in steadfast(7): bytes stored through mmap past the end of a file become visible
 /// when the file grows. The kernel keeps the page while the size changes and writes it back afterwards, with the new size:
 /// the server sees a write like any other. Should a kernel zero the rest of the page, it passes, too.
 #[test]

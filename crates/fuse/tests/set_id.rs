@@ -43,7 +43,7 @@ fn as_other<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Makes a program that everybody may write to, with these bits, and has the kernel know it.
+/// Makes a program that all users may write to, with these bits, and makes the kernel cache it.
 fn program(path: &Path, mode: u32) {
     fs::copy("/usr/bin/id", path).unwrap();
     let file = OpenOptions::new().write(true).open(path).unwrap();

@@ -308,7 +308,7 @@ fn the_environment_names_a_stream_where_it_is_looked_at() {
     m.eventually("the daemon writes", |_| m.join("done").exists());
     all_in(&m, "daemon", 2);
     clear(&m);
-    // What is no name is none; and what somebody sets comes first.
+    // An invalid name is ignored; and a stream that was set comes first.
     with("a/b", ": > $D/b").run();
     all_in(&m, "", 1);
     clear(&m);

@@ -21,7 +21,7 @@ struct Traced {
 }
 
 impl Traced {
-    /// As root, whom the kernel need not ask whether a file may be opened.
+    /// As root: the kernel need not ask the server whether root may open a file.
     fn new(change: impl FnOnce(&mut MountOptions)) -> Option<Traced> {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: for other users, OPEN and RELEASE are among the requests");

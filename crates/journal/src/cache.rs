@@ -47,7 +47,7 @@ impl Entry {
 }
 
 enum Slot {
-    /// Being read from its home; the number tells this reader from later ones.
+    /// Being read from its home; the number distinguishes this reader from later ones.
     Loading(u64),
     Ready(Entry),
 }

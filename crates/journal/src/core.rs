@@ -308,7 +308,7 @@ pub(crate) struct Core {
     unproved: Vec<Run>,
     /// Records up to here are proved by a durable tail header.
     proved_seq: u64,
-    /// Releases that the client has not been told of yet.
+    /// Releases that the client has not received yet.
     pub(crate) releasing: u32,
     /// Flushes under way, in the order in which they began.
     flushing: BTreeSet<u64>,

@@ -204,7 +204,7 @@ impl Inner {
         }
     }
 
-    /// Becomes the committer, of what `ids` need above all, if there is none and there is something to commit.
+    /// Becomes the committer, above all for the needs of `ids`, if there is no committer and something to commit.
     pub(crate) fn lead(
         &self,
         core: &mut MutexGuard<'_, Core>,

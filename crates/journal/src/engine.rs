@@ -32,7 +32,7 @@ pub(crate) struct Inner {
     /// The core's word that it refuses everything.
     pub(crate) refuses: Arc<AtomicBool>,
     pub(crate) core: Mutex<Core>,
-    /// Something in the core changed that a thread may wait for, but for the end of a batch.
+    /// Something in the core changed that a thread may wait for, except the end of a batch.
     pub(crate) changed: Condvar,
     /// Threads that wait for a batch wait here, by its sequence number: the end of a batch wakes exactly its own threads,
     /// and one of the next batch to carry that out.
@@ -169,7 +169,7 @@ impl Inner {
         core
     }
 
-    /// Tells the client of what left the quarantine (`Core::releasing` counts it until then).
+    /// Reports the blocks that left the quarantine to the client (`Core::releasing` counts them until then).
     pub(crate) fn released(&self, runs: &[Run]) {
         if runs.is_empty() {
             return;

@@ -44,7 +44,7 @@ pub enum Error {
         /// The block.
         at: BlockNo,
     },
-    /// A change of a block behind the end of the device.
+    /// A change of a block past the end of the device.
     #[error("block {at} lies behind the end of the device, which has {blocks} blocks")]
     OutOfRange {
         /// The block.

@@ -200,7 +200,7 @@ impl Journal {
         &self.inner
     }
 
-    /// Names the program whose delayed work closing calls for, and that hears of released blocks.
+    /// Sets the client: closing a transaction requests its delayed work, and released blocks are reported to it.
     pub fn set_client(&self, client: Weak<dyn Client>) {
         self.inner.set_client(client);
     }

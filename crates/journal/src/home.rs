@@ -9,7 +9,7 @@
 //! * no thread closes an epoch between the first write of a batch and its last: the ledger is locked;
 //! * a batch fits an epoch: credits are writes of an epoch, and what all transactions have
 //!   reserved is never more than one;
-//! * of what is written outside of batches nothing is seen before a batch says so: new blocks, which
+//! * data written outside of batches is not visible before a batch makes it so: new blocks, which
 //!   no committed image names; or it may be seen at any time: data in place (`place`). So if the
 //!   epoch has no room for what comes next, an epoch that ends *between* batches leaves the tree of the last one;
 //! * a batch that fails half-way leaves the ledger torn, and no thread closes an epoch any more. The next
@@ -29,7 +29,7 @@
 //! Which thread waits: the one that led the batch; the acknowledger, for what the flusher sent. A thread that syncs sends
 //! beside others only if enough threads share the request (`policy::sends_beside`).
 //!
-//! Committed images are never ahead of what the device was given, so blocks need no place in memory afterwards,
+//! Committed images are never ahead of the device's writes, so blocks need no place in memory afterwards,
 //! and blocks that an acknowledged batch freed can be reused at once.
 //!
 //! *Trims.* The journal trims freed blocks, or the device would keep and move them for ever. A batch's freed
@@ -319,7 +319,7 @@ impl Inner {
         stats.trimmed_blocks += blocks;
     }
 
-    /// When everything is durable: tells the device of the rest.
+    /// When everything is durable: trims the rest.
     pub(crate) fn trim_rest(&self) -> Result<()> {
         let Some(epoch) = &self.epoch else {
             return Ok(());

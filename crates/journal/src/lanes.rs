@@ -34,7 +34,7 @@ pub(crate) struct Lane {
     /// Log blocks reserved for operations to come, and how many it may keep.
     pub(crate) credit: u64,
     pub(crate) credit_max: u64,
-    /// The core wants to be asked for every beginning, and told of every end.
+    /// Operations take their credits from the core, and report their ends to it at once.
     pub(crate) slow: bool,
     /// Number of the last operation that was committed.
     number: u64,
@@ -121,7 +121,7 @@ impl AllLanes<'_> {
         }
     }
 
-    /// From now on the core is asked for every beginning, and told of every end.
+    /// From now on, operations take their credits from the core, and report their ends to it at once.
     pub(crate) fn slow_down(&mut self, core: &mut Core) {
         for lane in &mut self.0 {
             lane.slow = true;

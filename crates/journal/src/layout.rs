@@ -21,8 +21,8 @@
 //!       covered runs, each  block u64 | count u32 | 0 u32 | hash [32]
 //! ```
 //!
-//! A *position* counts log blocks since the volume was made, so it also tells laps of
-//! the circular log apart. Hashes are BLAKE3, keyed by the volume: a header or record
+//! A *position* counts log blocks since the volume was made, so it also distinguishes laps of
+//! the circular log. Hashes are BLAKE3, keyed by the volume: a header or record
 //! of another volume, epoch, sequence or lap never validates (corner 11).
 
 use crate::Region;

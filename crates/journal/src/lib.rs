@@ -52,7 +52,7 @@
 //! | `changes` | what an operation brings to its transaction |
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `home`, `epoch` | without a log: a batch is written home and its epoch is closed |
-//! | `discards` | freed blocks that the device was not told of |
+//! | `discards` | freed blocks that are not trimmed yet |
 //! | `workers` | commit interval and checkpoints in the background |
 //! | `place` | data written in place, outside of transactions |
 //! | `recover`, `replay` | scan, verdict, replay |
@@ -299,7 +299,7 @@ pub struct Config {
     pub trim_blocks: u64,
     /// Planted faults, for the crash harness alone.
     pub faults: Faults,
-    /// What hears of the core's decisions.
+    /// Receives the core's decisions.
     pub probe: Probe,
 }
 
@@ -387,7 +387,7 @@ pub struct Faults {
     pub replay_before_verdict: bool,
     /// Checkpoints write patches of covered blocks home before the covering record is proved.
     pub install_unproved: bool,
-    /// Recovery goes on behind a record that it could not accept.
+    /// Recovery goes on after a record that it could not accept.
     pub replay_past_bad: bool,
     /// Operations are absorbed into transactions that are closed and not laid yet.
     pub absorb_frozen: bool,
@@ -462,7 +462,7 @@ pub struct Stats {
     pub home_blocks: u64,
     /// Blocks that left the quarantine.
     pub released_blocks: u64,
-    /// Runs of freed blocks that the device was told of.
+    /// Runs of freed blocks that were trimmed.
     pub trims: u64,
     /// Blocks in them.
     pub trimmed_blocks: u64,

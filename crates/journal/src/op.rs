@@ -86,7 +86,7 @@ pub struct Op<'a> {
     frees: Vec<Run>,
     data: Around,
     attached: Vec<(u64, Credits)>,
-    /// Upper bound of what it uses so far: what each call may have added.
+    /// Upper bound of its use so far: the sum of the bounds of its calls.
     used: Credits,
     /// Log bytes of `used` that calls have added which are not edits.
     fixed_bytes: u64,
@@ -160,7 +160,7 @@ impl<'a> Op<'a> {
         Ok(())
     }
 
-    /// Upper bound of what an edit adds to the log.
+    /// Upper bound of the log bytes of an edit.
     fn bytes_of(&self, (at, edit): (BlockNo, Option<Edit>)) -> u64 {
         let known = (self.find(at)).is_some_and(|i| self.blocks[i].is_changed());
         match self.inner.config.commit_mode {
@@ -173,7 +173,7 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Upper bound of what all edits take in the log, with a further one.
+    /// Upper bound of the log bytes of all edits, with a further one.
     fn edit_bytes(&self, further: Option<(BlockNo, Option<Edit>)>) -> u64 {
         let known = further.and_then(|(at, _)| self.find(at));
         let new = match (known, further) {

@@ -193,7 +193,7 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// The entry that begins at `from`, as [`Entries::position`] told.
+    /// The entry that begins at `from`, a position from [`Entries::position`].
     pub(crate) fn at(bytes: &[u8], from: usize) -> Option<Entry> {
         Cursor::new(bytes, from as u64).entry().ok()
     }

@@ -426,8 +426,8 @@ impl Recoverer<'_> {
         read_log(&**self.device, &self.region, pos, blocks)
     }
 
-    /// The valid record at `pos`, if it is the one expected there. What the first block claims only
-    /// tells how much to read: the medium may say something else when it is asked again.
+    /// The valid record at `pos`, if it is the one expected there. The first block's claim only
+    /// decides how much to read: a second read of the medium may return something else.
     fn record_at(
         &self,
         pos: u64,

@@ -50,7 +50,7 @@ impl<'a> Made<'a> {
     }
 }
 
-/// What is left to be replayed of a chain: for each block its entries behind the newest revoke.
+/// The entries of a chain that must be replayed: for each block those after its newest revoke.
 pub(crate) struct Replay<'a> {
     device: &'a dyn BlockDevice,
     volume: &'a [u8; 16],

@@ -10,7 +10,7 @@ use crate::handle::Journal;
 use crate::{Result, seal_holds};
 use steadfast_block::{BLOCK_SIZE, BlockNo};
 
-/// Reads until damage is believed. One would do but for a block whose write began and ended around it.
+/// Reads before a block counts as damaged. One is not enough if the block is written during the read.
 const READS: usize = 3;
 
 /// What lies at the home of a metadata block.

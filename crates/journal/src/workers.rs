@@ -12,7 +12,7 @@ use crate::engine::Inner;
 use crate::sync::{MutexGuard, wait_timeout};
 use std::time::Duration;
 
-/// How often the checkpointer looks for work that it was not told of.
+/// How often the checkpointer looks for work without a signal.
 const WORKER_WAIT: Duration = Duration::from_millis(250);
 
 /// Commits what was closed because it was full, and what the timekeeper leaves.

@@ -596,7 +596,7 @@ mutation!(
     replay_before_verdict
 );
 
-/// Three streams fill most of the log behind a checkpoint and are committed as one record,
+/// Three streams fill most of the log after a checkpoint and are committed as one record,
 /// which wraps into the space that the checkpoint freed.
 fn wrap_behind_a_checkpoint(faults: Faults) -> std::result::Result<u64, String> {
     let blocks = BLOCKS + 70;

@@ -92,7 +92,7 @@ fn after(n: u64, skipped: &[u64]) -> [u64; SLOTS as usize] {
 
 /// What the workload saw of one planned failure.
 struct Seen {
-    /// Values put before the journal failed, but for the skipped ones.
+    /// Values put before the journal failed, without the skipped ones.
     put: u64,
     skipped: Vec<u64>,
     acknowledged: u64,

@@ -233,7 +233,7 @@ fn what_is_not_blank_is_never_formatted() {
     }
 }
 
-/// Nothing was committed at the interval unless somebody knew of `start_workers`.
+/// Story: nothing was committed at the interval unless the caller called `start_workers`.
 #[test]
 fn the_commit_interval_holds_without_further_ado() {
     let device = Arc::new(MemDevice::new(BLOCKS));

@@ -11,7 +11,7 @@
 //! volume or the new one. The last chunk may have been cut short: the descriptors of its missing pages have been there from
 //! the start, as zeros.
 //!
-//! The volume need not be recovered before: nothing of what it holds is touched.
+//! The volume need not be recovered before: growing touches none of its content.
 
 use crate::error::Error;
 use crate::layout::{Geometry, PAGE_BYTES, REGION_BYTES_MAX};

@@ -179,7 +179,7 @@ fn checksum(word: impl Fn(u64) -> u64) -> u64 {
     hash.digest()
 }
 
-/// Gives a copy the checksum of what it says.
+/// Gives a copy the checksum of its content.
 #[cfg(feature = "fuzz")]
 pub(crate) fn reseal(region: &Region, page: Page) {
     let sum = checksum(|at| region.load(page.at() + at));

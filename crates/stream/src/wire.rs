@@ -23,7 +23,7 @@ const NAME_AT: usize = 32;
 
 /// Longest value of an attribute that carries a list.
 pub const PAGE_BYTES_MAX: usize = 60 << 10;
-/// The first field of a page's last line, if there is another page; the second says what to ask for.
+/// The first field of a page's last line, if there is another page; the second names that page.
 pub const NEXT: &str = "next";
 
 /// The number of bytes of a message, where an ioctl's number has them.
@@ -52,7 +52,7 @@ pub const XATTR_SYNC: &str = "system.steadfast.stream.sync";
 pub const XATTR_SHOW: &str = "system.steadfast.stream.show";
 /// Read, with a dot and a number to begin with: a page of streams.
 pub const XATTR_LIST: &str = "system.steadfast.stream.list";
-/// Read, with a dot and a number to begin with: a page of what streams did.
+/// Read, with a dot and a number to begin with: a page of the streams' counts.
 pub const XATTR_STATS: &str = "system.steadfast.stream.stats";
 /// Read, with a dot and how many to leave out: a page of merges.
 pub const XATTR_MERGES: &str = "system.steadfast.stream.merges";

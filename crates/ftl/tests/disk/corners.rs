@@ -77,7 +77,7 @@ fn corner_46_a_cut_at_every_operation_of_flush_checkpoint_and_recovery() {
 
 /// Found by the long stress test, once in a million operations: blocks of the log's end in which
 /// every sector was overwritten since counted as erasable in a mount. A cut after they were erased,
-/// and before the mount's delta run was durable, lost the flushes behind them.
+/// and before the mount's delta run was durable, lost the flushes after them.
 #[test]
 fn corner_46_a_mount_erases_no_block_that_the_end_of_the_log_lies_in() {
     let keeps = |faults: Faults| {
@@ -566,7 +566,7 @@ fn flushes_wear_no_block_more_than_the_others() {
 }
 
 /// Found by the stress test: a victim that the host emptied was erased, filled and full again
-/// while its old list of sectors was being walked; the block was then taken for unreadable.
+/// while its old list of sectors was being walked; the block then counted as unreadable.
 #[test]
 fn a_victim_that_is_emptied_meanwhile_is_dropped() {
     let mut disk = disk();

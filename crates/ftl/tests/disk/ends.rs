@@ -244,7 +244,7 @@ fn a_delta_region_is_kept_and_bounds_what_a_mount_follows() {
 }
 
 /// Found by the measurement of boot times: where the map stream is open in several blocks, the older map and the newer one
-/// each end in twice as many, and one mount behind was taken for many in a row: it wrote a whole checkpoint, and took 170 ms
+/// each end in twice as many, and one later mount counted as many in a row: it wrote a whole checkpoint, and took 170 ms
 /// instead of 20.
 #[test]
 fn a_mount_has_room_for_the_blocks_that_the_map_ends_in() {

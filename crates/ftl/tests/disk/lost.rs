@@ -57,8 +57,8 @@ fn contents(disk: &mut Disk) -> Vec<u64> {
     (0..SECTORS).map(|sector| read(disk, sector)).collect()
 }
 
-/// The memory behind a cut at this operation of a flush in which the delta log's end is lost, the contents that were
-/// flushed before and that are by this flush, and whether it returned.
+/// The memory after a cut at this operation of a flush in which the delta log's end is lost, the contents that were
+/// flushed before it and by it, and whether the flush returned.
 fn lost(cut: u64) -> (Memory, [Vec<u64>; 2], bool) {
     let (flushes, last, next) = rehearsal();
     let mut disk = disk();
@@ -67,7 +67,7 @@ fn lost(cut: u64) -> (Memory, [Vec<u64>; 2], bool) {
         disk.flush().unwrap();
     }
     round(&mut disk, flushes);
-    // The run's last page, and behind the next flush's programs it again, and again.
+    // The run's last page, and after the next flush's programs the same page again, and again.
     let again = last + next + 1;
     let nand = disk.platform_mut().nand_mut();
     inject(nand, FaultOp::Program, [last, again, again + 1]);
@@ -164,7 +164,7 @@ fn corner_50_a_mount_that_moves_the_delta_log_may_be_cut_anywhere_and_again() {
     assert!(cuts > 20, "{cuts}");
 }
 
-/// Neither do failures in that mount, alone or three in a row, nor a cut behind them.
+/// Neither do failures in that mount, alone or three in a row, nor a cut after them.
 #[test]
 fn corner_50_a_mount_that_moves_the_delta_log_bears_failures() {
     let (nand, expected) = at_the_end();

@@ -1,5 +1,5 @@
 //! One bit rots in one page. A mount then returns to the newest flush, or refuses the disk and names the page. It
-//! returns to the flush before only if the page is of the newest flush: nothing tells that from a torn program.
+//! returns to the flush before only if the page is of the newest flush: this case looks like a torn program.
 
 use crate::common::{Disk, EPOCH, bytes, disk_on, geometry, mount, put, read};
 use crate::ends::with_region;
@@ -50,7 +50,7 @@ enum Then {
     Ends,
 }
 
-/// Flushes of a few random sectors each; the last is behind the rest of the history.
+/// Flushes of a few random sectors each; the last comes after the rest of the history.
 fn aged(
     mut disk: Disk,
     flushes: u64,
@@ -346,7 +346,7 @@ fn a_disk_whose_roots_are_all_damaged_is_damaged_and_not_unformatted() {
         let roots: Vec<_> = (programmed(&aged.nand).into_iter())
             .filter(|(_, at, _)| at.block < 4)
             .collect();
-        // The newest of a new disk; then all: behind a format there is a root that says that there was no disk yet.
+        // The newest of a new disk; then all: after a format there is a root that says that there was no disk yet.
         for &(_, at, _) in roots.iter().rev() {
             nand.damage(at, |page| page[9] ^= 1).unwrap();
         }

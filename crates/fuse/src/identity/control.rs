@@ -347,7 +347,7 @@ impl Resolver {
     }
 }
 
-/// A stream as a message tells it.
+/// A stream as a message.
 fn answer(member: &Member) -> Message {
     member.as_ref().map_or_else(
         || Message {

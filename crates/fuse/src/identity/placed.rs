@@ -88,7 +88,7 @@ impl Process {
         }
     }
 
-    /// Whether it has not ended; `None` if it has no descriptor that tells.
+    /// Whether it has not ended; `None` if it has no descriptor to check.
     pub(crate) fn alive(&self) -> Option<bool> {
         self.handle.as_ref().map(|handle| handle.alive())
     }

@@ -33,7 +33,7 @@ const ENVIRONMENT_BYTES_MAX: usize = 4 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Id(u64);
 
-/// A descriptor that tells whether a thread or process still lives.
+/// A descriptor that shows whether a thread or process still lives.
 #[derive(Debug)]
 pub(crate) enum Handle {
     /// Becomes readable at the end.
@@ -124,7 +124,7 @@ pub(crate) struct Proc {
 }
 
 impl Proc {
-    /// Opens `/proc` if it tells about this process's namespace, and about all of it.
+    /// Opens `/proc` if it shows this process's namespace, and all of it.
     ///
     /// # Errors
     /// What is wrong with it, for people.

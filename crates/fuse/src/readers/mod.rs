@@ -13,8 +13,8 @@
 //!   on their way back; a thread that is called back is counted, and no longer among the
 //!   parked, before it runs;
 //! * no thread parks unless another one reads: a request always finds a reader;
-//! * no thread parks before each has begun a request once, and has so been given the
-//!   guard that tells when it leaves for good (the mount is gone);
+//! * no thread parks before each has begun a request once, and so has the
+//!   guard that reports when it leaves for good (the mount is gone);
 //! * once a thread has left, no thread parks any more.
 
 mod place;

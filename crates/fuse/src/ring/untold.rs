@@ -24,7 +24,7 @@ fn field(header: &fuse_uring_req_header, at: usize) -> u32 {
     u32::from_ne_bytes(bytes.unwrap_or_default())
 }
 
-/// The field that the protocol crate does not pass on: the umask of what is made, the open file's flags where one is read.
+/// The field that the protocol crate does not pass on: the umask of a new inode, the open file's flags of a read.
 pub(super) fn untold(header: &fuse_uring_req_header) -> u32 {
     match header.in_header().opcode {
         // fuse_mkdir_in: mode, umask.

@@ -2,10 +2,10 @@
 //! journal runs them on `u64` and byte slices, `proofs/smt` on a solver's terms, to show what
 //! they promise for all bytes there are.
 //!
-//! What keeps that possible: numbers are [`Word`]s with ordinary operators, and no operation
+//! The rules that keep this possible: numbers are [`Word`]s with ordinary operators, and no operation
 //! may overflow; bytes are read through [`Bytes`] alone, and never out of range; a loop whose
 //! length comes from the medium is a [`Bytes::repeat`]; nothing outside this folder is used.
-//! Hashing is behind [`Keyed`]. The format is in `layout`.
+//! [`Keyed`] hides the hash. The format is in `layout`.
 
 pub(crate) mod record;
 pub(crate) mod scan;
@@ -58,7 +58,7 @@ pub(crate) trait Bytes: Copy {
     ) -> Result<(), E>;
 }
 
-/// Where encoded bytes go: at the end of what is there.
+/// Receives encoded bytes: appends them to those that it has.
 pub(crate) trait Sink<B: Bytes> {
     /// `N` bytes, 8 at most, little-endian. The value fits them.
     fn put<const N: usize>(&mut self, value: B::Word);

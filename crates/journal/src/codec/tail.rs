@@ -140,7 +140,7 @@ pub(crate) fn judged<W: Word>(header: &TailHeader<W>, pos: W, seq: W) -> TailHea
     }
 }
 
-/// The header of a log that is empty from `pos` and `seq` on, behind one of `generation`.
+/// The header of a log that is empty from `pos` and `seq` on, after one of `generation`.
 pub(crate) fn empty<W: Word>(generation: W, epoch: W, pos: W, seq: W) -> TailHeader<W> {
     TailHeader {
         generation: generation + W::of(1),

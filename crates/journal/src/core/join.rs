@@ -1,5 +1,5 @@
-//! The core's way from an operation to a running transaction: whom it relates to, merging, and
-//! what the transaction owns afterwards.
+//! The core's way from an operation to a running transaction: which transactions it relates to, merging, and
+//! the blocks and objects that the transaction owns afterwards.
 
 use super::objects::{Namer, ObjectList};
 use super::streams::Share;

@@ -51,7 +51,7 @@ impl Core {
         self.acked_pos > self.durable_tail_pos
     }
 
-    /// Admits an operation, or says what it has to wait for. Reserves its log blocks, and
+    /// Admits an operation, or returns the reason why it must wait. Reserves its log blocks, and
     /// possibly more for others of its lane: returns how many more.
     pub(crate) fn admit(&mut self, stream: StreamId, credits: Credits) -> Result<u64, Blocked> {
         if self.closing {

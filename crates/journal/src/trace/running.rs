@@ -45,7 +45,7 @@ pub(super) struct Written {
     /// Number of events up to its write, that included.
     pub(super) at: usize,
     pub(super) place: Place,
-    /// The bytes that count; what is behind them is filling.
+    /// The bytes that count; the bytes after them are filling.
     pub(super) bytes: Arc<[u8]>,
     /// How the checker calls it.
     pub(super) name: String,
@@ -281,7 +281,7 @@ impl Running<'_> {
         Writing::Header
     }
 
-    /// A write to the log: the first one of a record tells the record, which takes all of them.
+    /// A write to the log: the first one of a record identifies the record, which takes all of them.
     fn log(&mut self, events: &[Event], at: usize) -> Writing {
         if self.parts_left > 0 {
             return Writing::Record;

@@ -104,7 +104,7 @@ enum Stop {
     Flush {
         fails: bool,
     },
-    /// The next write at this block or behind.
+    /// The next write at this block or after it.
     WriteFrom(u64),
 }
 
@@ -573,7 +573,7 @@ fn corner_14_no_flush_counts_beside_one_that_reports_a_failure_later() {
         spawn(move || journal.checkpoint())
     };
     slow.until_inside();
-    // The device tells the loss of a write to one flush only, and it may be this record's.
+    // The device reports the loss of a write to one flush only, and it may be this record's.
     let sync = {
         let journal = journal.clone();
         spawn(move || journal.sync(StreamId(1), &[]))

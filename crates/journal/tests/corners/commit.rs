@@ -184,7 +184,7 @@ fn corner_05_a_block_covered_and_freed_by_one_record_is_reused_behind_its_proof(
 /// Where a transaction is when the next operation of its stream comes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Way {
-    /// Closed, behind another stream's record.
+    /// Closed, after another stream's record.
     Closed,
     Written,
     Flushed,

@@ -245,7 +245,7 @@ pub(crate) fn number(block: &Block, offset: usize) -> u64 {
 }
 
 /// Whether a state is one that operations leave: each adds to one block what it takes from another,
-/// so the sum over all is zero; and behind each reference is the data that it names.
+/// so the sum over all is zero; and each reference leads to the data that it names.
 pub(crate) fn look(disk: &MemDevice) -> Result<(), String> {
     let mut sum = 0u64;
     for at in (0..META).map(BlockNo) {

@@ -228,7 +228,7 @@ fn cuts<W: World>(world: &W, watch: &Watch, trace: &mut Trace, end: usize) {
     }
 }
 
-/// Recovers from an image, cut once more on the way, and tells the checker of both.
+/// Recovers from an image, cut once more on the way, and passes both recoveries to the checker.
 fn recover_traced<W: World>(
     world: &W,
     watch: &Watch,

@@ -1,4 +1,4 @@
-//! Work that is split into numbered units, done by several threads, with progress told by the caller's thread.
+//! Work that is split into numbered units, done by several threads; the caller's thread reports progress.
 //!
 //! Promise: the results are in the order of the units, so they do not depend on the number of threads.
 

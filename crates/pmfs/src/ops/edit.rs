@@ -57,7 +57,7 @@ impl<'f> Supply<'f> {
 }
 
 impl<'a, 'f> Edit<'a, 'f> {
-    /// A change that leaves everything as it is, but for these times.
+    /// A change of these times alone.
     #[inline]
     pub(super) fn new(disk: &Disk, times: Times) -> Edit<'a, 'f> {
         Edit {

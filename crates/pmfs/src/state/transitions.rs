@@ -141,7 +141,7 @@ const fn row<A: Stated, E: Evidence, X, B: Stated>(
     }
 }
 
-/// A row of what a set of descriptors does to a page, from a function.
+/// A row for the effect of a set of descriptors on a page, from a function.
 const fn page<X, S: Named>(
     by: &'static str,
     from: &'static str,

@@ -96,7 +96,7 @@ fn one_of_several_threads_that_want_the_same_name_gets_it() {
         // All of them may have it, one after the other.
         together(THREADS, |n| {
             let (from, to) = ((dirs[n], &b"own"[..]), (r, &b"target"[..]));
-            // Another link of what is there: nothing happens.
+            // Another link to the same inode: nothing happens.
             let moved = v.rename(&root(), from, to, RenameMode::Replace);
             assert_eq!(moved.is_err(), n == won);
         });

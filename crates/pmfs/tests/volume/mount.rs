@@ -1,4 +1,4 @@
-//! Mounting: each rule of recovery, told as the crash that needs it.
+//! Mounting: each rule of recovery, shown by a crash that needs it.
 //!
 //! Every volume here goes through [`recovered`], which cuts recovery at every store, runs it again, compares a read-only
 //! mount, and other numbers of threads.
@@ -210,7 +210,7 @@ fn the_slot_of_a_finished_rename_is_used_again() {
     let mut v = Volume::new(1 << 20);
     let page = v.dir_page(ROOT_INODE, 0);
     let file = v.inode(FileKind::Regular, 0);
-    // The page is full but for the old name.
+    // The page is full except for the old name.
     for k in 2..64 {
         v.name(Place::new(page, k), format!("{k}").as_bytes(), file);
     }

@@ -159,7 +159,7 @@ impl Volume {
         page
     }
 
-    /// Stores a slot but for its commit word. Returns its tag.
+    /// Stores a slot without its commit word. Returns its tag.
     pub fn body(&mut self, place: Place, name: &[u8]) -> u64 {
         let tag = self.tag();
         let word = Tag {

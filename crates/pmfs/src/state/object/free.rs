@@ -341,14 +341,14 @@ impl FreeSpace {
     }
 
     /// Takes a free inode, or `None` if there is none: of those where this thread begins one with a small number. An inode in
-    /// its last generation stays unused for good, because a reference to it could not be told from one to its successor.
+    /// its last generation stays unused for good, because a reference to it would look like one to its successor.
     pub fn inode(&self, m: &Medium) -> Option<FreeInode<'_>> {
         let shards = self.inodes.len();
         let home = home(shards);
         for turn in 0..shards {
             let Padded(shard) = &self.inodes[(home + turn) % shards];
             while let Some(number) = shard.take() {
-                // A line of a birth that a crash cut must not be taken for one of this birth.
+                // A line of a birth that a crash cut must not pass for one of this birth.
                 let at = m.geometry().inode_at(number);
                 let (birth, header) = (m.load(at + inode::BIRTH), m.load(at + inode::EXTRA));
                 if let Some(generation) = last_generation(birth, header).checked_add(1) {
