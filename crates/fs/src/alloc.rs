@@ -36,7 +36,7 @@ const _: () = assert!(WORDS as u64 * 64 == GROUP_BLOCKS);
 /// What an allocation is for: how deep it may dig.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
-    /// Ordinary changes: not what is reserved, not the emergency space.
+    /// Ordinary changes: neither reserved blocks nor the emergency space.
     Normal,
     /// Nodes for the tree of a file whose preallocated blocks are written: half of the emergency space too.
     Splitting,

@@ -10,7 +10,7 @@
 //!   names with equal hashes share a leaf; the leftmost key is 0 and that leaf stays until the
 //!   directory goes; every other leaf has an entry;
 //! * no entry points to another, so streams may add and remove entries of one leaf on their
-//!   own; what *moves* entries or changes a leaf's bounds relates its block exclusively
+//!   own; an operation that *moves* entries or changes a leaf's bounds relates its block exclusively
 //!   (ccfs §3.3, corner 57).
 //!
 //! The caller holds the directory's lock: exclusively to change it, shared to look.
@@ -42,7 +42,7 @@ const HEADER: usize = size_of::<DirEntryHeader>();
 /// Cookies of one hash value.
 const SPARE: u64 = 1 << COOKIE_SPARE_BITS;
 
-/// EINVAL, ENOENT or ENAMETOOLONG for what cannot be the name of an entry; `.` and `..` too are refused.
+/// EINVAL, ENOENT or ENAMETOOLONG for bytes that cannot be the name of an entry; `.` and `..` too are refused.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     match policy::is_dots(name) {
         true => Err(Errno::Inval.into()),

@@ -5,7 +5,7 @@
 //! A check writes nothing: the log is applied in memory. A *repair* first recovers the
 //! volume as a mount does, closes the journal, and then works on the home blocks of the
 //! quiet volume: one pass finds, plans and writes ([`plan`] says in which order), and the
-//! next one must find nothing. Of a damaged journal, what can be read is applied; then it is
+//! next one must find nothing. Of a damaged journal, the readable records are applied; then it is
 //! replaced by an empty one before anything else is touched, so that nothing old is ever
 //! replayed over a repair.
 //!
@@ -75,7 +75,7 @@ pub type ProgressSink = Arc<dyn Fn(Progress) + Send + Sync>;
 /// How to check.
 #[derive(Clone)]
 pub struct FsckOptions {
-    /// Put right what is found; else nothing is written.
+    /// Repair the findings; else nothing is written.
     pub repair: bool,
     /// Receives the progress of the check.
     pub progress: Option<ProgressSink>,
@@ -246,7 +246,7 @@ fn open_journal(
     };
     let home = || Source::home(device.clone(), volume.uuid);
     let Some(region) = volume.region() else {
-        // The device is what the last batch left.
+        // The device has the state of the last batch.
         let mut block = [0; BLOCK_SIZE];
         let read = device.read(BlockNo(0), &mut block);
         if read.is_ok() && seal_holds(&volume.uuid, BlockNo(0), &block) && block[MOUNTED_AT] != 0 {
@@ -461,7 +461,7 @@ impl Superblocks {
         }
     }
 
-    /// Writes the superblock where it is not what it should be, also after a recovery that
+    /// Writes the superblock where it is wrong, also after a recovery that
     /// replayed something else there.
     fn restore(&self, device: &dyn BlockDevice) -> Result<(), Error> {
         for at in [BlockNo(0), BlockNo(self.volume.blocks - 1)] {

@@ -50,7 +50,7 @@ impl Gaps {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The stream's operation removed what lay in this space of a leaf.
+    /// The stream's operation removed the content of this space of a leaf.
     pub(crate) fn hold(
         &self,
         journal: &Journal,

@@ -28,7 +28,7 @@ use steadfast_block::{Block, BlockNo, SECTOR_SIZE};
 use steadfast_journal::Ticket;
 use steadfast_vfs::{Ino, Result};
 
-/// The ledger is searched for what has become durable when it has grown to this many.
+/// The ledger is searched for durable changes when it has grown to this many.
 const SWEEP_MIN: usize = 1024;
 
 /// What a change of a file concerns.

@@ -1,11 +1,11 @@
-//! What `in_place` remembers of files: overwrites that wait, and changes that are not durable.
+//! The memory of `in_place`: overwrites that wait, and changes that are not durable.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use steadfast_journal::Ticket;
 use steadfast_vfs::Ino;
 
-/// What the last changes of a file were, as long as they are not durable.
+/// The last changes of a file, as long as they are not durable.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Changes {
     /// Of its size.

@@ -307,7 +307,7 @@ pub(crate) fn choose(
     chosen
 }
 
-/// Looks at the blocks that pages will leave: closing must not meet what can be met now.
+/// Looks at the blocks that pages will leave: an error must come now, not while the transaction closes.
 ///
 /// # Errors
 /// EUCLEAN, EIO.

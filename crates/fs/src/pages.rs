@@ -32,7 +32,7 @@ pub(crate) enum Target {
     Written(BlockNo),
     /// In a written block, to be overwritten in place.
     InPlace(BlockNo),
-    /// Not in memory yet, to be delayed over what the file has there.
+    /// Not in memory yet, to be delayed over the file's content there.
     New(Under),
 }
 
@@ -108,7 +108,7 @@ pub(crate) struct Pages {
 pub(crate) struct Needs {
     /// Blocks, for data and tree nodes.
     pub(crate) blocks: u64,
-    /// Log bytes for what closing changes.
+    /// Log bytes of the changes at closing.
     pub(crate) log_bytes: u64,
 }
 
@@ -241,7 +241,7 @@ impl Pages {
         tally
     }
 
-    /// Writes into a page, which appears if it is not there, over what the file has there.
+    /// Writes into a page; makes it, over the file's content, if it is not in memory.
     pub(crate) fn write(&mut self, page: u64, offset: usize, bytes: &[u8], under: Under) {
         if let Some(block) = self.map.get_mut(&page) {
             Arc::make_mut(block)[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -266,7 +266,7 @@ impl Pages {
         }
     }
 
-    /// Drops the pages in `from .. to`. What was kept for them stays kept.
+    /// Drops the pages in `from .. to`. Their reservations stay.
     pub(crate) fn drop_range(&mut self, from: u64, to: u64) {
         if from >= to {
             return;

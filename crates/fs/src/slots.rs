@@ -1,6 +1,6 @@
 //! Inode slots: which are free, and taking and freeing them inside an operation.
 //!
-//! Inode blocks are allocated on demand and freed with their last inode. What is free is found lazily: a group's
+//! Inode blocks are allocated on demand and freed with their last inode. Free slots are found lazily: a group's
 //! inode-block bitmap when the group is first used, inode blocks in batches when a slot is looked for. Invariants:
 //!
 //! * a slot in a mask of [`Known`] is free in the current image and not claimed. Every stream may take an *open* one:
@@ -80,7 +80,7 @@ struct State {
     room: BTreeSet<(Option<StreamId>, BlockNo)>,
     /// The operations of each stream that made it hold slots, oldest first.
     holds: BTreeMap<StreamId, VecDeque<(BlockNo, Ticket)>>,
-    /// The journal's commits when it was last asked what is durable.
+    /// The journal's commits when it was last asked for durable operations.
     asked_at: u64,
     /// Inode blocks to look into, of the groups whose bitmaps were read. From the back: the newest, emptiest first.
     unknown: HashMap<u64, Vec<BlockNo>>,
@@ -330,7 +330,7 @@ impl Slots {
         }
     }
 
-    /// What streams hold for operations that are durable is open. Hold no lock of this module.
+    /// Opens the slots that streams hold for operations which are durable now. Hold no lock of this module.
     pub(crate) fn settle(&self, store: &Store) {
         let mut streams: Vec<StreamId> = {
             let mut state = self.lock();
@@ -621,7 +621,7 @@ fn free_block(work: &mut Work<'_>, block: BlockNo) -> Result<()> {
 }
 
 /// Frees the blocks whose last inodes were freed side by side, each in the stream that freed them if that is not durable.
-/// Hold no lock. Says what went wrong.
+/// Hold no lock. Returns the error.
 pub(crate) fn reap(store: &Store, slots: &Slots) -> Vec<String> {
     let mut warnings = Vec::new();
     while slots.any_empty.load(Ordering::Relaxed) {

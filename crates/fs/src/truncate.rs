@@ -50,7 +50,7 @@ pub(crate) fn free_bytes(
     Ok(bytes.unwrap_or(0))
 }
 
-/// What a change of size does to the inode's object, once nothing can fail any more.
+/// The change of the inode's object at a change of size, made when nothing can fail any more.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Resized {
@@ -350,7 +350,7 @@ mod tests {
         }
         fs.store.journal.sync_all().unwrap();
         begin_truncation(&fs, ino, 8192 + 100);
-        // No reader sees what is cut off, whether or not it is freed already.
+        // No reader sees the cut blocks, whether or not they are freed already.
         assert!(fs.seek_file(ino, 8292, Seek::Data).is_err());
         fs.store.journal.sync_all().unwrap();
         let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));

@@ -3,7 +3,7 @@
 //! becomes visible at once; dropped, nothing remains: the journal forgets the patches and
 //! the allocator takes the claims back (corner 30).
 //!
-//! [`Store`] is what every part of a mounted file system works on: journal, geometry,
+//! [`Store`] is the common state of all parts of a mounted file system: journal, geometry,
 //! allocator. Neighbours: `alloc` (claims), `reader` (metadata images), everything above.
 
 use crate::alloc::{Allocator, Purpose, bit_of, is_used};
@@ -440,7 +440,7 @@ impl<'a> Work<'a> {
         self.at_end.push(Box::new(f));
     }
 
-    /// What lay in this space of a directory's leaf is removed. The caller holds the directory's lock.
+    /// The content of this space of a directory's leaf is removed. The caller holds the directory's lock.
     pub(crate) fn leave_gap(&mut self, leaf: BlockNo, space: Range<u16>) {
         self.gaps.push((leaf, space));
     }

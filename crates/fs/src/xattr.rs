@@ -398,7 +398,7 @@ mod tests {
             }
         }
 
-        /// Whatever bytes there are, they are refused or mean exactly what they say, and the check
+        /// Any bytes are refused, or decode to exactly their content, and the check
         /// says the same of them as the mount.
         #[test]
         fn corner_35_any_bytes_in_an_inode_are_attributes_or_refused(

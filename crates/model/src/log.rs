@@ -1,4 +1,4 @@
-//! The *logical log*: what a journal promises, as a value that runs.
+//! The *logical log*: the promise of a journal, as a value that runs.
 //!
 //! GoJournal §6.1 (figure 7) specifies a write-ahead log as a list of multiwrites and
 //! a lower bound of what is durable; a crash keeps any prefix not shorter than the bound. Here

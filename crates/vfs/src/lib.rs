@@ -1,4 +1,4 @@
-//! What a file system offers, and what a front end may ask of it.
+//! The interface between file systems and front ends.
 //!
 //! [`FileSystem`] is inode-based with POSIX semantics. Front ends (FUSE, NFS) and
 //! library users call it; they own no storage logic. Every call names its
@@ -10,7 +10,7 @@
 //!
 //! /// Makes a file durable under its name, with its content or not at all. Works on any file system.
 //! fn publish(fs: &dyn FileSystem, name: &[u8], content: &[u8]) -> Result<()> {
-//!     // What is done in one stream survives a crash in its order.
+//!     // The operations of one stream survive a crash in their order.
 //!     let me = Caller { stream: Stream(7), ..Caller::root() };
 //!     let node = NewNode { kind: FileKind::Regular, perm: 0o644, rdev: 0 };
 //!     let file = fs.mknod(&me, fs.root(), b"new", &node)?.ino;
@@ -320,7 +320,7 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// What one of several callers that sync together wants durable ([`FileSystem::fsync_together`]).
+/// The request of one of several callers that sync together ([`FileSystem::fsync_together`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Wanted {
     /// The stream of its operations.

@@ -143,11 +143,11 @@ problems! {
     XattrInvalid, Damage, "drops the attributes that lie there";
     /// The extended attributes in an inode are malformed, or it has a block of them too.
     XattrInline, Damage, "drops the attributes that lie in the inode";
-    /// The permission bits of an inode are not what its access ACL says.
+    /// The permission bits of an inode differ from its access ACL.
     AclMode, Damage, "makes the permission bits what the list says";
     /// The superblock does not name a feature that is in use.
     FeatureMissing, Damage, "names it";
-    /// An entry of the orphan directory is not what one looks like.
+    /// An entry of the orphan directory has the wrong form.
     OrphanEntry, Damage, "removes it";
     /// An inode without names, or an unfinished truncation, waits for the next mount.
     OrphanPending, Note, "leaves it to the next mount";
@@ -300,7 +300,7 @@ impl Log {
         self.paths.entry(ino).or_insert_with(path);
     }
 
-    /// Whether a repair has nothing to do: what waits in the log it has applied before.
+    /// Whether a repair has nothing to do: it has applied the log's changes before.
     pub(super) fn is_clean(&self) -> bool {
         self.counts
             .keys()

@@ -1,5 +1,5 @@
 //! Threads in each other's way, without any lock of the test's: removals, creations, renames and
-//! lookups of a few names, whose inode numbers go round. Each result is held against what is allowed.
+//! lookups of a few names, whose inode numbers are reused. Each result must be an allowed one.
 
 use crate::common::*;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use steadfast_model::Snapshot;
 use steadfast_testkit::Random;
 use steadfast_vfs::{Attr, Caller, Errno, FileKind, FileSystem, Ino, NewNode, RenameMode, Result};
 
-/// Names of one kind. What has such a name always is of that kind, and carries its mark.
+/// Names of one kind. An inode with one of these names always is of that kind, and carries its mark.
 #[derive(Clone, Copy)]
 struct Kind {
     letter: char,

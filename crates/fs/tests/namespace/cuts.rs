@@ -1,5 +1,5 @@
 //! Power cuts in the middle of removals and truncations that take several operations, at
-//! every point: what is left is whole, old or new, and no space is lost (corner 29).
+//! every point: each file is whole, old or new, and no space is lost (corner 29).
 
 use crate::common::*;
 use std::sync::Arc;

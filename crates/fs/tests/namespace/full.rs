@@ -1,5 +1,5 @@
-//! Volumes filled to the last block in many ways (corners 24 and 30): what finds no space leaves
-//! no trace, syncs of what was accepted never fail, space can always be made, and the counted free
+//! Volumes filled to the last block in many ways (corners 24 and 30): an operation that finds no space leaves
+//! no trace, syncs of accepted changes never fail, space can always be made, and the counted free
 //! blocks are those that the check counts.
 
 use crate::common::*;

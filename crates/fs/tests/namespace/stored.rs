@@ -134,7 +134,7 @@ fn list_and_mode_change_together_wherever_the_power_goes() {
     }
 }
 
-/// Older programs would write to what is immutable: they must not write to the volume at all.
+/// Older programs would write to immutable files: they must not write to the volume at all.
 #[test]
 fn the_superblock_names_flags_from_the_first_one_on() {
     let mut v = Volume::new(16);

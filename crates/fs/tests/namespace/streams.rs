@@ -1,4 +1,4 @@
-//! Streams: what one fsync makes durable, and what it leaves alone.
+//! Streams: the changes that one fsync makes durable, and those that it leaves alone.
 
 use crate::common::*;
 use std::sync::Arc;

@@ -222,7 +222,7 @@ fn corner_50_failing_pages_and_blocks_lose_nothing() {
     }
 }
 
-/// What a client left that died is not there for the next one, without any crash of the device.
+/// Unflushed writes of a client that died are not there for the next one, without any crash of the device.
 #[test]
 fn a_dead_clients_epoch_is_forgotten() {
     let disk = made(4096, Contract::Ordered);
@@ -292,7 +292,7 @@ fn a_device_that_does_not_return_to_its_last_flush_is_refused() {
     let refused = mkfs(&*short, &options(Contract::Ordered), &mut |_, _| {});
     let why = refused.unwrap_err().to_string();
     assert!(why.contains("larger epoch"), "{why}");
-    // A volume that was copied to such a device says what is missing.
+    // A volume that was copied to such a device names the missing feature.
     let disk = made(4096, Contract::Ordered);
     let copy = Arc::new(MemDevice::new(4096));
     let mut bytes = vec![0; 4096 * BLOCK_SIZE];

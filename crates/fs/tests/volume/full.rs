@@ -1,4 +1,4 @@
-//! A full volume: what is preallocated can be written to its last byte, what fits in part is written in part.
+//! A full volume: preallocated space can be written to its last byte, and a write that fits in part is written in part.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::sync::Arc;
@@ -59,7 +59,7 @@ fn take_everything(fs: &Fs, ino: Ino) -> u64 {
             }
         }
     }
-    // Files without a tree take what is left.
+    // Files without a tree take the rest.
     for n in 0..200 {
         let small = create_if(fs, &format!("small{n}"));
         let Some(small) = small else { break };

@@ -309,7 +309,7 @@ fn run(seed: u64, contract: Contract, threads: u32, steps: usize, on: On) {
             &format!("seed {seed}, thread {n}, remounted"),
         );
     }
-    // Everything can be removed, and gives back what it took.
+    // Everything can be removed, and gives back its space.
     empty(&fs, fs.root());
     fs.unmount().unwrap();
     must_be_clean(device, "emptied");

@@ -51,7 +51,7 @@ impl From<&str> for Path {
 pub enum Target {
     /// What this path names.
     Path(Path),
-    /// What an [`Op::Open`] with this number opened; lives on when its names are gone.
+    /// The file that an [`Op::Open`] with this number opened; lives on when its names are gone.
     Handle(u32),
 }
 

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
-//! What the contract says, line by line.
+//! The contract, line by line.
 use super::*;
 use crate::op::Op;
 use steadfast_vfs::Time;

@@ -25,7 +25,7 @@ impl Node {
     /// Whether the mode lets the caller do all of `mask`, `checked` or not.
     pub(super) fn permits(&self, caller: &Caller, mask: u16) -> bool {
         if caller.uid == 0 {
-            // The superuser executes only what some user may execute.
+            // The superuser executes only files that some user may execute.
             return mask & EXEC == 0 || self.is_dir() || self.perm & 0o111 != 0;
         }
         if let Some(permits) = self.acl_permits(caller, mask & 7) {

@@ -22,9 +22,9 @@ use steadfast_vfs::Ino;
 const STRIDE: usize = 67;
 /// The same of those of the log.
 const LOG_STRIDE: usize = 7;
-/// What one case may take on a busy machine.
+/// Longest time of one case on a busy machine.
 const CASE_MAX: Duration = Duration::from_secs(300);
-/// What all of it may take of the address space, KiB: no number on the medium is believed.
+/// Most address space of the whole run, KiB: the code trusts no number on the medium.
 const MEMORY_MAX_KIB: u64 = 6 << 20;
 
 type Change = Rc<dyn Fn(&mut Image)>;

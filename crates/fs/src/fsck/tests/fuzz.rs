@@ -257,7 +257,7 @@ pub(super) fn survive(image: &Image, near: &Near, seed: u64) {
                 assert!(!near.repairable, "no repair: {error}");
                 continue; // no volume any more
             }
-            // A superblock that fits itself is believed: what it leaves out is no volume's.
+            // A superblock that is consistent in itself is trusted: blocks that it leaves out are no volume's.
             Ok(report) if report.outcome() == Outcome::DamageLeft && near.forged => continue,
             Ok(report) => {
                 assert_ne!(report.outcome(), Outcome::DamageLeft, "{:#?}", report);
