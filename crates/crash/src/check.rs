@@ -1,4 +1,4 @@
-//! One crash image: fsck as the cut left it, recover, compare with what the contract allows,
+//! One crash image: fsck as the cut left it, recover, compare with the states that the contract allows,
 //! cut the recovery, use the volume, fsck again.
 
 use crate::promise::Promise;
@@ -77,8 +77,8 @@ pub(crate) fn image(
     Ok(())
 }
 
-/// After each sync of one stream, what is durable and nothing else must be the tree with the fewest operations that the
-/// model allows: what the others did uncommitted can be lost.
+/// After each sync of one stream, the durable state alone must be the tree with the fewest operations that the
+/// model allows: uncommitted operations of the others can be lost.
 pub(crate) fn independent(
     run: &Recording,
     durable: Image,

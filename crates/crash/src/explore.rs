@@ -43,7 +43,7 @@ pub struct Options {
     pub medium: Medium,
     /// The contract of the volumes.
     pub contract: Contract,
-    /// Decides the order of the pairs, the random sequences, and what is sampled.
+    /// Decides the order of the pairs, the random sequences, and the samples.
     pub seed: u64,
     /// Crash images to check at least. Three fifths of them are of pairs of operations, the
     /// same number of each pair (from [`ALL_PAIRS_IMAGES`] on, all pairs are run); one of ten is
@@ -93,10 +93,10 @@ pub struct Progress {
     pub scenarios: u64,
 }
 
-/// A scenario after which a cut left what the contract forbids.
+/// A scenario after which a cut left a state that the contract forbids.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// The scenario, shrunk to what is needed.
+    /// The scenario, shrunk to the needed steps.
     pub scenario: Scenario,
     /// What was found, where.
     pub what: String,
@@ -373,7 +373,7 @@ pub(crate) fn one(options: &Options, scenario: &Scenario) -> Result<u64, String>
     Ok(counts.images)
 }
 
-/// Checks what is durable when a sync of one stream was answered.
+/// Checks the durable state when a sync of one stream was answered.
 fn syncs_alone(run: &Recording, scenario: &Scenario, counts: &mut Counts) -> Result<(), String> {
     let mut explorer = run.sim.explorer();
     let mut seen = None;
@@ -452,7 +452,7 @@ fn cut_everywhere(
     Ok(())
 }
 
-/// Leaves out what the violation does not need.
+/// Leaves out the steps that the violation does not need.
 fn shrink(stage: &Stage, scenario: &Scenario, options: &Options, what: String) -> Violation {
     let mut best = Violation {
         scenario: scenario.clone(),

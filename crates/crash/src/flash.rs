@@ -364,7 +364,7 @@ impl Chip {
         })
     }
 
-    /// A run to an early end, and what is found then.
+    /// A run to an early end, and the check of the disk then.
     fn run_short(
         &self,
         memory: &Memory,

@@ -1,4 +1,4 @@
-//! What was done to a volume and what its contract therefore allows: the model's history
+//! The operations on a volume and the states that its contract therefore allows: the model's history
 //! under that contract.
 
 use steadfast_fs::Contract;
@@ -91,7 +91,7 @@ impl Promise {
         }
     }
 
-    /// Whether a cut at `moment` may leave what was found; an error explains why not.
+    /// Whether a cut at `moment` may leave the found state; an error explains why not.
     pub(crate) fn check(&self, found: &Snapshot, moment: ordered::Cut) -> Result<(), String> {
         match self {
             Promise::Ordered(history) => {

@@ -1,4 +1,4 @@
-//! What is run: a set-up that is durable, and steps whose crash states are explored.
+//! A scenario: a set-up that is durable, and steps whose crash states are explored.
 
 use std::fmt;
 use steadfast_flash::Rng;
@@ -39,7 +39,7 @@ pub struct Scenario {
     /// Before each step whose number is a multiple of this, and after the last if their number is, all free space is
     /// trimmed, as `steadfast trim` does.
     pub trim_every: Option<usize>,
-    /// The streams have nothing to do with each other: after a sync of one, what the others did can be lost.
+    /// The streams do not relate: after a sync of one, the operations of the others can be lost.
     pub side_by_side: bool,
 }
 

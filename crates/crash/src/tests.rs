@@ -312,7 +312,7 @@ fn corner_26_an_overwrite_in_place_behind_the_durable_end_is_found() {
 }
 
 /// Two streams change inodes that lie in one block, and one of them syncs: a commit that takes the
-/// current image would bring half of what the other one did.
+/// current image would bring half of the other one's change.
 #[test]
 fn others_bytes_in_a_commit_are_found() {
     let step = |stream, line: &str| Step::new(stream, line.parse().unwrap());

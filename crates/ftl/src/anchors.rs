@@ -82,7 +82,7 @@ pub(crate) fn find_roots<P: Platform>(
     Ok(Roots { newest, damaged })
 }
 
-/// Says what lies here, and takes a root if it is newer than the one so far.
+/// Returns the kind of page here, and takes a root if it is newer than the one so far.
 pub(crate) fn look_for_root<P: Platform>(
     platform: &mut P,
     shape: &Shape,

@@ -29,7 +29,7 @@ pub struct Load {
     pub live: u64,
     /// Four writes of five go to a fifth of them.
     pub hot: bool,
-    /// Writes before what is measured, at random, when all are in use.
+    /// Random writes before the measurement, when all sectors are in use.
     pub aging: u64,
     /// Writes of an epoch.
     pub epoch: u64,

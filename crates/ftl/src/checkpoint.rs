@@ -98,7 +98,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         self.checkpoint_from(0)
     }
 
-    /// The same without the first `clean` map pages: what flash has of them is as in memory.
+    /// The same without the first `clean` map pages: these are the same in flash and in memory.
     pub(crate) fn checkpoint_from(&mut self, clean: u64) -> Result<bool, P::Error> {
         self.begin_checkpoint();
         self.checkpoint.written = P::W::of(clean);
@@ -352,7 +352,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Err(FtlError::WornOut)
     }
 
-    /// The root is durable: what older roots needed is not needed any more.
+    /// The root is durable: the pages of older roots are not needed any more.
     fn release(&mut self) {
         let _ = P::each("delta and map blocks", self.blocks.count, |block| {
             self.release_one(block);

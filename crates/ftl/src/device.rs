@@ -33,11 +33,11 @@ type Failure = FtlError<FlashError>;
 /// What a request does that the epoch has no room for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WhenFull {
-    /// Waits so long for a flush by another thread, then is refused with
-    /// [`FtlError::EpochFull`]. Nothing of it was done; the client flushes and comes again.
+    /// Waits at most this time for a flush by another thread, then is refused with
+    /// [`FtlError::EpochFull`]. No part of it was done; the client flushes and repeats it.
     Wait(Duration),
     /// Flushes, and goes on. For clients that expect no more of a disk than a bounded cache, and
-    /// do not know of epochs: after a crash the disk is what it was at the last flush, or at
+    /// do not know of epochs: after a crash the disk has the state of the last flush, or of
     /// a later moment when an epoch was full. Writes still survive in their order, and whole if
     /// they fit an epoch.
     Flush,
@@ -204,7 +204,7 @@ impl Disk<ImageStore> {
 
 impl Disk<Overlay<ImageStore>> {
     /// Opens an image file to look at the disk in it, together with others that do the same.
-    /// What the mount programs stays in memory: the file is not changed. Writes are refused.
+    /// The mount's programs stay in memory: the file is not changed. Writes are refused.
     ///
     /// # Errors
     /// [`DiskError`].
@@ -212,7 +212,7 @@ impl Disk<Overlay<ImageStore>> {
         Disk::look_at(ImageStore::open_read_only(path).map_err(image_error)?)
     }
 
-    /// The same, also while another process writes: what is seen may then be of different moments, so
+    /// The same, also while another process writes: the pages read may then be of different moments, so
     /// that errors mean nothing.
     ///
     /// # Errors
@@ -325,8 +325,8 @@ impl<S: Store> Disk<S> {
         layer.as_mut().map(|layer| look(layer))
     }
 
-    /// Forgets what was written since the last flush, as a crash would: for a client that begins
-    /// where another has died. What the memory had begun is let go to its end first, so that no
+    /// Forgets all writes since the last flush, as a crash would: for a client that begins
+    /// where another has died. Operations that the memory had begun are completed first, so that no
     /// failed program of the forgotten epoch is reported to the next.
     ///
     /// # Errors
@@ -341,7 +341,7 @@ impl<S: Store> Disk<S> {
         Ok(())
     }
 
-    /// Lets go of the flash memory; what was not flushed is lost. `None` after a rollback that
+    /// Releases the flash memory; unflushed writes are lost. `None` after a rollback that
     /// failed.
     pub fn into_nand(self) -> Option<Nand<S>> {
         let layer = self.layer.into_inner().ok().flatten();

@@ -67,7 +67,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     /// the one before.
     ///
     /// # Errors
-    /// As for [`flush`](Ftl::flush). What a flush before has made durable is not touched.
+    /// As for [`flush`](Ftl::flush). Durable data of earlier flushes is not touched.
     pub fn checkpoint(&mut self) -> Result<(), P::Error> {
         if self.stopped {
             return Err(FtlError::Stopped);
@@ -142,7 +142,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// Programs what waits, the last page committing, and syncs.
+    /// Programs all waiting pages, of which the last one commits, and syncs.
     pub(crate) fn commit(&mut self) -> Result<(), P::Error> {
         let n = P::W::of;
         let trims = self.trims.length() != n(0);
@@ -232,7 +232,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// Programs a failed page in another block, and changes what names its place.
+    /// Programs a failed page in another block, and changes the references to its place.
     pub(crate) fn again(
         &mut self,
         at: P::W,

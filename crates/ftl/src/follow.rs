@@ -35,7 +35,7 @@ pub(crate) struct Place<W> {
     pub(crate) announced: bool,
 }
 
-/// Such a place, and what lies there.
+/// A possible place of the next page, and its content.
 pub(crate) struct Head<P: Platform> {
     pub(crate) place: Place<P::W>,
     pub(crate) found: Option<Tagged<P>>,

@@ -47,7 +47,7 @@ pub struct Faults {
     pub forget_trim: bool,
     /// Changes go to delta pages before the flush that commits them.
     pub delta_early: bool,
-    /// A flush commits without moving what the reserve needs first.
+    /// A flush commits without first moving the sectors that the reserve needs.
     pub skip_reclaim: bool,
     /// A mount or flush leaves the reserve as it finds it.
     pub skip_room: bool,
@@ -99,7 +99,7 @@ pub struct Stats {
     pub flushes: u64,
     /// Data pages programmed, trims included.
     pub data_pages: u64,
-    /// Those of them that say what was trimmed.
+    /// Those of them that record trims.
     pub trim_pages: u64,
     /// Lists of sectors at the end of data blocks.
     pub summary_pages: u64,
@@ -406,7 +406,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         &mut self.platform
     }
 
-    /// Lets go of the flash memory; what was not flushed is lost.
+    /// Releases the flash memory; unflushed writes are lost.
     pub fn into_platform(self) -> P {
         self.platform
     }

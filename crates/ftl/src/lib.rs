@@ -1,13 +1,13 @@
-//! A snapshot-consistent flash translation layer: after a crash the disk is what it was at the last
-//! flush that returned or, if one was under way, at that one (SCFTL).
+//! A snapshot-consistent flash translation layer: after a crash the disk has the state of the last
+//! flush that returned or, if one was under way, of that one (SCFTL).
 //!
 //! An [`Ftl`] maps logical sectors to places in flash. [`Ftl::write`] and [`Ftl::trim`] change
 //! the map; [`Ftl::flush`] makes all changes since the last flush durable in one step.
 //!
-//! **What lies in flash.** Data pages name their sectors in the spare area, and are numbered
-//! without gaps over both data streams (what the host writes, what the collector moves). The
-//! last page of a flush says *commit*. What the pages say is gathered into *delta pages*, in a
-//! stream of their own, when there is a page full of it. A *full checkpoint* writes all map pages
+//! **Content of the flash.** Data pages name their sectors in the spare area, and are numbered
+//! without gaps over both data streams (host writes, and sectors moved by the collector). The
+//! last page of a flush says *commit*. The pages' changes of the map are gathered into *delta pages*, in a
+//! stream of their own, when they fill a page. A *full checkpoint* writes all map pages
 //! anew, a few after each flush, then the tables, then a *root* that names them. Nothing but roots
 //! has a fixed place, and a root is written once in thousands of flushes.
 //!
@@ -30,20 +30,20 @@
 //!    refuses the disk (`past`). So rot does not pass for the end of a log; only the newest flush,
 //!    of which no later page knows, counts as torn if its pages are damaged.
 //!
-//! What is shown of this, and what is by hand: `proofs/coq` proves the ordering argument of a model, without page
+//! Evidence, by machine and by hand: `proofs/coq` proves the ordering argument of a model, without page
 //! search and failed programs; `proofs/smt` checks this source method by method, for all values of states of given
 //! shapes at one geometry.
 //!
 //! The core is generic over [`Platform`]; policies (wear, hot and cold, victims) only propose,
-//! and what they propose is checked ([`Policy`]).
+//! and the layer checks each proposal ([`Policy`]).
 //!
 //! | module | job |
 //! |---|---|
 //! | `word` | numbers |
-//! | `platform` | what the layer runs on: words, pages, tables, flash |
+//! | `platform` | the base of the layer: words, pages, tables, flash |
 //! | `shape`, `limits` | geometry and address bits; how large an epoch and a disk can be |
-//! | `tag` | what the spare area of every page says |
-//! | `blocks` | what each block is used for |
+//! | `tag` | the content of the spare area of every page |
+//! | `blocks` | the use of each block |
 //! | `stream` | where the next page of each kind goes |
 //! | `map` | logical to physical, loaded page by page |
 //! | `write` | write, read, trim |

@@ -1,7 +1,7 @@
 //! How large an epoch and a disk can be: the bounds of SCFTL §3.4, from the real
 //! geometry. They are computed and enforced when a disk is made.
 //!
-//! With `S` sectors in a block, an epoch of `W` writes (and what a flush rounds up), and victims
+//! With `S` sectors in a block, an epoch of `W` writes (and the rounding of a flush), and victims
 //! of at most `N` valid sectors, the collector must move at most `K` victims in an epoch, with
 //!
 //! ```text
@@ -72,7 +72,7 @@ impl From<u64> for Intervals {
     }
 }
 
-/// What a disk can hold, and how much of the memory is for what.
+/// The size of a disk, and how its flash memory is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Sectors of the disk (`L`).
@@ -197,7 +197,7 @@ impl Limits {
         }
     }
 
-    /// Bytes of memory that the tables take: the map, what is known of its pages, and the blocks'.
+    /// Bytes of memory that the tables take: the map, the state of its pages, and the blocks'.
     #[must_use]
     pub fn memory_bytes(&self, shape: &Shape) -> u64 {
         let entries = self.map_pages << shape.entry_bits();
@@ -249,7 +249,7 @@ impl Limits {
                     + widths.host
                     + widths.moved;
                 if wanted <= newest {
-                    // Behind a crash two blocks are opened, and a victim is moved with what is left.
+                    // After a crash two blocks are opened, and a victim is moved with the rest.
                     let first =
                         2 + (rounded - epoch + shape.sectors + victim).div_ceil(block_sectors);
                     let reserve =

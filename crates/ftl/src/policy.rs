@@ -182,7 +182,7 @@ impl<P: Platform<W = u64>> Policy<P> for Tuned {
     }
 }
 
-/// What a proposal is worth: the block, if it is in range and used like this.
+/// Checks a proposal: returns the block, if it is in range and has this use.
 pub(crate) fn checked<P: Platform>(
     proposal: Option<P::W>,
     blocks: &Blocks<P>,

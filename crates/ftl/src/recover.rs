@@ -128,7 +128,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
     ///
     /// # Errors
     /// [`FtlError::NotFormatted`], [`FtlError::OtherGeometry`], [`FtlError::OtherVersion`],
-    /// [`FtlError::Corrupt`] if what was durable is damaged, and then nothing was changed;
+    /// [`FtlError::Corrupt`] if durable data is damaged, and then nothing was changed;
     /// [`FtlError::Flash`].
     pub fn mount(platform: P, shape: Shape, policy: Y) -> Result<Self, P::Error> {
         Ftl::mount_with(platform, shape, policy, Faults::default())
@@ -207,7 +207,7 @@ impl<P: Platform, Y: Policy<P>> Ftl<P, Y> {
         Ok(())
     }
 
-    /// What an older root needs may have been erased: then the damaged page is the newest root. A page of its
+    /// Pages that an older root needs may have been erased: then the damaged page is the newest root. A page of its
     /// tables that is damaged itself is named.
     fn blame(
         &mut self,

@@ -660,7 +660,7 @@ fn a_graceful_end_checkpoints_what_was_flushed_and_nothing_else() {
     assert_eq!(checkpoints(&disk), 0, "nothing is worth a checkpoint");
 }
 
-/// The power goes in it, or it fails: what was flushed is there.
+/// The power goes in it, or it fails: flushed data is there.
 #[test]
 fn a_graceful_end_may_fail() {
     for after in 0..40 {

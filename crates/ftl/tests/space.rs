@@ -1,4 +1,4 @@
-//! Free space: what the core promises whatever a policy proposes.
+//! Free space: the core's promises, whatever a policy proposes.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use steadfast_flash::{FlashError, Geometry, Latency, MemoryStore, Nand, Rng};
@@ -174,7 +174,7 @@ fn cut_all(faults: Faults) -> Result<(), String> {
 
 /// With a policy that moves nothing and a cut in every other epoch, blocks half filled took all room, those
 /// too that metadata may claim: the next mount found no block for its delta run, and a sound memory
-/// could not be mounted. A flush moves what it must by itself now, and leaves what others may claim.
+/// could not be mounted. Now a flush moves the sectors that it must by itself, and leaves the blocks that others may claim.
 #[test]
 fn corner_48_cuts_in_every_other_epoch_leave_room_whatever_the_policy() {
     cut_all(Faults::default()).unwrap();
@@ -237,7 +237,7 @@ fn corner_48_trims_of_one_range_again_and_again_leave_room() {
             let first = rng.below(sectors - 2 * writes);
             let before = disk.stats().trim_pages;
             let mut result = Ok(());
-            // The trims first: what is written between them they take again.
+            // The trims come first in order: they would undo writes between them.
             for turn in 0..epoch {
                 if result.is_err() {
                     break;

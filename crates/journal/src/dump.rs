@@ -1,8 +1,8 @@
 //! A dump of the journal: both tail headers, every record from the tail on, where the
-//! log ends and why, and what recovery makes of it.
+//! log ends and why, and the outcome of a recovery.
 //!
 //! Reads only, whatever the bytes are: damage is part of the output, never a reason to
-//! stop. Holds one record in memory at a time, besides what a read-only recovery takes.
+//! stop. Holds one record in memory at a time, besides the memory of a read-only recovery.
 //! The log is read twice, because only its last record says which records are proved.
 
 use crate::handle::Journal;
@@ -170,7 +170,7 @@ pub struct CoveredItem {
     pub state: CoveredState,
 }
 
-/// Whether covered blocks hold what their record says.
+/// Whether covered blocks match their record.
 #[derive(Clone, Debug)]
 pub enum CoveredState {
     /// They do.

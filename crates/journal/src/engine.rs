@@ -1,4 +1,4 @@
-//! What all threads of a journal share: the device, the cache, the core under its lock, and which threads each event
+//! The state that all threads of a journal share: the device, the cache, the core under its lock, and which threads each event
 //! wakes.
 
 use crate::cache::Cache;
@@ -49,7 +49,7 @@ pub(crate) struct Inner {
 }
 
 impl Inner {
-    /// What the threads of a journal share, before any worker runs. One operation may ask for `op_bytes_max`.
+    /// The shared state, before any worker runs. One operation may ask for `op_bytes_max`.
     pub(crate) fn new(
         device: Arc<dyn BlockDevice>,
         config: Config,

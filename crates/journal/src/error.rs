@@ -1,4 +1,4 @@
-//! What can go wrong in the journal. Errors are cheap to clone: the first failure is
+//! Errors of the journal. They are cheap to clone: the first failure is
 //! kept and reported to every later caller (sticky).
 
 use crate::{Credits, Kind};
@@ -91,7 +91,7 @@ pub enum Error {
         /// What.
         what: String,
     },
-    /// Only what is in memory was to be read ([`in_memory`](crate::in_memory)).
+    /// Only blocks in memory were to be read ([`in_memory`](crate::in_memory)).
     #[error("not in memory")]
     NotInMemory,
     /// The region given does not fit the device or the format.

@@ -1,4 +1,4 @@
-//! Bodies of the fuzz targets: what must hold whatever bytes a codec or a recovery is given.
+//! Bodies of the fuzz targets: conditions that hold for any bytes that a codec or a recovery reads.
 //! A violation is a panic. Behind the feature `fuzz`; no part of the public interface.
 //!
 //! The hashes are keyed by the volume's identity, which lies open in every image: so the
@@ -168,7 +168,7 @@ fn sealed_body(id: &Identity, data: &[u8]) {
     }
 }
 
-/// Does with a decoded record what recovery may do.
+/// Uses a decoded record as recovery may.
 fn use_record(record: &Record, buf: &[u8]) {
     let mut image = [0; BLOCK_SIZE];
     for entry in Entries::of(record, buf) {
@@ -569,7 +569,7 @@ fn check_recovery(bytes: &[u8]) -> Option<u64> {
     Some(recovery.records)
 }
 
-/// Dumps everything; returns what the dump says of recovery, and the newest checksums.
+/// Dumps everything; returns the dump's verdict on recovery, and the newest checksums.
 fn dump(device: &Arc<MemDevice>) -> (Result<Recovery>, HashMap<u64, Option<u64>>) {
     let mut sums = HashMap::new();
     let (mut headers, mut records, mut accepted) = (0, 0, 0);

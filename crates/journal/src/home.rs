@@ -26,7 +26,7 @@
 //!   do its transactions, marks and names of objects go, and only then are its freed blocks reused;
 //! * an epoch that fails is the end: the failure is sticky, in the device and here, so nothing later is acknowledged.
 //!
-//! Which thread waits: the one that led the batch; the acknowledger, for what the flusher sent. A thread that syncs sends
+//! Which thread waits: the one that led the batch; the acknowledger, for batches of the flusher. A thread that syncs sends
 //! beside others only if enough threads share the request (`policy::sends_beside`).
 //!
 //! Committed images are never ahead of the device's writes, so blocks need no place in memory afterwards,
@@ -37,9 +37,9 @@
 //! batch's epoch, after everything else. That order suffices:
 //!
 //! * a crash that takes back the trim takes back the batch that frees the block, too; after that batch no tree has the block;
-//! * a block is reused only after the batch that frees it, and what is written to it takes it out of
+//! * a block is reused only after the batch that frees it, and a write to it takes it out of
 //!   the waste under the ledger's lock; so no trim follows the new bytes;
-//! * trims get what room the epoch has left. Without room, or if the device refuses one, they wait for a later batch;
+//! * trims get the room that the epoch has left. Without room, or if the device refuses one, they wait for a later batch;
 //!   those that a crash forgets are only waste (`Journal::trim` finds them).
 
 use crate::core::{Batch, DataRun, HomeImage, PostImage};
@@ -351,7 +351,7 @@ impl Inner {
         self.wait_for_device(closed)
     }
 
-    /// Makes durable what was written outside of batches.
+    /// Makes writes outside of batches durable.
     pub(crate) fn flush_outside(&self) -> Result<()> {
         let Some(epoch) = &self.epoch else {
             return self.flush();

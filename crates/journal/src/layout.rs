@@ -1,4 +1,4 @@
-//! The on-disk format of the journal; what its codecs (`codec`) need of the volume; tail headers.
+//! The on-disk format of the journal; the parts of the volume that its codecs (`codec`) need; tail headers.
 //! Records are in `record`.
 //!
 //! ```text

@@ -37,19 +37,19 @@
 //! | `codec` | their codecs, and the scan's decisions, as `proofs/smt` reads them, too |
 //! | `seal` | checksums of metadata blocks |
 //! | `memory` | the default budget of uncommitted data |
-//! | `patch`, `mask` | what an operation changes in a block |
+//! | `patch`, `mask` | an operation's changes of a block |
 //! | `cache` | current and committed images |
 //! | `lanes` | where operations begin and end without the core's lock |
 //! | `core` | every decision; no I/O, no threads |
-//! | `streams`, `clock` | what is counted of streams; the time by which they are due |
+//! | `streams`, `clock` | counts of streams; the time by which they are due |
 //! | `op` | the open operation |
 //! | `around` | the data that it writes around the log |
 //! | `handle` | the journal's calls |
-//! | `engine` | what the threads share, and what wakes them |
+//! | `engine` | the threads' shared state, and the events that wake them |
 //! | `admit` | admission, commit in memory |
 //! | `drive` | closing, syncing, flushing |
 //! | `commit` | the committer: one record, one flush |
-//! | `changes` | what an operation brings to its transaction |
+//! | `changes` | the changes that an operation brings to its transaction |
 //! | `checkpoint` | home writes, tail headers, trimming |
 //! | `home`, `epoch` | without a log: a batch is written home and its epoch is closed |
 //! | `discards` | freed blocks that are not trimmed yet |
@@ -209,7 +209,7 @@ pub enum Object {
     Key(u64, u64),
 }
 
-/// Upper bounds of what an operation uses.
+/// Upper bounds of an operation's use of resources.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Credits {
     /// Encoded bytes in the log: for each block changed, or freed while the log has patches of it,
@@ -268,7 +268,7 @@ pub enum CommitMode {
     Home,
 }
 
-/// How to run a journal: [`Config::new`], and [`Config::with`] for what differs from the defaults.
+/// How to run a journal: [`Config::new`], and [`Config::with`] for settings that differ from the defaults.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Config {
@@ -393,7 +393,7 @@ pub struct Faults {
     pub absorb_frozen: bool,
     /// Newest values are those when the record is laid, of whatever life the bytes are by then.
     pub newest_when_laid: bool,
-    /// What transactions named before a second stream came is not indexed then.
+    /// Objects that transactions named before a second stream came are not indexed then.
     pub relations_unindexed: bool,
     /// Two streams that change the same bytes of a block do not relate by it.
     pub bytes_unrelated: bool,
@@ -431,7 +431,7 @@ pub struct Stats {
     pub operations: u64,
     /// Running transactions merged because their operations related.
     pub merges: u64,
-    /// What moved from one transaction to another by that: blocks, objects, streams, runs of data.
+    /// Items that merges moved from one transaction to another: blocks, objects, streams, runs of data.
     pub merged_parts: u64,
     /// Transactions closed.
     pub transactions: u64,
@@ -446,7 +446,7 @@ pub struct Stats {
     /// Bytes that operations changed: bytes written, bits rounded up, eight for each addition.
     /// Data written around the log does not count.
     pub changed_bytes: u64,
-    /// Bytes of the records, without what fills their last blocks.
+    /// Bytes of the records, without the filling of their last blocks.
     pub record_bytes: u64,
     /// Device flushes, all causes.
     pub flushes: u64,

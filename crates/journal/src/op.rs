@@ -136,11 +136,12 @@ impl<'a> Op<'a> {
         }
     }
 
-    /// Charges a call for what it may add: an edit (none: a new life) of a block, and what is fixed. Refuses the call if that
-    /// is more than the operation has. Only then is counted what the edits take together, which may be less.
+    /// Charges a call for its upper bound: an edit (none: a new life) of a block, and fixed credits. If the sum of the bounds
+    /// exceeds the operation's credits, counts the bytes of all edits together, which may be fewer; refuses the call if
+    /// these do not fit either.
     fn charge(&mut self, edit: Option<(BlockNo, Option<Edit>)>, fixed: Credits) -> Result<()> {
         if self.closing.is_some() {
-            // Pays with what was attached.
+            // Pays with the attached credits.
             return Ok(());
         }
         let (credits, used) = (self.credits, self.used);

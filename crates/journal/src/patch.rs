@@ -1,4 +1,4 @@
-//! What an operation changes in a block, and what a transaction owns of it.
+//! An operation's changes of a block, and the parts of it that a transaction owns.
 //!
 //! An operation keeps *edits*, in order, with their bytes in one buffer of its own; they are
 //! carried out on the current image when it commits. A transaction keeps a *patch*: the set of
@@ -39,7 +39,7 @@ impl Edit {
         }
     }
 
-    /// Upper bound of the bytes that it takes in a record, besides what its block takes.
+    /// Upper bound of the bytes that it takes in a record, besides those of its block.
     pub(crate) fn log_bytes(&self) -> u64 {
         match *self {
             Edit::Bytes { len, .. } | Edit::Latest { len, .. } => u64::from(len) + RANGE_BYTES,
@@ -293,7 +293,7 @@ mod tests {
         ]
     }
 
-    /// Overtaken where both have newest values: the rest, and what the owner wrote itself, stays.
+    /// Overtaken where both have newest values: the rest, and the owner's own writes, stay.
     #[test]
     fn newest_values_are_given_up_to_an_overtaker_and_nothing_else() {
         let latest = |offset, len| Edit::Latest {

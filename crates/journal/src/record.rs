@@ -1,4 +1,4 @@
-//! Records: what one commit writes into the log, built and taken apart. The format is in `layout`,
+//! Records: one commit's bytes in the log, built and taken apart. The format is in `layout`,
 //! its codec in `codec::record`.
 
 use crate::codec::record::{

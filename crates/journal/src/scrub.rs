@@ -1,4 +1,4 @@
-//! A look at the medium beside whatever goes on: what lies at the homes of blocks, whatever is in memory.
+//! Reads the medium of a running journal: the blocks at their homes, whatever is in memory.
 //!
 //! A block that an operation, a transaction or the log still holds may be newer in memory than at home, or
 //! just be on its way there: it is passed over. Its checkpoint writes all of it. A block without holds equals its

@@ -364,7 +364,7 @@ fn a_salvage_ends_the_log_at_a_malformed_record() {
     assert_eq!(count(&journal), 7);
 }
 
-/// What a run on a failing device came to: values begun, and the last one acknowledged.
+/// The result of a run on a failing device: values begun, and the last one acknowledged.
 fn work(journal: &Journal) -> (u64, u64) {
     let (mut put_last, mut acknowledged) = (0, 0);
     for value in 1..=12 {

@@ -1,4 +1,4 @@
-//! What a program does wrong concerns its own operation: the journal refuses that and goes on.
+//! An error of a program concerns its own operation: the journal refuses that one and goes on.
 #![cfg(not(feature = "shuttle"))]
 #![allow(clippy::unwrap_used, clippy::panic)]
 

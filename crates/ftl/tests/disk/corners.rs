@@ -1,4 +1,4 @@
-//! Hard cases, by the numbers of the project's list of corners, and what hosts get wrong.
+//! Hard cases, by the numbers of the project's list of corners, and errors of hosts.
 
 use crate::common::{
     Disk, EPOCH, bytes, crash, disk, disk_on, geometry, mount, platform, put, read, write,
@@ -650,7 +650,7 @@ impl<P: Platform<W = u64>> Policy<P> for Levels {
 /// A sector waited to be moved while the host overwrote it, its block was emptied, erased and
 /// filled again, and the host wrote the sector to the very place that it had waited to be moved from. It
 /// then seemed to be where it was moved from still, and the old content went over the new one. The
-/// obligation about erases could not be shown. What waits from a block is dropped when that is erased.
+/// obligation about erases could not be shown. Sectors that wait to be moved from a block are dropped when it is erased.
 #[test]
 fn what_waits_to_be_moved_is_dropped_when_its_block_is_erased() {
     for seed in 0..2 {

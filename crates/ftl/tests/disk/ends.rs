@@ -1,4 +1,4 @@
-//! What a mount has to follow: graceful ends, and delta regions of any size.
+//! The logs that a mount must follow: graceful ends, and delta regions of any size.
 
 use crate::common::{
     Disk, EPOCH, Error, bytes, crash, disk, disk_on, geometry, mount, platform, put, read, write,
@@ -178,7 +178,7 @@ fn corner_50_a_graceful_end_bears_failed_programs() {
         });
         disk.checkpoint().unwrap();
         failed += disk.stats().failed_blocks;
-        // Its root is the newest, and what it notes is found.
+        // Its root is the newest, and the pages that it notes are found.
         let mut disk = crash(disk, after);
         assert_eq!(read(&mut disk, 7), 1000, "{after}");
         assert_eq!(read(&mut disk, 29), 300, "{after}");

@@ -144,7 +144,7 @@ fn corner_50_a_delta_log_without_a_usable_end_goes_on_elsewhere() {
     is_whole(nand, &expected);
 }
 
-/// Until the new root is durable, a mount leaves what it found, however often it is cut.
+/// Until the new root is durable, a mount leaves the state that it found, however often it is cut.
 #[test]
 fn corner_50_a_mount_that_moves_the_delta_log_may_be_cut_anywhere_and_again() {
     let (nand, expected) = at_the_end();

@@ -241,7 +241,7 @@ fn rot_is_found_behind_mounts_and_graceful_ends() {
     }
 }
 
-/// Blocks were erased and filled again, and the map was written many times: what an older root or delta page leads to is gone.
+/// Blocks were erased and filled again, and the map was written many times: the pages of older roots and delta pages are gone.
 #[test]
 fn rot_is_found_in_a_memory_that_is_full_and_worn() {
     for (channels, spread) in [(1, 40), (1, 1000), (2, 1000)] {
@@ -335,7 +335,7 @@ fn a_damaged_root_does_not_hide_newer_ones() {
     assert!(hidden > 0);
 }
 
-/// Without any whole root, mkfs was recommended, which erases what is left.
+/// Story: without any whole root, the message recommended mkfs, which erases the rest.
 #[test]
 fn a_disk_whose_roots_are_all_damaged_is_damaged_and_not_unformatted() {
     for flushes in [1, 80] {

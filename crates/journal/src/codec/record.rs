@@ -38,7 +38,7 @@ pub(crate) struct RecordId<W = u64> {
     pub(crate) flushed_seq: W,
 }
 
-/// What the first block of a would-be record says of itself, before its hash is checked.
+/// The claims of the first block of a possible record, before its hash is checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordClaim<W = u64> {
     pub(crate) id: RecordId<W>,
@@ -258,7 +258,7 @@ pub(crate) fn put_covered<B: Bytes>(run: &CoveredRun<B>, out: &mut impl Sink<B>)
     out.put_digest(&run.hash);
 }
 
-/// What is left to be read of a record's body: `at ..= end`, inside the bytes.
+/// The rest of a record's body: `at ..= end`, inside the bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Cursor<B: Bytes> {
     pub(crate) bytes: B,
@@ -284,7 +284,7 @@ impl<B: Bytes> Cursor<B> {
         Some(self.bytes.slice(from, self.at))
     }
 
-    /// An entry with all of its ranges and bit runs, or what is wrong with it.
+    /// An entry with all of its ranges and bit runs, or its defect.
     pub(crate) fn entry(&mut self) -> Result<Entry<B::Word>, &'static str> {
         let of = B::Word::of;
         let cut_short = "an entry is cut short";

@@ -305,7 +305,7 @@ impl Core {
     }
 
     fn merge(&mut self, a: TxnId, b: TxnId) -> TxnId {
-        // The smaller one moves: what was in n transactions moves log n times at most.
+        // The smaller one moves: each item of n transactions moves at most log n times.
         let (keep, gone) = match self.parts_of(a) >= self.parts_of(b) {
             true => (a, b),
             false => (b, a),

@@ -1,4 +1,4 @@
-//! Records what a journal does, for the checkers that are extracted from the proofs
+//! Records the actions of a journal, for the checkers that are extracted from the proofs
 //! (`proofs/oracle`): every request of its device, with the bytes, and every decision of its
 //! core, in the order in which they happened.
 //!
@@ -129,7 +129,7 @@ impl Recorder {
         }
     }
 
-    /// Records no more; returns what happened.
+    /// Ends the recording; returns the events.
     fn stop(&self) -> Vec<Event> {
         let mut log = self.shared.log();
         log.recording = false;
@@ -143,7 +143,7 @@ impl Recorder {
     }
 }
 
-/// Notes what a device is asked.
+/// Notes the requests to a device.
 struct Recorded {
     device: Arc<dyn BlockDevice>,
     shared: Arc<Shared>,

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use steadfast_block::{Block, BlockDevice, BlockNo};
 
-/// A cut of a trace, and what came after it.
+/// A cut of a trace, and the events after it.
 pub struct Cut<'a> {
     trace: &'a mut Trace,
     /// Headers and parts of records that may be there: the first `known` of the trace, and those of the recovery.
@@ -22,7 +22,7 @@ pub struct Cut<'a> {
 }
 
 impl Trace {
-    /// Cuts the trace after `events` of its events; `image` is what was left.
+    /// Cuts the trace after `events` of its events; `image` is the device after the cut.
     ///
     /// # Errors
     /// A read error of the image.

@@ -51,7 +51,7 @@ pub(super) struct Written {
     pub(super) name: String,
 }
 
-/// A running journal's events as lines, and what is needed to cut it anywhere.
+/// A running journal's events as lines, and the state that is needed to cut it anywhere.
 #[derive(Clone)]
 pub struct Trace {
     pub(super) volume: Volume,
@@ -147,7 +147,7 @@ struct Running<'a> {
     newer: Place,
     /// Writes of the record under way that have not returned.
     parts_left: usize,
-    /// What the record that comes next frees, and what it has written around the log.
+    /// The blocks that the next record frees, and those that it has written around the log.
     laid: (Vec<Run>, Vec<Run>),
 }
 
@@ -393,7 +393,7 @@ impl Running<'_> {
         self.line(line);
     }
 
-    /// The content of a block that a record covers: what was written there, if the record's hash is its.
+    /// The content of a block that a record covers: the bytes written there, if they match the record's hash.
     fn covered(&mut self, run: &Covered, at: u64) -> String {
         let blocks = run.at.0..run.at.0 + u64::from(run.count);
         let written: Option<Vec<Block>> = blocks.map(|at| self.data.get(&at).copied()).collect();

@@ -211,7 +211,7 @@ fn a_transaction_of_many_blocks_closes_before_it_is_synced() {
     assert_eq!(journal.stats().transactions, 1);
 }
 
-/// What is kept is what is read next time, also when the block has got a new life in between.
+/// The next read returns the kept content, also if the block has got a new life in between.
 #[test]
 fn data_that_was_read_stays_in_memory_until_it_is_written_anew() {
     let device = Arc::new(MemDevice::new(DATA + 8));

@@ -1,4 +1,4 @@
-//! Streams: what each did, when it is due, which merged and why.
+//! Streams: the counts of each, when it is due, which merged and why.
 
 use super::*;
 use steadfast_journal::{Clock, Faults, MERGES_KEPT, Merge, StreamCounts, Together};
@@ -281,7 +281,7 @@ fn much_data_becomes_durable_by_itself_too() {
     journal.close().unwrap();
 }
 
-/// What a lone stream names is only listed; a second stream must find it all the same.
+/// Objects of a lone stream are only listed; a second stream must find them all the same.
 fn second_stream(faults: Faults) -> u64 {
     let (sim, journal) = open_with(|config| config.faults = faults);
     let mut op = journal.begin(StreamId(1), small(200)).unwrap();
@@ -311,7 +311,7 @@ fn relations_of_a_lone_stream_are_indexed_when_a_second_one_comes() {
 #[test]
 fn a_stream_that_was_alone_again_is_found_by_the_next_one() {
     let (_, journal) = open_with(|_| ());
-    // Two streams, so that what they name is indexed; then stream 1 alone, with something old and something new.
+    // Two streams, so that their objects are indexed; then stream 1 alone, with an old and a new object.
     name(&journal, 1, &[file(1)]);
     name(&journal, 2, &[file(2)]);
     journal.sync_stream(StreamId(2)).unwrap();

@@ -45,7 +45,7 @@ fn corner_10_what_was_reserved_and_not_used_is_free_at_commit() {
     not_yet(&waiter, "an operation without log space");
     held.into_iter().for_each(drop);
     soon(&waiter, "an operation that has room now").unwrap();
-    // What is kept for delayed work is free as soon as its transaction is closed.
+    // The reservation for delayed work is free as soon as its transaction is closed.
     for n in 0..40 {
         let mut op = stage.journal.begin(StreamId(1), most).unwrap();
         set(&mut op, META, 8, 100 + n);

@@ -1,4 +1,4 @@
-//! A device that returns to its last flush, and looks at what each flush leaves: amounts move between
+//! A device that returns to its last flush, and checks the state of each flush: amounts move between
 //! blocks, so that their sum stays, and blocks name data that must be there. Several epochs can be on their way: each state
 //! that a crash may leave is the end of an epoch, so the end of each epoch is looked at.
 

@@ -292,7 +292,7 @@ fn corner_49_freed_blocks_are_trimmed_unless_they_live_again() {
 }
 
 /// Two threads that add to the same blocks. The second begins to sync while the first one's epoch is on its way.
-/// `between` is called when both epochs are. Returns what the threads got.
+/// `between` is called when both epochs are. Returns the threads' results.
 fn two_on_their_way(
     device: &Arc<Epochs>,
     journal: &Journal,

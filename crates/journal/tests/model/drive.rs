@@ -340,7 +340,7 @@ impl Driver<'_> {
         self.hear()
     }
 
-    /// Takes in what left the quarantine.
+    /// Takes in the blocks that left the quarantine.
     fn hear(&mut self) -> Result<(), String> {
         let runs = std::mem::take(&mut *self.client.0.lock().unwrap());
         for block in runs.into_iter().flat_map(|(at, n)| at.0..at.0 + n) {

@@ -51,7 +51,7 @@ trait World: Send + Sync + 'static {
     const THREADS: &'static [fn(&Self)];
     /// What the threads have left in memory is complete.
     fn complete(&self);
-    /// What a journal holds follows from a prefix of each stream, at least so long.
+    /// A journal's content follows from a prefix of each stream, of at least this length.
     fn check(&self, journal: &Journal, least: [u64; 2]);
     fn journal(&self) -> &Journal;
     fn sim(&self) -> &Arc<SimDevice>;
