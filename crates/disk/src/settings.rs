@@ -193,7 +193,7 @@ impl Settings {
         words
     }
 
-    /// Opens the image: alone, or beside others that look at it. The disk is what it was at its last
+    /// Opens the image: alone, or beside others that look at it. The disk has the state of its last
     /// flush.
     ///
     /// # Errors

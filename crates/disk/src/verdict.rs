@@ -1,4 +1,4 @@
-//! Whether an image holds what the record of a trial promises.
+//! Decides whether an image keeps the promises in the record of a trial.
 //!
 //! Promised is the state at the last flush that was answered. Besides, a flush that was under way may
 //! have taken place; and a disk that flushes on its own when an epoch is full (not *exact*) may have
@@ -155,7 +155,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    /// Judges what was found on a disk of three blocks that held 1, 2 and 3.
+    /// Judges the content found on a disk of three blocks that held 1, 2 and 3.
     fn verdict(exact: u64, entries: &[[u64; 3]], found: [u64; 3]) -> Option<Verdict> {
         let mut record = vec![MAGIC, exact, 3, 1, 2, 3];
         record.extend(entries.iter().flatten());

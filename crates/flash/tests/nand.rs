@@ -1,4 +1,4 @@
-//! What a flash memory promises and what it refuses.
+//! The promises of a flash memory, and the operations that it refuses.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

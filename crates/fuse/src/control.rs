@@ -48,14 +48,14 @@ pub const XATTR_THAW: &str = "system.steadfast.thaw";
 /// Its value is the volume's health: `ok`, `read-only`, `shut-down`, or `failed`, a space, and why.
 pub const XATTR_HEALTH: &str = "system.steadfast.health";
 
-/// Its value is `on` if the kernel keeps what programs write and sends it later, else `off`.
+/// Its value is `on` if the kernel keeps programs' writes and sends them later, else `off`.
 pub const XATTR_WRITE_BACK: &str = "system.steadfast.write-back";
 
 /// Its value is the decimal process id of the server, as the server sees itself.
 pub const XATTR_SERVER: &str = "system.steadfast.server";
 
 /// Commits every stream of the volume mounted at (or above) `path`; returns when
-/// that is durable. What the kernel keeps of open files is included after [`send_kept`](crate::send_kept).
+/// that is durable. The kernel's cached pages of open files are included after [`send_kept`](crate::send_kept).
 ///
 /// # Errors
 /// EOPNOTSUPP or ENODATA if `path` is on no Steadfast mount; else the volume's error.

@@ -4,7 +4,7 @@
 //! Invariants: after [`Gate::close`] has returned, no request is inside and none
 //! enters; a panic never leaves a request unanswered, and nothing that it may have
 //! left half done is read, changed or committed afterwards (recovery at the next
-//! mount starts from what was durable).
+//! mount starts from the durable state).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};

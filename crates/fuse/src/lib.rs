@@ -1,6 +1,6 @@
 //! FUSE front end: mounts any [`steadfast_vfs::FileSystem`].
 //!
-//! Protocol only, no storage logic. What it relies on and promises:
+//! Protocol only, no storage logic. Its assumptions and promises:
 //!
 //! * No write-back cache unless [`MountOptions::write_back`] asks for it: every write(2) arrives at once, in order, with its
 //!   caller. Stores through mmap arrive at msync, fsync, munmap or close, without one. With it, writes do as these stores.

@@ -1,4 +1,4 @@
-//! What requests for names and attributes ask of the file system: lookup, make, link, rename,
+//! Requests for names and attributes, carried out on the file system: lookup, make, link, rename,
 //! remove; attributes, extended attributes, listings without attributes.
 
 use std::ffi::OsStr;

@@ -106,7 +106,7 @@ impl Server {
         self.identity.streams().commit(stream)
     }
 
-    /// The server's own commands by ioctl(2): what the caller's argument becomes, if it is passed on.
+    /// The server's own commands by ioctl(2): returns the new value of the caller's argument, if it is passed on.
     pub(crate) fn own_command(
         &self,
         request: &Requester,

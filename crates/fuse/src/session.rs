@@ -362,7 +362,7 @@ impl Session {
         self.end(result)
     }
 
-    /// Has the kernel send what it keeps of files that are still open: nothing is accepted after the end.
+    /// Makes the kernel send its cached pages of files that are still open: nothing is accepted after the end.
     fn send_kept(&self, limit: Duration) {
         if !self.write_back || !self.mounted.listed() {
             return;

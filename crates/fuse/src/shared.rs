@@ -19,7 +19,7 @@ pub(crate) struct Shared {
     pub(crate) gate: Gate,
     pub(crate) nodes: Nodes,
     pub(crate) log: Option<LogHook>,
-    /// Tells the kernel what changed without its knowledge; there once the session runs.
+    /// Reports changes made without the kernel's knowledge to it; there after the session has started.
     pub(crate) notifier: OnceLock<fuser::Notifier>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Policy {
     pub(crate) stateless_open: AtomicBool,
     /// Files that are created for writing alone are written directly.
     pub(crate) direct: AtomicBool,
-    /// The kernel keeps what is written, and sends it later.
+    /// The kernel keeps writes, and sends them later.
     pub(crate) write_back: AtomicBool,
     /// POSIX ACLs are offered.
     pub(crate) acl: AtomicBool,

@@ -568,7 +568,7 @@ fn waiting_fsyncs_do_not_stop_other_requests() {
     });
 }
 
-/// Far beyond what a sound run takes: only a hang reaches it.
+/// Far beyond the time of a sound run: only a hang reaches it.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 struct Release<'a>(&'a std::sync::atomic::AtomicBool);
@@ -603,7 +603,7 @@ fn free_space_is_trimmed_by_ioctl_and_by_attribute() {
 }
 
 /// xfstests generic/451. Linux invalidates its page cache before an asynchronous direct write and not when that is
-/// done: what a reader had fetched in between stayed, stale for as long as the inode is known.
+/// done: pages that a reader had fetched in between stayed, stale for as long as the inode is known.
 #[test]
 fn a_buffered_read_during_a_direct_write_leaves_no_stale_page() {
     let m = mounted!();

@@ -1,6 +1,6 @@
 //! Streams of unmodified programs, through a real mount: which stream each process, thread and request belongs to.
 //!
-//! What a stream did is asked for through the control interface, which has it of a volume that counts.
+//! The control interface returns the operations of a stream, from a volume that counts them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -371,7 +371,7 @@ fn a_directory_moves_the_process_that_first_changes_something_below_it() {
     assert!(done.unwrap().success());
     let found = operations(&m);
     assert_eq!((found[""], found["below"]), (1, 3));
-    // The rule goes, what it moved stays.
+    // The rule goes, the processes that it moved stay.
     let waiting = Waiting::new(&m, ": > $D/d/p; read go; : > $D/d/q");
     clear(&m);
     let mut waiting = waiting;

@@ -1,4 +1,4 @@
-//! Requests about streams: what they do, and what is refused with a reason.
+//! Requests about streams: their effects, and refusals with a reason.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;

@@ -1,4 +1,4 @@
-//! What it costs to find the stream of a request. Nothing is asserted about times: they are printed.
+//! The cost of finding the stream of a request. Nothing is asserted about times: they are printed.
 //!
 //! `cargo test --release -p steadfast-fuse --test streams_cost -- --ignored --nocapture --test-threads 1`
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]

@@ -1,4 +1,4 @@
-//! What the kernel asks for, request by request: as little as the protocol permits.
+//! The kernel's requests, one by one: as few as the protocol permits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
@@ -14,7 +14,7 @@ use common::Mount;
 use steadfast_fuse::MountOptions;
 use steadfast_vfs::{Caller, FileKind, FileSystem, NewNode};
 
-/// A mount that remembers what it was asked for.
+/// A mount that records its requests.
 struct Traced {
     mount: Mount,
     lines: Arc<Mutex<Vec<String>>>,
@@ -281,7 +281,7 @@ fn a_direct_write_is_seen_at_once_by_readers_that_have_the_file_in_the_cache() {
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    // What was read is cached and right: the same as the file system has it.
+    // The cached bytes are right: the same as in the file system.
     let mut cached = Vec::new();
     (&reader).read_to_end(&mut cached).unwrap();
     let (fs, caller) = (&m.fs, Caller::root());

@@ -1,4 +1,4 @@
-//! Clients that speak NBD by hand: what they are promised, what they do wrong, and what is left when the
+//! Clients that speak NBD by hand: the promises to them, their errors, and the state after the
 //! server dies.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Crash images: what a region may hold after a power cut at any point of a trace.
+//! Crash images: the states that a region may have after a power cut at any point of a trace.
 //!
 //! # Which cuts are looked at
 //!
@@ -95,7 +95,7 @@ impl CrashImage<'_> {
         Region::with_words(self.words)
     }
 
-    /// A region with this content that records what recovery does to it.
+    /// A region with this content that records the stores of a recovery.
     #[must_use]
     pub fn recorded(&self) -> Region {
         Region::with_words(self.words).into_recorded()

@@ -1,4 +1,4 @@
-//! What the system says of persistent memory: `/sys` and the kinds of file systems.
+//! The system's information on persistent memory: `/sys` and the kinds of file systems.
 
 use std::fs::{canonicalize, read_dir, read_to_string};
 use std::path::{Path, PathBuf};

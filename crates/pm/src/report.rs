@@ -87,7 +87,7 @@ impl Trace {
                 Event::Data { .. } => thread.data.push(index),
                 Event::WriteBack { line: at } => {
                     let line = lines.entry(at).or_default();
-                    // What another thread wrote back and has not fenced, this one makes durable, too.
+                    // This fence also makes lines durable that another thread wrote back and has not fenced.
                     let others = line.written_back.iter().filter(|(_, by)| *by != number);
                     let others: HashSet<usize> = others.map(|(store, _)| *store).collect();
                     let own = |store: &usize| line.written_back.contains(&(*store, number));

@@ -1,4 +1,4 @@
-//! Tests of the simulated device: that it produces what a power cut may leave, all of it
+//! Tests of the simulated device: that it produces the states that a power cut may leave, all of them
 //! and nothing else.
 #![allow(clippy::unwrap_used, clippy::panic)]
 

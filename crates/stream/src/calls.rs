@@ -164,7 +164,7 @@ fn move_into(path: &Path, who: Who, mut message: Message) -> Result<()> {
     })
 }
 
-/// Moves a thread or process into the stream of this name, which is made if its user has none. What it did before stays in
+/// Moves a thread or process into the stream of this name, which is made if its user has none. Its earlier operations stay in
 /// the stream where it did it.
 ///
 /// # Errors

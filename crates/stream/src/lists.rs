@@ -242,7 +242,7 @@ pub fn show(path: &Path, pid: u32) -> Result<Shown> {
         .ok_or_else(|| Error::answer(path, what))
 }
 
-/// What the caller's streams did since the mount, the default stream among them; for root all.
+/// Counts of the caller's streams since the mount, the default stream among them; for root all.
 ///
 /// # Errors
 /// As for [`list`].

@@ -1,4 +1,4 @@
-//! What the library and the server say to each other, for both of them.
+//! The messages between the library and the server, for both of them.
 //!
 //! A request or an answer about one stream is a [`Message`]: the argument of an ioctl(2) on any file of the mount, and the
 //! value of an extended attribute. An ioctl suits a C program; an attribute suits a program without `unsafe`. Lists are the values of attributes: lines of fields with

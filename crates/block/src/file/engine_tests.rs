@@ -360,7 +360,7 @@ fn corner_18_no_space_on_the_host_is_an_error_that_names_the_block() {
 
 fn no_space(dir: &Path) {
     let path = image(dir, 1024);
-    // Even ones, so that what is written below is never zero.
+    // Even ones, so that the bytes written below are never zero.
     let blocks: Vec<u64> = (0..400).map(|n| n * 422 % 1024).collect();
     for device in every_way(&path) {
         let nospc = Some(Errno::NOSPC.raw_os_error());

@@ -2,7 +2,7 @@
 //!
 //! The system may carry out a part of a request, interrupt it, or be short of resources for
 //! a moment. Here the rest is asked for until everything is done or an error says why not.
-//! Every engine ends here: what it brings back unfinished is finished by these functions.
+//! Every engine ends here: these functions finish its incomplete transfers.
 
 use super::locked::LockedFd;
 use crate::{BLOCK_SIZE, BlockBuf, SECTOR_SIZE};
@@ -108,7 +108,7 @@ fn is_inside_sector(offset: u64) -> bool {
     !offset.is_multiple_of(SECTOR_SIZE as u64)
 }
 
-/// Repeats what a signal interrupted, and for a while what the system lacks resources for.
+/// Repeats calls that a signal interrupted, and for a while calls for which the system lacks resources.
 fn patiently<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let mut pauses = 0;
     loop {

@@ -104,7 +104,7 @@ pub(super) enum Found {
     Of(Arc<Process>, Decision),
 }
 
-/// A process and what is decided for it.
+/// A process and its decision.
 type Placed = (Arc<Process>, Decision);
 
 /// See the module's header.

@@ -160,7 +160,7 @@ impl Threads {
 }
 
 impl Shard {
-    /// Makes room: removes what had this number and has ended, and, if need be, one that was not seen for long.
+    /// Makes room: removes an ended thread with this number, and, if need be, one that was not seen for long.
     fn replace_or_fit(&mut self, thread: u32, capacity: usize) -> bool {
         if let Some(&at) = self.at.get(&thread) {
             self.remove(at);

@@ -390,7 +390,7 @@ mod tests {
         let server = Server::new(4);
         let (tell, told) = mpsc::channel();
         // A busy machine may stop a thread in the middle of a request, and then another one is
-        // called back: what counts is that they settle again.
+        // called back: the point is that they settle again.
         let (mut last, mut in_a_row) = (None, 0);
         for _ in 0..10_000 {
             let tell = tell.clone();

@@ -1,5 +1,5 @@
 //! Requests over io_uring (`FUSE_OVER_IO_URING`, Linux 6.14): a queue and a thread for each processor, where
-//! the kernel puts what is asked there. A request is answered where it was asked, and the answer
+//! the kernel puts requests there. A request is answered in the same place, and the answer
 //! fetches the next one with the same system call.
 //!
 //! The protocol crate of `/dev/fuse` still makes the handshake, reads the kernel's messages that still come there (FORGET), and
@@ -8,9 +8,9 @@
 //! Everything that may be refused (rings, buffers) is made before the handshake, because afterwards the kernel
 //! holds all requests back until every queue is there.
 //!
-//! A queue's thread serves what does not wait. What does, as far as the rule of `readers` believes ([`gives_away`]), another thread serves, and
-//! the queue goes on. An unexpected wait, such as a device that hangs for the first time, holds its processor's queue up until
-//! it is over; the other processors' queues go on.
+//! A queue's thread serves requests that do not wait. Another thread serves those that do, by the estimate of the rule of
+//! `readers` ([`gives_away`]), and the queue goes on. An unexpected wait, such as a device that hangs for the first time,
+//! holds its processor's queue up until it is over; the other processors' queues go on.
 //!
 //! Invariants:
 //! * every possible processor has its queue: a request on one without would wait for ever;

@@ -88,7 +88,7 @@ fn file_attr(attr: &fuser::FileAttr) -> FileAttr {
     }
 }
 
-/// Bytes that a listing's entry takes: its head, the name, and what fills whole words.
+/// Bytes that a listing's entry takes: its head, the name, and padding to whole words.
 fn listed_bytes(head: usize, name: &[u8]) -> usize {
     (head + name.len()).next_multiple_of(8)
 }

@@ -47,7 +47,7 @@ pub(super) fn gives_away(server: &Server, entry: &RingEntry) -> bool {
         FUSE_GETXATTR | FUSE_SETXATTR if entry.payload().starts_with(OWN_ATTRIBUTES) => true,
         _ => (server.policy.sync || server.policy.dir_sync) && sleeps(For::Commit),
     };
-    // What changes a frozen volume waits for the thaw, which may come through the same queue.
+    // A change of a frozen volume waits for the thaw, which may come through the same queue.
     waits || server.frozen()
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn all_in(m: &Mount, name: &str, least: u64) {
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
-/// Forgets what was done so far.
+/// Forgets all operations so far.
 pub(crate) fn clear(m: &Mount) {
     let streams = m.fs.streams.as_ref().unwrap();
     streams.operations.lock().unwrap().clear();

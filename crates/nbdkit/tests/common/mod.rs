@@ -50,7 +50,7 @@ pub(crate) fn place() -> Option<tempfile::TempDir> {
     Some(dir)
 }
 
-/// nbdkit, to its end, with these settings: for what is refused.
+/// nbdkit, to its end, with these settings: for refusals.
 pub(crate) fn refused(dir: &Path, settings: &[&str]) -> String {
     let output: Output = Command::new("timeout")
         .args(["20", "nbdkit", "--foreground", "--unix", "other.sock"])
