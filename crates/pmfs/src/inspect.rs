@@ -332,7 +332,7 @@ impl Inspector {
         })
     }
 
-    /// Calls `tell` with what each page is used for, in order, in runs. Looks at the whole volume first.
+    /// Calls `tell` with the use of each page, in order, in runs. Looks at the whole volume first.
     ///
     /// # Errors
     /// [`Error::Memory`].

@@ -1,6 +1,6 @@
 //! Mounting: from the words of a region to indexes, link counts and free space.
 //!
-//! # What a mount for writing does
+//! # Steps of a mount for writing
 //!
 //! 1. It reads the superblock ([`crate::superblock`]).
 //! 2. It looks at everything (`scan`). Nothing is stored yet.

@@ -1,9 +1,9 @@
-//! The whole look at a region: the passes in their order, and what they come to.
+//! The whole look at a region: the passes in their order, and their result.
 //!
 //! | pass | looks at | in parallel by |
 //! |---|---|---|
 //! | [`pages`] | page descriptors | 16,384 pages |
-//! | [`slots`] | rename pointers, on what the medium says | 64 directory pages |
+//! | [`slots`] | rename pointers, by the words on the medium | 64 directory pages |
 //! | [`names`] | directories | directory |
 //! | [`tree`] | the walk from the root; counts of names | – ; directory |
 //! | [`files`] | reachable inodes and their pages | range of inodes |
@@ -131,7 +131,7 @@ pub(crate) fn scan(m: &impl Words, geometry: &Geometry, workers: &mut Workers<'_
             used.set(page.page);
             continue;
         }
-        // The name went and the page stayed. It is free; but what a file stores in it would be looked at as slots.
+        // The name went and the page stayed. It is free; but the bytes of a file in it would be read as slots.
         let location = Location::page(Some(page.number), page.page);
         log.add(Problem::PageOfRemoved, location, format_args!(""));
         log.fix(Problem::PageOfRemoved, (look.life_at(page.page), 0));

@@ -59,7 +59,7 @@ fn without(trace: &Trace, is_left_out: impl Fn(usize, u64, u64) -> bool) -> (Tra
     (less, left_out.len())
 }
 
-/// A rule of recovery: the call that is cut, what its recovery finds, which of its stores are left out, and what is called then.
+/// A rule of recovery: the call that is cut, its recovery's finding, which of its stores are left out, and the calls after it.
 struct Rule {
     problem: Problem,
     setup: &'static [&'static str],

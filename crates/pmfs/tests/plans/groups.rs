@@ -32,7 +32,7 @@ pub struct Found {
     pub lines: Vec<(u64, Vec<&'static str>)>,
 }
 
-/// What the region holds before and after a call, and which words the call stores.
+/// The region's content before and after a call, and the words that the call stores.
 struct Words<'t> {
     geometry: Geometry,
     before: &'t [u64],

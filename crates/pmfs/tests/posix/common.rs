@@ -94,7 +94,7 @@ impl Volume {
         assert_eq!(self.report().recovered_words, 0);
     }
 
-    /// Cuts the power after everything has arrived, and mounts what is there.
+    /// Cuts the power after everything has arrived, and mounts the result.
     pub fn cut(&mut self) {
         let region = copy(self);
         self.fs = Some(mount_with(region, &self.options));
@@ -107,7 +107,7 @@ impl Volume {
     }
 }
 
-/// Every test ends with a volume that is whole, and of which the indexes say what a mount finds.
+/// Every test ends with a volume that is whole, and whose indexes agree with a mount.
 impl Drop for Volume {
     fn drop(&mut self) {
         if std::thread::panicking() {

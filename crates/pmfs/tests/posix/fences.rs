@@ -1,4 +1,4 @@
-//! What each call costs: its fences, and for the frequent ones the lines that it writes back. A call that changes nothing has
+//! The cost of each call: its fences, and for the frequent ones the lines that it writes back. A call that changes nothing has
 //! neither.
 #![allow(missing_docs, unreachable_pub, dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

@@ -1,4 +1,4 @@
-//! Many threads at once: what each call reports is one of the results that some order of the calls gives, and what they leave
+//! Many threads at once: the result of each call is one that some order of the calls gives, and their final state
 //! is whole.
 #![allow(missing_docs, unreachable_pub, dead_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]

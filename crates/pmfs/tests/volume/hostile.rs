@@ -1,4 +1,4 @@
-//! Volumes with wrong words. Whatever they are: no panic, no hang, no access out of bounds; a read-only mount shows what is left;
+//! Volumes with wrong words. Whatever they are: no panic, no hang, no access out of bounds; a read-only mount shows the rest;
 //! a repair keeps all of that, and leaves a volume that can be mounted for writing and that a check finds in order.
 
 #![allow(clippy::unwrap_used, clippy::panic)]

@@ -357,7 +357,7 @@ fn an_unnamed_directory_and_what_was_in_it_are_gone() {
 
 // Lives of pages.
 
-/// A file of two pages, and what the words of a cut write would be: a new page for offset 0, the old one to die.
+/// A file of two pages, and the words of a cut write: a new page for offset 0, the old one to die.
 fn half_written() -> (Volume, InodeRef, [Page; 3]) {
     let mut v = Volume::new(1 << 20);
     let page = v.dir_page(ROOT_INODE, 0);
@@ -491,7 +491,7 @@ fn a_directory_page_that_was_adopted_without_its_first_name_is_empty() {
     assert_eq!(mount.report.free_pages, v.geometry.data_pages_total() - 1);
 }
 
-// Everything together, and what is not the mount's to judge.
+// Everything together, and words that a mount does not judge.
 
 #[test]
 fn corner_44_many_cut_calls_at_once_are_recovered_at_once() {

@@ -1,4 +1,4 @@
-//! Tests of the calls: a volume in recorded memory, and what a call costs there.
+//! Tests of the calls: a volume in recorded memory, and the cost of a call there.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
