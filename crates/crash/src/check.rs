@@ -220,7 +220,7 @@ fn grow(fs: &Fs, ino: Ino, size: u64) -> steadfast_vfs::Result<()> {
     if tail == [0; 5000] {
         return Ok(());
     }
-    let why = "bytes behind the end come into sight";
+    let why = "bytes past the end become visible";
     Err(steadfast_vfs::Error::new(Errno::Io, why))
 }
 

@@ -177,7 +177,7 @@ fn disk_of(memory: Memory) -> Result<Arc<Disk<MemoryStore>>, String> {
 }
 
 fn memory_of(disk: Arc<Disk<MemoryStore>>) -> Result<Memory, String> {
-    let disk = Arc::into_inner(disk).ok_or("somebody still has the disk")?;
+    let disk = Arc::into_inner(disk).ok_or("another thread still has the disk")?;
     disk.into_nand()
         .ok_or_else(|| "the disk is gone after a rollback".into())
 }

@@ -33,7 +33,7 @@ impl InPlaceLedger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many blocks of a file wait now.
+    /// Sets the number of waiting blocks of a file.
     pub(crate) fn set_waiting(&self, ino: Ino, blocks: u64) {
         let mut entries = self.lock();
         let before = if blocks == 0 {

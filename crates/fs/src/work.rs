@@ -24,7 +24,7 @@ use steadfast_vfs::{Errno, Error, Result, Stream};
 /// The stream of work that no caller asked for: releases, orphans.
 pub(crate) const OWN_STREAM: Stream = Stream(0);
 
-/// So many transactions are committed one by one when a volume seems full, before all are.
+/// Transactions committed one by one when a volume seems full, before all are committed.
 const HOLDERS_COMMITTED: usize = 3;
 
 /// The parts of a mounted volume below inodes.

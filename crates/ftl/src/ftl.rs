@@ -442,7 +442,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
         self.pages_in(rest(self.blocks.spare, self.blocks.invalid.length()))
     }
 
-    /// So many blocks, in pages.
+    /// Pages of `blocks` blocks.
     pub(crate) fn in_pages(&self, blocks: u64) -> P::W {
         P::W::of(blocks * self.shape.data_pages())
     }

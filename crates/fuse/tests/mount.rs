@@ -682,11 +682,11 @@ fn stores_behind_the_end_come_to_the_server_after_the_size() {
     };
     assert!(
         !seen[..grown].iter().any(stored),
-        "nothing behind the end before the file grows"
+        "nothing past the end before the file grows"
     );
     let after = seen[grown..].iter().any(stored);
     drop(seen);
     let found = fs::read(m.join("file")).unwrap();
     assert_eq!((found.len(), found[200] == 0x58), (4096, after));
-    println!("the kernel writes back what lay behind the end: {after}");
+    println!("the kernel writes back the bytes past the end: {after}");
 }

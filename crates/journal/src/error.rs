@@ -45,7 +45,7 @@ pub enum Error {
         at: BlockNo,
     },
     /// A change of a block past the end of the device.
-    #[error("block {at} lies behind the end of the device, which has {blocks} blocks")]
+    #[error("block {at} lies past the end of the device, which has {blocks} blocks")]
     OutOfRange {
         /// The block.
         at: BlockNo,

@@ -50,13 +50,13 @@ problems! {
     /// A volume without a log was not unmounted.
     NotUnmounted, Note, "the next mount goes on from there";
     /// The journal holds operations that are not yet at home.
-    LogPending, Note, "replays them first, as a mount does";
+    LogPending, Note, "replays them first, like a mount";
     /// One of the two tail headers of the journal is invalid.
     JournalHeader, Minor, "makes an empty journal when the log has been applied";
     /// The journal is damaged.
-    JournalDamaged, Damage, "applies what can be read of it and makes an empty one: changes behind the damage are lost";
+    JournalDamaged, Damage, "applies its readable records and makes an empty one: changes after the damage are lost";
     /// A group's block bitmap cannot be read or fails its checksum.
-    BlockBitmapUnreadable, Damage, "writes it anew from what is in use";
+    BlockBitmapUnreadable, Damage, "writes it anew from the blocks in use";
     /// A group's inode-block bitmap cannot be read or fails its checksum.
     InodeBitmapUnreadable, Damage, "writes it anew from the inode blocks that are found";
     /// Blocks are in use but marked free: they could be handed out again.
@@ -76,7 +76,7 @@ problems! {
     /// The bytes after the last inode of an inode block are not zero.
     InodeBlockTail, Minor, "zeroes them";
     /// The root directory is gone.
-    RootMissing, Damage, "makes an empty one; what was in it goes to /lost+found";
+    RootMissing, Damage, "makes an empty one; its inodes go to /lost+found";
     /// The orphan directory is gone.
     OrphanDirectoryMissing, Damage, "makes an empty one";
     /// A free inode slot is not all zero.
@@ -94,7 +94,7 @@ problems! {
     /// An inode has a value in a field that its kind does not have.
     FieldMisplaced, Minor, "zeroes it";
     /// A size that cannot be.
-    SizeInvalid, Damage, "sets the size to what the file has";
+    SizeInvalid, Damage, "sets the size to that of the file's content";
     /// An inode's count of blocks is wrong.
     BlockCount, Minor, "corrects the count";
     /// An inode's link count is not its number of names.
@@ -102,7 +102,7 @@ problems! {
     /// The root of a tree, in an inode's body, is malformed.
     TreeRoot, Damage, "keeps the items that are well-formed, if any";
     /// A tree node cannot be read or fails its checksum.
-    TreeNodeUnreadable, Damage, "cuts it out: what it named reads as zeros or is found by other ways";
+    TreeNodeUnreadable, Damage, "cuts it out: blocks that it named read as zeros or are found in other ways";
     /// A tree node is malformed.
     TreeNode, Damage, "keeps the items that are well-formed, if any";
     /// An item of a tree is out of order or out of its node's bounds.
@@ -144,7 +144,7 @@ problems! {
     /// The extended attributes in an inode are malformed, or it has a block of them too.
     XattrInline, Damage, "drops the attributes that lie in the inode";
     /// The permission bits of an inode differ from its access ACL.
-    AclMode, Damage, "makes the permission bits what the list says";
+    AclMode, Damage, "sets the permission bits from the list";
     /// The superblock does not name a feature that is in use.
     FeatureMissing, Damage, "names it";
     /// An entry of the orphan directory has the wrong form.

@@ -289,7 +289,7 @@ impl Check<'_> {
             self.log.add(
                 Problem::InodeBlockTail,
                 Place::block(at),
-                "the bytes behind the last inode of an inode block are not zero",
+                "the bytes after the last inode of an inode block are not zero",
             );
             self.untidy.insert(at);
         }

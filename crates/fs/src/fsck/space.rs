@@ -120,7 +120,7 @@ impl Check<'_> {
             } else {
                 (
                     Problem::BitmapTail,
-                    "behind the end of the group, but marked otherwise",
+                    "past the end of the group, but marked otherwise",
                 )
             };
             let detail = format!("{} are {what}", runs(start, at, end - at));

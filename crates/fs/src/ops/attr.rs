@@ -94,7 +94,7 @@ impl Mounted {
         };
         if needs_orphan && let Err(error) = self.settle(caller.stream, ino) {
             self.warn(format!(
-                "blocks behind the end of inode {ino} could not be freed ({error}); \
+                "blocks past the end of inode {ino} could not be freed ({error}); \
                  the next mount frees them"
             ));
         }

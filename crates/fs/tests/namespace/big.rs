@@ -129,7 +129,7 @@ fn a_reader_that_stops_goes_on_where_it_was() {
         assert_eq!(got.as_ref(), Some(&all[start]));
     }
     for end in [all[301].1, u64::MAX, i64::MAX as u64] {
-        v.readdir(&root(), r, end, &mut |_| panic!("behind the end"))
+        v.readdir(&root(), r, end, &mut |_| panic!("past the end"))
             .unwrap();
     }
 }

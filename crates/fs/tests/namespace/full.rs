@@ -143,7 +143,7 @@ const CALLS: &[(&str, Call)] = &[
     ("preallocation", |fs, _, f, _| {
         fs.fallocate(&root(), f, AllocateMode::Allocate, 0, 60_000)
     }),
-    ("preallocation behind the end", |fs, _, f, _| {
+    ("preallocation past the end", |fs, _, f, _| {
         fs.fallocate(&root(), f, AllocateMode::KeepSize, 1 << 20, 30_000)
     }),
     ("zeroes", |fs, _, f, _| {

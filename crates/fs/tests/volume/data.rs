@@ -405,7 +405,7 @@ fn corner_26_what_was_cut_off_reads_as_zeros_before_and_after_a_crash() {
                 same(&content(&fs, ino), &model, "regrown");
                 fs.write(&caller, ino, regrow + 3000, b"end").unwrap();
                 put(&mut model, regrow + 3000, b"end");
-                same(&content(&fs, ino), &model, "written behind the end");
+                same(&content(&fs, ino), &model, "written past the end");
                 fs.fsync(&caller, ino, false).unwrap();
                 let (_copy, again) = crashed(&device);
                 same(

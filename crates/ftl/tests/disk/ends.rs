@@ -254,7 +254,7 @@ fn a_mount_has_room_for_the_blocks_that_the_map_ends_in() {
     };
     let mut disk = disk_on(paper, 2048);
     let sectors = disk.limits().sectors;
-    // So many checkpoints that the map stream goes on to other blocks within the last.
+    // Enough checkpoints that the map stream goes on to other blocks within the last.
     for sector in 0..sectors {
         disk.write(sector, &[0; 4096]).unwrap();
         if disk.room() == 0 {

@@ -43,7 +43,7 @@ pub(crate) struct Namer {
 #[derive(Default)]
 pub(crate) struct ObjectList {
     list: Vec<(Object, Access)>,
-    /// So many of them are in the index.
+    /// Number of them in the index.
     indexed: usize,
     /// How many of the transaction's objects are in sorted runs instead.
     sorted: usize,

@@ -24,7 +24,7 @@ fn journal(faults: Faults) -> Journal {
     Journal::open(device, config).unwrap().0
 }
 
-/// So many whole blocks of the log.
+/// Writes `blocks` whole blocks of the log.
 fn fill(journal: &Journal, stream: u32, at: u64, blocks: u64) {
     for at in at..at + blocks {
         let credits = Credits {

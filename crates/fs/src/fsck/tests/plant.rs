@@ -529,7 +529,7 @@ const PLANTS: &[Plant] = &[
     (P::XattrInline, "a name twice", |i| {
         i.edit_inode(i.ino("/few"), |n| n.xattrs.copy_within(0..9, 42))
     }),
-    (P::XattrInline, "a byte behind the last record", |i| {
+    (P::XattrInline, "a byte after the last record", |i| {
         i.edit_inode(i.ino("/few"), |n| n.xattrs[51] = 1)
     }),
     (P::XattrInline, "bytes without a record", |i| {
