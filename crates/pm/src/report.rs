@@ -48,7 +48,7 @@ impl fmt::Display for Report {
             clean = false;
         }
         if clean {
-            f.write_str("nothing forgotten, nothing in vain")?;
+            f.write_str("nothing missing, nothing redundant")?;
         }
         Ok(())
     }
@@ -173,7 +173,7 @@ mod tests {
         ]);
         assert!(clean.is_clean(), "{clean}");
         let clean = report(&[(data(0), 1), (FENCE, 1)]);
-        assert_eq!(clean.to_string(), "nothing forgotten, nothing in vain");
+        assert_eq!(clean.to_string(), "nothing missing, nothing redundant");
     }
 
     #[test]
