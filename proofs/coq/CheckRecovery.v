@@ -51,7 +51,7 @@ Definition ishdr (g : option nat) (y : option hdr) : bool :=
 Section rexec.
 Context (N : nat) (d0 : nat → option (sector → nat)).
 
-(** The chain to accept, behind the newer header. *)
+(** The chain to accept, after the newer header. *)
 Definition judge (t : tdisk) (R : list jrec) (h : hdr) : option (list jrec) :=
   match scan N (length R) t (h_rep h) (h_pos h) (h_tail h) with
   | Some l => Some (take (cutidx t (proved h l) l) l)

@@ -11,7 +11,7 @@ Inductive ev :=
   | EDataDone (b : nat)                   (** and is complete *)
   | ELay (ep sq pos len fl : nat) (l : list (nat * entry))  (** a record is laid, its write begins *)
   | ELayDone                              (** the record's write is complete *)
-  | EFlush (f : nat)                      (** anybody's flush begins *)
+  | EFlush (f : nat)                      (** any thread's flush begins *)
   | EFlushed (f : nat)                    (** and has succeeded *)
   | EAck                                  (** the record is acknowledged *)
   | ERelease (b : nat)                    (** the block leaves the quarantine *)

@@ -253,7 +253,7 @@ Ltac sized d t F H :=
   pose proof (n_rest d t H); pose proof (n_hbuf d t H); pose proof (n_buf d t H); pose proof (n_due d t H); pose proof (n_epoch d t H);
   pose proof (n_half d t H); pose proof (n_gone d t H); pose proof (owed_bound d t H).
 
-(** The room behind a step: less by the page that was programmed, if one was. *)
+(** The room after a step: less by the page that was programmed, if one was. *)
 Ltac rooms d t :=
   match goal with
   | H : take _ _ _ _ _ _ _ |- context [room d ?u] =>
@@ -402,7 +402,7 @@ Proof.
     constructor; unfold owed, busy; rewrite E; lia.
 Qed.
 
-(** (1) and (2): behind a flush the reserve is there again. *)
+(** (1) and (2): after a flush the reserve is there again. *)
 Theorem reserve_again d t u : fits d → sane d t → ended d t → next d t u → D d * reserve d ≤ room d u ∧ good d u.
 Proof.
   intros F H He [Hf Hr Hhp Hmp Hhw Hmw Hrest Hb Hdue Hv Hs]. sized d t F H.

@@ -23,7 +23,7 @@ pub struct Choice<'a> {
     pub pick: usize,
     /// Descriptors in three groups.
     pub fine: bool,
-    /// Beside a call that is not yet durable: only what was free before it, too, may be allocated.
+    /// Beside a call that is not yet durable: only objects that were free before it, too, may be allocated.
     pub before: Option<&'a View>,
 }
 

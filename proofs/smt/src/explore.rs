@@ -92,7 +92,7 @@ impl Run {
 struct PathEnds;
 
 /// Begins a run; `only`: parts of the names of the obligations to be tried, all if there are none;
-/// `first`: none behind one that is refused.
+/// `first`: none after one that is refused.
 pub fn begin(solver: Solver, only: Vec<String>, first: bool) {
     let run = Run {
         solver,

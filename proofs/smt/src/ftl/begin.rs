@@ -503,7 +503,7 @@ fn recovered(before: &View, whole: bool, lost: bool) -> Ghost {
             ]);
             suppose(implies(is(&[Map]), meta));
             let page = value("data page in", 64, &[short]);
-            // Pages behind the last commit were looked at, too.
+            // Pages after the last commit were looked at, too.
             let data = all([
                 said_to.below(page),
                 page.at_most(g.number),

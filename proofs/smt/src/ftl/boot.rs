@@ -45,7 +45,7 @@ fn erased_at(at: Term) -> Term {
     all(["readable", "blank"].map(|what| apply(what, 0, &[at])))
 }
 
-/// One page is looked at, behind any others.
+/// One page is looked at, after any others.
 fn look() {
     let labels = ["first", "newer", "older", "damaged", "erased"];
     obligation(
@@ -156,7 +156,7 @@ fn walk(anchors: u64, pages: u64) {
         let Ok(found) = find_roots(&mut Flash, &shape, &Faults::default()) else {
             return prove("the search fails", truth(false));
         };
-        // What is read: up to two erased pages in a row. Pages that may be newer roots: damaged, and no root behind them in
+        // What is read: up to two erased pages in a row. Pages that may be newer roots: damaged, and no root after them in
         // their anchor.
         let (mut roots, mut damaged) = (Vec::new(), Vec::new());
         for anchor in 0..anchors {
@@ -513,7 +513,7 @@ pub fn forget(first: Term, count: Term) {
     });
 }
 
-/// One page of the delta log, behind any others; it lies at the first of the places (any of the three:
+/// One page of the delta log, after any others; it lies at the first of the places (any of the three:
 /// `scan: a delta page`).
 fn follow_delta() {
     let labels = [

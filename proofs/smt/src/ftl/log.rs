@@ -1,5 +1,5 @@
 //! That the logs which recovery follows are those that were written: each page lies where the one before says,
-//! what waits for delta pages is what the data pages say, and what was followed waits again.
+//! the changes that wait for delta pages are those of the data pages, and followed changes wait again.
 
 use crate::boot::{changed, sound};
 use crate::follow::{Head, Place};

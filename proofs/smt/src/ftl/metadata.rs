@@ -1,4 +1,4 @@
-//! Delta pages and map pages: they say what is committed, whole and in order. Moves.
+//! Delta pages and map pages: they record the committed changes, whole and in order. Moves.
 
 use crate::blocks::BlockUse;
 use crate::checkpoint::Phase;
@@ -167,7 +167,7 @@ fn load() {
     );
 }
 
-/// What changes for the invariants when something becomes durable, or a checkpoint begins.
+/// The change of the invariants when something becomes durable, or a checkpoint begins.
 fn moments() {
     obligation(
         "two phases: behind a sync the runs before it are durable",

@@ -1,4 +1,4 @@
-//! What the layer stands on, as terms: tables, queues, pages and a flash memory with unknown
+//! The base of the layer, as terms: tables, queues, pages and a flash memory with unknown
 //! contents, loops, and a policy that may propose anything.
 
 use crate::blocks::Blocks;

@@ -56,7 +56,7 @@ fn walking() -> (TailHeader<Word>, Word, Scan<Word>) {
     (header, log_blocks, scan)
 }
 
-/// The next record, accepted from any bytes, and the one that somebody wrote once, with any volume, epoch,
+/// The next record, accepted from any bytes, and one that a writer wrote once, with any volume, epoch,
 /// sequence and position, and that these bytes validate as.
 fn accepted(then: impl Fn(&TailHeader<Word>, &Scan<Word>, &Volume, &WrittenRecord)) {
     let (header, _, scan) = walking();
