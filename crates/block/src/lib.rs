@@ -74,7 +74,7 @@ pub struct Geometry {
     pub read_only: bool,
 }
 
-/// What was asked of a device when it failed.
+/// The operation at which a device failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceOp {
     /// Opening or locking the device.

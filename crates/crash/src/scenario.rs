@@ -212,7 +212,7 @@ pub(crate) fn triple(seed: u64, index: u64) -> Scenario {
     }
 }
 
-/// Numbers below what is asked for, the same for the same seed.
+/// Numbers below the given bound, the same for the same seed.
 fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut random = Rng::new(seed);
     move |n| random.below(n)

@@ -236,7 +236,7 @@ impl FileSystem for DiskFile {
             {
                 Err(Errno::NoSpc.into())
             }
-            // What is beyond the end has nothing to punch.
+            // Past the end there is nothing to punch.
             _ => {
                 let count = end.min(disk.bytes()).saturating_sub(offset);
                 if count == 0 {

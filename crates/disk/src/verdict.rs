@@ -189,11 +189,11 @@ mod tests {
         is(1, &history[..5], [10, 20, 30], Verdict::Wrong(2));
         is(0, &history, [10, 20, 3], Verdict::Later(1));
         is(1, &history, [10, 20, 3], Verdict::Wrong(1));
-        // What was refused was never there.
+        // A refused write was never there.
         let refused = [[WRITE, 0, 10], [WRITE, 1, 11], [TAKEN_BACK, 2, 0], begins];
         is(1, &refused, [1, 2, 3], Verdict::LastFlush);
         is(1, &refused, [10, 11, 3], Verdict::Wrong(2));
-        // What was rolled back neither.
+        // Nor was a write that was rolled back.
         let back = [[WRITE, 0, 10], [ROLLED_BACK, 0, 0], [WRITE, 1, 11], begins];
         is(1, &back, [1, 11, 3], Verdict::FlushUnderWay);
         is(1, &back, [10, 11, 3], Verdict::Wrong(2));

@@ -12,7 +12,7 @@
 //! group is *counted* when the number of its available blocks is known, and *loaded* when its
 //! map is in memory, where it stays (4 KiB). Invariant: a group is loaded before any of its bits
 //! changes; so the bitmap of one that is not is at rest, and may be read at any time. The sum
-//! of the counted groups is less than what is free: an operation that finds it too small counts more.
+//! of the counted groups is less than all free blocks: an operation that finds too few counts more groups.
 
 use crate::error::{damaged, from_journal};
 use crate::layout::{GROUP_BLOCKS, GROUP_META};
@@ -628,7 +628,7 @@ impl State {
         let group = group as usize;
         let slot = &mut self.groups[group];
         slot.run_below = 0;
-        // Never so: what was claimed or freed was loaded before. It will find the bits clear on disk.
+        // Never so: claimed and freed groups were loaded before. A later load will find the bits clear on disk.
         let Some(map) = slot.map.as_deref_mut() else {
             return 0;
         };

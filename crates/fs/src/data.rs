@@ -245,7 +245,7 @@ impl Mounted {
             let granted = peeked.credits();
             if granted.log_bytes > store.journal.op_bytes_max() && !inode.shared().pages.is_empty()
             {
-                // What must be kept for the delayed pages outgrows a small log: place them first.
+                // The reservation for the delayed pages outgrows a small log: place them first.
                 let stream = store.stream(caller.stream);
                 store
                     .journal

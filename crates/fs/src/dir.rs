@@ -470,7 +470,7 @@ fn room(work: &Work<'_>, leaf: BlockNo, present: &[RawEntry], needed: usize) -> 
     )
 }
 
-/// First place for `needed` units between the entries and what must be left alone; both are in order.
+/// First place for `needed` units between the entries and the spaces that must be left alone; both are in order.
 fn gap(present: &[RawEntry], foreign: &[Range<usize>], needed: usize) -> Option<usize> {
     let mut foreign = foreign.iter().peekable();
     let mut present = present.iter().map(|entry| &entry.space).peekable();
@@ -583,7 +583,7 @@ pub(crate) fn list(
         Some(after) => btree::find_ge(reader, volume, &dir.body, after)?.map(|item| item.key.get()),
         None => None,
     };
-    // A key beyond what was asked for moves on, whatever a damaged index says.
+    // A key past the requested one makes progress, whatever a damaged index says.
     Ok(Listing {
         entries,
         block,

@@ -126,7 +126,7 @@ pub struct FsckReport {
     pub findings: Vec<Finding>,
     /// Findings that were left out, because there were too many.
     pub left_out: u64,
-    /// What came to light after the first repairs, and was repaired too.
+    /// Findings that only showed after the first repairs, and were repaired too.
     pub further: Vec<Finding>,
     /// What is still wrong after the repair (without a repair: empty).
     pub left: Vec<Finding>,

@@ -63,7 +63,7 @@ impl Mounted {
             Some(number) => seed[..8].copy_from_slice(&number.to_le_bytes()),
             None => getrandom::fill(&mut seed).map_err(|e| Error::Random(e.to_string()))?,
         }
-        // What is written in place could overtake what is read.
+        // A write in place could overtake a read.
         let keeps_data = options.keep_data && volume.contract != Contract::MetadataPrefix;
         let (small, overwrite) = (options.small_bytes, options.overwrite_bytes);
         let mut store = Store::new(journal, volume, small, overwrite);

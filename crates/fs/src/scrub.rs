@@ -256,7 +256,7 @@ impl Mounted {
         Ok(owned)
     }
 
-    /// Compares the checksum of a block at its home. `still` says whether it is what it was taken for.
+    /// Compares the checksum of a block at its home. `still` says whether the block still has the expected use.
     fn look(
         &self,
         piece: &mut Piece,
@@ -414,7 +414,7 @@ mod tests {
         fs.unmount().unwrap();
     }
 
-    /// Also what is in memory, where damage would not be noticed before the next mount.
+    /// Also blocks in memory, whose damage would not be noticed before the next mount.
     #[test]
     fn each_damaged_block_is_found_by_name_while_the_volume_is_mounted() {
         let (device, d, f) = populated();

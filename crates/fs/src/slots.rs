@@ -9,7 +9,7 @@
 //!   operation is durable, the slot is open (ccfs §3.3.4);
 //! * an operation that is given up returns its claims ([`Work::on_end`], corner 30);
 //! * a block that an operation is freeing is not known, and hands out no slots;
-//! * blocks are looked into under no lock of [`State`]. What was read is entered if no block began to be freed
+//! * blocks are looked into under no lock of [`State`]. The slots found are entered if no block began to be freed
 //!   meanwhile, else it is read again;
 //! * a call looks into a bounded number of blocks, and into each block once in a mount: into [`LOOKS_AHEAD`] before a
 //!   new one is made, into [`SEARCH_MAX`] when the volume has no room for a new one. It then fails with ENOSPC, and
@@ -176,7 +176,7 @@ impl Slots {
         std::iter::once(group).chain(overflow).collect()
     }
 
-    /// Runs `get` on the state, and again when what is durable is open, if that may change its answer.
+    /// Runs `get` on the state, and again after the slots of durable operations are opened, if that may change its answer.
     fn with_settled<T>(
         &self,
         store: &Store,

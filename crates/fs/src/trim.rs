@@ -1,7 +1,7 @@
-//! Tells the device of all free space, so that it need not keep what is never read: a disk in flash memory
+//! Tells the device of all free space, so that it need not keep blocks that are never read: a disk in flash memory
 //! moves less, an image file gets holes.
 //!
-//! Order, and why it suffices: everything is committed first, so that what was freed has left the quarantine; then
+//! Order, and why it suffices: everything is committed first, so that freed blocks have left the quarantine; then
 //! each run of *available* blocks is held, trimmed, and let go, in pieces of at most [`PIECE_BLOCKS`]. An available block is
 //! free in every tree that a crash may leave, and while it is held no other operation takes it. So others
 //! may work meanwhile; a crash leaves some runs trimmed, and no file knows.
@@ -102,7 +102,7 @@ impl Mounted {
         Ok(trimmed)
     }
 
-    /// Planted fault: what is free in memory may not be in the tree that a crash leaves.
+    /// Planted fault: blocks that are free in memory may be in use in the tree that a crash leaves.
     fn trim_current(&self) -> Result<Trimmed> {
         let journal = &self.store.journal;
         for group in 0..self.store.volume.groups {

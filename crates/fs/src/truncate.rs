@@ -72,7 +72,7 @@ impl Resized {
         }
         state.pages.drop_range(self.drop_from, u64::MAX);
         if state.pages.is_empty() {
-            // What was attached to the transaction stays with it, unused.
+            // The credits attached to the transaction stay with it, unused.
             let reserved = state.pages.settle();
             store.alloc.unreserve(reserved);
         }

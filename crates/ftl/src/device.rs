@@ -364,7 +364,7 @@ impl<S: Store> Disk<S> {
     fn admit(&self, request: Request, sectors: u64) -> steadfast_block::Result<Entered<'_, S>> {
         let mut entered = self.enter(request)?;
         let WhenFull::Wait(patience) = self.when_full else {
-            // What fits an epoch is not split by the end of one.
+            // A request that fits an epoch is not split by the end of one.
             let layer = entered.layer(request)?;
             let split = layer.room() < sectors && sectors <= layer.limits().epoch;
             if split && layer.unflushed() > 0 {

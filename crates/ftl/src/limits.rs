@@ -238,7 +238,7 @@ impl Limits {
         let with_threshold = |threshold: u64| {
             let mut newest =
                 (pairs + 2 * epoch).div_ceil(shape.data_pages()) + widths.host + widths.moved;
-            // What was moved in an epoch is as new as what was written.
+            // Sectors moved in an epoch are as new as those written.
             for _ in 0..8 {
                 let victim = sectors / threshold.checked_sub(newest).filter(|&b| b > 0)?;
                 let gain = block_sectors.checked_sub(victim).filter(|&g| g > 0)?;

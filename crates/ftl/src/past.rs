@@ -207,7 +207,7 @@ impl<P: Platform, Y> Ftl<P, Y> {
             next = next + n(1);
             let (block, page) = (entry.high(), entry.low());
             let head = (heads.iter()).find(|h| h.place.block == block && h.place.page == page);
-            // What was read before is not read again.
+            // Pages read before are not read again.
             let (from, erased) = match head {
                 Some(head) if head.erased => (page + n(1), 1),
                 _ => (page, 0),

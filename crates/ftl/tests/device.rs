@@ -289,7 +289,7 @@ fn corner_47_a_write_waits_for_the_flush_of_another_thread() {
         // A write that is not woken fails after its wait.
         waits.join().unwrap().unwrap();
     });
-    // What had to wait is no part of the flush that it waited for.
+    // A write that had to wait is no part of the flush that it waited for.
     disk.rollback().unwrap();
     assert_eq!((get(&disk, 0), get(&disk, 100)), (1, 0));
 }

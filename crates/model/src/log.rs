@@ -382,7 +382,7 @@ pub struct Log {
 enum Mutation {
     #[default]
     None,
-    /// An operation survives without what it relates to.
+    /// An operation survives without the operations that it relates to.
     Unrelated,
     /// Additions relate.
     AddsRelate,
@@ -390,13 +390,13 @@ enum Mutation {
     SharedRelates,
     /// Bits of one byte relate.
     BitsAsBytes,
-    /// What was acknowledged may be lost.
+    /// Acknowledged operations may be lost.
     Unbound,
     /// A sync acknowledges all streams.
     BindsAll,
     /// A sync ignores the objects.
     IgnoresObjects,
-    /// What was not yet applied may be there.
+    /// Operations that were not yet applied may be there.
     Future,
     /// Latest bytes have the value of the last operation of the cut.
     LatestIsLast,

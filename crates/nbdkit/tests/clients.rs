@@ -207,7 +207,7 @@ fn corner_47_where_epochs_wait_a_write_waits_for_another_clients_flush_or_is_ref
         other.flush();
         assert_eq!(waits.join().unwrap(), 0);
     });
-    // What is larger than an epoch is refused, whole.
+    // A request larger than an epoch is refused as a whole.
     let large = vec![3; (EPOCH as usize + 1) * 4096];
     assert_eq!(client.write(0, &large), ENOSPC);
     assert_eq!(client.stamp(0), 1);

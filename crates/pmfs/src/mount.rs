@@ -13,7 +13,7 @@
 //!
 //! A cut in any step leaves a volume that the next mount recovers to the same tree.
 //!
-//! # What is refused
+//! # Refusals
 //!
 //! Whatever a region says, a mount ends, and without a panic. Findings that are notes or minor ([`Problem`]) are no obstacle.
 //! *Damage*, which no crash leaves, is: a mount for writing would build on a guess. A read-only mount leaves damaged objects

@@ -124,7 +124,7 @@ fn corner_18_where_io_uring_is_refused_threads_stand_in_and_the_device_says_why(
         device.flush().unwrap();
         assert_eq!(read_each(&device, &[60, 3, 7]).unwrap(), [61, 4, 8]);
     }
-    // What is not wanted is not refused.
+    // An engine that was not requested is not refused.
     let never: MakeRing = || panic!("no ring is needed");
     let device = FileDevice::open_with(&path, &FileOptions::default(), never).unwrap();
     assert!(device.engine_refusal().is_none());

@@ -124,7 +124,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether the superblock names what is in use.
+    /// Whether the superblock names the features in use.
     fn compare_features(&mut self) {
         let incompat = self.features & !self.vol.features_incompat;
         let read_only = self.features_ro & !self.vol.features_ro;

@@ -345,7 +345,7 @@ pub(crate) fn known_blocks(
     disk: &DiskInode,
 ) -> Result<Blocks> {
     match Blocks::of(volume, reader, ino, disk) {
-        // What is damaged must not keep the inode from being removed.
+        // Damage must not keep the inode from being removed.
         Err(error) if error == Errno::Uclean => Ok(Blocks {
             index: None,
             records: vec![BlockNo(disk.xattr_block.get())],

@@ -68,7 +68,7 @@ fn corner_31_positions_hold_while_a_hundred_thousand_entries_come_and_go() {
         .unwrap();
     }
     let removed = |n: usize| n % 7 == 1 && n / 7 >= 1 && n / 7 <= piece;
-    // What was there all the time was seen exactly once.
+    // Names that were there all the time were seen exactly once.
     for n in 0..count {
         if !removed(n) && n % 50_000 != 0 {
             assert!(

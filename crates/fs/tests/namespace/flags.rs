@@ -114,7 +114,7 @@ fn what_only_grows_takes_more_and_gives_nothing_back() {
     refused(v.symlink(me, d, b"more", b"x"));
     refused(v.link(me, g, d, b"more"));
     refused(v.rmdir(me, r, b"d"));
-    // What is inside can be changed all the same.
+    // Files inside can be changed all the same.
     v.write(me, g, 0, b"x").unwrap();
     for (ino, dir) in [(d, true), (f, false)] {
         flag(&v, ino, InodeFlags::NONE);

@@ -168,7 +168,7 @@ fn a_read_only_mount_shows_everything_and_changes_nothing() {
     let f = v.file(r, "f");
     v.write(&root(), f, 0, b"hello").unwrap();
     v.sync().unwrap();
-    // The log holds what is not checkpointed; it is applied in memory only.
+    // The log holds changes that are not checkpointed; it is applied in memory only.
     let image = v.device.to_bytes();
     let device = Arc::new(steadfast_block::MemDevice::from_bytes(&image));
     let mut read_only = options();

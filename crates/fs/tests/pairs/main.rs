@@ -140,7 +140,7 @@ fn run(world: &mut World, history: &mut History, script: &Script, stream: u32) -
             .unwrap_or_else(|e| panic!("{script}: {e}"));
         result.ok()?;
         if matches!(op, Op::Close { .. }) {
-            // What goes with the last close goes in no stream of the caller's.
+            // An inode that is freed at its last close is freed in no stream of the caller's.
             let left = world.look();
             before.retain(|inode, _| left.contains_key(inode));
         }

@@ -298,7 +298,7 @@ fn under_metadata_prefix_overwrites_bypass_the_log_and_fdatasync_costs_one_flush
     // Nothing was written since: nothing to flush.
     fs.fsync(&root, ino, true).unwrap();
     assert_eq!(fs.journal_stats().flushes, after.flushes);
-    // What is on the device is what was written.
+    // The device has the written bytes.
     let copy = Arc::new(MemDevice::from_bytes(&device.to_bytes()));
     let again = mount(copy);
     let mut block = [0; 4096];

@@ -378,7 +378,7 @@ fn corner_30_a_write_without_space_leaves_no_trace() {
     // Overwriting needs no space.
     fs.write(&caller, ino, 10, &pattern(4, 5000)).unwrap();
     fs.sync().unwrap();
-    // What is given back can be had again.
+    // Blocks that are given back can be allocated again.
     truncate(&fs, filler, 4096).unwrap();
     fs.write(&caller, ino, 8192, &pattern(3, 100_000)).unwrap();
     finish(&device, &fs);

@@ -46,7 +46,7 @@ fn free(fs: &Fs) -> u64 {
     fs.statfs().unwrap().blocks_free
 }
 
-/// Takes every block that an ordinary operation may have: for `ino` what lies in its range first.
+/// Takes every block that an ordinary operation may have: for `ino` first those of its range.
 fn take_everything(fs: &Fs, ino: Ino) -> u64 {
     let root = Caller::root();
     let (mut end, mut step) = (0, 1 << 20);
@@ -272,7 +272,7 @@ fn a_write_of_which_a_part_fits_is_a_short_write() {
         let mut found = vec![0; written];
         fs.read(&root, ino, 0, &mut found).unwrap();
         assert!(found == data[..written]);
-        // What is left is taken by and by, and then nothing is.
+        // The remaining blocks are taken one after the other, until none is left.
         let mut size = written as u64;
         let error = loop {
             match fs.append(&root, ino, &data[..10_000]) {

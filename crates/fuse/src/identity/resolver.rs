@@ -293,7 +293,7 @@ impl Resolver {
             }
             None => self.look_at_other(proc, thread, known)?,
         };
-        // What was read is that of the thread whose handle it is.
+        // The handle shows that the data read is that thread's.
         if !handle.alive() {
             return None;
         }

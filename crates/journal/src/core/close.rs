@@ -364,7 +364,7 @@ impl Core {
         let Phase::Closed(DataState::Ready(runs)) = &txn.phase else {
             return None;
         };
-        // What is in a batch is laid: no two batches are written at a time.
+        // The transactions of a batch are laid: no two batches are written at a time.
         let follows = |id: &TxnId| {
             let id = self.resolve(*id);
             let waits = |txn: &Txn| txn.phase != Phase::Committing;

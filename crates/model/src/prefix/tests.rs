@@ -223,7 +223,7 @@ fn a_file_that_was_truncated_or_punched_is_not_block_stable_and_fdatasync_commit
         rejected(&h, Cut::after(3), &f(&["mkdir /d 755"]));
         accepted(&h, Cut::after(3), &f(&["mkdir /d 755", change]));
     }
-    // What was changed after it need not be committed with it.
+    // Later changes need not be committed with it.
     let h = history(&F, &["append /f #2*300", "mkdir /d 755", "fdatasync /f"]);
     rejected(&h, Cut::after(3), &F);
     accepted(&h, Cut::after(3), &f(&["append /f #2*300"]));

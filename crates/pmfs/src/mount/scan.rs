@@ -9,7 +9,7 @@
 //! | [`files`] | reachable inodes and their pages | range of inodes |
 //!
 //! The same passes run after a crash and after an unmount, so recovery takes no longer than a clean mount. Nothing is stored
-//! here: what is to be stored is in the log, as words. The result does not depend on the number of threads.
+//! here: the stores to make are in the log, as words. The result does not depend on the number of threads.
 //!
 //! Memory: what remains is the table of nodes. While the scan runs there are, besides, 4 bytes for each inode of the region,
 //! 4 bytes for each name, 32 bytes for each run of pages, and two bits for each page.

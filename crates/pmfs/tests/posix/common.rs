@@ -117,7 +117,7 @@ impl Drop for Volume {
         let stat = self.statfs().unwrap();
         let again = mount(copy(self));
         let found = again.statfs().unwrap();
-        // What is open without a name is free after a crash.
+        // An open inode without a name is free after a crash.
         assert!(found.blocks_free >= stat.blocks_free && found.inodes_free >= stat.inodes_free);
     }
 }

@@ -225,7 +225,7 @@ fn is_committed() {
 fn settled<Y>(name: &'static str, ftl: &mut Ftl<Flash, Y>) {
     is_committed();
     if name == "checkpoint" {
-        // What lies elsewhere is found with its root.
+        // Pages elsewhere are found through their root.
         let (g, runs) = (ghost(), ftl.blocks.durable_runs.0);
         prove(
             "a run counts as durable before its root",

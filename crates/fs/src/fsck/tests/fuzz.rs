@@ -280,7 +280,7 @@ pub(super) fn survive(image: &Image, near: &Near, seed: u64) {
             errors.is_empty(),
             "a repaired volume reads without errors: {errors:#?}"
         );
-        // What was there may fill the volume.
+        // The old files may fill the volume.
         let room = fs.statfs().expect("statfs").blocks_free > 64;
         if room && !fs.is_read_only() {
             works(&fs);
